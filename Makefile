@@ -1,0 +1,38 @@
+# Both commands do all their own set-up: python3 (3.11 or later) with venv is all they need.
+PYTHON ?= python3
+VENV := .venv
+STAMP := $(VENV)/.installed
+BIN := $(VENV)/bin
+JOBS ?= auto
+
+.PHONY: demo test lint types imports pytest bench clean
+
+demo: $(STAMP)
+	@$(BIN)/gpu-rules demo
+
+test: lint types imports pytest
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+imports: $(STAMP)
+	$(BIN)/lint-imports
+
+pytest: $(STAMP)
+	$(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=
+	$(BIN)/python tests/coverage_floor.py
+
+bench: $(STAMP)
+	$(BIN)/python -m bench
+
+clean:
+	rm -rf $(VENV) build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,1 @@
+"""gpu-rules: declarative GPU admission rules for Kubernetes, compiled and decided without any I/O."""

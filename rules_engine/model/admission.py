@@ -1,0 +1,29 @@
+"""One admission request, as far as decisions need it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from rules_engine.model.patch import Json
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionRequest:
+    """The request of an AdmissionReview v1 (k8s.io/api/admission/v1, AdmissionRequest).
+
+    `raw` is the request as it came, for CEL's `request`; `object` and `old_object` are None where they are absent or
+    null. `namespace` is the request's: a pod made by a controller has none of its own yet.
+    """
+
+    uid: str
+    operation: str = "CREATE"
+    namespace: str = ""
+    name: str = ""
+    group: str = ""
+    version: str = "v1"
+    kind: str = "Pod"
+    sub_resource: str = ""
+    dry_run: bool = False
+    object: Json = None
+    old_object: Json = None
+    raw: Mapping[str, Json] = field(default_factory=lambda: MappingProxyType({}))

@@ -1,0 +1,78 @@
+"""What is known of a cluster: an immutable value, made from a file or from the live API."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+
+from rules_engine.model.quantity import Quantity
+from rules_engine.model.rules import EMPTY
+
+NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
+"""Set by the API server on every namespace (KEP-2161)."""
+
+
+class Freshness(Enum):
+    """Whether the view can be decided on: only SYNCED can."""
+
+    SYNCED = "synced"
+    STALE = "stale"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taint:
+    """A node's taint; `value` "" where it has none."""
+
+    key: str
+    effect: str
+    value: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node as ladders see it. `used` is what the bound pods that are not finished request of each resource."""
+
+    name: str
+    labels: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    taints: tuple[Taint, ...] = ()
+    ready: bool = True
+    unschedulable: bool = False
+    allocatable: Mapping[str, Quantity] = field(default_factory=lambda: MappingProxyType({}))
+    used: Mapping[str, Quantity] = field(default_factory=lambda: MappingProxyType({}))
+
+    def available(self, resource: str) -> Quantity:
+        """Allocatable less what is used; it may be negative."""
+        nothing = Quantity(0)
+        return self.allocatable.get(resource, nothing) - self.used.get(resource, nothing)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Nodes and the labels of namespaces.
+
+    `namespaces_complete`: a namespace that is not listed has no labels (a file says so); otherwise nothing is known
+    of it, and to ask is an error.
+    """
+
+    nodes: tuple[Node, ...] = ()
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
+    namespaces_complete: bool = True
+    freshness: Freshness = Freshness.SYNCED
+
+    @property
+    def known(self) -> bool:
+        return self.freshness is Freshness.SYNCED
+
+    def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
+        """The namespace's labels, its name among them; None where the namespace is not known."""
+        labels = self.namespaces.get(namespace)
+        if labels is None:
+            if not self.namespaces_complete:
+                return None
+            labels = EMPTY
+        return {**labels, NAMESPACE_NAME_LABEL: namespace}
+
+
+UNKNOWN_CLUSTER = Cluster(namespaces_complete=False, freshness=Freshness.NEVER)
+"""No cluster knowledge at all."""

@@ -1,0 +1,200 @@
+"""What was decided for one request, and why."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+
+from rules_engine.model.patch import Json, Operation
+from rules_engine.model.rules import RuleId
+from rules_engine.model.source import Location
+
+
+class Action(Enum):
+    """What a rule did to a request; for a rule in audit mode, what it would have done."""
+
+    SKIP = "skip"
+    """It does not apply: match, conditions or an opt-out."""
+    KEEP = "keep"
+    """It applies and decided to leave the pod as it is."""
+    PASS = "pass"  # noqa: S105 - the action, no password
+    """A Validation that holds."""
+    CHANGE = "change"
+    DENY = "deny"
+    WARN = "warn"
+    """A Validation that does not hold and only warns."""
+    RECORD = "record"
+    """A Validation that does not hold and is only written to the audit log."""
+    IGNORE = "ignore"
+    """The rule could not be evaluated; its failurePolicy is Ignore, and all it did was undone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A rung that was looked at for a request, and why it was taken or passed over."""
+
+    resource: str
+    taken: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceDecision:
+    """What a ladder decided for one resource of the pod: `to` is None where it stays."""
+
+    resource: str
+    to: str | None
+    reason: str
+    attempts: tuple[Attempt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """A resource that a container got: quantities in canonical text, `before` None where it had none."""
+
+    container: str
+    resource: str
+    before: str | None
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What one rule did.
+
+    `reason` is a stable word for machines (`namespace`, `opt-out`, `offered`, `evaluation-error` …), `message` is for
+    people. `audit`: the rule is in audit mode; nothing came of this step. `code` is the HTTP status of a denial.
+    """
+
+    rule: RuleId
+    location: Location
+    action: Action
+    reason: str
+    message: str = ""
+    audit: bool = False
+    code: int = 403
+    status_reason: str = "Forbidden"
+    warnings: tuple[str, ...] = ()
+    resources: tuple[ResourceDecision, ...] = ()
+    amounts: tuple[Amount, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    notes: tuple[str, ...] = ()
+    cluster_unknown: bool = False
+
+    @property
+    def denies(self) -> bool:
+        return self.action is Action.DENY and not self.audit
+
+    @property
+    def decides(self) -> bool:
+        """Whether this rule had a say in the outcome."""
+        return not self.audit and self.action not in (Action.SKIP, Action.PASS, Action.IGNORE)
+
+    def to_json(self) -> dict[str, Json]:
+        """For logs and `--output json`; members that say nothing are left out."""
+        members: dict[str, Json] = {
+            "rule": self.rule,
+            "source": str(self.location),
+            "action": self.action.value,
+            "reason": self.reason,
+            "message": self.message,
+            "audit": self.audit,
+            "code": self.code if self.action is Action.DENY else None,
+            "warnings": list(self.warnings),
+            "resources": [
+                {
+                    "resource": decision.resource,
+                    "to": decision.to,
+                    "reason": decision.reason,
+                    "attempts": [
+                        {"resource": attempt.resource, "taken": attempt.taken, "reason": attempt.reason}
+                        for attempt in decision.attempts
+                    ],
+                }
+                for decision in self.resources
+            ],
+            "amounts": [
+                {
+                    "container": amount.container,
+                    "resource": amount.resource,
+                    "before": amount.before,
+                    "after": amount.after,
+                }
+                for amount in self.amounts
+            ],
+            "annotations": dict(self.annotations),
+            "notes": list(self.notes),
+        }
+        return {key: value for key, value in members.items() if value not in (None, "", [], {}, False)}
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A request that no rule could be asked about: a malformed pod. `code` is an HTTP status."""
+
+    code: int
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The answer to one request. Read off the trace, so the two cannot disagree.
+
+    `result` is the object as it stands after the patch; None where there was no object to decide on.
+    """
+
+    trace: tuple[Step, ...] = ()
+    patch: tuple[Operation, ...] = ()
+    refusal: Refusal | None = None
+    result: Json = None
+
+    @property
+    def allowed(self) -> bool:
+        return self.refusal is None and not any(step.denies for step in self.trace)
+
+    @property
+    def status(self) -> Refusal | None:
+        """Why it is denied: code and reason of the first denial, the messages of all; None when it is allowed."""
+        if self.refusal is not None:
+            return self.refusal
+        denials = [step for step in self.trace if step.denies]
+        if not denials:
+            return None
+        first = denials[0]
+        return Refusal(first.code, first.status_reason, "; ".join(f"{step.rule}: {step.message}" for step in denials))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """Warnings for the user, each once, in order of the trace."""
+        return tuple(dict.fromkeys(warning for step in self.trace for warning in step.warnings))
+
+    @property
+    def audit_annotations(self) -> Mapping[str, str]:
+        """What audit modes and Audit actions recorded, by a key that Kubernetes takes."""
+        return dict(self._audit_annotations())
+
+    def _audit_annotations(self) -> Iterator[tuple[str, str]]:
+        for step in self.trace:
+            if step.action is Action.RECORD or (step.audit and step.action not in (Action.SKIP, Action.PASS)):
+                # A qualified name's second part: 63 characters at most, of letters, digits, "-", "_" and ".".
+                key = step.rule.replace("/", ".").lower()[:MAX_AUDIT_KEY].rstrip("-_.")
+                yield key, f"{step.action.value}: {step.message}" if step.message else step.action.value
+
+    def to_json(self) -> dict[str, Json]:
+        """For logs and `--output json`."""
+        members: dict[str, Json] = {
+            "allowed": self.allowed,
+            "warnings": list(self.warnings),
+            "auditAnnotations": dict(self.audit_annotations),
+            "patch": [operation.to_json() for operation in self.patch],
+            "trace": [step.to_json() for step in self.trace],
+        }
+        if self.status is not None:
+            status = self.status
+            members["status"] = {"code": status.code, "reason": status.reason, "message": status.message}
+        return members
+
+
+MAX_AUDIT_KEY = 63
+"""Longest name part of a Kubernetes qualified name (k8s.io/apimachinery/pkg/util/validation)."""

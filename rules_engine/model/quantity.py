@@ -1,0 +1,171 @@
+"""Kubernetes quantities, exactly.
+
+Source: k8s.io/apimachinery/pkg/api/resource (quantity.go, suffix.go). A quantity is a whole number of nanos with the
+format it was written in. Two things differ from Kubernetes on purpose: values are never capped at 2^63-1, and a
+result beyond exa is written in E.
+"""
+
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import lru_cache
+
+NANOS = 10**9
+"""Nanos in one: the precision that Kubernetes keeps; anything finer is rounded away from zero."""
+
+MAX_TEXT = 64
+"""Characters in a quantity's text: far more than any real one, few enough that no text is costly to read."""
+
+MAX_EXPONENT = 60
+"""Largest decimal exponent: keeps `1e999999999` from becoming a number of a gigabyte."""
+
+_BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_DECIMAL_TEXT = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
+_BINARY_TEXT = {power: suffix for suffix, power in _BINARY.items()}
+_SYNTAX = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(?:([KMGTPE]i|[numkMGTPE]?)|[eE]([+-]?[0-9]{1,9}))")
+
+
+class QuantityError(ValueError):
+    """A text that is no quantity, or an operation that quantities do not have."""
+
+
+class Format(Enum):
+    """How a quantity is written: the suffix family of Kubernetes."""
+
+    DECIMAL_SI = "DecimalSI"
+    BINARY_SI = "BinarySI"
+    DECIMAL_EXPONENT = "DecimalExponent"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Quantity:
+    """An exact amount; two quantities are equal when their values are, whatever their formats."""
+
+    nanos: int
+    format: Format = field(default=Format.DECIMAL_SI, compare=False)
+
+    @classmethod
+    def parse(cls, text: str) -> "Quantity":
+        """Read a quantity as the API server does. Raises QuantityError."""
+        return _parse(text)
+
+    @classmethod
+    def of(cls, whole: int, format: Format = Format.DECIMAL_SI) -> "Quantity":
+        """A whole number."""
+        return cls(whole * NANOS, format)
+
+    @property
+    def is_whole(self) -> bool:
+        return self.nanos % NANOS == 0
+
+    @property
+    def whole(self) -> int:
+        """The value as an int, rounded up (Kubernetes' Value()); exact where is_whole."""
+        return -(-self.nanos // NANOS)
+
+    def __bool__(self) -> bool:
+        return self.nanos != 0
+
+    def __neg__(self) -> "Quantity":
+        return Quantity(-self.nanos, self.format)
+
+    def __add__(self, other: "Quantity") -> "Quantity":
+        # Kubernetes' Add takes the other's format when the receiver is zero.
+        return Quantity(self.nanos + other.nanos, self.format if self.nanos else other.format)
+
+    def __sub__(self, other: "Quantity") -> "Quantity":
+        return Quantity(self.nanos - other.nanos, self.format if self.nanos else other.format)
+
+    def __mul__(self, factor: int) -> "Quantity":
+        return Quantity(self.nanos * factor, self.format)
+
+    def times(self, other: "Quantity") -> "Quantity":
+        """The product of two quantities, rounded towards zero to a nano, in this one's format."""
+        product = self.nanos * other.nanos
+        nanos = abs(product) // NANOS
+        return Quantity(-nanos if product < 0 else nanos, self.format)
+
+    def divided(self, divisor: "Quantity") -> "Quantity":
+        """The quotient of two quantities, rounded towards zero to a nano, in this one's format.
+
+        Raises QuantityError when the divisor is zero.
+        """
+        if not divisor.nanos:
+            raise QuantityError("division by zero")
+        nanos = abs(self.nanos) * NANOS // abs(divisor.nanos)
+        return Quantity(nanos if (self.nanos < 0) == (divisor.nanos < 0) else -nanos, self.format)
+
+    def floored(self, unit: "Quantity") -> "Quantity":
+        """The largest multiple of `unit` that is not larger."""
+        return Quantity(self.nanos // unit.nanos * unit.nanos, self.format)
+
+    def share(self, parts: int, unit: "Quantity") -> "Quantity":
+        """One of `parts` equal parts, rounded down to a multiple of `unit`."""
+        return Quantity(self.nanos // (parts * unit.nanos) * unit.nanos, self.format)
+
+    def __str__(self) -> str:
+        """The canonical text (quantity.go, CanonicalizeBytes)."""
+        if not self.nanos:
+            return "0"
+        if self.format is Format.BINARY_SI and self.is_whole and abs(self.nanos) >= 1024 * NANOS:
+            return _binary_text(self.nanos // NANOS)
+        return _decimal_text(self.nanos, exponent_form=self.format is Format.DECIMAL_EXPONENT)
+
+
+@lru_cache(maxsize=4096)  # pods repeat the same few texts; the bound keeps hostile variety from growing it
+def _parse(text: str) -> Quantity:
+    if len(text) > MAX_TEXT:
+        raise QuantityError(f"a quantity has at most {MAX_TEXT} characters")
+    found = _SYNTAX.fullmatch(text)
+    if found is None:
+        raise QuantityError(f"{text!r} is not a quantity: write a number, then one of {_suffixes()} or an exponent")
+    sign, digits, suffix, exponent_text = found.groups()
+    whole, _, fraction = digits.partition(".")
+    mantissa = int(whole + fraction)
+    form = Format.DECIMAL_SI
+    if exponent_text is not None:
+        exponent = int(exponent_text)
+        form = Format.DECIMAL_EXPONENT
+    elif suffix in _BINARY:
+        mantissa *= 1024 ** _BINARY[suffix]
+        exponent = 0
+        form = Format.BINARY_SI
+    else:
+        exponent = _DECIMAL[suffix]
+    if exponent > MAX_EXPONENT:
+        raise QuantityError(f"{text!r} is too large: an exponent is at most {MAX_EXPONENT}")
+    nanos = _scaled_up(mantissa, exponent - len(fraction) + 9)
+    return Quantity(-nanos if sign == "-" else nanos, form)
+
+
+def _scaled_up(mantissa: int, power: int) -> int:
+    """mantissa × 10^power, rounded away from zero; a power far below zero costs nothing."""
+    if power >= 0:
+        return int(mantissa * 10**power)
+    # No mantissa of MAX_TEXT characters, times 1024^6, has more than this many digits: what is left is under one.
+    if power < -2 * MAX_TEXT:
+        return 1 if mantissa else 0
+    return int(-(-mantissa // 10**-power))
+
+
+def _suffixes() -> str:
+    return ", ".join([*filter(None, _DECIMAL), *_BINARY])
+
+
+def _binary_text(value: int) -> str:
+    power = 0
+    while power < 6 and value % 1024 == 0:
+        value //= 1024
+        power += 1
+    return f"{value}{_BINARY_TEXT.get(power, '')}"
+
+
+def _decimal_text(nanos: int, *, exponent_form: bool) -> str:
+    exponent = -9
+    while nanos % 1000 == 0 and (exponent_form or exponent < 18):
+        nanos //= 1000
+        exponent += 3
+    if exponent_form:
+        return f"{nanos}e{exponent}" if exponent else str(nanos)
+    return f"{nanos}{_DECIMAL_TEXT[exponent]}"

@@ -1,0 +1,306 @@
+"""Rules as their authors wrote them: typed, defaulted and checked in themselves, not yet compiled."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+from typing import ClassVar, NewType, TypeAlias
+
+from rules_engine.model.patch import Json
+from rules_engine.model.quantity import Quantity
+from rules_engine.model.source import Location, SourceText
+
+API_VERSION = "gpurules.io/v1"
+SKIP_ANNOTATION = "gpurules.io/skip"
+"""A pod annotated with this, "true", asks to be left alone by every rule whose optOut is Allowed."""
+
+RuleId = NewType("RuleId", str)
+"""`Kind/name`, unique over everything loaded."""
+
+EMPTY: Mapping[str, str] = MappingProxyType({})
+
+
+class Mode(Enum):
+    """Whether a rule acts, only records what it would do, or does not exist for requests."""
+
+    ENFORCE = "Enforce"
+    AUDIT = "Audit"
+    OFF = "Off"
+
+
+class FailurePolicy(Enum):
+    """What an evaluation error of a rule does: deny the request, or undo the whole rule with a warning."""
+
+    FAIL = "Fail"
+    IGNORE = "Ignore"
+
+
+class OptOut(Enum):
+    """Whether a pod's skip annotation is honoured."""
+
+    ALLOWED = "Allowed"
+    FORBIDDEN = "Forbidden"
+
+
+class ConditionKind(Enum):
+    """The operators of a Kubernetes label selector requirement."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRequirement:
+    """One line of a selector: the label `key` against `values` by `operator`."""
+
+    key: str
+    operator: ConditionKind
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Kubernetes' meaning: NotIn and DoesNotExist hold where the label is absent."""
+        match self.operator:
+            case ConditionKind.IN:
+                return labels.get(self.key) in self.values
+            case ConditionKind.NOT_IN:
+                return labels.get(self.key) not in self.values
+            case ConditionKind.EXISTS:
+                return self.key in labels
+            case ConditionKind.DOES_NOT_EXIST:
+                return self.key not in labels
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSelector:
+    """A Kubernetes LabelSelector: all requirements hold; without any it matches everything."""
+
+    requirements: tuple[LabelRequirement, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        return all(requirement.matches(labels) for requirement in self.requirements)
+
+    def __bool__(self) -> bool:
+        return bool(self.requirements)
+
+
+class Verb(Enum):
+    """The operations that a rule may be asked at."""
+
+    CREATE = "CREATE"
+    UPDATE = "UPDATE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """Which pods a rule looks at. Namespaces are exact names or globs (`*` any run, `?` one character)."""
+
+    namespaces: tuple[str, ...] = ("*",)
+    exclude_namespaces: tuple[str, ...] = ()
+    namespace_selector: LabelSelector = LabelSelector()
+    object_selector: LabelSelector = LabelSelector()
+    operations: tuple[Verb, ...] = (Verb.CREATE,)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An expression with a name: a variable or a match condition."""
+
+    name: str
+    expression: SourceText
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What every rule says, whatever its kind."""
+
+    kind: ClassVar[str]
+
+    name: str
+    location: Location
+    labels: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    annotations: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    description: str = ""
+    mode: Mode = Mode.ENFORCE
+    priority: int = 0
+    match: Match = Match()
+    params: Mapping[str, Json] = field(default_factory=lambda: MappingProxyType({}))
+    variables: tuple[Named, ...] = ()
+    match_conditions: tuple[Named, ...] = ()
+    failure_policy: FailurePolicy = FailurePolicy.FAIL
+    opt_out: OptOut = OptOut.ALLOWED
+
+    @property
+    def id(self) -> RuleId:
+        return RuleId(f"{self.kind}/{self.name}")
+
+    @property
+    def order(self) -> tuple[int, str]:
+        """Sort key of evaluation: higher priority first, ties by name, by code point."""
+        return -self.priority, self.name
+
+
+class Direction(Enum):
+    """Which way a ladder looks for a rung that is offered."""
+
+    DOWN = "Down"
+    UP = "Up"
+    DOWN_THEN_UP = "DownThenUp"
+
+
+class Counts(Enum):
+    """How many devices of the target a container gets: as many as before, or by the rungs' weights."""
+
+    KEEP = "Keep"
+    SCALE = "Scale"
+
+
+class Offered(Enum):
+    """When a node offers a resource: it has it at all, or it has it free now."""
+
+    ALLOCATABLE = "Allocatable"
+    AVAILABLE = "Available"
+
+
+class WhenExhausted(Enum):
+    """What happens to a request that no rung can serve."""
+
+    KEEP = "Keep"
+    DENY = "Deny"
+
+
+class NodeRequirement(Enum):
+    """What a node must be to count for a ladder."""
+
+    READY = "Ready"
+    SCHEDULABLE = "Schedulable"
+    MATCHES_POD = "MatchesPod"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFilter:
+    """Which nodes count for a ladder; all of them by default."""
+
+    selector: LabelSelector = LabelSelector()
+    require: frozenset[NodeRequirement] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rung:
+    """One step of a ladder; `when` is asked when this rung is a target."""
+
+    resource: str
+    location: Location
+    weight: int | None = None
+    when: SourceText | None = None
+    assume: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FallbackLadder(Rule):
+    """What a pod gets instead of a GPU resource that the cluster does not offer; rungs from the highest down."""
+
+    kind = "FallbackLadder"
+
+    rungs: tuple[Rung, ...]
+    offered: Offered = Offered.ALLOCATABLE
+    nodes: NodeFilter = NodeFilter()
+    direction: Direction = Direction.DOWN
+    counts: Counts = Counts.KEEP
+    when_exhausted: WhenExhausted = WhenExhausted.KEEP
+    annotation: str = "gpu-webhook.k8s.io/fallback"
+
+
+class OnConflict(Enum):
+    """What an injection does where the pod already says something."""
+
+    OVERWRITE = "Overwrite"
+    KEEP = "Keep"
+    RAISE = "Raise"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What one GPU brings: an amount of each resource, and annotations on the pod.
+
+    `origin` tells, for each key of the two maps, where it was written: an inherited one points at the default.
+    """
+
+    location: Location
+    coefficients: Mapping[str, Quantity] = field(default_factory=lambda: MappingProxyType({}))
+    annotations: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    origin: Mapping[tuple[str, str], Location] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __bool__(self) -> bool:
+        return bool(self.coefficients or self.annotations)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceInjection(Rule):
+    """What N GPUs of a type bring. `namespaces` are exact names; `inherit: Merge` is already merged in.
+
+    `gpu_type` None: any pod that asks for `gpu_resource`.
+    """
+
+    kind = "ResourceInjection"
+
+    default: Entry
+    gpu_type: str | None = None
+    gpu_type_annotation: str = "task.bkbcs.tencent.com/gpu-type"
+    gpu_resource: str = "nvidia.com/gpu"
+    on_conflict: OnConflict = OnConflict.OVERWRITE
+    namespaces: Mapping[str, Entry] = field(default_factory=lambda: MappingProxyType({}))
+
+    def entry(self, namespace: str) -> Entry:
+        """The entry that applies in a namespace: its own, whole, or else the default."""
+        return self.namespaces.get(namespace, self.default)
+
+
+class ValidationAction(Enum):
+    """What a failed validation does."""
+
+    DENY = "Deny"
+    WARN = "Warn"
+    AUDIT = "Audit"
+
+
+class Reason(Enum):
+    """The machine-readable reasons that Kubernetes' policies may give, with their HTTP status codes.
+
+    Source: k8s.io/apiserver/pkg/admission/plugin/policy/validating (message.go, reasonToCode).
+    """
+
+    UNAUTHORIZED = "Unauthorized"
+    FORBIDDEN = "Forbidden"
+    INVALID = "Invalid"
+    REQUEST_ENTITY_TOO_LARGE = "RequestEntityTooLarge"
+
+    @property
+    def code(self) -> int:
+        return {"Unauthorized": 401, "Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}[self.value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One line of a Validation: `expression` must be true; the message expression wins over the message."""
+
+    expression: SourceText
+    location: Location
+    message: str = ""
+    message_expression: SourceText | None = None
+    reason: Reason = Reason.INVALID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation(Rule):
+    """Conditions that every pod must meet as it arrives, after every mutation."""
+
+    kind = "Validation"
+
+    validations: tuple[Check, ...]
+    validation_actions: frozenset[ValidationAction] = frozenset({ValidationAction.DENY})
+    opt_out: OptOut = OptOut.FORBIDDEN
+
+
+AnyRule: TypeAlias = FallbackLadder | ResourceInjection | Validation

@@ -1,0 +1,52 @@
+"""Where a value of a rule file was written."""
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Location:
+    """A place in a file; `line` and `column` count from 1, in characters."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceText:
+    """A string read from a file, which knows where each of its characters was written.
+
+    `breaks` holds (offset, line, column) triples in order of offset, the first at offset 0: from that offset to the
+    next break, one character of `text` is one column of the file. Plain and quoted scalars have one break and one
+    more per escape or fold; block scalars have one per line.
+    """
+
+    text: str
+    file: str
+    breaks: tuple[tuple[int, int, int], ...]
+
+    @classmethod
+    def inline(cls, text: str, file: str = "<expression>") -> "SourceText":
+        """A text that stands in no file: its lines are its own."""
+        breaks = [(0, 1, 1)]
+        for offset, character in enumerate(text):
+            if character == "\n":
+                breaks.append((offset + 1, len(breaks) + 1, 1))
+        return cls(text, file, tuple(breaks))
+
+    @property
+    def location(self) -> Location:
+        """Where the first character stands."""
+        return self.at(0)
+
+    def at(self, offset: int) -> Location:
+        """Where the character at `offset` stands; one past the end is allowed."""
+        start, line, column = self.breaks[bisect_right(self.breaks, offset, key=lambda entry: entry[0]) - 1]
+        return Location(self.file, line, column + offset - start)
+
+    def __str__(self) -> str:
+        return self.text

@@ -64,6 +64,7 @@ class Step:
 
     `reason` is a stable word for machines (`namespace`, `opt-out`, `offered`, `evaluation-error` …), `message` is for
     people. `audit`: the rule is in audit mode; nothing came of this step. `code` is the HTTP status of a denial.
+    `recorded`: it also goes to the audit log. `cluster_unknown`: it could not be decided for want of cluster knowledge.
     """
 
     rule: RuleId
@@ -79,6 +80,7 @@ class Step:
     amounts: tuple[Amount, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     notes: tuple[str, ...] = ()
+    recorded: bool = False
     cluster_unknown: bool = False
 
     @property
@@ -166,8 +168,8 @@ class Decision:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings for the user, each once, in order of the trace."""
-        return tuple(dict.fromkeys(warning for step in self.trace for warning in step.warnings))
+        """Warnings for the user, each once, in order of the trace; a rule in audit mode warns nobody."""
+        return tuple(dict.fromkeys(text for step in self.trace if not step.audit for text in step.warnings))
 
     @property
     def audit_annotations(self) -> Mapping[str, str]:
@@ -176,7 +178,7 @@ class Decision:
 
     def _audit_annotations(self) -> Iterator[tuple[str, str]]:
         for step in self.trace:
-            if step.action is Action.RECORD or (step.audit and step.action not in (Action.SKIP, Action.PASS)):
+            if step.recorded or (step.audit and step.action not in (Action.SKIP, Action.PASS)):
                 # A qualified name's second part: 63 characters at most, of letters, digits, "-", "_" and ".".
                 key = step.rule.replace("/", ".").lower()[:MAX_AUDIT_KEY].rstrip("-_.")
                 yield key, f"{step.action.value}: {step.message}" if step.message else step.action.value

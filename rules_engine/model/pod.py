@@ -7,18 +7,9 @@ from types import MappingProxyType
 from typing import cast
 
 from rules_engine.model.patch import Json, pointer
+from rules_engine.model.placement import Placement
 from rules_engine.model.quantity import Quantity, QuantityError
-
-Path = tuple[str | int, ...]
-"""Where something stands in a JSON value: member names and indexes from the root."""
-
-
-class PodError(ValueError):
-    """A Pod that is not what the API says a Pod is; `path` is a JSON Pointer."""
-
-    def __init__(self, path: str, message: str) -> None:
-        super().__init__(f"{path}: {message}")
-        self.path = path
+from rules_engine.model.reading import Path, PodError, items, kind_of, mapping, string, strings
 
 
 class Role(Enum):
@@ -49,16 +40,6 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Toleration:
-    """A toleration as the scheduler reads it (k8s.io/api/core/v1, Toleration); "" stands for absent."""
-
-    key: str
-    operator: str
-    value: str
-    effect: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
     """A Pod's JSON and what was read from it; `containers` holds regular ones, then init containers, in their order."""
 
@@ -69,24 +50,26 @@ class Pod:
     annotations: Mapping[str, str]
     containers: tuple[Container, ...]
     overhead: Mapping[str, Quantity]
+    placement: Placement
 
     @classmethod
     def parse(cls, raw: Json) -> "Pod":
         """Read a Pod. Null counts as absent, as in the API. Raises PodError, naming the path, for anything else."""
-        pod = _mapping(raw, ())
-        metadata = _mapping(pod.get("metadata"), ("metadata",))
-        spec = _mapping(pod.get("spec"), ("spec",))
+        pod = mapping(raw, ())
+        metadata = mapping(pod.get("metadata"), ("metadata",))
+        spec = mapping(pod.get("spec"), ("spec",))
         return cls(
             raw=pod,
-            name=_string(metadata.get("name"), ("metadata", "name")),
-            namespace=_string(metadata.get("namespace"), ("metadata", "namespace")),
-            labels=_strings(metadata.get("labels"), ("metadata", "labels")),
-            annotations=_strings(metadata.get("annotations"), ("metadata", "annotations")),
+            name=string(metadata.get("name"), ("metadata", "name")),
+            namespace=string(metadata.get("namespace"), ("metadata", "namespace")),
+            labels=strings(metadata.get("labels"), ("metadata", "labels")),
+            annotations=strings(metadata.get("annotations"), ("metadata", "annotations")),
             containers=(
                 *_containers(spec.get("containers"), ("spec", "containers"), init=False),
                 *_containers(spec.get("initContainers"), ("spec", "initContainers"), init=True),
             ),
             overhead=_quantities(spec.get("overhead"), ("spec", "overhead")),
+            placement=Placement.parse(spec),
         )
 
     @property
@@ -149,13 +132,13 @@ def _edited(node: Json, path: Path, value: str | None) -> Json:
 
 
 def _containers(raw: Json, path: Path, *, init: bool) -> Iterable[Container]:
-    for index, item in enumerate(_list(raw, path)):
+    for index, item in enumerate(items(raw, path)):
         here = (*path, index)
-        container = _mapping(item, here)
-        resources = _mapping(container.get("resources"), (*here, "resources"))
-        restart = _string(container.get("restartPolicy"), (*here, "restartPolicy"))
+        container = mapping(item, here)
+        resources = mapping(container.get("resources"), (*here, "resources"))
+        restart = string(container.get("restartPolicy"), (*here, "restartPolicy"))
         yield Container(
-            name=_string(container.get("name"), (*here, "name")),
+            name=string(container.get("name"), (*here, "name")),
             role=(Role.SIDECAR if restart == "Always" else Role.INIT) if init else Role.REGULAR,
             path=here,
             requests=_quantities(resources.get("requests"), (*here, "resources", "requests")),
@@ -169,7 +152,7 @@ _NOTHING: Mapping[str, Quantity] = MappingProxyType({})
 def _quantities(raw: Json, path: Path) -> Mapping[str, Quantity]:
     if raw is None:
         return _NOTHING
-    return {name: _quantity(value, (*path, name)) for name, value in _mapping(raw, path).items()}
+    return {name: _quantity(value, (*path, name)) for name, value in mapping(raw, path).items()}
 
 
 def _quantity(raw: Json, path: Path) -> Quantity:
@@ -182,44 +165,3 @@ def _quantity(raw: Json, path: Path) -> Quantity:
         return Quantity.parse(str(raw))
     except QuantityError as error:
         raise PodError(pointer(*path), str(error)) from None
-
-
-def _mapping(raw: Json, path: Path) -> dict[str, Json]:
-    if raw is None:
-        return {}
-    if not isinstance(raw, dict):
-        raise PodError(pointer(*path), f"must be an object, not {kind_of(raw)}")
-    return raw
-
-
-def _list(raw: Json, path: Path) -> list[Json]:
-    if raw is None:
-        return []
-    if not isinstance(raw, list):
-        raise PodError(pointer(*path), f"must be a list, not {kind_of(raw)}")
-    return raw
-
-
-def _string(raw: Json, path: Path) -> str:
-    if raw is None:
-        return ""
-    if not isinstance(raw, str):
-        raise PodError(pointer(*path), f"must be a string, not {kind_of(raw)}")
-    return raw
-
-
-def _strings(raw: Json, path: Path) -> Mapping[str, str]:
-    return {name: _string(value, (*path, name)) for name, value in _mapping(raw, path).items()}
-
-
-def kind_of(value: Json) -> str:
-    """What JSON calls a value's type."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "a boolean"
-    if isinstance(value, int | float):
-        return "a number"
-    if isinstance(value, str):
-        return "a string"
-    return "a list" if isinstance(value, list) else "an object"

@@ -1,0 +1,26 @@
+"""CEL in Kubernetes' dialect: compile an expression once, evaluate it on plain JSON values many times."""
+
+from rules_engine.cel import types
+from rules_engine.cel.bounds import Budget, CelProblems, CostExceeded, EvaluationError
+from rules_engine.cel.environment import Environment
+from rules_engine.cel.library.cluster import Cluster
+from rules_engine.cel.program import Program, compile_expression
+from rules_engine.cel.types import Type
+from rules_engine.cel.values import Duration, Optional, Timestamp, Uint
+
+__all__ = [
+    "Budget",
+    "CelProblems",
+    "Cluster",
+    "CostExceeded",
+    "Duration",
+    "Environment",
+    "EvaluationError",
+    "Optional",
+    "Program",
+    "Timestamp",
+    "Type",
+    "Uint",
+    "compile_expression",
+    "types",
+]

@@ -1,0 +1,72 @@
+"""What an expression may cost, and how it fails.
+
+Kubernetes bounds a policy's expressions by estimated cost (k8s.io/apiserver/pkg/apis/cel/config.go:
+PerCallLimit 1,000,000 and RuntimeCELCostBudget 10,000,000 units); here cost is counted while evaluating.
+"""
+
+from rules_engine.model.problems import Problem
+from rules_engine.model.source import Location
+
+MAX_EXPRESSION_LENGTH = 20_000
+"""Characters in one expression: 40 times the longest rule we know; parsing that much takes about 0.1 s."""
+
+MAX_NESTING = 100
+"""Levels of an expression: the interpreter uses up to four Python frames a level, of the 1,000 that Python allows."""
+
+MAX_RESULT_ITEMS = 100_000
+"""Elements of a list or map that an expression may make: more than any object the API server stores has fields."""
+
+MAX_RESULT_CHARACTERS = 1_000_000
+"""Characters of a string that an expression may make: the API server's own bound on an object is 1.5 MiB."""
+
+REQUEST_COST = 1_000_000
+"""Cost units of all expressions of one request, about a second of the interpreter and a tenth of that generated.
+
+The same number as Kubernetes' PerCallLimit, which one expression may cost there.
+"""
+
+CHARACTERS_PER_UNIT = 10
+"""Characters of a string that are read for one unit of cost, as in Kubernetes (cel-go, common.StringTraversalCostFactor)."""
+
+
+class EvaluationError(Exception):
+    """An expression that fails on a value. `message` names the sub-expression and types, never a value.
+
+    Raised without a location by functions and by other layers' activations; the place is filled in on its way out.
+    """
+
+    def __init__(self, message: str, location: Location | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.location = location
+
+    def __str__(self) -> str:
+        return f"{self.location}: {self.message}" if self.location else self.message
+
+
+class CostExceeded(EvaluationError):
+    """The budget is used up or a result is too large. Unlike other errors, || and && do not absorb it."""
+
+
+class CelProblems(Exception):
+    """An expression that does not compile, with all its problems in order of place."""
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
+
+
+class Budget:
+    """What the expressions of one request may still cost; one object for all of them, used by one thread."""
+
+    __slots__ = ("limit", "spent")
+
+    def __init__(self, limit: int = REQUEST_COST) -> None:
+        self.limit = limit
+        self.spent = 0
+
+    def spend(self, units: int) -> None:
+        """Count `units` of work that is about to be done. Raises CostExceeded when that is too much."""
+        self.spent += units
+        if self.spent > self.limit:
+            raise CostExceeded(f"the cost limit of {self.limit} for one request is used up")

@@ -1,0 +1,92 @@
+"""What a function is: a name, the types it takes and gives, and the Python that does it."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from rules_engine.cel.types import PARAMETERS, Type
+
+Implementation = TypeVar("Implementation", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overload:
+    """One signature of a function. A method's receiver is its first parameter.
+
+    `budgeted`: the implementation takes the budget first, for work that the length of its arguments does not bound.
+    `constant`: the work does not grow with its arguments, so that only the call is counted.
+    """
+
+    name: str
+    method: bool
+    parameters: tuple[Type, ...]
+    result: Type
+    implementation: Callable[..., Any]
+    budgeted: bool = False
+    constant: bool = False
+
+    def __str__(self) -> str:
+        names = [str(parameter) for parameter in self.parameters]
+        if self.method:
+            return f"{names[0]}.{self.name}({', '.join(names[1:])})"
+        return f"{self.name}({', '.join(names)})"
+
+
+class Library:
+    """Overloads as they are declared, in a module of functions that belong together."""
+
+    def __init__(self) -> None:
+        self.overloads: list[Overload] = []
+
+    def function(
+        self, name: str, *parameters: Type, gives: Type, budgeted: bool = False, constant: bool = False
+    ) -> Callable[[Implementation], Implementation]:
+        """Declare a function called as name(…); the name may have dots."""
+        return self._declare(name, False, parameters, gives, budgeted, constant)
+
+    def method(
+        self, name: str, *parameters: Type, gives: Type, budgeted: bool = False, constant: bool = False
+    ) -> Callable[[Implementation], Implementation]:
+        """Declare a function called as receiver.name(…); the receiver is the first of `parameters`."""
+        return self._declare(name, True, parameters, gives, budgeted, constant)
+
+    def _declare(
+        self, name: str, method: bool, parameters: tuple[Type, ...], gives: Type, budgeted: bool, constant: bool
+    ) -> Callable[[Implementation], Implementation]:
+        def declare(implementation: Implementation) -> Implementation:
+            overload = Overload(
+                name=name,
+                method=method,
+                parameters=parameters,
+                result=gives,
+                implementation=implementation,
+                budgeted=budgeted,
+                constant=constant,
+            )
+            self.overloads.append(overload)
+            return implementation
+
+        return declare
+
+
+class Functions:
+    """All overloads, found by name and way of calling."""
+
+    def __init__(self, overloads: Iterable[Overload]) -> None:
+        self._found: dict[tuple[str, bool], tuple[Overload, ...]] = {}
+        for overload in overloads:
+            key = (overload.name, overload.method)
+            self._found[key] = (*self._found.get(key, ()), overload)
+
+    def named(self, name: str, *, method: bool) -> tuple[Overload, ...]:
+        """The overloads of a name; none if there are none."""
+        return self._found.get((name, method), ())
+
+    def names(self, *, method: bool) -> frozenset[str]:
+        """All names that are called in one of the two ways."""
+        return frozenset(name for name, is_method in self._found if is_method == method)
+
+
+def takes(parameter: Type, found: Type) -> bool:
+    """Whether a parameter takes a run-time value of this type; element types are not looked at."""
+    return parameter.name == found.name or parameter.name == "dyn" or parameter in PARAMETERS

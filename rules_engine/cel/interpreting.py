@@ -1,0 +1,425 @@
+"""The precise interpreter: it walks the tree and knows, for every failure, where and of what type."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from rules_engine.cel import operators
+from rules_engine.cel.bounds import (
+    CHARACTERS_PER_UNIT,
+    MAX_RESULT_ITEMS,
+    Budget,
+    CostExceeded,
+    EvaluationError,
+)
+from rules_engine.cel.checking import Checked, Constant
+from rules_engine.cel.functions import Overload, takes
+from rules_engine.cel.library.cluster import Cluster
+from rules_engine.cel.syntax import (
+    Binary,
+    Bind,
+    Call,
+    Comprehension,
+    Conditional,
+    Expression,
+    Fold,
+    Has,
+    Index,
+    ListLiteral,
+    Literal,
+    Logic,
+    MapLiteral,
+    Message,
+    Name,
+    OptionalMap,
+    Select,
+    Unary,
+)
+from rules_engine.cel.types import CLUSTER
+from rules_engine.cel.values import (
+    MAP_CLASSES,
+    NONE,
+    NUMBER_CLASSES,
+    Optional,
+    check_int,
+    make_map,
+    type_of,
+)
+
+MAX_SHOWN = 60
+"""Characters of a sub-expression in an error message: enough to find it, on one line."""
+
+
+def interpret(checked: Checked, activation: Mapping[str, object], budget: Budget) -> object:
+    """The value of an expression. Raises EvaluationError with its place."""
+    return _Interpreter(checked, activation, budget).evaluate(checked.expression)
+
+
+class _Interpreter:
+    """One evaluation: the variables of macros that are in scope, and the budget."""
+
+    __slots__ = ("_activation", "_budget", "_checked", "_locals")
+
+    def __init__(self, checked: Checked, activation: Mapping[str, object], budget: Budget) -> None:
+        self._checked = checked
+        self._activation = activation
+        self._budget = budget
+        self._locals: dict[str, object] = {}
+
+    def evaluate(self, node: Expression) -> Any:
+        try:
+            self._budget.spend(1)
+            return _METHODS[type(node)](self, node)
+        except EvaluationError as error:
+            if error.location is None:
+                raise self._placed(error, node) from None
+            raise
+
+    def _placed(self, error: EvaluationError, node: Expression) -> EvaluationError:
+        """The same failure, with the sub-expression that failed and its place."""
+        source, span = self._checked.source, node.span
+        shown = " ".join(source.text[span.start : span.end].split())
+        if len(shown) > MAX_SHOWN:
+            shown = f"{shown[: MAX_SHOWN - 1]}…"
+        offset = node.name_span.start if isinstance(node, Select | Call) else span.start
+        return type(error)(f"{shown}: {error.message}", source.at(offset))
+
+    # Names
+
+    def literal(self, node: Literal) -> object:
+        return node.value
+
+    def name(self, node: Name) -> object:
+        reference = self._checked.references.get(node)
+        if reference is not None:
+            return self._referred(reference)
+        if not node.absolute and node.name in self._locals:
+            return self._locals[node.name]
+        raise EvaluationError(f"undeclared reference to '{node.name}'")
+
+    def _referred(self, reference: str | Constant) -> object:
+        if isinstance(reference, Constant):
+            return reference.value
+        try:
+            return self._activation[reference]
+        except KeyError:
+            raise EvaluationError(f"'{reference}' has no value here") from None
+
+    def select(self, node: Select) -> object:
+        reference = self._checked.references.get(node)
+        if reference is not None:
+            return self._referred(reference)
+        operand = self.evaluate(node.operand)
+        if node.optional or type(operand) is Optional:
+            return _optional_member(operand, node.field, _selected)
+        return _required(_selected(operand, node.field), "no such key")
+
+    def has(self, node: Has) -> bool:
+        operand = self.evaluate(node.select.operand)
+        if type(operand) is Optional:
+            if not operand.present:
+                return False
+            operand = operand.value
+            if type(operand) is Optional:
+                return operand.present
+        found, _ = _selected(operand, node.select.field)
+        return found
+
+    def index(self, node: Index) -> object:
+        operand = self.evaluate(node.operand)
+        key = self.evaluate(node.key)
+        if node.optional or type(operand) is Optional:
+            return _optional_member(operand, key, _indexed)
+        missing = "index out of range" if type(operand) is list else "no such key"
+        return _required(_indexed(operand, key), missing)
+
+    # Operators
+
+    def unary(self, node: Unary) -> object:
+        value = self.evaluate(node.operand)
+        if node.operator == "-":
+            return operators.negate(value)
+        if type(value) is bool:
+            return not value
+        raise operators.no_overload("!", value)
+
+    def binary(self, node: Binary) -> object:
+        left = self.evaluate(node.left)
+        right = self.evaluate(node.right)
+        return operators.BINARY[node.operator](left, right, self._budget)
+
+    def logic(self, node: Logic) -> bool:
+        """One operand that decides makes the errors of the others disappear, whichever comes first."""
+        decisive = node.operator == "||"
+        failure: EvaluationError | None = None
+        for operand in node.operands:
+            try:
+                value = self.evaluate(operand)
+                if value is decisive:
+                    return decisive
+                if type(value) is not bool:
+                    raise self._placed(operators.no_overload(node.operator, value), operand)
+            except CostExceeded:
+                raise
+            except EvaluationError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return not decisive
+
+    def conditional(self, node: Conditional) -> object:
+        condition = self.evaluate(node.condition)
+        if type(condition) is not bool:
+            raise operators.no_overload("?:", condition)
+        return self.evaluate(node.then if condition else node.otherwise)
+
+    # Lists and maps
+
+    def list_literal(self, node: ListLiteral) -> list[object]:
+        made = []
+        for element in node.elements:
+            value = self.evaluate(element.value)
+            if element.optional:
+                if not _is_optional(value).present:
+                    continue
+                value = value.value
+            made.append(value)
+        return made
+
+    def map_literal(self, node: MapLiteral) -> object:
+        made = []
+        for entry in node.entries:
+            key = self.evaluate(entry.key)
+            value = self.evaluate(entry.value)
+            if entry.optional:
+                if not _is_optional(value).present:
+                    continue
+                value = value.value
+            made.append((key, value))
+        return make_map(made)
+
+    def message(self, node: Message) -> object:
+        raise EvaluationError(f"undeclared message type '{node.name}'")
+
+    # Calls
+
+    def call(self, node: Call) -> object:
+        arguments = []
+        if node.target is not None and node not in self._checked.namespaced:
+            target = self.evaluate(node.target)
+            if type(target) is Optional and node.function in ("or", "orValue") and len(node.arguments) == 1:
+                return self._alternative(node, target)
+            arguments.append(target)
+        for argument in node.arguments:
+            arguments.append(self.evaluate(argument))
+        return call(node.function, self._checked.calls[node], arguments, self._budget)
+
+    def _alternative(self, node: Call, target: Optional) -> object:
+        """or and orValue look at their argument only when they need it (cel-go, cel/library.go)."""
+        if target.present:
+            return target if node.function == "or" else target.value
+        other = self.evaluate(node.arguments[0])
+        return _is_optional(other) if node.function == "or" else other
+
+    # Macros
+
+    def _bound(self, names: Mapping[str, object], body: Expression) -> Any:
+        outer = self._locals
+        self._locals = {**outer, **names}
+        try:
+            return self.evaluate(body)
+        finally:
+            self._locals = outer
+
+    def bind(self, node: Bind) -> object:
+        return self._bound({node.name: self.evaluate(node.value)}, node.body)
+
+    def optional_map(self, node: OptionalMap) -> object:
+        target = _is_optional(self.evaluate(node.target))
+        if not target.present:
+            return NONE
+        value = self._bound({node.name: target.value}, node.body)
+        return _is_optional(value) if node.flat else Optional(True, value)
+
+    def comprehension(self, node: Comprehension) -> object:
+        target = self.evaluate(node.target)
+        return _FOLDS[node.fold](self, node, self._steps(node, target))
+
+    def _steps(self, node: Comprehension, target: Any) -> Iterator[dict[str, object]]:
+        """The variables of each round. With one variable a map gives its keys, with two a list gives index and value."""
+        items: Any
+        if type(target) is list:
+            items = enumerate(target)
+        elif type(target) in MAP_CLASSES:
+            items = target.items()
+        else:
+            raise EvaluationError(f"{node.fold.value}() needs a list or a map, not {type_of(target)}")
+        first, second = node.first, node.second
+        only_key = type(target) is not list
+        for key, value in items:
+            self._budget.spend(1)
+            if second is not None:
+                yield {first: key, second: value}
+            else:
+                yield {first: key if only_key else value}
+
+    def _decided(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> bool:
+        """all and exists: like a chain of && or ||, one decisive element hides the errors of the others."""
+        decisive = node.fold is Fold.EXISTS
+        failure: EvaluationError | None = None
+        for names in steps:
+            try:
+                value = self._bound(names, node.body)
+                if value is decisive:
+                    return decisive
+                self._predicate(node, value, node.body)
+            except CostExceeded:
+                raise
+            except EvaluationError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return not decisive
+
+    def _predicate(self, node: Comprehension, value: object, part: Expression) -> bool:
+        if type(value) is bool:
+            return value
+        error = EvaluationError(f"{node.fold.value}() needs a bool, not {type_of(value)}")
+        raise self._placed(error, part)
+
+    def _counted(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> bool:
+        count = 0
+        for names in steps:
+            count += self._predicate(node, self._bound(names, node.body), node.body)
+        return count == 1
+
+    def _kept(self, node: Comprehension, names: dict[str, object]) -> bool:
+        condition = node.condition
+        return condition is None or self._predicate(node, self._bound(names, condition), condition)
+
+    def _mapped(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> list[object]:
+        made = [self._bound(names, node.body) for names in steps if self._kept(node, names)]
+        return _bounded(made)
+
+    def _filtered(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> list[object]:
+        made = []
+        for names in steps:
+            if self._predicate(node, self._bound(names, node.body), node.body):
+                made.append(names[node.first])
+        return _bounded(made)
+
+    def _transformed(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> object:
+        made = [(names[node.first], self._bound(names, node.body)) for names in steps if self._kept(node, names)]
+        return make_map(made)
+
+    def _entries(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> object:
+        made: list[tuple[object, object]] = []
+        for names in steps:
+            if self._kept(node, names):
+                entry = self._bound(names, node.body)
+                if type(entry) not in MAP_CLASSES:
+                    raise EvaluationError(f"transformMapEntry() needs a map, not {type_of(entry)}")
+                made.extend(entry.items())
+        return make_map(made)
+
+    def _sorted(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> object:
+        raise EvaluationError("sortBy() is not there yet")
+
+
+def _bounded(made: list[object]) -> list[object]:
+    if len(made) > MAX_RESULT_ITEMS:
+        raise CostExceeded(f"a list result has more than {MAX_RESULT_ITEMS} elements")
+    return made
+
+
+Found = tuple[bool, object]
+
+
+def _selected(operand: Any, field: str) -> Found:
+    if type(operand) in MAP_CLASSES:
+        return operators.find_key(operand, field)
+    raise EvaluationError(f"type {type_of(operand)} has no fields")
+
+
+def _indexed(operand: Any, key: Any) -> Found:
+    if type(operand) is list:
+        if type(key) not in NUMBER_CLASSES or type(key) is float and not key.is_integer():
+            raise EvaluationError(f"a list has no index of type {type_of(key)}")
+        position = int(key)
+        return (True, operand[position]) if 0 <= position < len(operand) else (False, None)
+    if type(operand) in MAP_CLASSES:
+        return operators.find_key(operand, key)
+    raise EvaluationError(f"type {type_of(operand)} cannot be indexed")
+
+
+def _required(found: Found, missing: str) -> object:
+    present, value = found
+    if present:
+        return value
+    raise EvaluationError(missing)
+
+
+def _optional_member(operand: Any, key: Any, find: Callable[[Any, Any], Found]) -> Optional:
+    if type(operand) is Optional:
+        if not operand.present:
+            return NONE
+        operand = operand.value
+    found, value = find(operand, key)
+    return Optional(True, value) if found else NONE
+
+
+def _is_optional(value: object) -> Optional:
+    if type(value) is Optional:
+        return value
+    raise EvaluationError(f"an optional is needed here, not {type_of(value)}")
+
+
+def call(name: str, overloads: tuple[Overload, ...], arguments: list[Any], budget: Budget) -> object:
+    """Call the overload that fits the run-time types of the arguments. Raises EvaluationError when none does."""
+    found = [type_of(argument) for argument in arguments]
+    for overload in overloads:
+        if all(
+            takes(parameter, kind) or parameter == CLUSTER and isinstance(argument, Cluster)
+            for parameter, kind, argument in zip(overload.parameters, found, arguments, strict=True)
+        ):
+            for argument in arguments:
+                if type(argument) is int:
+                    check_int(argument)
+                elif not overload.constant and type(argument) in (str, bytes, list, dict):
+                    length = len(argument)
+                    budget.spend(length // CHARACTERS_PER_UNIT if type(argument) in (str, bytes) else length)
+            if overload.budgeted:
+                return overload.implementation(budget, *arguments)
+            return overload.implementation(*arguments)
+    raise operators.no_overload(f"{name}()", *arguments)
+
+
+_METHODS: dict[type, Callable[[_Interpreter, Any], object]] = {
+    Literal: _Interpreter.literal,
+    Name: _Interpreter.name,
+    Select: _Interpreter.select,
+    Index: _Interpreter.index,
+    Call: _Interpreter.call,
+    Unary: _Interpreter.unary,
+    Binary: _Interpreter.binary,
+    Logic: _Interpreter.logic,
+    Conditional: _Interpreter.conditional,
+    ListLiteral: _Interpreter.list_literal,
+    MapLiteral: _Interpreter.map_literal,
+    Message: _Interpreter.message,
+    Has: _Interpreter.has,
+    Comprehension: _Interpreter.comprehension,
+    Bind: _Interpreter.bind,
+    OptionalMap: _Interpreter.optional_map,
+}
+
+_FOLDS: dict[Fold, Callable[[_Interpreter, Comprehension, Iterator[dict[str, object]]], object]] = {
+    Fold.ALL: _Interpreter._decided,
+    Fold.EXISTS: _Interpreter._decided,
+    Fold.EXISTS_ONE: _Interpreter._counted,
+    Fold.MAP: _Interpreter._mapped,
+    Fold.TRANSFORM_LIST: _Interpreter._mapped,
+    Fold.FILTER: _Interpreter._filtered,
+    Fold.TRANSFORM_MAP: _Interpreter._transformed,
+    Fold.TRANSFORM_MAP_ENTRY: _Interpreter._entries,
+    Fold.SORT_BY: _Interpreter._sorted,
+}

@@ -1,0 +1,144 @@
+"""The standard functions (CEL specification, "List of Standard Definitions"; cel-go, common/stdlib)."""
+
+from typing import Any
+
+from rules_engine.cel import regex, times
+from rules_engine.cel.bounds import EvaluationError
+from rules_engine.cel.functions import Library
+from rules_engine.cel.numbers import double_text, parse_bool, parse_double, parse_int, parse_uint, to_int, to_uint
+from rules_engine.cel.operators import moment
+from rules_engine.cel.types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    DYN,
+    INT,
+    LIST,
+    MAP,
+    STRING,
+    TIMESTAMP,
+    TYPE,
+    UINT,
+    A,
+)
+from rules_engine.cel.types import Type as CelType
+from rules_engine.cel.values import Duration, Timestamp, Uint, type_of
+
+LIBRARY = Library()
+
+
+@LIBRARY.method("size", STRING, gives=INT, constant=True)
+@LIBRARY.method("size", BYTES, gives=INT, constant=True)
+@LIBRARY.method("size", LIST, gives=INT, constant=True)
+@LIBRARY.method("size", MAP, gives=INT, constant=True)
+@LIBRARY.function("size", STRING, gives=INT, constant=True)
+@LIBRARY.function("size", BYTES, gives=INT, constant=True)
+@LIBRARY.function("size", LIST, gives=INT, constant=True)
+@LIBRARY.function("size", MAP, gives=INT, constant=True)
+def size(value: Any) -> int:
+    return len(value)
+
+
+@LIBRARY.function("type", DYN, gives=TYPE, constant=True)
+def type_function(value: object) -> CelType:
+    return type_of(value)
+
+
+@LIBRARY.function("dyn", DYN, gives=DYN, constant=True)
+@LIBRARY.function("bool", BOOL, gives=BOOL)
+@LIBRARY.function("int", INT, gives=INT)
+@LIBRARY.function("uint", UINT, gives=UINT)
+@LIBRARY.function("double", DOUBLE, gives=DOUBLE)
+@LIBRARY.function("string", STRING, gives=STRING)
+@LIBRARY.function("bytes", BYTES, gives=BYTES)
+@LIBRARY.function("timestamp", TIMESTAMP, gives=TIMESTAMP)
+@LIBRARY.function("duration", DURATION, gives=DURATION)
+def same(value: object) -> object:
+    return value
+
+
+LIBRARY.function("bool", STRING, gives=BOOL)(parse_bool)
+LIBRARY.function("int", STRING, gives=INT)(parse_int)
+LIBRARY.function("int", DOUBLE, gives=INT)(to_int)
+LIBRARY.function("int", UINT, gives=INT)(to_int)
+LIBRARY.function("uint", STRING, gives=UINT)(parse_uint)
+LIBRARY.function("uint", INT, gives=UINT)(to_uint)
+LIBRARY.function("uint", DOUBLE, gives=UINT)(to_uint)
+LIBRARY.function("double", STRING, gives=DOUBLE)(parse_double)
+LIBRARY.function("double", INT, gives=DOUBLE)(float)
+LIBRARY.function("double", UINT, gives=DOUBLE)(float)
+LIBRARY.function("string", DOUBLE, gives=STRING)(double_text)
+LIBRARY.function("string", DURATION, gives=STRING)(times.duration_text)
+LIBRARY.function("string", TIMESTAMP, gives=STRING)(times.timestamp_text)
+LIBRARY.function("timestamp", STRING, gives=TIMESTAMP)(times.parse_timestamp)
+LIBRARY.function("duration", STRING, gives=DURATION)(times.parse_duration)
+
+
+@LIBRARY.function("int", TIMESTAMP, gives=INT)
+def seconds(value: Timestamp) -> int:
+    return value.nanos // 10**9
+
+
+@LIBRARY.function("timestamp", INT, gives=TIMESTAMP)
+def from_seconds(value: int) -> Timestamp:
+    return moment(value * 10**9)
+
+
+@LIBRARY.function("string", BOOL, gives=STRING)
+def bool_text(value: bool) -> str:
+    return "true" if value else "false"
+
+
+@LIBRARY.function("string", INT, gives=STRING)
+@LIBRARY.function("string", UINT, gives=STRING)
+def int_text(value: int) -> str:
+    return str(int(value))
+
+
+@LIBRARY.function("string", BYTES, gives=STRING)
+def decoded(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise EvaluationError("the bytes are not valid UTF-8") from None
+
+
+@LIBRARY.function("bytes", STRING, gives=BYTES)
+def encoded(value: str) -> bytes:
+    try:
+        return value.encode()
+    except UnicodeEncodeError:
+        raise EvaluationError("the string has a lone surrogate") from None
+
+
+@LIBRARY.method("contains", STRING, STRING, gives=BOOL)
+def contains(text: str, part: str) -> bool:
+    return part in text
+
+
+@LIBRARY.method("startsWith", STRING, STRING, gives=BOOL)
+def starts_with(text: str, prefix: str) -> bool:
+    return text.startswith(prefix)
+
+
+@LIBRARY.method("endsWith", STRING, STRING, gives=BOOL)
+def ends_with(text: str, suffix: str) -> bool:
+    return text.endswith(suffix)
+
+
+@LIBRARY.function("matches", STRING, STRING, gives=BOOL)
+@LIBRARY.method("matches", STRING, STRING, gives=BOOL)
+def matches(text: str, pattern: str) -> bool:
+    return regex.search(pattern, text)
+
+
+def _parts() -> None:
+    for name, part in times.TIMESTAMP_PARTS.items():
+        LIBRARY.method(name, TIMESTAMP, gives=INT)(part)
+        LIBRARY.method(name, TIMESTAMP, STRING, gives=INT)(part)
+    for name, unit in times.DURATION_PARTS.items():
+        LIBRARY.method(name, DURATION, gives=INT)(unit)
+
+
+_parts()

@@ -1,0 +1,63 @@
+"""Optional values (cel-go, cel/library.go, OptionalTypes)."""
+
+from rules_engine.cel.bounds import EvaluationError
+from rules_engine.cel.functions import Library
+from rules_engine.cel.types import BOOL, A, optional_of
+from rules_engine.cel.values import MAP_CLASSES, NONE, NUMBER_CLASSES, Duration, Optional, Timestamp
+
+LIBRARY = Library()
+
+# The first moment of year 1, which is Go's zero time.
+_ZERO_TIME = -62_135_596_800 * 10**9
+
+
+@LIBRARY.function("optional.of", A, gives=optional_of(A), constant=True)
+def of(value: object) -> Optional:
+    return Optional(True, value)
+
+
+@LIBRARY.function("optional.none", gives=optional_of(A), constant=True)
+def none() -> Optional:
+    return NONE
+
+
+@LIBRARY.function("optional.ofNonZeroValue", A, gives=optional_of(A), constant=True)
+def of_non_zero_value(value: object) -> Optional:
+    return NONE if is_zero(value) else Optional(True, value)
+
+
+def is_zero(value: object) -> bool:
+    """Whether a value is its type's zero: empty, false, 0, null or none."""
+    kind = type(value)
+    if kind in NUMBER_CLASSES or kind in MAP_CLASSES or kind in (bool, str, bytes, list, type(None)):
+        return not value
+    if isinstance(value, Optional):
+        return not value.present
+    if isinstance(value, Duration):
+        return value.nanos == 0
+    return isinstance(value, Timestamp) and value.nanos == _ZERO_TIME
+
+
+@LIBRARY.method("hasValue", optional_of(A), gives=BOOL, constant=True)
+def has_value(optional: Optional) -> bool:
+    return optional.present
+
+
+@LIBRARY.method("value", optional_of(A), gives=A, constant=True)
+def value(optional: Optional) -> object:
+    if not optional.present:
+        raise EvaluationError("the optional has no value")
+    return optional.value
+
+
+# The interpreter evaluates the argument of these two only when the optional is none, and never gets here with a value.
+
+
+@LIBRARY.method("or", optional_of(A), optional_of(A), gives=optional_of(A), constant=True)
+def or_(optional: Optional, other: Optional) -> Optional:
+    return optional if optional.present else other
+
+
+@LIBRARY.method("orValue", optional_of(A), A, gives=A, constant=True)
+def or_value(optional: Optional, other: object) -> object:
+    return optional.value if optional.present else other

@@ -1,0 +1,105 @@
+"""Kubernetes' quantities (k8s.io/apiserver/pkg/cel/library/quantity.go)."""
+
+from rules_engine.cel.bounds import EvaluationError
+from rules_engine.cel.functions import Library
+from rules_engine.cel.types import BOOL, DOUBLE, INT, QUANTITY, STRING
+from rules_engine.cel.values import INT_MAX, INT_MIN
+from rules_engine.model.quantity import NANOS, Quantity, QuantityError
+
+LIBRARY = Library()
+
+
+@LIBRARY.function("quantity", STRING, gives=QUANTITY)
+def quantity(text: str) -> Quantity:
+    try:
+        return Quantity.parse(text)
+    except QuantityError:
+        raise EvaluationError("the string is not a quantity") from None
+
+
+@LIBRARY.function("isQuantity", STRING, gives=BOOL)
+def is_quantity(text: str) -> bool:
+    try:
+        Quantity.parse(text)
+    except QuantityError:
+        return False
+    return True
+
+
+@LIBRARY.method("isInteger", QUANTITY, gives=BOOL, constant=True)
+def is_integer(value: Quantity) -> bool:
+    return value.is_whole and INT_MIN <= value.whole <= INT_MAX
+
+
+@LIBRARY.method("asInteger", QUANTITY, gives=INT, constant=True)
+def as_integer(value: Quantity) -> int:
+    if is_integer(value):
+        return value.whole
+    raise EvaluationError("the quantity is not an integer of 64 bits")
+
+
+@LIBRARY.method("asApproximateFloat", QUANTITY, gives=DOUBLE, constant=True)
+def as_approximate_float(value: Quantity) -> float:
+    return value.nanos / NANOS
+
+
+@LIBRARY.method("sign", QUANTITY, gives=INT, constant=True)
+def sign(value: Quantity) -> int:
+    return (value.nanos > 0) - (value.nanos < 0)
+
+
+@LIBRARY.method("compareTo", QUANTITY, QUANTITY, gives=INT, constant=True)
+def compare_to(left: Quantity, right: Quantity) -> int:
+    return (left > right) - (left < right)
+
+
+@LIBRARY.method("isLessThan", QUANTITY, QUANTITY, gives=BOOL, constant=True)
+def is_less_than(left: Quantity, right: Quantity) -> bool:
+    return left < right
+
+
+@LIBRARY.method("isGreaterThan", QUANTITY, QUANTITY, gives=BOOL, constant=True)
+def is_greater_than(left: Quantity, right: Quantity) -> bool:
+    return left > right
+
+
+def _quantity(value: Quantity | int) -> Quantity:
+    return value if isinstance(value, Quantity) else Quantity.of(value)
+
+
+def _bounded(value: Quantity) -> Quantity:
+    """Results keep the size of what can be written, so that repeated multiplication stays cheap."""
+    if abs(value.nanos) > MAX_NANOS:
+        raise EvaluationError("quantity out of range")
+    return value
+
+
+MAX_NANOS = 10**78
+"""Largest result, in nanos: what the longest quantity that can be written comes to."""
+
+
+@LIBRARY.method("add", QUANTITY, QUANTITY, gives=QUANTITY, constant=True)
+@LIBRARY.method("add", QUANTITY, INT, gives=QUANTITY, constant=True)
+def add(left: Quantity, right: Quantity | int) -> Quantity:
+    return _bounded(left + _quantity(right))
+
+
+@LIBRARY.method("sub", QUANTITY, QUANTITY, gives=QUANTITY, constant=True)
+@LIBRARY.method("sub", QUANTITY, INT, gives=QUANTITY, constant=True)
+def sub(left: Quantity, right: Quantity | int) -> Quantity:
+    return _bounded(left - _quantity(right))
+
+
+@LIBRARY.method("mul", QUANTITY, QUANTITY, gives=QUANTITY, constant=True)
+@LIBRARY.method("mul", QUANTITY, INT, gives=QUANTITY, constant=True)
+def mul(left: Quantity, right: Quantity | int) -> Quantity:
+    return _bounded(left.times(_quantity(right)))
+
+
+@LIBRARY.method("div", QUANTITY, QUANTITY, gives=QUANTITY, constant=True)
+@LIBRARY.method("div", QUANTITY, INT, gives=QUANTITY, constant=True)
+def div(left: Quantity, right: Quantity | int) -> Quantity:
+    try:
+        return _bounded(left.divided(_quantity(right)))
+    except QuantityError:
+        raise EvaluationError("division by zero") from None

@@ -1,0 +1,256 @@
+"""Arithmetic and comparison of run-time values, with CEL's ranges (CEL specification, "Numeric Values")."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from rules_engine.cel.bounds import (
+    CHARACTERS_PER_UNIT,
+    MAX_RESULT_CHARACTERS,
+    MAX_RESULT_ITEMS,
+    Budget,
+    CostExceeded,
+    EvaluationError,
+)
+from rules_engine.cel.values import (
+    INT_MAX,
+    INT_MIN,
+    MAP_CLASSES,
+    NUMBER_CLASSES,
+    UINT_MAX,
+    Duration,
+    Timestamp,
+    Uint,
+    check_int,
+    compare_numbers,
+    equals,
+    type_of,
+)
+
+# 0001-01-01T00:00:00Z to 9999-12-31T23:59:59.999999999Z (CEL specification, "Timestamp")
+TIMESTAMP_MIN = -62_135_596_800 * 10**9
+TIMESTAMP_MAX = 253_402_300_800 * 10**9 - 1
+
+
+def whole(value: int) -> int:
+    """An int result; an overflow is an error."""
+    if INT_MIN <= value <= INT_MAX:
+        return value
+    raise EvaluationError("integer overflow")
+
+
+def unsigned(value: int) -> Uint:
+    """A uint result; an overflow is an error."""
+    if 0 <= value <= UINT_MAX:
+        return Uint(value)
+    raise EvaluationError("unsigned integer overflow")
+
+
+def moment(nanos: int) -> Timestamp:
+    """A timestamp result; outside of years 1 to 9999 is an error."""
+    if TIMESTAMP_MIN <= nanos <= TIMESTAMP_MAX:
+        return Timestamp(nanos)
+    raise EvaluationError("timestamp out of range")
+
+
+def span(nanos: int) -> Duration:
+    """A duration result: 64 bits of nanoseconds as in cel-go, about 292 years."""
+    if INT_MIN <= nanos <= INT_MAX:
+        return Duration(nanos)
+    raise EvaluationError("duration out of range")
+
+
+def text(value: str) -> str:
+    """A string result, of bounded length."""
+    if len(value) <= MAX_RESULT_CHARACTERS:
+        return value
+    raise CostExceeded(f"a string result has more than {MAX_RESULT_CHARACTERS} characters")
+
+
+def no_overload(operator: str, *values: object) -> EvaluationError:
+    """The error of an operator or function that these types do not have."""
+    shown = ", ".join(type_of(value).name for value in values)
+    return EvaluationError(f"no such overload: {operator} applied to ({shown})")
+
+
+def add(left: Any, right: Any, budget: Budget) -> object:
+    kind, other = type(left), type(right)
+    if kind is other:
+        if kind is int:
+            return whole(check_int(left) + check_int(right))
+        if kind is Uint:
+            return unsigned(int(left) + int(right))
+        if kind is float:
+            return left + right
+        if kind is str or kind is bytes:
+            length = len(left) + len(right)
+            budget.spend(length // CHARACTERS_PER_UNIT)
+            if length > MAX_RESULT_CHARACTERS:
+                raise CostExceeded(f"a string result has more than {MAX_RESULT_CHARACTERS} characters")
+            return left + right
+        if kind is list:
+            length = len(left) + len(right)
+            budget.spend(length)
+            if length > MAX_RESULT_ITEMS:
+                raise CostExceeded(f"a list result has more than {MAX_RESULT_ITEMS} elements")
+            return left + right
+        if kind is Duration:
+            return span(left.nanos + right.nanos)
+    elif {kind, other} == {Timestamp, Duration}:
+        return moment(left.nanos + right.nanos)
+    raise no_overload("+", left, right)
+
+
+def subtract(left: Any, right: Any, budget: Budget) -> object:
+    kind, other = type(left), type(right)
+    if kind is other:
+        if kind is int:
+            return whole(check_int(left) - check_int(right))
+        if kind is Uint:
+            return unsigned(int(left) - int(right))
+        if kind is float:
+            return left - right
+        if kind is Duration or kind is Timestamp:
+            return span(left.nanos - right.nanos)
+    elif kind is Timestamp and other is Duration:
+        return moment(left.nanos - right.nanos)
+    raise no_overload("-", left, right)
+
+
+def multiply(left: Any, right: Any, budget: Budget) -> object:
+    kind = type(left)
+    if kind is type(right):
+        if kind is int:
+            return whole(check_int(left) * check_int(right))
+        if kind is Uint:
+            return unsigned(int(left) * int(right))
+        if kind is float:
+            return left * right
+    raise no_overload("*", left, right)
+
+
+def divide(left: Any, right: Any, budget: Budget) -> object:
+    kind = type(left)
+    if kind is type(right):
+        if kind is int:
+            return whole(truncated(check_int(left), check_int(right)))
+        if kind is Uint:
+            return unsigned(truncated(left, right))
+        if kind is float:
+            return _divide_doubles(left, right)
+    raise no_overload("/", left, right)
+
+
+def truncated(left: int, right: int) -> int:
+    """Division towards zero, where Python's goes down."""
+    if right == 0:
+        raise EvaluationError("division by zero")
+    quotient = abs(left) // abs(right)
+    return quotient if (left < 0) == (right < 0) else -quotient
+
+
+def _divide_doubles(left: float, right: float) -> float:
+    if right != 0.0:
+        return left / right
+    if left == 0.0 or math.isnan(left):
+        return math.nan
+    return math.copysign(math.inf, left) * math.copysign(1.0, right)
+
+
+def modulo(left: Any, right: Any, budget: Budget) -> object:
+    kind = type(left)
+    if kind is type(right) and (kind is int or kind is Uint):
+        if right == 0:
+            raise EvaluationError("modulus by zero")
+        remainder = abs(int(left)) % abs(int(right))
+        return Uint(remainder) if kind is Uint else check_int(-remainder if left < 0 else remainder)
+    raise no_overload("%", left, right)
+
+
+def negate(value: Any) -> object:
+    if type(value) is int:
+        return whole(-check_int(value))
+    if type(value) is float:
+        return -value
+    raise no_overload("-", value)
+
+
+_ORDERED = frozenset({str, bytes, bool, Timestamp, Duration})
+
+
+def _compare(operator: str, left: Any, right: Any, budget: Budget) -> int:
+    kind, other = type(left), type(right)
+    if kind in NUMBER_CLASSES and other in NUMBER_CLASSES:
+        order = compare_numbers(left, right)
+        if order is None:
+            raise EvaluationError("NaN cannot be ordered")
+        return order
+    if kind is other and kind in _ORDERED:
+        if kind is str or kind is bytes:
+            budget.spend(min(len(left), len(right)) // CHARACTERS_PER_UNIT)
+        return (left > right) - (left < right)
+    raise no_overload(operator, left, right)
+
+
+def less(left: Any, right: Any, budget: Budget) -> object:
+    return _compare("<", left, right, budget) < 0
+
+
+def less_equal(left: Any, right: Any, budget: Budget) -> object:
+    return _compare("<=", left, right, budget) <= 0
+
+
+def greater(left: Any, right: Any, budget: Budget) -> object:
+    return _compare(">", left, right, budget) > 0
+
+
+def greater_equal(left: Any, right: Any, budget: Budget) -> object:
+    return _compare(">=", left, right, budget) >= 0
+
+
+def equal(left: object, right: object, budget: Budget) -> object:
+    return equals(left, right, budget)
+
+
+def unequal(left: object, right: object, budget: Budget) -> object:
+    return not equals(left, right, budget)
+
+
+def contains(element: Any, container: Any, budget: Budget) -> object:
+    """The operator in: an element of a list, or a key of a map."""
+    if type(container) is list:
+        budget.spend(len(container))
+        return any(equals(element, one, budget) for one in container)
+    if type(container) in MAP_CLASSES:
+        found, _ = find_key(container, element)
+        return found
+    raise no_overload("in", element, container)
+
+
+def find_key(mapping: Any, key: Any) -> tuple[bool, Any]:
+    """Whether a map has a key, and its value. A double finds the int or uint it equals; other types find nothing."""
+    kind = type(key)
+    if kind is str or kind is bool or kind in NUMBER_CLASSES:
+        if kind is float and not key.is_integer():
+            return False, None
+        try:
+            return True, mapping[key]
+        except KeyError:
+            return False, None
+    return False, None
+
+
+BINARY: dict[str, Callable[[Any, Any, Budget], object]] = {
+    "+": add,
+    "-": subtract,
+    "*": multiply,
+    "/": divide,
+    "%": modulo,
+    "<": less,
+    "<=": less_equal,
+    ">": greater,
+    ">=": greater_equal,
+    "==": equal,
+    "!=": unequal,
+    "in": contains,
+}

@@ -1,0 +1,67 @@
+"""Source to something that runs: parse, check, evaluate."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from rules_engine.cel.bounds import Budget, CelProblems, EvaluationError
+from rules_engine.cel.checking import Checked, check
+from rules_engine.cel.environment import Environment
+from rules_engine.cel.interpreting import interpret
+from rules_engine.cel.parsing import parse
+from rules_engine.cel.types import DYN, Type
+from rules_engine.model.problems import Problem
+from rules_engine.model.source import SourceText
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A compiled expression. It never changes, so that threads share it."""
+
+    checked: Checked
+
+    @property
+    def source(self) -> SourceText:
+        return self.checked.source
+
+    @property
+    def result(self) -> Type:
+        """The type of the result, as far as it is known without values."""
+        return self.checked.result
+
+    @property
+    def reads(self) -> frozenset[str]:
+        """The variables of the environment that the expression names."""
+        return self.checked.reads
+
+    def evaluate(self, activation: Mapping[str, object], budget: Budget) -> object:
+        """The value for these variables; each is looked up when, and only when, the expression needs it.
+
+        Raises EvaluationError with the place of the sub-expression that failed.
+        """
+        try:
+            return interpret(self.checked, activation, budget)
+        except RecursionError:
+            raise EvaluationError("a value is nested too deeply", self.source.at(0)) from None
+
+
+def compile_expression(source: SourceText, environment: Environment, *, result: Type = DYN) -> Program:
+    """Compile an expression whose value is to be of the type `result`.
+
+    Raises CelProblems with everything that is wrong with it.
+    """
+    checked = check(source, parse(source), environment)
+    problems = checked.problems
+    if not problems and result != DYN and checked.result not in (DYN, result):
+        span = checked.expression.span
+        message = f"the expression is to be of type {result}, and is {checked.result}"
+        problems = (
+            Problem(
+                code="cel-result-type",
+                message=message,
+                location=source.at(span.start),
+                length=max(1, span.end - span.start),
+            ),
+        )
+    if problems:
+        raise CelProblems(problems)
+    return Program(checked)

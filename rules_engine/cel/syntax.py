@@ -1,0 +1,214 @@
+"""The expression as a tree: CEL's abstract syntax with the macros kept as nodes of their own.
+
+Keeping a macro as one node, where cel-go expands it into a general fold, lets the checker name it and the generator
+write a plain loop for it. Nodes compare by identity: later stages keep what they find out about a node in mappings
+from the node itself.
+"""
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Offsets into the expression's text; `end` is one past the last character."""
+
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Node:
+    """What all nodes have. `depth` is the number of levels from here down, kept for the bound on nesting."""
+
+    span: Span
+    depth: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Literal(Node):
+    """A constant: None, bool, int, Uint, float, str or bytes."""
+
+    value: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Name(Node):
+    """A simple name; `absolute` when it was written with a leading dot."""
+
+    name: str
+    absolute: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Select(Node):
+    """operand.field, or operand.?field when `optional`; `name_span` is the field's own."""
+
+    operand: "Expression"
+    field: str
+    optional: bool = False
+    name_span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Index(Node):
+    """operand[key], or operand[?key] when `optional`."""
+
+    operand: "Expression"
+    key: "Expression"
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Call(Node):
+    """function(…) or target.function(…); `name_span` is the function name's own."""
+
+    function: str
+    arguments: tuple["Expression", ...]
+    target: "Expression | None" = None
+    absolute: bool = False
+    name_span: Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Unary(Node):
+    """! or - before an operand."""
+
+    operator: str
+    operand: "Expression"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Binary(Node):
+    """An arithmetic operator, a comparison, == or !=, or in."""
+
+    operator: str
+    left: "Expression"
+    right: "Expression"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Logic(Node):
+    """A chain of && or of ||: both are associative, absorbed errors included, so a chain is one level deep."""
+
+    operator: str
+    operands: tuple["Expression", ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Conditional(Node):
+    """condition ? then : otherwise."""
+
+    condition: "Expression"
+    then: "Expression"
+    otherwise: "Expression"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Element:
+    """An entry of a list literal; an `optional` one is left out when its value is none."""
+
+    value: "Expression"
+    span: Span
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ListLiteral(Node):
+    elements: tuple[Element, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Entry:
+    """An entry of a map literal; an `optional` one is left out when its value is none."""
+
+    key: "Expression"
+    value: "Expression"
+    span: Span
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MapLiteral(Node):
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Message(Node):
+    """A message literal, name{field: value}: only protobuf's wrappers of plain values are known."""
+
+    name: str
+    fields: tuple[tuple[str, "Expression"], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Has(Node):
+    """has(operand.field)."""
+
+    select: Select
+
+
+class Fold(Enum):
+    """The macros that walk a list or a map. Those with two variables are told apart by the node's second variable."""
+
+    ALL = "all"
+    EXISTS = "exists"
+    EXISTS_ONE = "exists_one"
+    MAP = "map"
+    FILTER = "filter"
+    TRANSFORM_LIST = "transformList"
+    TRANSFORM_MAP = "transformMap"
+    TRANSFORM_MAP_ENTRY = "transformMapEntry"
+    SORT_BY = "sortBy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Comprehension(Node):
+    """target.fold(first, [second,] [condition,] body). For FILTER and the three tests `body` is the predicate."""
+
+    fold: Fold
+    target: "Expression"
+    first: str
+    second: str | None = None
+    condition: "Expression | None" = None
+    body: "Expression"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Bind(Node):
+    """cel.bind(name, value, body)."""
+
+    name: str
+    value: "Expression"
+    body: "Expression"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OptionalMap(Node):
+    """target.optMap(name, body), or optFlatMap when `flat`: then the body is an optional already."""
+
+    target: "Expression"
+    name: str
+    body: "Expression"
+    flat: bool = False
+
+
+Expression: TypeAlias = (
+    Literal
+    | Name
+    | Select
+    | Index
+    | Call
+    | Unary
+    | Binary
+    | Logic
+    | Conditional
+    | ListLiteral
+    | MapLiteral
+    | Message
+    | Has
+    | Comprehension
+    | Bind
+    | OptionalMap
+)

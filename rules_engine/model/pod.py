@@ -1,6 +1,6 @@
 """The part of a Pod that decisions are made on, read once from its JSON."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
@@ -76,31 +76,28 @@ class Pod:
     def regular(self) -> tuple[Container, ...]:
         return tuple(container for container in self.containers if container.role is Role.REGULAR)
 
-    def effective(self, resource: str, amount: Callable[[Container], int]) -> int:
-        """What the pod as a whole needs of a resource, by what each container needs, in nanos.
+    def effective(self, resource: str, amounts: Sequence[int]) -> int:
+        """What the pod as a whole needs of a resource, by what each of `containers` needs, in nanos.
 
         Source: k8s.io/component-helpers/resource (PodRequests), KEP-753: the larger of the sum over regular containers
         and sidecars, and, for each init container, its own and that of the sidecars started before it; plus overhead.
         """
-        running = sum(amount(container) for container in self.containers if container.role is Role.REGULAR)
-        sidecars = peak = 0
-        for container in self.containers:
-            if container.role is Role.SIDECAR:
-                sidecars += amount(container)
-                peak = max(peak, sidecars)
-            elif container.role is Role.INIT:
-                peak = max(peak, sidecars + amount(container))
+        running = sidecars = peak = 0
+        for container, amount in zip(self.containers, amounts, strict=True):
+            match container.role:
+                case Role.REGULAR:
+                    running += amount
+                case Role.SIDECAR:
+                    sidecars += amount
+                case Role.INIT:
+                    peak = max(peak, sidecars + amount)
         overhead = self.overhead.get(resource)
         return max(running + sidecars, peak) + (overhead.nanos if overhead else 0)
 
     def effective_request(self, resource: str) -> Quantity:
         """What the scheduler counts for this pod: requests, or limits where there are none."""
-
-        def amount(container: Container) -> int:
-            asked = container.requested(resource)
-            return asked.nanos if asked else 0
-
-        return Quantity(self.effective(resource, amount))
+        requested = (container.requested(resource) for container in self.containers)
+        return Quantity(self.effective(resource, [quantity.nanos if quantity else 0 for quantity in requested]))
 
     def resources(self) -> frozenset[str]:
         """Every resource that some container names."""

@@ -1,0 +1,6 @@
+"""From rules to decisions: compile once, then match, ladders, injections and validations for each request."""
+
+from rules_engine.evaluation.compiled import RuleSet, compile_rules
+from rules_engine.evaluation.decide import mutate, validate
+
+__all__ = ["RuleSet", "compile_rules", "mutate", "validate"]

@@ -1,0 +1,72 @@
+"""Whether a rule applies to a subject: match, opt-out, match conditions, in this order (Kubernetes' for the rest)."""
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rules_engine.cel import EvaluationError
+from rules_engine.evaluation import globs
+from rules_engine.evaluation.compiled import Compiled
+from rules_engine.evaluation.steps import failed, skipped
+from rules_engine.evaluation.subject import Scope, Subject
+from rules_engine.model.decision import Step
+from rules_engine.model.rules import SKIP_ANNOTATION, Match, OptOut, Rule
+
+R = TypeVar("R", bound=Rule)
+
+
+@dataclass(frozen=True, slots=True)
+class Applies:
+    """The rule applies: its scope, and what to warn the user of besides."""
+
+    scope: Scope
+    warnings: tuple[str, ...] = ()
+
+
+def applicability(compiled: Compiled[R], subject: Subject) -> Applies | Step:
+    """The rule's scope, or the step that says why it does not apply or could not be asked."""
+    rule = compiled.rule
+    try:
+        mismatch = _mismatch(rule.match, subject)
+        if mismatch:
+            return skipped(rule, *mismatch)
+        wants_out = subject.pod.annotations.get(SKIP_ANNOTATION) == "true"
+        if wants_out and rule.opt_out is OptOut.ALLOWED:
+            return skipped(rule, "opt-out", f"the pod is annotated {SKIP_ANNOTATION}")
+        scope = Scope(subject, rule.params, compiled.variables)
+        unmet = _unmet_condition(compiled, scope)
+    except EvaluationError as error:
+        return failed(rule, error)
+    if unmet is not None:
+        return skipped(rule, "condition", f"the match condition {unmet} is false")
+    warnings = (f"{rule.id} cannot be skipped by the annotation {SKIP_ANNOTATION}",) if wants_out else ()
+    return Applies(scope, warnings)
+
+
+def _mismatch(match: Match, subject: Subject) -> tuple[str, str] | None:
+    """Why the pod is not one that the rule matches, as reason and message. Raises EvaluationError."""
+    namespace = subject.namespace
+    if subject.request.operation not in [verb.value for verb in match.operations]:
+        return "operation", f"not for {subject.request.operation}"
+    if not any(globs.matches(pattern, namespace) for pattern in match.namespaces):
+        return "namespace", f"not for the namespace {namespace}"
+    if any(globs.matches(pattern, namespace) for pattern in match.exclude_namespaces):
+        return "namespace", f"the namespace {namespace} is excluded"
+    if match.namespace_selector and not match.namespace_selector.matches(subject.namespace_labels()):
+        return "namespace-selector", f"the labels of the namespace {namespace} do not match"
+    if not match.object_selector.matches(subject.pod.labels):
+        return "object-selector", "the labels of the pod do not match"
+    return None
+
+
+def _unmet_condition(compiled: Compiled[R], scope: Scope) -> str | None:
+    """The first condition that is false. Raises the first error only where none is false."""
+    first_error: EvaluationError | None = None
+    for condition in compiled.conditions:
+        try:
+            if not scope.holds(condition.program):
+                return condition.name
+        except EvaluationError as error:
+            first_error = first_error or error
+    if first_error is not None:
+        raise first_error
+    return None

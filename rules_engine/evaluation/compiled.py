@@ -1,0 +1,180 @@
+"""Rules made ready for requests: their expressions compiled, their order fixed. Nothing here ever changes."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from rules_engine.cel import CelProblems, Environment, Program, Type, compile_expression, types
+from rules_engine.model.problems import Problem, in_file_order
+from rules_engine.model.rules import (
+    AnyRule,
+    Check,
+    FallbackLadder,
+    Mode,
+    ResourceInjection,
+    Rule,
+    Rung,
+    Validation,
+)
+from rules_engine.model.source import SourceText
+
+R = TypeVar("R", bound=Rule)
+
+ENVIRONMENT = Environment(
+    {
+        "object": types.POD,
+        "oldObject": types.POD,
+        "request": types.ADMISSION_REQUEST,
+        "namespaceObject": types.NAMESPACE,
+        "params": types.DYN,
+        "cluster": types.CLUSTER,
+    }
+)
+"""What an expression of a rule at admission may name; `variables` comes with each rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledNamed:
+    """A variable or a match condition, compiled."""
+
+    name: str
+    program: Program
+
+    @property
+    def path(self) -> str:
+        """A variable as expressions name it."""
+        return f"variables.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledRung:
+    """A rung and its `when`."""
+
+    rung: Rung
+    when: Program | None
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledCheck:
+    """A validation's line, compiled."""
+
+    check: Check
+    expression: Program
+    message: Program | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled(Generic[R]):
+    """A rule with what every kind has compiled."""
+
+    rule: R
+    variables: tuple[CompiledNamed, ...]
+    conditions: tuple[CompiledNamed, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledLadder(Compiled[FallbackLadder]):
+    rungs: tuple[CompiledRung, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledInjection(Compiled[ResourceInjection]):
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledValidation(Compiled[Validation]):
+    checks: tuple[CompiledCheck, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleSet:
+    """Everything that decides requests, each kind in the order of evaluation. Rules that are Off are not in it."""
+
+    ladders: tuple[CompiledLadder, ...] = ()
+    injections: tuple[CompiledInjection, ...] = ()
+    validations: tuple[CompiledValidation, ...] = ()
+
+
+def compile_rules(rules: Iterable[AnyRule]) -> tuple[RuleSet, tuple[Problem, ...]]:
+    """Compile every expression of every rule; those of rules that are Off as well, so that they do not rot.
+
+    A rule with a problem is not in the rule set: whoever gets problems decides whether to use the rest.
+    """
+    problems: list[Problem] = []
+    ladders: list[CompiledLadder] = []
+    injections: list[CompiledInjection] = []
+    validations: list[CompiledValidation] = []
+    for rule in sorted(rules, key=lambda rule: rule.order):
+        compiler = _Compiler()
+        compiled = compiler.rule(rule)
+        problems.extend(compiler.problems)
+        if compiler.problems or rule.mode is Mode.OFF:
+            continue
+        match compiled:
+            case CompiledLadder():
+                ladders.append(compiled)
+            case CompiledInjection():
+                injections.append(compiled)
+            case CompiledValidation():
+                validations.append(compiled)
+    rule_set = RuleSet(ladders=tuple(ladders), injections=tuple(injections), validations=tuple(validations))
+    return rule_set, in_file_order(problems)
+
+
+class _Compiler:
+    """Compiles the expressions of one rule and collects their problems."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+
+    def rule(self, rule: AnyRule) -> CompiledLadder | CompiledInjection | CompiledValidation:
+        variables, environment = self._variables(rule)
+        conditions = tuple(
+            CompiledNamed(named.name, program)
+            for named in rule.match_conditions
+            if (program := self._compile(named.expression, environment, types.BOOL))
+        )
+        match rule:
+            case FallbackLadder():
+                rungs = tuple(
+                    CompiledRung(rung, self._optional(rung.when, environment, types.BOOL)) for rung in rule.rungs
+                )
+                return CompiledLadder(rule=rule, variables=variables, conditions=conditions, rungs=rungs)
+            case ResourceInjection():
+                return CompiledInjection(rule=rule, variables=variables, conditions=conditions)
+            case Validation():
+                checks = tuple(
+                    CompiledCheck(check, expression, message)
+                    for check in rule.validations
+                    for message in [self._optional(check.message_expression, environment, types.STRING)]
+                    if (expression := self._compile(check.expression, environment, types.BOOL))
+                )
+                return CompiledValidation(rule=rule, variables=variables, conditions=conditions, checks=checks)
+
+    def _variables(self, rule: Rule) -> tuple[tuple[CompiledNamed, ...], Environment]:
+        """Each variable sees those before it; one that does not compile is still declared, so as not to cascade."""
+        declared: dict[str, Type] = {}
+        compiled = []
+        for named in rule.variables:
+            program = self._compile(named.expression, _with_variables(declared), types.DYN)
+            if program:
+                compiled.append(CompiledNamed(named.name, program))
+            declared[named.name] = program.result if program else types.DYN
+        return tuple(compiled), _with_variables(declared)
+
+    def _optional(self, source: SourceText | None, environment: Environment, result: Type) -> Program | None:
+        return None if source is None else self._compile(source, environment, result)
+
+    def _compile(self, source: SourceText, environment: Environment, result: Type) -> Program | None:
+        try:
+            return compile_expression(source, environment, result=result)
+        except CelProblems as found:
+            self.problems.extend(found.problems)
+            return None
+
+
+def _with_variables(declared: Mapping[str, Type]) -> Environment:
+    """Each is a variable of its own, so that it costs nothing until it is read; the whole stands for all of them."""
+    each = {f"variables.{name}": type for name, type in declared.items()}
+    return ENVIRONMENT.extended(variables=types.object_of("variables", declared), **each)

@@ -1,0 +1,79 @@
+"""How many devices of a ladder's resources the containers of a pod ask for, and the edits that change it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from rules_engine.model.pod import Container, Pod
+from rules_engine.model.quantity import NANOS, Quantity
+from rules_engine.model.reading import Path
+
+
+def malformed(container: Container, resource: str) -> str | None:
+    """Why what a container says of an extended resource cannot be right; the API server will refuse it.
+
+    Source: k8s.io/kubernetes/pkg/apis/core/validation (ValidateResourceRequirements).
+    """
+    request, limit = container.requests.get(resource), container.limits.get(resource)
+    if request is not None and limit is not None and request != limit:
+        return f"{container.name} asks for {resource} with the request {request} but the limit {limit}"
+    asked = container.asked(resource)
+    if asked is not None and (asked.nanos < 0 or not asked.is_whole):
+        return f"{container.name} asks for {asked} of {resource}, which must be a whole number"
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Whole numbers above zero by resource, for each of the pod's containers."""
+
+    pod: Pod
+    by_container: tuple[Mapping[str, int], ...]
+
+    @classmethod
+    def read(cls, pod: Pod, resources: Iterable[str]) -> "Counts":
+        """What the pod asks of these resources."""
+        names = tuple(resources)
+        asked = ([(name, container.asked(name)) for name in names] for container in pod.containers)
+        return cls(pod, tuple({name: quantity.whole for name, quantity in pairs if quantity} for pairs in asked))
+
+    @property
+    def resources(self) -> frozenset[str]:
+        """Those that some container asks for."""
+        return frozenset(resource for counts in self.by_container for resource in counts)
+
+    def effective(self, resource: str) -> int:
+        """The pod's effective request, in nanos."""
+        return self.pod.effective(resource, [counts.get(resource, 0) * NANOS for counts in self.by_container])
+
+    def moved(self, source: str, target: str, numerator: int, denominator: int) -> "Counts":
+        """All of `source` given as `target`, added to what is there: × numerator ÷ denominator, rounded up."""
+
+        def move(counts: Mapping[str, int]) -> Mapping[str, int]:
+            if source not in counts:
+                return counts
+            rest = {resource: count for resource, count in counts.items() if resource != source}
+            return {**rest, target: rest.get(target, 0) + -(-counts[source] * numerator // denominator)}
+
+        return Counts(self.pod, tuple(map(move, self.by_container)))
+
+
+def edits(before: Counts, after: Counts, moves: Mapping[str, str]) -> dict[Path, str | None]:
+    """What to write into the pod for moves of whole resources, source to target.
+
+    The target is written into limits, and into requests as well where the container has the source or the target
+    there.
+    """
+    written: dict[Path, str | None] = {}
+    for container, old, new in zip(before.pod.containers, before.by_container, after.by_container, strict=True):
+        sources = [source for source in moves if source in old]
+        for source in sources:
+            for section, named in (("requests", container.requests), ("limits", container.limits)):
+                if source in named:
+                    written[(*container.path, "resources", section, source)] = None
+        for source in sources:
+            target = moves[source]
+            text = str(Quantity.of(new[target]))
+            written[(*container.path, "resources", "limits", target)] = text
+            if source in container.requests or target in container.requests:
+                written[(*container.path, "resources", "requests", target)] = text
+    return written

@@ -1,0 +1,53 @@
+"""A request in, a decision out: the two endpoints, without any I/O."""
+
+from rules_engine.cel import Budget
+from rules_engine.evaluation.compiled import RuleSet
+from rules_engine.evaluation.injections import apply_injections
+from rules_engine.evaluation.ladders import apply_ladders
+from rules_engine.evaluation.subject import Subject
+from rules_engine.evaluation.validations import apply_validations
+from rules_engine.model.admission import AdmissionRequest
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.decision import Decision, Refusal
+from rules_engine.model.patch import diff
+from rules_engine.model.pod import Pod
+from rules_engine.model.reading import PodError, kind_of
+
+
+def mutate(rule_set: RuleSet, request: AdmissionRequest, cluster: Cluster) -> Decision:
+    """Ladders, then injections on their result. Only Pods at CREATE are decided; all else is allowed as it is."""
+    if not _is_pod(request) or request.operation != "CREATE":
+        return Decision(result=request.object)
+    subject = _subject(request, cluster)
+    if isinstance(subject, Refusal):
+        return Decision(refusal=subject, result=request.object)
+    fallen, pod = apply_ladders(rule_set.ladders, subject)
+    injected, pod = apply_injections(rule_set.injections, subject.with_pod(pod))
+    trace = (*fallen, *injected)
+    if any(step.denies for step in trace):
+        return Decision(trace=trace, result=request.object)
+    return Decision(trace=trace, patch=diff(request.object, pod.raw), result=pod.raw)
+
+
+def validate(rule_set: RuleSet, request: AdmissionRequest, cluster: Cluster) -> Decision:
+    """Validations on the pod as it is. Only Pods at CREATE and UPDATE are decided; all else is allowed."""
+    if not _is_pod(request) or request.operation not in ("CREATE", "UPDATE"):
+        return Decision(result=request.object)
+    subject = _subject(request, cluster)
+    if isinstance(subject, Refusal):
+        return Decision(refusal=subject, result=request.object)
+    return Decision(trace=apply_validations(rule_set.validations, subject), result=request.object)
+
+
+def _is_pod(request: AdmissionRequest) -> bool:
+    return (request.group, request.kind, request.sub_resource) == ("", "Pod", "")
+
+
+def _subject(request: AdmissionRequest, cluster: Cluster) -> Subject | Refusal:
+    if not isinstance(request.object, dict):
+        return Refusal(422, "Invalid", f"the pod must be an object, not {kind_of(request.object)}")
+    try:
+        pod = Pod.parse(request.object)
+    except PodError as error:
+        return Refusal(422, "Invalid", f"the pod is malformed: {error}")
+    return Subject(request=request, pod=pod, cluster=cluster, budget=Budget())

@@ -1,0 +1,21 @@
+"""Globs over namespace names."""
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Whether the whole name fits: `*` is any run of characters, `?` any one. Linear in practice, never exponential."""
+    p = n = 0
+    star, resume = -1, 0
+    while n < len(name):
+        if p < len(pattern) and pattern[p] == "*":
+            star, resume = p, n
+            p += 1
+        elif p < len(pattern) and pattern[p] in ("?", name[n]):
+            p += 1
+            n += 1
+        elif star >= 0:
+            # Only the last star has to be tried again: it takes one more character.
+            resume += 1
+            p, n = star + 1, resume
+        else:
+            return False
+    return all(character == "*" for character in pattern[p:])

@@ -1,0 +1,229 @@
+"""Fallback ladders: what a pod gets instead of a GPU resource that the cluster does not offer."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from rules_engine.cel import EvaluationError
+from rules_engine.evaluation.applicability import applicability
+from rules_engine.evaluation.compiled import CompiledLadder, CompiledRung
+from rules_engine.evaluation.counts import Counts, edits, malformed
+from rules_engine.evaluation.offers import Offers
+from rules_engine.evaluation.steps import Details, failed, skipped, stepped
+from rules_engine.evaluation.subject import Scope, Subject
+from rules_engine.model.decision import Action, Attempt, ResourceDecision, Step
+from rules_engine.model.pod import Pod
+from rules_engine.model.quantity import Quantity
+from rules_engine.model.rules import Counts as CountsPolicy
+from rules_engine.model.rules import Direction, Mode, RuleId, WhenExhausted
+
+NVIDIA_PREFIX = "nvidia.com/"
+MIG_PREFIX = "mig-"
+
+
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """What the enforcing ladders of one admission have decided so far.
+
+    `winners`: who decided each resource, or gave it. `ladders`: all that applied, whether they had anything to decide
+    or not: each of them is asked about its resources, before the later ones, if the result comes back.
+    """
+
+    winners: Mapping[str, RuleId] = field(default_factory=dict)
+    ladders: tuple[CompiledLadder, ...] = ()
+
+    def after(self, ladder: CompiledLadder, step: Step) -> "Claims":
+        named = [name for decision in step.resources for name in (decision.resource, decision.to) if name]
+        return Claims({**dict.fromkeys(named, ladder.rule.id), **self.winners}, (*self.ladders, ladder))
+
+
+def apply_ladders(ladders: Sequence[CompiledLadder], subject: Subject) -> tuple[tuple[Step, ...], Pod]:
+    """Every ladder in turn, each on what those before it made of the pod."""
+    steps: list[Step] = []
+    claims = Claims()
+    for ladder in ladders:
+        found = applicability(ladder, subject)
+        if isinstance(found, Step):
+            steps.append(found)
+            continue
+        try:
+            step, pod = _Climb(ladder, subject, found.scope, found.warnings, claims).outcome()
+        except EvaluationError as error:
+            steps.append(failed(ladder.rule, error))
+            continue
+        steps.append(step)
+        if ladder.rule.mode is Mode.ENFORCE:
+            subject = subject.with_pod(pod)
+            claims = claims.after(ladder, step)
+    return tuple(steps), subject.pod
+
+
+class _Climb:
+    """One ladder on one pod."""
+
+    def __init__(
+        self, ladder: CompiledLadder, subject: Subject, scope: Scope, warnings: tuple[str, ...], claims: Claims
+    ) -> None:
+        self._ladder = ladder
+        self._rule = ladder.rule
+        self._subject = subject
+        self._scope = scope
+        self._warnings = warnings
+        self._claims = claims
+        self._offers = _offers(ladder, subject)
+        self._before = Counts.read(subject.pod, (rung.resource for rung in self._rule.rungs))
+        self._counts = self._before
+        self._settled: list[str] = []
+        """The resources that are decided, as they will be in the pod: a node has to offer them all together."""
+
+    def outcome(self) -> tuple[Step, Pod]:
+        """The step, and the pod after it. Raises EvaluationError."""
+        pod = self._subject.pod
+        names = [rung.resource for rung in self._rule.rungs]
+        mine = [name for name in names if name not in self._claims.winners]
+        notes = tuple(f"{name} was decided by {self._claims.winners[name]}" for name in names if self._lost(name))
+        wrong = [text for c in pod.containers for name in mine if (text := malformed(c, name))]
+        if wrong:
+            return self._kept(mine, "malformed", "; ".join(wrong)), pod
+        asked = [index for index, name in enumerate(names) if name in mine and name in self._before.resources]
+        if not asked:
+            if notes:
+                return skipped(self._rule, "already-decided", "; ".join(notes)), pod
+            return skipped(self._rule, "no-request", "the pod asks for none of its resources"), pod
+        if not self._subject.cluster.known and not all(self._rule.rungs[index].assume for index in asked):
+            freshness = self._subject.cluster.freshness.value
+            return self._kept(mine, "cluster-unknown", f"the cluster is not known ({freshness})"), pod
+        order = asked if self._rule.direction is Direction.UP else list(reversed(asked))
+        decisions = [self._decide(index) for index in order]
+        return self._finished(decisions, notes)
+
+    def _lost(self, name: str) -> bool:
+        return name in self._claims.winners and name in self._before.resources
+
+    def _kept(self, mine: Sequence[str], reason: str, message: str) -> Step:
+        """Nothing moves, and the user is told why."""
+        return stepped(
+            self._rule,
+            Action.KEEP,
+            reason,
+            message,
+            warnings=(*self._warnings, f"{self._rule.id} left the pod as it is: {message}"),
+            resources=tuple(
+                ResourceDecision(resource=name, to=None, reason=reason)
+                for name in mine
+                if name in self._subject.pod.resources()
+            ),
+            cluster_unknown=reason == "cluster-unknown",
+        )
+
+    def _decide(self, index: int) -> ResourceDecision:
+        rung = self._rule.rungs[index]
+        resource = rung.resource
+        if rung.assume:
+            self._settled.append(resource)
+            return ResourceDecision(resource=resource, to=None, reason="assumed")
+        need = self._counts.effective(resource)
+        if self._offers.cover({resource: need}):
+            self._settled.append(resource)
+            return ResourceDecision(resource=resource, to=None, reason="offered")
+        attempts = [Attempt(resource, False, f"asked for, but no node offers {Quantity(need)}")]
+        for target in self._targets(index):
+            after = self._moved(index, target)
+            refusal = self._refusal(target, after)
+            attempts.append(Attempt(target.rung.resource, refusal is None, refusal or _taken(target)))
+            if refusal is None:
+                self._counts = after
+                self._settled.append(target.rung.resource)
+                return ResourceDecision(
+                    resource=resource, to=target.rung.resource, reason="moved", attempts=tuple(attempts)
+                )
+        self._settled.append(resource)
+        return ResourceDecision(resource=resource, to=None, reason="exhausted", attempts=tuple(attempts))
+
+    def _targets(self, index: int) -> Iterator[CompiledRung]:
+        """Where the request at `index` may go, in the order of looking; the assumed rung last."""
+        lower = self._ladder.rungs[index + 1 :]
+        higher = self._ladder.rungs[:index][::-1]
+        match self._rule.direction:
+            case Direction.DOWN:
+                targets = lower
+            case Direction.UP:
+                targets = higher
+            case Direction.DOWN_THEN_UP:
+                targets = (*lower, *higher)
+        yield from (target for target in targets if not target.rung.assume)
+        yield from (target for target in targets if target.rung.assume)
+
+    def _moved(self, index: int, target: CompiledRung) -> Counts:
+        source = self._rule.rungs[index]
+        if self._rule.counts is CountsPolicy.KEEP:
+            return self._counts.moved(source.resource, target.rung.resource, 1, 1)
+        return self._counts.moved(source.resource, target.rung.resource, source.weight or 1, target.rung.weight or 1)
+
+    def _refusal(self, target: CompiledRung, after: Counts) -> str | None:
+        """Why a target can't be taken, if it can't. `when` comes first: its errors must not depend on the cluster."""
+        if target.when is not None and not self._scope.holds(target.when):
+            return "its condition is false"
+        resource = target.rung.resource
+        together = dict.fromkeys((resource, *self._settled))
+        demand = {name: after.effective(name) for name in together}
+        if not target.rung.assume and not self._offers.cover(demand):
+            return "no node offers " + " and ".join(f"{Quantity(demand[name])} of {name}" for name in together)
+        for earlier in self._claims.ladders:
+            if not self._would_keep(earlier, resource, demand[resource]):
+                return f"{earlier.rule.id} would move it on"
+        return None
+
+    def _would_keep(self, earlier: CompiledLadder, resource: str, need: int) -> bool:
+        """Whether an earlier ladder leaves the resource alone: else a second admission would change the pod again."""
+        for rung in earlier.rule.rungs:
+            if rung.resource == resource:
+                return rung.assume or _offers(earlier, self._subject).cover({resource: need})
+        return True
+
+    def _finished(self, decisions: Sequence[ResourceDecision], notes: tuple[str, ...]) -> tuple[Step, Pod]:
+        pod = self._subject.pod
+        exhausted = [decision.resource for decision in decisions if decision.reason == "exhausted"]
+        moves = {decision.resource: decision.to for decision in decisions if decision.to is not None}
+        common: Details = {"resources": tuple(decisions), "notes": notes, "warnings": self._warnings}
+        if exhausted and self._rule.when_exhausted is WhenExhausted.DENY:
+            message = f"no rung can serve {', '.join(exhausted)} for pod {self._subject.display}"
+            return stepped(self._rule, Action.DENY, "exhausted", message, **common), pod
+        if not moves:
+            message = ", ".join(f"{decision.resource} is {decision.reason}" for decision in decisions)
+            return stepped(self._rule, Action.KEEP, decisions[0].reason, message, **common), pod
+        message = ", ".join(f"{source} → {target}" for source, target in moves.items())
+        annotations = self._annotations(moves)
+        written = edits(self._before, self._counts, moves)
+        written.update({("metadata", "annotations", key): value for key, value in annotations.items()})
+        common["annotations"] = annotations
+        return stepped(self._rule, Action.CHANGE, "moved", message, **common), pod.edited(written)
+
+    def _annotations(self, moves: Mapping[str, str]) -> Mapping[str, str]:
+        """The rule's annotation: what is there, then each distinct fall, in the order of containers and rungs."""
+        key = self._rule.annotation
+        if not key:
+            return {}
+        present = self._subject.pod.annotations.get(key, "")
+        falls = [
+            f"{short_name(rung.resource)}->{short_name(moves[rung.resource])}"
+            for counts in self._before.by_container
+            for rung in self._rule.rungs
+            if rung.resource in counts and rung.resource in moves
+        ]
+        new = [fall for fall in dict.fromkeys(falls) if fall not in present.split(",")]
+        return {key: ",".join([present, *new] if present else new)}
+
+
+def short_name(resource: str) -> str:
+    """A resource as the annotation writes it: without `nvidia.com/` and `mig-`; other vendors' names stay whole."""
+    if not resource.startswith(NVIDIA_PREFIX):
+        return resource
+    return resource.removeprefix(NVIDIA_PREFIX).removeprefix(MIG_PREFIX)
+
+
+def _taken(target: CompiledRung) -> str:
+    return "assumed: nothing else is offered" if target.rung.assume else "offered"
+
+
+def _offers(ladder: CompiledLadder, subject: Subject) -> Offers:
+    return Offers.to(ladder.rule, subject.pod.placement, subject.cluster)

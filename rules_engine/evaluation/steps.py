@@ -1,0 +1,50 @@
+"""The steps that rules of every kind may leave in a trace."""
+
+from collections.abc import Mapping
+from typing import TypedDict, Unpack
+
+from rules_engine.cel import EvaluationError
+from rules_engine.model.decision import Action, Amount, ResourceDecision, Step
+from rules_engine.model.rules import FailurePolicy, Mode, Rule
+
+
+class Details(TypedDict, total=False):
+    """What a step may say besides; see Step."""
+
+    code: int
+    status_reason: str
+    warnings: tuple[str, ...]
+    resources: tuple[ResourceDecision, ...]
+    amounts: tuple[Amount, ...]
+    annotations: Mapping[str, str]
+    notes: tuple[str, ...]
+    recorded: bool
+    cluster_unknown: bool
+
+
+def stepped(rule: Rule, action: Action, reason: str, message: str, **details: Unpack[Details]) -> Step:
+    """What `rule` did, or would have done in audit mode."""
+    return Step(
+        rule=rule.id,
+        location=rule.location,
+        action=action,
+        reason=reason,
+        message=message,
+        audit=rule.mode is Mode.AUDIT,
+        **details,
+    )
+
+
+def skipped(rule: Rule, reason: str, message: str) -> Step:
+    """The rule does not apply."""
+    return stepped(rule, Action.SKIP, reason, message)
+
+
+def failed(rule: Rule, error: EvaluationError) -> Step:
+    """The rule could not be evaluated: its failurePolicy says whether that denies, or undoes the rule."""
+    message = str(error)
+    if rule.failure_policy is FailurePolicy.IGNORE:
+        warning = f"{rule.id} was ignored: {message}"
+        return stepped(rule, Action.IGNORE, "evaluation-error", message, warnings=(warning,))
+    message = f"could not be evaluated: {message}"
+    return stepped(rule, Action.DENY, "evaluation-error", message, code=500, status_reason="InternalError")

@@ -1,0 +1,134 @@
+"""What a rule is asked about: one request, one pod, one view of the cluster, and what CEL sees of them."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+
+from rules_engine.cel import Budget, EvaluationError, Program
+from rules_engine.evaluation.compiled import CompiledNamed
+from rules_engine.model.admission import AdmissionRequest
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.patch import Json
+from rules_engine.model.pod import Pod
+from rules_engine.model.quantity import NANOS, Quantity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """One request as the rules see it at some point of its way: `pod` is what earlier rules made of it.
+
+    `budget` is the only thing that changes: it counts the cost of all expressions of the request.
+    """
+
+    request: AdmissionRequest
+    pod: Pod
+    cluster: Cluster
+    budget: Budget
+
+    @property
+    def namespace(self) -> str:
+        """The pod's, else the request's: a pod made by a controller has none yet."""
+        return self.pod.namespace or self.request.namespace
+
+    @property
+    def display(self) -> str:
+        """The pod as messages name it; one without a name yet by its generateName."""
+        metadata = self.pod.raw.get("metadata")
+        generated = metadata.get("generateName") if isinstance(metadata, dict) else None
+        return f"{self.namespace}/{self.pod.name or self.request.name or generated or ''}"
+
+    def with_pod(self, pod: Pod) -> "Subject":
+        return replace(self, pod=pod)
+
+    def namespace_labels(self) -> Mapping[str, str]:
+        """Raises EvaluationError where the cluster does not know the namespace."""
+        labels = self.cluster.namespace_labels(self.namespace)
+        if labels is None:
+            raise EvaluationError(f"nothing is known of the namespace {self.namespace!r}")
+        return labels
+
+
+class Scope:
+    """The names that the expressions of one rule see for one subject."""
+
+    def __init__(self, subject: Subject, params: Mapping[str, Json], variables: tuple[CompiledNamed, ...]) -> None:
+        self._subject = subject
+        self._names = _Names(
+            {
+                "object": subject.pod.raw,
+                "oldObject": subject.request.old_object,
+                "request": subject.request.raw,
+                "params": params,
+                "cluster": ClusterFunctions(subject.cluster),
+            },
+            {
+                "namespaceObject": self._namespace_object,
+                "variables": lambda: {variable.name: self._names[variable.path] for variable in variables},
+                **{variable.path: partial(self.value, variable.program) for variable in variables},
+            },
+        )
+
+    def value(self, program: Program) -> object:
+        """Raises EvaluationError."""
+        return program.evaluate(self._names, self._subject.budget)
+
+    def holds(self, program: Program) -> bool:
+        """Whether a condition is true; what is no bool is an error. Raises EvaluationError."""
+        value = self.value(program)
+        if not isinstance(value, bool):
+            raise EvaluationError("the condition is not a bool", program.source.location)
+        return value
+
+    def _namespace_object(self) -> object:
+        labels = dict(self._subject.namespace_labels())
+        return {"metadata": {"name": self._subject.namespace, "labels": labels}}
+
+
+class _Names(dict[str, object]):
+    """Names and values; those in `made` are made when first read, their value or their error kept."""
+
+    def __init__(self, values: Mapping[str, object], made: Mapping[str, Callable[[], object]]) -> None:
+        super().__init__(values)
+        self._made = made
+        self._errors: dict[str, EvaluationError] = {}
+
+    def __missing__(self, name: str) -> object:
+        if name in self._errors:
+            raise self._errors[name]
+        try:
+            value = self[name] = self._made[name]()
+        except EvaluationError as error:
+            self._errors[name] = error
+            raise
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFunctions:
+    """CEL's `cluster`. Amounts are whole numbers, rounded down; without cluster knowledge they are errors."""
+
+    cluster: Cluster
+
+    def allocatable(self, resource: str) -> int:
+        """The most that one node offers at all."""
+        return self._most(node.allocatable.get(resource, _NONE) for node in self._known().nodes)
+
+    def available(self, resource: str) -> int:
+        """The most that one node has free now."""
+        return self._most(node.available(resource) for node in self._known().nodes)
+
+    def total(self, resource: str) -> int:
+        """What all nodes offer together."""
+        return sum(node.allocatable.get(resource, _NONE).nanos for node in self._known().nodes) // NANOS
+
+    def _known(self) -> Cluster:
+        if not self.cluster.known:
+            raise EvaluationError(f"the cluster is not known ({self.cluster.freshness.value})")
+        return self.cluster
+
+    @staticmethod
+    def _most(amounts: Iterator[Quantity]) -> int:
+        return max((amount.nanos // NANOS for amount in amounts), default=0)
+
+
+_NONE = Quantity(0)

@@ -1,0 +1,186 @@
+"""Small builders of pods, nodes, rules and requests."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rules_engine.evaluation import RuleSet, compile_rules, mutate, validate
+from rules_engine.model.admission import AdmissionRequest
+from rules_engine.model.cluster import Cluster, Node
+from rules_engine.model.decision import Decision
+from rules_engine.model.patch import Json
+from rules_engine.model.quantity import Quantity
+from rules_engine.model.rules import (
+    AnyRule,
+    Check,
+    Entry,
+    FallbackLadder,
+    Named,
+    ResourceInjection,
+    Rung,
+    Validation,
+)
+from rules_engine.model.source import Location, SourceText
+
+HERE = Location("rules.yaml", 1, 1)
+
+MIG3 = "nvidia.com/mig-3g.40gb"
+MIG2 = "nvidia.com/mig-2g.20gb"
+MIG1 = "nvidia.com/mig-1g.10gb"
+GPU = "nvidia.com/gpu"
+
+Amounts = Mapping[str, Any]
+
+
+def container(
+    name: str = "main",
+    both: Amounts | None = None,
+    *,
+    limits: Amounts | None = None,
+    requests: Amounts | None = None,
+    sidecar: bool = False,
+) -> dict[str, Json]:
+    """A container; `both` goes into limits and requests alike. A section without members is left out."""
+    sections = {"limits": {**(both or {}), **(limits or {})}, "requests": {**(both or {}), **(requests or {})}}
+    resources: dict[str, Json] = {key: _json(amounts) for key, amounts in sections.items() if amounts}
+    made: dict[str, Json] = {"name": name, "image": "img"}
+    if resources:
+        made["resources"] = resources
+    if sidecar:
+        made["restartPolicy"] = "Always"
+    return made
+
+
+def _json(amounts: Amounts) -> dict[str, Json]:
+    return {
+        name: amount if amount is None or isinstance(amount, bool) else str(amount) for name, amount in amounts.items()
+    }
+
+
+def pod(
+    *containers: dict[str, Json],
+    init: Sequence[dict[str, Json]] = (),
+    annotations: Mapping[str, str] | None = None,
+    labels: Mapping[str, str] | None = None,
+    name: str = "job",
+    **spec: Any,
+) -> dict[str, Json]:
+    """A Pod; annotations and labels are absent unless given."""
+    metadata: dict[str, Json] = {"name": name}
+    if annotations is not None:
+        metadata["annotations"] = dict(annotations)
+    if labels is not None:
+        metadata["labels"] = dict(labels)
+    made: dict[str, Json] = {"containers": list(containers), **spec}
+    if init:
+        made["initContainers"] = list(init)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": made}
+
+
+def asks(both: Amounts, **rest: Any) -> dict[str, Json]:
+    """A pod of one container that asks for this in requests and limits."""
+    return pod(container("main", both), **rest)
+
+
+def node(name: str = "node", allocatable: Amounts | None = None, used: Amounts | None = None, **fields: Any) -> Node:
+    return Node(name=name, allocatable=quantities(allocatable), used=quantities(used), **fields)
+
+
+def cluster(*nodes: Node | Amounts, **fields: Any) -> Cluster:
+    """A cluster of these nodes; a mapping stands for a node that offers it."""
+    made = [item if isinstance(item, Node) else node(f"node-{index}", item) for index, item in enumerate(nodes)]
+    return Cluster(nodes=tuple(made), **fields)
+
+
+def quantities(amounts: Amounts | None) -> dict[str, Quantity]:
+    return {name: Quantity.parse(str(amount)) for name, amount in (amounts or {}).items()}
+
+
+def rung(resource: str, when: str | None = None, **fields: Any) -> Rung:
+    return Rung(resource=resource, location=HERE, when=None if when is None else cel(when), **fields)
+
+
+def ladder(*rungs: str | Rung, name: str = "ladder", **fields: Any) -> FallbackLadder:
+    made = tuple(item if isinstance(item, Rung) else rung(item) for item in rungs)
+    return FallbackLadder(name=name, location=HERE, rungs=made, **common(fields))
+
+
+def entry(coefficients: Amounts | None = None, annotations: Mapping[str, str] | None = None) -> Entry:
+    return Entry(location=HERE, coefficients=quantities(coefficients), annotations=annotations or {})
+
+
+def injection(
+    coefficients: Amounts | None = None,
+    *,
+    name: str = "injection",
+    gpu_type: str | None = "V100",
+    annotations: Mapping[str, str] | None = None,
+    **fields: Any,
+) -> ResourceInjection:
+    default = entry(coefficients, annotations)
+    return ResourceInjection(name=name, location=HERE, default=default, gpu_type=gpu_type, **common(fields))
+
+
+def check(expression: str, message: str = "", message_expression: str | None = None, **fields: Any) -> Check:
+    made = None if message_expression is None else cel(message_expression)
+    return Check(expression=cel(expression), location=HERE, message=message, message_expression=made, **fields)
+
+
+def validation(*checks: Check | str, name: str = "validation", **fields: Any) -> Validation:
+    made = tuple(item if isinstance(item, Check) else check(item) for item in checks)
+    return Validation(name=name, location=HERE, validations=made, **common(fields))
+
+
+def common(fields: dict[str, Any]) -> dict[str, Any]:
+    """`variables` and `match_conditions` may be given as {name: expression}."""
+    made = dict(fields)
+    for key in ("variables", "match_conditions"):
+        if key in made:
+            made[key] = tuple(Named(name, cel(text)) for name, text in made[key].items())
+    return made
+
+
+def cel(text: str) -> SourceText:
+    return SourceText.inline(text)
+
+
+def compiled(*rules: AnyRule) -> RuleSet:
+    """The rules compiled; a problem is a mistake of the test."""
+    rule_set, problems = compile_rules(rules)
+    assert not problems, [str(problem) for problem in problems]
+    return rule_set
+
+
+def request(made: Json, *, namespace: str = "ml", operation: str = "CREATE", **fields: Any) -> AdmissionRequest:
+    raw: dict[str, Json] = {
+        "uid": "0",
+        "operation": operation,
+        "namespace": namespace,
+        "object": made,
+        "dryRun": fields.get("dry_run", False),
+    }
+    return AdmissionRequest(uid="0", operation=operation, namespace=namespace, object=made, raw=raw, **fields)
+
+
+def mutated(made: Json, *rules: AnyRule, on: Cluster = cluster(), **fields: Any) -> Decision:  # noqa: B008 - immutable
+    """The decision of /mutate on a pod."""
+    return mutate(compiled(*rules), request(made, **fields), on)
+
+
+def validated(made: Json, *rules: AnyRule, on: Cluster = cluster(), **fields: Any) -> Decision:  # noqa: B008 - immutable
+    """The decision of /validate on a pod."""
+    return validate(compiled(*rules), request(made, **fields), on)
+
+
+def resources(decision: Decision, name: str = "main") -> dict[str, dict[str, str]]:
+    """The resources section of a container in the result, regular or init."""
+    result: Any = decision.result
+    spec = result["spec"]
+    everybody = [*spec.get("containers", []), *spec.get("initContainers", [])]
+    found: dict[str, dict[str, str]] = next(c.get("resources", {}) for c in everybody if c["name"] == name)
+    return found
+
+
+def annotations(decision: Decision) -> dict[str, str]:
+    result: Any = decision.result
+    found: dict[str, str] = result["metadata"].get("annotations", {})
+    return found

@@ -8,6 +8,7 @@ from rules_engine.cel import types
 from rules_engine.cel.environment import REFUSED, Environment
 from rules_engine.cel.functions import Functions, Overload
 from rules_engine.cel.library import functions
+from rules_engine.cel.library.wrappers import WRAPPERS, Wrapper
 from rules_engine.cel.parsing import qualified
 from rules_engine.cel.syntax import (
     Binary,
@@ -35,14 +36,14 @@ from rules_engine.cel.values import type_of
 from rules_engine.model.problems import Problem, did_you_mean
 from rules_engine.model.source import SourceText
 
-TYPE_NAMES: Mapping[str, Type] = {
+NAMED_VALUES: Mapping[str, object] = {"google.protobuf.NullValue.NULL_VALUE": None} | {
     name: Type(name)
     for name in (
         "bool bytes double int list map null_type optional_type string type uint google.protobuf.Duration "
-        "google.protobuf.Timestamp kubernetes.Quantity kubernetes.URL kubernetes.Semver net.IP net.CIDR"
+        "google.protobuf.Timestamp kubernetes.Quantity kubernetes.URL kubernetes.Semver kubernetes.NamedFormat net.IP net.CIDR"
     ).split()
 }
-"""Types as values: what type() can give and a name can say."""
+"""Names that stand for values: the types that type() gives, and protobuf's null."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class Checked:
     references: Mapping[Expression, str | Constant]
     calls: Mapping[Call, tuple[Overload, ...]]
     namespaced: frozenset[Call]
+    messages: Mapping[Message, Wrapper]
     reads: frozenset[str]
     problems: tuple[Problem, ...]
 
@@ -82,6 +84,7 @@ def check(source: SourceText, expression: Expression, environment: Environment) 
         references=checker.references,
         calls=checker.calls,
         namespaced=frozenset(checker.namespaced),
+        messages=checker.messages,
         reads=frozenset(checker.reads),
         problems=tuple(sorted(checker.problems, key=lambda problem: (problem.location, problem.message))),
     )
@@ -95,6 +98,7 @@ class _Checker:
     references: dict[Expression, str | Constant] = field(default_factory=dict)
     calls: dict[Call, tuple[Overload, ...]] = field(default_factory=dict)
     namespaced: set[Call] = field(default_factory=set)
+    messages: dict[Message, Wrapper] = field(default_factory=dict)
     reads: set[str] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
     locals: dict[str, Type] = field(default_factory=dict)
@@ -124,10 +128,13 @@ class _Checker:
         if found is not None:
             return found
         for name in self.environment.candidates(node.name, absolute=node.absolute):
-            if name in TYPE_NAMES:
-                self.references[node] = Constant(TYPE_NAMES[name])
-                return types.TYPE
+            if name in NAMED_VALUES:
+                return self._constant(node, NAMED_VALUES[name])
         return self._undeclared(node)
+
+    def _constant(self, node: Expression, value: object) -> Type:
+        self.references[node] = Constant(value)
+        return type_of(value)
 
     def _undeclared(self, node: Name) -> Type:
         if node.name in REFUSED:
@@ -153,9 +160,8 @@ class _Checker:
                 if found is not None:
                     return found
                 for candidate in self.environment.candidates(name.lstrip("."), absolute=name.startswith(".")):
-                    if candidate in TYPE_NAMES:
-                        self.references[node] = Constant(TYPE_NAMES[candidate])
-                        return types.TYPE
+                    if candidate in NAMED_VALUES:
+                        return self._constant(node, NAMED_VALUES[candidate])
         operand = self.type(node.operand)
         return self._field(operand, node)
 
@@ -264,6 +270,10 @@ class _Checker:
     def _type_message(self, node: Message) -> Type:
         for _, value in node.fields:
             self.type(value)
+        for name in self.environment.candidates(node.name.lstrip("."), absolute=node.name.startswith(".")):
+            if name in WRAPPERS:
+                self.messages[node] = WRAPPERS[name]
+                return DYN
         return self.problem("cel-undeclared", f"undeclared message type '{node.name}'", node.span)
 
     def _type_comprehension(self, node: Comprehension) -> Type:

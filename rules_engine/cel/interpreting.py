@@ -14,6 +14,7 @@ from rules_engine.cel.bounds import (
 from rules_engine.cel.checking import Checked, Constant
 from rules_engine.cel.functions import Overload, takes
 from rules_engine.cel.library.cluster import Cluster
+from rules_engine.cel.library.lists import bounded, sort_by
 from rules_engine.cel.syntax import (
     Binary,
     Bind,
@@ -120,7 +121,7 @@ class _Interpreter:
                 return False
             operand = operand.value
             if type(operand) is Optional:
-                return operand.present
+                return bool(operand.present)
         found, _ = _selected(operand, node.select.field)
         return found
 
@@ -198,7 +199,10 @@ class _Interpreter:
         return make_map(made)
 
     def message(self, node: Message) -> object:
-        raise EvaluationError(f"undeclared message type '{node.name}'")
+        wrapper = self._checked.messages.get(node)
+        if wrapper is None:
+            raise EvaluationError(f"undeclared message type '{node.name}'")
+        return wrapper.make({name: self.evaluate(value) for name, value in node.fields})
 
     # Calls
 
@@ -298,14 +302,14 @@ class _Interpreter:
 
     def _mapped(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> list[object]:
         made = [self._bound(names, node.body) for names in steps if self._kept(node, names)]
-        return _bounded(made)
+        return bounded(made)
 
     def _filtered(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> list[object]:
         made = []
         for names in steps:
             if self._predicate(node, self._bound(names, node.body), node.body):
                 made.append(names[node.first])
-        return _bounded(made)
+        return bounded(made)
 
     def _transformed(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> object:
         made = [(names[node.first], self._bound(names, node.body)) for names in steps if self._kept(node, names)]
@@ -322,13 +326,11 @@ class _Interpreter:
         return make_map(made)
 
     def _sorted(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> object:
-        raise EvaluationError("sortBy() is not there yet")
-
-
-def _bounded(made: list[object]) -> list[object]:
-    if len(made) > MAX_RESULT_ITEMS:
-        raise CostExceeded(f"a list result has more than {MAX_RESULT_ITEMS} elements")
-    return made
+        items, keys = [], []
+        for names in steps:
+            items.append(names[node.first])
+            keys.append(self._bound(names, node.body))
+        return sort_by(self._budget, items, keys)
 
 
 Found = tuple[bool, object]

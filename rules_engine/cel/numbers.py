@@ -9,7 +9,9 @@ _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 _INT = re.compile(r"[+-]?[0-9]{1,40}")
 _UINT = re.compile(r"[0-9]{1,40}")
-_DOUBLE = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[iI]nf(?:inity)?|INF(?:INITY)?|[nN]a[nN]|NAN)")
+_DOUBLE = re.compile(
+    r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[iI]nf(?:inity)?|INF(?:INITY)?|[nN]a[nN]|NAN)"
+)
 _SHORTEST = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?(?:e([+-][0-9]+))?")
 
 

@@ -60,11 +60,11 @@ def span(nanos: int) -> Duration:
     raise EvaluationError("duration out of range")
 
 
-def text(value: str) -> str:
-    """A string result, of bounded length."""
-    if len(value) <= MAX_RESULT_CHARACTERS:
-        return value
-    raise CostExceeded(f"a string result has more than {MAX_RESULT_CHARACTERS} characters")
+def text_length(budget: Budget, length: int) -> None:
+    """Count the characters of a string that is about to be made, and bound them."""
+    budget.spend(length // CHARACTERS_PER_UNIT)
+    if length > MAX_RESULT_CHARACTERS:
+        raise CostExceeded(f"a string result has more than {MAX_RESULT_CHARACTERS} characters")
 
 
 def no_overload(operator: str, *values: object) -> EvaluationError:
@@ -83,10 +83,7 @@ def add(left: Any, right: Any, budget: Budget) -> object:
         if kind is float:
             return left + right
         if kind is str or kind is bytes:
-            length = len(left) + len(right)
-            budget.spend(length // CHARACTERS_PER_UNIT)
-            if length > MAX_RESULT_CHARACTERS:
-                raise CostExceeded(f"a string result has more than {MAX_RESULT_CHARACTERS} characters")
+            text_length(budget, len(left) + len(right))
             return left + right
         if kind is list:
             length = len(left) + len(right)
@@ -188,35 +185,35 @@ def _compare(operator: str, left: Any, right: Any, budget: Budget) -> int:
     if kind is other and kind in _ORDERED:
         if kind is str or kind is bytes:
             budget.spend(min(len(left), len(right)) // CHARACTERS_PER_UNIT)
-        return (left > right) - (left < right)
+        return int(left > right) - int(left < right)
     raise no_overload(operator, left, right)
 
 
-def less(left: Any, right: Any, budget: Budget) -> object:
+def less(left: Any, right: Any, budget: Budget) -> bool:
     return _compare("<", left, right, budget) < 0
 
 
-def less_equal(left: Any, right: Any, budget: Budget) -> object:
+def less_equal(left: Any, right: Any, budget: Budget) -> bool:
     return _compare("<=", left, right, budget) <= 0
 
 
-def greater(left: Any, right: Any, budget: Budget) -> object:
+def greater(left: Any, right: Any, budget: Budget) -> bool:
     return _compare(">", left, right, budget) > 0
 
 
-def greater_equal(left: Any, right: Any, budget: Budget) -> object:
+def greater_equal(left: Any, right: Any, budget: Budget) -> bool:
     return _compare(">=", left, right, budget) >= 0
 
 
-def equal(left: object, right: object, budget: Budget) -> object:
+def equal(left: object, right: object, budget: Budget) -> bool:
     return equals(left, right, budget)
 
 
-def unequal(left: object, right: object, budget: Budget) -> object:
+def unequal(left: object, right: object, budget: Budget) -> bool:
     return not equals(left, right, budget)
 
 
-def contains(element: Any, container: Any, budget: Budget) -> object:
+def contains(element: Any, container: Any, budget: Budget) -> bool:
     """The operator in: an element of a list, or a key of a map."""
     if type(container) is list:
         budget.spend(len(container))

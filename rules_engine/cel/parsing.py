@@ -90,8 +90,8 @@ def parse(source: SourceText) -> Expression:
     except SyntaxProblem as problem:
         code, message, span = problem.code, str(problem), problem.span
     except UnexpectedCharacters as error:
-        code, span = "cel-syntax", Span(error.pos_in_stream, error.pos_in_stream + 1)
-        message = _unexpected_character(text, error.pos_in_stream)
+        offset = error.pos_in_stream or 0
+        code, span, message = "cel-syntax", Span(offset, offset + 1), _unexpected_character(text, offset)
     except UnexpectedToken as error:
         code, span, message = "cel-syntax", *_unexpected_token(text, error.token)
     raise CelProblems(

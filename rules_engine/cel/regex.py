@@ -31,3 +31,13 @@ def _reason(error: Exception) -> str:
 def search(pattern: str, text: str) -> bool:
     """Whether the pattern occurs anywhere in the text."""
     return compiled(pattern).search(text) is not None
+
+
+def find_all(pattern: str, text: str, limit: int) -> list[str]:
+    """The texts of the matches that do not overlap, at most `limit` of them if it is not negative."""
+    found: list[str] = []
+    for match in compiled(pattern).finditer(text):
+        if 0 <= limit <= len(found):
+            break
+        found.append(match.group())
+    return found

@@ -44,6 +44,11 @@ TIMESTAMP = Type("google.protobuf.Timestamp")
 DURATION = Type("google.protobuf.Duration")
 TYPE = Type("type")
 QUANTITY = Type("kubernetes.Quantity")
+URL = Type("kubernetes.URL")
+SEMVER = Type("kubernetes.Semver")
+FORMAT = Type("kubernetes.NamedFormat")
+IP = Type("net.IP")
+CIDR = Type("net.CIDR")
 CLUSTER = Type("gpurules.Cluster")
 
 

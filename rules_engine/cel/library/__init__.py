@@ -3,9 +3,39 @@
 from functools import lru_cache
 
 from rules_engine.cel.functions import Functions
-from rules_engine.cel.library import cluster, core, optionals, quantity, strings
+from rules_engine.cel.library import (
+    cluster,
+    core,
+    encoders,
+    lists,
+    math,
+    named_formats,
+    network,
+    optionals,
+    quantity,
+    regex,
+    semver,
+    sets,
+    strings,
+    url,
+)
 
-_LIBRARIES = (core.LIBRARY, optionals.LIBRARY, strings.LIBRARY, quantity.LIBRARY, cluster.LIBRARY)
+_LIBRARIES = (
+    core.LIBRARY,
+    optionals.LIBRARY,
+    strings.LIBRARY,
+    encoders.LIBRARY,
+    math.LIBRARY,
+    lists.LIBRARY,
+    sets.LIBRARY,
+    regex.LIBRARY,
+    url.LIBRARY,
+    network.LIBRARY,
+    named_formats.LIBRARY,
+    semver.LIBRARY,
+    quantity.LIBRARY,
+    cluster.LIBRARY,
+)
 
 
 @lru_cache(maxsize=1)

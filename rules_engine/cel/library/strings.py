@@ -1,17 +1,32 @@
-"""Strings (cel-go, ext/strings.go)."""
+"""Strings (cel-go, ext/strings.go). Positions count Unicode characters."""
 
+from typing import Any
+
+from rules_engine.cel.bounds import MAX_RESULT_ITEMS, Budget, CostExceeded, EvaluationError
 from rules_engine.cel.functions import Library
-from rules_engine.cel.types import STRING
+from rules_engine.cel.library.formatting import format_text
+from rules_engine.cel.operators import no_overload, text_length
+from rules_engine.cel.types import INT, LIST, STRING, list_of
 
 LIBRARY = Library()
 
-
-def _ascii(change: dict[int, int]) -> None:
-    pass
-
-
 _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 _UPPER = {code + 32: code for code in range(ord("A"), ord("Z") + 1)}
+# Go's unicode.IsSpace; Python's strip() also takes the separators U+001C to U+001F.
+_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+_QUOTED = str.maketrans(
+    {
+        "\a": "\\a",
+        "\b": "\\b",
+        "\f": "\\f",
+        "\n": "\\n",
+        "\r": "\\r",
+        "\t": "\\t",
+        "\v": "\\v",
+        "\\": "\\\\",
+        '"': '\\"',
+    }
+)
 
 
 @LIBRARY.method("lowerAscii", STRING, gives=STRING)
@@ -26,4 +41,103 @@ def upper_ascii(text: str) -> str:
 
 @LIBRARY.method("trim", STRING, gives=STRING)
 def trim(text: str) -> str:
-    return text.strip()
+    return text.strip(_SPACE)
+
+
+@LIBRARY.method("reverse", STRING, gives=STRING)
+def reverse(text: str) -> str:
+    return text[::-1]
+
+
+@LIBRARY.function("strings.quote", STRING, gives=STRING)
+def quote(text: str) -> str:
+    return f'"{text.translate(_QUOTED)}"'
+
+
+@LIBRARY.method("charAt", STRING, INT, gives=STRING, constant=True)
+def char_at(text: str, index: int) -> str:
+    if not 0 <= index <= len(text):
+        raise EvaluationError("index out of range")
+    return text[index : index + 1]
+
+
+@LIBRARY.method("indexOf", STRING, STRING, gives=INT)
+@LIBRARY.method("indexOf", STRING, STRING, INT, gives=INT)
+def index_of(text: str, part: str, start: int = 0) -> int:
+    if not part:
+        return start
+    # An empty text has no position 0 to start from, except by default.
+    if start and not 0 <= start < len(text):
+        raise EvaluationError("index out of range")
+    return text.find(part, start)
+
+
+@LIBRARY.method("lastIndexOf", STRING, STRING, gives=INT)
+def last_index_of(text: str, part: str) -> int:
+    return text.rfind(part)
+
+
+@LIBRARY.method("lastIndexOf", STRING, STRING, INT, gives=INT)
+def last_index_from(text: str, part: str, start: int) -> int:
+    if not part:
+        return start
+    if not 0 <= start < len(text):
+        raise EvaluationError("index out of range")
+    return text.rfind(part, 0, start + len(part))
+
+
+@LIBRARY.method("substring", STRING, INT, gives=STRING)
+def substring_from(text: str, start: int) -> str:
+    return substring(text, start, max(start, len(text)))
+
+
+@LIBRARY.method("substring", STRING, INT, INT, gives=STRING)
+def substring(text: str, start: int, end: int) -> str:
+    if start > end:
+        raise EvaluationError("the substring ends before it starts")
+    if start < 0 or end > len(text):
+        raise EvaluationError("index out of range")
+    return text[start:end]
+
+
+@LIBRARY.method("replace", STRING, STRING, STRING, gives=STRING, budgeted=True)
+@LIBRARY.method("replace", STRING, STRING, STRING, INT, gives=STRING, budgeted=True)
+def replace(budget: Budget, text: str, old: str, new: str, limit: int = -1) -> str:
+    count = text.count(old) if limit < 0 else min(limit, text.count(old))
+    text_length(budget, len(text) + count * (len(new) - len(old)))
+    return text.replace(old, new, count)
+
+
+@LIBRARY.method("split", STRING, STRING, gives=list_of(STRING), budgeted=True)
+@LIBRARY.method("split", STRING, STRING, INT, gives=list_of(STRING), budgeted=True)
+def split(budget: Budget, text: str, separator: str, limit: int = -1) -> list[str]:
+    """strings.SplitN: at most `limit` parts, all of them if it is negative; an empty separator gives characters."""
+    if limit == 0:
+        return []
+    pieces = (text.count(separator) + 1) if separator else len(text)
+    count = pieces if limit < 0 else min(limit, pieces)
+    budget.spend(count)
+    if count > MAX_RESULT_ITEMS:
+        raise CostExceeded(f"a list result has more than {MAX_RESULT_ITEMS} elements")
+    if separator:
+        return text.split(separator, count - 1)
+    if not text:
+        return []
+    return [*text[: count - 1], text[count - 1 :]]
+
+
+@LIBRARY.method("join", LIST, gives=STRING, budgeted=True)
+@LIBRARY.method("join", LIST, STRING, gives=STRING, budgeted=True)
+def join(budget: Budget, parts: list[Any], separator: str = "") -> str:
+    length = max(0, len(parts) - 1) * len(separator)
+    for part in parts:
+        if type(part) is not str:
+            raise no_overload("join()", parts, part)
+        length += len(part)
+    text_length(budget, length)
+    return separator.join(parts)
+
+
+@LIBRARY.method("format", STRING, LIST, gives=STRING, budgeted=True)
+def format(budget: Budget, template: str, arguments: list[Any]) -> str:
+    return format_text(budget, template, arguments)

@@ -1,0 +1,24 @@
+"""Base64 (cel-go, ext/encoders.go)."""
+
+import base64
+import binascii
+
+from rules_engine.cel.bounds import EvaluationError
+from rules_engine.cel.functions import Library
+from rules_engine.cel.types import BYTES, STRING
+
+LIBRARY = Library()
+
+
+@LIBRARY.function("base64.encode", BYTES, gives=STRING)
+def encode(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+@LIBRARY.function("base64.decode", STRING, gives=BYTES)
+def decode(text: str) -> bytes:
+    """Padding may be left out."""
+    try:
+        return base64.b64decode(text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        raise EvaluationError("the string is not base64") from None

@@ -1,0 +1,173 @@
+"""What string.format() writes (cel-go, ext/formatting_v2.go)."""
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+from rules_engine.cel.bounds import Budget, EvaluationError
+from rules_engine.cel.operators import text_length
+from rules_engine.cel.times import timestamp_text
+from rules_engine.cel.types import ObjectType, Type
+from rules_engine.cel.values import MAP_CLASSES, NANOS, Duration, Timestamp, Uint, check_int, type_of
+
+MAX_PRECISION = 1_000
+"""Digits after the point that a clause may ask for: a double has 1,074 at most."""
+
+DEFAULT_PRECISION = 6
+
+_CLAUSE = re.compile(r"%(?:%|(?:\.([0-9]{1,6}))?([a-zA-Z]))")
+
+
+def format_text(budget: Budget, template: str, arguments: list[Any]) -> str:
+    """The template with its clauses replaced by the arguments in turn. Raises EvaluationError."""
+    parts: list[str] = []
+    position = used = length = 0
+    while (start := template.find("%", position)) >= 0:
+        found = _CLAUSE.match(template, start)
+        if found is None:
+            raise EvaluationError("the format has an unknown clause")
+        parts.append(template[position:start])
+        position = found.end()
+        if found.group() == "%%":
+            part = "%"
+        else:
+            part = _clause(budget, found[2], found[1], arguments, used)
+            used += 1
+        length += len(part)
+        text_length(budget, length)
+        parts.append(part)
+    parts.append(template[position:])
+    text_length(budget, length + len(template))
+    return "".join(parts)
+
+
+def _clause(budget: Budget, letter: str, digits: str | None, arguments: list[Any], index: int) -> str:
+    if index >= len(arguments):
+        raise EvaluationError(f"the format has more clauses than its {len(arguments)} arguments")
+    value = arguments[index]
+    if type(value) is int:
+        check_int(value)
+    if letter in "ef":
+        precision = DEFAULT_PRECISION if digits is None else int(digits)
+        if precision > MAX_PRECISION:
+            raise EvaluationError(f"the precision of a format is at most {MAX_PRECISION}")
+        return _floating(value, letter, precision)
+    writer = _CLAUSES.get(letter)
+    if writer is None or digits is not None:
+        raise EvaluationError("the format has an unknown clause")
+    return writer(budget, value)
+
+
+def _cannot(clause: str, value: object) -> EvaluationError:
+    return EvaluationError(f"%{clause} cannot write a value of type {type_of(value)}")
+
+
+def _special(value: float) -> str | None:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    return None
+
+
+def plain_double(value: float) -> str:
+    """The shortest digits that read back as the same double, never in e-notation."""
+    special = _special(value)
+    if special is not None:
+        return special
+    text = repr(value)
+    if "e" in text:
+        mantissa, exponent = text.split("e")
+        whole, _, fraction = mantissa.lstrip("-").partition(".")
+        sign, power = "-" if text[0] == "-" else "", int(exponent)
+        if power < 0:
+            return f"{sign}0.{'0' * (-power - 1)}{whole}{fraction.rstrip('0')}"
+        return f"{sign}{whole}{fraction.ljust(power, '0')}"
+    return text.removesuffix(".0")
+
+
+def _floating(value: Any, letter: str, precision: int) -> str:
+    if type(value) not in (int, Uint, float):
+        raise _cannot(letter, value)
+    value = float(value)
+    return _special(value) or f"{value:.{precision}{letter}}"
+
+
+def _decimal(budget: Budget, value: Any) -> str:
+    if type(value) is float:
+        return plain_double(value)
+    if type(value) in (int, Uint):
+        return str(int(value))
+    raise _cannot("d", value)
+
+
+def _based(clause: str, form: str) -> Callable[[Budget, Any], str]:
+    def write(budget: Budget, value: Any) -> str:
+        if type(value) in (int, Uint) or form == "b" and type(value) is bool:
+            return f"{int(value):{form}}"
+        raise _cannot(clause, value)
+
+    return write
+
+
+def _hexadecimal(clause: str) -> Callable[[Budget, Any], str]:
+    def write(budget: Budget, value: Any) -> str:
+        if type(value) in (int, Uint):
+            return f"{int(value):{clause}}"
+        if type(value) is str:
+            value = value.encode(errors="replace")
+        if type(value) is bytes:
+            text = value.hex()
+            return text if clause == "x" else text.upper()
+        raise _cannot(clause, value)
+
+    return write
+
+
+def string(budget: Budget, value: Any) -> str:
+    """%s: any value but an object of a library; the entries of a map are in order of their keys' texts."""
+    budget.spend(1)
+    kind = type(value)
+    if kind is list:
+        return _joined(budget, "[", [string(budget, item) for item in value], "]")
+    if kind in MAP_CLASSES:
+        entries = sorted((string(budget, key), string(budget, item)) for key, item in value.items())
+        return _joined(budget, "{", [f"{key}: {item}" for key, item in entries], "}")
+    writer = _STRINGS.get(kind)
+    if writer is None:
+        raise _cannot("s", value)
+    return writer(value)
+
+
+def _joined(budget: Budget, opening: str, parts: list[str], closing: str) -> str:
+    text_length(budget, sum(map(len, parts)) + 2 * len(parts))
+    return f"{opening}{', '.join(parts)}{closing}"
+
+
+def _type_name(value: Type) -> str:
+    return value.name
+
+
+_STRINGS: dict[type, Callable[[Any], str]] = {
+    str: str,
+    bool: lambda value: "true" if value else "false",
+    int: lambda value: str(check_int(value)),
+    Uint: lambda value: str(int(value)),
+    float: plain_double,
+    bytes: lambda value: value.decode(errors="replace"),
+    type(None): lambda _: "null",
+    Timestamp: timestamp_text,
+    Duration: lambda value: plain_double(value.nanos / NANOS) + "s",
+    Type: _type_name,
+    ObjectType: _type_name,
+}
+
+_CLAUSES: dict[str, Callable[[Budget, Any], str]] = {
+    "s": string,
+    "d": _decimal,
+    "b": _based("b", "b"),
+    "o": _based("o", "o"),
+    "x": _hexadecimal("x"),
+    "X": _hexadecimal("X"),
+}

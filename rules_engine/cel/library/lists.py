@@ -1,0 +1,164 @@
+"""Lists: Kubernetes' (k8s.io/apiserver/pkg/cel/library/lists.go) and cel-go's (ext/lists.go)."""
+
+import functools
+from typing import Any
+
+from rules_engine.cel import operators
+from rules_engine.cel.bounds import MAX_RESULT_ITEMS, Budget, CostExceeded, EvaluationError
+from rules_engine.cel.functions import Library
+from rules_engine.cel.types import BOOL, INT, LIST, A, list_of
+from rules_engine.cel.values import Duration, equals, type_of
+
+LIBRARY = Library()
+
+ORDERED = frozenset({"int", "uint", "double", "bool", "string", "bytes"}) | {
+    "google.protobuf.Timestamp",
+    "google.protobuf.Duration",
+}
+"""The types whose values have an order."""
+
+SUMMABLE = frozenset({"int", "uint", "double", "google.protobuf.Duration"})
+
+
+@LIBRARY.method("isSorted", list_of(A), gives=BOOL, budgeted=True)
+def is_sorted(budget: Budget, items: list[Any]) -> bool:
+    return all(not operators.greater(one, two, budget) for one, two in zip(items, items[1:], strict=False))
+
+
+@LIBRARY.method("sum", list_of(A), gives=A, budgeted=True)
+def sum_of(budget: Budget, items: list[Any]) -> Any:
+    """0 for an empty list: its element type is not known at run time."""
+    if not items:
+        return 0
+    if type_of(items[0]).name not in SUMMABLE:
+        raise operators.no_overload("sum()", items[0])
+    total = Duration(0) if type(items[0]) is Duration else type(items[0])(0)
+    for item in items:
+        total = operators.add(total, item, budget)
+    return total
+
+
+def _extreme(name: str, budget: Budget, items: list[Any]) -> Any:
+    if not items:
+        raise EvaluationError(f"{name}() of an empty list")
+    best = items[0]
+    if type_of(best).name not in ORDERED:
+        raise operators.no_overload(f"{name}()", best)
+    better = operators.greater if name == "max" else operators.less
+    for item in items[1:]:
+        if better(item, best, budget):
+            best = item
+    return best
+
+
+@LIBRARY.method("min", list_of(A), gives=A, budgeted=True)
+def minimum(budget: Budget, items: list[Any]) -> Any:
+    return _extreme("min", budget, items)
+
+
+@LIBRARY.method("max", list_of(A), gives=A, budgeted=True)
+def maximum(budget: Budget, items: list[Any]) -> Any:
+    return _extreme("max", budget, items)
+
+
+@LIBRARY.method("indexOf", list_of(A), A, gives=INT, budgeted=True)
+def index_of(budget: Budget, items: list[Any], wanted: Any) -> int:
+    return next((place for place, item in enumerate(items) if equals(item, wanted, budget)), -1)
+
+
+@LIBRARY.method("lastIndexOf", list_of(A), A, gives=INT, budgeted=True)
+def last_index_of(budget: Budget, items: list[Any], wanted: Any) -> int:
+    return next((place for place in reversed(range(len(items))) if equals(items[place], wanted, budget)), -1)
+
+
+@LIBRARY.method("slice", list_of(A), INT, INT, gives=list_of(A))
+def slice_of(items: list[Any], start: int, end: int) -> list[Any]:
+    if not 0 <= start <= end <= len(items):
+        raise EvaluationError("the slice is not inside of the list")
+    return items[start:end]
+
+
+@LIBRARY.method("flatten", LIST, gives=LIST, budgeted=True)
+@LIBRARY.method("flatten", LIST, INT, gives=LIST, budgeted=True)
+def flatten(budget: Budget, items: list[Any], depth: int = 1) -> list[Any]:
+    if depth < 0:
+        raise EvaluationError("the depth is negative")
+    # Lists to go through, innermost last: a stack, since values may nest deeper than Python may recurse.
+    made: list[Any] = []
+    stack = [(iter(items), depth)]
+    while stack:
+        current, left = stack[-1]
+        for item in current:
+            budget.spend(1)
+            if type(item) is list and left:
+                stack.append((iter(item), left - 1))
+                break
+            made.append(item)
+        else:
+            stack.pop()
+    return bounded(made)
+
+
+def bounded(items: list[Any]) -> list[Any]:
+    """A list result, of bounded length."""
+    if len(items) > MAX_RESULT_ITEMS:
+        raise CostExceeded(f"a list result has more than {MAX_RESULT_ITEMS} elements")
+    return items
+
+
+@LIBRARY.method("reverse", list_of(A), gives=list_of(A))
+def reverse(items: list[Any]) -> list[Any]:
+    return items[::-1]
+
+
+@LIBRARY.method("distinct", list_of(A), gives=list_of(A), budgeted=True)
+def distinct(budget: Budget, items: list[Any]) -> list[Any]:
+    made: list[Any] = []
+    strings: set[str] = set()
+    for item in items:
+        if type(item) is str:
+            if item not in strings:
+                strings.add(item)
+                made.append(item)
+            continue
+        budget.spend(len(made))
+        if not any(equals(item, one, budget) for one in made):
+            made.append(item)
+    return made
+
+
+@LIBRARY.method("sort", list_of(A), gives=list_of(A), budgeted=True)
+def sort(budget: Budget, items: list[Any]) -> list[Any]:
+    return sort_by(budget, items, items)
+
+
+def sort_by(budget: Budget, items: list[Any], keys: list[Any]) -> list[Any]:
+    """The items in the order of their keys, which are of one type that has an order."""
+    if not items:
+        return []
+    kind = type(keys[0])
+    if type_of(keys[0]).name not in ORDERED:
+        raise EvaluationError(f"values of type {type_of(keys[0])} have no order")
+    if any(type(key) is not kind for key in keys):
+        raise EvaluationError("values of different types have no order")
+    budget.spend(len(items) * len(items).bit_length())
+
+    def compare(one: int, two: int) -> int:
+        return int(operators.greater(keys[one], keys[two], budget)) - int(operators.less(keys[one], keys[two], budget))
+
+    return [items[place] for place in sorted(range(len(items)), key=functools.cmp_to_key(compare))]
+
+
+@LIBRARY.function("lists.range", INT, gives=list_of(INT), budgeted=True)
+def range_of(budget: Budget, count: int) -> list[int]:
+    if count < 0:
+        raise EvaluationError("the size is negative")
+    if count > MAX_RESULT_ITEMS:
+        raise CostExceeded(f"a list result has more than {MAX_RESULT_ITEMS} elements")
+    budget.spend(count)
+    return list(range(count))
+
+
+@LIBRARY.method("includes", list_of(A), A, gives=BOOL, budgeted=True)
+def includes(budget: Budget, items: list[Any], wanted: Any) -> bool:
+    return any(equals(item, wanted, budget) for item in items)

@@ -1,0 +1,175 @@
+"""Mathematics (cel-go, ext/math.go)."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from rules_engine.cel.bounds import EvaluationError
+from rules_engine.cel.functions import Library
+from rules_engine.cel.operators import no_overload, unsigned, whole
+from rules_engine.cel.types import BOOL, DOUBLE, DYN, INT, LIST, UINT
+from rules_engine.cel.values import INT_MIN, NUMBER_CLASSES, UINT_MAX, Uint, compare_numbers
+
+LIBRARY = Library()
+
+MAX_ARGUMENTS = 8
+"""Arguments of math.greatest and math.least; a list may have any number of elements."""
+
+
+def _extreme(name: str, wanted: int) -> Callable[..., Any]:
+    def extreme(*values: Any) -> Any:
+        if len(values) == 1 and type(values[0]) is list:
+            values = tuple(values[0])
+            if not values:
+                raise EvaluationError(f"{name}() of an empty list")
+        if any(type(value) not in NUMBER_CLASSES for value in values):
+            raise no_overload(f"{name}()", *values)
+        best = values[0]
+        for value in values[1:]:
+            if compare_numbers(value, best) == wanted:
+                best = value
+        return best
+
+    return extreme
+
+
+_GREATEST = _extreme("math.greatest", 1)
+_LEAST = _extreme("math.least", -1)
+for _count in range(1, MAX_ARGUMENTS + 1):
+    LIBRARY.function("math.greatest", *[DYN] * _count, gives=DYN)(_GREATEST)
+    LIBRARY.function("math.least", *[DYN] * _count, gives=DYN)(_LEAST)
+
+
+def _rounding(step: Callable[[float], float]) -> Callable[[float], float]:
+    """The sign of a zero and what is not finite stay as they are."""
+
+    def rounded(value: float) -> float:
+        return math.copysign(float(step(value)), value) if math.isfinite(value) else value
+
+    return rounded
+
+
+def _half_away(value: float) -> float:
+    """To the nearest whole number, halves away from zero, where Python's round() takes the even one."""
+    whole_part = math.floor(abs(value))
+    return whole_part + (abs(value) - whole_part >= 0.5)
+
+
+LIBRARY.function("math.ceil", DOUBLE, gives=DOUBLE)(_rounding(math.ceil))
+LIBRARY.function("math.floor", DOUBLE, gives=DOUBLE)(_rounding(math.floor))
+LIBRARY.function("math.round", DOUBLE, gives=DOUBLE)(_rounding(_half_away))
+LIBRARY.function("math.trunc", DOUBLE, gives=DOUBLE)(_rounding(math.trunc))
+LIBRARY.function("math.isNaN", DOUBLE, gives=BOOL)(math.isnan)
+LIBRARY.function("math.isInf", DOUBLE, gives=BOOL)(math.isinf)
+LIBRARY.function("math.isFinite", DOUBLE, gives=BOOL)(math.isfinite)
+
+
+@LIBRARY.function("math.abs", DOUBLE, gives=DOUBLE)
+def absolute_double(value: float) -> float:
+    return abs(value)
+
+
+@LIBRARY.function("math.abs", INT, gives=INT)
+def absolute_int(value: int) -> int:
+    return whole(abs(value))
+
+
+@LIBRARY.function("math.abs", UINT, gives=UINT)
+def absolute_uint(value: Uint) -> Uint:
+    return value
+
+
+@LIBRARY.function("math.sign", INT, gives=INT)
+def sign_int(value: int) -> int:
+    return (value > 0) - (value < 0)
+
+
+@LIBRARY.function("math.sign", UINT, gives=UINT)
+def sign_uint(value: Uint) -> Uint:
+    return Uint(value > 0)
+
+
+@LIBRARY.function("math.sign", DOUBLE, gives=DOUBLE)
+def sign_double(value: float) -> float:
+    return value if math.isnan(value) else float((value > 0) - (value < 0))
+
+
+@LIBRARY.function("math.sqrt", DOUBLE, gives=DOUBLE)
+@LIBRARY.function("math.sqrt", INT, gives=DOUBLE)
+@LIBRARY.function("math.sqrt", UINT, gives=DOUBLE)
+def sqrt(value: float) -> float:
+    return math.sqrt(value) if value >= 0 else math.nan
+
+
+@LIBRARY.function("math.bitAnd", INT, INT, gives=INT)
+def and_int(left: int, right: int) -> int:
+    return left & right
+
+
+@LIBRARY.function("math.bitAnd", UINT, UINT, gives=UINT)
+def and_uint(left: int, right: int) -> Uint:
+    return Uint(left & right)
+
+
+@LIBRARY.function("math.bitOr", INT, INT, gives=INT)
+def or_int(left: int, right: int) -> int:
+    return left | right
+
+
+@LIBRARY.function("math.bitOr", UINT, UINT, gives=UINT)
+def or_uint(left: int, right: int) -> Uint:
+    return Uint(left | right)
+
+
+@LIBRARY.function("math.bitXor", INT, INT, gives=INT)
+def xor_int(left: int, right: int) -> int:
+    return left ^ right
+
+
+@LIBRARY.function("math.bitXor", UINT, UINT, gives=UINT)
+def xor_uint(left: int, right: int) -> Uint:
+    return Uint(left ^ right)
+
+
+@LIBRARY.function("math.bitNot", INT, gives=INT)
+def not_int(value: int) -> int:
+    return ~value
+
+
+@LIBRARY.function("math.bitNot", UINT, gives=UINT)
+def not_uint(value: Uint) -> Uint:
+    return unsigned(UINT_MAX - value)
+
+
+def _signed(bits: int) -> int:
+    """The int of these 64 bits."""
+    bits &= UINT_MAX
+    return bits + 2 * INT_MIN if bits > UINT_MAX // 2 else bits
+
+
+def _shift(amount: int) -> int:
+    """A shift of 64 bits or more leaves nothing."""
+    if amount < 0:
+        raise EvaluationError("the shift is negative")
+    return min(amount, 64)
+
+
+@LIBRARY.function("math.bitShiftLeft", INT, INT, gives=INT)
+def left_int(value: int, amount: int) -> int:
+    return _signed(value << _shift(amount))
+
+
+@LIBRARY.function("math.bitShiftLeft", UINT, INT, gives=UINT)
+def left_uint(value: Uint, amount: int) -> Uint:
+    return Uint(value << _shift(amount) & UINT_MAX)
+
+
+@LIBRARY.function("math.bitShiftRight", INT, INT, gives=INT)
+def right_int(value: int, amount: int) -> int:
+    """The bits move without regard to the sign (cel-go, bitShiftRightIntInt)."""
+    return _signed((value & UINT_MAX) >> _shift(amount))
+
+
+@LIBRARY.function("math.bitShiftRight", UINT, INT, gives=UINT)
+def right_uint(value: Uint, amount: int) -> Uint:
+    return Uint(value >> _shift(amount))

@@ -1,0 +1,190 @@
+"""Named formats of strings (k8s.io/apiserver/pkg/cel/library/format.go; apimachinery, util/validation)."""
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import date
+from typing import ClassVar
+
+from rules_engine.cel import times
+from rules_engine.cel.bounds import EvaluationError
+from rules_engine.cel.functions import Library
+from rules_engine.cel.library import url
+from rules_engine.cel.types import FORMAT, STRING, Type, list_of, optional_of
+from rules_engine.cel.values import NONE, Optional
+
+LIBRARY = Library()
+
+MAX_LABEL = 63
+"""Characters of a DNS label, a label value and the name in a qualified name (RFC 1123; apimachinery)."""
+
+MAX_SUBDOMAIN = 253
+"""Characters of a DNS subdomain (RFC 1123)."""
+
+_LABEL_1123 = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL_1123}(\.{_LABEL_1123})*"
+_QUALIFIED = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_UUID = re.compile(r"(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedFormat:
+    """A format: what it finds wrong with a string, nothing if all is well."""
+
+    cel_type: ClassVar[Type] = FORMAT
+    name: str
+    problems: Callable[[str], list[str]]
+
+
+def _pattern_problem(pattern: str, message: str, *examples: str) -> Callable[[str], list[str]]:
+    """A check with apimachinery's RegexError text, which tools compare."""
+    compiled = re.compile(pattern)
+    shown = " or ".join(f"'{example}', " for example in examples)
+    text = f"{message} (e.g. {shown}regex used for validation is '{pattern}')"
+    return lambda value: [] if compiled.fullmatch(value) else [text]
+
+
+_label_1123 = _pattern_problem(
+    _LABEL_1123,
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-',"
+    " and must start and end with an alphanumeric character",
+    "my-name",
+    "123-abc",
+)
+_label_1035 = _pattern_problem(
+    _LABEL_1035,
+    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character,"
+    " and end with an alphanumeric character",
+    "my-name",
+    "abc-123",
+)
+_subdomain = _pattern_problem(
+    _SUBDOMAIN,
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.',"
+    " and must start and end with an alphanumeric character",
+    "example.com",
+)
+_label_value = _pattern_problem(
+    f"({_QUALIFIED})?",
+    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.',"
+    " and must start and end with an alphanumeric character",
+    "MyValue",
+    "my_value",
+    "12345",
+)
+_qualified_part = _pattern_problem(
+    _QUALIFIED,
+    "name part must consist of alphanumeric characters, '-', '_' or '.',"
+    " and must start and end with an alphanumeric character",
+    "MyName",
+    "my.name",
+    "123-abc",
+)
+
+
+def _limited(check: Callable[[str], list[str]], limit: int, *, prefix: bool = False) -> Callable[[str], list[str]]:
+    """A check with a bound on length; of a prefix, a "-" at its end stands for what will follow."""
+
+    def problems(value: str) -> list[str]:
+        if prefix and value.endswith("-") and len(value) > 1:
+            value = f"{value[:-2]}a"
+        too_long = [f"must be no more than {limit} characters"] if len(value) > limit else []
+        return [*too_long, *check(value)]
+
+    return problems
+
+
+def _qualified_name(value: str) -> list[str]:
+    parts = value.split("/")
+    if len(parts) > 2:
+        text = _qualified_part("")[0].removeprefix("name part must consist of")
+        return [
+            f"a qualified name must consist of{text} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        ]
+    found: list[str] = []
+    if len(parts) == 2:
+        if not parts[0]:
+            found.append("prefix part must be non-empty")
+        else:
+            found += [f"prefix part {text}" for text in _limited(_subdomain, MAX_SUBDOMAIN)(parts[0])]
+    name = parts[-1]
+    if not name:
+        found.append("name part must be non-empty")
+    elif len(name) > MAX_LABEL:
+        found.append(f"name part must be no more than {MAX_LABEL} characters")
+    return found + _qualified_part(name)
+
+
+def _uri(value: str) -> list[str]:
+    try:
+        url.parse(value)
+    except EvaluationError as error:
+        return [error.message]
+    return []
+
+
+def _byte(value: str) -> list[str]:
+    try:
+        base64.b64decode(value, validate=True)
+    except (binascii.Error, ValueError):
+        return ["invalid base64"]
+    return [] if value else ["invalid base64"]
+
+
+def _date(value: str) -> list[str]:
+    try:
+        valid = _DATE.fullmatch(value) and date.fromisoformat(value)
+    except ValueError:
+        valid = None
+    return [] if valid else ["invalid date"]
+
+
+def _datetime(value: str) -> list[str]:
+    try:
+        times.parse_timestamp(value)
+    except EvaluationError:
+        return ["invalid datetime"]
+    return []
+
+
+FORMATS = {
+    name: NamedFormat(name, problems)
+    for name, problems in {
+        "dns1123Label": _limited(_label_1123, MAX_LABEL),
+        "dns1123Subdomain": _limited(_subdomain, MAX_SUBDOMAIN),
+        "dns1035Label": _limited(_label_1035, MAX_LABEL),
+        "qualifiedName": _qualified_name,
+        "dns1123LabelPrefix": _limited(_label_1123, MAX_LABEL, prefix=True),
+        "dns1123SubdomainPrefix": _limited(_subdomain, MAX_SUBDOMAIN, prefix=True),
+        "dns1035LabelPrefix": _limited(_label_1035, MAX_LABEL, prefix=True),
+        "labelValue": _limited(_label_value, MAX_LABEL),
+        "uri": _uri,
+        "uuid": lambda value: [] if _UUID.fullmatch(value) else ["does not match the UUID format"],
+        "byte": _byte,
+        "date": _date,
+        "datetime": _datetime,
+    }.items()
+}
+
+
+@LIBRARY.function("format.named", STRING, gives=optional_of(FORMAT))
+def named(name: str) -> Optional:
+    return Optional(True, FORMATS[name]) if name in FORMATS else NONE
+
+
+def _constant(value: NamedFormat) -> Callable[[], NamedFormat]:
+    return lambda: value
+
+
+for _name, _format in FORMATS.items():
+    LIBRARY.function(f"format.{_name}", gives=FORMAT, constant=True)(_constant(_format))
+
+
+@LIBRARY.method("validate", FORMAT, STRING, gives=optional_of(list_of(STRING)))
+def validate(value: NamedFormat, text: str) -> Optional:
+    found = value.problems(text)
+    return Optional(True, found) if found else NONE

@@ -1,0 +1,189 @@
+"""IP addresses and networks (k8s.io/apiserver/pkg/cel/library/ip.go and cidr.go), as Go's net/netip reads them."""
+
+import ipaddress
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+from rules_engine.cel.bounds import EvaluationError
+from rules_engine.cel.functions import Library
+from rules_engine.cel.types import BOOL, CIDR, INT, IP, STRING, Type
+
+LIBRARY = Library()
+
+Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+MAX_TEXT = 100
+"""Characters in an address: the longest has 45, a network four more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ip:
+    """An address. One that is mapped into IPv6 equals the IPv4 address (netip's Unmap, as Kubernetes compares)."""
+
+    cel_type: ClassVar[Type] = IP
+    address: Address
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Ip) and _unmapped(self.address) == _unmapped(other.address)
+
+    def __hash__(self) -> int:
+        return hash(_unmapped(self.address))
+
+
+@dataclass(frozen=True, slots=True)
+class Cidr:
+    """An address with the length of its network's prefix; the bits behind it are kept."""
+
+    cel_type: ClassVar[Type] = CIDR
+    address: Address
+    prefix: int
+
+    @property
+    def network(self) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
+        if isinstance(self.address, ipaddress.IPv4Address):
+            return ipaddress.IPv4Network((int(self.address), self.prefix), strict=False)
+        return ipaddress.IPv6Network((int(self.address), self.prefix), strict=False)
+
+
+def _unmapped(address: Address) -> Address:
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
+
+
+def parse_ip(text: str) -> Ip:
+    """An address without a zone; IPv4 written as IPv6 with dots is refused."""
+    if "%" in text:
+        raise EvaluationError("an IP address with a zone is not allowed")
+    try:
+        address = ipaddress.ip_address(text[: MAX_TEXT + 1])
+    except ValueError:
+        raise EvaluationError("the string is not an IP address") from None
+    if "." in text and ":" in text and _unmapped(address) is not address:
+        raise EvaluationError("an IPv4 address mapped into IPv6 is not allowed")
+    return Ip(address)
+
+
+def parse_cidr(text: str) -> Cidr:
+    """An address, a slash and a prefix length without sign or leading zero."""
+    address_text, slash, length = text.rpartition("/")
+    digits = length.isascii() and length.isdigit() and len(length) <= 3
+    if not slash or not digits or length != str(int(length)):
+        raise EvaluationError("the string is not a CIDR")
+    try:
+        address = parse_ip(address_text).address
+    except EvaluationError as error:
+        raise EvaluationError(f"the string is not a CIDR: {error.message}") from None
+    if int(length) > address.max_prefixlen:
+        raise EvaluationError("the string is not a CIDR: the prefix is too long")
+    return Cidr(address, int(length))
+
+
+LIBRARY.function("ip", STRING, gives=IP)(parse_ip)
+LIBRARY.function("cidr", STRING, gives=CIDR)(parse_cidr)
+
+
+@LIBRARY.function("isIP", STRING, gives=BOOL)
+def is_ip(text: str) -> bool:
+    try:
+        parse_ip(text)
+    except EvaluationError:
+        return False
+    return True
+
+
+@LIBRARY.function("isCIDR", STRING, gives=BOOL)
+def is_cidr(text: str) -> bool:
+    try:
+        parse_cidr(text)
+    except EvaluationError:
+        return False
+    return True
+
+
+@LIBRARY.function("string", IP, gives=STRING, constant=True)
+def ip_text(value: Ip) -> str:
+    return str(value.address)
+
+
+@LIBRARY.function("string", CIDR, gives=STRING, constant=True)
+def cidr_text(value: Cidr) -> str:
+    return f"{value.address}/{value.prefix}"
+
+
+@LIBRARY.function("ip.isCanonical", STRING, gives=BOOL)
+def is_canonical(text: str) -> bool:
+    return ip_text(parse_ip(text)) == text
+
+
+@LIBRARY.method("family", IP, gives=INT, constant=True)
+def family(value: Ip) -> int:
+    return value.address.version
+
+
+@LIBRARY.method("isUnspecified", IP, gives=BOOL, constant=True)
+def is_unspecified(value: Ip) -> bool:
+    return value.address.is_unspecified
+
+
+@LIBRARY.method("isLoopback", IP, gives=BOOL, constant=True)
+def is_loopback(value: Ip) -> bool:
+    return _unmapped(value.address).is_loopback
+
+
+# Go's net/netip says what these are; Python's ipaddress draws some lines elsewhere.
+_LINK_LOCAL_MULTICAST = (ipaddress.IPv4Network("224.0.0.0/24"), ipaddress.IPv6Network("ff02::/16"))
+_LINK_LOCAL_UNICAST = (ipaddress.IPv4Network("169.254.0.0/16"), ipaddress.IPv6Network("fe80::/10"))
+_BROADCAST = ipaddress.IPv4Address("255.255.255.255")
+
+
+@LIBRARY.method("isLinkLocalMulticast", IP, gives=BOOL, constant=True)
+def is_link_local_multicast(value: Ip) -> bool:
+    address = _unmapped(value.address)
+    return any(address in network for network in _LINK_LOCAL_MULTICAST)
+
+
+@LIBRARY.method("isLinkLocalUnicast", IP, gives=BOOL, constant=True)
+def is_link_local_unicast(value: Ip) -> bool:
+    address = _unmapped(value.address)
+    return any(address in network for network in _LINK_LOCAL_UNICAST)
+
+
+@LIBRARY.method("isGlobalUnicast", IP, gives=BOOL, constant=True)
+def is_global_unicast(value: Ip) -> bool:
+    address = _unmapped(value.address)
+    return not (
+        address == _BROADCAST
+        or address.is_unspecified
+        or address.is_loopback
+        or address.is_multicast
+        or is_link_local_unicast(value)
+    )
+
+
+@LIBRARY.method("containsIP", CIDR, IP, gives=BOOL, constant=True)
+@LIBRARY.method("containsIP", CIDR, STRING, gives=BOOL)
+def contains_ip(value: Cidr, inner: Ip | str) -> bool:
+    address = (parse_ip(inner) if isinstance(inner, str) else inner).address
+    return address in value.network
+
+
+@LIBRARY.method("containsCIDR", CIDR, CIDR, gives=BOOL, constant=True)
+@LIBRARY.method("containsCIDR", CIDR, STRING, gives=BOOL)
+def contains_cidr(value: Cidr, inner: Cidr | str) -> bool:
+    other = parse_cidr(inner) if isinstance(inner, str) else inner
+    return other.prefix >= value.prefix and other.network.network_address in value.network
+
+
+@LIBRARY.method("ip", CIDR, gives=IP, constant=True)
+def ip_of(value: Cidr) -> Ip:
+    return Ip(value.address)
+
+
+@LIBRARY.method("masked", CIDR, gives=CIDR, constant=True)
+def masked(value: Cidr) -> Cidr:
+    return Cidr(value.network.network_address, value.prefix)
+
+
+@LIBRARY.method("prefixLength", CIDR, gives=INT, constant=True)
+def prefix_length(value: Cidr) -> int:
+    return value.prefix

@@ -1,0 +1,117 @@
+"""Semantic versions (k8s.io/apiserver/pkg/cel/library/semverlib.go; semver.org, version 2.0.0)."""
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rules_engine.cel.bounds import EvaluationError
+from rules_engine.cel.functions import Library
+from rules_engine.cel.types import BOOL, INT, SEMVER, STRING, Type
+from rules_engine.cel.values import INT_MAX, UINT_MAX
+
+LIBRARY = Library()
+
+MAX_TEXT = 1_000
+"""Characters in a version; longer ones are none."""
+
+_NUMBER = r"(0|[1-9][0-9]*)"
+_IDENTIFIER = r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
+_VERSION = re.compile(
+    rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-({_IDENTIFIER}(?:\.{_IDENTIFIER})*))?(?:\+([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Semver:
+    """A version. Build metadata has no part in its order, nor in its equality."""
+
+    cel_type: ClassVar[Type] = SEMVER
+    major: int
+    minor: int
+    patch: int
+    pre_release: tuple[str, ...]
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """Compares like the version: a pre-release comes before its release, numbers before words (section 11)."""
+        words = tuple((0, int(word), "") if word.isdigit() else (1, 0, word) for word in self.pre_release)
+        return self.major, self.minor, self.patch, not self.pre_release, words
+
+
+def parse(text: str) -> Semver:
+    """A version by the letter of the specification. Raises EvaluationError."""
+    found = _VERSION.fullmatch(text) if len(text) <= MAX_TEXT else None
+    if found is not None:
+        major, minor, patch = (int(part) for part in found.groups()[:3])
+        words = tuple(found[4].split(".")) if found[4] else ()
+        numbers = [major, minor, patch, *(int(word) for word in words if word.isdigit())]
+        if max(numbers) <= UINT_MAX:
+            return Semver(major=major, minor=minor, patch=patch, pre_release=words)
+    raise EvaluationError("the string is not a semantic version")
+
+
+def normalized(text: str) -> str:
+    """Without a leading v and leading zeros, and with what is missing of minor and patch."""
+    parts = [_without_zeros(part) for part in text.removeprefix("v").split(".", 2)]
+    if len(parts) < 3 and any(sign in parts[-1] for sign in "+-"):
+        raise EvaluationError("a short version cannot have a pre-release or build")
+    return ".".join([*parts, "0", "0"][:3]) if len(parts) < 3 else ".".join(parts)
+
+
+def _without_zeros(part: str) -> str:
+    if len(part) < 2:
+        return part
+    stripped = part.lstrip("0")
+    return stripped if stripped[:1].isdigit() else f"0{stripped}"
+
+
+@LIBRARY.function("semver", STRING, gives=SEMVER)
+@LIBRARY.function("semver", STRING, BOOL, gives=SEMVER)
+def semver(text: str, normalize: bool = False) -> Semver:
+    return parse(normalized(text) if normalize else text)
+
+
+@LIBRARY.function("isSemver", STRING, gives=BOOL)
+@LIBRARY.function("isSemver", STRING, BOOL, gives=BOOL)
+def is_semver(text: str, normalize: bool = False) -> bool:
+    try:
+        semver(text, normalize)
+    except EvaluationError:
+        return False
+    return True
+
+
+def _part(value: int) -> int:
+    if value > INT_MAX:
+        raise EvaluationError("integer out of range")
+    return value
+
+
+@LIBRARY.method("major", SEMVER, gives=INT, constant=True)
+def major(value: Semver) -> int:
+    return _part(value.major)
+
+
+@LIBRARY.method("minor", SEMVER, gives=INT, constant=True)
+def minor(value: Semver) -> int:
+    return _part(value.minor)
+
+
+@LIBRARY.method("patch", SEMVER, gives=INT, constant=True)
+def patch(value: Semver) -> int:
+    return _part(value.patch)
+
+
+@LIBRARY.method("compareTo", SEMVER, SEMVER, gives=INT)
+def compare_to(left: Semver, right: Semver) -> int:
+    return (left.order > right.order) - (left.order < right.order)
+
+
+@LIBRARY.method("isLessThan", SEMVER, SEMVER, gives=BOOL)
+def is_less_than(left: Semver, right: Semver) -> bool:
+    return left.order < right.order
+
+
+@LIBRARY.method("isGreaterThan", SEMVER, SEMVER, gives=BOOL)
+def is_greater_than(left: Semver, right: Semver) -> bool:
+    return left.order > right.order

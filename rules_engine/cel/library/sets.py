@@ -1,0 +1,30 @@
+"""Lists as sets (cel-go, ext/sets.go)."""
+
+from typing import Any
+
+from rules_engine.cel.bounds import Budget
+from rules_engine.cel.functions import Library
+from rules_engine.cel.types import BOOL, A, list_of
+from rules_engine.cel.values import equals
+
+LIBRARY = Library()
+
+
+def _holds(budget: Budget, items: list[Any], wanted: Any) -> bool:
+    budget.spend(len(items))
+    return any(equals(item, wanted, budget) for item in items)
+
+
+@LIBRARY.function("sets.contains", list_of(A), list_of(A), gives=BOOL, budgeted=True)
+def contains(budget: Budget, items: list[Any], wanted: list[Any]) -> bool:
+    return all(_holds(budget, items, one) for one in wanted)
+
+
+@LIBRARY.function("sets.equivalent", list_of(A), list_of(A), gives=BOOL, budgeted=True)
+def equivalent(budget: Budget, one: list[Any], two: list[Any]) -> bool:
+    return contains(budget, one, two) and contains(budget, two, one)
+
+
+@LIBRARY.function("sets.intersects", list_of(A), list_of(A), gives=BOOL, budgeted=True)
+def intersects(budget: Budget, one: list[Any], two: list[Any]) -> bool:
+    return any(_holds(budget, one, item) for item in two)

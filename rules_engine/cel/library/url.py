@@ -1,0 +1,130 @@
+"""URLs (k8s.io/apiserver/pkg/cel/library/urls.go), as Go's url.ParseRequestURI reads them."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+from urllib.parse import quote, unquote, unquote_plus
+
+from rules_engine.cel.bounds import EvaluationError
+from rules_engine.cel.functions import Library
+from rules_engine.cel.types import BOOL, STRING, URL, Type, list_of, map_of
+
+LIBRARY = Library()
+
+_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
+_HOST = re.compile(r"(?:[a-zA-Z0-9\-._~!$&'()*+,;=:<>\"]|[^\x00-\x7f]|%[0-9a-fA-F]{2})*")
+_USER = re.compile(r"[a-zA-Z0-9\-._:~!$&'()*+,;=%@]*")
+_IPV6_HOST = re.compile(r"\[[^\[\]%]*(?:%25[^\[\]]*)?\]")
+_PORT = re.compile(r"(?::[0-9]*)?")
+_BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_PATH_SAFE = "!$&'()*+,;=:@/[]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Url:
+    """A URL in the parts that it was written in."""
+
+    cel_type: ClassVar[Type] = URL
+    scheme: str
+    host: str
+    path: str
+    query: str
+
+
+def parse(text: str) -> Url:
+    """An absolute URL or an absolute path; a fragment is a part of what stands before it. Raises EvaluationError."""
+    if not text or _CONTROL.search(text):
+        raise EvaluationError("the string is not a URL")
+    scheme, rest = "", text
+    found = _SCHEME.match(text)
+    if found:
+        scheme, rest = found[1].lower(), text[found.end() :]
+    elif ":" in text.split("/")[0]:
+        raise EvaluationError("the string is not a URL: it has no scheme")
+    rest, _, query = rest.partition("?")
+    if not rest.startswith("/"):
+        if scheme:
+            return Url(scheme=scheme, host="", path="", query=query)
+        raise EvaluationError("the string is not a URL: it has neither a scheme nor an absolute path")
+    host = ""
+    if scheme and rest.startswith("//"):
+        authority, slash, path = rest[2:].partition("/")
+        host, rest = _host(authority), slash + path
+    if _BAD_ESCAPE.search(rest):
+        raise EvaluationError("the string is not a URL: it has an invalid escape")
+    return Url(scheme=scheme, host=host, path=rest, query=query)
+
+
+def _host(authority: str) -> str:
+    """What is left of user:password@host:port without its first part."""
+    user, at, host = authority.rpartition("@")
+    name, port = _name_and_port(host)
+    bracketed = name.startswith("[")
+    valid = (_IPV6_HOST if bracketed else _HOST).fullmatch(name) and _PORT.fullmatch(port)
+    if not valid or at and not _USER.fullmatch(user) or _BAD_ESCAPE.search(user):
+        raise EvaluationError("the string is not a URL: its host is invalid")
+    return unquote(name) + port
+
+
+def _name_and_port(host: str) -> tuple[str, str]:
+    if host.startswith("["):
+        name, bracket, port = host.rpartition("]")
+        return name + bracket, port
+    name, colon, port = host.rpartition(":")
+    return (name, colon + port) if colon else (host, "")
+
+
+LIBRARY.function("url", STRING, gives=URL)(parse)
+
+
+@LIBRARY.function("isURL", STRING, gives=BOOL)
+def is_url(text: str) -> bool:
+    try:
+        parse(text)
+    except EvaluationError:
+        return False
+    return True
+
+
+@LIBRARY.method("getScheme", URL, gives=STRING, constant=True)
+def scheme(value: Url) -> str:
+    return value.scheme
+
+
+@LIBRARY.method("getHost", URL, gives=STRING, constant=True)
+def host(value: Url) -> str:
+    return value.host
+
+
+@LIBRARY.method("getHostname", URL, gives=STRING, constant=True)
+def hostname(value: Url) -> str:
+    name, _ = _name_and_port(value.host)
+    return name.removeprefix("[").removesuffix("]")
+
+
+@LIBRARY.method("getPort", URL, gives=STRING, constant=True)
+def port(value: Url) -> str:
+    _, port = _name_and_port(value.host)
+    return port.removeprefix(":")
+
+
+@LIBRARY.method("getEscapedPath", URL, gives=STRING, constant=True)
+def escaped_path(value: Url) -> str:
+    """As it was written where that is a valid encoding; else encoded anew."""
+    plain = unquote(value.path, errors="surrogateescape")
+    if quote(value.path, safe=_PATH_SAFE + "%") == value.path:
+        return value.path
+    return quote(plain, safe="$&+,/:;=@", errors="surrogateescape")
+
+
+@LIBRARY.method("getQuery", URL, gives=map_of(STRING, list_of(STRING)), constant=True)
+def query(value: Url) -> Mapping[str, list[str]]:
+    """Each key with its values in order; a part with a bad escape or a semicolon is left out, as Go's Query() does."""
+    made: dict[str, list[str]] = {}
+    for part in value.query.split("&"):
+        if part and ";" not in part and not _BAD_ESCAPE.search(part):
+            key, _, item = part.partition("=")
+            made.setdefault(unquote_plus(key), []).append(unquote_plus(item))
+    return made

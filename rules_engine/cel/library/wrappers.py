@@ -1,0 +1,75 @@
+"""Protobuf's wrappers of plain values: the only messages there are (CEL specification, "Dynamic Values")."""
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from rules_engine.cel.bounds import EvaluationError
+from rules_engine.cel.types import BOOL, BYTES, DOUBLE, INT, NULL, STRING, UINT, Type
+from rules_engine.cel.values import Uint, type_of
+
+INT32 = 2**31
+UINT32 = 2**32
+
+
+@dataclass(frozen=True, slots=True)
+class Wrapper:
+    """A message that stands for the value of its one field; `fields` are the fields it may have, of which one is set."""
+
+    fields: Mapping[str, Type]
+    empty: object
+    convert: Callable[[object], object] = lambda value: value
+
+    def make(self, values: Mapping[str, object]) -> object:
+        """The plain value for these fields. Raises EvaluationError."""
+        for name, value in values.items():
+            wanted = self.fields.get(name)
+            if wanted is None:
+                raise EvaluationError(f"undefined field '{name}'")
+            if type_of(value).name != wanted.name:
+                raise EvaluationError(f"field '{name}' takes {wanted}, not {type_of(value)}")
+            return self.convert(value)
+        return self.empty
+
+
+def _int32(value: object) -> object:
+    assert isinstance(value, int)
+    if -INT32 <= value < INT32:
+        return value
+    raise EvaluationError("integer out of range")
+
+
+def _uint32(value: object) -> object:
+    assert isinstance(value, int)
+    if value < UINT32:
+        return value
+    raise EvaluationError("unsigned integer out of range")
+
+
+def _single(value: object) -> object:
+    """The nearest double of 32 bits."""
+    assert isinstance(value, float)
+    try:
+        return struct.unpack("f", struct.pack("f", value))[0]
+    except OverflowError:
+        return value * float("inf")
+
+
+def _value(field: Type) -> Mapping[str, Type]:
+    return {"value": field}
+
+
+WRAPPERS: Mapping[str, Wrapper] = {
+    "google.protobuf.BoolValue": Wrapper(_value(BOOL), False),
+    "google.protobuf.BytesValue": Wrapper(_value(BYTES), b""),
+    "google.protobuf.DoubleValue": Wrapper(_value(DOUBLE), 0.0),
+    "google.protobuf.FloatValue": Wrapper(_value(DOUBLE), 0.0, _single),
+    "google.protobuf.Int32Value": Wrapper(_value(INT), 0, _int32),
+    "google.protobuf.Int64Value": Wrapper(_value(INT), 0),
+    "google.protobuf.StringValue": Wrapper(_value(STRING), ""),
+    "google.protobuf.UInt32Value": Wrapper(_value(UINT), Uint(0), _uint32),
+    "google.protobuf.UInt64Value": Wrapper(_value(UINT), Uint(0)),
+    "google.protobuf.Value": Wrapper(
+        {"null_value": NULL, "number_value": DOUBLE, "string_value": STRING, "bool_value": BOOL}, None
+    ),
+}

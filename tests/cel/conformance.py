@@ -1,0 +1,114 @@
+"""Reads the conformance cases that lie beside the project, and says whether one holds."""
+
+import base64
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rules_engine.cel import Budget, CelProblems, Duration, Environment, EvaluationError, Optional, Timestamp, Uint
+from rules_engine.cel.checking import check
+from rules_engine.cel.parsing import parse
+from rules_engine.cel.program import Program
+from rules_engine.cel.types import DYN, Type
+from rules_engine.cel.values import KeyedMap, make_map
+from rules_engine.model.source import SourceText
+
+DATA = Path(os.environ.get("GPU_RULES_TEST_DATA", Path(__file__).parents[2] / ".." / "shared" / "data"))
+
+
+def cases(file: str) -> Any:
+    """The content of a data file; the test is skipped where it is absent."""
+    path = DATA / file
+    if not path.exists():
+        pytest.skip(f"{file} is not in {DATA}: set GPU_RULES_TEST_DATA to its folder")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def value_of(tagged: Mapping[str, Any]) -> Any:
+    """A tagged value of the data as the engine has it."""
+    (tag, raw), *_ = ((key, raw) for key, raw in tagged.items() if key != "tolerance")
+    readers = {
+        "int": int,
+        "uint": lambda text: Uint(int(text)),
+        "double": float,
+        "string": str,
+        "bytes": base64.b64decode,
+        "bool": bool,
+        "null": lambda _: None,
+        "list": lambda items: [value_of(item) for item in items],
+        "map": lambda pairs: make_map([(value_of(key), value_of(value)) for key, value in pairs]),
+        "type": Type,
+        "timestamp": lambda pair: Timestamp(int(pair[0]) * 10**9 + int(pair[1])),
+        "duration": lambda pair: Duration(int(pair[0]) * 10**9 + int(pair[1])),
+        "optional_none": lambda _: Optional(False),
+        "optional_of": lambda inner: Optional(True, value_of(inner)),
+    }
+    return readers[tag](raw)
+
+
+def same(found: Any, wanted: Any) -> bool:
+    """Whether two values are of one type and equal, NaN included."""
+    if type(found) is not type(wanted):
+        return False
+    if isinstance(found, float):
+        return found == wanted or math.isnan(found) and math.isnan(wanted)
+    if isinstance(found, list):
+        return len(found) == len(wanted) and all(map(same, found, wanted))
+    if isinstance(found, dict | KeyedMap):
+        return len(found) == len(wanted) and all(key in found and same(found[key], wanted[key]) for key in wanted)
+    if isinstance(found, Optional):
+        return found.present == wanted.present and same(found.value, wanted.value)
+    return bool(found == wanted)
+
+
+_TYPES = {"int64": "int", "uint64": "uint"}
+
+
+def type_named(text: str) -> Type:
+    """A type as the data writes it, such as map(string,int64)."""
+    head, _, rest = text.partition("(")
+    if not rest:
+        return Type(_TYPES.get(head, head))
+    parts, depth, start = [], 0, 0
+    inner = rest[:-1]
+    for place, character in enumerate(inner + ","):
+        depth += (character == "(") - (character == ")")
+        if character == "," and depth == 0:
+            parts.append(type_named(inner[start:place]))
+            start = place + 1
+    return Type(head, tuple(parts))
+
+
+def program(expression: str, environment: Environment, *, checked: bool = True) -> Program:
+    """Compile; unchecked, what the checker refuses is left to fail at run time, as in cel-go's unchecked mode."""
+    source = SourceText.inline(expression)
+    found = check(source, parse(source), environment)
+    if checked and found.problems:
+        raise CelProblems(found.problems)
+    return Program(found)
+
+
+def holds(case: Mapping[str, Any]) -> str | None:
+    """None if a case of the specification holds, else what happened."""
+    declared = {entry["name"]: type_named(entry["type"]) for entry in case.get("type_env", ()) if "type" in entry}
+    bindings = {name: value_of(value) for name, value in case.get("bindings", {}).items()}
+    names = {**dict.fromkeys(bindings, DYN), **declared}
+    environment = Environment(names, container=case.get("container", ""))
+    expected = case["expect"]
+    try:
+        compiled = program(case["expr"], environment, checked=not case.get("disable_check"))
+        if "type" in expected and str(compiled.result) != str(type_named(expected["type"])):
+            return f"type {compiled.result}"
+        if case.get("check_only"):
+            return None
+        found = compiled.evaluate(bindings, Budget())
+    except (CelProblems, EvaluationError) as error:
+        return None if "error" in expected else f"{type(error).__name__}: {error}"
+    if "value" not in expected:
+        return f"value {found!r}"
+    return None if same(found, value_of(expected["value"])) else f"value {found!r}"

@@ -1,0 +1,52 @@
+"""Quantities by resource name, and what authors commonly get wrong in them."""
+
+from rules_engine.loading.fields import section
+from rules_engine.loading.nodes import MapNode, ScalarNode
+from rules_engine.loading.report import Report
+from rules_engine.model.quantity import Format, Quantity, QuantityError
+from rules_engine.model.source import Location
+
+_FEW_BYTES = Quantity.parse("1Mi")
+"""Less memory than this is a unit forgotten, or m written for M: no container runs in it."""
+
+_BYTES = ("memory", "ephemeral-storage")
+
+
+def amounts(node: MapNode, name: str, report: Report) -> dict[str, Quantity]:
+    """A map from resource names to quantities, read from their text: never through a float, never negative."""
+    found: dict[str, Quantity] = {}
+    for key, value in section(node, name):
+        if isinstance(value, ScalarNode):
+            amount = quantity(value, report)
+            if amount is not None:
+                found[key.source.text] = amount
+                _look_at_unit(key.source.text, amount, value, report)
+    return found
+
+
+def quantity(node: ScalarNode, report: Report) -> Quantity | None:
+    """A quantity that is not negative; None, and a problem, where it is not that."""
+    try:
+        amount = Quantity.parse(node.source.text)
+    except QuantityError as error:
+        report.error("bad-quantity", str(error), node.location, node.length)
+        return None
+    if amount.nanos < 0:
+        report.error("negative-quantity", "a quantity cannot be negative here", node.location, node.length)
+        return None
+    return amount
+
+
+def _look_at_unit(resource: str, amount: Quantity, node: ScalarNode, report: Report) -> None:
+    if resource == "cpu" and amount.format is Format.BINARY_SI:
+        message = f"cpu in {node.source.text} is an unlikely unit: cpu is counted in cores (4) or millicores (4000m)"
+    elif resource in _BYTES and amount and amount < _FEW_BYTES:
+        message = f"{resource} of {node.source.text} is {amount.whole} bytes: write Mi or Gi for more"
+    else:
+        return
+    report.warning("unlikely-unit", message, node.location, node.length)
+
+
+def origins(node: MapNode, name: str) -> dict[tuple[str, str], Location]:
+    """Where each key of a map was written, by the map's name and its own."""
+    return {(name, key.source.text): key.location for key, _ in section(node, name)}

@@ -1,0 +1,73 @@
+"""Typed reading of a document that its schema was checked against.
+
+What the schema complained of is not there any more; it, and what was never there, reads as its default.
+"""
+
+from enum import Enum
+from typing import TypeVar
+
+from rules_engine.loading.nodes import ListNode, MapNode, Node, ScalarNode
+from rules_engine.model.source import SourceText
+
+Choice = TypeVar("Choice", bound=Enum)
+
+
+def text(node: MapNode, name: str, default: str = "") -> str:
+    """A string."""
+    value = node.get(name)
+    return value.value if isinstance(value, ScalarNode) and isinstance(value.value, str) else default
+
+
+def source(node: MapNode, name: str) -> SourceText | None:
+    """A string with the places of its characters: an expression."""
+    value = node.get(name)
+    return value.source if isinstance(value, ScalarNode) else None
+
+
+def flag(node: MapNode, name: str, *, default: bool = False) -> bool:
+    """A boolean."""
+    value = node.get(name)
+    return value.value if isinstance(value, ScalarNode) and isinstance(value.value, bool) else default
+
+
+def number(node: MapNode, name: str, default: int) -> int:
+    """A whole number; JSON Schema also takes 1.0 for one."""
+    value = node.get(name)
+    return int(value.value) if isinstance(value, ScalarNode) and isinstance(value.value, int | float) else default
+
+
+def choice(node: MapNode, name: str, default: Choice) -> Choice:
+    """One of an Enum's values."""
+    value = node.get(name)
+    return type(default)(value.value) if isinstance(value, ScalarNode) else default
+
+
+def section(node: MapNode, name: str) -> MapNode:
+    """A map; an empty one where there is none."""
+    value = node.get(name)
+    return value if isinstance(value, MapNode) else MapNode(location=node.location)
+
+
+def items(node: MapNode, name: str) -> tuple[Node, ...]:
+    """The items of a list."""
+    value = node.get(name)
+    return value.items if isinstance(value, ListNode) else ()
+
+
+def sections(node: MapNode, name: str) -> tuple[MapNode, ...]:
+    """The items of a list of maps."""
+    return tuple(item for item in items(node, name) if isinstance(item, MapNode))
+
+
+def texts(node: MapNode, name: str) -> tuple[str, ...]:
+    """The items of a list of strings."""
+    return tuple(item.source.text for item in items(node, name) if isinstance(item, ScalarNode))
+
+
+def strings(node: MapNode, name: str) -> dict[str, str]:
+    """A map of strings: labels, annotations."""
+    return {
+        key.source.text: value.source.text
+        for key, value in section(node, name)
+        if isinstance(value, ScalarNode) and value.value is not None
+    }

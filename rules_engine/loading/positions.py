@@ -1,0 +1,141 @@
+"""Where each character of a YAML scalar was written.
+
+YAML 1.1, sections 9.1 to 9.3 (flow and block scalars), as PyYAML and libyaml read them. All functions take the
+file's lines without their ends, count lines and columns from 0, and return SourceText's breaks, which count from 1.
+"""
+
+import re
+from collections.abc import Sequence
+
+Breaks = tuple[tuple[int, int, int], ...]
+Mark = tuple[int, int]
+"""Line and column, both from 0."""
+
+_BLANK = " \t"
+_DOUBLE = re.compile(r"\\(?:x..|u.{4}|U.{8}|.|$)")
+_SINGLE = re.compile("''")
+
+
+class _Trace:
+    """A walk over the source that notes where the text continues elsewhere than in the next column."""
+
+    def __init__(self, mark: Mark) -> None:
+        self.offset = 0
+        self._breaks = {0: mark}
+
+    def jump(self, line: int, column: int) -> None:
+        self._breaks[self.offset] = (line, column)
+
+    def breaks(self) -> Breaks:
+        return tuple((offset, line + 1, column + 1) for offset, (line, column) in self._breaks.items())
+
+
+def plain(lines: Sequence[str], start: Mark, end: Mark) -> Breaks:
+    """A plain scalar between its first character and just after its last."""
+    return _flow(lines, start, end, None)
+
+
+def single_quoted(lines: Sequence[str], start: Mark, end: Mark) -> Breaks:
+    """A single-quoted scalar; both marks are inside the quotes."""
+    return _flow(lines, start, end, _SINGLE)
+
+
+def double_quoted(lines: Sequence[str], start: Mark, end: Mark) -> Breaks:
+    """A double-quoted scalar; both marks are inside the quotes."""
+    return _flow(lines, start, end, _DOUBLE)
+
+
+def _flow(lines: Sequence[str], start: Mark, end: Mark, escape: re.Pattern[str] | None) -> Breaks:
+    trace = _Trace(start)
+    blank: list[int] = []
+    joined = False
+    for number in range(start[0], end[0] + 1):
+        raw = lines[number]
+        first, last = number == start[0], number == end[0]
+        right = end[1] if last else len(raw)
+        left = start[1] if first else _first_solid(raw, right)
+        if left == right and not first and not last:
+            blank.append(number)
+            continue
+        if not first:
+            _fold(trace, blank, joined)
+            trace.jump(number, left)
+        escapes = list(escape.finditer(raw, left, right)) if escape else []
+        joined = not last and bool(escapes) and escapes[-1].group() == "\\"
+        if not last:
+            # Blanks before a line's end are not text, unless one of them is escaped.
+            right = max(left, len(raw.rstrip(_BLANK)), escapes[-1].end() if escapes else 0)
+        _copy(trace, number, left, right, escapes)
+        blank = []
+    return trace.breaks()
+
+
+def _first_solid(raw: str, right: int) -> int:
+    return right - len(raw[:right].lstrip(_BLANK))
+
+
+def _fold(trace: _Trace, blank: Sequence[int], joined: bool) -> None:
+    """The end of a line becomes a space, or nothing where empty lines follow or it is escaped; those stay."""
+    for number in blank:
+        trace.jump(number, 0)
+        trace.offset += 1
+    if not blank and not joined:
+        trace.offset += 1
+
+
+def _copy(trace: _Trace, number: int, left: int, right: int, escapes: Sequence[re.Match[str]]) -> None:
+    for found in escapes:
+        trace.offset += found.start() - left
+        if found.group() != "\\":
+            trace.offset += 1
+            trace.jump(number, found.end())
+        left = found.end()
+    trace.offset += right - left
+
+
+def block(lines: Sequence[str], header: int, text: str, *, folded: bool) -> Breaks:
+    """A literal or folded scalar, its `|` or `>` on line `header`, which is read as `text`."""
+    number = header + 1
+    trace = _Trace((min(number, len(lines) - 1), 0))
+    indent = _indent(lines, number, text)
+    content_end = len(text.rstrip("\n"))
+    previous = ""
+    blank: list[int] = []
+    while trace.offset < content_end:
+        content = lines[number][indent:]
+        if content:
+            if folded and previous and previous[0] not in _BLANK and content[0] not in _BLANK:
+                _fold(trace, blank, joined=False)
+            else:
+                _line_ends(trace, blank, after=previous)
+            trace.jump(number, indent)
+            trace.offset += len(content)
+            previous, blank = content, []
+        else:
+            blank.append(number)
+        number += 1
+    # What is left are line ends: that of the last content, and those kept by the chomping indicator.
+    kept = len(text) - trace.offset - bool(previous)
+    _line_ends(trace, range(number, number + kept), after=previous)
+    return trace.breaks()
+
+
+def _indent(lines: Sequence[str], number: int, text: str) -> int:
+    """The columns before the text: what its first line with content has more of in the file than in the text."""
+    content = text.lstrip("\n")
+    if not content:
+        return 0
+    raw = lines[number + len(text) - len(content)]
+    return _spaces(raw) - _spaces(content)
+
+
+def _spaces(text: str) -> int:
+    return len(text) - len(text.lstrip(" "))
+
+
+def _line_ends(trace: _Trace, blank: Sequence[int], *, after: str) -> None:
+    """Line ends that stay: that of the content before, if there was any, and those of the empty lines."""
+    trace.offset += bool(after)
+    for number in blank:
+        trace.jump(number, 0)
+        trace.offset += 1

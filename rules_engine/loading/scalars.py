@@ -1,0 +1,141 @@
+"""What a plain YAML scalar is read as, and where YAML's versions disagree about it.
+
+Sources: YAML 1.2.2, section 10.3 (core schema); yaml.org/type for YAML 1.1's types, which most tools still read.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from rules_engine.loading.nodes import Plain
+
+MAX_INTEGER = 2**63
+"""CEL, Go and JSON readers keep integers in 64 bits; a larger one would quietly change."""
+
+_CONSTANTS: Mapping[str, Plain] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_BOOLEANS = {
+    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "on", "On", "ON"), True),
+    **dict.fromkeys(("n", "N", "no", "No", "NO", "off", "Off", "OFF"), False),
+}
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:(?:[Tt]|[ \t]+)[0-9:. \t+\-Zz]+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Surprise:
+    """A scalar that is not what it looks like to every reader; `message` says what it becomes and how to write it."""
+
+    code: str
+    message: str
+
+
+def resolve(text: str) -> tuple[Plain, Surprise | None]:
+    """The value of a plain scalar, as YAML 1.2 and JSON have it, with 1.1's readings where a surprise says so."""
+    if text in _CONSTANTS:
+        return _CONSTANTS[text], None
+    first = text[0]
+    if first in "yYnNoO" and text in _BOOLEANS:
+        value = _BOOLEANS[text]
+        reading = f"{text} is a boolean in YAML 1.1 and text in YAML 1.2"
+        return value, Surprise("yaml-boolean", f'{reading}: write {str(value).lower()}, or "{text}" for the text')
+    if first == "=" and text == "=":
+        return text, Surprise("yaml-equals", '= is a special value in YAML 1.1: write "=" for the text')
+    if first not in "+-.0123456789":
+        return text, None
+    return _number(text)
+
+
+def _number(text: str) -> tuple[Plain, Surprise | None]:
+    if _INTEGER.fullmatch(text):
+        # The length is looked at first: to read a number of many digits is itself costly.
+        if len(text) > len(str(MAX_INTEGER)) + 1 or not -MAX_INTEGER <= int(text) < MAX_INTEGER:
+            return text, Surprise("yaml-number", f'the number does not fit into 64 bits: write "{text}" for the text')
+        return int(text), None
+    if _FLOAT.fullmatch(text):
+        value = float(text)
+        if value in (float("inf"), float("-inf")):
+            return text, Surprise("yaml-number", f'{text} is larger than any number: write "{text}" for the text')
+        return value, None
+    if _DATE.fullmatch(text):
+        return text, Surprise("yaml-date", f'{text} is a date in YAML 1.1 and text in YAML 1.2: write "{text}"')
+    for pattern, reading in _ODD_NUMBERS:
+        if pattern.fullmatch(text):
+            return reading(text)
+    return text, None
+
+
+_Reading = Callable[[str], tuple[Plain, Surprise | None]]
+
+
+def _odd(value: int | float, text: str, otherwise: str) -> tuple[Plain, Surprise | None]:
+    return value, _number_surprise(f"is {value} in YAML 1.1 and {otherwise} in YAML 1.2", value, text)
+
+
+def _number_surprise(reading: str, value: int | float, text: str) -> Surprise:
+    return Surprise("yaml-number", f'{text} {reading}: write {value}, or "{text}" for the text')
+
+
+def _digits(text: str) -> str:
+    return text.replace("_", "").lstrip("+-")
+
+
+def _sign(text: str) -> int:
+    return -1 if text.startswith("-") else 1
+
+
+def _octal(text: str) -> tuple[Plain, Surprise | None]:
+    return _odd(_sign(text) * int(_digits(text), 8), text, _digits(text).lstrip("0") or "0")
+
+
+def _new_octal(text: str) -> tuple[Plain, Surprise | None]:
+    value = int(text, 0)
+    return value, _number_surprise(f"is text in YAML 1.1 and {value} in YAML 1.2", value, text)
+
+
+def _zeros(text: str) -> tuple[Plain, Surprise | None]:
+    value = float(text) if "." in text else int(text)
+    return text, _number_surprise(f"is text to some readers and {value} to others", value, text)
+
+
+def _hexadecimal(text: str) -> tuple[Plain, Surprise | None]:
+    value = _sign(text) * int(_digits(text), 0)
+    return value, _number_surprise(f"is the number {value}", value, text)
+
+
+def _binary(text: str) -> tuple[Plain, Surprise | None]:
+    return _odd(_sign(text) * int(_digits(text), 0), text, "text")
+
+
+def _underscores(text: str) -> tuple[Plain, Surprise | None]:
+    digits = _digits(text)
+    return _odd(_sign(text) * (float(digits) if "." in digits else int(digits)), text, "text")
+
+
+def _sexagesimal(text: str) -> tuple[Plain, Surprise | None]:
+    value = 0
+    for part in _digits(text).split(":"):
+        value = value * 60 + int(part)
+    return text, _odd(_sign(text) * value, text, "text")[1]
+
+
+def _special(text: str) -> tuple[Plain, Surprise | None]:
+    name = "not a number" if text.lower() == ".nan" else "infinity"
+    return text, Surprise("yaml-number", f'{text} is {name}, which JSON does not have: write "{text}" for the text')
+
+
+_ODD_NUMBERS: tuple[tuple[re.Pattern[str], _Reading], ...] = (
+    # No more digits than this: int() of very many is costly, and nobody writes them.
+    (re.compile(r"[-+]?0[0-7]{1,30}"), _octal),
+    (re.compile(r"[-+]?0[0-9]{1,30}(?:\.[0-9]{0,30})?"), _zeros),
+    (re.compile(r"0o[0-7]{1,30}"), _new_octal),
+    (re.compile(r"[-+]?0x[0-9a-fA-F_]{0,30}[0-9a-fA-F]"), _hexadecimal),
+    (re.compile(r"[-+]?0b[01_]{0,64}[01]"), _binary),
+    (re.compile(r"[-+]?[0-9][0-9_]{0,30}(?:\.[0-9_]{0,30})?"), _underscores),
+    (re.compile(r"[-+]?[1-9][0-9]{0,9}(?::[0-5]?[0-9]){1,9}"), _sexagesimal),
+    (re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"), _special),
+)

@@ -1,0 +1,236 @@
+"""The JSON Schemas, and what they find wrong with a document, told at its line."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path as FilePath
+from typing import TYPE_CHECKING, Any
+
+from rules_engine.loading.nodes import MapNode, Node, Path, ScalarNode, find, without
+from rules_engine.loading.report import Report
+from rules_engine.model.problems import did_you_mean
+from rules_engine.model.reading import kind_of
+from rules_engine.model.source import Location
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
+
+KINDS = ("FallbackLadder", "ResourceInjection", "Validation", "RuleTest", "ClusterInventory")
+
+_FOLDER = FilePath(__file__).parent.parent / "schemas"
+
+
+@lru_cache
+def _text(kind: str) -> str:
+    return (_FOLDER / f"{kind}.json").read_text(encoding="utf-8")
+
+
+def schema(kind: str) -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of one of KINDS."""
+    found: dict[str, Any] = json.loads(_text(kind))
+    return found
+
+
+@lru_cache
+def _validator(kind: str) -> Any:
+    # Imported when first needed: it takes longer than everything else that a command imports.
+    from jsonschema import Draft202012Validator, ValidationError
+    from jsonschema.validators import extend
+
+    def pattern(_: Any, wanted: str, instance: Any, __: Any) -> Iterator[ValidationError]:
+        # "$" is the very end, as in ECMA 262, which JSON Schema speaks; Python's also stands before a line end.
+        if isinstance(instance, str) and not re.search(re.sub(r"\$$", r"\\Z", wanted), instance):
+            yield ValidationError("no match")
+
+    def required(_: Any, wanted: Sequence[str], instance: Any, __: Any) -> Iterator[ValidationError]:
+        # One error for all that is missing; which that is, can be read off the instance.
+        if isinstance(instance, dict) and not instance.keys() >= set(wanted):
+            yield ValidationError("incomplete")
+
+    return extend(  # type: ignore[no-untyped-call]
+        Draft202012Validator, {"pattern": pattern, "required": required}
+    )(schema(kind))
+
+
+def validate(kind: str, root: MapNode, report: Report) -> MapNode:
+    """Reports what breaks the kind's schema; returns the document without it, so that the rest can be looked at."""
+    faults = [_Fault(error, root) for error in _validator(kind).iter_errors(root.json())]
+    told: set[Location] = set()
+    for fault in sorted(faults, key=lambda fault: fault.rank):
+        for code, message, node in fault.problems():
+            # Text that is too long and has the wrong form is one problem.
+            if code != "wrong-form" or node.location not in told:
+                report.error(code, message, node.location, node.length)
+                told.add(node.location)
+    return without(root, frozenset(path for fault in faults for path in fault.spoiled()))
+
+
+_TYPES = {
+    "string": "text",
+    "object": "a map",
+    "array": "a list",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "null": "null",
+}
+_GIVEN = {"a string": "text", "an object": "a map", "null": "nothing"}
+
+Told = tuple[str, str, Node]
+"""A code, a message and the node that is meant."""
+
+
+class _Fault:
+    """One error of the validator, in the author's words."""
+
+    def __init__(self, error: "ValidationError", root: MapNode) -> None:
+        self._keyword = str(error.validator)
+        self._wanted: Any = error.validator_value
+        self._schema: Mapping[str, Any] = error.schema if isinstance(error.schema, Mapping) else {}
+        self._instance: Any = error.instance
+        self._path: Path = tuple(error.absolute_path)
+        self._of_key = "propertyNames" in error.absolute_schema_path
+        self._node = find(root, self._path)
+        self._owner = self._find_owner(root)
+
+    def _find_owner(self, root: MapNode) -> Node:
+        """The key that holds the value; for an item, the item; for the document, its beginning."""
+        if not self._path or isinstance(self._path[-1], int):
+            return _first_key(self._node)
+        above = find(root, self._path[:-1])
+        key = above.key(self._path[-1]) if isinstance(above, MapNode) else None
+        return key or self._node
+
+    @property
+    def rank(self) -> bool:
+        return self._keyword != "pattern"
+
+    def problems(self) -> Iterator[Told]:
+        match self._keyword:
+            case "additionalProperties":
+                yield from self._unknown()
+            case "required":
+                yield from self._missing()
+            case "type":
+                yield self._wrong_type()
+            case "enum":
+                listed = ", ".join(self._wanted)
+                meant = near(str(self._instance), self._wanted)
+                yield "wrong-value", f"{self._written} is not one of {listed}{meant}", self._node
+            case "pattern" | "maxLength":
+                yield self._wrong_form()
+            case "minimum" | "maximum":
+                bound = "less" if self._keyword == "minimum" else "more"
+                yield "wrong-value", f"{self._name} cannot be {bound} than {self._wanted}", self._node
+            case "anyOf" | "oneOf":
+                yield self._alternatives()
+            case "const":  # apiVersion: looked at before a schema is chosen
+                return
+            case _:
+                yield self._wrong_count()
+
+    def spoiled(self) -> Iterator[Path]:
+        """What cannot be read on with."""
+        match self._keyword:
+            case "additionalProperties":
+                yield from ((*self._path, name) for name in self._extras())
+            case "required":
+                # A document without its spec still has a name, and a spec without a field others.
+                if len(self._path) > 1:
+                    yield self._path
+            case "anyOf" | "oneOf" | "minimum" | "maximum" | "minProperties" | "maxProperties":
+                return
+            case _:
+                yield (*self._path, self._instance) if self._of_key else self._path
+
+    @property
+    def _name(self) -> str:
+        step = self._path[-1]
+        return f"item {step + 1}" if isinstance(step, int) else step
+
+    @property
+    def _written(self) -> str:
+        return f"'{self._node.source.text}'" if isinstance(self._node, ScalarNode) else kind_of(self._instance)
+
+    @property
+    def _title(self) -> str:
+        return str(self._schema.get("title", self._path[-1] if self._path else "this"))
+
+    def _extras(self) -> list[str]:
+        return [name for name in self._instance if name not in self._schema.get("properties", ())]
+
+    def _unknown(self) -> Iterator[Told]:
+        fields = self._schema.get("properties", {})
+        for name in self._extras():
+            yield "unknown-field", f"{self._title} has no field '{name}'{near(name, fields)}", self._key(name)
+
+    def _missing(self) -> Iterator[Told]:
+        # A field that is only misspelt is told once, as unknown.
+        misspelt = "".join(near(name, self._schema.get("properties", ())) for name in self._extras())
+        for name in self._wanted:
+            if name not in self._instance and f"'{name}'" not in misspelt:
+                yield "missing-field", f"{self._title} needs '{name}'", self._owner
+
+    def _wrong_type(self) -> Told:
+        wanted = [self._wanted] if isinstance(self._wanted, str) else list(self._wanted)
+        expected = " or ".join(_TYPES[name] for name in wanted)
+        if self._instance is None:
+            return "wrong-type", f"{self._name} has no value: it must be {expected}", self._owner
+        given = kind_of(self._instance)
+        hint = ""
+        if "string" in wanted and isinstance(self._node, ScalarNode):
+            hint = f': write "{self._node.source.text}"'
+        return "wrong-type", f"{self._name} must be {expected}, not {_GIVEN.get(given, given)}{hint}", self._node
+
+    def _wrong_form(self) -> Told:
+        text = self._instance
+        node = self._key(text) if self._of_key else self._node
+        if self._keyword == "maxLength":
+            return "wrong-form", f"a {self._title} has at most {self._wanted} characters, not {len(text)}", node
+        if not text.strip():
+            return "wrong-form", f"the {self._title} is empty", node
+        example = next((f" such as {example}" for example in self._schema.get("examples", ())), "")
+        hint = ": in a resource's name + is written ." if "+" in text and "resource" in self._title else example
+        return "wrong-form", f"'{text}' is not {_article(self._title)} {self._title}{hint}", node
+
+    def _key(self, name: str) -> Node:
+        key = self._node.key(name) if isinstance(self._node, MapNode) else None
+        return key or self._node
+
+    def _alternatives(self) -> Told:
+        fields = [name for option in self._wanted for name in option["required"]]
+        listed = " or ".join(f"'{name}'" for name in fields)
+        given = [name for name in fields if name in self._instance]
+        if given:
+            both = " and ".join(f"'{name}'" for name in given)
+            return "conflicting-fields", f"{both} exclude each other", self._key(given[1])
+        return "missing-field", f"{self._title} needs {listed}", self._owner
+
+    def _wrong_count(self) -> Told:
+        match self._keyword:
+            case "minItems":
+                return "wrong-count", f"{self._name} is empty: it needs at least {self._wanted}", self._owner
+            case "maxItems":
+                given = len(self._instance)
+                return "wrong-count", f"{self._name} has {given} items, of at most {self._wanted}", self._owner
+            case "minProperties":
+                return "wrong-count", f"{self._name} is empty: it would say nothing", self._owner
+            case "maxProperties":
+                return "conflicting-fields", "'file' stands alone: it tells the whole cluster", self._key("file")
+        repeated = next(index for index, value in enumerate(self._instance) if value in self._instance[:index])
+        return "wrong-count", f"{self._name} names the same twice", find(self._node, (repeated,))
+
+
+def _first_key(node: Node) -> Node:
+    return next((key for key, _ in node), node) if isinstance(node, MapNode) else node
+
+
+def near(name: str, candidates: Iterable[str]) -> str:
+    """A "did you mean" that sees through upper and lower case."""
+    same = {candidate.casefold(): candidate for candidate in candidates}
+    return did_you_mean(same.get(name.casefold(), name), same.values())
+
+
+def _article(title: str) -> str:
+    return "an" if title[0] in "aeiou" else "a"

@@ -7,8 +7,10 @@ from typing import Any
 from rules_engine.cel import types
 from rules_engine.cel.environment import REFUSED, Environment
 from rules_engine.cel.functions import Functions, Overload
+from rules_engine.cel.inference import Inference
 from rules_engine.cel.library import functions
 from rules_engine.cel.library.wrappers import WRAPPERS, Wrapper
+from rules_engine.cel.operators import SIGNATURES
 from rules_engine.cel.parsing import qualified
 from rules_engine.cel.syntax import (
     Binary,
@@ -31,19 +33,43 @@ from rules_engine.cel.syntax import (
     Span,
     Unary,
 )
-from rules_engine.cel.types import DYN, ObjectType, Type
+from rules_engine.cel.types import DYN, ObjectType, Type, list_of, map_of, optional_of
 from rules_engine.cel.values import type_of
 from rules_engine.model.problems import Problem, did_you_mean
 from rules_engine.model.source import SourceText
 
-NAMED_VALUES: Mapping[str, object] = {"google.protobuf.NullValue.NULL_VALUE": None} | {
-    name: Type(name)
-    for name in (
-        "bool bytes double int list map null_type optional_type string type uint google.protobuf.Duration "
-        "google.protobuf.Timestamp kubernetes.Quantity kubernetes.URL kubernetes.Semver kubernetes.NamedFormat net.IP net.CIDR"
-    ).split()
+_TYPES = (
+    types.BOOL,
+    types.BYTES,
+    types.CIDR,
+    types.DOUBLE,
+    types.DURATION,
+    types.FORMAT,
+    types.INT,
+    types.IP,
+    types.LIST,
+    types.MAP,
+    types.NULL,
+    types.OPTIONAL,
+    types.QUANTITY,
+    types.SEMVER,
+    types.STRING,
+    types.TIMESTAMP,
+    types.TYPE,
+    types.UINT,
+    types.URL,
+)
+NAMED_VALUES: Mapping[str, object] = {
+    "google.protobuf.NullValue.NULL_VALUE": None,
+    **{found.name: found.plain for found in _TYPES},
 }
 """Names that stand for values: the types that type() gives, and protobuf's null."""
+
+KEY_TYPES = frozenset({types.BOOL, types.INT, types.UINT, types.STRING})
+"""The types that keys of a map may have."""
+
+PREDICATES = frozenset({Fold.ALL, Fold.EXISTS, Fold.EXISTS_ONE, Fold.FILTER})
+"""The macros whose body is a condition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +102,7 @@ class Checked:
 def check(source: SourceText, expression: Expression, environment: Environment) -> Checked:
     """Resolve and type an expression; its problems are in the result."""
     checker = _Checker(source, environment, functions())
-    result = checker.type(expression)
+    result = checker.inference.settled(checker.type(expression))
     return Checked(
         source=source,
         expression=expression,
@@ -95,6 +121,7 @@ class _Checker:
     source: SourceText
     environment: Environment
     functions: Functions
+    inference: Inference = field(default_factory=Inference)
     references: dict[Expression, str | Constant] = field(default_factory=dict)
     calls: dict[Call, tuple[Overload, ...]] = field(default_factory=dict)
     namespaced: set[Call] = field(default_factory=set)
@@ -106,7 +133,7 @@ class _Checker:
     def type(self, node: Expression) -> Type:
         method: Any = getattr(self, f"_type_{type(node).__name__.lower()}")
         found: Type = method(node)
-        return found
+        return self.inference.resolved(found)
 
     def problem(self, code: str, message: str, span: Span) -> Type:
         """Note a problem; the type of what has one is unknown, so that one mistake is reported once."""
@@ -116,6 +143,9 @@ class _Checker:
         )
         return DYN
 
+    def shown(self, found: Type) -> str:
+        return str(self.inference.settled(found))
+
     # Names
 
     def _type_literal(self, node: Literal) -> Type:
@@ -124,180 +154,304 @@ class _Checker:
     def _type_name(self, node: Name) -> Type:
         if not node.absolute and node.name in self.locals:
             return self.locals[node.name]
-        found = self._variable(node, node.name, absolute=node.absolute)
+        found = self._named(node, node.name, absolute=node.absolute)
         if found is not None:
             return found
-        for name in self.environment.candidates(node.name, absolute=node.absolute):
-            if name in NAMED_VALUES:
-                return self._constant(node, NAMED_VALUES[name])
-        return self._undeclared(node)
-
-    def _constant(self, node: Expression, value: object) -> Type:
-        self.references[node] = Constant(value)
-        return type_of(value)
-
-    def _undeclared(self, node: Name) -> Type:
         if node.name in REFUSED:
             return self.problem("cel-undeclared", REFUSED[node.name], node.span)
-        names = {*self.environment.variables, *self.locals}
-        hint = did_you_mean(node.name, names)
+        hint = did_you_mean(node.name, {*self.environment.variables, *self.locals})
         return self.problem("cel-undeclared", f"undeclared reference to '{node.name}'{hint}", node.span)
 
-    def _variable(self, node: Expression, name: str, *, absolute: bool) -> Type | None:
-        for candidate in self.environment.candidates(name, absolute=absolute):
+    def _named(self, node: Expression, name: str, *, absolute: bool) -> Type | None:
+        """The type of the variable or named value that a dotted name stands for, if there is one."""
+        candidates = self.environment.candidates(name, absolute=absolute)
+        for candidate in candidates:
             if candidate in self.environment.variables:
                 self.references[node] = candidate
                 self.reads.add(candidate)
                 return self.environment.variables[candidate]
+        for candidate in candidates:
+            if candidate in NAMED_VALUES:
+                self.references[node] = Constant(NAMED_VALUES[candidate])
+                return type_of(NAMED_VALUES[candidate])
         return None
 
     def _type_select(self, node: Select) -> Type:
         name = qualified(node)
-        if name is not None:
-            root = name.lstrip(".").split(".")[0]
-            if name.startswith(".") or root not in self.locals:
-                found = self._variable(node, name.lstrip("."), absolute=name.startswith("."))
-                if found is not None:
-                    return found
-                for candidate in self.environment.candidates(name.lstrip("."), absolute=name.startswith(".")):
-                    if candidate in NAMED_VALUES:
-                        return self._constant(node, NAMED_VALUES[candidate])
+        if name is not None and (name.startswith(".") or name.split(".")[0] not in self.locals):
+            found = self._named(node, name.lstrip("."), absolute=name.startswith("."))
+            if found is not None:
+                return found
         operand = self.type(node.operand)
-        return self._field(operand, node)
+        inner, optional = _unwrapped(operand)
+        found = self._field(inner, node)
+        return optional_of(found) if optional or node.optional else found
 
     def _field(self, operand: Type, node: Select) -> Type:
+        """The type of a field of an object or map, which is not optional itself."""
         if isinstance(operand, ObjectType):
-            if node.field in operand.fields:
-                return operand.fields[node.field]
-            hint = did_you_mean(node.field, operand.fields)
-            return self.problem("cel-field", f"undefined field '{node.field}'{hint}", node.name_span)
-        return DYN
+            return self._object_field(operand, node.field, node.name_span)
+        if operand.name == "map":
+            if not self.inference.fits_all([operand.parameters[0]], [types.STRING]):
+                return self.problem("cel-type", f"{self.shown(operand)} has no string keys", node.name_span)
+            return operand.parameters[1]
+        if self.inference.settled(operand) == DYN:
+            return DYN
+        return self.problem("cel-type", f"{self.shown(operand)} has no fields", node.name_span)
+
+    def _object_field(self, operand: ObjectType, name: str, span: Span) -> Type:
+        found = operand.fields.get(name)
+        if found is None:
+            hint = did_you_mean(name, operand.fields)
+            return self.problem("cel-field", f"{operand.name} has no field '{name}'{hint}", span)
+        return found
 
     def _type_has(self, node: Has) -> Type:
-        self._field(self.type(node.select.operand), node.select)
+        inner, _ = _unwrapped(self.type(node.select.operand))
+        self._field(inner, node.select)
         return types.BOOL
 
     # Calls
 
     def _type_call(self, node: Call) -> Type:
         overloads: tuple[Overload, ...] = ()
-        name = node.function
-        if node.target is not None:
-            prefix = qualified(node.target)
-            if prefix is not None and prefix.split(".")[0] not in self.locals:
-                overloads, name = self._function(f"{prefix.lstrip('.')}.{node.function}", prefix.startswith("."))
-                if overloads:
-                    self.namespaced.add(node)
-            if not overloads:
-                self.type(node.target)
-                overloads, name = self.functions.named(node.function, method=True), node.function
+        found: list[Type] = []
+        if node.target is None:
+            overloads = self._function(node.function, node.absolute)
         else:
-            overloads, name = self._function(node.function, node.absolute)
-        for argument in node.arguments:
-            self.type(argument)
-        self.calls[node] = ()
+            prefix = qualified(node.target)
+            if prefix is not None and prefix.lstrip(".").split(".")[0] not in self.locals:
+                overloads = self._function(f"{prefix.lstrip('.')}.{node.function}", prefix.startswith("."))
+            if overloads:
+                self.namespaced.add(node)
+            else:
+                overloads = self.functions.named(node.function, method=True)
+                found.append(self.type(node.target))
+        found += [self.type(argument) for argument in node.arguments]
+        fitting = tuple(overload for overload in overloads if len(overload.parameters) == len(found))
+        self.calls[node] = fitting
         if not overloads:
             return self._no_function(node)
-        given = len(node.arguments) + (node.target is not None and node not in self.namespaced)
-        fitting = tuple(overload for overload in overloads if len(overload.parameters) == given)
-        self.calls[node] = fitting
         if not fitting:
-            return self._wrong_count(node, name, overloads)
-        return fitting[0].result if len(fitting) == 1 and not fitting[0].result.parameters else DYN
+            return self._wrong_count(node, overloads)
+        result = self._overloaded(fitting, found)
+        if result is None:
+            return self._no_overload(node, fitting, found)
+        return result
 
-    def _function(self, name: str, absolute: bool) -> tuple[tuple[Overload, ...], str]:
+    def _overloaded(self, overloads: tuple[Overload, ...], found: list[Type]) -> Type | None:
+        """The result of those overloads that fit: dyn where it is not the same for all; None if none fits."""
+        results: list[Type] = []
+        before = dict(self.inference.known)
+        learned = before
+        for overload in overloads:
+            self.inference.known = dict(before)
+            wanted, result = self.inference.instance(overload)
+            if self.inference.fits_all(wanted, found):
+                results.append(self.inference.resolved(result))
+                learned = self.inference.known
+        if len(results) == 1:
+            self.inference.known = learned
+            return results[0]
+        self.inference.known = before
+        if not results:
+            return None
+        return results[0] if all(result == results[0] for result in results) else DYN
+
+    def _function(self, name: str, absolute: bool) -> tuple[Overload, ...]:
         for candidate in self.environment.candidates(name, absolute=absolute):
             overloads = self.functions.named(candidate, method=False)
             if overloads:
-                return overloads, candidate
-        return (), name
+                return overloads
+        return ()
 
     def _no_function(self, node: Call) -> Type:
         method = node.target is not None
-        known = self.functions.names(method=method)
-        other = self.functions.named(node.function, method=not method)
-        hint = did_you_mean(node.function, known)
-        if other and method:
-            hint = f" (write {node.function}(…))"
-        elif other:
-            hint = f" (write value.{node.function}(…))"
+        if self.functions.named(node.function, method=not method):
+            hint = f" (write {node.function}(…))" if method else f" (write ….{node.function}())"
+        else:
+            hint = did_you_mean(node.function, self.functions.names(method=method))
         return self.problem("cel-no-such-function", f"undeclared function '{node.function}'{hint}", node.name_span)
 
-    def _wrong_count(self, node: Call, name: str, overloads: tuple[Overload, ...]) -> Type:
+    def _wrong_count(self, node: Call, overloads: tuple[Overload, ...]) -> Type:
         counts = sorted({len(overload.parameters) - overload.method for overload in overloads})
-        wanted = " or ".join(str(count) for count in counts)
+        if counts == list(range(counts[0], counts[-1] + 1)) and len(counts) > 2:
+            wanted = f"{counts[0]} to {counts[-1]}"
+        else:
+            wanted = " or ".join(str(count) for count in counts)
         plural = "s" if counts != [1] else ""
-        message = f"{name}() takes {wanted} argument{plural}, not {len(node.arguments)}"
+        message = f"{overloads[0].name}() takes {wanted} argument{plural}, not {len(node.arguments)}"
         return self.problem("cel-arguments", message, node.name_span)
+
+    def _no_overload(self, node: Call, overloads: tuple[Overload, ...], found: list[Type]) -> Type:
+        shown = [self.shown(kind) for kind in found]
+        if overloads[0].method:
+            call = f"{shown[0]}.{overloads[0].name}({', '.join(shown[1:])})"
+        else:
+            call = f"{overloads[0].name}({', '.join(shown)})"
+        known = ", ".join(dict.fromkeys(str(overload) for overload in overloads))
+        return self.problem("cel-type", f"there is no {call}, only {known}", node.name_span)
 
     # Operators and the rest
 
     def _type_index(self, node: Index) -> Type:
-        self.type(node.operand)
-        self.type(node.key)
-        return DYN
+        operand, key = self.type(node.operand), self.type(node.key)
+        inner, optional = _unwrapped(operand)
+        found = self._element(inner, key, node)
+        return optional_of(found) if optional or node.optional else found
+
+    def _element(self, operand: Type, key: Type, node: Index) -> Type:
+        if isinstance(operand, ObjectType):
+            if isinstance(node.key, Literal) and isinstance(node.key.value, str):
+                return self._object_field(operand, node.key.value, node.key.span)
+            operand = types.MAP
+        if operand.name not in ("list", "map"):
+            if self.inference.settled(operand) == DYN:
+                return DYN
+            return self.problem("cel-type", f"{self.shown(operand)} cannot be indexed", node.span)
+        wanted = types.INT if operand.name == "list" else operand.parameters[0]
+        if not self.inference.fits_all([wanted], [key]):
+            message = f"{self.shown(operand)} has no index of type {self.shown(key)}"
+            return self.problem("cel-type", message, node.key.span)
+        return operand.parameters[-1]
 
     def _type_unary(self, node: Unary) -> Type:
-        self.type(node.operand)
-        return types.BOOL if node.operator == "!" else DYN
+        operand = self.type(node.operand)
+        wanted = (types.BOOL,) if node.operator == "!" else (types.INT, types.DOUBLE)
+        if operand in wanted:
+            return operand
+        if self.inference.settled(operand) == DYN:
+            return types.BOOL if node.operator == "!" else DYN
+        return self._not_applicable(node.operator, [operand], node.span)
+
+    def _not_applicable(self, operator: str, found: list[Type], span: Span) -> Type:
+        shown = " and ".join(self.shown(kind) for kind in found)
+        return self.problem("cel-type", f"operator {operator} cannot be applied to {shown}", span)
 
     def _type_binary(self, node: Binary) -> Type:
-        self.type(node.left)
-        self.type(node.right)
-        return DYN if node.operator in ("+", "-", "*", "/", "%") else types.BOOL
+        found = [self.type(node.left), self.type(node.right)]
+        if isinstance(found[1], ObjectType) and node.operator == "in":
+            found[1] = types.MAP
+        result = self._overloaded(SIGNATURES[node.operator], found)
+        return self._not_applicable(node.operator, found, node.span) if result is None else result
+
+    def _bool(self, node: Expression, where: str) -> None:
+        found = self.type(node)
+        if not self.inference.fits_all([types.BOOL], [found]):
+            self.problem("cel-type", f"{where} is to be of type bool, and is {self.shown(found)}", node.span)
 
     def _type_logic(self, node: Logic) -> Type:
         for operand in node.operands:
-            self.type(operand)
+            self._bool(operand, f"an operand of {node.operator}")
         return types.BOOL
 
     def _type_conditional(self, node: Conditional) -> Type:
-        self.type(node.condition)
-        then, otherwise = self.type(node.then), self.type(node.otherwise)
-        return then if then == otherwise else DYN
+        self._bool(node.condition, "the condition before ?")
+        return self.inference.joined([self.type(node.then), self.type(node.otherwise)])
+
+    def _optional_inner(self, node: Expression, found: Type, where: str) -> Type:
+        """The type inside of an optional."""
+        inner = self.inference.variable()
+        if self.inference.fits_all([optional_of(inner)], [found]):
+            return self.inference.resolved(inner) if self.inference.settled(found) != DYN else DYN
+        return self.problem("cel-type", f"{where} is to be an optional, and is {self.shown(found)}", node.span)
 
     def _type_listliteral(self, node: ListLiteral) -> Type:
+        found = []
         for element in node.elements:
-            self.type(element.value)
-        return types.LIST
+            kind = self.type(element.value)
+            found.append(self._optional_inner(element.value, kind, "a value after ?") if element.optional else kind)
+        return list_of(self.inference.joined(found))
 
     def _type_mapliteral(self, node: MapLiteral) -> Type:
+        keys, values = [], []
         for entry in node.entries:
-            self.type(entry.key)
-            self.type(entry.value)
-        return types.map_of(DYN, DYN)
+            keys.append(self._key(entry.key))
+            kind = self.type(entry.value)
+            values.append(self._optional_inner(entry.value, kind, "a value after ?") if entry.optional else kind)
+        return map_of(self.inference.joined(keys), self.inference.joined(values))
+
+    def _key(self, node: Expression) -> Type:
+        found = self.type(node)
+        if self.inference.settled(found) == DYN or found in KEY_TYPES:
+            return found
+        return self.problem("cel-type", f"a map cannot have keys of type {self.shown(found)}", node.span)
 
     def _type_message(self, node: Message) -> Type:
-        for _, value in node.fields:
-            self.type(value)
-        for name in self.environment.candidates(node.name.lstrip("."), absolute=node.name.startswith(".")):
-            if name in WRAPPERS:
-                self.messages[node] = WRAPPERS[name]
-                return DYN
+        found = [(name, value, self.type(value)) for name, value in node.fields]
+        for candidate in self.environment.candidates(node.name.lstrip("."), absolute=node.name.startswith(".")):
+            wrapper = WRAPPERS.get(candidate)
+            if wrapper is not None:
+                self.messages[node] = wrapper
+                for name, value, kind in found:
+                    wanted = wrapper.fields.get(name)
+                    if wanted is None:
+                        self.problem("cel-field", f"{candidate} has no field '{name}'", node.span)
+                    elif not self.inference.fits_all([wanted], [kind]):
+                        message = f"the field {name} is to be of type {wanted}, and is {self.shown(kind)}"
+                        self.problem("cel-type", message, value.span)
+                return wrapper.result
         return self.problem("cel-undeclared", f"undeclared message type '{node.name}'", node.span)
 
-    def _type_comprehension(self, node: Comprehension) -> Type:
-        self.type(node.target)
-        names = [node.first] if node.second is None else [node.first, node.second]
-        with_condition = [node.body] if node.condition is None else [node.condition, node.body]
-        self._inside(dict.fromkeys(names, DYN), *with_condition)
-        if node.fold in (Fold.ALL, Fold.EXISTS, Fold.EXISTS_ONE):
-            return types.BOOL
-        return types.map_of(DYN, DYN) if node.fold in (Fold.TRANSFORM_MAP, Fold.TRANSFORM_MAP_ENTRY) else types.LIST
+    # Macros
 
-    def _inside(self, names: dict[str, Type], *bodies: Expression) -> Type:
+    def _inside(self, names: dict[str, Type], *bodies: Expression) -> list[Type]:
         outer = self.locals
         self.locals = {**outer, **names}
-        found = DYN
-        for body in bodies:
-            found = self.type(body)
+        found = [self.type(body) for body in bodies]
         self.locals = outer
         return found
 
+    def _range(self, node: Comprehension) -> tuple[Type, Type, Type]:
+        """Of what a macro walks: the types of index or key, of element or value, and of what one variable stands for."""
+        target = self.type(node.target)
+        if isinstance(target, ObjectType):
+            target = types.MAP
+        if target.name == "list":
+            return types.INT, target.parameters[0], target.parameters[0]
+        if target.name == "map":
+            return target.parameters[0], target.parameters[1], target.parameters[0]
+        if self.inference.settled(target) != DYN:
+            message = f"{node.fold.value}() needs a list or a map, not {self.shown(target)}"
+            self.problem("cel-type", message, node.target.span)
+        return DYN, DYN, DYN
+
+    def _type_comprehension(self, node: Comprehension) -> Type:
+        first, second, one = self._range(node)
+        names = {node.first: one} if node.second is None else {node.first: first, node.second: second}
+        predicate = node.body if node.fold in PREDICATES else node.condition
+        if predicate is not None:
+            kind = self._inside(names, predicate)[0]
+            if not self.inference.fits_all([types.BOOL], [kind]):
+                message = f"the condition of {node.fold.value}() is to be of type bool, and is {self.shown(kind)}"
+                self.problem("cel-type", message, predicate.span)
+        if node.fold is Fold.FILTER:
+            return list_of(one)
+        if node.fold in PREDICATES:
+            return types.BOOL
+        body = self._inside(names, node.body)[0]
+        if node.fold is Fold.SORT_BY:
+            return list_of(one)
+        if node.fold is Fold.TRANSFORM_MAP:
+            return map_of(first, body)
+        if node.fold is Fold.TRANSFORM_MAP_ENTRY:
+            return body if body.name == "map" else map_of(DYN, DYN)
+        return list_of(body)
+
     def _type_bind(self, node: Bind) -> Type:
-        return self._inside({node.name: self.type(node.value)}, node.body)
+        return self._inside({node.name: self.type(node.value)}, node.body)[0]
 
     def _type_optionalmap(self, node: OptionalMap) -> Type:
-        self.type(node.target)
-        self._inside({node.name: DYN}, node.body)
-        return types.OPTIONAL
+        name = "optFlatMap" if node.flat else "optMap"
+        inner = self._optional_inner(node.target, self.type(node.target), f"what {name}() is called on")
+        body = self._inside({node.name: inner}, node.body)[0]
+        if not node.flat:
+            return optional_of(body)
+        return optional_of(self._optional_inner(node.body, body, "the result of optFlatMap()"))
+
+
+def _unwrapped(found: Type) -> tuple[Type, bool]:
+    """The type inside of an optional, and whether it was one."""
+    if found.name == types.OPTIONAL.name and found.parameters:
+        return found.parameters[0], True
+    return found, False

@@ -1,7 +1,7 @@
 """Arithmetic and comparison of run-time values, with CEL's ranges (CEL specification, "Numeric Values")."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rules_engine.cel.bounds import (
@@ -11,6 +11,22 @@ from rules_engine.cel.bounds import (
     Budget,
     CostExceeded,
     EvaluationError,
+)
+from rules_engine.cel.functions import Overload
+from rules_engine.cel.types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    INT,
+    STRING,
+    TIMESTAMP,
+    UINT,
+    A,
+    B,
+    Type,
+    list_of,
+    map_of,
 )
 from rules_engine.cel.values import (
     INT_MAX,
@@ -251,3 +267,33 @@ BINARY: dict[str, Callable[[Any, Any, Budget], object]] = {
     "!=": unequal,
     "in": contains,
 }
+
+
+def _signatures() -> Mapping[str, tuple[Overload, ...]]:
+    def overload(operator: str, left: Type, right: Type, gives: Type) -> Overload:
+        return Overload(
+            name=operator, method=False, parameters=(left, right), result=gives, implementation=BINARY[operator]
+        )
+
+    same = {
+        "+": (INT, UINT, DOUBLE, STRING, BYTES, list_of(A), DURATION),
+        "-": (INT, UINT, DOUBLE, DURATION),
+        "*": (INT, UINT, DOUBLE),
+        "/": (INT, UINT, DOUBLE),
+        "%": (INT, UINT),
+    }
+    made = {operator: [overload(operator, kind, kind, kind) for kind in kinds] for operator, kinds in same.items()}
+    made["+"] += [overload("+", TIMESTAMP, DURATION, TIMESTAMP), overload("+", DURATION, TIMESTAMP, TIMESTAMP)]
+    made["-"] += [overload("-", TIMESTAMP, DURATION, TIMESTAMP), overload("-", TIMESTAMP, TIMESTAMP, DURATION)]
+    numbers = [(left, right) for left in (INT, UINT, DOUBLE) for right in (INT, UINT, DOUBLE)]
+    ordered = [*numbers, *((kind, kind) for kind in (STRING, BYTES, BOOL, TIMESTAMP, DURATION))]
+    for operator in ("<", "<=", ">", ">="):
+        made[operator] = [overload(operator, left, right, BOOL) for left, right in ordered]
+    for operator in ("==", "!="):
+        made[operator] = [overload(operator, A, A, BOOL)]
+    made["in"] = [overload("in", A, list_of(A), BOOL), overload("in", A, map_of(A, B), BOOL)]
+    return {operator: tuple(overloads) for operator, overloads in made.items()}
+
+
+SIGNATURES = _signatures()
+"""The types that the operators take, for the checker."""

@@ -3,8 +3,11 @@
 A Type is also what CEL's type() gives at run time; then it has no parameters.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+
+from rules_engine.cel import shapes
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +77,73 @@ B = Type("B")
 PARAMETERS = frozenset({A, B})
 
 
-def any_object(name: str) -> Type:
-    """A map with string keys of which nothing more is known."""
-    return MAP
-
-
 def object_of(name: str, fields: Mapping[str, Type]) -> Type:
     """A map with these keys and no others."""
     return ObjectType(name, (), fields)
 
 
-POD = MAP
-NAMESPACE = MAP
-NODE = MAP
-ADMISSION_REQUEST = MAP
+_PLAIN = {kind.name: kind for kind in (BOOL, DOUBLE, DYN, INT, STRING)}
+
+
+@lru_cache(maxsize=256)
+def _type(written: str) -> Type:
+    if written.startswith("["):
+        return list_of(_type(written[1:-1]))
+    if written.startswith("{"):
+        return map_of(STRING, _type(written[1:-1]))
+    return _PLAIN.get(written) or shape(written)
+
+
+class _Fields(Mapping[str, Type]):
+    """The fields of a shape, read when the first of them is asked for: shapes may contain themselves."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getitem__(self, field: str) -> Type:
+        return _type(shapes.fields(self._name)[field])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(shapes.fields(self._name))
+
+    def __len__(self) -> int:
+        return len(shapes.fields(self._name))
+
+
+def shape(name: str) -> ObjectType:
+    """The shape of a Kubernetes object by its kind, such as Pod or PodSpec."""
+    return ObjectType(name, (), _Fields(name))
+
+
+POD = shape("Pod")
+NAMESPACE = shape("Namespace")
+NODE = shape("Node")
+DAEMON_SET = shape("DaemonSet")
+EVENT = shape("Event")
+
+
+def _admission_request() -> Type:
+    """What a policy sees of the request (k8s.io/apiserver, admission/plugin/policy/validating: BuildRequestType)."""
+    kind = object_of("GroupVersionKind", {"group": STRING, "version": STRING, "kind": STRING})
+    resource = object_of("GroupVersionResource", {"group": STRING, "version": STRING, "resource": STRING})
+    user = {"username": STRING, "uid": STRING, "groups": list_of(STRING), "extra": map_of(STRING, list_of(STRING))}
+    fields = {
+        "kind": kind,
+        "resource": resource,
+        "subResource": STRING,
+        "requestKind": kind,
+        "requestResource": resource,
+        "requestSubResource": STRING,
+        "name": STRING,
+        "namespace": STRING,
+        "operation": STRING,
+        "userInfo": object_of("UserInfo", user),
+        "dryRun": BOOL,
+        "options": DYN,
+    }
+    return object_of("AdmissionRequest", fields)
+
+
+ADMISSION_REQUEST = _admission_request()

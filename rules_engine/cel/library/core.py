@@ -15,12 +15,13 @@ from rules_engine.cel.types import (
     DYN,
     INT,
     LIST,
-    MAP,
     STRING,
     TIMESTAMP,
     TYPE,
     UINT,
     A,
+    B,
+    map_of,
 )
 from rules_engine.cel.types import Type as CelType
 from rules_engine.cel.values import Duration, Timestamp, Uint, type_of
@@ -31,11 +32,11 @@ LIBRARY = Library()
 @LIBRARY.method("size", STRING, gives=INT, constant=True)
 @LIBRARY.method("size", BYTES, gives=INT, constant=True)
 @LIBRARY.method("size", LIST, gives=INT, constant=True)
-@LIBRARY.method("size", MAP, gives=INT, constant=True)
+@LIBRARY.method("size", map_of(A, B), gives=INT, constant=True)
 @LIBRARY.function("size", STRING, gives=INT, constant=True)
 @LIBRARY.function("size", BYTES, gives=INT, constant=True)
 @LIBRARY.function("size", LIST, gives=INT, constant=True)
-@LIBRARY.function("size", MAP, gives=INT, constant=True)
+@LIBRARY.function("size", map_of(A, B), gives=INT, constant=True)
 def size(value: Any) -> int:
     return len(value)
 

@@ -6,31 +6,27 @@ from typing import Any
 from rules_engine.cel import operators
 from rules_engine.cel.bounds import MAX_RESULT_ITEMS, Budget, CostExceeded, EvaluationError
 from rules_engine.cel.functions import Library
-from rules_engine.cel.types import BOOL, INT, LIST, A, list_of
+from rules_engine.cel.types import BOOL, BYTES, DOUBLE, DURATION, INT, LIST, STRING, TIMESTAMP, UINT, A, list_of
 from rules_engine.cel.values import Duration, equals, type_of
 
 LIBRARY = Library()
 
-ORDERED = frozenset({"int", "uint", "double", "bool", "string", "bytes"}) | {
-    "google.protobuf.Timestamp",
-    "google.protobuf.Duration",
-}
+ORDERED = (INT, UINT, DOUBLE, BOOL, STRING, BYTES, TIMESTAMP, DURATION)
 """The types whose values have an order."""
 
-SUMMABLE = frozenset({"int", "uint", "double", "google.protobuf.Duration"})
+SUMMABLE = (INT, UINT, DOUBLE, DURATION)
+"""The types whose values have a sum."""
 
 
-@LIBRARY.method("isSorted", list_of(A), gives=BOOL, budgeted=True)
 def is_sorted(budget: Budget, items: list[Any]) -> bool:
     return all(not operators.greater(one, two, budget) for one, two in zip(items, items[1:], strict=False))
 
 
-@LIBRARY.method("sum", list_of(A), gives=A, budgeted=True)
 def sum_of(budget: Budget, items: list[Any]) -> Any:
     """0 for an empty list: its element type is not known at run time."""
     if not items:
         return 0
-    if type_of(items[0]).name not in SUMMABLE:
+    if type_of(items[0]) not in SUMMABLE:
         raise operators.no_overload("sum()", items[0])
     total = Duration(0) if type(items[0]) is Duration else type(items[0])(0)
     for item in items:
@@ -42,7 +38,7 @@ def _extreme(name: str, budget: Budget, items: list[Any]) -> Any:
     if not items:
         raise EvaluationError(f"{name}() of an empty list")
     best = items[0]
-    if type_of(best).name not in ORDERED:
+    if type_of(best) not in ORDERED:
         raise operators.no_overload(f"{name}()", best)
     better = operators.greater if name == "max" else operators.less
     for item in items[1:]:
@@ -51,12 +47,10 @@ def _extreme(name: str, budget: Budget, items: list[Any]) -> Any:
     return best
 
 
-@LIBRARY.method("min", list_of(A), gives=A, budgeted=True)
 def minimum(budget: Budget, items: list[Any]) -> Any:
     return _extreme("min", budget, items)
 
 
-@LIBRARY.method("max", list_of(A), gives=A, budgeted=True)
 def maximum(budget: Budget, items: list[Any]) -> Any:
     return _extreme("max", budget, items)
 
@@ -127,7 +121,6 @@ def distinct(budget: Budget, items: list[Any]) -> list[Any]:
     return made
 
 
-@LIBRARY.method("sort", list_of(A), gives=list_of(A), budgeted=True)
 def sort(budget: Budget, items: list[Any]) -> list[Any]:
     return sort_by(budget, items, items)
 
@@ -137,7 +130,7 @@ def sort_by(budget: Budget, items: list[Any], keys: list[Any]) -> list[Any]:
     if not items:
         return []
     kind = type(keys[0])
-    if type_of(keys[0]).name not in ORDERED:
+    if type_of(keys[0]) not in ORDERED:
         raise EvaluationError(f"values of type {type_of(keys[0])} have no order")
     if any(type(key) is not kind for key in keys):
         raise EvaluationError("values of different types have no order")
@@ -162,3 +155,12 @@ def range_of(budget: Budget, count: int) -> list[int]:
 @LIBRARY.method("includes", list_of(A), A, gives=BOOL, budgeted=True)
 def includes(budget: Budget, items: list[Any], wanted: Any) -> bool:
     return any(equals(item, wanted, budget) for item in items)
+
+
+for _kind in ORDERED:
+    LIBRARY.method("isSorted", list_of(_kind), gives=BOOL, budgeted=True)(is_sorted)
+    LIBRARY.method("min", list_of(_kind), gives=_kind, budgeted=True)(minimum)
+    LIBRARY.method("max", list_of(_kind), gives=_kind, budgeted=True)(maximum)
+    LIBRARY.method("sort", list_of(_kind), gives=list_of(_kind), budgeted=True)(sort)
+for _kind in SUMMABLE:
+    LIBRARY.method("sum", list_of(_kind), gives=_kind, budgeted=True)(sum_of)

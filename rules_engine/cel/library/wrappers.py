@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rules_engine.cel.bounds import EvaluationError
-from rules_engine.cel.types import BOOL, BYTES, DOUBLE, INT, NULL, STRING, UINT, Type
+from rules_engine.cel.types import BOOL, BYTES, DOUBLE, DYN, INT, NULL, STRING, UINT, Type
 from rules_engine.cel.values import Uint, type_of
 
 INT32 = 2**31
@@ -18,6 +18,7 @@ class Wrapper:
 
     fields: Mapping[str, Type]
     empty: object
+    result: Type
     convert: Callable[[object], object] = lambda value: value
 
     def make(self, values: Mapping[str, object]) -> object:
@@ -60,16 +61,16 @@ def _value(field: Type) -> Mapping[str, Type]:
 
 
 WRAPPERS: Mapping[str, Wrapper] = {
-    "google.protobuf.BoolValue": Wrapper(_value(BOOL), False),
-    "google.protobuf.BytesValue": Wrapper(_value(BYTES), b""),
-    "google.protobuf.DoubleValue": Wrapper(_value(DOUBLE), 0.0),
-    "google.protobuf.FloatValue": Wrapper(_value(DOUBLE), 0.0, _single),
-    "google.protobuf.Int32Value": Wrapper(_value(INT), 0, _int32),
-    "google.protobuf.Int64Value": Wrapper(_value(INT), 0),
-    "google.protobuf.StringValue": Wrapper(_value(STRING), ""),
-    "google.protobuf.UInt32Value": Wrapper(_value(UINT), Uint(0), _uint32),
-    "google.protobuf.UInt64Value": Wrapper(_value(UINT), Uint(0)),
+    "google.protobuf.BoolValue": Wrapper(_value(BOOL), False, BOOL),
+    "google.protobuf.BytesValue": Wrapper(_value(BYTES), b"", BYTES),
+    "google.protobuf.DoubleValue": Wrapper(_value(DOUBLE), 0.0, DOUBLE),
+    "google.protobuf.FloatValue": Wrapper(_value(DOUBLE), 0.0, DOUBLE, _single),
+    "google.protobuf.Int32Value": Wrapper(_value(INT), 0, INT, _int32),
+    "google.protobuf.Int64Value": Wrapper(_value(INT), 0, INT),
+    "google.protobuf.StringValue": Wrapper(_value(STRING), "", STRING),
+    "google.protobuf.UInt32Value": Wrapper(_value(UINT), Uint(0), UINT, _uint32),
+    "google.protobuf.UInt64Value": Wrapper(_value(UINT), Uint(0), UINT),
     "google.protobuf.Value": Wrapper(
-        {"null_value": NULL, "number_value": DOUBLE, "string_value": STRING, "bool_value": BOOL}, None
+        {"null_value": NULL, "number_value": DOUBLE, "string_value": STRING, "bool_value": BOOL}, None, DYN
     ),
 }

@@ -1,0 +1,1 @@
+"""The admission server, and the root command that starts it."""

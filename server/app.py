@@ -1,0 +1,181 @@
+"""HTTP: the two admission endpoints as a plain WSGI callable, everything else behind it in Flask.
+
+An admission costs a fraction of what Flask's routing and request objects cost; what they would check is checked here.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from http import HTTPStatus
+from threading import BoundedSemaphore
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from flask import Flask, Response
+from werkzeug.exceptions import HTTPException
+
+from rules_engine.evaluation import RuleSet, mutate, validate
+from rules_engine.model.admission import AdmissionRequest
+from rules_engine.model.cluster import Cluster, Freshness
+from rules_engine.model.decision import Decision
+from server.review import RefusedObjectError, ReviewError, StatusReason, parse, respond, respond_error, uid_of
+from server.state import State
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+MAX_BODY_BYTES = 8 * 1024 * 1024
+"""The API server takes requests of 3 MiB (apiserver, MaxRequestBodyBytes); a review holds an object twice, and more."""
+
+MAX_DISCARDED_BYTES = 8 * 1024 * 1024
+"""What is read and thrown away of a body that is too large: a client that is still sending misses the answer."""
+
+Decide = Callable[[RuleSet, AdmissionRequest, Cluster], Decision]
+
+ENDPOINTS: dict[str, Decide] = {"/mutate": mutate, "/validate": validate}
+
+_log = logging.getLogger(__name__)
+
+
+def create_app(state: State, *, max_concurrent: int) -> Flask:
+    """The whole server as a WSGI application, of which at most `max_concurrent` decisions are under way at once."""
+    app = Flask(__name__, static_folder=None)
+    app.wsgi_app = Admission(state, app.wsgi_app, BoundedSemaphore(max_concurrent))  # type: ignore[method-assign]
+
+    @app.get("/healthz")
+    def healthz() -> Response:
+        return _json(HTTPStatus.OK, {"status": "ok"})
+
+    @app.get("/readyz")
+    def readyz() -> Response:
+        reason = state.not_ready
+        if reason is not None:
+            return _json(HTTPStatus.SERVICE_UNAVAILABLE, {"status": "not ready", "reason": reason})
+        stale = state.cluster is not None and state.cluster.freshness is Freshness.STALE
+        return _json(HTTPStatus.OK, {"status": "ok", "cluster": "stale" if stale else "synced"})
+
+    @app.errorhandler(HTTPException)
+    def http_error(error: HTTPException) -> Response:
+        code = error.code or HTTPStatus.INTERNAL_SERVER_ERROR
+        status = {"code": code, "reason": error.name.replace(" ", ""), "message": error.description}
+        response = _json(code, {"apiVersion": "v1", "kind": "Status", "status": "Failure", **status})
+        for name, value in error.get_headers():
+            if name == "Allow":
+                response.headers[name] = value
+        return response
+
+    return app
+
+
+class Admission:
+    """`POST /mutate` and `POST /validate`; every other path goes on to the next application."""
+
+    __slots__ = ("_next", "_slots", "_state")
+
+    def __init__(self, state: State, next: "WSGIApplication", slots: BoundedSemaphore) -> None:
+        self._state = state
+        self._next = next
+        self._slots = slots
+
+    def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        decide = ENDPOINTS.get(environ["PATH_INFO"])
+        if decide is None:
+            return self._next(environ, start_response)
+        headers = [("Content-Type", "application/json")]
+        try:
+            answer = self._answer(environ, decide)
+            code = HTTPStatus.OK
+        except ReviewError as error:
+            answer = respond_error(error)
+            code = HTTPStatus(error.reason.code)
+            if error.reason is StatusReason.METHOD_NOT_ALLOWED:
+                headers.append(("Allow", "POST"))
+        except Exception:
+            _log.exception("unexpected error while a request was read")
+            answer = respond_error(ReviewError(StatusReason.INTERNAL_ERROR, _OUR_BUG))
+            code = HTTPStatus.INTERNAL_SERVER_ERROR
+        headers.append(("Content-Length", str(len(answer))))
+        start_response(f"{code.value} {code.phrase}", headers)
+        return [answer]
+
+    def _answer(self, environ: "WSGIEnvironment", decide: Decide) -> bytes:
+        if environ["REQUEST_METHOD"] != "POST":
+            raise ReviewError(StatusReason.METHOD_NOT_ALLOWED, f"{environ['PATH_INFO']} takes POST")
+        body = _read(environ)
+        media_type = environ.get("CONTENT_TYPE", "").partition(";")[0].strip().lower()
+        if media_type != "application/json":
+            message = f"the content type must be application/json, not {media_type or 'absent'}"
+            raise ReviewError(StatusReason.UNSUPPORTED_MEDIA_TYPE, message, uid_of(body))
+        try:
+            request = parse(body)
+        except RefusedObjectError as error:
+            return respond(error.uid, error.decision)
+        return self._decided(request, decide)
+
+    def _decided(self, request: AdmissionRequest, decide: Decide) -> bytes:
+        rule_set, cluster = self._state.rule_set, self._state.cluster
+        if rule_set is None or cluster is None:
+            raise ReviewError(StatusReason.UNAVAILABLE, "the server is still starting", request.uid)
+        if not self._slots.acquire(blocking=False):
+            raise ReviewError(StatusReason.UNAVAILABLE, "too many requests at once: try again", request.uid)
+        try:
+            return respond(request.uid, decide(rule_set, request, cluster))
+        except Exception:
+            # Our bug, whatever it is: said aloud here, and to the caller as a failed call, never as a decision.
+            _log.exception("unexpected error while request %s was decided", request.uid)
+            raise ReviewError(StatusReason.INTERNAL_ERROR, _OUR_BUG, request.uid) from None
+        finally:
+            self._slots.release()
+
+
+_OUR_BUG = "an unexpected error; the server's log says more"
+
+_CHUNK_BYTES = 64 * 1024
+
+
+def _read(environ: "WSGIEnvironment") -> bytes:
+    """The body, with or without a Content-Length. Raises ReviewError when it is too large or cut short."""
+    stream = environ["wsgi.input"]
+    length = environ.get("CONTENT_LENGTH") or ""
+    if not length:
+        # Without a length the body ends where the transport says so (chunked, HTTP/2); a server that can tell
+        # sets this key, and any other would let us wait for ever.
+        body = _up_to(stream, MAX_BODY_BYTES + 1) if environ.get("wsgi.input_terminated") else b""
+        if len(body) > MAX_BODY_BYTES:
+            raise _too_large(stream)
+        return body
+    if not (length.isascii() and length.isdigit()):
+        raise ReviewError(StatusReason.BAD_REQUEST, "Content-Length is not a number")
+    if len(length) > _MAX_LENGTH_DIGITS or int(length) > MAX_BODY_BYTES:
+        raise _too_large(stream)
+    body = _up_to(stream, int(length))
+    if len(body) < int(length):
+        raise ReviewError(StatusReason.BAD_REQUEST, "the body is shorter than its Content-Length")
+    return body
+
+
+_MAX_LENGTH_DIGITS = 20
+"""Digits of a Content-Length that are read as a number: every 64-bit one."""
+
+
+def _up_to(stream: Any, size: int) -> bytes:
+    """What there is, `size` bytes at most; a stream may give less than it is asked for before it ends."""
+    body: bytes = stream.read(size)
+    if not body or len(body) == size:
+        return body
+    parts = [body]
+    left = size - len(body)
+    while left and (part := stream.read(left)):
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def _too_large(stream: Any) -> ReviewError:
+    left = MAX_DISCARDED_BYTES
+    while left > 0 and (part := stream.read(_CHUNK_BYTES)):
+        left -= len(part)
+    return ReviewError(StatusReason.TOO_LARGE, f"the body is larger than {MAX_BODY_BYTES} bytes")
+
+
+def _json(code: int, content: dict[str, Any]) -> Response:
+    return Response(orjson.dumps(content), status=code, mimetype="application/json")

@@ -1,0 +1,181 @@
+"""The root command: the offline commands, and those that need the server's libraries, which are imported when run."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rules_engine.cli import COMMANDS
+
+LAST_PORT = 65535
+
+THREADS = 256
+"""A body that never comes holds a thread: 200 of them must leave some. Threads are started when they are needed."""
+
+MAX_CONCURRENT = 64
+"""Far more decisions than two cores make at once: over it, a caller that tries again is served sooner than one that
+waits."""
+
+DRAIN_SECONDS = 2.0
+"""Time for Services to see that the server is not ready, and to stop sending."""
+
+MOST = 1024
+"""The largest of either: each thread is a stack, and up to 8 MiB of a body."""
+
+
+class Address(click.ParamType[tuple[str, int]]):
+    """`HOST:PORT` as a pair; an IPv6 address stands in brackets, no host means every address."""
+
+    name = "HOST:PORT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
+        host, colon, port = str(value).rpartition(":")
+        if not colon or not (port.isascii() and port.isdigit()) or int(port) > LAST_PORT:
+            self.fail(f"{value!r} is not HOST:PORT with a port of 0 to {LAST_PORT}", param, ctx)
+        bracketed = host.startswith("[") and host.endswith("]")
+        if ":" in host and not bracketed:
+            self.fail(f"{value!r}: an IPv6 address stands in brackets, as in [::1]:8443", param, ctx)
+        return (host[1:-1] if bracketed else host) or "0.0.0.0", int(port)  # noqa: S104 - asked for by leaving it out
+
+
+class ClusterFile(click.Path):
+    """A file with a cluster's inventory; the words for a live cluster are known, so as not to look like lost files."""
+
+    name = "FILE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value in ("in-cluster", "kubeconfig"):
+            self.fail(f"{value}: a live cluster cannot be read yet; give an inventory file", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="gpu-rules", prog_name="gpu-rules")
+def main() -> None:
+    """Declarative admission rules for GPUs on Kubernetes."""
+
+
+for command in COMMANDS:
+    main.add_command(command)
+
+_PATH = click.Path(exists=True, path_type=Path)
+_FILE = click.Path(path_type=Path)
+
+
+@main.command()
+@click.option(
+    "--rules",
+    "rules",
+    type=_PATH,
+    multiple=True,
+    metavar="PATH...",
+    envvar="GPU_RULES_RULES",
+    help="Files or folders of rules; in the variable, separated by colons. Without: the packaged set default.",
+)
+@click.argument("more_rules", type=_PATH, nargs=-1, metavar="")
+@click.option(
+    "--cluster",
+    type=ClusterFile(exists=True, dir_okay=False, path_type=Path),
+    envvar="GPU_RULES_CLUSTER",
+    help="A ClusterInventory, or the output of kubectl get nodes,pods,namespaces -A -o json. "
+    "Without: two workers with four GPUs each.",
+)
+@click.option(
+    "--listen",
+    type=Address(),
+    default="127.0.0.1:8443",
+    show_default=True,
+    envvar="GPU_RULES_LISTEN",
+    help="Where to serve; port 0 takes a free one.",
+)
+@click.option("--tls-cert", type=_FILE, envvar="GPU_RULES_TLS_CERT", metavar="FILE", help="Certificate chain, PEM.")
+@click.option("--tls-key", type=_FILE, envvar="GPU_RULES_TLS_KEY", metavar="FILE", help="Its key, PEM.")
+@click.option(
+    "--tls-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    envvar="GPU_RULES_TLS_DIR",
+    metavar="DIR",
+    help="Where a certificate for localhost and its CA (ca.crt) are kept when none is given. "
+    "Without: a folder that is gone when the server ends.",
+)
+@click.option(
+    "--threads",
+    type=click.IntRange(1, MOST),
+    default=THREADS,
+    show_default=True,
+    envvar="GPU_RULES_THREADS",
+    help="Most requests that are read or answered at once.",
+)
+@click.option(
+    "--max-concurrent",
+    type=click.IntRange(1, MOST),
+    default=MAX_CONCURRENT,
+    show_default=True,
+    envvar="GPU_RULES_MAX_CONCURRENT",
+    help="Most decisions under way at once; a request over it is answered 503.",
+)
+@click.option(
+    "--drain-seconds",
+    type=click.FloatRange(0, 600),
+    default=DRAIN_SECONDS,
+    show_default=True,
+    envvar="GPU_RULES_DRAIN_SECONDS",
+    help="After SIGTERM, how long to go on answering while not ready.",
+)
+@click.option("--ready-fd", type=click.IntRange(3), hidden=True, help="Gets the URL as a line once it can be reached.")
+def serve(
+    rules: tuple[Path, ...],
+    more_rules: tuple[Path, ...],
+    cluster: Path | None,
+    listen: tuple[str, int],
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_dir: Path | None,
+    threads: int,
+    max_concurrent: int,
+    drain_seconds: float,
+    ready_fd: int | None,
+) -> None:
+    """Serve admission decisions over HTTPS.
+
+    Every option can also be given as an environment variable: GPU_RULES_ and its name, as in GPU_RULES_LISTEN.
+    """
+    if more_rules and not rules:
+        raise click.UsageError(f"unexpected argument {str(more_rules[0])!r}: paths of rules follow --rules")
+    if (tls_cert is None) != (tls_key is None):
+        raise click.UsageError("--tls-cert and --tls-key come together")
+    if tls_cert is not None and tls_dir is not None:
+        raise click.UsageError("--tls-dir is for a certificate made here; --tls-cert gives one")
+
+    from server.prepare import Sources
+    from server.serve import Settings, StartError
+    from server.serve import serve as run
+
+    settings = Settings(
+        sources=Sources((*rules, *more_rules), cluster),
+        host=listen[0],
+        port=listen[1],
+        certificate=tls_cert,
+        key=tls_key,
+        tls_folder=tls_dir,
+        threads=threads,
+        max_concurrent=max_concurrent,
+        drain_seconds=drain_seconds,
+        ready_fd=ready_fd,
+    )
+    try:
+        run(settings)
+    except StartError as error:
+        click.echo(error, err=True)
+        raise SystemExit(1) from None
+
+
+@main.command()
+def demo() -> None:
+    """Send the old webhook's scenarios through a real server over HTTPS and print what comes out."""
+    from server.demo import run
+
+    raise SystemExit(run())
+
+
+if __name__ == "__main__":
+    main()

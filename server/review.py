@@ -1,0 +1,329 @@
+"""AdmissionReview v1 as bytes: a request in, a response out; no I/O.
+
+Source: k8s.io/api/admission/v1 (types.go); k8s.io/apiserver/pkg/admission/plugin/webhook (what is done with answers).
+"""
+
+import json
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+from enum import Enum
+from http import HTTPStatus
+from typing import Final
+
+import orjson
+
+from rules_engine.model.admission import AdmissionRequest
+from rules_engine.model.decision import Decision, Refusal
+from rules_engine.model.patch import Json, pointer
+from rules_engine.model.reading import kind_of
+
+API_VERSION = "admission.k8s.io/v1"
+KIND = "AdmissionReview"
+
+MAX_DEPTH = 100
+"""Levels of nesting in a request: three times what any Kubernetes object has, and far from Python's own limit."""
+
+MAX_WARNING = 255
+"""Characters of one warning: the API server cuts at 256 when all of them are long (warning.go, truncateItemRunes)."""
+
+MAX_WARNINGS_BYTES = 4096
+"""All warnings together: what is over it the API server drops (warning.go, truncateAtTotalRunes)."""
+
+MAX_MESSAGE = 4096
+"""Characters of a denial's message: it may quote the pod, whose names can be as long as the request."""
+
+MAX_AUDIT_VALUE = 10 * 1024
+"""Characters of an audit annotation, as for Kubernetes' own policies (ValidatingAdmissionPolicy, auditAnnotations)."""
+
+OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
+
+
+class StatusReason(Enum):
+    """The reasons of metav1.Status that this server answers errors with (apimachinery, meta/v1/types.go)."""
+
+    BAD_REQUEST = "BadRequest", HTTPStatus.BAD_REQUEST
+    NOT_FOUND = "NotFound", HTTPStatus.NOT_FOUND
+    METHOD_NOT_ALLOWED = "MethodNotAllowed", HTTPStatus.METHOD_NOT_ALLOWED
+    TOO_LARGE = "RequestEntityTooLarge", HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    UNSUPPORTED_MEDIA_TYPE = "UnsupportedMediaType", HTTPStatus.UNSUPPORTED_MEDIA_TYPE
+    INTERNAL_ERROR = "InternalError", HTTPStatus.INTERNAL_SERVER_ERROR
+    UNAVAILABLE = "ServiceUnavailable", HTTPStatus.SERVICE_UNAVAILABLE
+
+    @property
+    def text(self) -> str:
+        return self.value[0]
+
+    @property
+    def code(self) -> int:
+        return int(self.value[1])
+
+
+class ReviewError(Exception):
+    """A request that gets no decision. `uid` is the request's, where it could be read."""
+
+    def __init__(self, reason: StatusReason, message: str, uid: str | None = None) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+        self.uid = uid
+
+
+class RefusedObjectError(Exception):
+    """A request whose object cannot be read faithfully: a denial, not a failed call."""
+
+    def __init__(self, uid: str, message: str) -> None:
+        super().__init__(message)
+        self.uid = uid
+        self.decision = Decision(refusal=Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message))
+
+
+def parse(body: bytes) -> AdmissionRequest:
+    """Read an AdmissionReview v1. Raises ReviewError (always BAD_REQUEST) and RefusedObjectError.
+
+    Of a key that is there twice the last one counts, as for the API server.
+    """
+    review = _document(body)
+    uid = _uid_in(review)
+    try:
+        return _request(review, uid, body)
+    except _MalformedError as error:
+        raise ReviewError(StatusReason.BAD_REQUEST, str(error), uid) from None
+
+
+def uid_of(body: bytes) -> str | None:
+    """The request's uid, if there is one to be found in what may be no AdmissionReview at all."""
+    try:
+        return _uid_in(orjson.loads(body))
+    except orjson.JSONDecodeError:
+        return None
+
+
+def respond(uid: str, decision: Decision) -> bytes:
+    """The AdmissionReview that answers a request."""
+    response: dict[str, Json] = {"uid": uid, "allowed": decision.allowed}
+    status = decision.status
+    if status is not None:
+        response["status"] = _status(status.code, status.reason, status.message)
+    elif decision.patch:
+        patch = orjson.dumps([operation.to_json() for operation in decision.patch])
+        response["patchType"] = "JSONPatch"
+        response["patch"] = b64encode(patch).decode("ascii")
+    if decision.warnings:
+        response["warnings"] = list(_warnings(decision.warnings))
+    if decision.audit_annotations:
+        response["auditAnnotations"] = {
+            key: _cut(value, MAX_AUDIT_VALUE) for key, value in decision.audit_annotations.items()
+        }
+    return _review(response)
+
+
+def respond_error(error: ReviewError) -> bytes:
+    """The answer to a request that gets no decision: never an allow.
+
+    With a uid it is an AdmissionReview; without, a metav1.Status, whose message the API server's client reports.
+    """
+    status = _status(error.reason.code, error.reason.text, error.message)
+    if error.uid is not None:
+        return _review({"uid": error.uid, "allowed": False, "status": status})
+    return orjson.dumps({"apiVersion": "v1", "kind": "Status", "status": "Failure", **status})
+
+
+class _MalformedError(ValueError):
+    """What is wrong with an AdmissionReview."""
+
+
+def _document(body: bytes) -> Json:
+    try:
+        document: Json = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise ReviewError(StatusReason.BAD_REQUEST, f"the body is not JSON: {error}") from None
+    return document
+
+
+def _uid_in(review: Json) -> str | None:
+    request = review.get("request") if isinstance(review, dict) else None
+    uid = request.get("uid") if isinstance(request, dict) else None
+    return uid if isinstance(uid, str) and uid else None
+
+
+def _request(review: Json, uid: str | None, body: bytes) -> AdmissionRequest:
+    if not isinstance(review, dict):
+        raise _MalformedError(f"the body must be an {KIND}, not {kind_of(review)}")
+    has_floats = _look_through(review)
+    if review.get("apiVersion") != API_VERSION or review.get("kind") != KIND:
+        raise _MalformedError(f"the body must be an {KIND} of {API_VERSION}")
+    if review.get("request") is None:
+        raise _MalformedError("the AdmissionReview has no request")
+    request = _object(review, "request")
+    if uid is None:
+        raise _MalformedError("request.uid must be a string that is not empty")
+    for name in _UNUSED_OBJECTS:
+        _object(request, name, "request.")
+    _string(request, "requestSubResource", "request.")
+    kind = _object(request, "kind", "request.")
+    parsed = AdmissionRequest(
+        uid=uid,
+        operation=_string(request, "operation", "request."),
+        namespace=_string(request, "namespace", "request."),
+        name=_string(request, "name", "request."),
+        group=_string(kind, "group", "request.kind."),
+        version=_string(kind, "version", "request.kind."),
+        kind=_string(kind, "kind", "request.kind."),
+        sub_resource=_string(request, "subResource", "request."),
+        dry_run=_boolean(request, "dryRun", "request."),
+        object=request.get("object"),
+        old_object=request.get("oldObject"),
+        raw=request,
+    )
+    if parsed.operation not in OPERATIONS:
+        raise _MalformedError(f"request.operation must be one of {', '.join(sorted(OPERATIONS))}")
+    if not (parsed.kind and parsed.version):
+        raise _MalformedError("request.kind must name a version and a kind")
+    if has_floats and parsed.kind == "Pod":
+        _refuse_inexact_numbers(body, uid)
+    return parsed
+
+
+_UNUSED_OBJECTS = ("resource", "requestKind", "requestResource", "userInfo", "options")
+"""Members of a request that only expressions of rules look at."""
+
+
+def _object(parent: Mapping[str, Json], name: str, where: str = "") -> Mapping[str, Json]:
+    value = parent.get(name)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise _MalformedError(f"{where}{name} must be an object, not {kind_of(value)}")
+    return value
+
+
+def _string(parent: Mapping[str, Json], name: str, where: str) -> str:
+    value = parent.get(name)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise _MalformedError(f"{where}{name} must be a string, not {kind_of(value)}")
+    return value
+
+
+def _boolean(parent: Mapping[str, Json], name: str, where: str) -> bool:
+    value = parent.get(name)
+    if value is None:
+        return False
+    if not isinstance(value, bool):
+        raise _MalformedError(f"{where}{name} must be a boolean, not {kind_of(value)}")
+    return value
+
+
+def _look_through(document: dict[str, Json]) -> bool:
+    """Whether there is a float anywhere. Raises _MalformedError when the nesting is too deep.
+
+    Level by level, not recursively: the parser lets ten times the depth through.
+    """
+    has_floats = False
+    level: list[Json] = [document]
+    for _ in range(MAX_DEPTH):
+        found = [
+            child
+            for node in level
+            for child in (node.values() if type(node) is dict else node)  # type: ignore[union-attr]
+            if type(child) in _LOOKED_AT
+        ]
+        level = [child for child in found if type(child) is not float]
+        has_floats = has_floats or len(level) < len(found)
+        if not level:
+            return has_floats
+    raise _MalformedError(f"the body is nested more than {MAX_DEPTH} levels deep")
+
+
+_LOOKED_AT = frozenset({dict, list, float})
+
+
+class _Inexact(str):
+    """The text of a number that the parser cannot carry exactly."""
+
+    __slots__ = ()
+
+
+def _refuse_inexact_numbers(body: bytes, uid: str) -> None:
+    """Raise RefusedObjectError when the pod holds a number that lost digits on its way through a float.
+
+    The API server writes quantities as strings. Where somebody else wrote a number of 2^64 or more, or one of more
+    digits than a float has, the decision would be about another amount than the pod's.
+    """
+    review = json.loads(body, parse_int=_integer, parse_float=_float)
+    for member in ("object", "oldObject"):
+        found = _first_inexact(review["request"].get(member))
+        if found is not None:
+            path, text = found
+            raise RefusedObjectError(
+                uid, f"{path}: the number {_cut(text, MAX_DIGITS)} cannot be read exactly: quote it"
+            )
+
+
+MAX_DIGITS = 64
+"""Characters of a number that are looked at: more than any exact one has."""
+
+
+def _integer(text: str) -> int | _Inexact:
+    if len(text) <= MAX_DIGITS and -(2**63) <= int(text) < 2**64:
+        return int(text)
+    return _Inexact(text)
+
+
+def _float(text: str) -> float | _Inexact:
+    value = float(text)
+    exact = text == repr(value) or (len(text) <= MAX_DIGITS and Decimal(text) == Decimal(repr(value)))
+    return value if exact else _Inexact(text)
+
+
+def _first_inexact(document: object) -> tuple[str, str] | None:
+    """Pointer and text of an inexact number; not recursive."""
+    left: list[tuple[str, object]] = [("", document)]
+    while left:
+        path, node = left.pop()
+        if isinstance(node, _Inexact):
+            return path, node
+        if isinstance(node, dict):
+            left.extend((path + pointer(key), value) for key, value in node.items())
+        elif isinstance(node, list):
+            left.extend((path + pointer(index), value) for index, value in enumerate(node))
+    return None
+
+
+def _review(response: dict[str, Json]) -> bytes:
+    return orjson.dumps({"apiVersion": API_VERSION, "kind": KIND, "response": response})
+
+
+def _status(code: int, reason: str, message: str) -> dict[str, Json]:
+    return {"code": code, "reason": reason, "message": _cut(message, MAX_MESSAGE)}
+
+
+def _warnings(warnings: Iterable[str]) -> Iterator[str]:
+    """One line each, as many as fit; the last one says when there were more."""
+    size = 0
+    for text in warnings:
+        line = _cut(_one_line(text), MAX_WARNING)
+        size += len(line.encode())
+        if size > MAX_WARNINGS_BYTES - len(_MORE):
+            yield _MORE
+            return
+        yield line
+
+
+_MORE = "further warnings are left out"
+
+# The API server drops a warning with a control character in it (apimachinery, util/net/http.go, NewWarningHeader).
+_CONTROL = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], " ")
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.translate(_CONTROL).split())
+
+
+def _cut(text: str, length: int) -> str:
+    """At most `length` characters, and none that UTF-8 does not have."""
+    if len(text) > length:
+        text = text[: length - 1] + "…"
+    return text.encode(errors="replace").decode()

@@ -1,0 +1,184 @@
+"""The server's certificate: the operator's files checked, or one for localhost made."""
+
+import os
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TypeAlias
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+PrivateKey: TypeAlias = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
+"""The kinds of key that the TLS library serves."""
+
+LOCAL_NAMES = (x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1")), x509.IPAddress(ip_address("::1")))
+"""What the certificate that is made here is good for."""
+
+VALID_DAYS = 365
+"""How long it is good for: a server for trying things out is started anew more often than once a year."""
+
+RENEW_DAYS = 30
+"""A certificate kept in `--tls-dir` with less left than this is made anew at start."""
+
+CLOCK_SKEW = timedelta(minutes=5)
+"""How far the clock of a client may be behind ours."""
+
+CA_FILE, CERTIFICATE_FILE, KEY_FILE = "ca.crt", "tls.crt", "tls.key"
+"""Names in `--tls-dir`, as in a Kubernetes TLS Secret."""
+
+
+class TlsError(Exception):
+    """Why a certificate and key cannot be served, naming the file."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TlsFiles:
+    """A certificate and key in PEM files that belong together; `ca` is the file to trust, where we made it."""
+
+    certificate: Path
+    key: Path
+    not_after: datetime
+    ca: Path | None = None
+
+
+def check(certificate: Path, key: Path, *, now: datetime) -> TlsFiles:
+    """The files, once they are known to load, to belong together and to be valid at `now`. Raises TlsError."""
+    leaf = _certificate(certificate)
+    private = _private_key(key)
+    if _public_bytes(leaf.public_key()) != _public_bytes(private.public_key()):
+        raise TlsError(f"{key}: this key does not belong to the certificate in {certificate}")
+    if now >= leaf.not_valid_after_utc:
+        raise TlsError(f"{certificate}: the certificate expired on {leaf.not_valid_after_utc:%Y-%m-%d %H:%M} UTC")
+    if now < leaf.not_valid_before_utc:
+        raise TlsError(
+            f"{certificate}: the certificate is not valid before {leaf.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
+        )
+    return TlsFiles(certificate=certificate, key=key, not_after=leaf.not_valid_after_utc)
+
+
+def for_localhost(folder: Path, *, now: datetime) -> TlsFiles:
+    """A certificate for localhost in `folder`, signed by a CA of its own; one that is there and still good is kept.
+
+    The folder is made where it is missing. The CA's key is thrown away: nothing else can ever be signed with it.
+    Raises TlsError when the folder cannot be written.
+    """
+    ca, certificate, key = folder / CA_FILE, folder / CERTIFICATE_FILE, folder / KEY_FILE
+    try:
+        kept = check(certificate, key, now=now + timedelta(days=RENEW_DAYS))
+        kept_ca = _certificate(ca)
+        _certificate(certificate).verify_directly_issued_by(kept_ca)
+    except (TlsError, ValueError, TypeError, InvalidSignature):
+        return _made(ca, certificate, key, now)
+    return TlsFiles(certificate=kept.certificate, key=kept.key, not_after=kept.not_after, ca=ca)
+
+
+def _made(ca: Path, certificate: Path, key: Path, now: datetime) -> TlsFiles:
+    begin, end = now - CLOCK_SKEW, now + timedelta(days=VALID_DAYS)
+    ca_key, leaf_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gpu-rules localhost CA")])
+    leaf_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    ca_key_id = x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key())
+    ca_certificate = (
+        _builder(ca_name, ca_name, ca_key.public_key(), begin, end)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs_certificates=True), critical=True)
+        .add_extension(ca_key_id, critical=False)
+        .sign(ca_key, SHA256())
+    )
+    leaf = (
+        _builder(leaf_name, ca_name, leaf_key.public_key(), begin, end)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(LOCAL_NAMES), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(leaf_key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(ca_key_id), critical=False)
+        .sign(ca_key, SHA256())
+    )
+    try:
+        ca.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write(ca, ca_certificate.public_bytes(Encoding.PEM), 0o644)
+        _write(certificate, leaf.public_bytes(Encoding.PEM), 0o644)
+        _write(key, leaf_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), 0o600)
+    except OSError as error:
+        raise TlsError(f"{ca.parent}: the certificate cannot be written there: {error.strerror}") from None
+    return TlsFiles(certificate=certificate, key=key, not_after=leaf.not_valid_after_utc, ca=ca)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, begin: datetime, end: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(end)
+    )
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    """Write a file anew, so that a key is never for a moment readable by others, and no link is followed."""
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(content)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise TlsError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def _certificate(path: Path) -> x509.Certificate:
+    """The first certificate of a chain: the server's own."""
+    try:
+        return x509.load_pem_x509_certificates(_read(path))[0]
+    except ValueError:
+        raise TlsError(f"{path}: holds no certificate in PEM form") from None
+
+
+def _private_key(path: Path) -> PrivateKey:
+    try:
+        key = load_pem_private_key(_read(path), password=None)
+    except TypeError:
+        raise TlsError(f"{path}: the key is encrypted; give it without a passphrase") from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise TlsError(f"{path}: holds no private key in PEM form") from None
+    if not isinstance(key, PrivateKey):
+        raise TlsError(f"{path}: the key must be an RSA, EC or Ed25519 key")
+    return key
+
+
+def _public_bytes(key: CertificatePublicKeyTypes) -> bytes:
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)

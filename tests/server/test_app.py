@@ -1,0 +1,416 @@
+"""The WSGI application, called as a server calls it."""
+
+import io
+import json
+import logging
+from threading import BoundedSemaphore
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rules_engine.evaluation import RuleSet, compile_rules
+from rules_engine.loading import load
+from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
+from server.app import MAX_BODY_BYTES, MAX_DISCARDED_BYTES, Admission, create_app
+from server.state import State
+from tests.support.server import LADDER, MIG_POD, UID, Answer, call, encoded, pod, review
+
+
+@pytest.fixture(scope="module")
+def rule_set(tmp_path_factory: pytest.TempPathFactory) -> RuleSet:
+    path = tmp_path_factory.mktemp("rules") / "rules.yaml"
+    path.write_text(LADDER)
+    loaded = load([path])
+    assert loaded.problems == ()
+    compiled, problems = compile_rules(loaded.rules)
+    assert problems == ()
+    return compiled
+
+
+@pytest.fixture(scope="module")
+def app(rule_set: RuleSet) -> Any:
+    return create_app(State(rule_set, Cluster()), max_concurrent=4)
+
+
+class Endless:
+    """A body without an end, which counts what was read of it."""
+
+    def __init__(self) -> None:
+        self.read_bytes = 0
+
+    def read(self, size: int) -> bytes:
+        self.read_bytes += size
+        return b"x" * size
+
+
+class Trickle:
+    """A body that comes in small pieces, whatever is asked for."""
+
+    def __init__(self, content: bytes, piece: int) -> None:
+        self._stream = io.BytesIO(content)
+        self._piece = piece
+
+    def read(self, size: int) -> bytes:
+        return self._stream.read(min(size, self._piece))
+
+
+def refusal(answer: Answer, code: int, reason: str, *, uid: str | None) -> str:
+    """The message of an answer that is no decision, once everything about it is as promised."""
+    assert answer.status == code
+    if uid is None:
+        assert (answer.body["kind"], answer.body["status"]) == ("Status", "Failure")
+        status = answer.body
+    else:
+        assert answer.response["uid"] == uid
+        assert answer.response["allowed"] is False
+        assert "patch" not in answer.response
+        status = answer.response["status"]
+    assert (status["code"], status["reason"]) == (code, reason)
+    message: str = status["message"]
+    return message
+
+
+def test_mutate_answers_with_the_patch_and_the_uid(app: Any) -> None:
+    answer = call(app, "/mutate", encoded(review(MIG_POD)))
+    assert answer.status == 200
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["content-length"] == str(len(json.dumps(answer.body, separators=(",", ":"))))
+    assert (answer.response["uid"], answer.response["allowed"]) == (UID, True)
+    assert answer.response["patchType"] == "JSONPatch"
+    assert {"/metadata/annotations"} <= {operation["path"] for operation in answer.patch}
+
+
+def test_a_pod_that_no_rule_changes_gets_no_patch(app: Any) -> None:
+    assert call(app, "/mutate", encoded(review(pod()))).response == {"uid": UID, "allowed": True}
+
+
+def test_validate_denies_with_http_200_and_a_status(app: Any) -> None:
+    answer = call(app, "/validate", encoded(review(pod(image="app:latest"))))
+    assert answer.status == 200
+    assert answer.response["uid"] == UID
+    assert answer.response["allowed"] is False
+    assert answer.response["status"]["code"] == 422
+    assert "an image must have a tag" in answer.response["status"]["message"]
+    assert call(app, "/validate", encoded(review(pod()))).response["allowed"] is True
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+@pytest.mark.parametrize(
+    "malformed",
+    [
+        "a string",
+        ["a list"],
+        7,
+        True,
+        {"metadata": []},
+        {"spec": "no"},
+        {"spec": {"containers": {}}},
+        {"spec": {"containers": [None, 3]}},
+        pod({"nvidia.com/gpu": "two"}),
+        pod({"nvidia.com/gpu": True}),
+        pod({"nvidia.com/gpu": 2**64}),
+    ],
+)
+def test_a_malformed_pod_is_denied_with_422_and_http_200(app: Any, path: str, malformed: Any) -> None:
+    answer = call(app, path, encoded(review(malformed)))
+    assert answer.status == 200
+    assert (answer.response["uid"], answer.response["allowed"]) == (UID, False)
+    assert answer.response["status"]["code"] == 422
+
+
+@pytest.mark.parametrize("absent", [..., None])
+def test_a_create_without_an_object_is_denied(app: Any, absent: Any) -> None:
+    document = review()
+    document["request"] = {k: v for k, v in document["request"].items() if k != "object"}
+    if absent is None:
+        document["request"]["object"] = None
+    answer = call(app, "/mutate", encoded(document))
+    assert (answer.status, answer.response["allowed"], answer.response["status"]["code"]) == (200, False, 422)
+
+
+@pytest.mark.parametrize(
+    "request_members",
+    [
+        {"operation": "DELETE"},
+        {"operation": "CONNECT"},
+        {"subResource": "status"},
+        {"kind": {"version": "v1", "kind": "Node"}},
+    ],
+)
+def test_what_is_no_creation_of_a_pod_is_allowed_as_it_is(app: Any, request_members: dict[str, Any]) -> None:
+    for path in ("/mutate", "/validate"):
+        body = encoded(review(pod({"nvidia.com/mig-2g.20gb": "1"}, image="app:latest"), **request_members))
+        assert call(app, path, body).response == {"uid": UID, "allowed": True}
+
+
+def test_a_body_that_is_no_review_is_400(app: Any) -> None:
+    assert "not JSON" in refusal(call(app, "/mutate", b"{"), 400, "BadRequest", uid=None)
+    assert "uid" in refusal(call(app, "/mutate", encoded(review(uid=5))), 400, "BadRequest", uid=None)
+    assert "dryRun" in refusal(call(app, "/mutate", encoded(review(dryRun=1))), 400, "BadRequest", uid=UID)
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "Application/JSON", "application/json; charset=utf-8"])
+def test_json_is_taken_whatever_its_parameters(app: Any, content_type: str) -> None:
+    assert call(app, "/mutate", encoded(review()), content_type=content_type).status == 200
+
+
+@pytest.mark.parametrize("content_type", [None, "", "text/json", "application/json-patch+json", "application/yaml"])
+def test_any_other_content_type_is_415_with_the_uid(app: Any, content_type: str | None) -> None:
+    answer = call(app, "/mutate", encoded(review()), content_type=content_type)
+    assert "application/json" in refusal(answer, 415, "UnsupportedMediaType", uid=UID)
+    refusal(call(app, "/mutate", b"a: b", content_type=content_type), 415, "UnsupportedMediaType", uid=None)
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"])
+def test_admission_takes_post_only(app: Any, method: str) -> None:
+    answer = call(app, "/mutate", method=method)
+    refusal(answer, 405, "MethodNotAllowed", uid=None)
+    assert answer.headers["allow"] == "POST"
+
+
+def test_other_paths_are_404_and_other_methods_405_as_a_status(app: Any) -> None:
+    refusal(call(app, "/", method="GET"), 404, "NotFound", uid=None)
+    refusal(call(app, "/mutate/", encoded(review())), 404, "NotFound", uid=None)
+    answer = call(app, "/healthz")
+    refusal(answer, 405, "MethodNotAllowed", uid=None)
+    assert "GET" in answer.headers["allow"]
+
+
+def padded(size: int) -> bytes:
+    body = encoded(review())
+    return body + b" " * (size - len(body))
+
+
+@pytest.mark.parametrize("length", ["", None])
+def test_a_body_of_8_mib_is_read_and_one_byte_more_is_413(app: Any, length: str | None) -> None:
+    assert call(app, "/mutate", padded(MAX_BODY_BYTES), length=length).status == 200
+    answer = call(app, "/mutate", padded(MAX_BODY_BYTES + 1), length=length)
+    assert str(MAX_BODY_BYTES) in refusal(answer, 413, "RequestEntityTooLarge", uid=None)
+
+
+@pytest.mark.parametrize("length", [None, "9999999999", "9" * 400])
+def test_a_body_without_end_is_read_up_to_a_bound(app: Any, length: str | None) -> None:
+    body = Endless()
+    refusal(call(app, "/mutate", body, length=length), 413, "RequestEntityTooLarge", uid=None)
+    assert body.read_bytes <= MAX_BODY_BYTES + 1 + MAX_DISCARDED_BYTES
+
+
+@pytest.mark.parametrize("length", ["-1", "1e3", "abc", "²", " 5"])
+def test_a_content_length_that_is_no_number_is_400(app: Any, length: str) -> None:
+    refusal(call(app, "/mutate", encoded(review()), length=length), 400, "BadRequest", uid=None)
+
+
+def test_a_body_that_ends_early_is_400(app: Any) -> None:
+    message = refusal(call(app, "/mutate", encoded(review()), length="100000"), 400, "BadRequest", uid=None)
+    assert message == "the body is shorter than its Content-Length"
+
+
+@pytest.mark.parametrize("with_length", [True, False])
+def test_a_body_in_pieces_is_put_together(app: Any, with_length: bool) -> None:
+    body = encoded(review(MIG_POD))
+    answer = call(app, "/mutate", Trickle(body, 7), length=str(len(body)) if with_length else None)
+    assert answer.response["allowed"] is True
+    assert answer.patch
+
+
+def test_without_a_length_nothing_is_read_from_a_stream_that_may_never_end(app: Any) -> None:
+    body = Endless()
+    refusal(call(app, "/mutate", body, length=None, terminated=False), 400, "BadRequest", uid=None)
+    assert body.read_bytes == 0
+
+
+def test_over_the_concurrency_bound_the_answer_is_503_with_the_uid_and_later_a_decision(rule_set: RuleSet) -> None:
+    slots = BoundedSemaphore(2)
+    admission = Admission(State(rule_set, Cluster()), create_app(State(), max_concurrent=1), slots)
+    with slots, slots:
+        answer = call(admission, "/mutate", encoded(review()))
+        assert "too many" in refusal(answer, 503, "ServiceUnavailable", uid=UID)
+    for _ in range(5):
+        assert call(admission, "/mutate", encoded(review())).status == 200
+
+
+def test_before_the_rules_are_there_the_answer_is_503_with_the_uid(rule_set: RuleSet) -> None:
+    for state in (State(), State(rule_set), State(None, Cluster())):
+        app = create_app(state, max_concurrent=1)
+        refusal(call(app, "/mutate", encoded(review())), 503, "ServiceUnavailable", uid=UID)
+
+
+class Broken(RuleSet):
+    """Rules that cannot be looked at: any use of them is an error that nobody foresaw."""
+
+    __slots__ = ()
+
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError("the secret of the pod")
+
+
+def test_an_unforeseen_error_is_500_logged_and_never_an_allow(caplog: pytest.LogCaptureFixture) -> None:
+    app = create_app(State(Broken(), Cluster()), max_concurrent=1)
+    for path in ("/mutate", "/validate"):
+        with caplog.at_level(logging.ERROR):
+            answer = call(app, path, encoded(review(MIG_POD)))
+        message = refusal(answer, 500, "InternalError", uid=UID)
+        assert "secret" not in message
+        assert "RuntimeError: the secret of the pod" in caplog.text
+        assert UID in caplog.text
+        caplog.clear()
+    # The slot was given back.
+    refusal(call(app, "/mutate", encoded(review(MIG_POD))), 500, "InternalError", uid=UID)
+
+
+def test_a_body_that_fails_while_it_is_read_is_500_without_a_decision(
+    app: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Torn:
+        def read(self, size: int) -> bytes:
+            raise OSError("connection lost")
+
+    refusal(call(app, "/mutate", Torn(), length=None), 500, "InternalError", uid=None)
+    assert "connection lost" in caplog.text
+
+
+def test_healthz_answers_as_soon_as_the_server_runs() -> None:
+    answer = call(create_app(State(), max_concurrent=1), "/healthz", method="GET")
+    assert (answer.status, answer.body) == (200, {"status": "ok"})
+
+
+@pytest.mark.parametrize(
+    ("state", "status", "body"),
+    [
+        (State(), 503, {"status": "not ready", "reason": "the rules are not compiled yet"}),
+        (State(RuleSet()), 503, {"status": "not ready", "reason": "the cluster has not been read yet"}),
+        (
+            State(RuleSet(), UNKNOWN_CLUSTER),
+            503,
+            {"status": "not ready", "reason": "the cluster has not been read yet"},
+        ),
+        (State(RuleSet(), Cluster()), 200, {"status": "ok", "cluster": "synced"}),
+        (State(RuleSet(), Cluster(freshness=Freshness.STALE)), 200, {"status": "ok", "cluster": "stale"}),
+        (
+            State(RuleSet(), Cluster(), stopping=lambda: True),
+            503,
+            {"status": "not ready", "reason": "the server is stopping"},
+        ),
+    ],
+)
+def test_readyz_says_whether_requests_should_come_here(state: State, status: int, body: dict[str, str]) -> None:
+    answer = call(create_app(state, max_concurrent=1), "/readyz", method="GET")
+    assert (answer.status, answer.body) == (status, body)
+
+
+def test_a_stopping_server_still_answers(rule_set: RuleSet) -> None:
+    app = create_app(State(rule_set, Cluster(), stopping=lambda: True), max_concurrent=1)
+    assert call(app, "/mutate", encoded(review(MIG_POD))).response["allowed"] is True
+
+
+# What follows is volume: bodies of every kind, of which none may cause a 5xx, and none that is malformed an allow.
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+
+PATHS: list[tuple[str | int, ...]] = []
+
+
+def _paths(node: Any, path: tuple[str | int, ...]) -> None:
+    PATHS.append(path)
+    members = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, value in members:
+        _paths(value, (*path, key))
+
+
+TEMPLATE = review(
+    {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "ml", "labels": {"a": "b"}, "annotations": {"a": "b"}},
+        "spec": {
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "app:1",
+                    "resources": {"limits": {"nvidia.com/mig-2g.20gb": "1"}, "requests": {"cpu": "1"}},
+                }
+            ],
+            "initContainers": [{"name": "init", "restartPolicy": "Always", "resources": {"limits": {"cpu": "1"}}}],
+            "tolerations": [{"key": "a", "operator": "Exists"}],
+            "nodeSelector": {"a": "b"},
+            "overhead": {"cpu": "1m"},
+        },
+    },
+    oldObject=None,
+    name="p",
+    options={"kind": "CreateOptions"},
+)
+_paths(TEMPLATE, ())
+
+WRONG_TYPES: list[Any] = [None, True, 0, -1, 2**64, 1.5, "", "x", [], [[]], {}, {"a": {}}]
+
+
+def with_value(node: Any, path: tuple[str | int, ...], value: Any) -> Any:
+    if not path:
+        return value
+    copy: Any = dict(node) if isinstance(node, dict) else list(node)
+    copy[path[0]] = with_value(node[path[0]], path[1:], value)
+    return copy
+
+
+def uid_in(document: Any) -> str | None:
+    request = document.get("request") if isinstance(document, dict) else None
+    uid = request.get("uid") if isinstance(request, dict) else None
+    return uid if isinstance(uid, str) and uid else None
+
+
+def check_answer(answer: Answer, document: Any) -> None:
+    """A decision or a 400, with the uid in either wherever there is one."""
+    uid = uid_in(document)
+    if answer.status == 400:
+        refusal(answer, 400, "BadRequest", uid=uid)
+    else:
+        assert answer.status == 200
+        assert answer.response["uid"] == uid
+        # A denial's own code is 500 where an expression of a rule fails on such a pod.
+        assert answer.response["allowed"] is True or answer.response["status"]["code"] in (422, 500)
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: "/".join(map(str, path)) or "whole")
+def test_a_value_of_any_wrong_type_anywhere_is_never_a_server_error(app: Any, path: tuple[str | int, ...]) -> None:
+    for value in WRONG_TYPES:
+        document = with_value(TEMPLATE, path, value)
+        for endpoint in ("/mutate", "/validate"):
+            check_answer(call(app, endpoint, encoded(document)), document)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(path=st.sampled_from(PATHS), value=JSON)
+def test_any_json_anywhere_is_never_a_server_error(app: Any, path: tuple[str | int, ...], value: Any) -> None:
+    document = with_value(TEMPLATE, path, value)
+    uid = (
+        document["request"]["uid"]
+        if isinstance(document, dict) and isinstance(document["request"], dict) and "uid" in document["request"]
+        else None
+    )
+    check_answer(call(app, "/mutate", encoded(document)), uid)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(body=st.binary(max_size=200) | JSON.map(encoded))
+def test_a_body_that_is_no_review_is_never_allowed(app: Any, body: bytes) -> None:
+    answer = call(app, "/mutate", body)
+    assert answer.status == 400
+    refusal(answer, 400, "BadRequest", uid=None)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(cut=st.integers(0, 900), at=st.integers(0, 900), byte=st.integers(0, 255))
+def test_a_review_with_a_byte_changed_or_cut_short_is_answered(app: Any, cut: int, at: int, byte: int) -> None:
+    body = bytearray(encoded(TEMPLATE))
+    body[at] = byte
+    answer = call(app, "/mutate", bytes(body))
+    assert answer.status in (200, 400)
+    shortened = encoded(TEMPLATE)[:cut]
+    refusal(call(app, "/mutate", shortened), 400, "BadRequest", uid=None)

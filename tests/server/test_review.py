@@ -1,0 +1,309 @@
+"""AdmissionReviews, bytes in and bytes out."""
+
+import json
+from base64 import b64decode
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.model.decision import Action, Decision, Refusal, Step
+from rules_engine.model.patch import Operation
+from rules_engine.model.rules import RuleId
+from rules_engine.model.source import Location
+from server.review import (
+    MAX_AUDIT_VALUE,
+    MAX_DEPTH,
+    MAX_MESSAGE,
+    MAX_WARNING,
+    MAX_WARNINGS_BYTES,
+    RefusedObjectError,
+    ReviewError,
+    StatusReason,
+    parse,
+    respond,
+    respond_error,
+    uid_of,
+)
+from tests.support.server import UID, encoded, pod, review
+
+NOT_V1 = "the body must be an AdmissionReview of admission.k8s.io/v1"
+PLACE = Location("rules.yaml", 1, 1)
+
+
+def step(action: Action, **members: Any) -> Step:
+    return Step(rule=RuleId("Validation/v"), location=PLACE, action=action, reason="r", **members)
+
+
+def response(decision: Decision) -> dict[str, Any]:
+    body = json.loads(respond(UID, decision))
+    assert (body["apiVersion"], body["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    assert body["response"].pop("uid") == UID
+    found: dict[str, Any] = body["response"]
+    return found
+
+
+def refused(document: Any) -> ReviewError:
+    body = document if isinstance(document, bytes) else encoded(document)
+    with pytest.raises(ReviewError) as caught:
+        parse(body)
+    assert caught.value.reason is StatusReason.BAD_REQUEST
+    return caught.value
+
+
+def test_a_request_is_read_with_all_its_members() -> None:
+    document = review(
+        pod(),
+        operation="UPDATE",
+        name="p",
+        subResource="status",
+        dryRun=True,
+        oldObject={"metadata": {}},
+        kind={"group": "apps", "version": "v2", "kind": "Thing"},
+    )
+    request = parse(encoded(document))
+    assert (request.uid, request.operation, request.namespace, request.name) == (UID, "UPDATE", "ml", "p")
+    assert (request.group, request.version, request.kind) == ("apps", "v2", "Thing")
+    assert (request.sub_resource, request.dry_run) == ("status", True)
+    assert (request.object, request.old_object) == (pod(), {"metadata": {}})
+    assert request.raw == document["request"]
+
+
+def test_absent_and_null_members_are_empty() -> None:
+    request = parse(encoded(review(namespace=..., dryRun=None, object=None, userInfo=..., options=None)))
+    assert (request.namespace, request.name, request.dry_run, request.old_object) == ("", "", False, None)
+
+
+def test_of_a_key_that_is_there_twice_the_last_one_counts() -> None:
+    body = encoded(review()).replace(b'"namespace": "ml"', b'"namespace": "other", "namespace": "ml"')
+    assert parse(body).namespace == "ml"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"not json",
+        b"NaN",
+        b'{"a": NaN}',
+        b'{"a": Infinity}',
+        b'{"a": 1e999}',
+        b'"\\ud800"',
+        b"\xff",
+        b"\xef\xbb\xbf{}",
+    ],
+)
+def test_what_is_no_json_is_refused(body: bytes) -> None:
+    error = refused(body)
+    assert error.message.startswith("the body is not JSON: ")
+    assert error.uid is None
+
+
+def nested(depth: int) -> dict[str, Any]:
+    """A review that is exactly so many levels deep, its object holding the depth."""
+    inner: Any = "leaf"
+    for _ in range(depth - 3):
+        inner = [inner]
+    return review({"deep": inner})
+
+
+def test_nesting_up_to_the_bound_is_read_and_one_more_is_refused_with_the_uid() -> None:
+    assert parse(encoded(nested(MAX_DEPTH))).uid == UID
+    error = refused(nested(MAX_DEPTH + 1))
+    assert error.message == f"the body is nested more than {MAX_DEPTH} levels deep"
+    assert error.uid == UID
+
+
+@pytest.mark.parametrize("opening", [b"[", b'{"a":'])
+def test_nesting_without_end_is_refused_and_not_followed(opening: bytes) -> None:
+    assert "depth" in refused(opening * 1_000_000).message
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ([], "the body must be an AdmissionReview, not a list"),
+        (None, "the body must be an AdmissionReview, not null"),
+        (3, "the body must be an AdmissionReview, not a number"),
+        ({}, NOT_V1),
+        (
+            {**review(), "apiVersion": "admission.k8s.io/v1beta1"},
+            "the body must be an AdmissionReview of admission.k8s.io/v1",
+        ),
+        ({**review(), "kind": "Pod"}, NOT_V1),
+        ({**review(), "kind": ["AdmissionReview"]}, NOT_V1),
+        ({**review(), "request": None}, "the AdmissionReview has no request"),
+        ({**review(), "request": []}, "request must be an object, not a list"),
+        (review(uid=...), "request.uid must be a string that is not empty"),
+        (review(uid=""), "request.uid must be a string that is not empty"),
+        (review(uid=7), "request.uid must be a string that is not empty"),
+        (review(operation=...), "request.operation must be one of CONNECT, CREATE, DELETE, UPDATE"),
+        (review(operation="create"), "request.operation must be one of CONNECT, CREATE, DELETE, UPDATE"),
+        (review(operation=1), "request.operation must be a string, not a number"),
+        (review(kind=...), "request.kind must name a version and a kind"),
+        (review(kind="Pod"), "request.kind must be an object, not a string"),
+        (review(kind={"version": "v1", "kind": ["Pod"]}), "request.kind.kind must be a string, not a list"),
+        (
+            review(kind={"group": 1, "version": "v1", "kind": "Pod"}),
+            "request.kind.group must be a string, not a number",
+        ),
+        (review(kind={"kind": "Pod"}), "request.kind must name a version and a kind"),
+        (review(namespace=["ml"]), "request.namespace must be a string, not a list"),
+        (review(name={}), "request.name must be a string, not an object"),
+        (review(subResource=True), "request.subResource must be a string, not a boolean"),
+        (review(requestSubResource=1), "request.requestSubResource must be a string, not a number"),
+        (review(dryRun="false"), "request.dryRun must be a boolean, not a string"),
+        (review(dryRun=0), "request.dryRun must be a boolean, not a number"),
+        (review(userInfo="root"), "request.userInfo must be an object, not a string"),
+        (review(resource=[]), "request.resource must be an object, not a list"),
+    ],
+)
+def test_a_review_of_the_wrong_shape_is_refused_saying_what_is_wrong(document: Any, message: str) -> None:
+    error = refused(document)
+    assert error.message == message
+    request = document.get("request") if isinstance(document, dict) else None
+    uid = request.get("uid") if isinstance(request, dict) else None
+    assert error.uid == (UID if uid == UID else None)
+
+
+@pytest.mark.parametrize(
+    "number",
+    ["18446744073709551616", "-9223372036854775809", "9" * 300, "0.1234567890123456789", "1e-400", "0." + "1" * 5000],
+)
+def test_a_number_in_a_pod_that_floats_cannot_carry_is_denied_naming_its_path(number: str) -> None:
+    body = encoded(review(pod({"nvidia.com/gpu": "N"}))).replace(b'"N"', number.encode())
+    with pytest.raises(RefusedObjectError) as caught:
+        parse(body)
+    assert caught.value.uid == UID
+    status = caught.value.decision.status
+    assert status is not None
+    assert (status.code, status.reason) == (422, "Invalid")
+    assert status.message.startswith("/spec/containers/0/resources/limits/nvidia.com~1gpu: the number ")
+    assert status.message.endswith(" cannot be read exactly: quote it")
+    assert len(status.message) < 200
+
+
+@pytest.mark.parametrize(
+    "number", ["18446744073709551615", "-9223372036854775808", "0.1", "1e3", "-0.0", "1.50", "2E+2"]
+)
+def test_a_number_that_is_carried_exactly_is_read(number: str) -> None:
+    body = encoded(review(pod({"nvidia.com/gpu": "N"}), oldObject={"x": 0.5})).replace(b'"N"', number.encode())
+    assert parse(body).object == pod({"nvidia.com/gpu": json.loads(number)})
+
+
+def test_numbers_outside_pods_are_not_looked_at() -> None:
+    body = encoded(
+        review({"kind": "Thing"}, kind={"version": "v1", "kind": "Thing"}, options={"n": 18446744073709551616})
+    )
+    assert parse(body).kind == "Thing"
+    assert parse(encoded(review(options={"n": 18446744073709551616}))).kind == "Pod"
+
+
+def test_an_inexact_number_in_the_old_object_is_denied_too() -> None:
+    with pytest.raises(RefusedObjectError, match=r"^/n: "):
+        parse(encoded(review(oldObject={"n": 2**64})))
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**63), 2**64 - 1))
+def test_every_number_that_json_writers_make_is_read_as_it_is(number: float) -> None:
+    request = parse(encoded(review({"n": number, "f": 0.5})))
+    assert request.object == {"n": number, "f": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("body", "uid"),
+    [
+        (encoded(review()), UID),
+        (b'{"request": {"uid": "u"}}', "u"),
+        (b'{"request": {"uid": ""}}', None),
+        (b'{"request": {"uid": 1}}', None),
+        (b'{"request": []}', None),
+        (b"[]", None),
+        (b"{", None),
+    ],
+)
+def test_a_uid_is_found_wherever_it_can_be_read(body: bytes, uid: str | None) -> None:
+    assert uid_of(body) == uid
+
+
+def test_an_allow_without_a_change_says_nothing_else() -> None:
+    assert response(Decision()) == {"allowed": True}
+
+
+def test_a_patch_is_base64_of_json_patch_with_its_type() -> None:
+    found = response(Decision(patch=(Operation("add", "/metadata/annotations", {"a": "é"}), Operation("remove", "/x"))))
+    assert found["patchType"] == "JSONPatch"
+    assert json.loads(b64decode(found["patch"], validate=True)) == [
+        {"op": "add", "path": "/metadata/annotations", "value": {"a": "é"}},
+        {"op": "remove", "path": "/x"},
+    ]
+
+
+def test_a_denial_has_a_status_and_no_patch() -> None:
+    found = response(Decision(trace=(step(Action.DENY, code=422, status_reason="Invalid", message="no"),)))
+    assert found == {"allowed": False, "status": {"code": 422, "reason": "Invalid", "message": "Validation/v: no"}}
+    both = Decision(refusal=Refusal(422, "Invalid", "no"), patch=(Operation("remove", "/x"),))
+    assert response(both) == {"allowed": False, "status": {"code": 422, "reason": "Invalid", "message": "no"}}
+
+
+def test_a_message_is_cut_and_stays_text() -> None:
+    message = response(Decision(refusal=Refusal(422, "Invalid", "\ud800" + "x" * 10_000)))["status"]["message"]
+    assert len(message) == MAX_MESSAGE
+    assert message.startswith("?x")
+    assert message.endswith("x…")
+
+
+def warned(*warnings: str) -> list[str]:
+    found: list[str] = response(Decision(trace=(step(Action.WARN, warnings=warnings),)))["warnings"]
+    return found
+
+
+def test_warnings_are_passed_on_in_order() -> None:
+    assert warned("b", "a") == ["b", "a"]
+
+
+def test_a_warning_is_one_line_without_control_characters() -> None:
+    assert warned("a\nb\r\n\tc\x00d\x7f\x85e") == ["a b c d e"]
+
+
+def test_a_warning_is_cut_below_256_characters() -> None:
+    assert warned("é" * 255) == ["é" * 255]
+    assert warned("é" * 256) == ["é" * (MAX_WARNING - 1) + "…"]
+
+
+@given(st.lists(st.text(max_size=400), min_size=1, max_size=80, unique=True))
+def test_warnings_together_stay_below_the_api_servers_bound(warnings: list[str]) -> None:
+    found = warned(*warnings)
+    assert sum(len(line.encode()) for line in found) <= MAX_WARNINGS_BYTES
+    assert all(len(line) <= MAX_WARNING for line in found)
+    assert len(found) == len(warnings) or found[-1] == "further warnings are left out"
+
+
+def test_audit_annotations_are_passed_on_and_bounded() -> None:
+    found = response(Decision(trace=(step(Action.DENY, audit=True, message="m" * 20_000),)))["auditAnnotations"]
+    assert list(found) == ["validation.v"]
+    assert len(found["validation.v"]) == MAX_AUDIT_VALUE
+
+
+@pytest.mark.parametrize("reason", StatusReason)
+def test_an_error_with_a_uid_is_a_review_that_does_not_allow(reason: StatusReason) -> None:
+    body = json.loads(respond_error(ReviewError(reason, "why", "u")))
+    status = {"code": reason.code, "reason": reason.text, "message": "why"}
+    assert body == {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": {"uid": "u", "allowed": False, "status": status},
+    }
+
+
+def test_an_error_without_a_uid_is_a_kubernetes_status() -> None:
+    assert json.loads(respond_error(ReviewError(StatusReason.BAD_REQUEST, "why"))) == {
+        "apiVersion": "v1",
+        "kind": "Status",
+        "status": "Failure",
+        "code": 400,
+        "reason": "BadRequest",
+        "message": "why",
+    }

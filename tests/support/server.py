@@ -1,0 +1,208 @@
+"""Builders for the server's tests: AdmissionReviews, calls of the WSGI application, real servers on loopback."""
+
+import http.client
+import io
+import json
+import os
+import ssl
+import subprocess
+import sys
+from base64 import b64decode
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+ROOT = Path(__file__).parents[2]
+UID = "3a7e1f0c-6d1b-4a55-9d53-6f1d0f3c2b11"
+PATIENCE_SECONDS = 30
+"""How long anything may take on a busy machine before a test calls it hung."""
+
+LADDER = """\
+apiVersion: gpurules.io/v1
+kind: FallbackLadder
+metadata: {name: mig}
+spec:
+  rungs:
+    - {resource: nvidia.com/mig-2g.20gb}
+    - {resource: nvidia.com/gpu, assume: true}
+---
+apiVersion: gpurules.io/v1
+kind: Validation
+metadata: {name: no-latest}
+spec:
+  validations:
+    - expression: "object.spec.containers.all(c, !has(c.image) || !c.image.endsWith(':latest'))"
+      message: an image must have a tag
+"""
+
+
+def pod(amounts: Mapping[str, Any] | None = None, image: str = "app:1") -> dict[str, Any]:
+    """A pod of one container, `main`, with limits."""
+    resources = {"limits": dict(amounts)} if amounts is not None else {}
+    container = {"name": "main", "image": image, "resources": resources}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container]}}
+
+
+MIG_POD = pod({"nvidia.com/mig-2g.20gb": "1"})
+
+
+def review(object: Any = None, **request: Any) -> dict[str, Any]:
+    """An AdmissionReview of a pod at CREATE; keyword arguments set, or with `...` remove, members of the request."""
+    members = {
+        "uid": UID,
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "namespace": "ml",
+        "operation": "CREATE",
+        "userInfo": {"username": "system:admin"},
+        "object": pod() if object is None else object,
+        "dryRun": False,
+        **request,
+    }
+    present = {name: value for name, value in members.items() if value is not ...}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": present}
+
+
+def encoded(document: Any) -> bytes:
+    return json.dumps(document).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An HTTP answer; its body must be JSON."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: Any
+
+    @property
+    def response(self) -> dict[str, Any]:
+        """The AdmissionReview's response, once the envelope is as it must be."""
+        assert (self.body["apiVersion"], self.body["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+        response: dict[str, Any] = self.body["response"]
+        return response
+
+    @property
+    def patch(self) -> list[dict[str, Any]]:
+        patch: list[dict[str, Any]] = json.loads(b64decode(self.response["patch"], validate=True))
+        return patch
+
+
+def call(
+    app: Callable[..., Iterable[bytes]],
+    path: str,
+    body: bytes | Any = b"",
+    *,
+    method: str = "POST",
+    content_type: str | None = "application/json",
+    length: str | None = "",
+    terminated: bool = True,
+) -> Answer:
+    """Call a WSGI application. `length` None sends no Content-Length, "" the right one."""
+    stream = io.BytesIO(body) if isinstance(body, bytes) else body
+    environ: dict[str, Any] = {
+        "REQUEST_METHOD": method,
+        "PATH_INFO": path,
+        "SCRIPT_NAME": "",
+        "QUERY_STRING": "",
+        "SERVER_NAME": "localhost",
+        "SERVER_PORT": "443",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "wsgi.url_scheme": "https",
+        "wsgi.input": stream,
+        "wsgi.errors": sys.stderr,
+        "wsgi.input_terminated": terminated,
+    }
+    if length is not None:
+        environ["CONTENT_LENGTH"] = length or str(len(body))
+    if content_type is not None:
+        environ["CONTENT_TYPE"] = content_type
+    seen: list[tuple[str, list[tuple[str, str]]]] = []
+    parts = app(environ, lambda status, headers, exc_info=None: seen.append((status, headers)))
+    content = b"".join(parts)
+    [(status, headers)] = seen
+    return Answer(int(status.split()[0]), {name.lower(): value for name, value in headers}, json.loads(content))
+
+
+def command(*arguments: str | Path) -> list[str]:
+    """`gpu-rules` from this working tree."""
+    return [sys.executable, "-P", "-m", "server.cli", *map(str, arguments)]
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GPU_RULES_")}
+    return {**kept, "PYTHONPATH": str(ROOT), **more}
+
+
+@dataclass(slots=True)
+class Running:
+    """A server process that can be reached."""
+
+    process: subprocess.Popen[bytes]
+    url: str
+    ca: Path
+    log: Path
+
+    @property
+    def port(self) -> int:
+        port = urlsplit(self.url).port
+        assert port is not None
+        return port
+
+    def context(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=str(self.ca))
+
+    def connect(self) -> http.client.HTTPSConnection:
+        return http.client.HTTPSConnection("localhost", self.port, context=self.context(), timeout=PATIENCE_SECONDS)
+
+    def send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | Iterable[bytes] | None = None,
+        headers: Mapping[str, str] | None = None,
+        **more: Any,
+    ) -> Answer:
+        """One request on a connection of its own."""
+        connection = self.connect()
+        try:
+            with suppress(BrokenPipeError, ConnectionResetError):  # it may answer before it has read everything
+                connection.request(method, path, body, headers or {"Content-Type": "application/json"}, **more)
+            response = connection.getresponse()
+            found = {name.lower(): value for name, value in response.getheaders()}
+            return Answer(response.status, found, json.loads(response.read()))
+        finally:
+            connection.close()
+
+    def stop(self, number: int) -> int:
+        """Send a signal; the exit code."""
+        self.process.send_signal(number)
+        return self.process.wait(PATIENCE_SECONDS)
+
+    def logged(self) -> str:
+        return self.log.read_text()
+
+
+@contextmanager
+def started(folder: Path, *arguments: str | Path, prefix: Sequence[str] = (), **variables: str) -> Iterator[Running]:
+    """`gpu-rules serve` on a free port, reachable when this gives it, and gone afterwards whatever happens."""
+    ready, theirs = os.pipe()
+    log = folder / "server.log"
+    tls = () if "--tls-cert" in arguments or "--tls-dir" in arguments else ("--tls-dir", folder / "tls")
+    line = command("serve", "--listen", "127.0.0.1:0", "--ready-fd", str(theirs), *tls, *arguments)
+    with os.fdopen(ready, encoding="ascii") as readable:
+        with log.open("wb") as stderr:
+            process = subprocess.Popen(
+                [*prefix, *line], env=environment(**variables), pass_fds=[theirs], stderr=stderr, stdout=stderr
+            )
+        try:
+            os.close(theirs)
+            url = readable.readline().strip()
+            assert url, log.read_text()
+            yield Running(process, url, folder / "tls" / "ca.crt", log)
+        finally:
+            process.kill()
+            process.wait(PATIENCE_SECONDS)

@@ -1,6 +1,17 @@
 """Files → positioned YAML → JSON Schema → rules."""
 
-from rules_engine.loading.load import Loaded, load
+from rules_engine.loading.load import Inventory, Loaded, load, load_cluster, load_pods, read_pods
+from rules_engine.loading.manifests import Manifest
 from rules_engine.loading.schemas import KINDS, schema
 
-__all__ = ["KINDS", "Loaded", "load", "schema"]
+__all__ = [
+    "KINDS",
+    "Inventory",
+    "Loaded",
+    "Manifest",
+    "load",
+    "load_cluster",
+    "load_pods",
+    "read_pods",
+    "schema",
+]

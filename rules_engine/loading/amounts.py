@@ -1,9 +1,11 @@
 """Quantities by resource name, and what authors commonly get wrong in them."""
 
+from collections.abc import Mapping
+
 from rules_engine.loading.fields import section
 from rules_engine.loading.nodes import MapNode, ScalarNode
 from rules_engine.loading.report import Report
-from rules_engine.model.quantity import Format, Quantity, QuantityError
+from rules_engine.model.quantity import NANOS, Format, Quantity, QuantityError
 from rules_engine.model.source import Location
 
 _FEW_BYTES = Quantity.parse("1Mi")
@@ -20,7 +22,6 @@ def amounts(node: MapNode, name: str, report: Report) -> dict[str, Quantity]:
             amount = quantity(value, report)
             if amount is not None:
                 found[key.source.text] = amount
-                _look_at_unit(key.source.text, amount, value, report)
     return found
 
 
@@ -37,14 +38,24 @@ def quantity(node: ScalarNode, report: Report) -> Quantity | None:
     return amount
 
 
-def _look_at_unit(resource: str, amount: Quantity, node: ScalarNode, report: Report) -> None:
+def warn_of_units(node: MapNode, name: str, found: Mapping[str, Quantity], report: Report) -> None:
+    """Warns of amounts of `found`, written under a field, that nobody means."""
+    for resource, amount in found.items():
+        written = section(node, name).get(resource)
+        if isinstance(written, ScalarNode):
+            message = _doubt(resource, amount, written.source.text)
+            if message:
+                report.warning("unlikely-unit", message, written.location, written.length)
+
+
+def _doubt(resource: str, amount: Quantity, text: str) -> str:
     if resource == "cpu" and amount.format is Format.BINARY_SI:
-        message = f"cpu in {node.source.text} is an unlikely unit: cpu is counted in cores (4) or millicores (4000m)"
-    elif resource in _BYTES and amount and amount < _FEW_BYTES:
-        message = f"{resource} of {node.source.text} is {amount.whole} bytes: write Mi or Gi for more"
-    else:
-        return
-    report.warning("unlikely-unit", message, node.location, node.length)
+        return f"cpu of {text}: cpu is counted in cores (4) or millicores (4000m)"
+    if resource in _BYTES and amount and amount < _FEW_BYTES:
+        return f"{resource} of {text} is {amount.whole} bytes: write Mi or Gi for more"
+    if "/" in resource and not amount.is_whole:
+        return f"{resource} is given in whole numbers: {text} is rounded down to {amount.nanos // NANOS}"
+    return ""
 
 
 def origins(node: MapNode, name: str) -> dict[tuple[str, str], Location]:

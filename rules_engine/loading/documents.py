@@ -74,20 +74,18 @@ def _characters(source: SourceFile, report: Report) -> bool:
     found = _NOT_ALLOWED.search(source.text)
     if found is None:
         return True
-    before = source.text[: found.start()]
-    line = len(source.lines_of(before))
-    column = found.start() - max(before.rfind("\n"), before.rfind("\r"))
+    before = SourceFile(source.name, source.text[: found.start()]).lines
     report.error(
         "yaml-character",
         f"character U+{ord(found.group()):04X} cannot stand in YAML: write it as an escape in double quotes",
-        Location(source.name, line, column),
+        Location(source.name, len(before), len(before[-1]) + 1),
     )
     return False
 
 
 _HINTS = (
     ("mapping values are not allowed", "a second ': ' on this line: put the value in quotes, or use a block (|)"),
-    ("cannot start any token", "a value cannot begin with this character: put it in quotes; indent with spaces"),
+    ("cannot start any token", "a value cannot begin with this character: put it in quotes"),
     ("unexpected end of stream", "the quote is never closed"),
     ("unknown escape character", "no such escape: in double quotes write \\\\ for a backslash, or use single quotes"),
     ("expected ',' or ']'", "the list is not closed: expected ',' or ']'"),
@@ -104,6 +102,8 @@ def _syntax(error: yaml.MarkedYAMLError, source: SourceFile) -> tuple[str, str, 
     message = next((hint for words, hint in _HINTS if words in problem), problem)
     # What was never closed is told where it begins.
     mark: Any = error.context_mark if "end of stream" in problem else error.problem_mark
+    if source.lines[mark.line][mark.column :].startswith("\t"):
+        message = "a tab cannot indent in YAML: use spaces"
     return "yaml-syntax", message, Location(source.name, mark.line + 1, mark.column + 1)
 
 

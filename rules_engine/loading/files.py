@@ -1,9 +1,9 @@
 """Paths → the text of the files behind them."""
 
-import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from rules_engine.loading.report import Report
@@ -11,6 +11,9 @@ from rules_engine.model.source import Location
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
 """A ConfigMap holds 1 MiB; four times that leaves room for rule tests and inventories, which never enter one."""
+
+MAX_CLUSTER_BYTES = 256 * 1024 * 1024
+"""What kubectl prints for some 8,000 nodes, at 32 kB each."""
 
 MAX_FILES = 10_000
 """Files read in one run: a folder given by mistake (a home, a root) ends early."""
@@ -23,25 +26,18 @@ _NOT_RULES = frozenset({"kustomization.yaml", "kustomization.yml"})
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SourceFile:
-    """A file's text; `name` is how messages call it, `lines` are without their ends."""
+    """A file's text; `name` is how messages call it."""
 
     name: str
     text: str
-    lines: Sequence[str] = field(init=False)
+    is_json: bool = False
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "lines", tuple(self.lines_of(self.text)))
-
-    @staticmethod
-    def lines_of(text: str) -> list[str]:
-        """Lines as YAML counts them, the last one too where it is empty."""
-        return _LINE_END.split(text)
-
-    @property
-    def is_json(self) -> bool:
-        return self.name.endswith(".json")
+    @cached_property
+    def lines(self) -> Sequence[str]:
+        """Lines without their ends, as YAML counts them; the last one too where it is empty."""
+        return _LINE_END.split(self.text)
 
 
 def find_files(paths: Sequence[Path], report: Report) -> tuple[Path, ...]:
@@ -54,40 +50,40 @@ def find_files(paths: Sequence[Path], report: Report) -> tuple[Path, ...]:
         if not path.is_dir():
             found.setdefault(os.path.realpath(path), path)
             continue
-        before = len(found)
-        any_file = False
-        for file in _walk(path, frozenset()):
-            any_file = True
+        inside = 0
+        for inside, file in enumerate(_walk(path, frozenset(), report), start=1):
             found.setdefault(os.path.realpath(file), file)
-            if len(found) > MAX_FILES:
+            if inside > MAX_FILES:
                 message = f"more than {MAX_FILES:,} files: is this the right folder?"
                 report.error("too-many-files", message, Location(str(path), 1, 1))
-                return tuple(found.values())[:before]
-        if not any_file:
+                break
+        if not inside:
             report.error("no-files", "no .yaml, .yml or .json file in this folder", Location(str(path), 1, 1))
     return tuple(found.values())
 
 
-def _walk(folder: Path, above: frozenset[str]) -> Iterator[Path]:
-    real = os.path.realpath(folder)
-    if real in above:  # a link back up
+def _walk(folder: Path, above: frozenset[str], report: Report) -> Iterator[Path]:
+    here = os.path.realpath(folder)
+    if here in above:  # a link back up
         return
     try:
-        names = sorted(entry.name for entry in os.scandir(folder))
-    except OSError:
+        entries = sorted(folder.iterdir(), key=lambda entry: entry.name)
+    except OSError as error:
+        _report_unreadable(folder, error, report)
         return
-    for name in names:
-        path = folder / name
-        if name.startswith("."):
+    for path in entries:
+        if path.name.startswith("."):
             continue
         if path.is_dir():
-            yield from _walk(path, above | {real})
-        elif path.suffix in SUFFIXES and name not in _NOT_RULES:
+            yield from _walk(path, above | {here}, report)
+        elif path.suffix in SUFFIXES and path.name not in _NOT_RULES:
             yield path
 
 
-def read_file(path: Path, report: Report, limit: int = MAX_FILE_BYTES) -> SourceFile | None:
-    """A file's text; None, and a problem, where it cannot be had."""
+def read_file(path: Path, report: Report) -> SourceFile | None:
+    """A file's text: UTF-8, a byte order mark left out; None, and a problem, where it cannot be had."""
+    is_json = path.suffix == ".json"
+    limit = MAX_CLUSTER_BYTES if is_json else MAX_FILE_BYTES
     try:
         with path.open("rb") as file:
             data = file.read(limit + 1)
@@ -95,22 +91,24 @@ def read_file(path: Path, report: Report, limit: int = MAX_FILE_BYTES) -> Source
         report.error("missing-file", "there is no such file or folder", Location(str(path), 1, 1))
         return None
     except OSError as error:
-        message = f"the file cannot be read: {error.strerror or error}"
-        report.error("unreadable-file", message, Location(str(path), 1, 1))
+        _report_unreadable(path, error, report)
         return None
-    return decode(str(path), data, report, limit)
-
-
-def decode(name: str, data: bytes, report: Report, limit: int = MAX_FILE_BYTES) -> SourceFile | None:
-    """Bytes as text: UTF-8, a byte order mark left out; None, and a problem, where it is not that or too much."""
     if len(data) > limit:
-        report.error("file-too-large", f"the file is larger than {limit / 2**20:g} MiB", Location(name, 1, 1))
+        report_too_large(str(path), limit, report)
         return None
     try:
-        return SourceFile(name, data.decode("utf-8-sig"))
+        return SourceFile(str(path), data.decode("utf-8-sig"), is_json)
     except UnicodeDecodeError as error:
-        before = data[: error.start].decode("utf-8-sig")
-        lines = SourceFile.lines_of(before)
+        before = SourceFile(str(path), data[: error.start].decode("utf-8-sig")).lines
         message = f"byte 0x{data[error.start]:02X} is not UTF-8: save the file as UTF-8"
-        report.error("not-utf-8", message, Location(name, len(lines), len(lines[-1]) + 1))
+        report.error("not-utf-8", message, Location(str(path), len(before), len(before[-1]) + 1))
         return None
+
+
+def report_too_large(name: str, limit: int, report: Report) -> None:
+    """Reports a file that is larger than a bound in bytes."""
+    report.error("file-too-large", f"the file is larger than {limit // 2**20} MiB", Location(name, 1, 1))
+
+
+def _report_unreadable(path: Path, error: OSError, report: Report) -> None:
+    report.error("unreadable-file", f"it cannot be read: {error.strerror or error}", Location(str(path), 1, 1))

@@ -1,123 +1,267 @@
-"""Files → rules, with every problem of every file."""
+"""Files → rules, tests and inventories, with every problem of every file."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from rules_engine.loading.documents import Document, read_documents
-from rules_engine.loading.files import SourceFile, find_files, read_file
-from rules_engine.loading.nodes import MapNode, ScalarNode
+from rules_engine.loading.cases import Reader, build_test
+from rules_engine.loading.documents import Dialect, Document, read_documents
+from rules_engine.loading.fields import section
+from rules_engine.loading.files import MAX_FILE_BYTES, SourceFile, find_files, read_file, report_too_large
+from rules_engine.loading.inventory import build_cluster
+from rules_engine.loading.kubectl import is_cluster, read_cluster
+from rules_engine.loading.manifests import Manifest, manifest_json, manifests
+from rules_engine.loading.nodes import MapNode, Node, ScalarNode
 from rules_engine.loading.report import Report
 from rules_engine.loading.rules import build_rule, name_of
 from rules_engine.loading.schemas import KINDS, near, validate
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.patch import Json
 from rules_engine.model.problems import Problem, in_file_order
 from rules_engine.model.rules import API_VERSION, AnyRule
+from rules_engine.model.ruletest import RuleTest
 from rules_engine.model.source import Location
+
+Sources = Mapping[str, Sequence[str]]
+"""The lines of each file by its name, for snippets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """A cluster that a file describes; the output of kubectl is called after its file."""
+
+    name: str
+    location: Location
+    cluster: Cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """All that was read.
+    """All that was read, problems in file order.
 
     `drafts` are rules of documents with errors, as far as they could be read: fit for finding further problems in
-    their expressions, and for nothing else. `sources` holds the lines of each file by its name, for snippets.
+    their expressions, and for nothing else. `files` are those that the paths led to.
     """
 
     rules: tuple[AnyRule, ...] = ()
+    tests: tuple[RuleTest, ...] = ()
+    inventories: tuple[Inventory, ...] = ()
     drafts: tuple[AnyRule, ...] = ()
     problems: tuple[Problem, ...] = ()
-    sources: Mapping[str, Sequence[str]] = field(default_factory=lambda: MappingProxyType({}))
+    sources: Sources = field(default_factory=lambda: MappingProxyType({}))
     files: tuple[str, ...] = ()
 
 
 def load(paths: Sequence[Path]) -> Loaded:
-    """Everything in files and folders. A document with an error yields no rule; the others of its file still do."""
-    loader = _Loader()
-    for path in find_files(paths, loader.report):
+    """Everything in files and folders. A document with an error yields nothing; the others of its file still do.
+
+    Manifests of pods and of what makes pods are passed over in folders: they belong to tests.
+    """
+    loader = _Loader(frozenset(KINDS))
+    files = find_files(paths, loader.report)
+    for path in files:
         source = read_file(path, loader.report)
-        loader.files.append(str(path))
         if source is not None:
-            loader.read(source)
-    return loader.loaded()
+            loader.read(source, in_folder=path not in paths)
+    names = tuple(map(str, files))
+    return Loaded(
+        rules=tuple(loader.rules),
+        tests=tuple(loader.tests),
+        inventories=tuple(loader.inventories),
+        drafts=tuple(loader.drafts),
+        problems=in_file_order(loader.report.problems, names),
+        sources=loader.sources,
+        files=names,
+    )
+
+
+def load_cluster(path: Path) -> tuple[Cluster | None, tuple[Problem, ...], Sources]:
+    """The cluster in a file: its one ClusterInventory, or what kubectl printed; None where it has errors."""
+    loader = _Loader(frozenset({"ClusterInventory"}))
+    source = read_file(path, loader.report)
+    if source is not None:
+        loader.read(source, in_folder=False)
+    found = loader.inventories
+    if len(found) != 1 and not loader.report.failed:
+        message = f"expected one ClusterInventory, or the output of kubectl get nodes,pods -A -o json, not {len(found)}"
+        loader.report.error("not-a-cluster", message, Location(str(path), 1, 1))
+    cluster = None if loader.report.failed else found[0].cluster
+    return cluster, in_file_order(loader.report.problems), loader.sources
+
+
+def load_pods(path: Path) -> tuple[tuple[Manifest, ...], tuple[Problem, ...], Sources]:
+    """Every pod in a file of manifests, read as kubectl reads it; none where the file has errors."""
+    report = Report()
+    source = read_file(path, report)
+    if source is None:
+        return (), tuple(report.problems), {}
+    return _pods(source, report)
+
+
+def read_pods(text: str, name: str = "<stdin>") -> tuple[tuple[Manifest, ...], tuple[Problem, ...], Sources]:
+    """As `load_pods`, from text that was read already; `name` is how messages call it."""
+    return _pods(SourceFile(name, text, is_json=text.lstrip().startswith("{")), Report())
+
+
+def _pods(source: SourceFile, report: Report) -> tuple[tuple[Manifest, ...], tuple[Problem, ...], Sources]:
+    found = [manifest for root in _manifest_documents(source, report) for manifest in manifests(root)]
+    if not found and not report.failed:
+        message = "no pod here, and nothing with a pod template"
+        report.error("not-a-pod", message, Location(source.name, 1, 1))
+    return () if report.failed else tuple(found), in_file_order(report.problems), {source.name: source.lines}
+
+
+def _manifest_documents(source: SourceFile, report: Report) -> list[Node]:
+    if len(source.text) > MAX_FILE_BYTES:
+        report_too_large(source.name, MAX_FILE_BYTES, report)
+        return []
+    documents = read_documents(source, report, Dialect.MANIFESTS)
+    for document in documents:
+        report.problems.extend(document.report.problems)
+    return [document.root for document in documents if not document.empty]
 
 
 class _Loader:
-    """What has been read so far."""
+    """What has been read so far; documents of other kinds than `kinds` are passed over."""
 
-    def __init__(self) -> None:
+    def __init__(self, kinds: frozenset[str]) -> None:
         self.report = Report()
-        self.files: list[str] = []
-        self._sources: dict[str, Sequence[str]] = {}
-        self._rules: list[AnyRule] = []
-        self._drafts: list[AnyRule] = []
+        self.sources: dict[str, Sequence[str]] = {}
+        self.rules: list[AnyRule] = []
+        self.drafts: list[AnyRule] = []
+        self.tests: list[RuleTest] = []
+        self.inventories: list[Inventory] = []
+        self._kinds = kinds
         self._places: dict[tuple[str, str], Location] = {}
+        self._clusters: dict[Path, Cluster | None] = {}
 
-    def loaded(self) -> Loaded:
-        return Loaded(
-            rules=tuple(self._rules),
-            drafts=tuple(self._drafts),
-            problems=in_file_order(self.report.problems, self.files),
-            sources=self._sources,
-            files=tuple(self.files),
-        )
-
-    def read(self, source: SourceFile) -> None:
+    def read(self, source: SourceFile, *, in_folder: bool) -> None:
         """Every document of a file."""
-        self._sources[source.name] = source.lines
-        before = len(self.report.problems)
-        documents = read_documents(source, self.report)
-        if not documents and len(self.report.problems) == before:
-            self.report.error("empty-file", "the file holds no document", Location(source.name, 1, 1))
-        for document in documents:
-            self._take(document)
-
-    def _take(self, document: Document) -> None:
+        if source.is_json and self._read_cluster(_json(source.text), source.name):
+            return
+        if len(source.text) > MAX_FILE_BYTES:
+            report_too_large(source.name, MAX_FILE_BYTES, self.report)
+            return
+        self.sources[source.name] = source.lines
         report = Report()
-        if document.empty:
-            report.warning("empty-document", "the document is empty", document.root.location)
-        else:
-            self._build(document, report)
-        # One problem at a place is enough: what YAML makes of a value is not worth checking further.
-        known = {problem.location for problem in document.report.problems}
-        self.report.problems.extend(document.report.problems)
-        self.report.problems.extend(problem for problem in report.problems if problem.location not in known)
+        documents = read_documents(source, report)
+        if not documents and not report.failed:
+            report.error("empty-file", "the file holds no document", Location(source.name, 1, 1))
+        self.report.problems.extend(report.problems)
+        for document in documents:
+            self._take(document, in_folder=in_folder)
 
-    def _build(self, document: Document, report: Report) -> None:
-        kind = kind_of_document(document, report)
-        if kind is None or not isinstance(document.root, MapNode):
+    def _read_cluster(self, value: Json, file: str) -> bool:
+        """Takes what kubectl printed; says whether this is that."""
+        if not is_cluster(value):
+            return False
+        location = Location(file, 1, 1)
+        cluster = read_cluster(value, location, self.report)
+        self.inventories.append(Inventory(name=Path(file).stem, location=location, cluster=cluster))
+        return True
+
+    def _take(self, document: Document, *, in_folder: bool) -> None:
+        root = document.root
+        if _is_foreign(root) and (
+            self._read_cluster(manifest_json(root), root.location.file) or (in_folder and manifests(root))
+        ):
             return
-        root = validate(kind, document.root, report)
+        report = Report()
+        kind = None
+        if document.empty:
+            report.warning("empty-document", "the document is empty", root.location)
+        else:
+            kind = _kind(root, report)
+        if kind in self._kinds and isinstance(root, MapNode):
+            self._build(kind, root, document, report)
+        elif kind is not None:
+            return
+        self.report.problems.extend((*document.report.problems, *_news(report, document)))
+
+    def _passed_over(self, root: Node, *, in_folder: bool) -> bool:
+        return self._read_cluster(manifest_json(root), root.location.file) or (in_folder and bool(manifests(root)))
+
+    def _build(self, kind: str, written: MapNode, document: Document, report: Report) -> None:
+        root = validate(kind, written, report)
         self._report_duplicate(kind, root, report)
-        if kind in ("RuleTest", "ClusterInventory"):
-            return
-        rule = build_rule(kind, root, report)
-        failed = report.failed or document.report.failed
-        (self._drafts if failed else self._rules).append(rule)
+        name, location, _ = name_of(root)
+        match kind:
+            case "ClusterInventory":
+                cluster = build_cluster(section(root, "spec"), report)
+                if not _failed(report, document):
+                    self.inventories.append(Inventory(name=name, location=location, cluster=cluster))
+            case "RuleTest":
+                test = build_test(root, report, Reader(self._cluster_file, self._pod_file))
+                if not _failed(report, document):
+                    self.tests.append(test)
+            case _:
+                rule = build_rule(kind, root, report)
+                (self.drafts if _failed(report, document) else self.rules).append(rule)
 
     def _report_duplicate(self, kind: str, root: MapNode, report: Report) -> None:
         name, location, length = name_of(root)
-        if not name:
-            return
         first = self._places.setdefault((kind, name), location)
-        if first is not location:
-            report.error("duplicate-rule", f"{kind} '{name}' is already written in {first}", location, length)
+        if name and first is not location:
+            report.error("duplicate-document", f"{kind} '{name}' is already written in {first}", location, length)
+
+    def _cluster_file(self, path: Path) -> Cluster | None:
+        if path not in self._clusters:
+            cluster, problems, sources = load_cluster(path)
+            self._clusters[path] = cluster
+            self.report.problems.extend(problems)
+            self.sources.update(sources)
+        return self._clusters[path]
+
+    def _pod_file(self, path: Path) -> Node | None:
+        report = Report()
+        source = read_file(path, report)
+        roots = _manifest_documents(source, report) if source else []
+        self.report.problems.extend(report.problems)
+        if source is not None:
+            self.sources[source.name] = source.lines
+        return roots[0] if len(roots) == 1 and not report.failed else None
 
 
-def kind_of_document(document: Document, report: Report) -> str | None:
+def _json(text: str) -> Json:
+    """What kubectl may have printed, fractions as their text; None where it is no JSON, which YAML will tell better."""
+    try:
+        found: Json = json.loads(text, parse_float=str)
+    except (ValueError, RecursionError):
+        return None
+    return found
+
+
+def _failed(report: Report, document: Document) -> bool:
+    return report.failed or document.report.failed
+
+
+def _news(report: Report, document: Document) -> list[Problem]:
+    """One problem at a place is enough: what YAML makes of a value is not worth checking further."""
+    known = {problem.location for problem in document.report.problems}
+    return [problem for problem in report.problems if problem.location not in known]
+
+
+def _is_foreign(root: Node) -> bool:
+    """Whether a document does not even try to be one of ours."""
+    kind = root.get("kind") if isinstance(root, MapNode) else None
+    return isinstance(kind, ScalarNode) and not near(kind.source.text, KINDS)
+
+
+def _kind(root: Node, report: Report) -> str | None:
     """Which of KINDS a document is; None, and problems, where it is none of them."""
-    root = document.root
     if not isinstance(root, MapNode):
         message = "a document must be a map that begins with apiVersion and kind"
         report.error("wrong-type", message, root.location, root.length)
         return None
-    kind, version = root.get("kind"), root.get("apiVersion")
-    for field_name, node in (("apiVersion", version), ("kind", kind)):
+    version, kind = root.get("apiVersion"), root.get("kind")
+    first = next((key for key, _ in root), root)
+    for name, node in (("apiVersion", version), ("kind", kind)):
         if not isinstance(node, ScalarNode):
-            report.error("missing-field", f"the document needs '{field_name}'", root.location, root.length)
+            report.error("missing-field", f"the document needs '{name}'", first.location, first.length)
     if isinstance(version, ScalarNode) and version.source.text != API_VERSION:
-        written = version.source.text
-        message = f"unknown apiVersion '{written}': write {API_VERSION}"
+        message = f"unknown apiVersion '{version.source.text}': write {API_VERSION}"
         report.error("unknown-api-version", message, version.location, version.length)
     if not isinstance(kind, ScalarNode):
         return None

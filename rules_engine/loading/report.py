@@ -1,7 +1,9 @@
 """Problems as they are found, so that one run can report all of them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from rules_engine.loading.nodes import Node, ScalarNode
 from rules_engine.model.problems import Problem, Severity
 from rules_engine.model.source import Location
 
@@ -23,3 +25,15 @@ class Report:
     @property
     def failed(self) -> bool:
         return any(problem.severity is Severity.ERROR for problem in self.problems)
+
+
+def report_repeated(code: str, nodes: Iterable[Node | None], report: Report) -> None:
+    """Reports every name that is written again, naming the line of the first."""
+    first: dict[str, Location] = {}
+    for node in nodes:
+        if isinstance(node, ScalarNode):
+            name = node.source.text
+            if name in first:
+                message = f"'{name}' is already used in line {first[name].line}"
+                report.error(code, message, node.location, node.length)
+            first.setdefault(name, node.location)

@@ -1,12 +1,12 @@
 """Checked documents → rules: defaults filled in, and what a schema cannot say."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from rules_engine.loading.amounts import amounts, origins
+from rules_engine.loading.amounts import amounts, origins, warn_of_units
 from rules_engine.loading.fields import choice, flag, number, section, sections, source, strings, text, texts
 from rules_engine.loading.nodes import MapNode, Node, ScalarNode
-from rules_engine.loading.report import Report
+from rules_engine.loading.report import Report, report_repeated
 from rules_engine.loading.selectors import selector
 from rules_engine.model.rules import (
     AnyRule,
@@ -81,7 +81,7 @@ def _match(node: MapNode, report: Report) -> Match:
 
 def _named(spec: MapNode, field: str, report: Report) -> tuple[Named, ...]:
     lines = sections(spec, field)
-    _report_repeated("duplicate-name", (line.get("name") for line in lines), report)
+    report_repeated("duplicate-name", (line.get("name") for line in lines), report)
     return tuple(
         Named(text(line, "name"), expression)
         for line in lines
@@ -89,22 +89,11 @@ def _named(spec: MapNode, field: str, report: Report) -> tuple[Named, ...]:
     )
 
 
-def _report_repeated(code: str, nodes: Iterable[Node | None], report: Report) -> None:
-    first: dict[str, Location] = {}
-    for node in nodes:
-        if isinstance(node, ScalarNode):
-            name = node.source.text
-            if name in first:
-                message = f"'{name}' is already used in line {first[name].line}"
-                report.error(code, message, node.location, node.length)
-            first.setdefault(name, node.location)
-
-
 def _ladder(spec: MapNode, root: MapNode, report: Report) -> FallbackLadder:
     lines = sections(spec, "rungs")
     nodes = section(spec, "nodes")
     counts = choice(spec, "counts", Counts.KEEP)
-    _report_repeated("duplicate-rung", (line.get("resource") for line in lines), report)
+    report_repeated("duplicate-rung", (line.get("resource") for line in lines), report)
     _report_assumed(lines, report)
     if counts is Counts.SCALE:
         for line in lines:
@@ -173,13 +162,7 @@ def _injection(spec: MapNode, root: MapNode, report: Report) -> ResourceInjectio
 
 def _entry(node: MapNode, place: Node, report: Report) -> Entry:
     coefficients = amounts(node, "coefficients", report)
-    written = section(node, "coefficients")
-    for name, amount in coefficients.items():
-        value = written.get(name)
-        if "/" in name and not amount.is_whole and value is not None:
-            whole = amount.nanos // 10**9
-            message = f"{name} is given in whole numbers: rounded down, one GPU brings {whole}"
-            report.warning("fractional-coefficient", message, value.location, 1)
+    warn_of_units(node, "coefficients", coefficients, report)
     return Entry(
         location=place.location,
         coefficients=coefficients,

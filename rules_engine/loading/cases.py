@@ -1,0 +1,134 @@
+"""RuleTests: their cases, and the files that they name."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rules_engine.loading.amounts import amounts
+from rules_engine.loading.fields import flag, items, section, sections, strings, text, texts
+from rules_engine.loading.inventory import build_cluster
+from rules_engine.loading.manifests import the_pod
+from rules_engine.loading.nodes import MapNode, Node, ScalarNode
+from rules_engine.loading.report import Report, report_repeated
+from rules_engine.loading.rules import name_of
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.patch import Json
+from rules_engine.model.problems import did_you_mean
+from rules_engine.model.rules import RuleId
+from rules_engine.model.ruletest import Case, Decider, Expectation, FilePath, RuleTest
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """How the files are read that a test names; both give None where the file has errors, which are reported."""
+
+    cluster: Callable[[Path], Cluster | None]
+    pod: Callable[[Path], Node | None]
+
+
+def build_test(root: MapNode, report: Report, reader: Reader) -> RuleTest:
+    """The test in a document; only fit for use where neither schema nor report found an error."""
+    spec = section(root, "spec")
+    name, location, _ = name_of(root)
+    folder = Path(location.file).parent
+    lines = sections(spec, "cases")
+    report_repeated("duplicate-name", (line.get("name") for line in lines), report)
+    rules = [_existing(item, folder, report) for item in items(spec, "rules")] or [folder]
+    return RuleTest(
+        name=name,
+        location=location,
+        rules=tuple(FilePath(str(path)) for path in rules if path is not None),
+        cluster=_cluster(section(spec, "cluster"), folder, report, reader),
+        cases=tuple(_case(line, folder, report, reader) for line in lines),
+    )
+
+
+def _existing(node: Node | None, folder: Path, report: Report) -> Path | None:
+    """The path that a file name means, relative to the file it stands in; None, and a problem, where there is none."""
+    if not isinstance(node, ScalarNode):
+        return None
+    path = folder / node.source.text
+    if not path.exists():
+        near = did_you_mean(path.name, (entry.name for entry in path.parent.iterdir())) if path.parent.is_dir() else ""
+        message = f"there is no file or folder '{path}'{near}"
+        report.error("missing-file", message, node.location, node.length)
+        return None
+    return path
+
+
+def _cluster(node: MapNode, folder: Path, report: Report, reader: Reader) -> Cluster:
+    file = node.get("file")
+    if file is None:
+        return build_cluster(node, report)
+    path = _existing(file, folder, report)
+    cluster = reader.cluster(path) if path else Cluster()
+    if cluster is None:
+        report.error("bad-reference", f"'{path}' is no cluster, or has errors", file.location, file.length)
+    return cluster or Cluster()
+
+
+def _case(line: MapNode, folder: Path, report: Report, reader: Reader) -> Case:
+    name = line.get("name") or line
+    request = section(line, "request")
+    operation = text(request, "operation", "CREATE")
+    old = line.get("oldPod")
+    if operation == "UPDATE" and old is None:
+        place = request.key("operation") or request
+        report.error("missing-field", "operation: UPDATE needs 'oldPod'", place.location, place.length)
+    pod = _pod(line, folder, report, reader)
+    return Case(
+        name=text(line, "name"),
+        location=name.location,
+        pod=pod,
+        expect=_expectation(line, report),
+        namespace=text(request, "namespace") or _namespace(pod) or "default",
+        namespace_labels=strings(request, "namespaceLabels"),
+        operation=operation,
+        dry_run=flag(request, "dryRun"),
+        old_pod=the_pod(old, line.key("oldPod") or old, report) if old is not None else None,
+    )
+
+
+def _pod(line: MapNode, folder: Path, report: Report, reader: Reader) -> Json:
+    written = line.get("pod")
+    if written is not None:
+        return the_pod(written, line.key("pod") or written, report)
+    file = line.get("podFile")
+    path = _existing(file, folder, report)
+    if file is None or path is None:
+        return {}
+    document = reader.pod(path)
+    if document is None:
+        report.error("bad-reference", f"'{path}' is no manifest, or has errors", file.location, file.length)
+        return {}
+    return the_pod(document, file, report)
+
+
+def _namespace(pod: Json) -> str:
+    metadata = pod.get("metadata") if isinstance(pod, Mapping) else None
+    namespace = metadata.get("namespace") if isinstance(metadata, Mapping) else None
+    return namespace if isinstance(namespace, str) else ""
+
+
+def _expectation(line: MapNode, report: Report) -> Expectation:
+    expect = section(line, "expect")
+    containers = section(expect, "containers")
+    annotations = section(expect, "annotations")
+    return Expectation(
+        location=(line.key("expect") or line).location,
+        allowed=flag(expect, "allowed") if expect.get("allowed") else None,
+        containers={key.source.text: amounts(containers, key.source.text, report) for key, _ in containers},
+        annotations={
+            key.source.text: None if value.value is None else value.source.text
+            for key, value in annotations
+            if isinstance(value, ScalarNode)
+        },
+        warnings=texts(expect, "warnings") if expect.get("warnings") else None,
+        message=text(expect, "message") if expect.get("message") else None,
+        decided_by=tuple(map(_decider, sections(expect, "decidedBy"))) if expect.get("decidedBy") else None,
+    )
+
+
+def _decider(line: MapNode) -> Decider:
+    rule = line.get("rule") or line
+    return Decider(RuleId(text(line, "rule")), text(line, "rung") or None, rule.location)

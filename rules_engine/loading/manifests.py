@@ -1,0 +1,129 @@
+"""Pods in Kubernetes manifests: on their own, or in the template of whatever makes them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rules_engine.loading.nodes import ListNode, MapNode, Node, Path, ScalarNode, find
+from rules_engine.loading.report import Report
+from rules_engine.model.patch import Json
+from rules_engine.model.source import Location
+
+_AMOUNTS = frozenset({"requests", "limits", "overhead", "allocatable", "capacity"})
+"""Members of Kubernetes objects that hold quantities by resource."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """A pod as an object makes it.
+
+    `kind`, `name` and `namespace` ("" where not given) are the object's; `path` leads from it to the template and is
+    empty for a Pod. `pod` is a whole Pod.
+    """
+
+    kind: str
+    name: str
+    namespace: str
+    path: Path
+    pod: dict[str, Json]
+    location: Location
+
+
+def manifest_json(node: Node) -> Json:
+    """A manifest as the API server gets it, but with every quantity as the text that was written, never a float."""
+    match node:
+        case MapNode():
+            return {
+                name: _amounts(value) if name in _AMOUNTS else manifest_json(value)
+                for name, (_, value) in node.members.items()
+            }
+        case ListNode():
+            return [manifest_json(item) for item in node.items]
+        case ScalarNode():
+            return node.value
+
+
+def _amounts(node: Node) -> Json:
+    if not isinstance(node, MapNode):
+        return manifest_json(node)
+    return {
+        name: value.source.text
+        if isinstance(value, ScalarNode) and not isinstance(value.value, bool | None)
+        else manifest_json(value)
+        for name, (_, value) in node.members.items()
+    }
+
+
+def manifests(root: Node) -> tuple[Manifest, ...]:
+    """Every pod in a document: a Pod, each pod template of another object, those of a List's items; maybe none."""
+    return tuple(_manifests(manifest_json(root), root))
+
+
+def _manifests(value: Json, node: Node) -> Iterator[Manifest]:
+    if not isinstance(value, dict):
+        return
+    items = value.get("items")
+    if str(value.get("kind")).endswith("List") and isinstance(items, list):
+        for index, item in enumerate(items):
+            yield from _manifests(item, find(node, ("items", index)))
+        return
+    kind, name, namespace = _text(value, "kind"), _name(value, "name"), _name(value, "namespace")
+    for path, template in _templates(value, ()):
+        yield Manifest(
+            kind=kind or "Pod",
+            name=name,
+            namespace=namespace or _name(template, "namespace"),
+            path=path,
+            pod={
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": template.get("metadata") or {},
+                **{key: part for key, part in template.items() if key not in ("apiVersion", "kind", "metadata")},
+            },
+            location=_beginning(find(node, path)),
+        )
+
+
+def _templates(value: Json, path: Path) -> Iterator[tuple[Path, dict[str, Json]]]:
+    """Anything shaped like a PodTemplateSpec (a spec with a list of containers), under whatever names it stands."""
+    if isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _templates(item, (*path, index))
+    elif isinstance(value, dict):
+        if _is_pod(value, at_root=not path):
+            yield path, value
+        else:
+            for name, member in value.items():
+                yield from _templates(member, (*path, name))
+
+
+def _is_pod(value: dict[str, Json], *, at_root: bool) -> bool:
+    if at_root and "kind" in value:
+        # Some operators' own objects have a spec with containers and are no pods.
+        return value["kind"] == "Pod"
+    spec = value.get("spec")
+    return isinstance(spec, dict) and isinstance(spec.get("containers"), list)
+
+
+def _text(value: dict[str, Json], name: str) -> str:
+    found = value.get(name)
+    return found if isinstance(found, str) else ""
+
+
+def _name(value: dict[str, Json], name: str) -> str:
+    metadata = value.get("metadata")
+    return _text(metadata, name) if isinstance(metadata, dict) else ""
+
+
+def _beginning(node: Node) -> Location:
+    first = next(iter(node), None) if isinstance(node, MapNode) else None
+    return first[0].location if first else node.location
+
+
+def the_pod(root: Node, place: Node, report: Report) -> dict[str, Json]:
+    """The one pod of a document; an empty one, and a problem at `place`, where there is none or more than one."""
+    found = manifests(root)
+    if len(found) == 1:
+        return found[0].pod
+    given = f"one pod, not {len(found)}" if found else "a Pod, or something with a pod template"
+    report.error("not-a-pod", f"expected {given}", place.location, place.length)
+    return {}

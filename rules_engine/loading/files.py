@@ -1,5 +1,6 @@
 """Paths → the text of the files behind them."""
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

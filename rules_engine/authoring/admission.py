@@ -1,0 +1,91 @@
+"""A pod on its way through both endpoints, as the API server would send it."""
+
+from dataclasses import dataclass, replace
+
+from rules_engine.evaluation import RuleSet, mutate, validate
+from rules_engine.model.admission import AdmissionRequest
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.decision import Decision, Step
+from rules_engine.model.patch import Json
+
+OFFLINE_UID = "00000000-0000-0000-0000-000000000000"
+"""Nobody sent the request: its uid must be there and must not look like a real one."""
+
+OFFLINE_USER = "gpu-rules:offline"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """What both endpoints said in sequence; `validation` is None where the mutation already denied the pod."""
+
+    mutation: Decision
+    validation: Decision | None
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        return (self.mutation,) if self.validation is None else (self.mutation, self.validation)
+
+    @property
+    def allowed(self) -> bool:
+        return all(decision.allowed for decision in self.decisions)
+
+    @property
+    def message(self) -> str:
+        """Why the pod was denied; "" where it was allowed."""
+        return next((decision.status.message for decision in self.decisions if decision.status is not None), "")
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(text for decision in self.decisions for text in decision.warnings))
+
+    @property
+    def trace(self) -> tuple[Step, ...]:
+        return tuple(step for decision in self.decisions for step in decision.trace)
+
+    @property
+    def result(self) -> Json:
+        """The pod as it is after the mutation."""
+        return self.mutation.result
+
+
+def admit(rule_set: RuleSet, request: AdmissionRequest, cluster: Cluster) -> Admission:
+    """Ask /mutate, then /validate about what became of the pod."""
+    mutation = mutate(rule_set, request, cluster)
+    if not mutation.allowed:
+        return Admission(mutation=mutation, validation=None)
+    changed = replace(request, object=mutation.result, raw={**request.raw, "object": mutation.result})
+    return Admission(mutation=mutation, validation=validate(rule_set, changed, cluster))
+
+
+def pod_request(
+    pod: Json, *, namespace: str, operation: str = "CREATE", dry_run: bool = False, old_pod: Json = None
+) -> AdmissionRequest:
+    """The request that the API server would make of a pod; its user is nobody in particular."""
+    metadata = pod.get("metadata") if isinstance(pod, dict) else None
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    known = name if isinstance(name, str) else ""
+    kind: Json = {"group": "", "version": "v1", "kind": "Pod"}
+    resource: Json = {"group": "", "version": "v1", "resource": "pods"}
+    return AdmissionRequest(
+        uid=OFFLINE_UID,
+        operation=operation,
+        namespace=namespace,
+        name=known,
+        dry_run=dry_run,
+        object=pod,
+        old_object=old_pod,
+        raw={
+            "uid": OFFLINE_UID,
+            "kind": kind,
+            "resource": resource,
+            "requestKind": kind,
+            "requestResource": resource,
+            "name": known,
+            "namespace": namespace,
+            "operation": operation,
+            "userInfo": {"username": OFFLINE_USER, "groups": ["system:authenticated"]},
+            "object": pod,
+            "oldObject": old_pod,
+            "dryRun": dry_run,
+        },
+    )

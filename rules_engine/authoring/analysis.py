@@ -1,0 +1,238 @@
+"""What is wrong with rules that are right each on their own: between rules, and between tests and rules.
+
+A warning here is a promise that a line has no effect, or that two rules work against each other, whatever the pod and
+the cluster: where that depends on them, nothing is said.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations, permutations
+
+from rules_engine.evaluation.globs import matches
+from rules_engine.model.problems import Problem, Severity, did_you_mean
+from rules_engine.model.rules import (
+    AnyRule,
+    Direction,
+    Entry,
+    FailurePolicy,
+    FallbackLadder,
+    Match,
+    Mode,
+    OptOut,
+    ResourceInjection,
+    Rule,
+    RuleId,
+    WhenExhausted,
+)
+from rules_engine.model.ruletest import Decider, RuleTest
+from rules_engine.model.source import Location
+
+
+def analyse(rules: Sequence[AnyRule]) -> Iterator[Problem]:
+    """Warnings about rules that are loaded together."""
+    live = sorted((rule for rule in rules if rule.mode is not Mode.OFF), key=lambda rule: rule.order)
+    ladders = [rule for rule in live if isinstance(rule, FallbackLadder)]
+    injections = [rule for rule in live if isinstance(rule, ResourceInjection)]
+    for rule in live:
+        yield from _matches_nothing(rule)
+    for ladder in ladders:
+        yield from _idle_rungs(ladder)
+    for earlier, later in combinations(ladders, 2):
+        yield from _taken_resources(earlier, later)
+    for injection in injections:
+        yield from _unused_entries(injection)
+    yield from _shadowed(injections)
+    for one, other in permutations(injections, 2):
+        yield from _second_pass(one, other)
+
+
+def analyse_test(test: RuleTest, rules: Sequence[AnyRule]) -> Iterator[Problem]:
+    """What a test expects of `rules` and can never get; it would fail, but not tell why."""
+    known: Mapping[RuleId, AnyRule] = {rule.id: rule for rule in rules}
+    for case in test.cases:
+        for decider in case.expect.decided_by or ():
+            yield from _decider(decider, known)
+
+
+def _decider(decider: Decider, known: Mapping[RuleId, AnyRule]) -> Iterator[Problem]:
+    rule = known.get(decider.rule)
+    if rule is None:
+        message = f"there is no rule '{decider.rule}'{did_you_mean(decider.rule, known)}"
+        yield _problem("unknown-rule", message, decider.location, decider.rule, Severity.ERROR)
+        return
+    if rule.mode is not Mode.ENFORCE:
+        message = f"{rule.id} is in mode {rule.mode.value}: it never decides anything"
+        yield _problem("idle-rule", message, decider.location, decider.rule)
+    if decider.rung is None:
+        return
+    if not isinstance(rule, FallbackLadder):
+        message = f"{rule.id} has no rungs: only a FallbackLadder has"
+        yield _problem("unknown-rung", message, decider.location, decider.rule, Severity.ERROR)
+        return
+    rungs = [rung.resource for rung in rule.rungs]
+    if decider.rung not in rungs:
+        message = f"{rule.id} has no rung '{decider.rung}'{did_you_mean(decider.rung, rungs)}"
+        yield _problem("unknown-rung", message, decider.location, decider.rule, Severity.ERROR)
+
+
+def _matches_nothing(rule: Rule) -> Iterator[Problem]:
+    excluded = rule.match.exclude_namespaces
+    if all(_any_wider(excluded, name) for name in rule.match.namespaces):
+        message = f"{rule.id} applies nowhere: excludeNamespaces leaves nothing of its namespaces"
+        yield _problem("matches-nothing", message, rule.location, rule.name)
+
+
+def _idle_rungs(ladder: FallbackLadder) -> Iterator[Problem]:
+    if len(ladder.rungs) == 1 and ladder.when_exhausted is WhenExhausted.KEEP:
+        rung = ladder.rungs[0]
+        message = f"a ladder with one rung moves nothing: there is no other rung for {rung.resource}"
+        yield _problem("single-rung", message, rung.location, rung.resource)
+        return
+    for index, rung in enumerate(ladder.rungs):
+        if rung.when is not None and not _sources(ladder, index):
+            message = f"this is never asked: with direction {ladder.direction.value} nothing falls to {rung.resource}"
+            yield _problem("unused-when", message, rung.when.location, rung.when.text.partition("\n")[0])
+
+
+def _sources(ladder: FallbackLadder, index: int) -> int:
+    """How many rungs may move to the rung at `index`."""
+    above, below = index, len(ladder.rungs) - index - 1
+    return {Direction.DOWN: above, Direction.UP: below, Direction.DOWN_THEN_UP: above + below}[ladder.direction]
+
+
+def _targets(ladder: FallbackLadder, index: int) -> int:
+    """How many rungs the rung at `index` may move to."""
+    above, below = index, len(ladder.rungs) - index - 1
+    return {Direction.DOWN: below, Direction.UP: above, Direction.DOWN_THEN_UP: above + below}[ladder.direction]
+
+
+def _taken_resources(earlier: FallbackLadder, later: FallbackLadder) -> Iterator[Problem]:
+    """Rungs of a later ladder whose requests an earlier one always decides."""
+    if not _always_first(earlier, later):
+        return
+    named = {rung.resource for rung in earlier.rungs}
+    for index, rung in enumerate(later.rungs):
+        # Where a rung cannot move anyway, nothing is lost.
+        if rung.resource in named and not rung.assume and _targets(later, index):
+            message = (
+                f"requests for {rung.resource} are never decided here: {earlier.id} ({earlier.location}) decides them, "
+                f"as it comes first, by {_precedence(earlier, later)}"
+            )
+            yield _problem("unreachable-rung", message, rung.location, rung.resource)
+
+
+def _shadowed(injections: Sequence[ResourceInjection]) -> Iterator[Problem]:
+    """Injections that can never apply; each is told once, by the first that takes its place."""
+    for index, later in enumerate(injections):
+        for earlier in injections[:index]:
+            same = earlier.gpu_resource == later.gpu_resource and _same_type(earlier, later)
+            if same and _always_first(earlier, later):
+                message = (
+                    f"{later.id} never applies: {earlier.id} ({earlier.location}) injects for the same pods and "
+                    f"comes first, by {_precedence(earlier, later)}"
+                )
+                yield _problem("unreachable-injection", message, later.location, later.name)
+                break
+
+
+def _unused_entries(injection: ResourceInjection) -> Iterator[Problem]:
+    for namespace, entry in injection.namespaces.items():
+        if not _may_match(injection.match, namespace):
+            message = f"this entry is never used: {injection.id} does not match the namespace '{namespace}'"
+            yield _problem("unused-entry", message, entry.location, namespace)
+
+
+def _second_pass(one: ResourceInjection, other: ResourceInjection) -> Iterator[Problem]:
+    """An injected resource that is the other's GPU resource: a second admission would find two and deny the pod."""
+    enforced = one.mode is Mode.ENFORCE and other.mode is Mode.ENFORCE
+    sure = not (one.match_conditions or other.match_conditions)
+    overlap = _covers(one.match, other.match) or _covers(other.match, one.match)
+    if not (enforced and sure and overlap and _same_type(other, one)):
+        return
+    told: set[Location] = set()
+    for namespace in dict.fromkeys((None, *one.namespaces, *other.namespaces)):
+        if not (_is_used(one, namespace) and _is_used(other, namespace)):
+            continue
+        giving, counting = _entry(one, namespace), _entry(other, namespace)
+        place = giving.origin.get(("coefficients", other.gpu_resource), giving.location)
+        if giving.coefficients.get(other.gpu_resource) and counting and place not in told:
+            told.add(place)
+            message = (
+                f"{other.gpu_resource} is also what {other.id} ({other.location}) counts: a pod that gets it here is "
+                "denied when it is admitted again, for different GPU resources"
+            )
+            yield _problem("injection-conflict", message, place, other.gpu_resource)
+
+
+def _entry(injection: ResourceInjection, namespace: str | None) -> Entry:
+    return injection.default if namespace is None else injection.entry(namespace)
+
+
+def _is_used(injection: ResourceInjection, namespace: str | None) -> bool:
+    """Whether pods of a namespace, or (None) of one without an entry of its own, can come to the injection."""
+    if namespace is not None:
+        return _may_match(injection.match, namespace)
+    return any(_is_glob(name) or name not in injection.namespaces for name in injection.match.namespaces)
+
+
+def _same_type(wide: ResourceInjection, narrow: ResourceInjection) -> bool:
+    """Whether every pod of the GPU type of `narrow` is also of that of `wide`."""
+    if wide.gpu_type is None:
+        return True
+    return (wide.gpu_type_annotation, wide.gpu_type) == (narrow.gpu_type_annotation, narrow.gpu_type)
+
+
+def _always_first(earlier: FallbackLadder | ResourceInjection, later: FallbackLadder | ResourceInjection) -> bool:
+    """Whether the earlier rule decides whenever the later one applies, for those requests that both are about."""
+    if earlier.mode is not Mode.ENFORCE or earlier.match_conditions or not _covers(earlier.match, later.match):
+        return False
+    if earlier.opt_out is OptOut.ALLOWED and later.opt_out is OptOut.FORBIDDEN:
+        return False
+    # A rule that fails and is ignored leaves its requests to those after it.
+    asks = bool(earlier.match.namespace_selector) or (
+        isinstance(earlier, FallbackLadder) and any(rung.when for rung in earlier.rungs)
+    )
+    return not (asks and earlier.failure_policy is FailurePolicy.IGNORE)
+
+
+def _precedence(earlier: Rule, later: Rule) -> str:
+    return "name" if earlier.priority == later.priority else "priority"
+
+
+def _may_match(match: Match, namespace: str) -> bool:
+    included = any(matches(pattern, namespace) for pattern in match.namespaces)
+    return included and not any(matches(pattern, namespace) for pattern in match.exclude_namespaces)
+
+
+def _covers(wide: Match, narrow: Match) -> bool:
+    """Whether `wide` surely matches every pod that `narrow` matches."""
+    included = all(_any_wider(wide.namespaces, name) for name in narrow.namespaces)
+    left_in = all(
+        _any_wider(narrow.exclude_namespaces, excluded)
+        or not any(_is_glob(name) or _is_wider(excluded, name) for name in narrow.namespaces)
+        for excluded in wide.exclude_namespaces
+    )
+    selected = all(
+        set(broad.requirements) <= set(strict.requirements)
+        for broad, strict in (
+            (wide.namespace_selector, narrow.namespace_selector),
+            (wide.object_selector, narrow.object_selector),
+        )
+    )
+    return included and left_in and selected
+
+
+def _any_wider(patterns: Sequence[str], name: str) -> bool:
+    return any(_is_wider(pattern, name) for pattern in patterns)
+
+
+def _is_wider(pattern: str, name: str) -> bool:
+    """Whether a glob surely matches all that `name`, a name or a glob, matches."""
+    return pattern in ("*", name) or (not _is_glob(name) and matches(pattern, name))
+
+
+def _is_glob(pattern: str) -> bool:
+    return "*" in pattern or "?" in pattern
+
+
+def _problem(code: str, message: str, location: Location, text: str, severity: Severity = Severity.WARNING) -> Problem:
+    return Problem(code=code, message=message, location=location, length=max(1, len(text)), severity=severity)

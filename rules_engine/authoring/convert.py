@@ -1,0 +1,427 @@
+"""gpuinjector's JSON configuration → ResourceInjection rules, with every difference told at its line.
+
+The configuration is read as Go reads it: field names in any case, null as absent, the wrong type as an error. The
+rules are written as YAML first and loaded from that text, so that what is reported and tested is what will be served.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from types import MappingProxyType
+
+from rules_engine.authoring.positioned_json import JsonError, Member, Node, Number, Object, parse
+from rules_engine.authoring.rule_files import has_errors
+from rules_engine.authoring.yaml_text import dump
+from rules_engine.loading.documents import read_documents
+from rules_engine.loading.files import SourceFile
+from rules_engine.loading.nodes import MapNode
+from rules_engine.loading.report import Report
+from rules_engine.loading.rules import build_rule
+from rules_engine.loading.schemas import validate
+from rules_engine.model.patch import Json
+from rules_engine.model.problems import Problem, Severity, did_you_mean, in_file_order
+from rules_engine.model.quantity import MAX_EXPONENT, Quantity, QuantityError
+from rules_engine.model.rules import API_VERSION, ResourceInjection
+
+MAX_NAME = 50
+"""Characters of a GPU type or resource in a rule's name: with a number after it, it is still a label value."""
+
+SHARED = frozenset({"cpu", "memory", "ephemeral-storage"})
+"""Resources of which gpuinjector floors the pod's total; any other it truncates for each container."""
+
+_NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
+"""RFC 1123 label: no namespace has another name, so that no other name ever matches."""
+
+_UNIT = re.compile(r"(?P<zeros>0*)(?:\.0*)?(?P<suffix>[numkMGTPE]?|[KMGTPE]i|[eE][+-]?[0-9]{1,3})")
+"""What may follow a whole number as gpuinjector glues them: more zeros, then a quantity's suffix or exponent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversion:
+    """What became of a configuration.
+
+    `text` holds one YAML document for each rule, and `rules` is what it loads to; both are empty where a finding is an
+    error. `findings` are in file order, each with a place in the JSON; `sources` holds its lines, for snippets.
+    """
+
+    text: str = ""
+    rules: tuple[ResourceInjection, ...] = ()
+    findings: tuple[Problem, ...] = ()
+    sources: Mapping[str, Sequence[str]] = field(default_factory=lambda: MappingProxyType({}))
+
+
+def convert(text: str, file: str = "gpuinjector.conf") -> Conversion:
+    """Turn the text of a configuration file into rules; `file` is what findings call it."""
+    sources = {file: tuple(text.split("\n"))}
+    try:
+        root = parse(text, file)
+    except JsonError as error:
+        return Conversion(findings=(error.problem,), sources=sources)
+    findings = _Findings()
+    drafts = _drafts(_Reader(findings).configuration(root), findings)
+    texts = [draft.text for draft in drafts]
+    rules = [rule for draft, text in zip(drafts, texts, strict=True) if (rule := _load(draft, text, findings))]
+    if findings.failed:
+        return Conversion(findings=findings.in_order(), sources=sources)
+    return Conversion(text="---\n".join(texts), rules=tuple(rules), findings=findings.in_order(), sources=sources)
+
+
+class _Findings:
+    """Problems, told at nodes of the JSON."""
+
+    def __init__(self) -> None:
+        self._problems: list[Problem] = []
+
+    def wrong(self, code: str, message: str, node: Node) -> None:
+        """What must be mended before anything can be converted."""
+        self._add(f"gpuinjector-{code}", message, node, Severity.ERROR)
+
+    def different(self, code: str, message: str, node: Node) -> None:
+        """What behaves otherwise from now on, or never did what it seems to."""
+        self._add(f"gpuinjector-{code}", message, node, Severity.WARNING)
+
+    def of_rule(self, problem: Problem, node: Node) -> None:
+        """What is wrong with a rule that was made here."""
+        self._add(problem.code, f"in the converted rule: {problem.message}", node, problem.severity)
+
+    def _add(self, code: str, message: str, node: Node, severity: Severity) -> None:
+        self._problems.append(
+            Problem(code=code, message=message, location=node.location, length=node.length, severity=severity)
+        )
+
+    @property
+    def failed(self) -> bool:
+        return has_errors(self._problems)
+
+    def in_order(self) -> tuple[Problem, ...]:
+        return in_file_order(self._problems)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """What one GPU brings: quantities by resource, and annotations. `empty`: nothing was written there at all."""
+
+    place: Node
+    coefficients: Mapping[str, str]
+    annotations: Mapping[str, str]
+    empty: bool
+
+    def __bool__(self) -> bool:
+        return bool(self.coefficients or self.annotations)
+
+    def fields(self) -> dict[str, Json]:
+        written: dict[str, Json] = {}
+        if self.coefficients:
+            written["coefficients"] = dict(self.coefficients)
+        if self.annotations:
+            written["annotations"] = dict(self.annotations)
+        return written
+
+
+_Triple = tuple[str, str]
+"""A GPU type and a GPU resource."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Configuration:
+    """The configuration as it was written, in its order."""
+
+    defaults: Mapping[_Triple, _Entry]
+    by_namespace: Mapping[str, Mapping[_Triple, _Entry]]
+    white_list: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Draft:
+    """One rule to be: its document, and the entry that problems with it are told at."""
+
+    place: Node
+    text: str
+
+
+class _Reader:
+    """JSON nodes → a configuration; what cannot be read is reported and left out."""
+
+    def __init__(self, findings: _Findings) -> None:
+        self._findings = findings
+
+    def configuration(self, root: Node) -> _Configuration:
+        fields = self._fields(root, ("resourceMap", "namespaceResourceMap", "namespaceWhiteList"), "the configuration")
+        by_namespace = {
+            member.name: self._types(member.value)
+            for member in self._members(fields.get("namespaceResourceMap"), "namespaceResourceMap")
+            if self._is_namespace(member.key)
+        }
+        names = (self._string(item, "a namespace") for item in self._items(fields.get("namespaceWhiteList")))
+        return _Configuration(
+            defaults=self._types(fields.get("resourceMap")),
+            by_namespace=by_namespace,
+            white_list=tuple(dict.fromkeys(name for name in names if name is not None)),
+        )
+
+    def _types(self, node: Node | None) -> Mapping[_Triple, _Entry]:
+        entries: dict[_Triple, _Entry] = {}
+        for gpu_type in self._members(node, "a map of GPU types"):
+            if not gpu_type.name:
+                message = "an empty GPU type never matches a pod: nothing is converted here"
+                self._findings.different("never-matches", message, gpu_type.key)
+                continue
+            for resource in self._members(gpu_type.value, "a map of GPU resources"):
+                entries[gpu_type.name, resource.name] = self._entry(resource)
+        return entries
+
+    def _entry(self, member: Member) -> _Entry:
+        fields = self._fields(member.value, ("resourceList", "annotations"), "an entry")
+        coefficients: dict[str, str] = {}
+        items = self._items(fields.get("resourceList"))
+        for item in items:
+            self._coefficient(item, coefficients)
+        annotations = {
+            annotation.name: self._string(annotation.value, "an annotation") or ""
+            for annotation in self._members(fields.get("annotations"), "annotations")
+        }
+        return _Entry(
+            place=member.key, coefficients=coefficients, annotations=annotations, empty=not (items or annotations)
+        )
+
+    def _coefficient(self, item: Node, coefficients: dict[str, str]) -> None:
+        fields = self._fields(item, ("name", "coefficient", "unit", "value"), "an item of resourceList")
+        name = self._text(fields, "name")
+        place = fields.get("name", item)
+        if not name:
+            self._findings.wrong("no-name", "an item of resourceList needs the name of a resource", place)
+            return
+        if "value" in fields:
+            message = "'value' is never read by gpuinjector: write the amount per GPU as coefficient and unit"
+            self._findings.wrong("unknown-field", message, fields["value"])
+            return
+        amount = _Amount(name, fields.get("coefficient", item), fields.get("unit"), self._findings)
+        written = amount.text(self._number(fields, "coefficient"), self._text(fields, "unit"))
+        if written is None:
+            return
+        if name in coefficients:
+            message = f"'{name}' is named twice in this list: the last one counts, as it did"
+            self._findings.different("duplicate-name", message, place)
+        coefficients[name] = written
+
+    def _fields(self, node: Node, known: Sequence[str], owner: str) -> dict[str, Node]:
+        """The fields of a Go struct by their names; null values are as good as absent."""
+        found: dict[str, Node] = {}
+        by_fold = {name.casefold(): name for name in known}
+        for member in self._members(node, owner):
+            name = by_fold.get(member.name.casefold())
+            if name is None:
+                near = did_you_mean(member.name, known)
+                message = f"{owner} has no field '{member.name}'{near}: gpuinjector takes no notice of it"
+                self._findings.wrong("unknown-field", message, member.key)
+            elif name in found:
+                self._findings.wrong("duplicate-key", f"'{name}' is there twice", member.key)
+            elif member.value.value is not None:
+                if name != member.name:
+                    message = f"'{member.name}' is read as '{name}': Go's JSON does not look at upper and lower case"
+                    self._findings.different("letter-case", message, member.key)
+                found[name] = member.value
+        return found
+
+    def _members(self, node: Node | None, owner: str) -> Iterator[Member]:
+        if node is None or node.value is None:
+            return
+        if not isinstance(node.value, Object):
+            self._findings.wrong("wrong-type", f"{owner} must be an object", node)
+            return
+        seen: set[str] = set()
+        for member in node.value.members:
+            if member.name in seen:
+                self._findings.wrong("duplicate-key", f"'{member.name}' is there twice", member.key)
+                continue
+            seen.add(member.name)
+            yield member
+
+    def _items(self, node: Node | None) -> tuple[Node, ...]:
+        if node is None:
+            return ()
+        if not isinstance(node.value, tuple):
+            self._findings.wrong("wrong-type", "this must be a list", node)
+            return ()
+        return node.value
+
+    def _string(self, node: Node, owner: str) -> str | None:
+        """A string; "" for null, None where it is no string."""
+        if node.value is None:
+            return ""
+        if not isinstance(node.value, str):
+            self._findings.wrong("wrong-type", f"{owner} must be a string", node)
+            return None
+        if owner == "a namespace" and not self._is_namespace(node):
+            return None
+        return node.value
+
+    def _is_namespace(self, node: Node) -> bool:
+        if _NAMESPACE.fullmatch(str(node.value)):
+            return True
+        message = f"no namespace is called '{node.value}' (names are compared exactly): nothing is converted here"
+        self._findings.different("never-matches", message, node)
+        return False
+
+    def _text(self, fields: Mapping[str, Node], name: str) -> str:
+        return (self._string(fields[name], f"'{name}'") or "") if name in fields else ""
+
+    def _number(self, fields: Mapping[str, Node], name: str) -> Number | None:
+        """None where there is none, 0 where it is of another type, which is reported."""
+        node = fields.get(name)
+        if node is None:
+            return None
+        if not isinstance(node.value, Number):
+            self._findings.wrong("wrong-type", f"'{name}' must be a number", node)
+            return Number("0")
+        return node.value
+
+
+class _Amount:
+    """A coefficient with its unit as one quantity, exactly."""
+
+    def __init__(self, resource: str, place: Node, unit_place: Node | None, findings: _Findings) -> None:
+        self._resource = resource
+        self._place = place
+        self._unit_place = unit_place or place
+        self._findings = findings
+
+    def text(self, number: Number | None, unit: str) -> str | None:
+        """The quantity as a rule says it; None, and a finding, where it is none."""
+        if number is None:
+            message = f"{self._resource} has no coefficient: 0 is injected, as it was"
+            self._findings.different("no-coefficient", message, self._place)
+        found = _UNIT.fullmatch(unit)
+        if found is None:
+            self._findings.wrong("bad-unit", f"'{unit}' is not a unit of a quantity", self._unit_place)
+            return None
+        value = Decimal(number.text if number else "0")
+        if value < 0:
+            message = f"a negative coefficient: gpuinjector refuses every pod with '{self._resource} too large'"
+            self._findings.wrong("negative", message, self._place)
+            return None
+        if value and not -MAX_EXPONENT <= value.adjusted() <= MAX_EXPONENT:
+            self._findings.wrong("bad-quantity", f"{value} is no amount that a quantity can hold", self._place)
+            return None
+        zeros, suffix = found["zeros"], found["suffix"]
+        digits = _plain(value, len(zeros))
+        if zeros:
+            message = f"the unit '{unit}' is glued to the number: {value} becomes {digits}{suffix}"
+            self._findings.different("glued-unit", message, self._unit_place)
+        written = digits + suffix
+        try:
+            quantity = Quantity.parse(written)
+        except QuantityError as error:
+            self._findings.wrong("bad-quantity", str(error), self._place)
+            return None
+        rounded = quantity.nanos != Fraction(digits) * _nanos(suffix)
+        self._compare(value, written, quantity, rounded=rounded)
+        return written
+
+    def _compare(self, value: Decimal, written: str, quantity: Quantity, *, rounded: bool) -> None:
+        """Tell where exact arithmetic gives other amounts than gpuinjector's."""
+        if rounded:
+            message = f"{written} has more than nine decimals: it is rounded up, to {quantity}"
+            self._findings.different("rounded", message, self._place)
+        elif value != value.to_integral_value():
+            rounding = (
+                "rounded the pod's total down" if self._resource in SHARED else "truncated each container's share"
+            )
+            message = f"{written} is now computed exactly; gpuinjector used binary floats and {rounding} to whole units"
+            self._findings.different("exact", message, self._place)
+
+
+def _plain(value: Decimal, zeros: int) -> str:
+    """A number that is not negative, without exponent, and with `zeros` more before its point."""
+    sign, digits, exponent = value.as_tuple()
+    shifted = Decimal((sign, digits, int(exponent) + zeros))
+    text = format(shifted, "f")
+    return (text.rstrip("0").rstrip(".") if "." in text else text) if value else "0"
+
+
+def _nanos(suffix: str) -> Fraction:
+    """What one of a unit is, in nanos, without the rounding that quantities have."""
+    if suffix[1:] and suffix[0] in "eE":
+        return Fraction(10) ** (int(suffix[1:]) + 9)
+    return Fraction(Quantity.parse(f"1{suffix}").nanos)
+
+
+def _drafts(configuration: _Configuration, findings: _Findings) -> list[_Draft]:
+    """One rule for each GPU type and GPU resource, in the order in which they first occur."""
+    everywhere = [configuration.defaults, *configuration.by_namespace.values()]
+    triples = list(dict.fromkeys(triple for entries in everywhere for triple in entries))
+    names = _Names(triples)
+    drafts = []
+    for triple in triples:
+        found = [entries[triple] for entries in everywhere if triple in entries]
+        for entry in found:
+            if entry.empty:
+                message = "an empty entry injects nothing, and no longer counts where different GPU resources conflict"
+                findings.different("empty-entry", message, entry.place)
+        if any(found):
+            document = _document(names.take(triple), triple, configuration)
+            drafts.append(_Draft(place=found[0].place, text=dump(document)))
+    return drafts
+
+
+def _document(name: str, triple: _Triple, configuration: _Configuration) -> dict[str, Json]:
+    gpu_type, gpu_resource = triple
+    default = configuration.defaults.get(triple)
+    spec: dict[str, Json] = {"gpuType": gpu_type, "gpuResource": gpu_resource}
+    if configuration.white_list:
+        spec["match"] = {"excludeNamespaces": list(configuration.white_list)}
+    if default:
+        spec.update(default.fields())
+    namespaces: dict[str, Json] = {
+        namespace: entries[triple].fields()
+        for namespace, entries in configuration.by_namespace.items()
+        if triple in entries
+    }
+    if namespaces:
+        spec["namespaces"] = namespaces
+    spec.setdefault("coefficients", {})
+    return {"apiVersion": API_VERSION, "kind": ResourceInjection.kind, "metadata": {"name": name}, "spec": spec}
+
+
+class _Names:
+    """Names of rules: the GPU type, with the GPU resource where the type has several, then a number where needed."""
+
+    def __init__(self, triples: Sequence[_Triple]) -> None:
+        self._types = [gpu_type for gpu_type, _ in triples]
+        self._taken: set[str] = set()
+
+    def take(self, triple: _Triple) -> str:
+        gpu_type, gpu_resource = triple
+        several = self._types.count(gpu_type) > 1
+        name = f"{_slug(gpu_type)}-{_slug(gpu_resource.rpartition('/')[2])}" if several else _slug(gpu_type)
+        free = (
+            candidate for n in range(1, len(self._taken) + 2) if (candidate := _numbered(name, n)) not in self._taken
+        )
+        chosen = next(free)
+        self._taken.add(chosen)
+        return chosen
+
+
+def _slug(text: str) -> str:
+    return re.sub("[^a-z0-9]+", "-", text.lower())[:MAX_NAME].strip("-") or "gpu"
+
+
+def _numbered(name: str, number: int) -> str:
+    return name if number == 1 else f"{name}-{number}"
+
+
+def _load(draft: _Draft, text: str, findings: _Findings) -> ResourceInjection | None:
+    """The rule as any file would load it; what is wrong with it is told at the entry that it comes from."""
+    report = Report()
+    found: list[ResourceInjection] = []
+    for document in read_documents(SourceFile("converted.yaml", text), report):
+        report.problems.extend(document.report.problems)
+        if isinstance(document.root, MapNode):
+            root = validate(ResourceInjection.kind, document.root, report)
+            rule = build_rule(ResourceInjection.kind, root, report)
+            found.extend([rule] if isinstance(rule, ResourceInjection) else [])
+    for problem in report.problems:
+        findings.of_rule(problem, draft.place)
+    return found[0] if found else None

@@ -1,0 +1,165 @@
+"""JSON text into values that know where they were written, numbers kept as the text they are.
+
+The standard library's reader tells no positions and turns numbers into binary floats; messages about a configuration
+need the one, exact arithmetic the other.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from rules_engine.model.problems import Problem
+from rules_engine.model.source import Location, SourceText
+
+MAX_DEPTH = 64
+"""Nested values: far deeper than any configuration, far from Python's own limit."""
+
+_SPACE = re.compile(r"[ \t\n\r]*")
+_STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"')
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_WORDS = {"true": True, "false": False, "null": None}
+_WORD = re.compile("|".join(_WORDS))
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A number as it is written."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A value, where it starts and how many columns it takes on that line."""
+
+    value: "Value"
+    location: Location
+    length: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A key of an object, at its own place, and its value."""
+
+    key: Node
+    value: Node
+
+    @property
+    def name(self) -> str:
+        return str(self.key.value)
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """Members in the order they were written; a key may occur more than once."""
+
+    members: tuple[Member, ...]
+
+
+Value: TypeAlias = bool | str | Number | tuple[Node, ...] | Object | None
+
+
+class JsonError(ValueError):
+    """A text that is no JSON (RFC 8259)."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+def parse(text: str, file: str) -> Node:
+    """Read one JSON value and nothing after it. Raises JsonError."""
+    return _Reader(SourceText.inline(text, file)).document()
+
+
+class _Reader:
+    def __init__(self, source: SourceText) -> None:
+        self._source = source
+        self._text = source.text
+        self._at = 0
+
+    def document(self) -> Node:
+        node = self._node(0)
+        self._skip()
+        if self._at < len(self._text):
+            raise self._error("nothing may follow the JSON value")
+        return node
+
+    def _node(self, depth: int) -> Node:
+        if depth > MAX_DEPTH:
+            raise self._error(f"values are nested deeper than {MAX_DEPTH}")
+        self._skip()
+        start = self._at
+        value = self._value(depth)
+        end = start + 1 if isinstance(value, tuple | Object) else self._at
+        return Node(value=value, location=self._source.at(start), length=end - start)
+
+    def _value(self, depth: int) -> Value:
+        match self._text[self._at : self._at + 1]:
+            case "{":
+                return Object(tuple(self._members(depth)))
+            case "[":
+                return tuple(self._items(depth))
+            case '"':
+                return self._string()
+            case "":
+                raise self._error("the JSON text ends too early")
+        if number := _NUMBER.match(self._text, self._at):
+            self._at = number.end()
+            return Number(number.group())
+        if word := _WORD.match(self._text, self._at):
+            self._at = word.end()
+            return _WORDS[word.group()]
+        raise self._error("expected a JSON value")
+
+    def _string(self) -> str:
+        found = _STRING.match(self._text, self._at)
+        if found is None:
+            raise self._error("this string does not end, or holds what JSON strings cannot")
+        self._at = found.end()
+        # Half of a surrogate pair is no character; Go's reader, too, puts U+FFFD in its place.
+        return re.sub("[\ud800-\udfff]", "\ufffd", str(json.loads(found.group())))
+
+    def _members(self, depth: int) -> Iterator[Member]:
+        for _ in self._separated("}"):
+            start = self._at
+            if self._text[start : start + 1] != '"':
+                raise self._error("expected a key in double quotes")
+            key = Node(value=self._string(), location=self._source.at(start), length=self._at - start)
+            self._expect(":")
+            yield Member(key, self._node(depth + 1))
+
+    def _items(self, depth: int) -> Iterator[Node]:
+        for _ in self._separated("]"):
+            yield self._node(depth + 1)
+
+    def _separated(self, close: str) -> Iterator[None]:
+        self._at += 1
+        if self._next() == close:
+            self._at += 1
+            return
+        while True:
+            yield
+            if self._next() == close:
+                self._at += 1
+                return
+            self._expect(",")
+            self._skip()
+
+    def _next(self) -> str:
+        self._skip()
+        return self._text[self._at : self._at + 1]
+
+    def _expect(self, character: str) -> None:
+        if self._next() != character:
+            raise self._error(f"expected '{character}'" if self._next() else "the JSON text ends too early")
+        self._at += 1
+
+    def _skip(self) -> None:
+        space = _SPACE.match(self._text, self._at)
+        self._at = space.end() if space else self._at
+
+    def _error(self, message: str) -> JsonError:
+        return JsonError(Problem(code="json-syntax", message=message, location=self._source.at(self._at)))

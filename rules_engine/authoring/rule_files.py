@@ -1,0 +1,51 @@
+"""Rule files as commands use them: read, compiled, every problem kept."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rules_engine.evaluation import RuleSet, compile_rules
+from rules_engine.loading import Loaded, load
+from rules_engine.model.problems import Problem, Severity, in_file_order
+from rules_engine.model.rules import AnyRule, RuleId
+
+_PACKAGE = Path(__file__).parent.parent
+
+DEFAULT_RULES = _PACKAGE / "rule_sets" / "default"
+"""The packaged set, for commands that are told no other."""
+
+DEFAULT_CLUSTER = _PACKAGE / "inventories" / "two-workers.yaml"
+"""The packaged inventory: a tainted control plane and two workers with four GPUs each."""
+
+Sources = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleFiles:
+    """What files hold, and their rules compiled; `problems` are those of loading and compiling, in file order."""
+
+    loaded: Loaded
+    rule_set: RuleSet
+    problems: tuple[Problem, ...]
+
+    @property
+    def rules(self) -> Mapping[RuleId, AnyRule]:
+        return {rule.id: rule for rule in self.loaded.rules}
+
+    @property
+    def failed(self) -> bool:
+        return has_errors(self.problems)
+
+
+def read_rules(paths: Sequence[Path]) -> RuleFiles:
+    """Load and compile; the expressions of rules with errors are looked at as well."""
+    loaded = load(paths)
+    rule_set, found = compile_rules(loaded.rules)
+    _, more = compile_rules(loaded.drafts)
+    problems = in_file_order((*loaded.problems, *found, *more), loaded.files)
+    return RuleFiles(loaded=loaded, rule_set=rule_set, problems=problems)
+
+
+def has_errors(problems: Sequence[Problem]) -> bool:
+    """Whether any problem keeps rules from being used."""
+    return any(problem.severity is Severity.ERROR for problem in problems)

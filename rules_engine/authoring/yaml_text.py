@@ -1,0 +1,82 @@
+"""JSON values as YAML that people read and every reader takes the same way.
+
+PyYAML's writer leaves quantities such as `1e3` and words such as `on` to YAML 1.1's rules; here everything that YAML's
+versions could disagree about is quoted.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+
+from rules_engine.model.patch import Json
+
+_PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*|[0-9]+(?:\.[0-9]+)?(?:[numkMGTP]|[KMGTPE]i)")
+"""Words, names, paths and quantities with a suffix."""
+
+_WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
+"""Words that some version of YAML reads as something else than text, in any case."""
+
+
+def dump(document: dict[str, Json]) -> str:
+    """The object as one document, block style, ending with a line end."""
+    return "".join(f"{line}\n" for line in _lines(document))
+
+
+def _lines(value: Json) -> Iterator[str]:
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _after(f"{_text(key)}:", inner, under_list=False)
+    elif isinstance(value, list) and value:
+        for inner in value:
+            yield from _after("-", inner, under_list=True)
+    else:
+        yield from _scalar(value)
+
+
+def _after(head: str, value: Json, *, under_list: bool) -> Iterator[str]:
+    """A value after its key or dash: on the same line where it fits there, else indented below."""
+    lines = list(_lines(value))
+    nested = isinstance(value, dict | list) and bool(value)
+    if nested and not under_list:
+        yield head
+        yield from (f"  {line}" for line in lines)
+    else:
+        yield f"{head} {lines[0]}"
+        yield from (f"  {line}" if line else "" for line in lines[1:])
+
+
+def _scalar(value: Json) -> list[str]:
+    match value:
+        case None:
+            return ["null"]
+        case bool():
+            return ["true" if value else "false"]
+        case str():
+            return _block(value) or [_text(value)]
+        case _:  # a number, or an empty list or object
+            return [json.dumps(value)]
+
+
+def _text(text: str) -> str:
+    if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
+        return text
+    return '"' + "".join(map(_escaped, text)) + '"'
+
+
+def _escaped(character: str) -> str:
+    if character in '"\\' or character < " ":
+        return json.dumps(character)[1:-1]
+    if character.isprintable():
+        return character
+    code = ord(character)
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"
+
+
+def _block(text: str) -> list[str] | None:
+    """The lines of a literal block; None where a block could not hold exactly this text."""
+    body = text.removesuffix("\n")
+    lines = body.split("\n")
+    plain = all(line.isprintable() and line == line.rstrip() for line in lines)
+    if "\n" not in text or not plain or not lines[0] or lines[0].startswith(" ") or not lines[-1]:
+        return None
+    return ["|" if text.endswith("\n") else "|-", *lines]

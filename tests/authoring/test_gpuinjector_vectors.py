@@ -1,0 +1,200 @@
+"""What gpuinjector answered to 89 inputs, and what converted rules answer.
+
+Both agree on everything but EXCEPTIONS; each of these names the row of "Where the reference is wrong" in the
+description of gpuinjector that it comes from, and says exactly what is answered instead.
+"""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from rules_engine.authoring.admission import pod_request
+from rules_engine.authoring.convert import convert
+from rules_engine.evaluation import compile_rules, mutate
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.decision import Decision
+from tests.support.authoring import applied
+
+VECTORS: dict[str, dict[str, Any]] = {
+    vector["name"]: vector
+    for vector in json.loads((Path(__file__).parent.parent / "data" / "gpuinjector-vectors.json").read_text())
+}
+
+USELESS_FIELDS = "unknown or useless fields are load errors with their line"
+CHECKED_AT_LOAD = "nothing is validated at load: here everything is checked at load"
+EXACT_DECIMALS = "binary floats: here exact decimals"
+NO_FLOOR = "floor on the pod's total: here exact"
+WHOLE_CPU_AND_BYTES = "memory in thousandths of a byte: here whole bytes, rounded down"
+ANY_SIZE = "int64 wrap-around: here exact integers of any size"
+ZERO_GPUS = "a container that asks for 0 GPUs counts as one with GPUs, N = 0 denies: here it does not"
+SIDECARS = "native sidecars are ignored: here their requests count as those of a plain container"
+WHOLE_DEVICES = "a fraction of an extended resource, which no API server takes: here whole numbers, rounded down"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exception_:
+    """What is answered instead: an error at load, or the resources of a container, or a denial, or an unchanged pod."""
+
+    reason: str
+    load_error: str = ""
+    resources: dict[str, dict[str, str]] = field(default_factory=dict)
+    message: str = ""
+
+
+EXCEPTIONS = {
+    "arith/value field": Exception_(reason=USELESS_FIELDS, load_error="gpuinjector-unknown-field"),
+    "config/misspelled field": Exception_(reason=USELESS_FIELDS, load_error="gpuinjector-unknown-field"),
+    "config/no name in list": Exception_(reason=CHECKED_AT_LOAD, load_error="gpuinjector-no-name"),
+    "arith/negative coefficient": Exception_(reason=CHECKED_AT_LOAD, load_error="gpuinjector-negative"),
+    "arith/unit GiB": Exception_(reason=CHECKED_AT_LOAD, load_error="gpuinjector-bad-unit"),
+    "arith/ext unit bad": Exception_(reason=CHECKED_AT_LOAD, load_error="gpuinjector-bad-unit"),
+    "arith/unit cores": Exception_(reason=CHECKED_AT_LOAD, load_error="gpuinjector-bad-unit"),
+    "arith/bad unit on unused rule": Exception_(reason=CHECKED_AT_LOAD, load_error="gpuinjector-bad-unit"),
+    "anno/escape": Exception_(reason=CHECKED_AT_LOAD, load_error="wrong-form"),
+    "arith/1.5Gi one gpu": Exception_(reason=NO_FLOOR, resources={"gpu-container": {"memory": "1536Mi"}}),
+    "arith/half a Ki": Exception_(reason=NO_FLOOR, resources={"gpu-container": {"memory": "512"}}),
+    "arith/tenth of a core x 3": Exception_(reason=NO_FLOOR, resources={"gpu-container": {"cpu": "300m"}}),
+    "arith/1.5Gi three gpus": Exception_(reason=NO_FLOOR, resources={"gpu-container": {"memory": "4608Mi"}}),
+    "arith/float 4.35 x 100": Exception_(reason=EXACT_DECIMALS, resources={"gpu-container": {"cpu": "435"}}),
+    "arith/float ext 0.29 x 100": Exception_(
+        reason=EXACT_DECIMALS, resources={"gpu-container": {"tke.cloud.tencent.com/qgpu-core": "29"}}
+    ),
+    # 55 GiB left for seven GPUs: 8436542902 whole bytes each; cpu is as it was, in whole millicores.
+    "arith/remainder over seven gpus, 4+2+1": Exception_(
+        reason=WHOLE_CPU_AND_BYTES,
+        resources={
+            "a": {"cpu": "15428m", "memory": "33746171608"},
+            "b": {"cpu": "7714m", "memory": "16873085804"},
+            "c": {"cpu": "3857m", "memory": "8436542902"},
+        },
+    ),
+    # 16 GiB less 1.1 GiB is 15998753177.6 bytes: 7999376588 for each of two GPUs.
+    "arith/sidecar 1.1Gi": Exception_(
+        reason=WHOLE_CPU_AND_BYTES, resources={"gpu-container": {"memory": "15998753176"}}
+    ),
+    "arith/overflow 16Pi": Exception_(reason=ANY_SIZE, resources={"gpu-container": {"ephemeral-storage": "16Pi"}}),
+    "arith/overflow 10 PB decimal": Exception_(
+        reason=ANY_SIZE, resources={"gpu-container": {"ephemeral-storage": "10P"}}
+    ),
+    "arith/coefficient 1e30": Exception_(reason=ANY_SIZE, resources={"gpu-container": {"cpu": "1000000000000E"}}),
+    "arith/coefficient 1e15 Gi": Exception_(reason=ANY_SIZE, resources={"gpu-container": {"memory": "976562500000Ti"}}),
+    "arith/ext 1500m": Exception_(
+        reason=WHOLE_DEVICES, resources={"gpu-container": {"tke.cloud.tencent.com/qgpu-core": "1"}}
+    ),
+    "shape/native sidecar": Exception_(reason=SIDECARS, resources={"gpu-container": {"cpu": "3", "memory": "7Gi"}}),
+    "shape/native sidecar too large": Exception_(
+        reason=SIDECARS, message="pod testns/test-gpu-pod resource cpu too large"
+    ),
+    # The helper keeps what it has, and that is taken from the GPU container's share.
+    "shape/container with zero gpus beside one with two": Exception_(
+        reason=ZERO_GPUS, resources={"gpu-container": {"cpu": "7", "memory": "15Gi"}}
+    ),
+    "shape/gpu null": Exception_(reason=ZERO_GPUS),
+    "shape/annotations only, zero gpus": Exception_(reason=ZERO_GPUS),
+    "choose/generateName": Exception_(reason=ZERO_GPUS),
+}
+
+
+def text_of(vector: dict[str, Any]) -> str:
+    return vector["configRaw"] if "configRaw" in vector else json.dumps(vector["config"])
+
+
+def decide(vector: dict[str, Any]) -> Decision:
+    conversion = convert(text_of(vector))
+    assert not [finding for finding in conversion.findings if finding.severity.value == "error"]
+    rule_set, problems = compile_rules(conversion.rules)
+    assert not problems
+    request = vector.get("request", {})
+    namespace = request.get("namespace") or vector["pod"]["metadata"].get("namespace", "")
+    asked = pod_request(vector["pod"], namespace=namespace, operation=request.get("operation", "CREATE"))
+    decision = mutate(rule_set, asked, Cluster())
+    patch = [operation.to_json() for operation in decision.patch]
+    assert jsonpatch.apply_patch(vector["pod"], patch) == applied(vector["pod"], patch) == decision.result
+    return decision
+
+
+@pytest.mark.parametrize("name", VECTORS.keys() - EXCEPTIONS.keys())
+def test_converted_rules_answer_as_gpuinjector_did(name: str) -> None:
+    vector = VECTORS[name]
+    reference = vector["reference"]
+    if reference["loadError"] is not None:
+        conversion = convert(text_of(vector))
+        assert any(finding.severity.value == "error" for finding in conversion.findings)
+        assert (conversion.rules, conversion.text) == ((), "")
+        return
+    decision = decide(vector)
+    assert decision.allowed is reference["allowed"]
+    assert decision.result == applied(vector["pod"], reference["patch"])
+    if not decision.allowed:
+        assert decision.status is not None
+        assert meaning(decision.status.message) == meaning(reference["message"])
+
+
+def meaning(message: str) -> tuple[str, ...]:
+    """Which pod is denied for what: words, and the resources in order of name, that both messages must have."""
+    if "quantities must match" in message or "is not a quantity" in message:
+        return ("no quantity",)
+    pod = message.partition("pod ")[2].partition(" ")[0]
+    if "has different gpu resource" in message:
+        # Both rules deny, each in its own words; the reference has one message.
+        named = message.partition("has different gpu resource ")[2].partition("; ")[0]
+        named = named.removeprefix("map[").removesuffix("]")
+        return (pod, "different", *sorted(named.replace(":true", "").replace(",", "").split()))
+    resources, words, _ = message.partition(" resource ")[2].partition(" too large")
+    assert words, message
+    return (pod, "too large", *sorted(resources.split(", ")))
+
+
+@pytest.mark.parametrize("name", EXCEPTIONS)
+def test_converted_rules_answer_better_than_gpuinjector(name: str) -> None:
+    vector, exception = VECTORS[name], EXCEPTIONS[name]
+    if exception.load_error:
+        conversion = convert(text_of(vector))
+        codes = {finding.code for finding in conversion.findings if finding.severity.value == "error"}
+        assert codes == {exception.load_error}
+        assert (conversion.rules, conversion.text) == ((), "")
+        return
+    decision = decide(vector)
+    assert decision.allowed is not bool(exception.message)
+    if exception.message:
+        assert decision.status is not None
+        assert exception.message in decision.status.message
+    assert decision.result == with_resources(vector["pod"], exception.resources)
+    reference = vector["reference"]
+    same = decision.allowed is reference["allowed"] and decision.result == applied(vector["pod"], reference["patch"])
+    assert not same, "this is no exception"
+
+
+def with_resources(pod: dict[str, Any], resources: dict[str, dict[str, str]]) -> dict[str, Any]:
+    """The pod with amounts in requests and limits of its containers, by their names."""
+    containers = [
+        {
+            **container,
+            "resources": {
+                which: {**container["resources"][which], **resources.get(container["name"], {})}
+                for which in container["resources"]
+            },
+        }
+        for container in pod["spec"]["containers"]
+    ]
+    return {**pod, "spec": {**pod["spec"], "containers": containers}}
+
+
+def test_every_exception_is_one_of_the_vectors() -> None:
+    assert len(VECTORS) == 89
+    assert EXCEPTIONS.keys() <= VECTORS.keys()
+
+
+def test_annotations_with_a_slash_are_written_where_they_belong() -> None:
+    # The vector anno/escape uses keys that no API server takes; the only character to escape in others is the slash.
+    vector = VECTORS["anno/escape"]
+    entry = {"annotations": {"p.q/r": "3", "a": "1"}}
+    decision = decide({**vector, "config": {"resourceMap": {"V100": {"nvidia.com/gpu": entry}}}})
+    assert [operation.path for operation in decision.patch] == [
+        "/metadata/annotations/a",
+        "/metadata/annotations/p.q~1r",
+    ]

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 MAX_BODY_BYTES = 8 * 1024 * 1024
 """The API server takes requests of 3 MiB (apiserver, MaxRequestBodyBytes); a review holds an object twice, and more."""
 
-MAX_DISCARDED_BYTES = 8 * 1024 * 1024
-"""What is read and thrown away of a body that is too large: a client that is still sending misses the answer."""
+MAX_READ_BYTES = 2 * MAX_BODY_BYTES
+"""What is read of a body that is too large, in all: a client that is still sending would miss the answer."""
 
 Decide = Callable[[RuleSet, AdmissionRequest, Cluster], Decision]
 
@@ -141,12 +141,12 @@ def _read(environ: "WSGIEnvironment") -> bytes:
         # sets this key, and any other would let us wait for ever.
         body = _up_to(stream, MAX_BODY_BYTES + 1) if environ.get("wsgi.input_terminated") else b""
         if len(body) > MAX_BODY_BYTES:
-            raise _too_large(stream)
+            raise _too_large(stream, MAX_READ_BYTES - len(body))
         return body
     if not (length.isascii() and length.isdigit()):
         raise ReviewError(StatusReason.BAD_REQUEST, "Content-Length is not a number")
     if len(length) > _MAX_LENGTH_DIGITS or int(length) > MAX_BODY_BYTES:
-        raise _too_large(stream)
+        raise _too_large(stream, MAX_READ_BYTES)
     body = _up_to(stream, int(length))
     if len(body) < int(length):
         raise ReviewError(StatusReason.BAD_REQUEST, "the body is shorter than its Content-Length")
@@ -170,9 +170,8 @@ def _up_to(stream: Any, size: int) -> bytes:
     return b"".join(parts)
 
 
-def _too_large(stream: Any) -> ReviewError:
-    left = MAX_DISCARDED_BYTES
-    while left > 0 and (part := stream.read(_CHUNK_BYTES)):
+def _too_large(stream: Any, left: int) -> ReviewError:
+    while left > 0 and (part := stream.read(min(left, _CHUNK_BYTES))):
         left -= len(part)
     return ReviewError(StatusReason.TOO_LARGE, f"the body is larger than {MAX_BODY_BYTES} bytes")
 

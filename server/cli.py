@@ -18,6 +18,9 @@ waits."""
 DRAIN_SECONDS = 2.0
 """Time for Services to see that the server is not ready, and to stop sending."""
 
+GRACE_SECONDS = 10
+"""What is under way at the end is a matter of milliseconds, except with a client that stalls."""
+
 MOST = 1024
 """The largest of either: each thread is a stack, and up to 8 MiB of a body."""
 
@@ -121,6 +124,14 @@ _FILE = click.Path(path_type=Path)
     envvar="GPU_RULES_DRAIN_SECONDS",
     help="After SIGTERM, how long to go on answering while not ready.",
 )
+@click.option(
+    "--grace-seconds",
+    type=click.IntRange(1, 600),
+    default=GRACE_SECONDS,
+    show_default=True,
+    envvar="GPU_RULES_GRACE_SECONDS",
+    help="At the end, how long requests under way may take.",
+)
 @click.option("--ready-fd", type=click.IntRange(3), hidden=True, help="Gets the URL as a line once it can be reached.")
 def serve(
     rules: tuple[Path, ...],
@@ -133,6 +144,7 @@ def serve(
     threads: int,
     max_concurrent: int,
     drain_seconds: float,
+    grace_seconds: int,
     ready_fd: int | None,
 ) -> None:
     """Serve admission decisions over HTTPS.
@@ -160,6 +172,7 @@ def serve(
         threads=threads,
         max_concurrent=max_concurrent,
         drain_seconds=drain_seconds,
+        grace_seconds=grace_seconds,
         ready_fd=ready_fd,
     )
     try:

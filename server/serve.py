@@ -32,9 +32,6 @@ from server.state import State
 BACKLOG = 1024
 """Connections that wait to be accepted: a burst of pods is not turned away while the worker starts."""
 
-GRACE_SECONDS = 10
-"""How long requests under way may take at the end; a client that stalls must not keep the server from ending."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -49,6 +46,7 @@ class Settings:
     threads: int
     max_concurrent: int
     drain_seconds: float
+    grace_seconds: int
     ready_fd: int | None = None
 
 
@@ -97,7 +95,7 @@ def _bound(host: str, port: int) -> socket.socket:
             listener.close()
             raise
     except OSError as error:
-        raise StartError(f"cannot listen on {_host_port(host, port)}: {error.strerror}") from None
+        raise StartError(f"gpu-rules serve: cannot listen on {_host_port(host, port)}: {error.strerror}") from None
     return listener
 
 
@@ -115,7 +113,7 @@ def _tls_files(settings: Settings, stack: ExitStack) -> tls.TlsFiles:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="gpu-rules-tls-")))
         return tls.for_localhost(folder, now=now)
     except tls.TlsError as error:
-        raise StartError(str(error)) from None
+        raise StartError(f"gpu-rules serve: {error}") from None
 
 
 def _tell(listener: socket.socket, prepared: Prepared, files: tls.TlsFiles, ready_fd: int | None) -> None:
@@ -159,7 +157,7 @@ class _Server(MPServer):
             ssl_cert=files.certificate,
             ssl_key=files.key,
             ssl_protocol_min=SSLProtocols.tls12,
-            workers_kill_timeout=GRACE_SECONDS,
+            workers_kill_timeout=settings.grace_seconds,
         )
         self._listener = listener
         self._stopping = stopping

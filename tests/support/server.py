@@ -11,9 +11,17 @@ from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 ROOT = Path(__file__).parents[2]
 UID = "3a7e1f0c-6d1b-4a55-9d53-6f1d0f3c2b11"
@@ -134,7 +142,8 @@ def command(*arguments: str | Path) -> list[str]:
 
 def environment(**more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("GPU_RULES_")}
-    return {**kept, "PYTHONPATH": str(ROOT), **more}
+    path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+    return {**kept, "PYTHONPATH": path, **more}
 
 
 @dataclass(slots=True)
@@ -206,3 +215,28 @@ def started(folder: Path, *arguments: str | Path, prefix: Sequence[str] = (), **
         finally:
             process.kill()
             process.wait(PATIENCE_SECONDS)
+
+
+def certificate_files(
+    folder: Path, begin: datetime, end: datetime, key: CertificateIssuerPrivateKeyTypes | None = None
+) -> tuple[Path, Path]:
+    """A self-signed certificate for localhost and its key, as an operator brings them."""
+    folder.mkdir(exist_ok=True)
+    key = key or ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(begin)
+        .not_valid_after(end)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, None if isinstance(key, ed25519.Ed25519PrivateKey) else SHA256())
+    )
+    files = folder / "given.crt", folder / "given.key"
+    files[0].write_bytes(certificate.public_bytes(Encoding.PEM))
+    files[1].write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return files

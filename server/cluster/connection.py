@@ -1,0 +1,240 @@
+"""HTTP to the API server; configuration and authentication are the `kubernetes` package's, as kubectl has them."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from threading import Lock
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+import orjson
+
+if TYPE_CHECKING:
+    import urllib3
+    from kubernetes.client import Configuration
+
+    from rules_engine.model.patch import Json
+
+CONNECT_SECONDS = 10.0
+"""For a connection to stand: also the longest that an API server behind a firewall that drops packets is waited for."""
+
+READ_SECONDS = 60.0
+"""Between two bytes of a list: the API server's own bound on a request (apiserver, --request-timeout)."""
+
+MAX_PAGE_BYTES = 256 * 1024 * 1024
+"""One page of a list: 500 objects of 500 kB, which is more than etcd keeps of most."""
+
+MAX_EVENT_BYTES = 16 * 1024 * 1024
+"""One event of a watch: ten times the largest object that etcd takes (1.5 MiB, --max-request-bytes)."""
+
+_CHUNK_BYTES = 256 * 1024
+
+
+class Cause(Enum):
+    """Why a call failed: a closed set, for metrics."""
+
+    CONFIGURATION = "configuration"
+    UNREACHABLE = "unreachable"
+    TIMED_OUT = "timed-out"
+    BROKEN = "broken"
+    """The connection ended before the answer did."""
+    UNAUTHORIZED = "unauthorized"
+    FORBIDDEN = "forbidden"
+    GONE = "gone"
+    """The resource version is too old: HTTP 410, in a watch also as an event."""
+    THROTTLED = "throttled"
+    REFUSED = "refused"
+    """Any other status."""
+    MALFORMED = "malformed"
+
+
+_CAUSES = {401: Cause.UNAUTHORIZED, 403: Cause.FORBIDDEN, 410: Cause.GONE, 429: Cause.THROTTLED}
+
+
+class ApiError(Exception):
+    """A call to the API server that failed; `retry_after_seconds` is what the server asked to wait."""
+
+    def __init__(self, cause: Cause, message: str, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.cause = cause
+        self.retry_after_seconds = retry_after_seconds
+
+    @classmethod
+    def of_status(cls, code: int, message: str, retry_after_seconds: float | None = None) -> "ApiError":
+        """What an HTTP status, or the Status of an ERROR event, says."""
+        return cls(_CAUSES.get(code, Cause.REFUSED), f"{code}: {message}", retry_after_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How the API server is reached: its URL, connections that trust it, and fresh headers that it trusts."""
+
+    url: str
+    pool: "urllib3.PoolManager"
+    headers: Callable[[], Mapping[str, str]]
+
+
+Configure = Callable[["Configuration"], None]
+"""Fills in a Configuration of the kubernetes package."""
+
+
+def in_cluster(configuration: "Configuration") -> None:
+    """The service account of the pod that we run in."""
+    from kubernetes import config
+
+    config.load_incluster_config(client_configuration=configuration)
+
+
+def kubeconfig(configuration: "Configuration") -> None:
+    """KUBECONFIG, or ~/.kube/config; the current context."""
+    from kubernetes import config
+
+    # A file that others use as well is never written back.
+    config.load_kube_config(client_configuration=configuration, persist_config=False)
+
+
+class Connection:
+    """The API server; safe for use from several threads. Every method raises ApiError."""
+
+    def __init__(self, configure: Configure) -> None:
+        self._configure = configure
+        self._lock = Lock()
+        self._access: Access | None = None
+
+    def get(self, path: str, query: Mapping[str, str]) -> "Json":
+        """An answer's JSON."""
+        with self._open(path, query, READ_SECONDS) as answer:
+            body = b"".join(answer.parts(MAX_PAGE_BYTES))
+        try:
+            document: Json = orjson.loads(body)
+        except orjson.JSONDecodeError as error:
+            raise ApiError(Cause.MALFORMED, f"the answer is not JSON: {error}") from None
+        return document
+
+    def watch(self, path: str, query: Mapping[str, str], read_seconds: float) -> "Answer":
+        """An answer that goes on; `read_seconds` is how long it may be silent."""
+        return self._open(path, query, read_seconds)
+
+    def renew(self) -> None:
+        """Read configuration and credentials anew at the next call."""
+        with self._lock:
+            self._access = None
+
+    def _open(self, path: str, query: Mapping[str, str], read_seconds: float) -> "Answer":
+        import urllib3
+
+        access = self._accessed()
+        try:
+            response = access.pool.request(
+                "GET",
+                f"{access.url}{path}?{urlencode(query)}",
+                headers={"Accept": "application/json", "User-Agent": "gpu-rules", **access.headers()},
+                preload_content=False,
+                retries=False,
+                timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=read_seconds),
+            )
+        except Exception as error:
+            raise _failure(error) from None
+        answer = Answer(response)
+        if response.status != 200:
+            with answer:
+                raise answer.refusal()
+        return answer
+
+    def _accessed(self) -> Access:
+        with self._lock:
+            if self._access is None:
+                self._access = _access(self._configure)
+            return self._access
+
+
+class Answer:
+    """A response that is being read; closing it lets go of its connection."""
+
+    def __init__(self, response: "urllib3.BaseHTTPResponse") -> None:
+        self._response = response
+
+    def __enter__(self) -> "Answer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._response.close()
+
+    def interrupt(self) -> None:
+        """End a read that another thread waits in: it gets a BROKEN failure, or the end of the answer."""
+        try:
+            self._response.shutdown()
+        except (OSError, RuntimeError, ValueError):
+            return  # it has ended by itself
+
+    def parts(self, limit: int) -> Iterator[bytes]:
+        """The body as it comes, `limit` bytes at most. Raises ApiError."""
+        while part := self._read():
+            limit -= len(part)
+            if limit < 0:
+                raise ApiError(Cause.MALFORMED, "the answer is too large")
+            yield part
+
+    def lines(self) -> Iterator[bytes]:
+        """Every line as it comes; one without its end is no line. Raises ApiError."""
+        rest = b""
+        while part := self._read():
+            *lines, rest = (rest + part if rest else part).split(b"\n")
+            yield from lines
+            if len(rest) > MAX_EVENT_BYTES:
+                raise ApiError(Cause.MALFORMED, f"an event is larger than {MAX_EVENT_BYTES} bytes")
+
+    def refusal(self) -> ApiError:
+        """What an answer with another status than 200 says."""
+        code = self._response.status
+        message = self._response.reason or "no reason given"
+        try:
+            status = orjson.loads(b"".join(self.parts(_CHUNK_BYTES)))
+        except (ApiError, orjson.JSONDecodeError):
+            status = None
+        if isinstance(status, dict) and isinstance(status.get("message"), str):
+            message = status["message"]
+        return ApiError.of_status(code, message, _seconds(self._response.headers.get("Retry-After")))
+
+    def _read(self) -> bytes:
+        try:
+            return self._response.read1(_CHUNK_BYTES)
+        except Exception as error:
+            raise _failure(error, Cause.BROKEN) from None
+
+
+def _access(configure: Configure) -> Access:
+    from kubernetes.client import Configuration
+    from kubernetes.client.rest import RESTClientObject
+
+    try:
+        configuration = Configuration()
+        configure(configuration)
+        pool = RESTClientObject(configuration).pool_manager
+    except Exception as error:
+        # ConfigException, and whatever unreadable files and broken YAML raise behind it.
+        raise ApiError(Cause.CONFIGURATION, str(error) or type(error).__name__) from None
+
+    def headers() -> Mapping[str, str]:
+        # Asked for at every call: the package reads a service account's token again once a minute.
+        return {
+            name: str(setting["value"])
+            for setting in configuration.auth_settings().values()
+            for name in [setting["key"]]
+        }
+
+    return Access(str(configuration.host), pool, headers)
+
+
+def _failure(error: Exception, otherwise: Cause = Cause.UNREACHABLE) -> ApiError:
+    """Whatever reading from a connection may raise: urllib3's, http.client's and the socket's own errors."""
+    from urllib3.exceptions import TimeoutError as HttpTimeoutError
+
+    if isinstance(error, HttpTimeoutError | TimeoutError):
+        return ApiError(Cause.TIMED_OUT, str(error) or "timed out")
+    return ApiError(otherwise, str(error) or type(error).__name__)
+
+
+def _seconds(text: str | None) -> float | None:
+    """Retry-After in seconds; the API server writes no dates."""
+    return float(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= 9 else None

@@ -1,0 +1,144 @@
+"""Nodes, pods and namespaces as the API writes them → the little that decisions need.
+
+What is missing counts as absent, and what makes no sense as missing: one odd object must not hide all others.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from sys import intern
+
+from rules_engine.model.cluster import Node, Taint
+from rules_engine.model.patch import Json
+from rules_engine.model.pod import Pod
+from rules_engine.model.quantity import Quantity, QuantityError
+from rules_engine.model.reading import PodError
+
+Object = Mapping[str, Json]
+
+FINISHED = frozenset({"Succeeded", "Failed"})
+"""Phases of pods that hold nothing any more. A pod that is being deleted holds its devices to the end."""
+
+
+class UnreadableError(ValueError):
+    """An object that cannot be read at all."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PodKey:
+    """Which pod: a name may be given again, a uid never is."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+Usage = tuple[tuple[str, int], ...]
+"""What a pod requests: nanos by resource, in order of name. Pods that are alike share one."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldPod:
+    """What a pod holds: `node` is "" while it is not bound or once it has finished, `usage` is then empty."""
+
+    key: PodKey
+    node: str
+    usage: Usage
+    finished: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A namespace's labels."""
+
+    name: str
+    labels: Mapping[str, str]
+
+
+def read_node(raw: Object) -> Node:
+    """A node with nothing in use. Raises UnreadableError."""
+    metadata, spec, status = (_map(raw.get(name)) for name in ("metadata", "spec", "status"))
+    return Node(
+        name=_name(metadata),
+        labels=_labels(metadata),
+        taints=tuple(
+            Taint(key=_text(taint, "key"), effect=_text(taint, "effect"), value=_text(taint, "value"))
+            for taint in _objects(spec.get("taints"))
+        ),
+        ready=all(
+            condition.get("status") == "True"
+            for condition in _objects(status.get("conditions"))
+            if condition.get("type") == "Ready"
+        ),
+        unschedulable=spec.get("unschedulable") is True,
+        allocatable=dict(_amounts(_map(status.get("allocatable")))),
+    )
+
+
+def read_namespace(raw: Object) -> Namespace:
+    """Raises UnreadableError."""
+    metadata = _map(raw.get("metadata"))
+    return Namespace(_name(metadata), _labels(metadata))
+
+
+def read_pod(raw: Object) -> HeldPod:
+    """Raises UnreadableError, also for requests that cannot be read: what it holds is not known then."""
+    metadata = _map(raw.get("metadata"))
+    key = PodKey(intern(_text(metadata, "namespace")), _name(metadata), _text(metadata, "uid"))
+    finished = _text(_map(raw.get("status")), "phase") in FINISHED
+    node = _text(_map(raw.get("spec")), "nodeName")
+    if finished or not node:
+        return HeldPod(key, "", (), finished)
+    try:
+        pod = Pod.parse(dict(raw))
+    except PodError as error:
+        raise UnreadableError(f"{key.namespace}/{key.name}: {error}") from None
+    return HeldPod(key, intern(node), usage(pod))
+
+
+def usage(pod: Pod, among: Iterable[str] | None = None) -> Usage:
+    """What the scheduler counts for a pod, of all resources that it names or of some."""
+    names = pod.resources() | pod.overhead.keys() if among is None else among
+    return tuple((intern(name), pod.effective_request(name).nanos) for name in sorted(names))
+
+
+def is_extended(resource: str) -> bool:
+    """Whether it is a device, say: cpu, memory, storage and huge pages have no domain.
+
+    Source: k8s.io/kubernetes/pkg/apis/core/v1/helper (IsExtendedResourceName), without its exceptions, which no node
+    gives.
+    """
+    return "/" in resource
+
+
+def _amounts(written: Object) -> Iterator[tuple[str, Quantity]]:
+    for resource, amount in written.items():
+        if isinstance(amount, str | int | float) and not isinstance(amount, bool):
+            try:
+                yield intern(resource), Quantity.parse(str(amount))
+            except QuantityError:
+                continue
+
+
+def _labels(metadata: Object) -> Mapping[str, str]:
+    # Thousands of nodes say the same few things: each text is kept once.
+    return {intern(key): intern(value) for key, value in _map(metadata.get("labels")).items() if isinstance(value, str)}
+
+
+def _name(metadata: Object) -> str:
+    name = _text(metadata, "name")
+    if not name:
+        raise UnreadableError("an object without a name")
+    return name
+
+
+def _map(value: Json) -> Object:
+    return value if isinstance(value, dict) else {}
+
+
+def _objects(value: Json) -> list[Object]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _text(value: Object, name: str) -> str:
+    found = value.get(name)
+    return found if isinstance(found, str) else ""

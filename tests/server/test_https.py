@@ -1,0 +1,190 @@
+"""The real server over HTTPS on loopback."""
+
+import http.client
+import json
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import jsonpatch
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from server.app import MAX_BODY_BYTES
+from tests.support.server import MIG_POD, UID, Answer, Running, encoded, pod, review
+
+
+def test_a_pod_falls_back_over_https(server: Running) -> None:
+    answer = server.send("POST", "/mutate", encoded(review(MIG_POD)))
+    assert (answer.status, answer.response["uid"], answer.response["allowed"]) == (200, UID, True)
+    changed = jsonpatch.JsonPatch(answer.patch).apply(MIG_POD)
+    assert changed["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
+    assert changed["metadata"]["annotations"] == {"gpu-webhook.k8s.io/fallback": "2g.20gb->gpu"}
+
+
+def test_a_pod_is_denied_over_https(server: Running) -> None:
+    answer = server.send("POST", "/validate", encoded(review(pod(image="app:latest"))))
+    assert (answer.status, answer.response["allowed"]) == (200, False)
+    assert "an image must have a tag" in answer.response["status"]["message"]
+
+
+def test_probes_answer(server: Running) -> None:
+    assert server.send("GET", "/healthz").body == {"status": "ok"}
+    assert server.send("GET", "/readyz").body == {"status": "ok", "cluster": "synced"}
+
+
+def test_many_requests_share_a_connection(server: Running) -> None:
+    connection = server.connect()
+    try:
+        for _ in range(20):
+            connection.request("POST", "/mutate", encoded(review()), {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            assert (response.status, json.loads(response.read())["response"]["allowed"]) == (200, True)
+            assert not response.will_close
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "content_type", "status"),
+    [
+        ("POST", "/mutate", b"{", "application/json", 400),
+        ("POST", "/mutate", b'{"a": NaN}', "application/json", 400),
+        ("POST", "/mutate", b"[" * 100_000, "application/json", 400),
+        ("POST", "/mutate", encoded({}), "application/json", 400),
+        ("POST", "/mutate", encoded(review(uid="")), "application/json", 400),
+        ("GET", "/mutate", None, "application/json", 405),
+        ("POST", "/nowhere", b"{}", "application/json", 404),
+        ("POST", "/healthz", b"{}", "application/json", 405),
+    ],
+)
+def test_an_error_without_a_uid_is_a_status_in_json(
+    server: Running, method: str, path: str, body: bytes | None, content_type: str, status: int
+) -> None:
+    answer = server.send(method, path, body, {"Content-Type": content_type})
+    assert answer.status == status
+    assert (answer.headers["content-type"], answer.body["kind"], answer.body["code"]) == (
+        "application/json",
+        "Status",
+        status,
+    )
+
+
+@pytest.mark.parametrize(
+    ("document", "content_type", "status"),
+    [
+        (review(), "text/plain", 415),
+        (review(dryRun="yes"), "application/json", 400),
+        ({**review(), "apiVersion": "admission.k8s.io/v1beta1"}, "application/json", 400),
+    ],
+)
+def test_an_error_with_a_uid_is_a_review_that_carries_it(
+    server: Running, document: Any, content_type: str, status: int
+) -> None:
+    answer = server.send("POST", "/mutate", encoded(document), {"Content-Type": content_type})
+    assert answer.status == status
+    assert (answer.response["uid"], answer.response["allowed"]) == (UID, False)
+    assert answer.response["status"]["code"] == status
+
+
+def pieces(content: bytes) -> Iterator[bytes]:
+    for start in range(0, len(content), 65536):
+        yield content[start : start + 65536]
+
+
+def sent(server: Running, content: bytes, *, chunked: bool) -> Answer:
+    headers = {"Content-Type": "application/json"}
+    if chunked:
+        return server.send("POST", "/mutate", pieces(content), headers, encode_chunked=True)
+    return server.send("POST", "/mutate", content, headers)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_is_read_with_and_without_a_content_length(server: Running, chunked: bool) -> None:
+    assert sent(server, encoded(review(MIG_POD)), chunked=chunked).response["allowed"] is True
+    padding = b" " * (MAX_BODY_BYTES - len(encoded(review())))
+    assert sent(server, encoded(review()) + padding, chunked=chunked).response["allowed"] is True
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("size", [MAX_BODY_BYTES + 1, MAX_BODY_BYTES + 5_000_000])
+def test_a_body_over_8_mib_is_413_with_and_without_a_content_length(server: Running, chunked: bool, size: int) -> None:
+    answer = sent(server, b" " * size, chunked=chunked)
+    assert (answer.status, answer.body["reason"]) == (413, "RequestEntityTooLarge")
+
+
+def test_tls_1_2_is_the_least(server: Running) -> None:
+    def version(least: ssl.TLSVersion, most: ssl.TLSVersion) -> str | None:
+        context = server.context()
+        context.minimum_version, context.maximum_version = least, most
+        plain = socket.create_connection(("127.0.0.1", server.port))
+        with plain, context.wrap_socket(plain, server_hostname="localhost") as secure:
+            return secure.version()
+
+    assert version(ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
+    assert version(ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.MAXIMUM_SUPPORTED) == "TLSv1.3"
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"), pytest.raises(ssl.SSLError):
+        version(ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1_1)
+
+
+def test_the_certificate_is_for_localhost_and_signed_by_the_ca_that_was_written(server: Running) -> None:
+    for host in ("localhost", "127.0.0.1"):
+        connection = http.client.HTTPSConnection(host, server.port, context=server.context(), timeout=30)
+        connection.request("GET", "/healthz")
+        assert connection.getresponse().status == 200
+        connection.close()
+    connection = http.client.HTTPSConnection("localhost", server.port, timeout=30)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        connection.request("GET", "/healthz")
+
+
+def test_clients_that_stop_in_the_middle_do_not_stop_the_server(server: Running) -> None:
+    with ExitStack() as stack:
+        for _ in range(30):
+            plain = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            secure = stack.enter_context(server.context().wrap_socket(plain, server_hostname="localhost"))
+            secure.sendall(
+                b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
+            )
+        for _ in range(10):
+            # A connection that never even says what it wants.
+            stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+        assert server.send("POST", "/mutate", encoded(review())).response["allowed"] is True
+    assert server.send("GET", "/readyz").status == 200
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+def test_malformed_bodies_over_the_wire_are_never_a_server_error_or_an_allow(server: Running) -> None:
+    connection = server.connect()
+
+    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(body=st.binary(max_size=300) | JSON.map(encoded) | JSON.map(lambda value: encoded(review(value, uid=value))))
+    def send(body: bytes) -> None:
+        connection.request("POST", "/mutate", body, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        answer = json.loads(response.read())
+        assert response.status in (200, 400)
+        if answer["kind"] == "AdmissionReview":
+            assert answer["response"]["allowed"] is False or answer["response"]["uid"]
+        else:
+            assert (answer["kind"], answer["code"]) == ("Status", 400)
+
+    try:
+        send()
+    finally:
+        connection.close()
+    assert "Traceback" not in server.logged()
+
+
+def test_nothing_that_these_tests_sent_was_an_error_of_the_server(server: Running) -> None:
+    assert server.logged().count("\n") == 1, server.logged()
+    assert server.logged().startswith("gpu-rules serves at https://127.0.0.1:")

@@ -1,0 +1,361 @@
+"""Starting, stopping and failing to start, as an operator sees it."""
+
+import multiprocessing
+import os
+import pickle
+import re
+import select
+import signal
+import socket
+import subprocess
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.prepare import Sources, prepare
+from server.serve import Settings, _Worker
+from tests.support.server import (
+    LADDER,
+    MIG_POD,
+    PATIENCE_SECONDS,
+    Running,
+    certificate_files,
+    command,
+    encoded,
+    environment,
+    review,
+    started,
+)
+
+BROKEN = """\
+apiVersion: gpurules.io/v1
+kind: FallbackLadder
+metadata: {name: broken}
+spec:
+  matchConditions:
+    - {name: typo, expression: "objct.metadata.name == 'x'"}
+  rungs:
+    - {resource: nvidia.com/gpu}
+---
+apiVersion: gpurules.io/v1
+kind: FallbackLadder
+metadata: {name: also-broken}
+spec:
+  rung: []
+"""
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    path = tmp_path / "rules.yaml"
+    path.write_text(LADDER)
+    return path
+
+
+def refused(*arguments: str | Path, code: int = 1, **variables: str) -> str:
+    """What `gpu-rules serve` says when it does not start."""
+    done = subprocess.run(
+        command("serve", *arguments),
+        env=environment(**variables),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def family(running: Running) -> list[int]:
+    """The server's processes: the supervisor and its children."""
+    children = Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children").read_text().split()
+    return [running.process.pid, *map(int, children)]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def reachable(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_everything_with_exit_code_0(tmp_path: Path, rules: Path, number: int) -> None:
+    with started(tmp_path, "--rules", rules, "--drain-seconds", "0") as running:
+        assert running.send("GET", "/readyz").status == 200
+        processes = family(running)
+        assert len(processes) == 2
+        assert running.stop(number) == 0
+        assert not [pid for pid in processes if alive(pid)]
+        assert not reachable(running.port)
+        assert running.logged().count("\n") == 1
+
+
+def test_ctrl_c_on_a_terminal_ends_everything_with_exit_code_0(tmp_path: Path, rules: Path) -> None:
+    with started(tmp_path, "--rules", rules, prefix=["setsid"]) as running:
+        assert running.send("GET", "/readyz").status == 200
+        # A terminal sends SIGINT to every process of its foreground group at once.
+        os.killpg(running.process.pid, signal.SIGINT)
+        assert running.process.wait(PATIENCE_SECONDS) == 0
+        assert running.logged().count("\n") == 1
+
+
+def test_after_sigterm_it_is_not_ready_but_answers_until_the_drain_is_over(tmp_path: Path, rules: Path) -> None:
+    with started(tmp_path, "--rules", rules, "--drain-seconds", "600") as running:
+        assert running.send("GET", "/readyz").status == 200
+        running.process.send_signal(signal.SIGTERM)
+        while (answer := running.send("GET", "/readyz")).status == 200:
+            pass
+        assert (answer.status, answer.body["reason"]) == (503, "the server is stopping")
+        assert running.send("POST", "/mutate", encoded(review(MIG_POD))).response["allowed"] is True
+        # Whoever asks twice means it.
+        assert running.stop(signal.SIGTERM) == 0
+
+
+def test_the_drain_ends_by_itself(tmp_path: Path, rules: Path) -> None:
+    with started(tmp_path, "--rules", rules, "--drain-seconds", "0.2") as running:
+        assert running.stop(signal.SIGTERM) == 0
+
+
+def test_a_request_under_way_is_answered_before_the_end(tmp_path: Path, rules: Path) -> None:
+    body = encoded(review(MIG_POD))
+    with started(tmp_path, "--rules", rules, "--drain-seconds", "0") as running:
+        plain = socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_SECONDS)
+        with plain, running.context().wrap_socket(plain, server_hostname="localhost") as secure:
+            secure.sendall(b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+            secure.sendall(b"Content-Length: %d\r\n\r\n" % len(body) + body[:100])
+            assert running.send("GET", "/readyz").status == 200
+            running.process.send_signal(signal.SIGTERM)
+            while reachable(running.port):
+                pass
+            secure.sendall(body[100:])
+            assert secure.recv(100).startswith(b"HTTP/1.1 200 ")
+        assert running.process.wait(PATIENCE_SECONDS) == 0
+
+
+def test_a_stalled_client_does_not_keep_the_server_from_ending(tmp_path: Path, rules: Path) -> None:
+    with started(tmp_path, "--rules", rules, "--grace-seconds", "1") as running:
+        plain = socket.create_connection(("127.0.0.1", running.port))
+        with plain, running.context().wrap_socket(plain, server_hostname="localhost") as secure:
+            secure.sendall(b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+            assert running.send("GET", "/readyz").status == 200
+            assert running.stop(signal.SIGINT) == 0
+
+
+def test_a_worker_does_not_outlive_a_supervisor_that_is_killed(tmp_path: Path, rules: Path) -> None:
+    with started(tmp_path, "--rules", rules) as running:
+        assert running.send("GET", "/readyz").status == 200
+        _, worker = family(running)
+        descriptor = os.pidfd_open(worker)
+        running.process.kill()
+        assert select.select([descriptor], [], [], PATIENCE_SECONDS)[0], "the worker is still there"
+        os.close(descriptor)
+        assert not reachable(running.port)
+
+
+def test_a_worker_that_dies_ends_the_server_with_exit_code_1(tmp_path: Path, rules: Path) -> None:
+    with started(tmp_path, "--rules", rules) as running:
+        assert running.send("GET", "/readyz").status == 200
+        os.kill(family(running)[1], signal.SIGKILL)
+        assert running.process.wait(PATIENCE_SECONDS) == 1
+        assert "Unexpected exit from worker-1" in running.logged()
+
+
+def test_sighup_renews_the_worker_without_losing_a_connection(tmp_path: Path, rules: Path) -> None:
+    with started(tmp_path, "--rules", rules) as running:
+        assert running.send("GET", "/readyz").status == 200
+        _, old = family(running)
+        running.process.send_signal(signal.SIGHUP)
+        while alive(old):
+            assert running.send("POST", "/mutate", encoded(review(MIG_POD))).response["allowed"] is True
+        assert running.send("GET", "/readyz").status == 200
+        assert running.stop(signal.SIGINT) == 0
+
+
+def test_the_start_up_line_says_what_runs_where(tmp_path: Path, rules: Path) -> None:
+    with started(tmp_path, "--rules", rules) as running:
+        assert running.logged() == (
+            f"gpu-rules serves at https://127.0.0.1:{running.port}; 1 FallbackLadder, 1 Validation from {rules}; "
+            f"cluster: the packaged inventory two-workers; CA: {running.ca}\n"
+        )
+
+
+def test_without_options_the_packaged_rules_are_served_and_the_ca_lies_where_the_line_says(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        command("serve", "--listen", "localhost:0"),
+        env=environment(TMPDIR=str(tmp_path)),
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        found = re.fullmatch(
+            r"gpu-rules serves at (https://127\.0\.0\.1:\d+); (.+) from the packaged set default; "
+            r"cluster: the packaged inventory two-workers; CA: (.+)\n",
+            line,
+        )
+        assert found, line
+        running = Running(process, found[1], Path(found[3]), tmp_path / "none")  # type: ignore[arg-type]
+        assert {word for word in found[2].split() if word.isalpha()} == {
+            "FallbackLadder",
+            "ResourceInjection",
+            "Validation",
+        }
+        assert running.ca.is_relative_to(tmp_path)
+        assert running.send("POST", "/mutate", encoded(review(MIG_POD))).patch
+        assert running.stop(signal.SIGINT) == 0
+        assert not running.ca.parent.exists()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_certificate_in_tls_dir_survives_a_restart(tmp_path: Path, rules: Path) -> None:
+    authorities = []
+    for _ in range(2):
+        with started(tmp_path, "--rules", rules) as running:
+            assert running.send("GET", "/readyz").status == 200
+            authorities.append(running.ca.read_bytes())
+    assert authorities[0] == authorities[1]
+
+
+def test_given_tls_files_are_served(tmp_path: Path, rules: Path) -> None:
+    now = datetime.now(UTC)
+    certificate, key = certificate_files(tmp_path, now, now + timedelta(days=1))
+    with started(tmp_path, "--rules", rules, "--tls-cert", certificate, "--tls-key", key) as running:
+        running.ca = certificate
+        assert running.send("GET", "/readyz").status == 200
+        assert f"certificate: {certificate}, valid until {now + timedelta(days=1):%Y-%m-%d}" in running.logged()
+
+
+def test_every_option_can_be_an_environment_variable(tmp_path: Path, rules: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(LADDER.replace("name: mig", "name: mig-2").replace("name: no-latest", "name: no-latest-2"))
+    inventory = tmp_path / "cluster.yaml"
+    inventory.write_text("apiVersion: gpurules.io/v1\nkind: ClusterInventory\nmetadata: {name: c}\nspec: {nodes: []}\n")
+    variables = {"GPU_RULES_RULES": f"{rules}:{other}", "GPU_RULES_CLUSTER": str(inventory)}
+    with started(tmp_path, **variables) as running:
+        assert f"2 FallbackLadder, 2 Validation from {rules} {other}; cluster: {inventory};" in running.logged()
+
+
+def test_several_paths_may_follow_rules(tmp_path: Path, rules: Path) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(LADDER.replace("name: mig", "name: mig-2").replace("name: no-latest", "name: no-latest-2"))
+    with started(tmp_path, "--rules", rules, other) as running:
+        assert "2 FallbackLadder" in running.logged()
+
+
+def test_broken_rules_are_all_shown_with_their_lines_and_nothing_is_served(tmp_path: Path) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_text(BROKEN)
+    said = refused("--rules", path, "--listen", "127.0.0.1:0")
+    assert f"{path}:6:33: error: " in said
+    assert "(did you mean 'object'?)" in said
+    assert "    6 |     - {name: typo, expression: \"objct.metadata.name == 'x'\"}\n      |" in said
+    assert f"{path}:14:3: error: " in said
+    assert said.count("objct") == 2
+    assert "serves at" not in said
+
+
+def test_a_broken_cluster_file_is_shown_and_nothing_is_served(tmp_path: Path, rules: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("apiVersion: gpurules.io/v1\nkind: ClusterInventory\nmetadata: {name: c}\nspec: {knots: []}\n")
+    said = refused("--rules", rules, "--cluster", path)
+    assert f"{path}:4:8: error: " in said
+
+
+def test_no_rules_at_all_is_an_error(tmp_path: Path) -> None:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    assert str(folder) in refused("--rules", folder)
+
+
+def test_a_port_in_use_is_one_clear_error(tmp_path: Path, rules: Path) -> None:
+    with started(tmp_path, "--rules", rules) as running:
+        said = refused("--rules", rules, "--listen", f"127.0.0.1:{running.port}")
+        assert said == f"gpu-rules serve: cannot listen on 127.0.0.1:{running.port}: Address already in use\n"
+        assert running.send("GET", "/readyz").status == 200
+
+
+def test_a_host_that_does_not_exist_is_one_clear_error(rules: Path) -> None:
+    said = refused("--rules", rules, "--listen", "no.such.host.invalid:0")
+    assert said.startswith("gpu-rules serve: cannot listen on no.such.host.invalid:0: ")
+    assert said.count("\n") == 1
+
+
+def test_bad_tls_files_are_one_clear_error(tmp_path: Path, rules: Path) -> None:
+    now = datetime.now(UTC)
+    certificate, key = certificate_files(tmp_path, now - timedelta(days=2), now - timedelta(days=1))
+    said = refused("--rules", rules, "--tls-cert", certificate, "--tls-key", key, "--listen", "127.0.0.1:0")
+    assert said.startswith(f"gpu-rules serve: {certificate}: the certificate expired on ")
+    missing = tmp_path / "missing"
+    said = refused("--rules", rules, "--tls-cert", certificate, "--tls-key", missing, "--listen", "127.0.0.1:0")
+    assert said == f"gpu-rules serve: {missing}: cannot be read: No such file or directory\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--listen", "8443"], "'8443' is not HOST:PORT with a port of 0 to 65535"),
+        (["--listen", "localhost:65536"], "is not HOST:PORT"),
+        (["--listen", "localhost:"], "is not HOST:PORT"),
+        (["--listen", "::1:8443"], "an IPv6 address stands in brackets"),
+        (["--rules", "/does/not/exist"], "'/does/not/exist' does not exist"),
+        (["some.yaml"], "some.yaml"),
+        (["--cluster", "kubeconfig"], "kubeconfig: a live cluster cannot be read yet"),
+        (["--cluster", "in-cluster"], "in-cluster: a live cluster cannot be read yet"),
+        (["--tls-cert", "a"], "--tls-cert and --tls-key come together"),
+        (["--tls-cert", "a", "--tls-key", "b", "--tls-dir", "c"], "--tls-dir is for a certificate made here"),
+        (["--threads", "0"], "0 is not in the range"),
+        (["--client-ca", "f"], "No such option"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2_and_says_what_is_wrong(arguments: list[str], message: str) -> None:
+    assert message in refused(*arguments, code=2)
+
+
+def test_ipv6_and_all_addresses_can_be_listened_on(tmp_path: Path, rules: Path) -> None:
+    with started(tmp_path, "--rules", rules, "--listen", ":0") as running:
+        assert running.url.startswith("https://0.0.0.0:")
+        assert running.send("GET", "/readyz").status == 200
+    if socket.has_ipv6 and Path("/proc/net/if_inet6").exists() and Path("/proc/net/if_inet6").read_text():
+        with started(tmp_path, "--rules", rules, "--listen", "[::1]:0") as running:
+            assert running.url.startswith("https://[::1]:")
+
+
+def test_a_spawned_worker_reads_for_itself(rules: Path) -> None:
+    """Where processes cannot be forked, the worker gets the settings only."""
+    settings = Settings(
+        sources=Sources((rules,)),
+        host="localhost",
+        port=0,
+        threads=1,
+        max_concurrent=1,
+        drain_seconds=0,
+        grace_seconds=1,
+    )
+    prepared, _ = prepare(settings.sources)
+    stopping: Any = 0
+    worker = pickle.loads(pickle.dumps(_Worker(settings, prepared, stopping)))
+    assert worker._settings == settings
+    assert worker._prepared is None
+    assert multiprocessing.parent_process() is None
+
+
+def test_plain_http_gets_no_decision(server: Running) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_SECONDS) as plain:
+        plain.sendall(b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
+        with suppress(ConnectionResetError):
+            assert b"HTTP" not in plain.recv(100)

@@ -3,10 +3,9 @@
 from rules_engine.cel import types
 from rules_engine.cel.bounds import Budget, CelProblems, CostExceeded, EvaluationError
 from rules_engine.cel.environment import Environment
-from rules_engine.cel.library.cluster import Cluster
 from rules_engine.cel.program import Program, compile_expression
 from rules_engine.cel.types import Type
-from rules_engine.cel.values import Duration, Optional, Timestamp, Uint
+from rules_engine.cel.values import Cluster, Duration, Optional, Timestamp, Uint
 
 __all__ = [
     "Budget",

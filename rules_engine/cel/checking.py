@@ -6,7 +6,7 @@ from typing import Any
 
 from rules_engine.cel import types
 from rules_engine.cel.environment import REFUSED, Environment
-from rules_engine.cel.functions import Functions, Overload
+from rules_engine.cel.functions import Dispatch, Functions, Overload
 from rules_engine.cel.inference import Inference
 from rules_engine.cel.library import functions
 from rules_engine.cel.library.wrappers import WRAPPERS, Wrapper
@@ -92,7 +92,7 @@ class Checked:
     expression: Expression
     result: Type
     references: Mapping[Expression, str | Constant]
-    calls: Mapping[Call, tuple[Overload, ...]]
+    calls: Mapping[Call, Dispatch]
     namespaced: frozenset[Call]
     messages: Mapping[Message, Wrapper]
     reads: frozenset[str]
@@ -123,7 +123,7 @@ class _Checker:
     functions: Functions
     inference: Inference = field(default_factory=Inference)
     references: dict[Expression, str | Constant] = field(default_factory=dict)
-    calls: dict[Call, tuple[Overload, ...]] = field(default_factory=dict)
+    calls: dict[Call, Dispatch] = field(default_factory=dict)
     namespaced: set[Call] = field(default_factory=set)
     messages: dict[Message, Wrapper] = field(default_factory=dict)
     reads: set[str] = field(default_factory=set)
@@ -229,7 +229,7 @@ class _Checker:
                 found.append(self.type(node.target))
         found += [self.type(argument) for argument in node.arguments]
         fitting = tuple(overload for overload in overloads if len(overload.parameters) == len(found))
-        self.calls[node] = fitting
+        self.calls[node] = Dispatch(node.function, fitting)
         if not overloads:
             return self._no_function(node)
         if not fitting:

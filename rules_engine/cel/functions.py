@@ -4,7 +4,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from rules_engine.cel.bounds import CHARACTERS_PER_UNIT, Budget, EvaluationError
 from rules_engine.cel.types import PARAMETERS, Type
+from rules_engine.cel.values import check_int, type_of
 
 Implementation = TypeVar("Implementation", bound=Callable[..., Any])
 
@@ -85,6 +87,53 @@ class Functions:
     def names(self, *, method: bool) -> frozenset[str]:
         """All names that are called in one of the two ways."""
         return frozenset(name for name, is_method in self._found if is_method == method)
+
+
+class Dispatch:
+    """The overloads that one call may mean, and which of them fits the classes of its arguments.
+
+    What was found for some classes is kept: there are few of them, and two threads that find it at once find the same.
+    """
+
+    __slots__ = ("_found", "name", "overloads")
+
+    def __init__(self, name: str, overloads: tuple[Overload, ...]) -> None:
+        self.name = name
+        self.overloads = overloads
+        self._found: dict[tuple[type, ...], Overload] = {}
+
+    def __call__(self, budget: Budget, *arguments: Any) -> Any:
+        """Call the overload that fits. Raises EvaluationError when none does, and what the function raises."""
+        classes = tuple(map(type, arguments))
+        overload = self._found.get(classes)
+        if overload is None:
+            overload = self._found[classes] = self._fitting(arguments)
+        for argument in arguments:
+            kind = type(argument)
+            if kind is int:
+                check_int(argument)
+            elif overload.constant:
+                continue
+            elif kind is str or kind is bytes:
+                budget.spend(len(argument) // CHARACTERS_PER_UNIT)
+            elif kind is list:
+                budget.spend(len(argument))
+        if overload.budgeted:
+            return overload.implementation(budget, *arguments)
+        return overload.implementation(*arguments)
+
+    def _fitting(self, arguments: tuple[Any, ...]) -> Overload:
+        found = [type_of(argument) for argument in arguments]
+        for overload in self.overloads:
+            if all(map(takes, overload.parameters, found)):
+                return overload
+        raise no_overload(f"{self.name}()", *arguments)
+
+
+def no_overload(operator: str, *values: object) -> EvaluationError:
+    """The error of an operator or function that these types do not have."""
+    shown = ", ".join(type_of(value).name for value in values)
+    return EvaluationError(f"no such overload: {operator} applied to ({shown})")
 
 
 def takes(parameter: Type, found: Type) -> bool:

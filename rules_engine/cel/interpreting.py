@@ -5,16 +5,14 @@ from typing import Any
 
 from rules_engine.cel import operators
 from rules_engine.cel.bounds import (
-    CHARACTERS_PER_UNIT,
-    MAX_RESULT_ITEMS,
     Budget,
     CostExceeded,
     EvaluationError,
 )
 from rules_engine.cel.checking import Checked, Constant
-from rules_engine.cel.functions import Overload, takes
-from rules_engine.cel.library.cluster import Cluster
+from rules_engine.cel.functions import no_overload
 from rules_engine.cel.library.lists import bounded, sort_by
+from rules_engine.cel.members import as_optional, element, field, optional_member, required_element, required_field
 from rules_engine.cel.syntax import (
     Binary,
     Bind,
@@ -35,13 +33,11 @@ from rules_engine.cel.syntax import (
     Select,
     Unary,
 )
-from rules_engine.cel.types import CLUSTER
 from rules_engine.cel.values import (
-    MAP_CLASSES,
+    is_map,
     NONE,
     NUMBER_CLASSES,
     Optional,
-    check_int,
     make_map,
     type_of,
 )
@@ -111,8 +107,8 @@ class _Interpreter:
             return self._referred(reference)
         operand = self.evaluate(node.operand)
         if node.optional or type(operand) is Optional:
-            return _optional_member(operand, node.field, _selected)
-        return _required(_selected(operand, node.field), "no such key")
+            return optional_member(operand, node.field, field)
+        return required_field(operand, node.field)
 
     def has(self, node: Has) -> bool:
         operand = self.evaluate(node.select.operand)
@@ -122,16 +118,15 @@ class _Interpreter:
             operand = operand.value
             if type(operand) is Optional:
                 return bool(operand.present)
-        found, _ = _selected(operand, node.select.field)
+        found, _ = field(operand, node.select.field)
         return found
 
     def index(self, node: Index) -> object:
         operand = self.evaluate(node.operand)
         key = self.evaluate(node.key)
         if node.optional or type(operand) is Optional:
-            return _optional_member(operand, key, _indexed)
-        missing = "index out of range" if type(operand) is list else "no such key"
-        return _required(_indexed(operand, key), missing)
+            return optional_member(operand, key, element)
+        return required_element(operand, key)
 
     # Operators
 
@@ -141,7 +136,7 @@ class _Interpreter:
             return operators.negate(value)
         if type(value) is bool:
             return not value
-        raise operators.no_overload("!", value)
+        raise no_overload("!", value)
 
     def binary(self, node: Binary) -> object:
         left = self.evaluate(node.left)
@@ -155,10 +150,11 @@ class _Interpreter:
         for operand in node.operands:
             try:
                 value = self.evaluate(operand)
-                if value is decisive:
-                    return decisive
-                if type(value) is not bool:
-                    raise self._placed(operators.no_overload(node.operator, value), operand)
+                if type(value) is bool:
+                    if value == decisive:
+                        return decisive
+                else:
+                    raise self._placed(no_overload(node.operator, value), operand)
             except CostExceeded:
                 raise
             except EvaluationError as error:
@@ -170,7 +166,7 @@ class _Interpreter:
     def conditional(self, node: Conditional) -> object:
         condition = self.evaluate(node.condition)
         if type(condition) is not bool:
-            raise operators.no_overload("?:", condition)
+            raise no_overload("?:", condition)
         return self.evaluate(node.then if condition else node.otherwise)
 
     # Lists and maps
@@ -180,7 +176,7 @@ class _Interpreter:
         for element in node.elements:
             value = self.evaluate(element.value)
             if element.optional:
-                if not _is_optional(value).present:
+                if not as_optional(value).present:
                     continue
                 value = value.value
             made.append(value)
@@ -192,7 +188,7 @@ class _Interpreter:
             key = self.evaluate(entry.key)
             value = self.evaluate(entry.value)
             if entry.optional:
-                if not _is_optional(value).present:
+                if not as_optional(value).present:
                     continue
                 value = value.value
             made.append((key, value))
@@ -215,14 +211,14 @@ class _Interpreter:
             arguments.append(target)
         for argument in node.arguments:
             arguments.append(self.evaluate(argument))
-        return call(node.function, self._checked.calls[node], arguments, self._budget)
+        return self._checked.calls[node](self._budget, *arguments)
 
     def _alternative(self, node: Call, target: Optional) -> object:
         """or and orValue look at their argument only when they need it (cel-go, cel/library.go)."""
         if target.present:
             return target if node.function == "or" else target.value
         other = self.evaluate(node.arguments[0])
-        return _is_optional(other) if node.function == "or" else other
+        return as_optional(other) if node.function == "or" else other
 
     # Macros
 
@@ -238,11 +234,11 @@ class _Interpreter:
         return self._bound({node.name: self.evaluate(node.value)}, node.body)
 
     def optional_map(self, node: OptionalMap) -> object:
-        target = _is_optional(self.evaluate(node.target))
+        target = as_optional(self.evaluate(node.target))
         if not target.present:
             return NONE
         value = self._bound({node.name: target.value}, node.body)
-        return _is_optional(value) if node.flat else Optional(True, value)
+        return as_optional(value) if node.flat else Optional(True, value)
 
     def comprehension(self, node: Comprehension) -> object:
         target = self.evaluate(node.target)
@@ -253,7 +249,7 @@ class _Interpreter:
         items: Any
         if type(target) is list:
             items = enumerate(target)
-        elif type(target) in MAP_CLASSES:
+        elif is_map(target):
             items = target.items()
         else:
             raise EvaluationError(f"{node.fold.value}() needs a list or a map, not {type_of(target)}")
@@ -272,10 +268,8 @@ class _Interpreter:
         failure: EvaluationError | None = None
         for names in steps:
             try:
-                value = self._bound(names, node.body)
-                if value is decisive:
+                if self._predicate(node, self._bound(names, node.body), node.body) == decisive:
                     return decisive
-                self._predicate(node, value, node.body)
             except CostExceeded:
                 raise
             except EvaluationError as error:
@@ -320,7 +314,7 @@ class _Interpreter:
         for names in steps:
             if self._kept(node, names):
                 entry = self._bound(names, node.body)
-                if type(entry) not in MAP_CLASSES:
+                if not is_map(entry):
                     raise EvaluationError(f"transformMapEntry() needs a map, not {type_of(entry)}")
                 made.extend(entry.items())
         return make_map(made)
@@ -331,68 +325,6 @@ class _Interpreter:
             items.append(names[node.first])
             keys.append(self._bound(names, node.body))
         return sort_by(self._budget, items, keys)
-
-
-Found = tuple[bool, object]
-
-
-def _selected(operand: Any, field: str) -> Found:
-    if type(operand) in MAP_CLASSES:
-        return operators.find_key(operand, field)
-    raise EvaluationError(f"type {type_of(operand)} has no fields")
-
-
-def _indexed(operand: Any, key: Any) -> Found:
-    if type(operand) is list:
-        if type(key) not in NUMBER_CLASSES or type(key) is float and not key.is_integer():
-            raise EvaluationError(f"a list has no index of type {type_of(key)}")
-        position = int(key)
-        return (True, operand[position]) if 0 <= position < len(operand) else (False, None)
-    if type(operand) in MAP_CLASSES:
-        return operators.find_key(operand, key)
-    raise EvaluationError(f"type {type_of(operand)} cannot be indexed")
-
-
-def _required(found: Found, missing: str) -> object:
-    present, value = found
-    if present:
-        return value
-    raise EvaluationError(missing)
-
-
-def _optional_member(operand: Any, key: Any, find: Callable[[Any, Any], Found]) -> Optional:
-    if type(operand) is Optional:
-        if not operand.present:
-            return NONE
-        operand = operand.value
-    found, value = find(operand, key)
-    return Optional(True, value) if found else NONE
-
-
-def _is_optional(value: object) -> Optional:
-    if type(value) is Optional:
-        return value
-    raise EvaluationError(f"an optional is needed here, not {type_of(value)}")
-
-
-def call(name: str, overloads: tuple[Overload, ...], arguments: list[Any], budget: Budget) -> object:
-    """Call the overload that fits the run-time types of the arguments. Raises EvaluationError when none does."""
-    found = [type_of(argument) for argument in arguments]
-    for overload in overloads:
-        if all(
-            takes(parameter, kind) or parameter == CLUSTER and isinstance(argument, Cluster)
-            for parameter, kind, argument in zip(overload.parameters, found, arguments, strict=True)
-        ):
-            for argument in arguments:
-                if type(argument) is int:
-                    check_int(argument)
-                elif not overload.constant and type(argument) in (str, bytes, list, dict):
-                    length = len(argument)
-                    budget.spend(length // CHARACTERS_PER_UNIT if type(argument) in (str, bytes) else length)
-            if overload.budgeted:
-                return overload.implementation(budget, *arguments)
-            return overload.implementation(*arguments)
-    raise operators.no_overload(f"{name}()", *arguments)
 
 
 _METHODS: dict[type, Callable[[_Interpreter, Any], object]] = {

@@ -12,7 +12,7 @@ from rules_engine.cel.bounds import (
     CostExceeded,
     EvaluationError,
 )
-from rules_engine.cel.functions import Overload
+from rules_engine.cel.functions import Overload, no_overload
 from rules_engine.cel.types import (
     BOOL,
     BYTES,
@@ -31,7 +31,7 @@ from rules_engine.cel.types import (
 from rules_engine.cel.values import (
     INT_MAX,
     INT_MIN,
-    MAP_CLASSES,
+    is_map,
     NUMBER_CLASSES,
     UINT_MAX,
     Duration,
@@ -81,12 +81,6 @@ def text_length(budget: Budget, length: int) -> None:
     budget.spend(length // CHARACTERS_PER_UNIT)
     if length > MAX_RESULT_CHARACTERS:
         raise CostExceeded(f"a string result has more than {MAX_RESULT_CHARACTERS} characters")
-
-
-def no_overload(operator: str, *values: object) -> EvaluationError:
-    """The error of an operator or function that these types do not have."""
-    shown = ", ".join(type_of(value).name for value in values)
-    return EvaluationError(f"no such overload: {operator} applied to ({shown})")
 
 
 def add(left: Any, right: Any, budget: Budget) -> object:
@@ -234,7 +228,7 @@ def contains(element: Any, container: Any, budget: Budget) -> bool:
     if type(container) is list:
         budget.spend(len(container))
         return any(equals(element, one, budget) for one in container)
-    if type(container) in MAP_CLASSES:
+    if is_map(container):
         found, _ = find_key(container, element)
         return found
     raise no_overload("in", element, container)

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from rules_engine.cel.bounds import Budget, CelProblems, EvaluationError
 from rules_engine.cel.checking import Checked, check
 from rules_engine.cel.environment import Environment
+from rules_engine.cel.generating import Function, generate, weight
 from rules_engine.cel.interpreting import interpret
 from rules_engine.cel.parsing import parse
 from rules_engine.cel.types import DYN, Type
+from rules_engine.cel.values import Optional, check_int, is_map
 from rules_engine.model.problems import Problem
 from rules_engine.model.source import SourceText
 
@@ -18,6 +20,8 @@ class Program:
     """A compiled expression. It never changes, so that threads share it."""
 
     checked: Checked
+    generated: Function | None
+    weight: int
 
     @property
     def source(self) -> SourceText:
@@ -38,10 +42,45 @@ class Program:
 
         Raises EvaluationError with the place of the sub-expression that failed.
         """
+        if self.generated is not None:
+            spent = budget.spent
+            try:
+                budget.spend(self.weight)
+                value = self.generated.run(activation, budget)
+                return value if value is True or value is False else _sized(value, budget)
+            except Exception:  # noqa: BLE001, S110
+                # Whatever it was: the interpreter finds the value or the error, and its place.
+                budget.spent = spent
+        return self.interpret(activation, budget)
+
+    def interpret(self, activation: Mapping[str, object], budget: Budget) -> object:
+        """The same value, or the same error, without the generated code."""
         try:
-            return interpret(self.checked, activation, budget)
+            return _sized(interpret(self.checked, activation, budget), budget)
         except RecursionError:
             raise EvaluationError("a value is nested too deeply", self.source.at(0)) from None
+        except EvaluationError as error:
+            if error.location is not None:
+                raise
+            raise type(error)(error.message, self.source.at(0)) from None
+
+
+def _sized(value: object, budget: Budget) -> object:
+    """A result whose ints are ints of CEL and whose size is bounded, however often it holds the same list."""
+    left = [value]
+    while left:
+        item = left.pop()
+        if type(item) is int:
+            check_int(item)
+        elif type(item) is list:
+            budget.spend(len(item))
+            left += item
+        elif is_map(item):
+            budget.spend(len(item))  # type: ignore[arg-type]
+            left += item.values()  # type: ignore[attr-defined]
+        elif type(item) is Optional:
+            left.append(item.value)
+    return value
 
 
 def compile_expression(source: SourceText, environment: Environment, *, result: Type = DYN) -> Program:
@@ -64,4 +103,9 @@ def compile_expression(source: SourceText, environment: Environment, *, result: 
         )
     if problems:
         raise CelProblems(problems)
-    return Program(checked)
+    return program_of(checked)
+
+
+def program_of(checked: Checked) -> Program:
+    """What runs a checked expression."""
+    return Program(checked, generate(checked), weight(checked.expression))

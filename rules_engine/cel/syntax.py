@@ -212,3 +212,36 @@ Expression: TypeAlias = (
     | Bind
     | OptionalMap
 )
+
+
+def children(node: Expression) -> tuple[Expression, ...]:
+    """The expressions directly inside of one."""
+    match node:
+        case Select(operand=operand) | Unary(operand=operand):
+            return (operand,)
+        case Has(select=select):
+            return (select,)
+        case Index(operand=operand, key=key):
+            return operand, key
+        case Call(target=target, arguments=arguments):
+            return arguments if target is None else (target, *arguments)
+        case Binary(left=left, right=right):
+            return left, right
+        case Logic(operands=operands):
+            return operands
+        case Conditional(condition=condition, then=then, otherwise=otherwise):
+            return condition, then, otherwise
+        case ListLiteral(elements=elements):
+            return tuple(element.value for element in elements)
+        case MapLiteral(entries=entries):
+            return tuple(part for entry in entries for part in (entry.key, entry.value))
+        case Message(fields=fields):
+            return tuple(value for _, value in fields)
+        case Comprehension(target=target, condition=condition, body=body):
+            return (target, body) if condition is None else (target, condition, body)
+        case Bind(value=value, body=body):
+            return value, body
+        case OptionalMap(target=target, body=body):
+            return target, body
+        case _:
+            return ()

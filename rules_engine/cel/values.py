@@ -6,7 +6,7 @@ libraries; those name their CEL type in `cel_type`.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol, runtime_checkable
 
 from rules_engine.cel import types
 from rules_engine.cel.bounds import CHARACTERS_PER_UNIT, Budget, EvaluationError
@@ -57,6 +57,20 @@ class Optional:
 NONE = Optional(False)
 
 
+@runtime_checkable
+class Cluster(Protocol):
+    """What an activation's `cluster` can do; each may raise EvaluationError."""
+
+    def allocatable(self, resource: str) -> int:
+        """The most of a resource that one node has."""
+
+    def available(self, resource: str) -> int:
+        """The most of a resource that one node has free."""
+
+    def total(self, resource: str) -> int:
+        """What all nodes together have of a resource."""
+
+
 class KeyedMap(Mapping[object, object]):
     """A map with other keys than strings, where CEL's true and 1 differ though Python's do not."""
 
@@ -102,7 +116,6 @@ def make_map(entries: list[tuple[object, object]]) -> Mapping[object, object]:
 
 NUMBER_CLASSES = frozenset({int, Uint, float})
 KEY_CLASSES = frozenset({str, int, Uint, bool})
-MAP_CLASSES = frozenset({dict, KeyedMap})
 
 _TYPES: dict[type, Type] = {
     bool: types.BOOL,
@@ -119,11 +132,18 @@ _TYPES: dict[type, Type] = {
 
 
 def type_of(value: object) -> Type:
-    """CEL's type() of a value. Objects that other layers hand in, such as the cluster, may name theirs in `cel_type`."""
+    """CEL's type() of a value; objects of other layers may name theirs in a class variable `cel_type`."""
     found = _TYPES.get(type(value))
     if found is None:
-        found = getattr(type(value), "cel_type", types.DYN)
+        found = getattr(type(value), "cel_type", None)
+    if found is None:
+        found = _TYPES[dict] if isinstance(value, Mapping) else types.CLUSTER if isinstance(value, Cluster) else types.DYN
     return found
+
+
+def is_map(value: object) -> bool:
+    """Whether a value is a map; other layers may hand in Mappings of their own, such as variables made on demand."""
+    return type(value) is dict or isinstance(value, Mapping)
 
 
 def check_int(value: int) -> int:
@@ -148,8 +168,8 @@ def equals(left: object, right: object, budget: Budget) -> bool:
             return False
         budget.spend(len(left))  # type: ignore[arg-type]
         return all(equals(one, two, budget) for one, two in zip(left, right, strict=True))  # type: ignore[call-overload]
-    if kind in MAP_CLASSES:
-        return other in MAP_CLASSES and _maps_equal(left, right, budget)  # type: ignore[arg-type]
+    if is_map(left):
+        return is_map(right) and _maps_equal(left, right, budget)  # type: ignore[arg-type]
     if kind is Optional:
         if other is not Optional or left.present != right.present:  # type: ignore[attr-defined]
             return False

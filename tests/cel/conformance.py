@@ -13,7 +13,7 @@ import pytest
 from rules_engine.cel import Budget, CelProblems, Duration, Environment, EvaluationError, Optional, Timestamp, Uint
 from rules_engine.cel.checking import check
 from rules_engine.cel.parsing import parse
-from rules_engine.cel.program import Program
+from rules_engine.cel.program import Program, program_of
 from rules_engine.cel.types import DYN, Type
 from rules_engine.cel.values import KeyedMap, make_map
 from rules_engine.model.source import SourceText
@@ -90,7 +90,7 @@ def program(expression: str, environment: Environment, *, checked: bool = True) 
     found = check(source, parse(source), environment)
     if checked and found.problems:
         raise CelProblems(found.problems)
-    return Program(found)
+    return program_of(found)
 
 
 def holds(case: Mapping[str, Any]) -> str | None:

@@ -131,7 +131,7 @@ def ends_with(text: str, suffix: str) -> bool:
 @LIBRARY.function("matches", STRING, STRING, gives=BOOL)
 @LIBRARY.method("matches", STRING, STRING, gives=BOOL)
 def matches(text: str, pattern: str) -> bool:
-    return regex.search(pattern, text)
+    return regex.compiled(pattern).occurs_in(text)
 
 
 def _parts() -> None:

@@ -9,7 +9,7 @@ from rules_engine.cel.bounds import Budget, EvaluationError
 from rules_engine.cel.operators import text_length
 from rules_engine.cel.times import timestamp_text
 from rules_engine.cel.types import ObjectType, Type
-from rules_engine.cel.values import MAP_CLASSES, NANOS, Duration, Timestamp, Uint, check_int, type_of
+from rules_engine.cel.values import is_map, NANOS, Duration, Timestamp, Uint, check_int, type_of
 
 MAX_PRECISION = 1_000
 """Digits after the point that a clause may ask for: a double has 1,074 at most."""
@@ -131,7 +131,7 @@ def string(budget: Budget, value: Any) -> str:
     kind = type(value)
     if kind is list:
         return _joined(budget, "[", [string(budget, item) for item in value], "]")
-    if kind in MAP_CLASSES:
+    if is_map(value):
         entries = sorted((string(budget, key), string(budget, item)) for key, item in value.items())
         return _joined(budget, "{", [f"{key}: {item}" for key, item in entries], "}")
     writer = _STRINGS.get(kind)

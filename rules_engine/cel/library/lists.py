@@ -5,7 +5,7 @@ from typing import Any
 
 from rules_engine.cel import operators
 from rules_engine.cel.bounds import MAX_RESULT_ITEMS, Budget, CostExceeded, EvaluationError
-from rules_engine.cel.functions import Library
+from rules_engine.cel.functions import Library, no_overload
 from rules_engine.cel.types import BOOL, BYTES, DOUBLE, DURATION, INT, LIST, STRING, TIMESTAMP, UINT, A, list_of
 from rules_engine.cel.values import Duration, equals, type_of
 
@@ -27,7 +27,7 @@ def sum_of(budget: Budget, items: list[Any]) -> Any:
     if not items:
         return 0
     if type_of(items[0]) not in SUMMABLE:
-        raise operators.no_overload("sum()", items[0])
+        raise no_overload("sum()", items[0])
     total = Duration(0) if type(items[0]) is Duration else type(items[0])(0)
     for item in items:
         total = operators.add(total, item, budget)
@@ -39,7 +39,7 @@ def _extreme(name: str, budget: Budget, items: list[Any]) -> Any:
         raise EvaluationError(f"{name}() of an empty list")
     best = items[0]
     if type_of(best) not in ORDERED:
-        raise operators.no_overload(f"{name}()", best)
+        raise no_overload(f"{name}()", best)
     better = operators.greater if name == "max" else operators.less
     for item in items[1:]:
         if better(item, best, budget):

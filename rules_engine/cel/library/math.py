@@ -5,8 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 from rules_engine.cel.bounds import EvaluationError
-from rules_engine.cel.functions import Library
-from rules_engine.cel.operators import no_overload, unsigned, whole
+from rules_engine.cel.functions import Library, no_overload
+from rules_engine.cel.operators import unsigned, whole
 from rules_engine.cel.types import BOOL, DOUBLE, DYN, INT, LIST, UINT
 from rules_engine.cel.values import INT_MIN, NUMBER_CLASSES, UINT_MAX, Uint, compare_numbers
 

@@ -3,7 +3,7 @@
 from rules_engine.cel.bounds import EvaluationError
 from rules_engine.cel.functions import Library
 from rules_engine.cel.types import BOOL, A, optional_of
-from rules_engine.cel.values import MAP_CLASSES, NONE, NUMBER_CLASSES, Duration, Optional, Timestamp
+from rules_engine.cel.values import is_map, NONE, NUMBER_CLASSES, Duration, Optional, Timestamp
 
 LIBRARY = Library()
 
@@ -29,7 +29,7 @@ def of_non_zero_value(value: object) -> Optional:
 def is_zero(value: object) -> bool:
     """Whether a value is its type's zero: empty, false, 0, null or none."""
     kind = type(value)
-    if kind in NUMBER_CLASSES or kind in MAP_CLASSES or kind in (bool, str, bytes, list, type(None)):
+    if kind in NUMBER_CLASSES or is_map(value) or kind in (bool, str, bytes, list, type(None)):
         return not value
     if isinstance(value, Optional):
         return not value.present

@@ -9,11 +9,11 @@ LIBRARY = Library()
 
 @LIBRARY.method("find", STRING, STRING, gives=STRING)
 def find(text: str, pattern: str) -> str:
-    found = regex.find_all(pattern, text, 1)
+    found = regex.compiled(pattern).find_all(text, 1)
     return found[0] if found else ""
 
 
 @LIBRARY.method("findAll", STRING, STRING, gives=list_of(STRING))
 @LIBRARY.method("findAll", STRING, STRING, INT, gives=list_of(STRING))
 def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
-    return regex.find_all(pattern, text, limit)
+    return regex.compiled(pattern).find_all(text, limit)

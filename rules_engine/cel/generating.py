@@ -1,0 +1,684 @@
+"""Expressions as Python: the same values as the interpreter's, some fifty times faster, or an exception.
+
+CEL has no side effects. So the generated function assumes that nothing goes wrong (a.b is a["b"], && is `and`, exists is
+a loop) and any exception sends the evaluation to the interpreter, which knows the absorption of errors and their places.
+One rule holds for every line written here: it may raise freely, but it never gives a value that the interpreter would
+not give. Types are not believed: the checker's are declarations, and JSON may break them, so that a test of the class
+stands before every operation whose Python meaning differs from CEL's.
+
+The source holds names and numbers made here and nothing of the expression: its strings, fields and functions are
+constants, which the function finds by name in its own globals. Work is counted ahead, as if every loop ran to its end;
+where that is too much, the interpreter counts exactly.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from rules_engine.cel import members, operators, regex
+from rules_engine.cel.bounds import CHARACTERS_PER_UNIT, Budget, EvaluationError
+from rules_engine.cel.checking import Checked, Constant
+from rules_engine.cel.functions import Dispatch
+from rules_engine.cel.library.lists import bounded
+from rules_engine.cel.numbers import parse_int
+from rules_engine.cel.syntax import (
+    Binary,
+    Bind,
+    Call,
+    Comprehension,
+    Conditional,
+    Expression,
+    Fold,
+    Has,
+    Index,
+    ListLiteral,
+    Literal,
+    Logic,
+    MapLiteral,
+    Name,
+    OptionalMap,
+    Select,
+    Unary,
+    children,
+)
+from rules_engine.cel.types import OPTIONAL
+from rules_engine.cel.values import INT_MAX, INT_MIN, NONE, Optional, equals, is_map, make_map
+
+Generated = Callable[[Mapping[str, object], Budget], object]
+
+BOOL, INT, STR, LIST, MAP, OPT, ANY = "bool", "int", "str", "list", "map", "optional", ""
+"""What is known of a piece of code: the class of its value, or nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A Python expression, and the class that its value is sure to have."""
+
+    text: str
+    kind: str = ANY
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A generated function with its source, for those who want to read it."""
+
+    source: str
+    run: Generated
+
+
+class _NotGeneratedError(Exception):
+    """Something that is left to the interpreter: rare, and fast enough there."""
+
+
+def generate(checked: Checked) -> Function | None:
+    """The expression as a Python function, or None where it is left to the interpreter."""
+    writer = _Writer(checked)
+    try:
+        source = writer.function()
+        # The text consists of names and numbers that _Writer made: a test reads its tokens.
+        code = compile(source, "<generated from CEL>", "exec")
+    except (_NotGeneratedError, SyntaxError, RecursionError, MemoryError):
+        # Beside the first: Python's own limits on nested blocks and parentheses.
+        return None
+    namespace = {"__builtins__": {}, **_HELPERS, **writer.constants}
+    exec(code, namespace)  # noqa: S102
+    return Function(source, namespace["evaluate"])  # type: ignore[arg-type]
+
+
+def weight(node: Expression) -> int:
+    """The nodes of an expression: what the interpreter counts for one evaluation without loops."""
+    return 1 + sum(map(weight, children(node)))
+
+
+class _Writer:
+    """Writes one function. Statements go to `_lines`, which nested blocks replace while they are written."""
+
+    def __init__(self, checked: Checked) -> None:
+        self._checked = checked
+        self.constants: dict[str, object] = {}
+        self._lines: list[str] = []
+        self._locals: dict[str, str] = {}
+        self._hoisted: dict[str, str] = {}
+        self._made = 0
+
+    def function(self) -> str:
+        expression = self._checked.expression
+        for name in sorted(self._needed(expression, frozenset())):
+            self._hoisted[name] = self._assigned(f"activation[{self._constant(name)}]")
+        result = self._write(expression)
+        self._lines.append(f"return {result.text}")
+        return "\n ".join(["def evaluate(activation, budget):", *self._lines]) + "\n"
+
+    def _needed(self, node: Expression, bound: frozenset[str]) -> set[str]:
+        """The variables that every evaluation looks up, and that may so be looked up first and once."""
+        reference = self._checked.references.get(node)
+        if isinstance(reference, str):
+            return {reference}
+        parts = children(node)
+        if isinstance(node, Logic | Conditional | Comprehension | OptionalMap):
+            parts = parts[:1]
+        elif isinstance(node, Call) and node.function in ("or", "orValue"):
+            parts = parts[:1]
+        elif isinstance(node, Call) and node in self._checked.namespaced:
+            parts = node.arguments
+        return {name for part in parts for name in self._needed(part, bound)}
+
+    # Names
+
+    def _fresh(self, letter: str) -> str:
+        self._made += 1
+        return f"{letter}{self._made}"
+
+    def _constant(self, value: object) -> str:
+        name = self._fresh("c")
+        self.constants[name] = value
+        return name
+
+    def _assigned(self, text: str) -> str:
+        name = self._fresh("t")
+        self._lines.append(f"{name} = {text}")
+        return name
+
+    # Blocks
+
+    def _block(self, write: Callable[[], Code]) -> tuple[list[str], Code]:
+        """Code with the statements that it needs, which are not yet part of the function."""
+        outer, self._lines = self._lines, []
+        code = write()
+        lines, self._lines = self._lines, outer
+        return lines, code
+
+    def _under(self, head: str, lines: Iterable[str]) -> None:
+        self._lines.append(head)
+        self._lines += [f" {line}" for line in lines]
+
+    def _write(self, node: Expression) -> Code:
+        method: Any = _METHODS.get(type(node))
+        if method is None:
+            raise _NotGeneratedError
+        code: Code = method(self, node)
+        return code
+
+    def _bool(self, code: Code) -> str:
+        if code.kind == BOOL:
+            return code.text
+        name = self._fresh("t")
+        return f"({name} if type({name} := {code.text}) is bool else refuse())"
+
+    # Leaves
+
+    def literal(self, node: Literal) -> Code:
+        value = node.value
+        if value is None or type(value) is bool:
+            return Code(repr(value), BOOL if value is not None else ANY)
+        if type(value) is int:
+            return Code(f"({value})" if value < 0 else str(value), INT)
+        return Code(self._constant(value), STR if type(value) is str else ANY)
+
+    def name(self, node: Name) -> Code:
+        reference = self._checked.references.get(node)
+        if reference is not None:
+            return self._referred(reference)
+        if node.absolute or node.name not in self._locals:
+            raise _NotGeneratedError
+        return Code(self._locals[node.name])
+
+    def _referred(self, reference: str | Constant) -> Code:
+        if isinstance(reference, Constant):
+            return Code(self._constant(reference.value))
+        hoisted = self._hoisted.get(reference)
+        return Code(hoisted or f"activation[{self._constant(reference)}]")
+
+    # Members
+
+    def select(self, node: Select) -> Code:
+        reference = self._checked.references.get(node)
+        if reference is not None:
+            return self._referred(reference)
+        return self._member(self._write(node.operand), Code(self._constant(node.field), STR), node.optional, "field")
+
+    def index(self, node: Index) -> Code:
+        operand, key = self._write(node.operand), self._write(node.key)
+        return self._member(operand, key, node.optional, "element")
+
+    def _member(self, operand: Code, key: Code, optional: bool, find: str) -> Code:
+        if optional or operand.kind == OPT:
+            return Code(f"optional_member({operand.text}, {key.text}, {find})", OPT)
+        if key.kind == STR:
+            # Of all values only maps take a string in brackets; an optional, a list and a str raise TypeError.
+            return Code(f"{operand.text}[{key.text}]")
+        return Code(f"required_element({operand.text}, {key.text})")
+
+    def has(self, node: Has) -> Code:
+        operand = self._write(node.select.operand)
+        if operand.kind == OPT:
+            raise _NotGeneratedError
+        # keys() keeps out strings and lists, in which a name may occur too.
+        return Code(f"({self._constant(node.select.field)} in {operand.text}.keys())", BOOL)
+
+    # Operators
+
+    def unary(self, node: Unary) -> Code:
+        operand = self._write(node.operand)
+        if node.operator == "!":
+            return Code(f"(not {self._bool(operand)})", BOOL)
+        return Code(f"negate({operand.text})", operand.kind if operand.kind == INT else ANY)
+
+    def binary(self, node: Binary) -> Code:
+        left, right = self._write(node.left), self._write(node.right)
+        operator = node.operator
+        if operator in ("==", "!="):
+            return self._equality(node, left, right)
+        if operator == "in":
+            return self._membership(node, left, right)
+        call = f"{_OPERATORS[operator]}({left.text}, {right.text}, budget)"
+        if operator in ("<", "<=", ">", ">="):
+            return Code(self._ordering(node, left, right) or call, BOOL)
+        if left.kind == right.kind == INT:
+            if operator in ("+", "-", "*"):
+                return Code(f"whole({left.text} {operator} {right.text})", INT)
+            return Code(call, INT)
+        # + on two values of which one is a string or list either gives the same or fails.
+        known = {left.kind, right.kind} & {STR, LIST} if operator == "+" else set()
+        return Code(call, known.pop() if len(known) == 1 else ANY)
+
+    def _guarded(self, tested: Code, number: int, operator: str, otherwise: str) -> str:
+        """A test of an unknown value against a number: quick if it is an int in range, the operator's own if not."""
+        name = self._fresh("t")
+        quick = f"{name} {operator} {number} if type({name} := {tested.text}) is int and {INT_MIN} <= {name} <= {INT_MAX}"
+        return f"({quick} else {otherwise}({name}, {number}, budget))"
+
+    def _equality(self, node: Binary, left: Code, right: Code) -> Code:
+        positive = self._equal(node, left, right)
+        return Code(f"(not {positive})" if node.operator == "!=" else positive, BOOL)
+
+    def _equal(self, node: Binary, left: Code, right: Code) -> str:
+        for literal, other, code in ((node.left, right, left), (node.right, left, right)):
+            if not isinstance(literal, Literal):
+                continue
+            if literal.value is None or type(literal.value) is bool:
+                return f"({other.text} is {code.text})"
+            if type(literal.value) is str:
+                # A Python string equals strings only, and comparing takes no longer than the literal is.
+                return f"({other.text} == {code.text})"
+            if type(literal.value) is int and other.kind != INT:
+                return self._guarded(other, literal.value, "==", "equals")
+        if left.kind == right.kind == INT:
+            return f"({left.text} == {right.text})"
+        if left.kind == right.kind == BOOL:
+            return f"({left.text} is {right.text})"
+        return f"equals({left.text}, {right.text}, budget)"
+
+    def _ordering(self, node: Binary, left: Code, right: Code) -> str | None:
+        if left.kind == right.kind == INT:
+            return f"({left.text} {node.operator} {right.text})"
+        if isinstance(node.right, Literal) and type(node.right.value) is int:
+            return self._guarded(left, node.right.value, node.operator, _OPERATORS[node.operator])
+        if isinstance(node.left, Literal) and type(node.left.value) is int:
+            mirrored = _MIRRORED[node.operator]
+            return self._guarded(right, node.left.value, mirrored, _OPERATORS[mirrored])
+        return None
+
+    def _membership(self, node: Binary, left: Code, right: Code) -> Code:
+        words = _words(node.right)
+        if words is not None:
+            name = self._fresh("t")
+            test = f"{name} in {self._constant(words)} if type({name} := {left.text}) is str"
+            return Code(f"({test} else contains({name}, {right.text}, budget))", BOOL)
+        if left.kind == STR:
+            name = self._fresh("t")
+            test = f"{left.text} in {name} if type({name} := {right.text}) is dict"
+            return Code(f"({test} else contains({left.text}, {name}, budget))", BOOL)
+        return Code(f"contains({left.text}, {right.text}, budget)", BOOL)
+
+    def logic(self, node: Logic) -> Code:
+        blocks = [self._block(lambda operand=operand: Code(self._bool(self._write(operand)), BOOL)) for operand in node.operands]  # type: ignore[misc]
+        word = " and " if node.operator == "&&" else " or "
+        if not any(lines for lines, _ in blocks[1:]):
+            self._lines += blocks[0][0]
+            return Code(f"({word.join(code.text for _, code in blocks)})", BOOL)
+        self._lines += blocks[0][0]
+        name = self._assigned(blocks[0][1].text)
+        test = f"if {name}:" if node.operator == "&&" else f"if not {name}:"
+        for lines, code in blocks[1:]:
+            self._under(test, [*lines, f"{name} = {code.text}"])
+        return Code(name, BOOL)
+
+    def conditional(self, node: Conditional) -> Code:
+        condition = self._bool(self._write(node.condition))
+        then_lines, then = self._block(lambda: self._write(node.then))
+        else_lines, otherwise = self._block(lambda: self._write(node.otherwise))
+        kind = then.kind if then.kind == otherwise.kind else ANY
+        if not then_lines and not else_lines:
+            return Code(f"({then.text} if {condition} else {otherwise.text})", kind)
+        name = self._fresh("t")
+        self._under(f"if {condition}:", [*then_lines, f"{name} = {then.text}"])
+        self._under("else:", [*else_lines, f"{name} = {otherwise.text}"])
+        return Code(name, kind)
+
+    def list_literal(self, node: ListLiteral) -> Code:
+        if any(element.optional for element in node.elements):
+            raise _NotGeneratedError
+        return Code(f"[{', '.join(self._write(element.value).text for element in node.elements)}]", LIST)
+
+    def map_literal(self, node: MapLiteral) -> Code:
+        if any(entry.optional for entry in node.entries):
+            raise _NotGeneratedError
+        pairs = [(self._write(entry.key).text, self._write(entry.value).text) for entry in node.entries]
+        keys = [entry.key.value for entry in node.entries if isinstance(entry.key, Literal)]
+        if len(set(keys)) == len(pairs) and all(type(key) is str for key in keys):
+            return Code(f"{{{', '.join(f'{key}: {value}' for key, value in pairs)}}}", MAP)
+        return Code(f"make_map([{', '.join(f'({key}, {value})' for key, value in pairs)}])", MAP)
+
+    # Calls
+
+    def call(self, node: Call) -> Code:
+        dispatch = self._checked.calls[node]
+        if not dispatch.overloads:
+            raise _NotGeneratedError
+        if node.target is None or node in self._checked.namespaced:
+            return self._plain_call(node, dispatch)
+        special = _SPECIAL.get((node.function, len(node.arguments)))
+        if special is not None:
+            code = special(self, node, dispatch)
+            if code is not None:
+                return code
+        return self._dispatched(dispatch, [node.target, *node.arguments])
+
+    def _plain_call(self, node: Call, dispatch: Dispatch) -> Code:
+        if len(node.arguments) == 1 and dispatch.overloads[0].name == "size":
+            return Code(f"len({self._write(node.arguments[0]).text})", INT)
+        if len(node.arguments) == 1 and dispatch.overloads[0].name == "int":
+            argument = self._write(node.arguments[0])
+            return Code(f"whole_number({argument.text}, {self._constant(dispatch)}, budget)", INT)
+        return self._dispatched(dispatch, node.arguments)
+
+    def _dispatched(self, dispatch: Dispatch, arguments: Iterable[Expression]) -> Code:
+        written = [self._write(argument).text for argument in arguments]
+        results = {overload.result for overload in dispatch.overloads}
+        kind = _KINDS.get(results.pop().name, ANY) if len(results) == 1 else ANY
+        return Code(f"{self._constant(dispatch)}({', '.join(['budget', *written])})", kind)
+
+    def size(self, node: Call, dispatch: Dispatch) -> Code | None:
+        # Strings, bytes, lists and maps have a length, and no other value of CEL has one.
+        return Code(f"len({self._target(node).text})", INT)
+
+    def _target(self, node: Call) -> Code:
+        if node.target is None:
+            raise _NotGeneratedError
+        return self._write(node.target)
+
+    def edge(self, node: Call, dispatch: Dispatch) -> Code | None:
+        """startsWith and endsWith with a literal: bytes and all else than a string raise."""
+        part = node.arguments[0]
+        if not isinstance(part, Literal) or type(part.value) is not str:
+            return None
+        return Code(f"{self._target(node).text}.{_EDGES[node.function]}({self._constant(part.value)})", BOOL)
+
+    def contains(self, node: Call, dispatch: Dispatch) -> Code | None:
+        return Code(f"occurs({self._target(node).text}, {self._write(node.arguments[0]).text}, budget)", BOOL)
+
+    def matches(self, node: Call, dispatch: Dispatch) -> Code | None:
+        pattern = node.arguments[0]
+        if not isinstance(pattern, Literal) or type(pattern.value) is not str:
+            return None
+        target = self._target(node).text
+        start, word, end = _PLAIN_PATTERN(pattern.value)
+        if word is not None and not (start and end):
+            constant = self._constant(word)
+            if start or end:
+                return Code(f"{target}.{'startswith' if start else 'endswith'}({constant})", BOOL)
+            return Code(f"occurs({target}, {constant}, budget)", BOOL)
+        try:
+            matcher = _matcher(regex.compiled(pattern.value))
+        except EvaluationError:
+            raise _NotGeneratedError from None
+        return Code(f"{self._constant(matcher)}({target}, budget)", BOOL)
+
+    # Optionals
+
+    def has_value(self, node: Call, dispatch: Dispatch) -> Code | None:
+        chain = self._chain(node)
+        if chain is not None:
+            return Code(f"(not ({chain[1]}))", BOOL)
+        # Only an Optional has `present`.
+        return Code(f"{self._target(node).text}.present", BOOL)
+
+    def value(self, node: Call, dispatch: Dispatch) -> Code | None:
+        if dispatch.overloads[0].parameters[0].name != OPTIONAL.name:
+            return None
+        name = self._fresh("t")
+        return Code(f"({name}.value if ({name} := {self._target(node).text}).present else refuse())")
+
+    def or_value(self, node: Call, dispatch: Dispatch) -> Code | None:
+        chain = self._chain(node)
+        if chain is not None:
+            name, missing = chain
+            found = name
+        else:
+            name = self._assigned(self._target(node).text)
+            found, missing = f"{name}.value", f"not {name}.present"
+        lines, other = self._block(lambda: self._write(node.arguments[0]))
+        if not lines:
+            return Code(f"({other.text} if {missing} else {found})")
+        result = self._fresh("t")
+        self._under(f"if {missing}:", [*lines, f"{result} = {other.text}"])
+        self._under("else:", [f"{result} = {found}"])
+        return Code(result)
+
+    def or_(self, node: Call, dispatch: Dispatch) -> Code | None:
+        name = self._assigned(self._target(node).text)
+        lines, other = self._block(lambda: self._write(node.arguments[0]))
+        if lines:
+            raise _NotGeneratedError
+        return Code(f"({name} if {name}.present else as_optional({other.text}))", OPT)
+
+    def _chain(self, node: Call) -> tuple[str, str] | None:
+        """For a.?b.c["d"]: the name that holds its value, and the test that sets it and is true where it is missing.
+
+        dict.get steps through maps without an Optional for each; whatever is no map has no get, and raises.
+        """
+        steps: list[str] = []
+        if node.target is None:
+            raise _NotGeneratedError
+        current = node.target
+        optional = False
+        while not optional:
+            if isinstance(current, Select) and current not in self._checked.references:
+                key, optional, current = current.field, current.optional, current.operand
+            elif isinstance(current, Index) and isinstance(current.key, Literal) and type(current.key.value) is str:
+                key, optional, current = current.key.value, current.optional, current.operand
+            else:
+                return None
+            steps.append(key)
+        base = self._write(current)
+        if base.kind == OPT:
+            return None
+        name = self._fresh("t")
+        *later, first = steps
+        tests = [f"({name} := {base.text}.get({self._constant(first)}, missing)) is missing"]
+        tests += [f"({name} := {name}.get({self._constant(key)}, missing)) is missing" for key in reversed(later)]
+        return name, " or ".join(tests)
+
+    def optional_map(self, node: OptionalMap) -> Code:
+        target = self._assigned(self._write(node.target).text)
+        variable, result = self._fresh("x"), self._fresh("t")
+        lines, body = self._block(lambda: self._within({node.name: variable}, node.body))
+        made = f"as_optional({body.text})" if node.flat else f"Optional(True, {body.text})"
+        self._under(f"if {target}.present:", [f"{variable} = {target}.value", *lines, f"{result} = {made}"])
+        self._under("else:", [f"{result} = NONE"])
+        return Code(result, OPT)
+
+    # Macros
+
+    def _within(self, names: Mapping[str, str], body: Expression) -> Code:
+        outer = self._locals
+        self._locals = {**outer, **names}
+        code = self._write(body)
+        self._locals = outer
+        return code
+
+    def bind(self, node: Bind) -> Code:
+        variable = self._fresh("x")
+        self._lines.append(f"{variable} = {self._write(node.value).text}")
+        return self._within({node.name: variable}, node.body)
+
+    def comprehension(self, node: Comprehension) -> Code:
+        write = _FOLDS.get(node.fold)
+        if write is None:
+            raise _NotGeneratedError
+        target = self._assigned(self._write(node.target).text)
+        names = {node.first: self._fresh("x")}
+        if node.second is None:
+            self._under(f"if type({target}) is not list:", [f"{target} = keys({target})"])
+            head = f"for {names[node.first]} in {target}:"
+        else:
+            names[node.second] = self._fresh("x")
+            head = f"for {names[node.first]}, {names[node.second]} in pairs({target}):"
+        rounds = 1 + weight(node.body) + (0 if node.condition is None else weight(node.condition))
+        self._lines.append(f"budget.spend(len({target}) * {rounds})")
+        return write(self, node, head, names)
+
+    def decided(self, node: Comprehension, head: str, names: Mapping[str, str]) -> Code:
+        decisive = node.fold is Fold.EXISTS
+        result = self._assigned(repr(not decisive))
+        lines, body = self._block(lambda: Code(self._bool(self._within(names, node.body))))
+        test = f"if {body.text}:" if decisive else f"if not {body.text}:"
+        self._under(head, [*lines, test, f" {result} = {decisive!r}", " break"])
+        return Code(result, BOOL)
+
+    def counted(self, node: Comprehension, head: str, names: Mapping[str, str]) -> Code:
+        result = self._assigned("0")
+        lines, body = self._block(lambda: Code(self._bool(self._within(names, node.body))))
+        self._under(head, [*lines, f"if {body.text}:", f" {result} += 1"])
+        return Code(f"({result} == 1)", BOOL)
+
+    def filtered(self, node: Comprehension, head: str, names: Mapping[str, str]) -> Code:
+        result = self._assigned("[]")
+        lines, body = self._block(lambda: Code(self._bool(self._within(names, node.body))))
+        self._under(head, [*lines, f"if {body.text}:", f" {result}.append({names[node.first]})"])
+        return Code(f"bounded({result})", LIST)
+
+    def mapped(self, node: Comprehension, head: str, names: Mapping[str, str]) -> Code:
+        return Code(f"bounded({self._collected(node, head, names, '{}')})", LIST)
+
+    def transformed(self, node: Comprehension, head: str, names: Mapping[str, str]) -> Code:
+        return Code(f"make_map({self._collected(node, head, names, f'({names[node.first]}, {{}})')})", MAP)
+
+    def _collected(self, node: Comprehension, head: str, names: Mapping[str, str], item: str) -> str:
+        result = self._assigned("[]")
+        lines, body = self._block(lambda: self._within(names, node.body))
+        lines.append(f"{result}.append({item.format(body.text)})")
+        condition = node.condition
+        if condition is not None:
+            before, test = self._block(lambda: Code(self._bool(self._within(names, condition))))
+            lines = [*before, f"if {test.text}:", *[f" {line}" for line in lines]]
+        self._under(head, lines)
+        return result
+
+
+def _words(node: Expression) -> frozenset[str] | None:
+    """The elements of a list literal that consists of string literals."""
+    if not isinstance(node, ListLiteral):
+        return None
+    words = [element.value.value for element in node.elements if isinstance(element.value, Literal)]
+    if len(words) < len(node.elements) or any(element.optional for element in node.elements):
+        return None
+    return frozenset(words) if all(type(word) is str for word in words) else None  # type: ignore[arg-type]
+
+
+_PLAIN_TEXT = re.compile(r"(\^?)([A-Za-z0-9 _/:,=@-]*)(\$?)")
+
+
+def _PLAIN_PATTERN(pattern: str) -> tuple[bool, str | None, bool]:
+    """Whether a pattern that is a plain word stands at the start and end of the text; no word if it is a real pattern."""
+    found = _PLAIN_TEXT.fullmatch(pattern)
+    return (bool(found[1]), found[2], bool(found[3])) if found else (False, None, False)
+
+
+# What the generated code calls. All of it may raise; none of it gives another value than the interpreter would.
+
+
+def _refuse() -> NoReturn:
+    raise EvaluationError("left to the interpreter")
+
+
+def _keys(value: Any) -> list[Any]:
+    return list(value) if is_map(value) else _refuse()
+
+
+def _pairs(value: Any) -> Iterable[Any]:
+    if type(value) is list:
+        return enumerate(value)
+    items: Iterable[Any] = value.items() if is_map(value) else _refuse()
+    return items
+
+
+def _occurs(text: Any, part: Any, budget: Budget) -> bool:
+    if type(text) is not str or type(part) is not str:
+        _refuse()
+    if len(text) > CHARACTERS_PER_UNIT:
+        budget.spend(len(text) // CHARACTERS_PER_UNIT)
+    return part in text
+
+
+def _whole_number(value: Any, dispatch: Dispatch, budget: Budget) -> Any:
+    return parse_int(value) if type(value) is str else dispatch(budget, value)
+
+
+def _matcher(pattern: regex.Pattern) -> Callable[[Any, Budget], bool]:
+    def match(text: Any, budget: Budget) -> bool:
+        if type(text) is not str:
+            _refuse()
+        budget.spend(len(text) // CHARACTERS_PER_UNIT)
+        return pattern.occurs_in(text)
+
+    return match
+
+
+_OPERATORS = {
+    "+": "add",
+    "-": "subtract",
+    "*": "multiply",
+    "/": "divide",
+    "%": "modulo",
+    "<": "less",
+    "<=": "less_equal",
+    ">": "greater",
+    ">=": "greater_equal",
+}
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_EDGES = {"startsWith": "startswith", "endsWith": "endswith"}
+_KINDS = {"bool": BOOL, "int": INT, "string": STR, "list": LIST, "optional_type": OPT}
+
+_HELPERS: Mapping[str, object] = {
+    **{name: operators.BINARY[operator] for operator, name in _OPERATORS.items()},
+    "NONE": NONE,
+    "Optional": Optional,
+    "as_optional": members.as_optional,
+    "bool": bool,
+    "bounded": bounded,
+    "contains": operators.contains,
+    "dict": dict,
+    "element": members.element,
+    "equals": equals,
+    "field": members.field,
+    "int": int,
+    "keys": _keys,
+    "len": len,
+    "list": list,
+    "make_map": make_map,
+    "missing": object(),
+    "negate": operators.negate,
+    "occurs": _occurs,
+    "optional_member": members.optional_member,
+    "pairs": _pairs,
+    "refuse": _refuse,
+    "required_element": members.required_element,
+    "str": str,
+    "type": type,
+    "whole": operators.whole,
+    "whole_number": _whole_number,
+}
+
+_METHODS: Mapping[type, Callable[[_Writer, Any], Code]] = {
+    Literal: _Writer.literal,
+    Name: _Writer.name,
+    Select: _Writer.select,
+    Index: _Writer.index,
+    Has: _Writer.has,
+    Unary: _Writer.unary,
+    Binary: _Writer.binary,
+    Logic: _Writer.logic,
+    Conditional: _Writer.conditional,
+    ListLiteral: _Writer.list_literal,
+    MapLiteral: _Writer.map_literal,
+    Call: _Writer.call,
+    Comprehension: _Writer.comprehension,
+    Bind: _Writer.bind,
+    OptionalMap: _Writer.optional_map,
+}
+
+_FOLDS: Mapping[Fold, Callable[[_Writer, Comprehension, str, Mapping[str, str]], Code]] = {
+    Fold.ALL: _Writer.decided,
+    Fold.EXISTS: _Writer.decided,
+    Fold.EXISTS_ONE: _Writer.counted,
+    Fold.FILTER: _Writer.filtered,
+    Fold.MAP: _Writer.mapped,
+    Fold.TRANSFORM_LIST: _Writer.mapped,
+    Fold.TRANSFORM_MAP: _Writer.transformed,
+}
+
+_SPECIAL: Mapping[tuple[str, int], Callable[[_Writer, Call, Dispatch], Code | None]] = {
+    ("size", 0): _Writer.size,
+    ("startsWith", 1): _Writer.edge,
+    ("endsWith", 1): _Writer.edge,
+    ("contains", 1): _Writer.contains,
+    ("matches", 1): _Writer.matches,
+    ("hasValue", 0): _Writer.has_value,
+    ("value", 0): _Writer.value,
+    ("orValue", 1): _Writer.or_value,
+    ("or", 1): _Writer.or_,
+}
+"""Methods with code of their own, by name and number of arguments; only one library has each of them."""

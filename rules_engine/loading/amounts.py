@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from rules_engine.loading.codes import Code
 from rules_engine.loading.fields import section
 from rules_engine.loading.nodes import MapNode, ScalarNode
 from rules_engine.loading.report import Report
@@ -30,10 +31,10 @@ def quantity(node: ScalarNode, report: Report) -> Quantity | None:
     try:
         amount = Quantity.parse(node.source.text)
     except QuantityError as error:
-        report.error("bad-quantity", str(error), node.location, node.length)
+        report.error(Code.BAD_QUANTITY, str(error), node.location, node.length)
         return None
     if amount.nanos < 0:
-        report.error("negative-quantity", "a quantity cannot be negative here", node.location, node.length)
+        report.error(Code.NEGATIVE_QUANTITY, "a quantity cannot be negative here", node.location, node.length)
         return None
     return amount
 
@@ -45,7 +46,7 @@ def warn_of_units(node: MapNode, name: str, found: Mapping[str, Quantity], repor
         if isinstance(written, ScalarNode):
             message = _doubt(resource, amount, written.source.text)
             if message:
-                report.warning("unlikely-unit", message, written.location, written.length)
+                report.warning(Code.UNLIKELY_UNIT, message, written.location, written.length)
 
 
 def _doubt(resource: str, amount: Quantity, text: str) -> str:

@@ -1,18 +1,18 @@
 """RuleTests: their cases, and the files that they name."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from rules_engine.loading.amounts import amounts
+from rules_engine.loading.codes import Code
 from rules_engine.loading.fields import flag, items, section, sections, strings, text, texts
 from rules_engine.loading.inventory import build_cluster
-from rules_engine.loading.manifests import the_pod
+from rules_engine.loading.manifests import Manifest, the_pod
 from rules_engine.loading.nodes import MapNode, Node, ScalarNode
 from rules_engine.loading.report import Report, report_repeated
 from rules_engine.loading.rules import name_of
 from rules_engine.model.cluster import Cluster
-from rules_engine.model.patch import Json
 from rules_engine.model.problems import did_you_mean
 from rules_engine.model.rules import RuleId
 from rules_engine.model.ruletest import Case, Decider, Expectation, FilePath, RuleTest
@@ -32,7 +32,7 @@ def build_test(root: MapNode, report: Report, reader: Reader) -> RuleTest:
     name, location, _ = name_of(root)
     folder = Path(location.file).parent
     lines = sections(spec, "cases")
-    report_repeated("duplicate-name", (line.get("name") for line in lines), report)
+    report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in lines), report)
     rules = [_existing(item, folder, report) for item in items(spec, "rules")] or [folder]
     return RuleTest(
         name=name,
@@ -49,11 +49,16 @@ def _existing(node: Node | None, folder: Path, report: Report) -> Path | None:
         return None
     path = folder / node.source.text
     if not path.exists():
-        near = did_you_mean(path.name, (entry.name for entry in path.parent.iterdir())) if path.parent.is_dir() else ""
-        message = f"there is no file or folder '{path}'{near}"
-        report.error("missing-file", message, node.location, node.length)
+        message = f"there is no file or folder '{path}'{_near(path)}"
+        report.error(Code.MISSING_FILE, message, node.location, node.length)
         return None
     return path
+
+
+def _near(path: Path) -> str:
+    """A "did you mean" for a file, by its name without the suffix, which many share."""
+    beside = path.parent.iterdir() if path.parent.is_dir() else ()
+    return did_you_mean(path.name, [entry.name for entry in beside if did_you_mean(path.stem, [entry.stem])])
 
 
 def _cluster(node: MapNode, folder: Path, report: Report, reader: Reader) -> Cluster:
@@ -63,7 +68,7 @@ def _cluster(node: MapNode, folder: Path, report: Report, reader: Reader) -> Clu
     path = _existing(file, folder, report)
     cluster = reader.cluster(path) if path else Cluster()
     if cluster is None:
-        report.error("bad-reference", f"'{path}' is no cluster, or has errors", file.location, file.length)
+        report.error(Code.BAD_REFERENCE, f"'{path}' is no cluster, or has errors", file.location, file.length)
     return cluster or Cluster()
 
 
@@ -74,40 +79,35 @@ def _case(line: MapNode, folder: Path, report: Report, reader: Reader) -> Case:
     old = line.get("oldPod")
     if operation == "UPDATE" and old is None:
         place = request.key("operation") or request
-        report.error("missing-field", "operation: UPDATE needs 'oldPod'", place.location, place.length)
-    pod = _pod(line, folder, report, reader)
+        report.error(Code.MISSING_FIELD, "operation: UPDATE needs 'oldPod'", place.location, place.length)
+    before = the_pod(old, line.key("oldPod") or old, report) if old is not None else None
+    made = _pod(line, folder, report, reader)
     return Case(
         name=text(line, "name"),
         location=name.location,
-        pod=pod,
+        pod=made.pod if made else None,
         expect=_expectation(line, report),
-        namespace=text(request, "namespace") or _namespace(pod) or "default",
+        namespace=text(request, "namespace") or (made.namespace if made else "") or "default",
         namespace_labels=strings(request, "namespaceLabels"),
         operation=operation,
         dry_run=flag(request, "dryRun"),
-        old_pod=the_pod(old, line.key("oldPod") or old, report) if old is not None else None,
+        old_pod=before.pod if before else None,
     )
 
 
-def _pod(line: MapNode, folder: Path, report: Report, reader: Reader) -> Json:
+def _pod(line: MapNode, folder: Path, report: Report, reader: Reader) -> Manifest | None:
     written = line.get("pod")
     if written is not None:
         return the_pod(written, line.key("pod") or written, report)
     file = line.get("podFile")
     path = _existing(file, folder, report)
     if file is None or path is None:
-        return {}
+        return None
     document = reader.pod(path)
     if document is None:
-        report.error("bad-reference", f"'{path}' is no manifest, or has errors", file.location, file.length)
-        return {}
+        report.error(Code.BAD_REFERENCE, f"'{path}' is no manifest, or has errors", file.location, file.length)
+        return None
     return the_pod(document, file, report)
-
-
-def _namespace(pod: Json) -> str:
-    metadata = pod.get("metadata") if isinstance(pod, Mapping) else None
-    namespace = metadata.get("namespace") if isinstance(metadata, Mapping) else None
-    return namespace if isinstance(namespace, str) else ""
 
 
 def _expectation(line: MapNode, report: Report) -> Expectation:

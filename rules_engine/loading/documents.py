@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from rules_engine.loading import positions
+from rules_engine.loading.codes import Code
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.nodes import ListNode, MapNode, Node, ScalarNode
 from rules_engine.loading.report import Report
@@ -76,7 +77,7 @@ def _characters(source: SourceFile, report: Report) -> bool:
         return True
     before = SourceFile(source.name, source.text[: found.start()]).lines
     report.error(
-        "yaml-character",
+        Code.YAML_CHARACTER,
         f"character U+{ord(found.group()):04X} cannot stand in YAML: write it as an escape in double quotes",
         Location(source.name, len(before), len(before[-1]) + 1),
     )
@@ -97,21 +98,21 @@ _HINTS = (
 )
 
 
-def _syntax(error: yaml.MarkedYAMLError, source: SourceFile) -> tuple[str, str, Location]:
+def _syntax(error: yaml.MarkedYAMLError, source: SourceFile) -> tuple[Code, str, Location]:
     problem = str(error.problem)
     message = next((hint for words, hint in _HINTS if words in problem), problem)
     # What was never closed is told where it begins.
     mark: Any = error.context_mark if "end of stream" in problem else error.problem_mark
     if source.lines[mark.line][mark.column :].startswith("\t"):
         message = "a tab cannot indent in YAML: use spaces"
-    return "yaml-syntax", message, Location(source.name, mark.line + 1, mark.column + 1)
+    return Code.YAML_SYNTAX, message, Location(source.name, mark.line + 1, mark.column + 1)
 
 
 @dataclass(slots=True)
 class _TooMuchError(Exception):
     """A bound on a file was passed: reading stops here."""
 
-    code: str
+    code: Code
     message: str
     location: Location
 
@@ -146,7 +147,6 @@ class _Composer:
         self._report = Report()
         self._stack: list[_Open] = []
         self._anchors: dict[str, _Sized | None] = {}
-        self._surprises: set[Location] = set()
         self._count = 0
 
     def take(self, event: Any) -> None:
@@ -201,7 +201,7 @@ class _Composer:
         self._count += size
         if self._count > MAX_NODES:
             message = f"more than {MAX_NODES:,} values, those that aliases repeat included"
-            raise _TooMuchError("yaml-too-many-values", message, self._at(mark))
+            raise _TooMuchError(Code.YAML_TOO_MANY_VALUES, message, self._at(mark))
 
     def _target(self, event: Any) -> _Sized:
         name = event.anchor
@@ -216,25 +216,23 @@ class _Composer:
                 self._counted(target.size, event.start_mark)
                 return target
             message = f"'{name}' is an alias inside of what it stands for"
-        self._report.error("yaml-alias", message, self._at(event.start_mark), length)
-        return _Sized(self._nothing(event.start_mark), 1, 0)
-
-    def _nothing(self, mark: Any) -> ScalarNode:
-        place = SourceText("", self._source.name, ((0, mark.line + 1, mark.column + 1),))
-        return ScalarNode(value=None, source=place)
+        self._report.error(Code.YAML_ALIAS, message, self._at(event.start_mark), length)
+        place = self._at(event.start_mark)
+        return _Sized(ScalarNode(value="", source=SourceText("", place.file, ((0, place.line, place.column),))), 1, 0)
 
     def _too_deep(self, mark: Any) -> None:
-        raise _TooMuchError("yaml-too-deep", f"more than {MAX_DEPTH} lists and maps inside each other", self._at(mark))
+        raise _TooMuchError(
+            Code.YAML_TOO_DEEP, f"more than {MAX_DEPTH} lists and maps inside each other", self._at(mark)
+        )
 
     def _tag(self, event: Any) -> None:
         if event.tag is None:
             return
         line = self._source.lines[event.start_mark.line]
         column = max(line.find("!", event.start_mark.column), event.start_mark.column)
-        written = re.match(r"[^\s,\]}]*", line[column:])
-        tag = written.group() if written else ""
+        tag = re.split(r"[\s,\]}]", line[column:])[0]
         self._report.error(
-            "yaml-tag",
+            Code.YAML_TAG,
             f"{tag} is a tag, and tags are not read: write text in quotes, anything else plainly",
             Location(self._source.name, event.start_mark.line + 1, column + 1),
             len(tag),
@@ -244,15 +242,19 @@ class _Composer:
         self._counted(1, event.start_mark)
         text: str = event.value
         source = SourceText(text, self._source.name, self._breaks(event))
-        # `implicit` is (would be resolved when plain, …): a plain scalar without a tag.
-        if event.style or not event.implicit[0]:
+        if event.style or event.tag in ("!", "tag:yaml.org,2002:str"):
             return ScalarNode(value=text, source=source, quoted=True)
         value, surprise = resolve(text)
         node = ScalarNode(value=value, source=source)
-        if surprise is not None and self._strict:
+        if self._strict and self._is_key() and (surprise is not None or not isinstance(value, str)):
+            self._report.error(Code.YAML_KEY, f'a key must be text: write "{text}"', node.location, node.length)
+        elif self._strict and surprise is not None:
             self._report.error(surprise.code, surprise.message, node.location, node.length)
-            self._surprises.add(node.location)
         return node
+
+    def _is_key(self) -> bool:
+        above = self._stack[-1] if self._stack else None
+        return above is not None and isinstance(above.event, yaml.MappingStartEvent) and len(above.nodes) % 2 == 0
 
     def _breaks(self, event: Any) -> positions.Breaks:
         lines = self._source.lines
@@ -269,7 +271,7 @@ class _Composer:
             case '"':
                 return positions.double_quoted(lines, (line, column + 1), (end[0], end[1] - 1))
             case "|" | ">":
-                return positions.block(lines, line, event.value, folded=event.style == ">")
+                return positions.block(lines, (line, column), event.value, folded=event.style == ">")
         return positions.plain(lines, (line, column), end)
 
     def _after_properties(self, line: int, column: int) -> tuple[int, int]:
@@ -287,19 +289,17 @@ class _Composer:
         merged: list[Node] = []
         for key, value in zip(done.nodes[::2], done.nodes[1::2], strict=True):
             if not isinstance(key, ScalarNode):
-                self._report.error("yaml-key", "a key must be text, not a list or a map", key.location, key.length)
+                self._report.error(Code.YAML_KEY, "a key must be text, not a list or a map", key.location, key.length)
                 continue
             name = key.source.text
             if name == "<<" and not key.quoted:
                 self._merge_key(key)
                 merged.extend(value.items if isinstance(value, ListNode) else [value])
                 continue
-            if not isinstance(key.value, str) and self._strict and key.location not in self._surprises:
-                self._report.error("yaml-key", f'a key must be text: write "{name}"', key.location, key.length)
             if name in members:
                 first = members[name][0].location
                 self._report.error(
-                    "yaml-duplicate-key", f"'{name}' is already set in line {first.line}", key.location, key.length
+                    Code.YAML_DUPLICATE_KEY, f"'{name}' is already set in line {first.line}", key.location, key.length
                 )
                 continue
             members[name] = (key, value)
@@ -311,7 +311,7 @@ class _Composer:
     def _merge_key(self, key: ScalarNode) -> None:
         if self._strict:
             self._report.error(
-                "yaml-merge",
+                Code.YAML_MERGE,
                 "<< merges another map in YAML 1.1 and is an ordinary key in YAML 1.2: write the members out",
                 key.location,
                 key.length,

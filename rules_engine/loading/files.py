@@ -5,8 +5,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
+from rules_engine.loading.codes import Code
 from rules_engine.loading.report import Report
 from rules_engine.model.source import Location
 
@@ -51,15 +53,16 @@ def find_files(paths: Sequence[Path], report: Report) -> tuple[Path, ...]:
         if not path.is_dir():
             found.setdefault(os.path.realpath(path), path)
             continue
-        inside = 0
-        for inside, file in enumerate(_walk(path, frozenset(), report), start=1):
-            found.setdefault(os.path.realpath(file), file)
-            if inside > MAX_FILES:
-                message = f"more than {MAX_FILES:,} files: is this the right folder?"
-                report.error("too-many-files", message, Location(str(path), 1, 1))
-                break
+        inside = list(islice(_walk(path, frozenset(), report), MAX_FILES + 1))
+        if len(inside) > MAX_FILES:
+            message = f"more than {MAX_FILES:,} files: is this the right folder?"
+            report.error(Code.TOO_MANY_FILES, message, Location(str(path), 1, 1))
+            continue
         if not inside:
-            report.error("no-files", "no .yaml, .yml or .json file in this folder", Location(str(path), 1, 1))
+            message = "no .yaml, .yml or .json file in this folder"
+            report.error(Code.NO_FILES, message, Location(str(path), 1, 1))
+        for file in inside:
+            found.setdefault(os.path.realpath(file), file)
     return tuple(found.values())
 
 
@@ -89,7 +92,7 @@ def read_file(path: Path, report: Report) -> SourceFile | None:
         with path.open("rb") as file:
             data = file.read(limit + 1)
     except FileNotFoundError:
-        report.error("missing-file", "there is no such file or folder", Location(str(path), 1, 1))
+        report.error(Code.MISSING_FILE, "there is no such file or folder", Location(str(path), 1, 1))
         return None
     except OSError as error:
         _report_unreadable(path, error, report)
@@ -102,14 +105,14 @@ def read_file(path: Path, report: Report) -> SourceFile | None:
     except UnicodeDecodeError as error:
         before = SourceFile(str(path), data[: error.start].decode("utf-8-sig")).lines
         message = f"byte 0x{data[error.start]:02X} is not UTF-8: save the file as UTF-8"
-        report.error("not-utf-8", message, Location(str(path), len(before), len(before[-1]) + 1))
+        report.error(Code.NOT_UTF_8, message, Location(str(path), len(before), len(before[-1]) + 1))
         return None
 
 
 def report_too_large(name: str, limit: int, report: Report) -> None:
     """Reports a file that is larger than a bound in bytes."""
-    report.error("file-too-large", f"the file is larger than {limit // 2**20} MiB", Location(name, 1, 1))
+    report.error(Code.FILE_TOO_LARGE, f"the file is larger than {limit // 2**20} MiB", Location(name, 1, 1))
 
 
 def _report_unreadable(path: Path, error: OSError, report: Report) -> None:
-    report.error("unreadable-file", f"it cannot be read: {error.strerror or error}", Location(str(path), 1, 1))
+    report.error(Code.UNREADABLE_FILE, f"it cannot be read: {error.strerror or error}", Location(str(path), 1, 1))

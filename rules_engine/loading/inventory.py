@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from rules_engine.loading.amounts import amounts, warn_of_units
+from rules_engine.loading.codes import Code
 from rules_engine.loading.fields import flag, items, number, section, sections, strings, text, texts
 from rules_engine.loading.manifests import manifest_json
 from rules_engine.loading.nodes import MapNode, find
@@ -56,7 +57,7 @@ def _nodes(spec: MapNode, report: Report) -> dict[str, Node]:
         for name in _names(written):
             if name in nodes:
                 message = f"node '{name}' is already written in line {places[name].line}"
-                report.error("duplicate-node", message, place.location, place.length)
+                report.error(Code.DUPLICATE_NODE, message, place.location, place.length)
                 break
             nodes[name] = replace(shape, name=name, labels={HOSTNAME: name, **shape.labels})
             places[name] = place.location
@@ -82,7 +83,7 @@ def _shape(written: MapNode, report: Report) -> Node:
         if given != count:
             place = section(written, "allocatable").get(resource) or written
             message = f"cards and migDevices give {count} of {resource}, not {given}"
-            report.error("allocatable-conflict", message, place.location, place.length)
+            report.error(Code.ALLOCATABLE_CONFLICT, message, place.location, place.length)
     return Node(
         name="",
         labels=strings(written, "labels"),
@@ -123,7 +124,7 @@ def _bound_pod(written: Written, nodes: Mapping[str, Node], report: Report) -> P
         pod = Pod.parse(manifest_json(written))
     except PodError as error:
         place = find(written, tuple(_steps(error.path)))
-        report.error("bad-pod", str(error), place.location, place.length)
+        report.error(Code.BAD_POD, str(error), place.location, place.length)
         return None
     node = pod.placement.node_name
     if node in nodes:
@@ -131,9 +132,9 @@ def _bound_pod(written: Written, nodes: Mapping[str, Node], report: Report) -> P
     place = find(written, ("spec", "nodeName"))
     if node:
         message = f"there is no node '{node}'{did_you_mean(node, nodes)}"
-        report.error("unknown-node", message, place.location, place.length)
+        report.error(Code.UNKNOWN_NODE, message, place.location, place.length)
     else:
-        report.warning("unbound-pod", "without spec.nodeName the pod counts nowhere", place.location, place.length)
+        report.warning(Code.UNBOUND_POD, "without spec.nodeName the pod counts nowhere", place.location, place.length)
     return None
 
 

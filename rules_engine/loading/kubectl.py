@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
+from rules_engine.loading.codes import Code
 from rules_engine.loading.inventory import is_finished, total
 from rules_engine.loading.report import Report
 from rules_engine.model.cluster import Cluster, Node, Taint
@@ -70,7 +71,7 @@ def _allocatable(node: str, written: Object, location: Location, report: Report)
         try:
             yield resource, Quantity.parse(str(amount))
         except QuantityError as error:
-            report.warning("unread-object", f"node {node}, {resource}: {error}", location)
+            report.warning(Code.UNREAD_OBJECT, f"node {node}, {resource}: {error}", location)
 
 
 def _bound(items: Sequence[Object], location: Location, report: Report) -> Iterator[tuple[str, Pod]]:
@@ -80,7 +81,7 @@ def _bound(items: Sequence[Object], location: Location, report: Report) -> Itera
         except PodError as error:
             metadata = _map(item.get("metadata"))
             name = f"{_text(metadata, 'namespace')}/{_text(metadata, 'name')}"
-            report.warning("unread-object", f"pod {name} is left out: {error}", location)
+            report.warning(Code.UNREAD_OBJECT, f"pod {name} is left out: {error}", location)
             continue
         # The list of nodes is older or younger than that of pods: a pod on none of them is nothing special.
         if pod.placement.node_name and not is_finished(pod):

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from rules_engine.loading.cases import Reader, build_test
+from rules_engine.loading.codes import Code
 from rules_engine.loading.documents import Dialect, Document, read_documents
 from rules_engine.loading.fields import section
 from rules_engine.loading.files import MAX_FILE_BYTES, SourceFile, find_files, read_file, report_too_large
@@ -86,7 +87,7 @@ def load_cluster(path: Path) -> tuple[Cluster | None, tuple[Problem, ...], Sourc
     found = loader.inventories
     if len(found) != 1 and not loader.report.failed:
         message = f"expected one ClusterInventory, or the output of kubectl get nodes,pods -A -o json, not {len(found)}"
-        loader.report.error("not-a-cluster", message, Location(str(path), 1, 1))
+        loader.report.error(Code.NOT_A_CLUSTER, message, Location(str(path), 1, 1))
     cluster = None if loader.report.failed else found[0].cluster
     return cluster, in_file_order(loader.report.problems), loader.sources
 
@@ -109,7 +110,7 @@ def _pods(source: SourceFile, report: Report) -> tuple[tuple[Manifest, ...], tup
     found = [manifest for root in _manifest_documents(source, report) for manifest in manifests(root)]
     if not found and not report.failed:
         message = "no pod here, and nothing with a pod template"
-        report.error("not-a-pod", message, Location(source.name, 1, 1))
+        report.error(Code.NOT_A_POD, message, Location(source.name, 1, 1))
     return () if report.failed else tuple(found), in_file_order(report.problems), {source.name: source.lines}
 
 
@@ -148,7 +149,7 @@ class _Loader:
         report = Report()
         documents = read_documents(source, report)
         if not documents and not report.failed:
-            report.error("empty-file", "the file holds no document", Location(source.name, 1, 1))
+            report.error(Code.EMPTY_FILE, "the file holds no document", Location(source.name, 1, 1))
         self.report.problems.extend(report.problems)
         for document in documents:
             self._take(document, in_folder=in_folder)
@@ -171,7 +172,7 @@ class _Loader:
         report = Report()
         kind = None
         if document.empty:
-            report.warning("empty-document", "the document is empty", root.location)
+            report.warning(Code.EMPTY_DOCUMENT, "the document is empty", root.location)
         else:
             kind = _kind(root, report)
         if kind in self._kinds and isinstance(root, MapNode):
@@ -204,7 +205,7 @@ class _Loader:
         name, location, length = name_of(root)
         first = self._places.setdefault((kind, name), location)
         if name and first is not location:
-            report.error("duplicate-document", f"{kind} '{name}' is already written in {first}", location, length)
+            report.error(Code.DUPLICATE_DOCUMENT, f"{kind} '{name}' is already written in {first}", location, length)
 
     def _cluster_file(self, path: Path) -> Cluster | None:
         if path not in self._clusters:
@@ -245,28 +246,37 @@ def _news(report: Report, document: Document) -> list[Problem]:
 
 def _is_foreign(root: Node) -> bool:
     """Whether a document does not even try to be one of ours."""
-    kind = root.get("kind") if isinstance(root, MapNode) else None
-    return isinstance(kind, ScalarNode) and not near(kind.source.text, KINDS)
+    if not isinstance(root, MapNode):
+        return False
+    version, kind = root.get("apiVersion"), root.get("kind")
+    return (
+        isinstance(kind, ScalarNode)
+        and not near(kind.source.text, KINDS)
+        and not (isinstance(version, ScalarNode) and version.source.text == API_VERSION)
+    )
 
 
 def _kind(root: Node, report: Report) -> str | None:
     """Which of KINDS a document is; None, and problems, where it is none of them."""
     if not isinstance(root, MapNode):
         message = "a document must be a map that begins with apiVersion and kind"
-        report.error("wrong-type", message, root.location, root.length)
+        report.error(Code.WRONG_TYPE, message, root.location, root.length)
         return None
     version, kind = root.get("apiVersion"), root.get("kind")
     first = next((key for key, _ in root), root)
-    for name, node in (("apiVersion", version), ("kind", kind)):
-        if not isinstance(node, ScalarNode):
-            report.error("missing-field", f"the document needs '{name}'", first.location, first.length)
-    if isinstance(version, ScalarNode) and version.source.text != API_VERSION:
+    if kind is None:
+        # Without a kind there is no schema that could tell what else is missing.
+        for name in ("apiVersion", "kind"):
+            if root.get(name) is None:
+                report.error(Code.MISSING_FIELD, f"the document needs '{name}'", first.location, first.length)
+    if isinstance(version, ScalarNode) and version.source.text != API_VERSION and not _is_foreign(root):
         message = f"unknown apiVersion '{version.source.text}': write {API_VERSION}"
-        report.error("unknown-api-version", message, version.location, version.length)
+        report.error(Code.UNKNOWN_API_VERSION, message, version.location, version.length)
     if not isinstance(kind, ScalarNode):
         return None
     if kind.source.text not in KINDS:
-        message = f"unknown kind '{kind.source.text}'{near(kind.source.text, KINDS)}"
-        report.error("unknown-kind", message, kind.location, kind.length)
+        meant = near(kind.source.text, KINDS) or f": expected one of {', '.join(KINDS)}"
+        message = f"unknown kind '{kind.source.text}'{meant}"
+        report.error(Code.UNKNOWN_KIND, message, kind.location, kind.length)
         return None
     return kind.source.text

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from rules_engine.loading.codes import Code
 from rules_engine.loading.nodes import ListNode, MapNode, Node, Path, ScalarNode, find
 from rules_engine.loading.report import Report
 from rules_engine.model.patch import Json
@@ -119,11 +120,11 @@ def _beginning(node: Node) -> Location:
     return first[0].location if first else node.location
 
 
-def the_pod(root: Node, place: Node, report: Report) -> dict[str, Json]:
-    """The one pod of a document; an empty one, and a problem at `place`, where there is none or more than one."""
+def the_pod(root: Node, place: Node, report: Report) -> Manifest | None:
+    """The one pod of a document; None, and a problem at `place`, where there is none or more than one."""
     found = manifests(root)
     if len(found) == 1:
-        return found[0].pod
+        return found[0]
     given = f"one pod, not {len(found)}" if found else "a Pod, or something with a pod template"
-    report.error("not-a-pod", f"expected {given}", place.location, place.length)
-    return {}
+    report.error(Code.NOT_A_POD, f"expected {given}", place.location, place.length)
+    return None

@@ -93,10 +93,10 @@ def _copy(trace: _Trace, number: int, left: int, right: int, escapes: Sequence[r
     trace.offset += right - left
 
 
-def block(lines: Sequence[str], header: int, text: str, *, folded: bool) -> Breaks:
-    """A literal or folded scalar, its `|` or `>` on line `header`, which is read as `text`."""
-    number = header + 1
-    trace = _Trace((min(number, len(lines) - 1), 0))
+def block(lines: Sequence[str], start: Mark, text: str, *, folded: bool) -> Breaks:
+    """A literal or folded scalar that begins with its `|` or `>` and is read as `text`."""
+    number = start[0] + 1
+    trace = _Trace(start)
     indent = _indent(lines, number, text)
     content_end = len(text.rstrip("\n"))
     previous = ""

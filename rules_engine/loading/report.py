@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from rules_engine.loading.codes import Code
 from rules_engine.loading.nodes import Node, ScalarNode
 from rules_engine.model.problems import Problem, Severity
 from rules_engine.model.source import Location
@@ -14,12 +15,12 @@ class Report:
 
     problems: list[Problem] = field(default_factory=list)
 
-    def error(self, code: str, message: str, location: Location, length: int = 1) -> None:
-        self.problems.append(Problem(code=code, message=message, location=location, length=length))
+    def error(self, code: Code, message: str, location: Location, length: int = 1) -> None:
+        self.problems.append(Problem(code=code.value, message=message, location=location, length=length))
 
-    def warning(self, code: str, message: str, location: Location, length: int = 1) -> None:
+    def warning(self, code: Code, message: str, location: Location, length: int = 1) -> None:
         self.problems.append(
-            Problem(code=code, message=message, location=location, length=length, severity=Severity.WARNING)
+            Problem(code=code.value, message=message, location=location, length=length, severity=Severity.WARNING)
         )
 
     @property
@@ -27,7 +28,7 @@ class Report:
         return any(problem.severity is Severity.ERROR for problem in self.problems)
 
 
-def report_repeated(code: str, nodes: Iterable[Node | None], report: Report) -> None:
+def report_repeated(code: Code, nodes: Iterable[Node | None], report: Report) -> None:
     """Reports every name that is written again, naming the line of the first."""
     first: dict[str, Location] = {}
     for node in nodes:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rules_engine.loading.amounts import amounts, origins, warn_of_units
+from rules_engine.loading.codes import Code
 from rules_engine.loading.fields import choice, flag, number, section, sections, source, strings, text, texts
 from rules_engine.loading.nodes import MapNode, Node, ScalarNode
 from rules_engine.loading.report import Report, report_repeated
@@ -81,7 +82,7 @@ def _match(node: MapNode, report: Report) -> Match:
 
 def _named(spec: MapNode, field: str, report: Report) -> tuple[Named, ...]:
     lines = sections(spec, field)
-    report_repeated("duplicate-name", (line.get("name") for line in lines), report)
+    report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in lines), report)
     return tuple(
         Named(text(line, "name"), expression)
         for line in lines
@@ -93,14 +94,14 @@ def _ladder(spec: MapNode, root: MapNode, report: Report) -> FallbackLadder:
     lines = sections(spec, "rungs")
     nodes = section(spec, "nodes")
     counts = choice(spec, "counts", Counts.KEEP)
-    report_repeated("duplicate-rung", (line.get("resource") for line in lines), report)
+    report_repeated(Code.DUPLICATE_RUNG, (line.get("resource") for line in lines), report)
     _report_assumed(lines, report)
     if counts is Counts.SCALE:
         for line in lines:
             if line.get("weight") is None:
                 place = line.get("resource") or line
                 message = "counts: Scale needs a weight on every rung"
-                report.error("missing-weight", message, place.location, place.length)
+                report.error(Code.MISSING_WEIGHT, message, place.location, place.length)
     return FallbackLadder(
         **_common(spec, root, report, OptOut.ALLOWED),
         rungs=tuple(_rung(line) for line in lines),
@@ -132,8 +133,8 @@ def _report_assumed(lines: Sequence[MapNode], report: Report) -> None:
         if flag(line, "assume"):
             if first is not None:
                 key = line.key("assume") or line
-                message = f"one rung at most can be assumed, and that in line {first.line} is"
-                report.error("several-assumed", message, key.location, key.length)
+                message = f"only one rung may be assumed, and line {first.line} has one already"
+                report.error(Code.SEVERAL_ASSUMED, message, key.location, key.length)
             first = first or line.location
 
 
@@ -184,7 +185,7 @@ def _report_nothing_to_inherit(default: Entry, node: MapNode, report: Report) ->
     key = node.key("inherit")
     if not default and key is not None:
         message = "there is nothing to inherit: the injection has no coefficients and no annotations of its own"
-        report.warning("nothing-to-inherit", message, key.location, key.length)
+        report.warning(Code.NOTHING_TO_INHERIT, message, key.location, key.length)
 
 
 def _report_gpu_amounts(spec: MapNode, gpu_resource: str, report: Report) -> None:
@@ -193,7 +194,7 @@ def _report_gpu_amounts(spec: MapNode, gpu_resource: str, report: Report) -> Non
         key = section(entry, "coefficients").key(gpu_resource)
         if key is not None:
             message = f"{gpu_resource} is what is counted: an injection cannot change it"
-            report.error("gpu-coefficient", message, key.location, key.length)
+            report.error(Code.GPU_COEFFICIENT, message, key.location, key.length)
 
 
 def _validation(spec: MapNode, root: MapNode, report: Report) -> Validation:
@@ -201,7 +202,7 @@ def _validation(spec: MapNode, root: MapNode, report: Report) -> Validation:
     if {ValidationAction.DENY, ValidationAction.WARN} <= actions:
         key = spec.key("validationActions") or spec
         message = "Deny and Warn exclude each other: a denial tells the user already"
-        report.error("conflicting-actions", message, key.location, key.length)
+        report.error(Code.CONFLICTING_ACTIONS, message, key.location, key.length)
     return Validation(
         **_common(spec, root, report, OptOut.FORBIDDEN),
         validations=tuple(

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from rules_engine.loading.codes import Code
 from rules_engine.loading.nodes import Plain
 
 MAX_INTEGER = 2**63
@@ -30,7 +31,7 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:(?:[Tt]|[ \t]+)[0-9:. \t+\
 class Surprise:
     """A scalar that is not what it looks like to every reader; `message` says what it becomes and how to write it."""
 
-    code: str
+    code: Code
     message: str
 
 
@@ -42,9 +43,9 @@ def resolve(text: str) -> tuple[Plain, Surprise | None]:
     if first in "yYnNoO" and text in _BOOLEANS:
         value = _BOOLEANS[text]
         reading = f"{text} is a boolean in YAML 1.1 and text in YAML 1.2"
-        return value, Surprise("yaml-boolean", f'{reading}: write {str(value).lower()}, or "{text}" for the text')
+        return value, Surprise(Code.YAML_BOOLEAN, f'{reading}: write {str(value).lower()}, or "{text}" for the text')
     if first == "=" and text == "=":
-        return text, Surprise("yaml-equals", '= is a special value in YAML 1.1: write "=" for the text')
+        return text, Surprise(Code.YAML_EQUALS, '= is a special value in YAML 1.1: write "=" for the text')
     if first not in "+-.0123456789":
         return text, None
     return _number(text)
@@ -54,15 +55,17 @@ def _number(text: str) -> tuple[Plain, Surprise | None]:
     if _INTEGER.fullmatch(text):
         # The length is looked at first: to read a number of many digits is itself costly.
         if len(text) > len(str(MAX_INTEGER)) + 1 or not -MAX_INTEGER <= int(text) < MAX_INTEGER:
-            return text, Surprise("yaml-number", f'the number does not fit into 64 bits: write "{text}" for the text')
+            return text, Surprise(
+                Code.YAML_NUMBER, f'the number does not fit into 64 bits: write "{text}" for the text'
+            )
         return int(text), None
     if _FLOAT.fullmatch(text):
         value = float(text)
         if value in (float("inf"), float("-inf")):
-            return text, Surprise("yaml-number", f'{text} is larger than any number: write "{text}" for the text')
+            return text, Surprise(Code.YAML_NUMBER, f'{text} is larger than any number: write "{text}" for the text')
         return value, None
     if _DATE.fullmatch(text):
-        return text, Surprise("yaml-date", f'{text} is a date in YAML 1.1 and text in YAML 1.2: write "{text}"')
+        return text, Surprise(Code.YAML_DATE, f'{text} is a date in YAML 1.1 and text in YAML 1.2: write "{text}"')
     for pattern, reading in _ODD_NUMBERS:
         if pattern.fullmatch(text):
             return reading(text)
@@ -77,7 +80,7 @@ def _odd(value: int | float, text: str, otherwise: str) -> tuple[Plain, Surprise
 
 
 def _number_surprise(reading: str, value: int | float, text: str) -> Surprise:
-    return Surprise("yaml-number", f'{text} {reading}: write {value}, or "{text}" for the text')
+    return Surprise(Code.YAML_NUMBER, f'{text} {reading}: write {value}, or "{text}" for the text')
 
 
 def _digits(text: str) -> str:
@@ -125,7 +128,7 @@ def _sexagesimal(text: str) -> tuple[Plain, Surprise | None]:
 
 def _special(text: str) -> tuple[Plain, Surprise | None]:
     name = "not a number" if text.lower() == ".nan" else "infinity"
-    return text, Surprise("yaml-number", f'{text} is {name}, which JSON does not have: write "{text}" for the text')
+    return text, Surprise(Code.YAML_NUMBER, f'{text} is {name}, which JSON does not have: write "{text}" for the text')
 
 
 _ODD_NUMBERS: tuple[tuple[re.Pattern[str], _Reading], ...] = (

@@ -7,6 +7,7 @@ from functools import lru_cache
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
+from rules_engine.loading.codes import Code
 from rules_engine.loading.nodes import MapNode, Node, Path, ScalarNode, find, without
 from rules_engine.loading.report import Report
 from rules_engine.model.problems import did_you_mean
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from jsonschema import ValidationError
 
 KINDS = ("FallbackLadder", "ResourceInjection", "Validation", "RuleTest", "ClusterInventory")
+
+MAX_SHOWN = 60
+"""Characters of a value that a message repeats: the value itself stands in the line below."""
 
 _FOLDER = FilePath(__file__).parent.parent / "schemas"
 
@@ -60,7 +64,7 @@ def validate(kind: str, root: MapNode, report: Report) -> MapNode:
     for fault in sorted(faults, key=lambda fault: fault.rank):
         for code, message, node in fault.problems():
             # Text that is too long and has the wrong form is one problem.
-            if code != "wrong-form" or node.location not in told:
+            if code is not Code.WRONG_FORM or node.location not in told:
                 report.error(code, message, node.location, node.length)
                 told.add(node.location)
     return without(root, frozenset(path for fault in faults for path in fault.spoiled()))
@@ -77,7 +81,7 @@ _TYPES = {
 }
 _GIVEN = {"a string": "text", "an object": "a map", "null": "nothing"}
 
-Told = tuple[str, str, Node]
+Told = tuple[Code, str, Node]
 """A code, a message and the node that is meant."""
 
 
@@ -115,14 +119,14 @@ class _Fault:
             case "type":
                 yield self._wrong_type()
             case "enum":
-                listed = ", ".join(self._wanted)
                 meant = near(str(self._instance), self._wanted)
-                yield "wrong-value", f"{self._written} is not one of {listed}{meant}", self._node
+                listed = f"is not one of {', '.join(self._wanted)}" if len(self._wanted) > 1 else "is not possible here"
+                yield Code.WRONG_VALUE, f"{self._written} {listed}{meant}", self._node
             case "pattern" | "maxLength":
                 yield self._wrong_form()
             case "minimum" | "maximum":
                 bound = "less" if self._keyword == "minimum" else "more"
-                yield "wrong-value", f"{self._name} cannot be {bound} than {self._wanted}", self._node
+                yield Code.WRONG_VALUE, f"{self._name} cannot be {bound} than {self._wanted}", self._node
             case "anyOf" | "oneOf":
                 yield self._alternatives()
             case "const":  # apiVersion: looked at before a schema is chosen
@@ -147,11 +151,11 @@ class _Fault:
     @property
     def _name(self) -> str:
         step = self._path[-1]
-        return f"item {step + 1}" if isinstance(step, int) else step
+        return f"item {step + 1} of {self._path[-2]}" if isinstance(step, int) else step
 
     @property
     def _written(self) -> str:
-        return f"'{self._node.source.text}'" if isinstance(self._node, ScalarNode) else kind_of(self._instance)
+        return f"'{_short(self._node.source.text)}'" if isinstance(self._node, ScalarNode) else kind_of(self._instance)
 
     @property
     def _title(self) -> str:
@@ -163,36 +167,36 @@ class _Fault:
     def _unknown(self) -> Iterator[Told]:
         fields = self._schema.get("properties", {})
         for name in self._extras():
-            yield "unknown-field", f"{self._title} has no field '{name}'{near(name, fields)}", self._key(name)
+            yield Code.UNKNOWN_FIELD, f"{self._title} has no field '{name}'{near(name, fields)}", self._key(name)
 
     def _missing(self) -> Iterator[Told]:
         # A field that is only misspelt is told once, as unknown.
         misspelt = "".join(near(name, self._schema.get("properties", ())) for name in self._extras())
         for name in self._wanted:
             if name not in self._instance and f"'{name}'" not in misspelt:
-                yield "missing-field", f"{self._title} needs '{name}'", self._owner
+                yield Code.MISSING_FIELD, f"{self._title} needs '{name}'", self._owner
 
     def _wrong_type(self) -> Told:
         wanted = [self._wanted] if isinstance(self._wanted, str) else list(self._wanted)
         expected = " or ".join(_TYPES[name] for name in wanted)
         if self._instance is None:
-            return "wrong-type", f"{self._name} has no value: it must be {expected}", self._owner
-        given = kind_of(self._instance)
+            return Code.WRONG_TYPE, f"{self._name} has no value: it must be {expected}", self._owner
+        given = str(self._instance) if isinstance(self._instance, float) else kind_of(self._instance)
         hint = ""
         if "string" in wanted and isinstance(self._node, ScalarNode):
             hint = f': write "{self._node.source.text}"'
-        return "wrong-type", f"{self._name} must be {expected}, not {_GIVEN.get(given, given)}{hint}", self._node
+        return Code.WRONG_TYPE, f"{self._name} must be {expected}, not {_GIVEN.get(given, given)}{hint}", self._node
 
     def _wrong_form(self) -> Told:
         text = self._instance
         node = self._key(text) if self._of_key else self._node
         if self._keyword == "maxLength":
-            return "wrong-form", f"a {self._title} has at most {self._wanted} characters, not {len(text)}", node
+            return Code.WRONG_FORM, f"a {self._title} has at most {self._wanted} characters, not {len(text)}", node
         if not text.strip():
-            return "wrong-form", f"the {self._title} is empty", node
+            return Code.WRONG_FORM, f"the {self._title} is empty", node
         example = next((f" such as {example}" for example in self._schema.get("examples", ())), "")
         hint = ": in a resource's name + is written ." if "+" in text and "resource" in self._title else example
-        return "wrong-form", f"'{text}' is not {_article(self._title)} {self._title}{hint}", node
+        return Code.WRONG_FORM, f"'{_short(text)}' is not {_article(self._title)} {self._title}{hint}", node
 
     def _key(self, name: str) -> Node:
         key = self._node.key(name) if isinstance(self._node, MapNode) else None
@@ -204,22 +208,22 @@ class _Fault:
         given = [name for name in fields if name in self._instance]
         if given:
             both = " and ".join(f"'{name}'" for name in given)
-            return "conflicting-fields", f"{both} exclude each other", self._key(given[1])
-        return "missing-field", f"{self._title} needs {listed}", self._owner
+            return Code.CONFLICTING_FIELDS, f"{both} exclude each other", self._key(given[1])
+        return Code.MISSING_FIELD, f"{self._title} needs {listed}", self._owner
 
     def _wrong_count(self) -> Told:
         match self._keyword:
             case "minItems":
-                return "wrong-count", f"{self._name} is empty: it needs at least {self._wanted}", self._owner
+                return Code.WRONG_COUNT, f"{self._name} is empty: it needs at least {self._wanted}", self._owner
             case "maxItems":
                 given = len(self._instance)
-                return "wrong-count", f"{self._name} has {given} items, of at most {self._wanted}", self._owner
+                return Code.WRONG_COUNT, f"{self._name} has {given} items, of at most {self._wanted}", self._owner
             case "minProperties":
-                return "wrong-count", f"{self._name} is empty: it would say nothing", self._owner
+                return Code.WRONG_COUNT, f"{self._name} is empty: it would say nothing", self._owner
             case "maxProperties":
-                return "conflicting-fields", "'file' stands alone: it tells the whole cluster", self._key("file")
+                return Code.CONFLICTING_FIELDS, "'file' stands alone: it tells the whole cluster", self._key("file")
         repeated = next(index for index, value in enumerate(self._instance) if value in self._instance[:index])
-        return "wrong-count", f"{self._name} names the same twice", find(self._node, (repeated,))
+        return Code.WRONG_COUNT, f"{self._name} names the same twice", find(self._node, (repeated,))
 
 
 def _first_key(node: Node) -> Node:
@@ -234,3 +238,7 @@ def near(name: str, candidates: Iterable[str]) -> str:
 
 def _article(title: str) -> str:
     return "an" if title[0] in "aeiou" else "a"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"

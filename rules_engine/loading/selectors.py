@@ -1,5 +1,6 @@
 """LabelSelectors, as Kubernetes' API has them."""
 
+from rules_engine.loading.codes import Code
 from rules_engine.loading.fields import section, sections, strings, text, texts
 from rules_engine.loading.nodes import MapNode
 from rules_engine.loading.report import Report
@@ -20,7 +21,7 @@ def _requirement(line: MapNode, report: Report) -> LabelRequirement:
     place = line.key("values") or line.key("operator") or line
     compares = operator in (ConditionKind.IN, ConditionKind.NOT_IN)
     if compares and not values:
-        report.error("bad-selector", f"{operator.value} needs at least one value", place.location, place.length)
+        report.error(Code.BAD_SELECTOR, f"{operator.value} needs at least one value", place.location, place.length)
     if not compares and values:
-        report.error("bad-selector", f"{operator.value} takes no values", place.location, place.length)
+        report.error(Code.BAD_SELECTOR, f"{operator.value} takes no values", place.location, place.length)
     return LabelRequirement(text(line, "key"), operator, values)

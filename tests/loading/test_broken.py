@@ -1,0 +1,69 @@
+"""Every mistake that can be reported has a broken file, and beside it what is printed about it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from rules_engine.loading import load
+from rules_engine.loading.codes import Code
+from rules_engine.loading.files import MAX_FILE_BYTES, MAX_FILES
+
+from tests.support.loading import rendered
+
+BROKEN = Path(__file__).parent / "broken"
+CASES = sorted(path.stem for path in BROKEN.glob("*.txt"))
+
+
+def _sparse(path: Path) -> Path:
+    with path.open("wb") as file:
+        file.truncate(MAX_FILE_BYTES + 1)
+    return path
+
+
+def _crowded(path: Path) -> Path:
+    path.mkdir()
+    for index in range(MAX_FILES + 1):
+        (path / f"{index}.yaml").hardlink_to(BROKEN / "empty-file.yaml")
+    return path
+
+
+MADE: dict[str, Callable[[Path], Path]] = {
+    "file-too-large": lambda folder: _sparse(folder / "large.yaml"),
+    "too-many-files": lambda folder: _crowded(folder / "crowded"),
+    "missing-path": lambda folder: folder / "absent.yaml",
+    "unreadable-file": lambda folder: _sparse(folder / "file") / "below.yaml",
+}
+"""What cannot be kept in a repository."""
+
+
+def broken(name: str, folder: Path) -> Path:
+    """The file or folder that a case is about."""
+    if name in MADE:
+        return MADE[name](folder)
+    return next(path for path in BROKEN.glob(f"{name}*") if path.stem == name and path.suffix != ".txt")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_each_mistake_is_told_exactly(name: str, tmp_path: Path) -> None:
+    loaded = load([broken(name, tmp_path)])
+    told = rendered(loaded).replace(f"{BROKEN}/", "").replace(f"{tmp_path}/", "")
+    assert told == (BROKEN / f"{name}.txt").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("code", Code)
+def test_each_code_has_a_broken_file(code: Code) -> None:
+    own = [name for name in CASES if name.startswith(code.value)]
+    assert any(f"[{code.value}]" in (BROKEN / f"{name}.txt").read_text(encoding="utf-8") for name in own)
+
+
+def test_each_broken_file_has_its_text() -> None:
+    kept = {path.stem for path in BROKEN.iterdir() if path.suffix != ".txt"}
+    assert kept | MADE.keys() == set(CASES)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_document_with_an_error_yields_nothing(name: str, tmp_path: Path) -> None:
+    loaded = load([broken(name, tmp_path)])
+    wrong = {(problem.location.file, problem.location.line) for problem in loaded.problems if problem.severity.value == "error"}
+    for item in (*loaded.rules, *loaded.tests, *loaded.inventories):
+        assert (item.location.file, item.location.line) not in wrong

@@ -1,0 +1,41 @@
+"""Builders for tests of what reads files."""
+
+from pathlib import Path
+
+from rules_engine.loading import Loaded, load
+from rules_engine.loading.documents import Dialect, Document, read_documents
+from rules_engine.loading.files import SourceFile
+from rules_engine.loading.report import Report
+from rules_engine.model.problems import Problem, render
+
+
+def documents(
+    text: str, dialect: Dialect = Dialect.RULES, *, is_json: bool = False
+) -> tuple[tuple[Document, ...], list[Problem]]:
+    """The documents of a text, and all problems of the file and of each document."""
+    report = Report()
+    found = read_documents(SourceFile("x.yaml", text, is_json), report, dialect)
+    return found, [*report.problems, *(problem for document in found for problem in document.report.problems)]
+
+
+def codes(problems: list[Problem] | tuple[Problem, ...]) -> list[str]:
+    """The codes of problems, in order."""
+    return [problem.code for problem in problems]
+
+
+def load_text(folder: Path, text: str, name: str = "x.yaml") -> Loaded:
+    """A file with this text in a folder, loaded."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return load([path])
+
+
+def rendered(loaded: Loaded) -> str:
+    """All problems as a terminal shows them."""
+    return "".join(render(problem, loaded.sources) + "\n" for problem in loaded.problems)
+
+
+def rule(kind: str, spec: str, name: str = "x") -> str:
+    """A document with a spec in flow style."""
+    return f"apiVersion: gpurules.io/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {spec}\n"

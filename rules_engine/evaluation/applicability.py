@@ -51,10 +51,11 @@ def _mismatch(match: Match, subject: Subject) -> tuple[str, str] | None:
         return "namespace", f"not for the namespace {namespace}"
     if any(globs.matches(pattern, namespace) for pattern in match.exclude_namespaces):
         return "namespace", f"the namespace {namespace} is excluded"
-    if match.namespace_selector and not match.namespace_selector.matches(subject.namespace_labels()):
-        return "namespace-selector", f"the labels of the namespace {namespace} do not match"
     if not match.object_selector.matches(subject.pod.labels):
         return "object-selector", "the labels of the pod do not match"
+    # Last, since it is the only one that can fail: where the others say no, nobody needs to know the namespace.
+    if match.namespace_selector and not match.namespace_selector.matches(subject.namespace_labels()):
+        return "namespace-selector", f"the labels of the namespace {namespace} do not match"
     return None
 
 

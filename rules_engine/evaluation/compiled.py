@@ -15,6 +15,7 @@ from rules_engine.model.rules import (
     Rule,
     Rung,
     Validation,
+    Verb,
 )
 from rules_engine.model.source import SourceText
 
@@ -94,6 +95,12 @@ class RuleSet:
     ladders: tuple[CompiledLadder, ...] = ()
     injections: tuple[CompiledInjection, ...] = ()
     validations: tuple[CompiledValidation, ...] = ()
+
+    @property
+    def validated_operations(self) -> frozenset[str]:
+        """CREATE, and what else some validation is to be asked at: nothing but them is even read."""
+        asked = {verb.value for validation in self.validations for verb in validation.rule.match.operations}
+        return frozenset({Verb.CREATE.value, *asked})
 
 
 def compile_rules(rules: Iterable[AnyRule]) -> tuple[RuleSet, tuple[Problem, ...]]:

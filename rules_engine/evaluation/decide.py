@@ -30,8 +30,8 @@ def mutate(rule_set: RuleSet, request: AdmissionRequest, cluster: Cluster) -> De
 
 
 def validate(rule_set: RuleSet, request: AdmissionRequest, cluster: Cluster) -> Decision:
-    """Validations on the pod as it is. Only Pods at CREATE and UPDATE are decided; all else is allowed."""
-    if not _is_pod(request) or request.operation not in ("CREATE", "UPDATE"):
+    """Validations on the pod as it is. Only Pods at CREATE are decided, and at UPDATE where a rule asks for it."""
+    if not _is_pod(request) or request.operation not in rule_set.validated_operations:
         return Decision(result=request.object)
     subject = _subject(request, cluster)
     if isinstance(subject, Refusal):

@@ -72,17 +72,18 @@ class _Climb:
         self._offers = _offers(ladder, subject)
         self._before = Counts.read(subject.pod, (rung.resource for rung in self._rule.rungs))
         self._counts = self._before
-        self._settled: list[str] = []
+        self._settled = [rung.resource for rung in self._rule.rungs if self._lost(rung.resource)]
         """The resources that are decided, as they will be in the pod: a node has to offer them all together."""
 
     def outcome(self) -> tuple[Step, Pod]:
         """The step, and the pod after it. Raises EvaluationError."""
         pod = self._subject.pod
         names = [rung.resource for rung in self._rule.rungs]
-        mine = [name for name in names if name not in self._claims.winners]
+        present = pod.resources()
+        mine = [name for name in names if name in present and name not in self._claims.winners]
         notes = tuple(f"{name} was decided by {self._claims.winners[name]}" for name in names if self._lost(name))
-        wrong = [text for c in pod.containers for name in mine if (text := malformed(c, name))]
-        if wrong:
+        wrong = [text for c in pod.containers for name in names if (text := malformed(c, name))]
+        if mine and wrong:
             return self._kept(mine, "malformed", "; ".join(wrong)), pod
         asked = [index for index, name in enumerate(names) if name in mine and name in self._before.resources]
         if not asked:
@@ -92,9 +93,26 @@ class _Climb:
         if not self._subject.cluster.known and not all(self._rule.rungs[index].assume for index in asked):
             freshness = self._subject.cluster.freshness.value
             return self._kept(mine, "cluster-unknown", f"the cluster is not known ({freshness})"), pod
-        order = asked if self._rule.direction is Direction.UP else list(reversed(asked))
-        decisions = [self._decide(index) for index in order]
+        decisions = [self._decide(index) for index in self._order(asked)]
         return self._finished(decisions, notes)
+
+    def _order(self, asked: Sequence[int]) -> Sequence[int]:
+        """The order of deciding, so that nothing falls onto a rung that then moves away.
+
+        Where requests move both ways, those that stay come first: a second admission meets them in another place, and
+        has to find the others under the same conditions.
+        """
+        match self._rule.direction:
+            case Direction.UP:
+                return asked
+            case Direction.DOWN:
+                return asked[::-1]
+            case Direction.DOWN_THEN_UP:
+                return sorted(asked, key=lambda index: (not self._stays(index), -index))
+
+    def _stays(self, index: int) -> bool:
+        rung = self._rule.rungs[index]
+        return rung.assume or self._offers.cover({rung.resource: self._counts.effective(rung.resource)})
 
     def _lost(self, name: str) -> bool:
         return name in self._claims.winners and name in self._before.resources
@@ -107,25 +125,18 @@ class _Climb:
             reason,
             message,
             warnings=(*self._warnings, f"{self._rule.id} left the pod as it is: {message}"),
-            resources=tuple(
-                ResourceDecision(resource=name, to=None, reason=reason)
-                for name in mine
-                if name in self._subject.pod.resources()
-            ),
+            resources=tuple(ResourceDecision(resource=name, to=None, reason=reason) for name in mine),
             cluster_unknown=reason == "cluster-unknown",
         )
 
     def _decide(self, index: int) -> ResourceDecision:
         rung = self._rule.rungs[index]
         resource = rung.resource
-        if rung.assume:
+        if self._stays(index):
             self._settled.append(resource)
-            return ResourceDecision(resource=resource, to=None, reason="assumed")
-        need = self._counts.effective(resource)
-        if self._offers.cover({resource: need}):
-            self._settled.append(resource)
-            return ResourceDecision(resource=resource, to=None, reason="offered")
-        attempts = [Attempt(resource, False, f"asked for, but no node offers {Quantity(need)}")]
+            return ResourceDecision(resource=resource, to=None, reason="assumed" if rung.assume else "offered")
+        need = Quantity(self._counts.effective(resource))
+        attempts = [Attempt(resource, False, f"asked for, but no node offers {need}")]
         for target in self._targets(index):
             after = self._moved(index, target)
             refusal = self._refusal(target, after)

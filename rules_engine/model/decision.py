@@ -1,8 +1,9 @@
 """What was decided for one request, and why."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from hashlib import sha256
 from types import MappingProxyType
 
 from rules_engine.model.patch import Json, Operation
@@ -174,14 +175,11 @@ class Decision:
     @property
     def audit_annotations(self) -> Mapping[str, str]:
         """What audit modes and Audit actions recorded, by a key that Kubernetes takes."""
-        return dict(self._audit_annotations())
-
-    def _audit_annotations(self) -> Iterator[tuple[str, str]]:
-        for step in self.trace:
-            if step.recorded or (step.audit and step.action not in (Action.SKIP, Action.PASS)):
-                # A qualified name's second part: 63 characters at most, of letters, digits, "-", "_" and ".".
-                key = step.rule.replace("/", ".").lower()[:MAX_AUDIT_KEY].rstrip("-_.")
-                yield key, f"{step.action.value}: {step.message}" if step.message else step.action.value
+        return {
+            _audit_key(step.rule): f"{step.action.value}: {step.message}" if step.message else step.action.value
+            for step in self.trace
+            if step.recorded or (step.audit and step.action not in (Action.SKIP, Action.PASS))
+        }
 
     def to_json(self) -> dict[str, Json]:
         """For logs and `--output json`."""
@@ -200,3 +198,12 @@ class Decision:
 
 MAX_AUDIT_KEY = 63
 """Longest name part of a Kubernetes qualified name (k8s.io/apimachinery/pkg/util/validation)."""
+
+
+def _audit_key(rule: RuleId) -> str:
+    """A qualified name's second part; where the rule's name is too long for it, a digest keeps it apart from others."""
+    key = rule.replace("/", ".").lower()
+    if len(key) <= MAX_AUDIT_KEY:
+        return key
+    digest = sha256(key.encode()).hexdigest()[:8]
+    return f"{key[: MAX_AUDIT_KEY - len(digest) - 1].rstrip('-_.')}-{digest}"

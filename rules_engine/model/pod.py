@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import cast
+from typing import TypeAlias, cast
 
 from rules_engine.model.patch import Json, pointer
 from rules_engine.model.placement import Placement
-from rules_engine.model.quantity import Quantity, QuantityError
+from rules_engine.model.quantity import MAX_TEXT, Quantity, QuantityError
 from rules_engine.model.reading import Path, PodError, items, kind_of, mapping, string, strings
 
 
@@ -105,27 +105,40 @@ class Pod:
 
     def edited(self, edits: Mapping[Path, str | None]) -> "Pod":
         """The pod with strings set (or, where None, removed) at paths; missing parents are created."""
-        raw: dict[str, Json] = self.raw
+        tree: _Edits = {}
         for path, value in edits.items():
-            raw = cast(dict[str, Json], _edited(raw, path, value))
+            *parents, leaf = path
+            branch = tree
+            for key in parents:
+                branch = cast(_Edits, branch.setdefault(key, {}))
+            branch[leaf] = value
+        raw = _edited(self.raw, tree)
         return self if raw is self.raw else Pod.parse(raw)
 
 
-def _edited(node: Json, path: Path, value: str | None) -> Json:
-    """A copy of `node` with one leaf changed; everything off the path is shared with the original."""
-    key, *rest = path
+_Edits: TypeAlias = "dict[str | int, _Edits | str | None]"
+"""Edits by what they share: each object or list is copied once, however many of its leaves change."""
+
+
+def _edited(node: Json, edits: _Edits) -> Json:
+    """A copy of `node` with leaves changed, or `node` itself where nothing does; what is not edited is shared."""
     if isinstance(node, list):
-        index = cast(int, key)
-        return [*node[:index], _edited(node[index], tuple(rest), value), *node[index + 1 :]]
-    members = node if isinstance(node, dict) else {}
-    name = cast(str, key)
-    if rest:
-        inner = members.get(name)
-        changed = _edited(inner, tuple(rest), value)
-        return node if changed is inner else {**members, name: changed}
-    if value is None:
-        return {k: v for k, v in members.items() if k != name} if name in members else node
-    return node if members.get(name) == value else {**members, name: value}
+        changed: list[Json] = list(node)
+        for key, edit in edits.items():
+            index = cast(int, key)
+            changed[index] = _edited(node[index], cast(_Edits, edit))
+        return node if changed == node else changed
+    before = node if isinstance(node, dict) else {}
+    members = dict(before)
+    for key, edit in edits.items():
+        name = cast(str, key)
+        if edit is None:
+            members.pop(name, None)
+        elif isinstance(edit, str):
+            members[name] = edit
+        elif (inner := _edited(members.get(name), edit)) is not None:
+            members[name] = inner
+    return node if members == before else members
 
 
 def _containers(raw: Json, path: Path, *, init: bool) -> Iterable[Container]:
@@ -153,12 +166,14 @@ def _quantities(raw: Json, path: Path) -> Mapping[str, Quantity]:
 
 
 def _quantity(raw: Json, path: Path) -> Quantity:
-    # A quantity may be a JSON number, and null is zero (apimachinery quantity.go, UnmarshalJSON).
+    # It may be a JSON number or stand between blanks, and null is zero (apimachinery quantity.go, UnmarshalJSON).
     if raw is None:
         return Quantity(0)
     if isinstance(raw, bool) or not isinstance(raw, str | int | float):
         raise PodError(pointer(*path), f"a quantity must be a string or a number, not {kind_of(raw)}")
+    if isinstance(raw, int) and abs(raw) >= 10**MAX_TEXT:
+        raise PodError(pointer(*path), f"a quantity has at most {MAX_TEXT} digits")
     try:
-        return Quantity.parse(str(raw))
+        return Quantity.parse(str(raw).strip())
     except QuantityError as error:
         raise PodError(pointer(*path), str(error)) from None

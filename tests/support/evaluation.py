@@ -1,13 +1,14 @@
 """Small builders of pods, nodes, rules and requests."""
 
-from collections.abc import Mapping, Sequence
+import copy
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rules_engine.evaluation import RuleSet, compile_rules, mutate, validate
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster, Node
 from rules_engine.model.decision import Decision
-from rules_engine.model.patch import Json
+from rules_engine.model.patch import Json, same
 from rules_engine.model.quantity import Quantity
 from rules_engine.model.rules import (
     AnyRule,
@@ -20,6 +21,7 @@ from rules_engine.model.rules import (
     Validation,
 )
 from rules_engine.model.source import Location, SourceText
+from tests.support.patching import apply_as_api_server, apply_strictly, resolve
 
 HERE = Location("rules.yaml", 1, 1)
 
@@ -162,13 +164,41 @@ def request(made: Json, *, namespace: str = "ml", operation: str = "CREATE", **f
 
 
 def mutated(made: Json, *rules: AnyRule, on: Cluster = cluster(), **fields: Any) -> Decision:  # noqa: B008 - immutable
-    """The decision of /mutate on a pod."""
-    return mutate(compiled(*rules), request(made, **fields), on)
+    """The decision of /mutate on a pod, whose patch has been found sound."""
+    return sound(made, lambda: mutate(compiled(*rules), request(made, **fields), on))
 
 
 def validated(made: Json, *rules: AnyRule, on: Cluster = cluster(), **fields: Any) -> Decision:  # noqa: B008 - immutable
-    """The decision of /validate on a pod."""
-    return validate(compiled(*rules), request(made, **fields), on)
+    """The decision of /validate on a pod, which changes nothing."""
+    return sound(made, lambda: validate(compiled(*rules), request(made, **fields), on))
+
+
+def sound(made: Json, decide: Callable[[], Decision]) -> Decision:
+    """A decision, once it is sure that the pod that was handed in is untouched and that the patch gives the result."""
+    before = copy.deepcopy(made)
+    decision = decide()
+    assert same(made, before), "the object that was handed in has been changed"
+    assert same(apply_strictly(made, decision.patch), decision.result)
+    assert same(apply_as_api_server(made, decision.patch), decision.result)
+    assert_minimal(made, decision)
+    if not decision.allowed:
+        assert decision.patch == ()
+    return decision
+
+
+def assert_minimal(made: Json, decision: Decision) -> None:
+    """Each operation changes something, none twice, and none inside of another."""
+    paths = [operation.path for operation in decision.patch]
+    assert not any(left != right and f"{right}/".startswith(f"{left}/") for left in paths for right in paths)
+    assert len(set(paths)) == len(paths)
+    for operation in decision.patch:
+        try:
+            present = resolve(made, operation.path)
+        except KeyError:
+            assert operation.op == "add"
+            continue
+        assert operation.op == "remove" or not same(present, operation.value)
+        assert (operation.op == "add") == (present is None)
 
 
 def resources(decision: Decision, name: str = "main") -> dict[str, dict[str, str]]:

@@ -1,0 +1,723 @@
+"""What a ladder promises, sentence by sentence."""
+
+import pytest
+
+from rules_engine.model.cluster import Cluster, Freshness, Taint
+from rules_engine.model.decision import Action, Decision, ResourceDecision
+from rules_engine.model.rules import ConditionKind as Kind
+from rules_engine.model.rules import (
+    Counts,
+    Direction,
+    FailurePolicy,
+    FallbackLadder,
+    LabelRequirement,
+    LabelSelector,
+    Mode,
+    NodeFilter,
+    NodeRequirement,
+    Offered,
+    WhenExhausted,
+)
+from tests.support.evaluation import (
+    GPU,
+    MIG1,
+    MIG2,
+    MIG3,
+    annotations,
+    asks,
+    cluster,
+    container,
+    ladder,
+    mutated,
+    node,
+    pod,
+    resources,
+    rung,
+)
+
+FALLBACK = "gpu-webhook.k8s.io/fallback"
+FULL = (MIG3, MIG2, MIG1, rung(GPU, assume=True))
+WEIGHTED = (rung(MIG3, weight=3), rung(MIG2, weight=2), rung(MIG1, weight=1), rung(GPU, weight=7, assume=True))
+
+
+def down(*rungs, **fields) -> FallbackLadder:  # type: ignore[no-untyped-def]
+    return ladder(*(rungs or FULL), **fields)
+
+
+def decided(decision: Decision, resource: str, step: int = 0) -> ResourceDecision:
+    return next(found for found in decision.trace[step].resources if found.resource == resource)
+
+
+def both(amounts: dict[str, str]) -> dict[str, dict[str, str]]:
+    return {"limits": amounts, "requests": amounts}
+
+
+class TestWhatItLooksAt:
+    def test_regular_containers(self) -> None:
+        decision = mutated(asks({MIG2: 1}), down())
+        assert resources(decision) == both({GPU: "1"})
+
+    def test_init_containers(self) -> None:
+        decision = mutated(pod(container("main"), init=[container("prepare", {MIG2: 1})]), down())
+        assert resources(decision, "prepare") == both({GPU: "1"})
+
+    def test_native_sidecars(self) -> None:
+        decision = mutated(pod(container("main"), init=[container("helper", {MIG2: 1}, sidecar=True)]), down())
+        assert resources(decision, "helper") == both({GPU: "1"})
+
+    def test_no_ephemeral_containers(self) -> None:
+        made = pod(container("main"), ephemeralContainers=[{"name": "debug", "resources": {"limits": {MIG2: "1"}}}])
+        assert mutated(made, down()).patch == ()
+
+    def test_a_count_is_the_limit(self) -> None:
+        decision = mutated(pod(container(limits={MIG2: 2})), down())
+        assert resources(decision) == {"limits": {GPU: "2"}}
+
+    def test_a_count_is_else_the_request(self) -> None:
+        decision = mutated(pod(container(requests={MIG2: 2})), down())
+        assert resources(decision) == both({GPU: "2"})
+
+    @pytest.mark.parametrize("zero", ["0", "0m", "0Ki", None])
+    def test_zero_is_no_request(self, zero: str | None) -> None:
+        decision = mutated(asks({MIG2: zero}), down(when_exhausted=WhenExhausted.DENY))
+        assert decision.patch == ()
+        assert [step.reason for step in decision.trace] == ["no-request"]
+
+    def test_a_container_that_asks_for_zero_stays_while_others_move(self) -> None:
+        decision = mutated(pod(container("main", {MIG2: 1}), container("beside", {MIG2: 0})), down())
+        assert resources(decision, "beside") == both({MIG2: "0"})
+        assert resources(decision, "main") == both({GPU: "1"})
+
+    @pytest.mark.parametrize(
+        "amounts",
+        [
+            {"limits": {MIG2: 2}, "requests": {MIG2: 1}},
+            {"limits": {MIG2: 1}, "requests": {MIG2: 0}},
+            {"limits": {MIG2: 1}, "requests": {MIG2: None}},
+            {"limits": {MIG2: -1}},
+            {"requests": {MIG2: "-1"}},
+            {"limits": {MIG2: "1500m"}},
+            {"limits": {MIG2: "1n"}},
+        ],
+    )
+    def test_nothing_moves_where_limit_and_request_differ_or_the_count_is_negative_or_fractional(
+        self, amounts: dict[str, dict[str, str]]
+    ) -> None:
+        odd = container("odd", limits=amounts.get("limits"), requests=amounts.get("requests"))
+        made = pod(odd, container("main", {MIG3: 1}))
+        decision = mutated(made, down(when_exhausted=WhenExhausted.DENY))
+        assert decision.allowed
+        assert decision.patch == ()
+        assert [(step.action, step.reason) for step in decision.trace] == [(Action.KEEP, "malformed")]
+        assert len(decision.warnings) == 1
+        assert "odd" in decision.warnings[0]
+        assert MIG2 in decision.warnings[0]
+
+    def test_nothing_moves_onto_a_target_that_is_malformed(self) -> None:
+        made = pod(container("odd", limits={GPU: 2}, requests={GPU: 1}), container("main", {MIG3: 1}))
+        decision = mutated(made, down())
+        assert decision.patch == ()
+        assert "odd" in decision.warnings[0]
+
+    def test_nothing_moves_onto_a_malformed_target_that_an_earlier_ladder_decided(self) -> None:
+        made = pod(container("odd", limits={GPU: 2}, requests={GPU: 1}), container("main", {MIG3: 1}))
+        decision = mutated(made, down(MIG2, GPU, name="a"), down(MIG3, GPU, name="b"))
+        assert decision.patch == ()
+        assert [step.reason for step in decision.trace] == ["malformed", "malformed"]
+
+    def test_a_later_ladder_with_nothing_to_decide_does_not_repeat_the_warning(self) -> None:
+        made = pod(container("odd", limits={GPU: 2}, requests={GPU: 1}))
+        decision = mutated(made, down(MIG2, GPU, name="a"), down(MIG3, GPU, name="b"))
+        assert [step.reason for step in decision.trace] == ["malformed", "already-decided"]
+        assert len(decision.warnings) == 1
+
+    @pytest.mark.parametrize(
+        ("asked", "written"),
+        [("2k", "2k"), ("2000", "2k"), ("1000m", "1"), ("1e0", "1"), ("1E3", "1k"), ("2048", "2048"), ("1Ki", "1024")],
+    )
+    def test_whole_numbers_in_every_notation_and_written_values_canonical(self, asked: str, written: str) -> None:
+        decision = mutated(asks({MIG2: asked}), down())
+        assert resources(decision) == both({GPU: written})
+
+    def test_limit_and_request_in_two_notations_do_not_differ(self) -> None:
+        decision = mutated(pod(container(limits={MIG2: "2"}, requests={MIG2: "2000m"})), down())
+        assert resources(decision) == both({GPU: "2"})
+
+    def test_counts_of_any_size(self) -> None:
+        decision = mutated(asks({MIG2: "1e59", GPU: "1"}), down())
+        assert resources(decision) == both({GPU: "1" + "0" * 58 + "1"})
+
+    def test_what_stays_is_not_rewritten(self) -> None:
+        made = asks({MIG2: "1000m"})
+        assert mutated(made, down(), on=cluster({MIG2: 1})).result == made
+
+
+class TestTheWholePod:
+    def test_all_containers_that_ask_for_it_move_to_the_same_rung(self) -> None:
+        made = pod(container("a", {MIG2: 1}), container("b", {MIG2: 4}), init=[container("c", {MIG2: 2})])
+        decision = mutated(made, down(), on=cluster({MIG1: 7}))
+        assert [resources(decision, name) for name in "abc"] == [both({MIG1: n}) for n in ("1", "4", "2")]
+
+    def test_or_none_does(self) -> None:
+        made = pod(container("a", {MIG2: 1}), container("b", {MIG2: 4}))
+        assert mutated(made, down(), on=cluster({MIG2: 5})).patch == ()
+
+    def test_each_resource_has_a_decision_of_its_own(self) -> None:
+        made = pod(container("a", {MIG3: 1}), container("b", {MIG2: 1}))
+        decision = mutated(made, down(), on=cluster({MIG2: 8, MIG3: 0}))
+        assert resources(decision, "a") == both({MIG2: "1"})
+        assert resources(decision, "b") == both({MIG2: "1"})
+        assert decided(decision, MIG3).to == MIG2
+        assert decided(decision, MIG2).reason == "offered"
+
+    def test_containers_of_one_name_are_told_apart(self) -> None:
+        decision = mutated(pod(container("twin", {MIG2: 1}), container("twin", {MIG2: 2})), down())
+        result: dict = decision.result  # type: ignore[type-arg, assignment]
+        assert [c["resources"]["limits"] for c in result["spec"]["containers"]] == [{GPU: "1"}, {GPU: "2"}]
+
+
+class TestOffered:
+    def test_it_stays_if_one_node_covers_the_effective_request(self) -> None:
+        made = pod(container("a", {MIG2: 2}), container("b", {MIG2: 2}))
+        decision = mutated(made, down(), on=cluster({MIG2: 3}, {MIG2: 4}))
+        assert decision.patch == ()
+        assert decided(decision, MIG2).reason == "offered"
+
+    def test_nodes_do_not_add_up(self) -> None:
+        made = pod(container("a", {MIG2: 2}), container("b", {MIG2: 2}))
+        assert resources(mutated(made, down(), on=cluster({MIG2: 3}, {MIG2: 3})), "a") == both({GPU: "2"})
+
+    def test_the_effective_request_is_the_peak_of_init_containers(self) -> None:
+        made = pod(container("a", {MIG2: 1}), init=[container("i", {MIG2: 3}), container("j", {MIG2: 2})])
+        assert mutated(made, down(), on=cluster({MIG2: 3})).patch == ()
+        assert mutated(made, down(), on=cluster({MIG2: 2})).patch != ()
+
+    def test_the_effective_request_adds_sidecars_to_containers(self) -> None:
+        made = pod(container("a", {MIG2: 2}), init=[container("s", {MIG2: 2}, sidecar=True)])
+        assert mutated(made, down(), on=cluster({MIG2: 4})).patch == ()
+        assert mutated(made, down(), on=cluster({MIG2: 3})).patch != ()
+
+    def test_the_effective_request_adds_to_an_init_container_the_sidecars_started_before_it(self) -> None:
+        helper, step = container("s", {MIG2: 2}, sidecar=True), container("i", {MIG2: 3})
+        assert mutated(pod(container("a"), init=[helper, step]), down(), on=cluster({MIG2: 4})).patch != ()
+        assert mutated(pod(container("a"), init=[helper, step]), down(), on=cluster({MIG2: 5})).patch == ()
+        assert mutated(pod(container("a"), init=[step, helper]), down(), on=cluster({MIG2: 3})).patch == ()
+
+    def test_the_effective_request_adds_pod_overhead(self) -> None:
+        made = asks({MIG2: 1}, overhead={MIG2: "1"})
+        assert mutated(made, down(), on=cluster({MIG2: 1})).patch != ()
+        assert mutated(made, down(), on=cluster({MIG2: 2})).patch == ()
+
+    def test_a_target_must_cover_what_was_asked_there_already(self) -> None:
+        made = asks({MIG2: 1, MIG1: 7})
+        decision = mutated(made, down(), on=cluster({MIG1: 7}))
+        assert resources(decision) == both({MIG1: "7", GPU: "1"})
+
+    def test_a_target_must_be_on_one_node_with_what_is_already_decided(self) -> None:
+        made = pod(container("a", {MIG3: 1}), container("b", {MIG1: 1}))
+        apart, together = cluster({MIG2: 1}, {MIG1: 1}), cluster({MIG2: 1}, {MIG1: 1, MIG2: 1})
+        assert decided(mutated(made, down(), on=apart), MIG3).to == GPU
+        assert decided(mutated(made, down(), on=together), MIG3).to == MIG2
+
+    def test_a_target_must_be_on_one_node_with_what_an_earlier_ladder_decided(self) -> None:
+        made = pod(container("a", {MIG3: 1}), container("b", {MIG1: 1}))
+        rules = (down(MIG1, name="a"), down(MIG3, MIG2, MIG1, GPU, name="b"))
+        decision = mutated(made, *rules, on=cluster({MIG2: 1}, {MIG1: 1, GPU: 1}))
+        assert decided(decision, MIG3, step=1).to == GPU
+
+    def test_one_node_that_offers_nothing_asked_of_it_is_enough(self) -> None:
+        assert mutated(asks({MIG2: 1}), down(), on=cluster({}, {MIG2: 1}, {})).patch == ()
+
+    def test_cpu_and_memory_are_not_looked_at(self) -> None:
+        made = asks({MIG2: 1, "cpu": 64, "memory": "1Ti"})
+        assert mutated(made, down(), on=cluster({MIG2: 1, "cpu": 1})).patch == ()
+
+    def test_allocatable_is_what_a_node_has_at_all(self) -> None:
+        full = node("n", {MIG2: 4}, used={MIG2: 4})
+        assert mutated(asks({MIG2: 1}), down(), on=cluster(full)).patch == ()
+
+    def test_available_is_what_a_node_has_free_now(self) -> None:
+        rule = down(offered=Offered.AVAILABLE)
+        assert mutated(asks({MIG2: 1}), rule, on=cluster(node("n", {MIG2: 4}, used={MIG2: 3}))).patch == ()
+        full = cluster(node("n", {MIG2: 4, MIG1: 7}, used={MIG2: 4, MIG1: 1}))
+        assert decided(mutated(asks({MIG2: 1}), rule, on=full), MIG2).to == MIG1
+        assert decided(mutated(asks({MIG2: 1}), rule, on=cluster(node("n", used={MIG2: 1}))), MIG2).to == GPU
+
+
+class TestWhichNodesCount:
+    def filtered(self, *require: NodeRequirement, **labels: str) -> FallbackLadder:
+        wanted = tuple(LabelRequirement(key, Kind.IN, (value,)) for key, value in labels.items())
+        return down(nodes=NodeFilter(LabelSelector(wanted), frozenset(require)))
+
+    def stays(self, rule: FallbackLadder, on: Cluster, made=None) -> bool:  # type: ignore[no-untyped-def]
+        return mutated(made or asks({MIG2: 1}), rule, on=on).patch == ()
+
+    def test_all_by_default(self) -> None:
+        bad = node("n", {MIG2: 1}, ready=False, unschedulable=True, taints=(Taint(key="k", effect="NoSchedule"),))
+        assert self.stays(self.filtered(), cluster(bad))
+
+    def test_those_that_the_selector_matches(self) -> None:
+        rule = self.filtered(pool="a")
+        assert self.stays(rule, cluster(node("n", {MIG2: 1}, labels={"pool": "a"})))
+        assert not self.stays(rule, cluster(node("n", {MIG2: 1}, labels={"pool": "b"})))
+
+    def test_ready(self) -> None:
+        rule = self.filtered(NodeRequirement.READY)
+        assert self.stays(rule, cluster(node("n", {MIG2: 1}, unschedulable=True)))
+        assert not self.stays(rule, cluster(node("n", {MIG2: 1}, ready=False)))
+
+    def test_schedulable(self) -> None:
+        rule = self.filtered(NodeRequirement.SCHEDULABLE)
+        assert self.stays(rule, cluster(node("n", {MIG2: 1}, ready=False)))
+        assert not self.stays(rule, cluster(node("n", {MIG2: 1}, unschedulable=True)))
+
+    def test_matches_pod_by_node_selector(self) -> None:
+        rule = self.filtered(NodeRequirement.MATCHES_POD)
+        made = asks({MIG2: 1}, nodeSelector={"pool": "a"})
+        assert self.stays(rule, cluster(node("n", {MIG2: 1}, labels={"pool": "a"})), made)
+        assert not self.stays(rule, cluster(node("n", {MIG2: 1})), made)
+        assert self.stays(self.filtered(), cluster(node("n", {MIG2: 1})), made)
+
+    def test_matches_pod_by_required_affinity(self) -> None:
+        rule = self.filtered(NodeRequirement.MATCHES_POD)
+        terms = [{"matchExpressions": [{"key": "pool", "operator": "In", "values": ["a"]}]}]
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        made = asks({MIG2: 1}, affinity={"nodeAffinity": required})
+        assert self.stays(rule, cluster(node("n", {MIG2: 1}, labels={"pool": "a"})), made)
+        assert not self.stays(rule, cluster(node("n", {MIG2: 1}, labels={"pool": "b"})), made)
+
+    def test_matches_pod_not_by_preferred_affinity(self) -> None:
+        rule = self.filtered(NodeRequirement.MATCHES_POD)
+        term = {"weight": 1, "preference": {"matchExpressions": [{"key": "pool", "operator": "Exists"}]}}
+        preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [term]}
+        made = asks({MIG2: 1}, affinity={"nodeAffinity": preferred})
+        assert self.stays(rule, cluster({MIG2: 1}), made)
+
+    def test_matches_pod_by_tolerations(self) -> None:
+        rule = self.filtered(NodeRequirement.MATCHES_POD)
+        tainted = cluster(node("n", {MIG2: 1}, taints=(Taint(key="gpu", value="yes", effect="NoSchedule"),)))
+        assert not self.stays(rule, tainted)
+        tolerant = asks({MIG2: 1}, tolerations=[{"key": "gpu", "operator": "Exists"}])
+        assert self.stays(rule, tainted, tolerant)
+
+    def test_all_that_is_required(self) -> None:
+        rule = self.filtered(NodeRequirement.READY, NodeRequirement.SCHEDULABLE, pool="a")
+        good = node("n", {MIG2: 1}, labels={"pool": "a"})
+        assert self.stays(rule, cluster(good))
+        assert not self.stays(rule, cluster(node("n", {MIG2: 1}, labels={"pool": "a"}, unschedulable=True)))
+
+
+class TestOrderAndDirection:
+    def test_down_decides_from_the_last_rung_to_the_first_so_that_nothing_falls_onto_what_moves_away(self) -> None:
+        # From the first to the last, 3g would fall onto 2g (2 on one node), which could then not hold all three.
+        made = pod(container("a", {MIG3: 1}), container("b", {MIG2: 3}))
+        decision = mutated(made, down(), on=cluster({MIG2: 2, MIG1: 7}))
+        assert [found.resource for found in decision.trace[0].resources] == [MIG2, MIG3]
+        assert resources(decision, "b") == both({MIG1: "3"})
+        assert resources(decision, "a") == both({MIG2: "1"})
+
+    def test_up_decides_from_the_first_rung_to_the_last(self) -> None:
+        made = pod(container("a", {MIG2: 3}), container("b", {MIG1: 1}))
+        decision = mutated(made, down(MIG3, MIG2, MIG1, direction=Direction.UP), on=cluster({MIG3: 4, MIG2: 2}))
+        assert [found.resource for found in decision.trace[0].resources] == [MIG2, MIG1]
+        assert resources(decision, "a") == both({MIG3: "3"})
+        assert resources(decision, "b") == both({MIG2: "1"})
+
+    def test_down_tries_the_nearest_rung_first(self) -> None:
+        decision = mutated(asks({MIG3: 1}), down(), on=cluster({MIG2: 1, MIG1: 1, GPU: 1}))
+        assert resources(decision) == both({MIG2: "1"})
+
+    def test_down_never_goes_up(self) -> None:
+        decision = mutated(asks({MIG1: 1}), down(MIG3, MIG2, MIG1), on=cluster({MIG3: 1, MIG2: 1}))
+        assert decision.patch == ()
+        assert decided(decision, MIG1).reason == "exhausted"
+
+    def test_up_tries_the_nearest_rung_first(self) -> None:
+        decision = mutated(asks({MIG1: 1}), down(direction=Direction.UP), on=cluster({MIG2: 1, MIG3: 1, GPU: 1}))
+        assert resources(decision) == both({MIG2: "1"})
+
+    def test_up_never_goes_down(self) -> None:
+        decision = mutated(asks({MIG3: 1}), down(direction=Direction.UP), on=cluster({MIG2: 1, GPU: 1}))
+        assert decision.patch == ()
+
+    def test_down_then_up_tries_all_lower_rungs_then_all_higher_ones(self) -> None:
+        rule = down(MIG3, MIG2, MIG1, GPU, direction=Direction.DOWN_THEN_UP)
+        assert decided(mutated(asks({MIG2: 1}), rule, on=cluster({MIG3: 1, GPU: 1})), MIG2).to == GPU
+        assert decided(mutated(asks({MIG1: 1}), rule, on=cluster({MIG3: 1, MIG2: 1})), MIG1).to == MIG2
+        attempts = decided(mutated(asks({MIG2: 1}), rule), MIG2).attempts
+        assert [attempt.resource for attempt in attempts] == [MIG2, MIG1, GPU, MIG3]
+
+    def test_down_then_up_changes_nothing_on_its_own_result_where_a_request_went_up_past_another(self) -> None:
+        # 1g (4 of them) goes up to 3g. Then 2g finds gpu only on another node, and stays: it must at once, and again.
+        rule = down(MIG3, MIG2, MIG1, GPU, direction=Direction.DOWN_THEN_UP)
+        on = cluster({MIG3: 4}, {GPU: 1})
+        first = mutated(pod(container("a", {MIG2: 1}), container("b", {MIG1: 4})), rule, on=on)
+        assert resources(first, "b") == both({MIG3: "4"})
+        assert resources(first, "a") == both({MIG2: "1"})
+        assert mutated(first.result, rule, on=on).patch == ()
+
+    def test_the_trace_tells_why_each_rung_was_taken_or_passed_over(self) -> None:
+        attempts = decided(mutated(asks({MIG3: 2}), down(), on=cluster({MIG2: 1, MIG1: 2})), MIG3).attempts
+        assert [(attempt.resource, attempt.taken) for attempt in attempts] == [
+            (MIG3, False),
+            (MIG2, False),
+            (MIG1, True),
+        ]
+        assert attempts[1].reason == f"no node offers 2 of {MIG2}"
+        assert attempts[2].reason == "offered"
+
+
+class TestWhen:
+    def test_a_target_whose_condition_is_false_is_passed_over(self) -> None:
+        rule = down(MIG3, rung(MIG2, when="object.metadata.name != 'job'"), MIG1)
+        decision = mutated(asks({MIG3: 1}), rule, on=cluster({MIG2: 1, MIG1: 1}))
+        assert resources(decision) == both({MIG1: "1"})
+        assert decided(decision, MIG3).attempts[1].reason == "its condition is false"
+
+    def test_a_target_whose_condition_is_true_is_taken(self) -> None:
+        rule = down(MIG3, rung(MIG2, when="object.metadata.name == 'job'"), MIG1)
+        assert resources(mutated(asks({MIG3: 1}), rule, on=cluster({MIG2: 1, MIG1: 1}))) == both({MIG2: "1"})
+
+    def test_it_is_never_asked_of_the_rung_asked_for(self) -> None:
+        rule = down(rung(MIG3, when="1 / 0 == 1"), rung(MIG2, when="false"), MIG1)
+        assert mutated(asks({MIG3: 1, MIG2: 1}), rule, on=cluster({MIG3: 1, MIG2: 1})).patch == ()
+
+    def test_it_is_asked_of_the_assumed_rung_too(self) -> None:
+        decision = mutated(asks({MIG3: 1}), down(MIG3, rung(GPU, assume=True, when="false")))
+        assert decision.patch == ()
+        assert decided(decision, MIG3).reason == "exhausted"
+
+    def test_an_error_in_it_does_not_depend_on_what_the_cluster_offers(self) -> None:
+        rule = down(MIG3, rung(MIG2, when="1 / 0 == 1"), MIG1)
+        for on in (cluster(), cluster({MIG2: 1})):
+            decision = mutated(asks({MIG3: 1}), rule, on=on)
+            assert (decision.allowed, decision.trace[0].code) == (False, 500)
+
+    def test_it_sees_variables_and_params(self) -> None:
+        rule = down(
+            MIG3,
+            rung(MIG2, when="variables.team != params.team"),
+            MIG1,
+            params={"team": "batch"},
+            variables={"team": "object.metadata.?labels.team.orValue('')"},
+        )
+        on = cluster({MIG2: 1, MIG1: 1})
+        assert resources(mutated(asks({MIG3: 1}), rule, on=on)) == both({MIG2: "1"})
+        assert resources(mutated(asks({MIG3: 1}, labels={"team": "batch"}), rule, on=on)) == both({MIG1: "1"})
+
+
+class TestAssume:
+    def test_it_is_taken_without_asking_the_cluster_when_no_other_rung_in_its_direction_is_offered(self) -> None:
+        decision = mutated(asks({MIG2: 1}), down(), on=cluster({MIG3: 1}))
+        assert resources(decision) == both({GPU: "1"})
+        assert "assumed" in decided(decision, MIG2).attempts[-1].reason
+
+    def test_other_rungs_come_first_wherever_the_assumed_one_stands(self) -> None:
+        rule = down(MIG3, rung(MIG2, assume=True), MIG1)
+        assert resources(mutated(asks({MIG3: 1}), rule, on=cluster({MIG2: 1, MIG1: 1}))) == both({MIG1: "1"})
+        rule = down(rung(GPU, assume=True), MIG3, MIG2, direction=Direction.DOWN_THEN_UP)
+        assert resources(mutated(asks({MIG2: 1}), rule, on=cluster({MIG3: 1}))) == both({MIG3: "1"})
+        assert resources(mutated(asks({MIG2: 1}), rule)) == both({GPU: "1"})
+
+    def test_it_is_not_taken_against_the_direction(self) -> None:
+        assert mutated(asks({MIG2: 1}), down(rung(GPU, assume=True), MIG2, MIG1)).patch == ()
+        assert mutated(asks({MIG3: 1}), down(direction=Direction.UP)).patch == ()
+
+    def test_a_pod_that_asks_for_it_counts_as_offered(self) -> None:
+        decision = mutated(asks({GPU: 8}), down(direction=Direction.DOWN_THEN_UP), on=cluster({MIG1: 8}))
+        assert decision.patch == ()
+        assert decided(decision, GPU).reason == "assumed"
+
+
+class TestScale:
+    @pytest.mark.parametrize(
+        ("asked", "target", "given"),
+        [(1, MIG2, "2"), (2, MIG2, "3"), (4, MIG2, "6"), (1, MIG1, "3"), (5, MIG1, "15")],
+    )
+    def test_per_container_the_count_by_the_weights_rounded_up(self, asked: int, target: str, given: str) -> None:
+        decision = mutated(asks({MIG3: asked}), down(*WEIGHTED, counts=Counts.SCALE), on=cluster({target: 99}))
+        assert resources(decision) == both({target: given})
+
+    def test_it_is_rounded_up_for_each_container(self) -> None:
+        made = pod(container("a", {MIG3: 1}), container("b", {MIG3: 1}))
+        decision = mutated(made, down(*WEIGHTED, counts=Counts.SCALE))
+        assert resources(decision, "a") == resources(decision, "b") == both({GPU: "1"})
+
+    def test_upwards(self) -> None:
+        rule = down(*WEIGHTED, counts=Counts.SCALE, direction=Direction.UP)
+        assert resources(mutated(asks({MIG1: 7}), rule, on=cluster({MIG3: 3}))) == both({MIG3: "3"})
+
+    def test_the_target_must_cover_the_scaled_count(self) -> None:
+        rule = down(*WEIGHTED, counts=Counts.SCALE)
+        assert decided(mutated(asks({MIG3: 2}), rule, on=cluster({MIG2: 2, MIG1: 6})), MIG3).to == MIG1
+
+    def test_what_the_container_already_asks_of_the_target_is_added_to(self) -> None:
+        decision = mutated(asks({MIG3: 1, MIG1: 2}), down(*WEIGHTED, counts=Counts.SCALE), on=cluster({MIG1: 7}))
+        assert resources(decision) == both({MIG1: "5"})
+
+    def test_keep_gives_as_many_as_before_and_adds_to_the_target_too(self) -> None:
+        decision = mutated(asks({MIG3: 2, MIG1: 2}), down(*WEIGHTED), on=cluster({MIG1: 7}))
+        assert resources(decision) == both({MIG1: "4"})
+
+
+class TestWhatIsWritten:
+    def test_limits_and_requests_where_both_were_there(self) -> None:
+        assert resources(mutated(asks({MIG2: 1, "cpu": 1}), down())) == both({"cpu": "1", GPU: "1"})
+
+    def test_only_limits_where_only_they_were_there(self) -> None:
+        made = pod(container(limits={MIG2: 1}, requests={"cpu": 1}))
+        assert resources(mutated(made, down())) == {"limits": {GPU: "1"}, "requests": {"cpu": "1"}}
+
+    def test_both_from_requests_alone(self) -> None:
+        made = pod(container(limits={"cpu": 2}, requests={MIG2: 1}))
+        assert resources(mutated(made, down())) == {"limits": {"cpu": "2", GPU: "1"}, "requests": {GPU: "1"}}
+
+    @pytest.mark.parametrize("source", ["limits", "requests", "both"])
+    @pytest.mark.parametrize("target", ["limits", "requests", "both"])
+    def test_limits_and_requests_never_differ_however_source_and_target_were_written(
+        self, source: str, target: str
+    ) -> None:
+        sections: dict[str, dict[str, int]] = {"limits": {}, "requests": {}}
+        for where, name, count in ((source, MIG2, 1), (target, GPU, 2)):
+            for section in ("limits", "requests") if where == "both" else (where,):
+                sections[section][name] = count
+        made = pod(container(limits=sections["limits"], requests=sections["requests"]))
+        expected = {"limits": {GPU: "3"}, **({"requests": {GPU: "3"}} if sections["requests"] else {})}
+        assert resources(mutated(made, down())) == expected
+
+    def test_a_resource_that_others_moved_onto_while_it_moved_away(self) -> None:
+        rule = down(MIG3, MIG2, MIG1, direction=Direction.DOWN_THEN_UP)
+        made = asks({MIG3: 1, MIG1: 4})
+        decision = mutated(made, rule, on=cluster({MIG2: 4, MIG1: 1}))
+        assert resources(decision) == both({MIG1: "1", MIG2: "4"})
+        assert annotations(decision) == {FALLBACK: "3g.40gb->1g.10gb,1g.10gb->2g.20gb"}
+
+    def test_missing_parents_are_created_and_null_ones_too(self) -> None:
+        made = asks({MIG2: 1})
+        made["metadata"] = {"name": "x", "annotations": None}
+        assert annotations(mutated(made, down())) == {FALLBACK: "2g.20gb->gpu"}
+        made["metadata"] = None
+        assert annotations(mutated(made, down())) == {FALLBACK: "2g.20gb->gpu"}
+        made["spec"] = {"containers": [{"name": "a", "resources": {"requests": {MIG2: "1"}, "limits": None}}]}
+        assert resources(mutated(made, down()), "a") == both({GPU: "1"})
+
+    def test_names_with_tilde_and_slash_are_escaped(self) -> None:
+        decision = mutated(asks({"a/b~1": 1}), down("a/b~1", rung("c~/d~0/e", assume=True)))
+        assert resources(decision) == both({"c~/d~0/e": "1"})
+
+
+class TestAnnotation:
+    def test_it_says_what_fell_to_what(self) -> None:
+        assert annotations(mutated(asks({MIG2: 1}), down())) == {FALLBACK: "2g.20gb->gpu"}
+
+    def test_other_vendors_names_stay_whole(self) -> None:
+        made = asks({"amd.com/mig-x": 1})
+        decision = mutated(made, down("amd.com/mig-x", rung("amd.com/gpu", assume=True)))
+        assert annotations(decision) == {FALLBACK: "amd.com/mig-x->amd.com/gpu"}
+
+    def test_mig_is_only_taken_off_as_a_prefix(self) -> None:
+        decision = mutated(asks({"nvidia.com/a-mig-b": 1}), down("nvidia.com/a-mig-b", rung(GPU, assume=True)))
+        assert annotations(decision) == {FALLBACK: "a-mig-b->gpu"}
+
+    def test_containers_then_init_containers_as_in_the_pod(self) -> None:
+        made = pod(container("a", {MIG1: 1}), container("b", {MIG3: 1}), init=[container("c", {MIG2: 1})])
+        assert annotations(mutated(made, down())) == {FALLBACK: "1g.10gb->gpu,3g.40gb->gpu,2g.20gb->gpu"}
+
+    def test_each_distinct_fall_once(self) -> None:
+        made = pod(container("a", {MIG2: 1}), container("b", {MIG2: 1}))
+        assert annotations(mutated(made, down())) == {FALLBACK: "2g.20gb->gpu"}
+
+    def test_an_existing_value_is_kept_and_appended_to(self) -> None:
+        made = asks({MIG2: 1}, annotations={FALLBACK: "4g.40gb->2g.20gb", "other": "x"})
+        assert annotations(mutated(made, down())) == {FALLBACK: "4g.40gb->2g.20gb,2g.20gb->gpu", "other": "x"}
+
+    def test_a_fall_that_an_existing_value_tells_already_is_not_told_again(self) -> None:
+        made = asks({MIG2: 1}, annotations={FALLBACK: "2g.20gb->gpu"})
+        assert annotations(mutated(made, down())) == {FALLBACK: "2g.20gb->gpu"}
+
+    @pytest.mark.parametrize("empty", ["", None])
+    def test_an_empty_value_is_no_value(self, empty: str | None) -> None:
+        made = asks({MIG2: 1}, annotations={FALLBACK: empty})
+        assert annotations(mutated(made, down())) == {FALLBACK: "2g.20gb->gpu"}
+
+    def test_untouched_when_nothing_moved(self) -> None:
+        made = asks({MIG2: 1}, annotations={FALLBACK: "x"})
+        assert mutated(made, down(), on=cluster({MIG2: 1})).result == made
+
+    def test_two_ladders_share_it(self) -> None:
+        made = pod(container("a", {MIG2: 1}), container("b", {"amd.com/x": 1}))
+        rules = (down(name="a"), down("amd.com/x", rung("amd.com/gpu", assume=True), name="b"))
+        assert annotations(mutated(made, *rules)) == {FALLBACK: "2g.20gb->gpu,amd.com/x->amd.com/gpu"}
+
+    def test_an_empty_key_writes_none(self) -> None:
+        decision = mutated(asks({MIG2: 1}), down(annotation=""))
+        assert resources(decision) == both({GPU: "1"})
+        assert annotations(decision) == {}
+
+    def test_a_key_of_ones_own(self) -> None:
+        assert annotations(mutated(asks({MIG2: 1}), down(annotation="a.b/c"))) == {"a.b/c": "2g.20gb->gpu"}
+
+
+class TestSeveralLadders:
+    def test_the_first_that_matches_and_names_a_resource_decides_it(self) -> None:
+        decision = mutated(
+            asks({MIG2: 1}), down(MIG2, MIG1, name="a"), down(MIG2, GPU, name="b"), on=cluster({MIG1: 1})
+        )
+        assert resources(decision) == both({MIG1: "1"})
+
+    def test_even_if_it_decides_to_keep_it(self) -> None:
+        decision = mutated(asks({MIG2: 1}), down(MIG2, MIG1, name="a"), down(MIG2, GPU, name="b"), on=cluster({GPU: 1}))
+        assert decision.patch == ()
+        assert [(step.action, step.reason) for step in decision.trace] == [
+            (Action.KEEP, "exhausted"),
+            (Action.SKIP, "already-decided"),
+        ]
+
+    def test_later_ladders_leave_what_it_became_alone(self) -> None:
+        on = cluster({MIG1: 1}, {GPU: 1})
+        first, second = down(MIG2, MIG1, name="a"), down(MIG1, GPU, name="b", nodes=NodeFilter())
+        decision = mutated(asks({MIG2: 1}), first, second, on=on)
+        assert resources(decision) == both({MIG1: "1"})
+
+    def test_what_it_became_stays_even_where_the_later_ladder_would_move_it(self) -> None:
+        pool = NodeFilter(LabelSelector((LabelRequirement("pool", Kind.IN, ("a",)),)))
+        decision = mutated(
+            asks({MIG2: 1}), down(MIG2, MIG1, name="a"), down(MIG1, GPU, name="b", nodes=pool), on=cluster({MIG1: 1})
+        )
+        assert resources(decision) == both({MIG1: "1"})
+        assert decision.trace[1].reason == "already-decided"
+
+    def test_the_trace_says_who_won(self) -> None:
+        decision = mutated(asks({MIG2: 1}), down(name="a"), down(name="b"))
+        assert decision.trace[1].message == f"{GPU} was decided by FallbackLadder/a"
+        both_asked = mutated(asks({MIG2: 1, "amd.com/x": 1}), down(name="a"), down("amd.com/x", MIG2, GPU, name="b"))
+        assert both_asked.trace[1].notes == (f"{GPU} was decided by FallbackLadder/a",)
+
+    def test_higher_priority_comes_first_and_ties_go_by_name(self) -> None:
+        rules = [
+            down(MIG2, rung(name, assume=True), name=name, priority=p) for name, p in (("b", 0), ("a", 0), ("c", 1))
+        ]
+        assert resources(mutated(asks({MIG2: 1}), *rules)) == both({"c": "1"})
+        assert resources(mutated(asks({MIG2: 1}), *rules[:2])) == both({"a": "1"})
+
+    def test_a_ladder_that_does_not_match_does_not_decide(self) -> None:
+        decision = mutated(asks({MIG2: 1}), down(MIG2, name="a", match_conditions={"no": "false"}), down(name="b"))
+        assert resources(decision) == both({GPU: "1"})
+
+    def test_a_ladder_that_failed_and_is_ignored_does_not_decide(self) -> None:
+        broken = down(MIG2, rung(MIG1, when="1 / 0 == 1"), name="a", failure_policy=FailurePolicy.IGNORE)
+        decision = mutated(asks({MIG2: 1}), broken, down(name="b"))
+        assert resources(decision) == both({GPU: "1"})
+
+    def test_a_ladder_in_audit_mode_does_not_decide(self) -> None:
+        decision = mutated(asks({MIG2: 1}), down(MIG2, MIG1, name="a", mode=Mode.AUDIT), down(name="b"))
+        assert resources(decision) == both({GPU: "1"})
+
+    def test_a_later_ladder_gives_nothing_that_an_earlier_one_would_move_on(self) -> None:
+        # Once it comes back (reinvocation), the first ladder is asked about 1g, which no node of its pool has.
+        pool = NodeFilter(LabelSelector((LabelRequirement("pool", Kind.IN, ("a",)),)))
+        rules = (down(MIG1, rung(GPU, assume=True), name="a", nodes=pool), down(MIG2, MIG1, name="b"))
+        decision = mutated(asks({MIG2: 1}), *rules, on=cluster({MIG1: 1}))
+        assert decision.patch == ()
+        assert "FallbackLadder/a would move it on" in decided(decision, MIG2, step=1).attempts[1].reason
+        on = cluster(node("n", {MIG1: 1}, labels={"pool": "a"}))
+        assert resources(mutated(asks({MIG2: 1}), *rules, on=on)) == both({MIG1: "1"})
+
+    def test_a_later_ladder_may_give_what_an_earlier_one_assumes(self) -> None:
+        rules = (down(MIG1, rung(GPU, assume=True), name="a"), down(MIG2, GPU, name="b"))
+        assert resources(mutated(asks({MIG2: 1}), *rules, on=cluster({GPU: 1}))) == both({GPU: "1"})
+
+    def test_a_second_admission_finds_the_second_ladder_under_the_same_conditions(self) -> None:
+        # The second ladder gives 1g, which the first one names: next time it is the first one's to decide.
+        rules = (down("nvidia.com/x", MIG1, name="a"), down("nvidia.com/b", "nvidia.com/c", GPU, MIG1, name="b"))
+        made = pod(container("a", {"nvidia.com/b": 1}), container("b", {"nvidia.com/c": 1}))
+        on = cluster({MIG1: 1}, {GPU: 1})
+        first = mutated(made, *rules, on=on)
+        assert mutated(first.result, *rules, on=on).patch == ()
+
+
+class TestExhausted:
+    def test_keep_leaves_the_request_as_it_is(self) -> None:
+        decision = mutated(asks({MIG2: 1}), down(MIG2, MIG1))
+        assert (decision.allowed, decision.patch) == (True, ())
+        assert decision.trace[0].reason == "exhausted"
+
+    def test_deny_denies_and_names_pod_and_resource(self) -> None:
+        decision = mutated(asks({MIG2: 1}), down(MIG2, MIG1, when_exhausted=WhenExhausted.DENY))
+        assert not decision.allowed
+        assert decision.status is not None
+        assert (decision.status.code, decision.status.reason) == (403, "Forbidden")
+        assert decision.status.message == f"FallbackLadder/ladder: no rung can serve {MIG2} for pod ml/job"
+
+    def test_deny_moves_nothing_else_either(self) -> None:
+        rule = down("amd.com/x", MIG2, MIG1, when_exhausted=WhenExhausted.DENY)
+        made = pod(container("a", {"amd.com/x": 1}), container("b", {MIG1: 9}))
+        decision = mutated(made, rule, on=cluster({MIG2: 1}))
+        assert (decision.allowed, decision.patch, decision.result) == (False, (), made)
+
+    def test_a_pod_without_a_name_yet_is_named_by_its_generate_name(self) -> None:
+        made = asks({MIG2: 1})
+        made["metadata"] = {"generateName": "job-"}
+        decision = mutated(made, down(MIG2, when_exhausted=WhenExhausted.DENY))
+        assert decision.status is not None
+        assert decision.status.message.endswith("for pod ml/job-")
+
+
+class TestWithoutClusterKnowledge:
+    @pytest.mark.parametrize("freshness", [Freshness.NEVER, Freshness.STALE])
+    def test_the_pod_is_left_as_it_is_with_a_warning_and_a_mark_for_the_metric(self, freshness: Freshness) -> None:
+        for exhausted in WhenExhausted:
+            on = cluster({MIG1: 1}, freshness=freshness)
+            decision = mutated(asks({MIG2: 1}), down(when_exhausted=exhausted), on=on)
+            assert (decision.allowed, decision.patch) == (True, ())
+            assert len(decision.warnings) == 1
+            assert "the cluster is not known" in decision.warnings[0]
+            assert [step.cluster_unknown for step in decision.trace] == [True]
+            assert [step.reason for step in decision.trace] == ["cluster-unknown"]
+
+    def test_no_warning_for_a_pod_that_asks_for_nothing_of_it(self) -> None:
+        decision = mutated(asks({"cpu": 1}), down(), on=cluster(freshness=Freshness.NEVER))
+        assert decision.warnings == ()
+        assert not decision.trace[0].cluster_unknown
+
+    def test_what_is_assumed_needs_none(self) -> None:
+        decision = mutated(asks({GPU: 1}), down(), on=cluster(freshness=Freshness.NEVER))
+        assert decision.warnings == ()
+        assert decided(decision, GPU).reason == "assumed"
+
+    def test_a_later_ladder_does_not_move_it_either(self) -> None:
+        on = cluster({MIG1: 1}, freshness=Freshness.STALE)
+        decision = mutated(asks({MIG2: 1}), down(name="a"), down(name="b"), on=on)
+        assert decision.patch == ()
+        assert [step.reason for step in decision.trace] == ["cluster-unknown", "already-decided"]
+
+
+class TestScenariosOfTheOldWebhook:
+    """reference/fallback-webhook.md, scenarios 1 and 3 to 6, with the ladder in YAML that replaces it."""
+
+    L3, L2, L1 = "nvidia.com/mig-3g.30gb", "nvidia.com/mig-2g.20gb", "nvidia.com/mig-1g.10gb"
+
+    def rule(self) -> FallbackLadder:
+        return down(self.L3, self.L2, self.L1, rung(GPU, assume=True), direction=Direction.DOWN_THEN_UP)
+
+    def given(self, asked: str, *nodes: dict[str, int]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
+        decision = mutated(asks({asked: 1}), self.rule(), on=cluster(*nodes))
+        return resources(decision), annotations(decision)
+
+    def test_1_without_mig_it_becomes_a_gpu(self) -> None:
+        found = self.given(self.L2, {}, {GPU: 4}, {GPU: 4})
+        assert found == (both({GPU: "1"}), {FALLBACK: "2g.20gb->gpu"})
+
+    def test_3_down_to_what_a_node_offers(self) -> None:
+        assert self.given(self.L2, {self.L1: 28, self.L2: 0}) == (both({self.L1: "1"}), {FALLBACK: "2g.20gb->1g.10gb"})
+
+    def test_4_what_is_offered_stays(self) -> None:
+        assert self.given(self.L2, {self.L2: 8, self.L3: 4}) == (both({self.L2: "1"}), {})
+
+    def test_5_upwards(self) -> None:
+        assert self.given(self.L1, {self.L2: 8, self.L1: 0}) == (both({self.L2: "1"}), {FALLBACK: "1g.10gb->2g.20gb"})
+
+    def test_6_one_yaml_for_three_sites(self) -> None:
+        assert self.given(self.L3, {self.L3: 4, self.L2: 8})[0] == both({self.L3: "1"})
+        assert self.given(self.L3, {self.L2: 8, self.L1: 28})[0] == both({self.L2: "1"})
+        assert self.given(self.L3, {GPU: 4})[0] == both({GPU: "1"})

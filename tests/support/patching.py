@@ -1,0 +1,86 @@
+"""Two ways of applying a JSON Patch: by the letter of RFC 6902, and as kube-apiserver's library does.
+
+The second restates what the library is known to do (evanphx/json-patch, version 4, as vendored by Kubernetes): it
+replaces a member that is not there, but refuses a parent that is not there or null, and a removal of what is not there.
+"""
+
+import copy
+from typing import Any
+
+import jsonpatch
+
+from rules_engine.model.patch import Json, Operation
+
+
+class PatchRefusedError(Exception):
+    """The API server would refuse the patch, and with it the request."""
+
+
+def apply_strictly(document: Json, patch: tuple[Operation, ...]) -> Json:
+    """The document after the patch; raises what jsonpatch raises where RFC 6902 does not allow it."""
+    operations = [operation.to_json() for operation in patch]
+    result: Json = jsonpatch.apply_patch(copy.deepcopy(document), copy.deepcopy(operations), in_place=False)
+    return result
+
+
+def apply_as_api_server(document: Json, patch: tuple[Operation, ...]) -> Json:
+    """The document after the patch. Raises PatchRefusedError."""
+    result: Any = copy.deepcopy(document)
+    for operation in patch:
+        if operation.path == "" and operation.op == "replace" and isinstance(operation.value, dict | list):
+            result = copy.deepcopy(operation.value)
+            continue
+        parents, _, last = operation.path.rpartition("/")
+        parent = _find(result, parents.split("/")[1:], operation)
+        key = unescape(last)
+        if isinstance(parent, list):
+            _apply_to_list(parent, key, operation)
+        else:
+            _apply_to_object(parent, key, operation)
+    return result  # type: ignore[no-any-return]
+
+
+def unescape(token: str) -> str:
+    """A reference token of a JSON Pointer as the member's name (RFC 6901, section 4)."""
+    return token.replace("~1", "/").replace("~0", "~")
+
+
+def resolve(document: Any, pointer: str) -> Any:
+    """What a JSON Pointer names; raises KeyError or IndexError."""
+    for token in pointer.split("/")[1:]:
+        document = document[int(token)] if isinstance(document, list) else document[unescape(token)]
+    return document
+
+
+def _find(document: Any, tokens: list[str], operation: Operation) -> Any:
+    for token in tokens:
+        try:
+            document = resolve(document, f"/{token}")
+        except (KeyError, IndexError, ValueError):
+            document = None
+        if not isinstance(document, dict | list):
+            raise PatchRefusedError(f"doc is missing path: {operation.path}")
+    return document
+
+
+def _apply_to_object(members: dict[str, Any], key: str, operation: Operation) -> None:
+    match operation.op:
+        case "add" | "replace":
+            members[key] = copy.deepcopy(operation.value)
+        case "remove" if key in members:
+            del members[key]
+        case _:
+            raise PatchRefusedError(f"cannot {operation.op} {operation.path}")
+
+
+def _apply_to_list(items: list[Any], key: str, operation: Operation) -> None:
+    index = int(key)
+    match operation.op:
+        case "add" if 0 <= index <= len(items):
+            items.insert(index, copy.deepcopy(operation.value))
+        case "replace" if 0 <= index < len(items):
+            items[index] = copy.deepcopy(operation.value)
+        case "remove" if 0 <= index < len(items):
+            del items[index]
+        case _:
+            raise PatchRefusedError(f"cannot {operation.op} {operation.path}")

@@ -53,14 +53,18 @@ def admit(rule_set: RuleSet, request: AdmissionRequest, cluster: Cluster) -> Adm
     mutation = mutate(rule_set, request, cluster)
     if not mutation.allowed:
         return Admission(mutation=mutation, validation=None)
-    changed = replace(request, object=mutation.result, raw={**request.raw, "object": mutation.result})
-    return Admission(mutation=mutation, validation=validate(rule_set, changed, cluster))
+    return Admission(
+        mutation=mutation, validation=validate(rule_set, replace(request, object=mutation.result), cluster)
+    )
 
 
 def pod_request(
     pod: Json, *, namespace: str, operation: str = "CREATE", dry_run: bool = False, old_pod: Json = None
 ) -> AdmissionRequest:
-    """The request that the API server would make of a pod; its user is nobody in particular."""
+    """The request that the API server would make of a pod; its user is nobody in particular.
+
+    `raw` has no object: expressions see the pod under names of its own.
+    """
     metadata = pod.get("metadata") if isinstance(pod, dict) else None
     name = metadata.get("name") if isinstance(metadata, dict) else None
     known = name if isinstance(name, str) else ""
@@ -84,8 +88,6 @@ def pod_request(
             "namespace": namespace,
             "operation": operation,
             "userInfo": {"username": OFFLINE_USER, "groups": ["system:authenticated"]},
-            "object": pod,
-            "oldObject": old_pod,
             "dryRun": dry_run,
         },
     )

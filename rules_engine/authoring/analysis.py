@@ -23,7 +23,7 @@ from rules_engine.model.rules import (
     RuleId,
     WhenExhausted,
 )
-from rules_engine.model.ruletest import Decider, RuleTest
+from rules_engine.model.ruletest import Case, Decider
 from rules_engine.model.source import Location
 
 
@@ -45,12 +45,11 @@ def analyse(rules: Sequence[AnyRule]) -> Iterator[Problem]:
         yield from _second_pass(one, other)
 
 
-def analyse_test(test: RuleTest, rules: Sequence[AnyRule]) -> Iterator[Problem]:
-    """What a test expects of `rules` and can never get; it would fail, but not tell why."""
+def analyse_case(case: Case, rules: Sequence[AnyRule]) -> Iterator[Problem]:
+    """What a case expects of `rules` and can never get; it would fail, but not tell why."""
     known: Mapping[RuleId, AnyRule] = {rule.id: rule for rule in rules}
-    for case in test.cases:
-        for decider in case.expect.decided_by or ():
-            yield from _decider(decider, known)
+    for decider in case.expect.decided_by or ():
+        yield from _decider(decider, known)
 
 
 def _decider(decider: Decider, known: Mapping[RuleId, AnyRule]) -> Iterator[Problem]:

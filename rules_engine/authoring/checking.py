@@ -1,0 +1,66 @@
+"""`check`: everything that is wrong with rule files, in one run."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rules_engine.authoring.analysis import analyse, analyse_case
+from rules_engine.authoring.rule_files import RuleFiles, Sources, read_rules
+from rules_engine.model.problems import Problem, Severity, in_file_order
+from rules_engine.model.ruletest import FilePath
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What was found; `files` is how many were read."""
+
+    problems: tuple[Problem, ...]
+    sources: Sources
+    files: int
+    rules: int
+    tests: int
+
+    @property
+    def errors(self) -> int:
+        return sum(problem.severity is Severity.ERROR for problem in self.problems)
+
+    @property
+    def warnings(self) -> int:
+        return len(self.problems) - self.errors
+
+
+def check(paths: Sequence[Path]) -> Checked:
+    """Load, compile and analyse what is in files and folders, and the rules that tests in them refer to."""
+    checked = read_rules(paths)
+    tested = {test.rules: read_tested(test.rules) for test in checked.loaded.tests}
+    problems = [*checked.problems, *analyse(checked.loaded.rules)]
+    sources = dict(checked.loaded.sources)
+    for files in tested.values():
+        # A file that was asked for itself has told its problems already.
+        problems.extend(p for p in files.problems if p.location.file not in checked.loaded.files)
+        sources = {**files.loaded.sources, **sources}
+    for test in checked.loaded.tests:
+        rules = tested[test.rules]
+        known = [*rules.loaded.rules, *rules.loaded.drafts]
+        problems.extend(problem for case in test.cases for problem in analyse_case(case, known))
+    return Checked(
+        problems=in_file_order(_once(problems), checked.loaded.files),
+        sources=sources,
+        files=len(checked.loaded.files),
+        rules=len(checked.loaded.rules),
+        tests=len(checked.loaded.tests),
+    )
+
+
+def read_tested(rules: Sequence[FilePath]) -> RuleFiles:
+    """The rules that a test is about."""
+    return read_rules([Path(name) for name in rules])
+
+
+def _once(problems: Sequence[Problem]) -> Iterator[Problem]:
+    """Each problem once, under whatever name its file was reached."""
+    told: Mapping[tuple[object, ...], Problem] = {
+        (str(Path(p.location.file).resolve()), p.location.line, p.location.column, p.code, p.message): p
+        for p in reversed(problems)
+    }
+    yield from told.values()

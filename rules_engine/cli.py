@@ -1,0 +1,227 @@
+"""The commands that need no server and no cluster. What they do is imported when they run: help is quick."""
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+INTERRUPTED = 128 + 2
+"""Exit code after Ctrl-C, as of a process that SIGINT (2) ended."""
+
+PROBLEMS_FOUND = 1
+
+
+class Command(click.Command):
+    """A command that ends quietly when it is interrupted, and prints on terminals of few characters."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="replace")
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
+
+
+class Kind(click.ParamType[str]):
+    """A kind of document, in any case."""
+
+    name = "KIND"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from rules_engine.loading import KINDS
+        from rules_engine.model.problems import did_you_mean
+
+        by_fold = {kind.casefold(): kind for kind in KINDS}
+        found = by_fold.get(str(value).casefold())
+        if found is None:
+            known = ", ".join(KINDS)
+            self.fail(f"unknown kind {value!r}{did_you_mean(str(value), KINDS)}: it is one of {known}", param, ctx)
+        return found
+
+
+_PATHS = click.argument(
+    "paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(exists=True, path_type=Path)
+)
+
+
+def _output(*formats: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(
+        "--output",
+        "output",
+        type=click.Choice(formats),
+        default="text",
+        show_default=True,
+        help="For people or programs.",
+    )
+
+
+@click.command(cls=Command)
+@_PATHS
+@_output("text", "json", "sarif", "github")
+def check(paths: tuple[Path, ...], output: str) -> None:
+    """Find everything that is wrong with rule files.
+
+    PATH is a file or a folder. Ends with 1 if there are errors; warnings alone do not count.
+    """
+    from rules_engine.authoring import checking, reports
+
+    checked = checking.check(paths)
+    match output:
+        case "json":
+            _print_json(reports.check_json(checked))
+        case "sarif":
+            _print_json(reports.check_sarif(checked, _version()))
+        case "github":
+            for line in reports.check_github(checked):
+                click.echo(line)
+        case _:
+            from rules_engine.authoring.rendering import Screen
+
+            Screen(sys.stdout).checked(checked)
+    _end(succeeded=not checked.errors)
+
+
+@click.command(cls=Command)
+@_PATHS
+@click.option("-k", "keyword", metavar="NAME", default="", help="Only cases whose test's or own name contains this.")
+@_output("text", "json")
+def test(paths: tuple[Path, ...], keyword: str, output: str) -> None:
+    """Run the RuleTests in files and folders.
+
+    Each case goes through both endpoints. Ends with 1 if a case fails, or could not be run, or there is none.
+    """
+    from rules_engine.authoring import reports, testing
+
+    run = testing.run_tests(paths, keyword)
+    if output == "json":
+        _print_json(reports.tests_json(run))
+    else:
+        from rules_engine.authoring.rendering import Screen
+
+        Screen(sys.stdout).tests(run)
+    if not run.results and not run.problems:
+        places = " ".join(map(str, paths))
+        wanted = f"no case with {keyword!r} in its name" if run.left_out else "no RuleTest"
+        click.echo(f"{wanted} in {places}", err=True)
+    _end(succeeded=run.succeeded)
+
+
+@click.command(cls=Command)
+@click.option(
+    "-f",
+    "--filename",
+    "manifest",
+    required=True,
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    help="Manifests of pods, or of what makes pods (Deployment, Job, ...); - is standard input.",
+)
+@click.option(
+    "--rules",
+    "rules",
+    type=click.Path(exists=True, path_type=Path),
+    multiple=True,
+    metavar="PATH...",
+    help="Files or folders of rules. Without: the packaged set default.",
+)
+@click.argument("more_rules", type=click.Path(exists=True, path_type=Path), nargs=-1, metavar="")
+@click.option(
+    "--cluster",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="A ClusterInventory, or the output of kubectl get nodes,pods,namespaces -A -o json. "
+    "Without: two workers with four GPUs each.",
+)
+@click.option("-n", "--namespace", default="", metavar="NAME", help="The request's namespace. Without: the manifest's.")
+@click.option(
+    "--operation", type=click.Choice(["CREATE", "UPDATE"]), default="CREATE", show_default=True, help="What is asked."
+)
+@click.option("--dry-run", is_flag=True, help="Ask as a server-side dry run does.")
+@_output("text", "json")
+def explain(
+    manifest: Path,
+    rules: tuple[Path, ...],
+    more_rules: tuple[Path, ...],
+    cluster: Path | None,
+    namespace: str,
+    operation: str,
+    dry_run: bool,
+    output: str,
+) -> None:
+    """Show what is decided for a pod, and why.
+
+    Ends with 1 if a pod is denied, or if rules, cluster or manifests have errors.
+    """
+    if more_rules and not rules:
+        raise click.UsageError(f"unexpected argument {str(more_rules[0])!r}: paths of rules follow --rules")
+    from rules_engine.authoring import explaining, reports
+    from rules_engine.authoring.rendering import Screen
+    from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_errors
+
+    material = explaining.read_material((*rules, *more_rules) or (DEFAULT_RULES,), cluster or DEFAULT_CLUSTER)
+    found, problems, sources = _read_manifests(manifest)
+    Screen(sys.stderr).problems((*material.problems, *problems), {**material.sources, **sources})
+    if has_errors((*material.problems, *problems)):
+        raise SystemExit(PROBLEMS_FOUND)
+    try:
+        explanations = tuple(
+            explaining.explain(material, pod, namespace=namespace, operation=operation, dry_run=dry_run)
+            for pod in found
+        )
+    except explaining.NamespaceError as error:
+        raise click.UsageError(str(error)) from None
+    if output == "json":
+        _print_json(reports.explain_json(explanations))
+    else:
+        screen = Screen(sys.stdout)
+        for index, explanation in enumerate(explanations):
+            if index:
+                screen.gap()
+            screen.explained(explanation)
+    _end(succeeded=all(explanation.admission.allowed for explanation in explanations))
+
+
+@click.command(cls=Command)
+@click.argument("kind", type=Kind(), required=False)
+def schema(kind: str | None) -> None:
+    """Print the JSON Schema of a kind, or of all in one, for editors and other tools."""
+    from rules_engine.authoring.schemas import combined_schema
+    from rules_engine.loading import schema as schema_of
+
+    _print_json(schema_of(kind) if kind else combined_schema())
+
+
+COMMANDS: tuple[click.Command, ...] = (check, test, explain, schema)
+"""For the root command, which has others besides."""
+
+
+def _read_manifests(path: Path) -> Any:
+    from rules_engine.loading import load_pods, read_pods
+
+    if str(path) != "-":
+        return load_pods(path)
+    try:
+        return read_pods(sys.stdin.buffer.read().decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"standard input is not UTF-8: {error}") from None
+
+
+def _print_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("gpu-rules")
+
+
+def _end(*, succeeded: bool) -> None:
+    if not succeeded:
+        raise SystemExit(PROBLEMS_FOUND)

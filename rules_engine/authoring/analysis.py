@@ -13,7 +13,6 @@ from rules_engine.model.rules import (
     AnyRule,
     Direction,
     Entry,
-    FailurePolicy,
     FallbackLadder,
     Match,
     Mode,
@@ -113,8 +112,8 @@ def _taken_resources(earlier: FallbackLadder, later: FallbackLadder) -> Iterator
         # Where a rung cannot move anyway, nothing is lost.
         if rung.resource in named and not rung.assume and _targets(later, index):
             message = (
-                f"requests for {rung.resource} are never decided here: {earlier.id} ({earlier.location}) decides them, "
-                f"as it comes first, by {_precedence(earlier, later)}"
+                f"requests for {rung.resource} are not decided here but by {earlier.id} ({earlier.location}), "
+                f"which comes first by {_precedence(earlier, later)}"
             )
             yield _problem("unreachable-rung", message, rung.location, rung.resource)
 
@@ -126,8 +125,8 @@ def _shadowed(injections: Sequence[ResourceInjection]) -> Iterator[Problem]:
             same = earlier.gpu_resource == later.gpu_resource and _same_type(earlier, later)
             if same and _always_first(earlier, later):
                 message = (
-                    f"{later.id} never applies: {earlier.id} ({earlier.location}) injects for the same pods and "
-                    f"comes first, by {_precedence(earlier, later)}"
+                    f"{later.id} never injects anything: {earlier.id} ({earlier.location}) is for the same pods and "
+                    f"comes first by {_precedence(earlier, later)}"
                 )
                 yield _problem("unreachable-injection", message, later.location, later.name)
                 break
@@ -184,13 +183,9 @@ def _always_first(earlier: FallbackLadder | ResourceInjection, later: FallbackLa
     """Whether the earlier rule decides whenever the later one applies, for those requests that both are about."""
     if earlier.mode is not Mode.ENFORCE or earlier.match_conditions or not _covers(earlier.match, later.match):
         return False
-    if earlier.opt_out is OptOut.ALLOWED and later.opt_out is OptOut.FORBIDDEN:
-        return False
-    # A rule that fails and is ignored leaves its requests to those after it.
-    asks = bool(earlier.match.namespace_selector) or (
-        isinstance(earlier, FallbackLadder) and any(rung.when for rung in earlier.rungs)
-    )
-    return not (asks and earlier.failure_policy is FailurePolicy.IGNORE)
+    # A pod that opts out of the earlier one alone comes to the later one. (So does one that makes an expression of a
+    # rule fail which is ignored then; nobody counts on that.)
+    return earlier.opt_out is OptOut.FORBIDDEN or later.opt_out is OptOut.ALLOWED
 
 
 def _precedence(earlier: Rule, later: Rule) -> str:

@@ -44,9 +44,7 @@ def check_sarif(checked: Checked, version: str) -> Json:
         "version": "2.1.0",
         "runs": [
             {
-                "tool": {
-                    "driver": {"name": "gpu-rules", "version": version, "rules": [{"id": code} for code in codes]}
-                },
+                "tool": {"driver": driver},
                 "columnKind": "unicodeCodePoints",
                 "results": [_sarif_result(problem, codes) for problem in checked.problems],
             }

@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rules_engine.cli import COMMANDS
+
+from rules_engine.cli import COMMANDS, Command
 
 LAST_PORT = 65535
 
@@ -64,7 +65,7 @@ _PATH = click.Path(exists=True, path_type=Path)
 _FILE = click.Path(path_type=Path)
 
 
-@main.command()
+@main.command(cls=Command)
 @click.option(
     "--rules",
     "rules",
@@ -182,7 +183,7 @@ def serve(
         raise SystemExit(1) from None
 
 
-@main.command()
+@main.command(cls=Command)
 def demo() -> None:
     """Send the old webhook's scenarios through a real server over HTTPS and print what comes out."""
     from server.demo import run
@@ -191,4 +192,4 @@ def demo() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(prog_name="gpu-rules")

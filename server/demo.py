@@ -8,7 +8,7 @@ import ssl
 import subprocess
 import sys
 from base64 import b64decode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,12 +19,13 @@ from typing import Any
 from urllib.parse import urlsplit
 from uuid import uuid4
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
 from rules_engine.model.patch import Json
-from server.prepare import INVENTORIES, PACKAGED_RULES
 from server.scenarios import FALLBACK_ANNOTATION, SCENARIOS, Admission, Amounts, Scenario
 
 TIMEOUT_SECONDS = 30
@@ -46,37 +47,45 @@ class Outcome:
     wrong: str | None = None
 
 
-def run() -> int:
+def run(scenarios: Sequence[Scenario] = SCENARIOS) -> int:
     """Show every scenario; the exit code: 0 when everything came out as it must."""
-    signal.signal(signal.SIGTERM, _interrupt)
-    console = Console()
-    failures = 0
+    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
-        with ExitStack() as stack:
-            servers: dict[str, Server] = {}
-            for scenario in SCENARIOS:
-                outcomes = []
-                for admission in scenario.admissions:
-                    if admission.inventory not in servers:
-                        servers[admission.inventory] = stack.enter_context(running(admission.inventory))
-                    outcomes.append(admit(servers[admission.inventory], admission))
-                show(console, scenario, outcomes)
-                failures += sum(outcome.wrong is not None for outcome in outcomes)
+        failures = _show_all(Console(), scenarios)
     except DemoError as error:
         print(f"demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("demo: interrupted; every server is stopped", file=sys.stderr)
         return 128 + signal.SIGINT
-    if failures:
-        console.print(f"\n{failures} of the pods above came out wrong.", style="bold red")
-        return 1
-    console.print("\nEvery pod came out as it must.", style="bold green")
-    return 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return 1 if failures else 0
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
+
+
+def _show_all(console: Console, scenarios: Sequence[Scenario]) -> int:
+    """How many pods came out wrong. A server is started when the first pod needs its inventory, and kept."""
+    console.print("Each pod goes to a real server over HTTPS. Names are shown without nvidia.com/.")
+    failures = 0
+    with ExitStack() as stack:
+        servers: dict[str, Server] = {}
+        for scenario in scenarios:
+            outcomes = []
+            for admission in scenario.admissions:
+                if admission.inventory not in servers:
+                    servers[admission.inventory] = stack.enter_context(running(admission.inventory))
+                outcomes.append(admit(servers[admission.inventory], admission))
+            show(console, scenario, outcomes)
+            failures += sum(outcome.wrong is not None for outcome in outcomes)
+    if failures:
+        console.print(f"\nPods that came out wrong: {failures}.", style="bold red")
+    else:
+        console.print("\nEvery pod came out as it must.", style="bold green")
+    return failures
 
 
 class Server:
@@ -152,7 +161,7 @@ def open_serve(inventory: str, folder: Path) -> Iterator[str]:
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (here, environment.get("PYTHONPATH"))))
     ready, theirs = os.pipe()
     command = [sys.executable, "-P", "-m", "server.cli", "serve", "--listen", "127.0.0.1:0", "--ready-fd", str(theirs)]
-    command += ["--rules", str(PACKAGED_RULES), "--cluster", str(INVENTORIES / f"{inventory}.yaml")]
+    command += ["--rules", str(DEFAULT_RULES), "--cluster", str(DEFAULT_CLUSTER.with_name(f"{inventory}.yaml"))]
     command += ["--tls-dir", str(folder)]
     log = folder / "log"
     with os.fdopen(ready, encoding="ascii") as readable:
@@ -205,7 +214,7 @@ def admit(server: Server, admission: Admission) -> Outcome:
 
 def _difference(admission: Admission, outcome: Outcome, requests: Mapping[str, Amounts]) -> str | None:
     if outcome.given != admission.given or requests != admission.given:
-        return f"must be {_text(admission.given)}, in requests and limits"
+        return f"requests and limits must both be\n{_text(admission.given)}"
     if outcome.annotation != admission.fallback:
         return f"the annotation must be {admission.fallback or 'absent'}"
     return None
@@ -247,11 +256,15 @@ def _amounts(pod: dict[str, Any], member: str) -> dict[str, Amounts]:
 
 
 def _text(containers: Mapping[str, Amounts]) -> str:
-    """One line for each container, named where there are several."""
+    """One line for each amount, GPUs first, under the container's name where there are several."""
     lines = []
     for name, amounts in containers.items():
-        text = ", ".join(f"{resource}: {amount}" for resource, amount in sorted(amounts.items(), key=_gpus_first))
-        lines.append(text if len(containers) == 1 else f"{name}: {text}")
+        indent = ""
+        if len(containers) > 1:
+            lines.append(f"{name}:")
+            indent = "  "
+        for resource, amount in sorted(amounts.items(), key=_gpus_first):
+            lines.append(f"{indent}{resource.removeprefix('nvidia.com/')}: {amount}")
     return "\n".join(lines)
 
 
@@ -261,22 +274,23 @@ def _gpus_first(item: tuple[str, str]) -> tuple[bool, str]:
 
 def show(console: Console, scenario: Scenario, outcomes: list[Outcome]) -> None:
     """Print a scenario's table."""
-    table = Table(title=Text(scenario.title, style="bold"), title_justify="left", show_lines=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
     several = len({admission.inventory for admission in scenario.admissions}) > 1
     for name in ("pod", "asked", "given", "annotation"):
         table.add_column(name, overflow="fold")
     table.add_column("ms", justify="right")
     for outcome in outcomes:
         admission = outcome.admission
-        given = Text(_text(outcome.given), style="red" if outcome.wrong else "")
-        if outcome.wrong:
-            given.append(f"\nwrong: {outcome.wrong}", style="bold red")
         table.add_row(
             f"{admission.pod}\n@ {admission.inventory}" if several else admission.pod,
             Text(_text(admission.asked)),
-            given,
+            Text(_text(outcome.given)),
             Text(outcome.annotation or "-"),
             f"{outcome.milliseconds:.1f}",
+            style="red" if outcome.wrong else None,
         )
-    console.print()
+    console.print(Text(f"\n{scenario.title}", style="bold"))
     console.print(table)
+    for outcome in outcomes:
+        if outcome.wrong:
+            console.print(Text(f"WRONG: {outcome.admission.pod}: {outcome.wrong}", style="bold red"), soft_wrap=True)

@@ -5,19 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from rules_engine.evaluation import RuleSet, compile_rules
-from rules_engine.loading import load, load_cluster
+from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_errors, read_rules
+from rules_engine.evaluation import RuleSet
+from rules_engine.loading import load_cluster
 from rules_engine.model.cluster import Cluster
-from rules_engine.model.problems import Severity, in_file_order, render
-
-PACKAGED_RULES = Path(__file__).parent.parent / "rules_engine" / "rule_sets" / "default"
-"""The set that is served without `--rules`."""
-
-INVENTORIES = Path(__file__).parent / "inventories"
-"""`examples/inventories`, packaged."""
-
-PACKAGED_CLUSTER = INVENTORIES / "two-workers.yaml"
-"""The cluster without `--cluster`: a tainted control plane and two workers with four GPUs each."""
+from rules_engine.model.problems import render
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +41,20 @@ class UnusableError(Exception):
 
 def prepare(sources: Sources) -> tuple[Prepared, str]:
     """Read and compile everything, with a report of the warnings. Raises UnusableError."""
-    paths = sources.rules or (PACKAGED_RULES,)
-    loaded = load(paths)
-    rule_set, expressions = compile_rules(loaded.rules)
-    cluster, unclear, cluster_lines = load_cluster(sources.cluster or PACKAGED_CLUSTER)
-    problems = in_file_order((*loaded.problems, *expressions), loaded.files) + unclear
-    lines = {**loaded.sources, **cluster_lines}
+    rules = read_rules(sources.rules or (DEFAULT_RULES,))
+    cluster, unclear, cluster_lines = load_cluster(sources.cluster or DEFAULT_CLUSTER)
+    problems = (*rules.problems, *unclear)
+    lines = {**rules.loaded.sources, **cluster_lines}
     report = "\n".join(render(problem, lines) for problem in problems)
-    if cluster is None or any(problem.severity is Severity.ERROR for problem in problems):
+    if cluster is None or has_errors(problems):
         raise UnusableError(report)
     named = " ".join(map(str, sources.rules))
-    if not loaded.rules:
-        raise UnusableError(f"no rules in {named}: a server without rules would let everything through")
+    if not rules.rules:
+        raise UnusableError(f"gpu-rules serve: no rules in {named}: a server without rules lets everything through")
     prepared = Prepared(
-        rule_set=rule_set,
+        rule_set=rules.rule_set,
         cluster=cluster,
-        rules_by_kind=dict(sorted(Counter(rule.kind for rule in loaded.rules).items())),
+        rules_by_kind=dict(sorted(Counter(rule.kind for rule in rules.rules.values()).items())),
         rules_from=named or "the packaged set default",
         cluster_from=str(sources.cluster or "the packaged inventory two-workers"),
     )

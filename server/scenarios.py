@@ -5,10 +5,10 @@ written against the packaged rule set `default` and the packaged inventories.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 
 from rules_engine.model.patch import Json
+from rules_engine.model.rules import EMPTY
 
 FALLBACK_ANNOTATION = "gpu-webhook.k8s.io/fallback"
 GPU_TYPE_ANNOTATION = "task.bkbcs.tencent.com/gpu-type"
@@ -30,7 +30,7 @@ class Admission:
     given: Mapping[str, Amounts]
     fallback: str | None = None
     namespace: str = "default"
-    annotations: Mapping[str, str] = MappingProxyType({})
+    annotations: Mapping[str, str] = field(default_factory=lambda: EMPTY)
 
     def manifest(self) -> dict[str, Json]:
         """The Pod as the API server sends it: with requests equal to limits."""
@@ -98,7 +98,7 @@ SCENARIOS = (
         (_falls("gpu-test", "two-workers", MIG_2G, WHOLE, "2g.20gb->gpu"),),
     ),
     Scenario(
-        "2  Ten such pods: all ten are admitted with a whole GPU each; eight fit, two wait for the scheduler",
+        "2  Ten such pods: all are admitted with a whole GPU; eight will run, two wait",
         tuple(_falls(f"gpu-test-{n}", "two-workers", MIG_2G, WHOLE, "2g.20gb->gpu") for n in range(1, 11)),
     ),
     Scenario(
@@ -126,7 +126,7 @@ SCENARIOS = (
         (
             _v100("two-gpus", {"train": {WHOLE: "2", "cpu": "8", "memory": "16Gi"}}),
             _v100(
-                "with-a-plain-container",
+                "two-containers",
                 {
                     "train": {WHOLE: "2", "cpu": "7", "memory": "14Gi"},
                     "log-shipper": {"cpu": "1000m", "memory": "2Gi"},

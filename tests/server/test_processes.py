@@ -208,11 +208,7 @@ def test_without_options_the_packaged_rules_are_served_and_the_ca_lies_where_the
         )
         assert found, line
         running = Running(process, found[1], Path(found[3]), tmp_path / "none")  # type: ignore[arg-type]
-        assert {word for word in found[2].split() if word.isalpha()} == {
-            "FallbackLadder",
-            "ResourceInjection",
-            "Validation",
-        }
+        assert re.sub("[0-9 ]", "", found[2]) == "FallbackLadder,ResourceInjection,Validation"
         assert running.ca.is_relative_to(tmp_path)
         assert running.send("POST", "/mutate", encoded(review(MIG_POD))).patch
         assert running.stop(signal.SIGINT) == 0

@@ -1,0 +1,175 @@
+"""The demo: real servers, every scenario, and a mismatch that does not go unnoticed."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonpatch
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.model.patch import diff
+from server.demo import DemoError, Server, admit, patched, run, running
+from server.scenarios import SCENARIOS, Scenario
+from tests.support.server import PATIENCE_SECONDS, command, environment
+
+
+def processes_that_name(text: str) -> list[str]:
+    """Command lines of running processes with `text` in them."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if text in line:
+            found.append(line)
+    return found
+
+
+def test_every_scenario_comes_out_as_it_must_and_everything_is_stopped(tmp_path: Path) -> None:
+    done = subprocess.run(
+        command("demo"),
+        # A setting of the user's own server must not leak into the demo's.
+        env=environment(TMPDIR=str(tmp_path), GPU_RULES_RULES="/nowhere", COLUMNS="100"),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=4 * PATIENCE_SECONDS,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    headings = [line[0] for line in lines if re.match(r"\d \w", line)]
+    assert headings == ["1", "2", "3", "4", "5", "6", "7"]
+    rows = [re.sub(r" [0-9]+\.[0-9]$", " ms", line) for line in lines if re.search(r" [0-9]+\.[0-9]$", line)]
+    assert rows == [
+        "gpu-test mig-2g.20gb: 1 gpu: 1 2g.20gb->gpu ms",
+        *(f"gpu-test-{n} mig-2g.20gb: 1 gpu: 1 2g.20gb->gpu ms" for n in range(1, 11)),
+        "gpu-test mig-2g.20gb: 1 mig-1g.10gb: 1 2g.20gb->1g.10gb ms",
+        "gpu-test mig-2g.20gb: 1 mig-2g.20gb: 1 - ms",
+        "gpu-test mig-1g.10gb: 1 mig-2g.20gb: 1 1g.10gb->2g.20gb ms",
+        "train mig-3g.30gb: 1 mig-3g.30gb: 1 - ms",
+        "train mig-3g.30gb: 1 mig-2g.20gb: 1 3g.30gb->2g.20gb ms",
+        "train mig-3g.30gb: 1 gpu: 1 3g.30gb->gpu ms",
+        "two-gpus gpu: 2 gpu: 2 - ms",
+        "two-containers train: train: - ms",
+        "in-gpu-training gpu: 2 gpu: 2 - ms",
+    ]
+    for amount in ("cpu: 8", "memory: 16Gi", "cpu: 7", "memory: 14Gi", "cpu: 12", "memory: 24Gi"):
+        assert amount in done.stdout
+    assert lines[-1] == "Every pod came out as it must."
+    assert processes_that_name(str(tmp_path)) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupting_the_demo_leaves_nothing_behind(tmp_path: Path, number: int) -> None:
+    process = subprocess.Popen(
+        command("demo"),
+        env=environment(TMPDIR=str(tmp_path), PYTHONUNBUFFERED="1"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert process.stdout is not None
+        assert any(line.startswith("1  ") for line in process.stdout)
+        assert len(processes_that_name(str(tmp_path))) >= 2
+        # As a terminal does it: to the whole group.
+        os.killpg(process.pid, number)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+        assert (process.returncode, errors) == (130, "demo: interrupted; every server is stopped\n")
+        assert processes_that_name(str(tmp_path)) == []
+        assert list(tmp_path.iterdir()) == []
+    finally:
+        process.kill()
+        process.communicate()
+
+
+FIRST = SCENARIOS[0].admissions[0]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with running("two-workers") as started:
+        yield started
+
+
+def test_a_pod_that_comes_out_otherwise_is_shown_and_makes_the_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = replace(FIRST, given={"cuda": {"nvidia.com/gpu": "2"}})
+    assert run([Scenario("wrong on purpose", (FIRST, wrong))]) == 1
+    output = capsys.readouterr().out
+    assert "WRONG: gpu-test: requests and limits must both be\ngpu: 2\n" in output
+    assert "Pods that came out wrong: 1." in output
+
+
+def test_each_way_of_coming_out_wrong_is_told_apart(server: Server) -> None:
+    def wrong(**members: Any) -> str | None:
+        return admit(server, replace(FIRST, **members)).wrong
+
+    assert wrong() is None
+    assert wrong(given={"cuda": {"nvidia.com/gpu": "2"}}) == "requests and limits must both be\ngpu: 2"
+    assert wrong(fallback=None) == "the annotation must be absent"
+    assert wrong(fallback="x->y") == "the annotation must be x->y"
+    unreadable = wrong(asked={"cuda": {"nvidia.com/gpu": "many"}})
+    assert unreadable is not None
+    assert unreadable.startswith("denied: the pod is malformed: /spec/containers/0/resources/")
+    half = wrong(asked={"cuda": {"nvidia.com/gpu": "500m"}})
+    assert half is not None
+    assert half.startswith("denied after the change: Validation/")
+
+
+def test_a_server_that_does_not_start_is_reported_with_what_it_said() -> None:
+    with pytest.raises(DemoError, match=r"(?s)did not start:\n.*no-such-inventory\.yaml"), running("no-such-inventory"):
+        pass
+
+
+def test_a_server_that_does_not_answer_a_review_is_reported(server: Server) -> None:
+    with pytest.raises(DemoError, match="/nowhere answered 404: "):
+        server.review("/nowhere", "default", {})
+    with running("two-workers") as gone:
+        pass
+    with pytest.raises(DemoError, match="the server did not answer: "):
+        gone.ready()
+
+
+def test_an_error_of_the_demo_is_one_message_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([Scenario("nowhere", (replace(FIRST, inventory="no-such-inventory"),))]) == 1
+    assert "demo: the server for no-such-inventory did not start:" in capsys.readouterr().err
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text("ab~/", max_size=3), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(before=st.dictionaries(st.text("ab~/", max_size=3), JSON, max_size=4), after=st.data())
+def test_a_patch_is_applied_as_rfc_6902_says(before: Any, after: st.DataObject) -> None:
+    target: Any = after.draw(st.dictionaries(st.text("ab~/", max_size=3), JSON, max_size=4))
+    copy = json.loads(json.dumps(before))
+    patch = [operation.to_json() for operation in diff(before, target)]
+    assert patched(before, patch) == target == jsonpatch.apply_patch(before, patch)
+    assert before == copy
+
+
+def test_a_patch_of_a_list_inserts_and_an_impossible_one_is_an_error() -> None:
+    document = {"a": [1, 3]}
+    assert patched(document, [{"op": "add", "path": "/a/1", "value": 2}]) == {"a": [1, 2, 3]}
+    assert patched(document, [{"op": "remove", "path": "/a/0"}]) == {"a": [3]}
+    with pytest.raises(KeyError):
+        patched(document, [{"op": "add", "path": "/b/c", "value": 1}])
+    with pytest.raises(KeyError):
+        patched(document, [{"op": "replace", "path": "/b", "value": 1}])
+    with pytest.raises(ValueError, match="no such operation: move"):
+        patched(document, [{"op": "move", "path": "/a", "from": "/b"}])

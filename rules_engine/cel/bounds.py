@@ -26,7 +26,7 @@ The same number as Kubernetes' PerCallLimit, which one expression may cost there
 """
 
 CHARACTERS_PER_UNIT = 10
-"""Characters of a string that are read for one unit of cost, as in Kubernetes (cel-go, common.StringTraversalCostFactor)."""
+"""Characters of a string that are read for one unit of cost (cel-go, common.StringTraversalCostFactor)."""
 
 
 class EvaluationError(Exception):
@@ -44,11 +44,11 @@ class EvaluationError(Exception):
         return f"{self.location}: {self.message}" if self.location else self.message
 
 
-class CostExceeded(EvaluationError):
+class CostExceeded(EvaluationError):  # noqa: N818
     """The budget is used up or a result is too large. Unlike other errors, || and && do not absorb it."""
 
 
-class CelProblems(Exception):
+class CelProblems(Exception):  # noqa: N818
     """An expression that does not compile, with all its problems in order of place."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:

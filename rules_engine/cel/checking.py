@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rules_engine.cel import types
+from rules_engine.cel import regex, types
+from rules_engine.cel.bounds import Budget, EvaluationError
 from rules_engine.cel.environment import REFUSED, Environment
 from rules_engine.cel.functions import Dispatch, Functions, Overload
 from rules_engine.cel.inference import Inference
 from rules_engine.cel.library import functions
 from rules_engine.cel.library.wrappers import WRAPPERS, Wrapper
 from rules_engine.cel.operators import SIGNATURES
-from rules_engine.cel.parsing import qualified
 from rules_engine.cel.syntax import (
     Binary,
     Bind,
@@ -32,6 +32,7 @@ from rules_engine.cel.syntax import (
     Select,
     Span,
     Unary,
+    qualified,
 )
 from rules_engine.cel.types import DYN, ObjectType, Type, list_of, map_of, optional_of
 from rules_engine.cel.values import type_of
@@ -68,6 +69,14 @@ NAMED_VALUES: Mapping[str, object] = {
 KEY_TYPES = frozenset({types.BOOL, types.INT, types.UINT, types.STRING})
 """The types that keys of a map may have."""
 
+PATTERNS = frozenset({"matches", "find", "findAll"})
+"""Functions whose first argument after the text is a regular expression."""
+
+CONVERSIONS = frozenset(
+    {"bool", "cidr", "double", "duration", "int", "ip", "quantity", "semver", "timestamp", "uint", "url"}
+)
+"""Functions that fail on a text that is not one of their type."""
+
 PREDICATES = frozenset({Fold.ALL, Fold.EXISTS, Fold.EXISTS_ONE, Fold.FILTER})
 """The macros whose body is a condition."""
 
@@ -84,7 +93,7 @@ class Checked:
     """An expression and what is known of its nodes.
 
     `references`: names (and selections that spell a dotted name) that stand for a variable, by its full name, or for a
-    constant; names that are not there are variables of a macro. `calls`: the overloads that a call may mean at run time;
+    constant; names that are not there are variables of a macro. `calls`: what a call may mean at run time;
     `namespaced` calls have a target that is part of the function's name.
     """
 
@@ -237,7 +246,28 @@ class _Checker:
         result = self._overloaded(fitting, found)
         if result is None:
             return self._no_overload(node, fitting, found)
+        self._constants(node)
         return result
+
+    def _constants(self, node: Call) -> None:
+        """Patterns and texts that are literals and mean nothing are reported here, as Kubernetes does for some."""
+        literals = [argument.value for argument in node.arguments if isinstance(argument, Literal)]
+        if node.function in PATTERNS:
+            pattern = node.arguments[1 if node.target is None else 0]
+            if isinstance(pattern, Literal):
+                self._checked_pattern(str(pattern.value), pattern.span)
+        elif node.function in CONVERSIONS and node.target is None and len(literals) == len(node.arguments):
+            try:
+                self.calls[node](Budget(), *literals)
+            except EvaluationError as error:
+                self.problem("cel-constant", error.message, node.arguments[0].span)
+
+    def _checked_pattern(self, pattern: str, span: Span) -> None:
+        try:
+            regex.compiled(pattern)
+        except EvaluationError as error:
+            reason = regex.reason(pattern)
+            self.problem("cel-constant", f"{error.message}: {reason}" if reason else error.message, span)
 
     def _overloaded(self, overloads: tuple[Overload, ...], found: list[Type]) -> Type | None:
         """The result of those overloads that fit: dyn where it is not the same for all; None if none fits."""
@@ -347,7 +377,11 @@ class _Checker:
 
     def _type_conditional(self, node: Conditional) -> Type:
         self._bool(node.condition, "the condition before ?")
-        return self.inference.joined([self.type(node.then), self.type(node.otherwise)])
+        then, otherwise = self.type(node.then), self.type(node.otherwise)
+        if not self.inference.fits_all([then], [otherwise]):
+            shown = f"{self.shown(then)} and {self.shown(otherwise)}"
+            return self.problem("cel-type", f"the values before and after : are of different types, {shown}", node.span)
+        return self.inference.joined([then, otherwise])
 
     def _optional_inner(self, node: Expression, found: Type, where: str) -> Type:
         """The type inside of an optional."""
@@ -403,7 +437,7 @@ class _Checker:
         return found
 
     def _range(self, node: Comprehension) -> tuple[Type, Type, Type]:
-        """Of what a macro walks: the types of index or key, of element or value, and of what one variable stands for."""
+        """Of what a macro walks: the types of index or key, of element or value, and of a single variable."""
         target = self.type(node.target)
         if isinstance(target, ObjectType):
             target = types.MAP

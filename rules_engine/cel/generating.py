@@ -1,9 +1,9 @@
 """Expressions as Python: the same values as the interpreter's, some fifty times faster, or an exception.
 
-CEL has no side effects. So the generated function assumes that nothing goes wrong (a.b is a["b"], && is `and`, exists is
-a loop) and any exception sends the evaluation to the interpreter, which knows the absorption of errors and their places.
-One rule holds for every line written here: it may raise freely, but it never gives a value that the interpreter would
-not give. Types are not believed: the checker's are declarations, and JSON may break them, so that a test of the class
+CEL has no side effects. So the generated function assumes that nothing goes wrong (a.b is a["b"], && is `and`, exists
+is a loop) and any exception sends the evaluation to the interpreter, which knows how errors are absorbed and where they
+are. One rule holds for every line written here: it may raise freely, but it never gives a value that the interpreter
+would not give. Types are not believed: the checker's are declarations, and JSON may break them, so that a test of the class
 stands before every operation whose Python meaning differs from CEL's.
 
 The source holds names and numbers made here and nothing of the expression: its strings, fields and functions are
@@ -116,9 +116,9 @@ class _Writer:
         if isinstance(reference, str):
             return {reference}
         parts = children(node)
-        if isinstance(node, Logic | Conditional | Comprehension | OptionalMap):
-            parts = parts[:1]
-        elif isinstance(node, Call) and node.function in ("or", "orValue"):
+        if isinstance(node, Logic | Conditional | Comprehension | OptionalMap) or (
+            isinstance(node, Call) and node.function in ("or", "orValue")
+        ):
             parts = parts[:1]
         elif isinstance(node, Call) and node in self._checked.namespaced:
             parts = node.arguments
@@ -169,12 +169,9 @@ class _Writer:
     # Leaves
 
     def literal(self, node: Literal) -> Code:
-        value = node.value
-        if value is None or type(value) is bool:
-            return Code(repr(value), BOOL if value is not None else ANY)
-        if type(value) is int:
-            return Code(f"({value})" if value < 0 else str(value), INT)
-        return Code(self._constant(value), STR if type(value) is str else ANY)
+        # By name even where Python has a literal: it warns of "is" and of brackets behind one.
+        kinds = {bool: BOOL, int: INT, str: STR}
+        return Code(self._constant(node.value), kinds.get(type(node.value), ANY))
 
     def name(self, node: Name) -> Code:
         reference = self._checked.references.get(node)
@@ -246,7 +243,9 @@ class _Writer:
     def _guarded(self, tested: Code, number: int, operator: str, otherwise: str) -> str:
         """A test of an unknown value against a number: quick if it is an int in range, the operator's own if not."""
         name = self._fresh("t")
-        quick = f"{name} {operator} {number} if type({name} := {tested.text}) is int and {INT_MIN} <= {name} <= {INT_MAX}"
+        quick = (
+            f"{name} {operator} {number} if type({name} := {tested.text}) is int and {INT_MIN} <= {name} <= {INT_MAX}"
+        )
         return f"({quick} else {otherwise}({name}, {number}, budget))"
 
     def _equality(self, node: Binary, left: Code, right: Code) -> Code:
@@ -293,7 +292,7 @@ class _Writer:
         return Code(f"contains({left.text}, {right.text}, budget)", BOOL)
 
     def logic(self, node: Logic) -> Code:
-        blocks = [self._block(lambda operand=operand: Code(self._bool(self._write(operand)), BOOL)) for operand in node.operands]  # type: ignore[misc]
+        blocks = [self._operand(operand) for operand in node.operands]
         word = " and " if node.operator == "&&" else " or "
         if not any(lines for lines, _ in blocks[1:]):
             self._lines += blocks[0][0]
@@ -304,6 +303,9 @@ class _Writer:
         for lines, code in blocks[1:]:
             self._under(test, [*lines, f"{name} = {code.text}"])
         return Code(name, BOOL)
+
+    def _operand(self, node: Expression) -> tuple[list[str], Code]:
+        return self._block(lambda: Code(self._bool(self._write(node)), BOOL))
 
     def conditional(self, node: Conditional) -> Code:
         condition = self._bool(self._write(node.condition))
@@ -360,7 +362,7 @@ class _Writer:
         kind = _KINDS.get(results.pop().name, ANY) if len(results) == 1 else ANY
         return Code(f"{self._constant(dispatch)}({', '.join(['budget', *written])})", kind)
 
-    def size(self, node: Call, dispatch: Dispatch) -> Code | None:
+    def size(self, node: Call, _dispatch: Dispatch) -> Code | None:
         # Strings, bytes, lists and maps have a length, and no other value of CEL has one.
         return Code(f"len({self._target(node).text})", INT)
 
@@ -369,22 +371,22 @@ class _Writer:
             raise _NotGeneratedError
         return self._write(node.target)
 
-    def edge(self, node: Call, dispatch: Dispatch) -> Code | None:
+    def edge(self, node: Call, _dispatch: Dispatch) -> Code | None:
         """startsWith and endsWith with a literal: bytes and all else than a string raise."""
         part = node.arguments[0]
         if not isinstance(part, Literal) or type(part.value) is not str:
             return None
         return Code(f"{self._target(node).text}.{_EDGES[node.function]}({self._constant(part.value)})", BOOL)
 
-    def contains(self, node: Call, dispatch: Dispatch) -> Code | None:
+    def contains(self, node: Call, _dispatch: Dispatch) -> Code | None:
         return Code(f"occurs({self._target(node).text}, {self._write(node.arguments[0]).text}, budget)", BOOL)
 
-    def matches(self, node: Call, dispatch: Dispatch) -> Code | None:
+    def matches(self, node: Call, _dispatch: Dispatch) -> Code | None:
         pattern = node.arguments[0]
         if not isinstance(pattern, Literal) or type(pattern.value) is not str:
             return None
         target = self._target(node).text
-        start, word, end = _PLAIN_PATTERN(pattern.value)
+        start, word, end = _plain_pattern(pattern.value)
         if word is not None and not (start and end):
             constant = self._constant(word)
             if start or end:
@@ -398,7 +400,7 @@ class _Writer:
 
     # Optionals
 
-    def has_value(self, node: Call, dispatch: Dispatch) -> Code | None:
+    def has_value(self, node: Call, _dispatch: Dispatch) -> Code | None:
         chain = self._chain(node)
         if chain is not None:
             return Code(f"(not ({chain[1]}))", BOOL)
@@ -411,7 +413,7 @@ class _Writer:
         name = self._fresh("t")
         return Code(f"({name}.value if ({name} := {self._target(node).text}).present else refuse())")
 
-    def or_value(self, node: Call, dispatch: Dispatch) -> Code | None:
+    def or_value(self, node: Call, _dispatch: Dispatch) -> Code | None:
         chain = self._chain(node)
         if chain is not None:
             name, missing = chain
@@ -427,7 +429,7 @@ class _Writer:
         self._under("else:", [f"{result} = {found}"])
         return Code(result)
 
-    def or_(self, node: Call, dispatch: Dispatch) -> Code | None:
+    def or_(self, node: Call, _dispatch: Dispatch) -> Code | None:
         name = self._assigned(self._target(node).text)
         lines, other = self._block(lambda: self._write(node.arguments[0]))
         if lines:
@@ -551,8 +553,8 @@ def _words(node: Expression) -> frozenset[str] | None:
 _PLAIN_TEXT = re.compile(r"(\^?)([A-Za-z0-9 _/:,=@-]*)(\$?)")
 
 
-def _PLAIN_PATTERN(pattern: str) -> tuple[bool, str | None, bool]:
-    """Whether a pattern that is a plain word stands at the start and end of the text; no word if it is a real pattern."""
+def _plain_pattern(pattern: str) -> tuple[bool, str | None, bool]:
+    """The word that a pattern is, if it is one, and whether it has to stand at the start and end of the text."""
     found = _PLAIN_TEXT.fullmatch(pattern)
     return (bool(found[1]), found[2], bool(found[3])) if found else (False, None, False)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from rules_engine.cel import operators
+from rules_engine.cel import members, operators
 from rules_engine.cel.bounds import (
     Budget,
     CostExceeded,
@@ -12,7 +12,6 @@ from rules_engine.cel.bounds import (
 from rules_engine.cel.checking import Checked, Constant
 from rules_engine.cel.functions import no_overload
 from rules_engine.cel.library.lists import bounded, sort_by
-from rules_engine.cel.members import as_optional, element, field, optional_member, required_element, required_field
 from rules_engine.cel.syntax import (
     Binary,
     Bind,
@@ -34,10 +33,9 @@ from rules_engine.cel.syntax import (
     Unary,
 )
 from rules_engine.cel.values import (
-    is_map,
     NONE,
-    NUMBER_CLASSES,
     Optional,
+    is_map,
     make_map,
     type_of,
 )
@@ -107,8 +105,8 @@ class _Interpreter:
             return self._referred(reference)
         operand = self.evaluate(node.operand)
         if node.optional or type(operand) is Optional:
-            return optional_member(operand, node.field, field)
-        return required_field(operand, node.field)
+            return members.optional_member(operand, node.field, members.field)
+        return members.required_field(operand, node.field)
 
     def has(self, node: Has) -> bool:
         operand = self.evaluate(node.select.operand)
@@ -118,15 +116,15 @@ class _Interpreter:
             operand = operand.value
             if type(operand) is Optional:
                 return bool(operand.present)
-        found, _ = field(operand, node.select.field)
+        found, _ = members.field(operand, node.select.field)
         return found
 
     def index(self, node: Index) -> object:
         operand = self.evaluate(node.operand)
         key = self.evaluate(node.key)
         if node.optional or type(operand) is Optional:
-            return optional_member(operand, key, element)
-        return required_element(operand, key)
+            return members.optional_member(operand, key, members.element)
+        return members.required_element(operand, key)
 
     # Operators
 
@@ -176,7 +174,7 @@ class _Interpreter:
         for element in node.elements:
             value = self.evaluate(element.value)
             if element.optional:
-                if not as_optional(value).present:
+                if not members.as_optional(value).present:
                     continue
                 value = value.value
             made.append(value)
@@ -188,7 +186,7 @@ class _Interpreter:
             key = self.evaluate(entry.key)
             value = self.evaluate(entry.value)
             if entry.optional:
-                if not as_optional(value).present:
+                if not members.as_optional(value).present:
                     continue
                 value = value.value
             made.append((key, value))
@@ -209,8 +207,7 @@ class _Interpreter:
             if type(target) is Optional and node.function in ("or", "orValue") and len(node.arguments) == 1:
                 return self._alternative(node, target)
             arguments.append(target)
-        for argument in node.arguments:
-            arguments.append(self.evaluate(argument))
+        arguments += [self.evaluate(argument) for argument in node.arguments]
         return self._checked.calls[node](self._budget, *arguments)
 
     def _alternative(self, node: Call, target: Optional) -> object:
@@ -218,7 +215,7 @@ class _Interpreter:
         if target.present:
             return target if node.function == "or" else target.value
         other = self.evaluate(node.arguments[0])
-        return as_optional(other) if node.function == "or" else other
+        return members.as_optional(other) if node.function == "or" else other
 
     # Macros
 
@@ -234,18 +231,18 @@ class _Interpreter:
         return self._bound({node.name: self.evaluate(node.value)}, node.body)
 
     def optional_map(self, node: OptionalMap) -> object:
-        target = as_optional(self.evaluate(node.target))
+        target = members.as_optional(self.evaluate(node.target))
         if not target.present:
             return NONE
         value = self._bound({node.name: target.value}, node.body)
-        return as_optional(value) if node.flat else Optional(True, value)
+        return members.as_optional(value) if node.flat else Optional(True, value)
 
     def comprehension(self, node: Comprehension) -> object:
         target = self.evaluate(node.target)
         return _FOLDS[node.fold](self, node, self._steps(node, target))
 
     def _steps(self, node: Comprehension, target: Any) -> Iterator[dict[str, object]]:
-        """The variables of each round. With one variable a map gives its keys, with two a list gives index and value."""
+        """The variables of each round: one variable is a map's key, two are a list's index and element."""
         items: Any
         if type(target) is list:
             items = enumerate(target)
@@ -262,7 +259,7 @@ class _Interpreter:
             else:
                 yield {first: key if only_key else value}
 
-    def _decided(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> bool:
+    def decided(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> bool:
         """all and exists: like a chain of && or ||, one decisive element hides the errors of the others."""
         decisive = node.fold is Fold.EXISTS
         failure: EvaluationError | None = None
@@ -284,7 +281,7 @@ class _Interpreter:
         error = EvaluationError(f"{node.fold.value}() needs a bool, not {type_of(value)}")
         raise self._placed(error, part)
 
-    def _counted(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> bool:
+    def counted(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> bool:
         count = 0
         for names in steps:
             count += self._predicate(node, self._bound(names, node.body), node.body)
@@ -294,22 +291,20 @@ class _Interpreter:
         condition = node.condition
         return condition is None or self._predicate(node, self._bound(names, condition), condition)
 
-    def _mapped(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> list[object]:
+    def mapped(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> list[object]:
         made = [self._bound(names, node.body) for names in steps if self._kept(node, names)]
         return bounded(made)
 
-    def _filtered(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> list[object]:
-        made = []
-        for names in steps:
-            if self._predicate(node, self._bound(names, node.body), node.body):
-                made.append(names[node.first])
-        return bounded(made)
+    def filtered(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> list[object]:
+        return bounded(
+            [names[node.first] for names in steps if self._predicate(node, self._bound(names, node.body), node.body)]
+        )
 
-    def _transformed(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> object:
+    def transformed(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> object:
         made = [(names[node.first], self._bound(names, node.body)) for names in steps if self._kept(node, names)]
         return make_map(made)
 
-    def _entries(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> object:
+    def entries(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> object:
         made: list[tuple[object, object]] = []
         for names in steps:
             if self._kept(node, names):
@@ -319,7 +314,7 @@ class _Interpreter:
                 made.extend(entry.items())
         return make_map(made)
 
-    def _sorted(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> object:
+    def sorted(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> object:
         items, keys = [], []
         for names in steps:
             items.append(names[node.first])
@@ -347,13 +342,13 @@ _METHODS: dict[type, Callable[[_Interpreter, Any], object]] = {
 }
 
 _FOLDS: dict[Fold, Callable[[_Interpreter, Comprehension, Iterator[dict[str, object]]], object]] = {
-    Fold.ALL: _Interpreter._decided,
-    Fold.EXISTS: _Interpreter._decided,
-    Fold.EXISTS_ONE: _Interpreter._counted,
-    Fold.MAP: _Interpreter._mapped,
-    Fold.TRANSFORM_LIST: _Interpreter._mapped,
-    Fold.FILTER: _Interpreter._filtered,
-    Fold.TRANSFORM_MAP: _Interpreter._transformed,
-    Fold.TRANSFORM_MAP_ENTRY: _Interpreter._entries,
-    Fold.SORT_BY: _Interpreter._sorted,
+    Fold.ALL: _Interpreter.decided,
+    Fold.EXISTS: _Interpreter.decided,
+    Fold.EXISTS_ONE: _Interpreter.counted,
+    Fold.MAP: _Interpreter.mapped,
+    Fold.TRANSFORM_LIST: _Interpreter.mapped,
+    Fold.FILTER: _Interpreter.filtered,
+    Fold.TRANSFORM_MAP: _Interpreter.transformed,
+    Fold.TRANSFORM_MAP_ENTRY: _Interpreter.entries,
+    Fold.SORT_BY: _Interpreter.sorted,
 }

@@ -19,7 +19,7 @@ def field(operand: Any, name: str) -> Found:
 
 
 def element(operand: Any, key: Any) -> Found:
-    """An element of a list or map. Raises EvaluationError for anything else, and for a list's index that is no number."""
+    """An element of a list or map. Raises EvaluationError for anything else, and for a list's index of another type."""
     if type(operand) is list:
         if type(key) not in NUMBER_CLASSES or (type(key) is float and not key.is_integer()):
             raise EvaluationError(f"a list has no index of type {type_of(key)}")

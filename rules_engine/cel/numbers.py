@@ -1,5 +1,6 @@
 """Numbers to and from text, as Go's strconv and fmt do it."""
 
+import math
 import re
 
 from rules_engine.cel.bounds import EvaluationError
@@ -9,10 +10,7 @@ _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 _INT = re.compile(r"[+-]?[0-9]{1,40}")
 _UINT = re.compile(r"[0-9]{1,40}")
-_DOUBLE = re.compile(
-    r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[iI]nf(?:inity)?|INF(?:INITY)?|[nN]a[nN]|NAN)"
-)
-_SHORTEST = re.compile(r"(-?)([0-9]+)(?:\.([0-9]+))?(?:e([+-][0-9]+))?")
+_DOUBLE = re.compile(r"(?i)[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan)")
 
 
 def parse_bool(text: str) -> bool:
@@ -26,6 +24,9 @@ def parse_bool(text: str) -> bool:
 
 def parse_int(text: str) -> int:
     """strconv.ParseInt with base 10: no spaces, no underscores."""
+    # Most are short and plain; int() itself accepts spaces, underscores and digits of other scripts.
+    if text.isdecimal() and text.isascii() and len(text) < 19:
+        return int(text)
     if _INT.fullmatch(text) and INT_MIN <= (value := int(text)) <= INT_MAX:
         return value
     raise EvaluationError("the string is not an int")
@@ -65,24 +66,23 @@ def to_uint(value: float) -> Uint:
 
 def double_text(value: float) -> str:
     """fmt's %g: the shortest digits that read back as the same double, in e-notation below 1e-4 and from 1e6."""
-    if value != value:
+    if math.isnan(value):
         return "NaN"
-    if value in (float("inf"), float("-inf")):
+    if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
-    found = _SHORTEST.fullmatch(repr(value))
-    assert found is not None
-    sign, whole, fraction, exponent = found.groups()
-    digits = (whole + (fraction or "")).lstrip("0")
-    point = len(whole) + int(exponent or 0) - (len(whole + (fraction or "")) - len(digits))
-    digits = digits.rstrip("0") or "0"
     if value == 0:
-        return f"{sign}0"
-    power = point - 1
-    if power < -4 or power >= 6:
+        return "-0" if math.copysign(1, value) < 0 else "0"
+    # repr() has the same shortest digits; here they are as 0.DIGITS × 10^point.
+    mantissa, _, exponent = repr(abs(value)).partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    point = len(whole) + int(exponent or 0) - (len(whole + fraction) - len(digits))
+    digits = digits.rstrip("0")
+    sign = "-" if value < 0 else ""
+    if point < -3 or point > 6:
         rest = f".{digits[1:]}" if len(digits) > 1 else ""
-        return f"{sign}{digits[0]}{rest}e{'-' if power < 0 else '+'}{abs(power):02d}"
+        return f"{sign}{digits[0]}{rest}e{'-' if point < 1 else '+'}{abs(point - 1):02d}"
     if point <= 0:
         return f"{sign}0.{'0' * -point}{digits}"
-    if point >= len(digits):
-        return f"{sign}{digits}{'0' * (point - len(digits))}"
-    return f"{sign}{digits[:point]}.{digits[point:]}"
+    text = f"{digits[:point].ljust(point, '0')}.{digits[point:]}".removesuffix(".")
+    return f"{sign}{text}"

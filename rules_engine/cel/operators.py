@@ -31,7 +31,6 @@ from rules_engine.cel.types import (
 from rules_engine.cel.values import (
     INT_MAX,
     INT_MIN,
-    is_map,
     NUMBER_CLASSES,
     UINT_MAX,
     Duration,
@@ -40,7 +39,7 @@ from rules_engine.cel.values import (
     check_int,
     compare_numbers,
     equals,
-    type_of,
+    is_map,
 )
 
 # 0001-01-01T00:00:00Z to 9999-12-31T23:59:59.999999999Z (CEL specification, "Timestamp")
@@ -108,7 +107,7 @@ def add(left: Any, right: Any, budget: Budget) -> object:
     raise no_overload("+", left, right)
 
 
-def subtract(left: Any, right: Any, budget: Budget) -> object:
+def subtract(left: Any, right: Any, _budget: Budget) -> object:
     kind, other = type(left), type(right)
     if kind is other:
         if kind is int:
@@ -124,7 +123,7 @@ def subtract(left: Any, right: Any, budget: Budget) -> object:
     raise no_overload("-", left, right)
 
 
-def multiply(left: Any, right: Any, budget: Budget) -> object:
+def multiply(left: Any, right: Any, _budget: Budget) -> object:
     kind = type(left)
     if kind is type(right):
         if kind is int:
@@ -136,7 +135,7 @@ def multiply(left: Any, right: Any, budget: Budget) -> object:
     raise no_overload("*", left, right)
 
 
-def divide(left: Any, right: Any, budget: Budget) -> object:
+def divide(left: Any, right: Any, _budget: Budget) -> object:
     kind = type(left)
     if kind is type(right):
         if kind is int:
@@ -164,7 +163,7 @@ def _divide_doubles(left: float, right: float) -> float:
     return math.copysign(math.inf, left) * math.copysign(1.0, right)
 
 
-def modulo(left: Any, right: Any, budget: Budget) -> object:
+def modulo(left: Any, right: Any, _budget: Budget) -> object:
     kind = type(left)
     if kind is type(right) and (kind is int or kind is Uint):
         if right == 0:

@@ -39,6 +39,7 @@ from rules_engine.cel.syntax import (
     Select,
     Span,
     Unary,
+    qualified,
 )
 from rules_engine.model.problems import Problem
 from rules_engine.model.source import SourceText
@@ -46,9 +47,10 @@ from rules_engine.model.source import SourceText
 KEYWORDS = frozenset({"false", "in", "null", "true"})
 """Names that are never allowed (CEL specification, KEYWORD)."""
 
-RESERVED = KEYWORDS | frozenset(
-    "as break const continue else for function if import let loop package namespace return var void while".split()
-)
+RESERVED = KEYWORDS | {
+    *("as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "namespace"),
+    *("package", "return", "var", "void", "while"),
+}
 """Names that are allowed after a dot only (CEL specification, RESERVED)."""
 
 _ONE_VARIABLE = {
@@ -70,7 +72,7 @@ _TWO_VARIABLES = {
 }
 
 
-class SyntaxProblem(Exception):
+class SyntaxProblem(Exception):  # noqa: N818
     """A problem found while building the tree."""
 
     def __init__(self, code: str, message: str, span: Span) -> None:
@@ -378,10 +380,10 @@ class _Builder:
             variable, flat = _variable(arguments[0]), name == "optFlatMap"
             return OptionalMap(target=target, name=variable, body=arguments[1], flat=flat, **place)
         second, condition = None, None
-        if name in _ONE_VARIABLE and (count == 2 or name == "map" and count == 3):
+        if name in _ONE_VARIABLE and (count == 2 or (name == "map" and count == 3)):
             fold = _ONE_VARIABLE[name]
             condition = arguments[1] if count == 3 else None
-        elif name in _TWO_VARIABLES and (count == 3 or name.startswith("transform") and count == 4):
+        elif name in _TWO_VARIABLES and (count == 3 or (name.startswith("transform") and count == 4)):
             fold, second = _TWO_VARIABLES[name], _variable(arguments[1])
             condition = arguments[2] if count == 4 else None
         else:
@@ -426,14 +428,3 @@ def _variable(argument: Expression) -> str:
 def _refuse_reserved(name: Token) -> None:
     if name in RESERVED:
         raise SyntaxProblem("cel-syntax", f"'{name}' is a reserved word", _token_span(name))
-
-
-def qualified(expression: Expression) -> str | None:
-    """The dotted name that a chain of selections spells, or None."""
-    names: list[str] = []
-    while isinstance(expression, Select) and not expression.optional:
-        names.append(expression.field)
-        expression = expression.operand
-    if not isinstance(expression, Name):
-        return None
-    return "." * expression.absolute + ".".join([expression.name, *reversed(names)])

@@ -8,7 +8,6 @@ from rules_engine.cel.checking import Checked, check
 from rules_engine.cel.environment import Environment
 from rules_engine.cel.generating import Function, generate, weight
 from rules_engine.cel.interpreting import interpret
-from rules_engine.cel.parsing import parse
 from rules_engine.cel.types import DYN, Type
 from rules_engine.cel.values import Optional, check_int, is_map
 from rules_engine.model.problems import Problem
@@ -48,7 +47,7 @@ class Program:
                 budget.spend(self.weight)
                 value = self.generated.run(activation, budget)
                 return value if value is True or value is False else _sized(value, budget)
-            except Exception:  # noqa: BLE001, S110
+            except Exception:
                 # Whatever it was: the interpreter finds the value or the error, and its place.
                 budget.spent = spent
         return self.interpret(activation, budget)
@@ -88,6 +87,9 @@ def compile_expression(source: SourceText, environment: Environment, *, result: 
 
     Raises CelProblems with everything that is wrong with it.
     """
+    # Imported with the first expression: lark is a fifth of this package's import time.
+    from rules_engine.cel.parsing import parse
+
     checked = check(source, parse(source), environment)
     problems = checked.problems
     if not problems and result != DYN and checked.result not in (DYN, result):

@@ -214,7 +214,7 @@ Expression: TypeAlias = (
 )
 
 
-def children(node: Expression) -> tuple[Expression, ...]:
+def children(node: Expression) -> tuple[Expression, ...]:  # noqa: C901 - a line for each kind of node
     """The expressions directly inside of one."""
     match node:
         case Select(operand=operand) | Unary(operand=operand):
@@ -245,3 +245,14 @@ def children(node: Expression) -> tuple[Expression, ...]:
             return target, body
         case _:
             return ()
+
+
+def qualified(expression: Expression) -> str | None:
+    """The dotted name that a chain of selections spells, or None."""
+    names: list[str] = []
+    while isinstance(expression, Select) and not expression.optional:
+        names.append(expression.field)
+        expression = expression.operand
+    if not isinstance(expression, Name):
+        return None
+    return "." * expression.absolute + ".".join([expression.name, *reversed(names)])

@@ -98,7 +98,7 @@ def _slot(key: object) -> tuple[bool, object]:
 
 
 def make_map(entries: list[tuple[object, object]]) -> Mapping[object, object]:
-    """A map of these entries. Raises EvaluationError for a key that occurs twice or has a type that keys cannot have."""
+    """A map of these entries. Raises EvaluationError for a key that occurs twice or is of no type for keys."""
     plain = True
     slots: dict[tuple[bool, object], tuple[object, object]] = {}
     for key, value in entries:
@@ -137,7 +137,9 @@ def type_of(value: object) -> Type:
     if found is None:
         found = getattr(type(value), "cel_type", None)
     if found is None:
-        found = _TYPES[dict] if isinstance(value, Mapping) else types.CLUSTER if isinstance(value, Cluster) else types.DYN
+        if isinstance(value, Mapping):
+            return _TYPES[dict]
+        found = types.CLUSTER if isinstance(value, Cluster) else types.DYN
     return found
 
 
@@ -181,20 +183,14 @@ def _maps_equal(left: Mapping[object, object], right: Mapping[object, object], b
     if len(left) != len(right):
         return False
     budget.spend(len(left))
-    for key, value in left.items():
-        if not has_key(right, key) or not equals(value, right[key], budget):
-            return False
-    return True
-
-
-def has_key(mapping: Mapping[object, object], key: object) -> bool:
-    """Whether a map has a key; a plain dict has string keys only, so that true and 1 cannot meet in it."""
-    return key in mapping
+    return all(key in right and equals(value, right[key], budget) for key, value in left.items())
 
 
 def compare_numbers(left: float, right: float) -> int | None:
     """-1, 0 or 1; None where one is NaN. A double meets an int or uint as a double (cel-go, types/compare.go)."""
-    if type(left) is int and not INT_MIN <= left <= INT_MAX or type(right) is int and not INT_MIN <= right <= INT_MAX:
+    if (type(left) is int and not INT_MIN <= left <= INT_MAX) or (
+        type(right) is int and not INT_MIN <= right <= INT_MAX
+    ):
         raise EvaluationError("integer out of range")
     if type(left) is float or type(right) is float:
         left, right = float(left), float(right)

@@ -24,7 +24,7 @@ from rules_engine.cel.types import (
     map_of,
 )
 from rules_engine.cel.types import Type as CelType
-from rules_engine.cel.values import Duration, Timestamp, Uint, type_of
+from rules_engine.cel.values import Timestamp, type_of
 
 LIBRARY = Library()
 

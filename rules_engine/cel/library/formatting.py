@@ -9,7 +9,7 @@ from rules_engine.cel.bounds import Budget, EvaluationError
 from rules_engine.cel.operators import text_length
 from rules_engine.cel.times import timestamp_text
 from rules_engine.cel.types import ObjectType, Type
-from rules_engine.cel.values import is_map, NANOS, Duration, Timestamp, Uint, check_int, type_of
+from rules_engine.cel.values import NANOS, Duration, Timestamp, Uint, check_int, is_map, type_of
 
 MAX_PRECISION = 1_000
 """Digits after the point that a clause may ask for: a double has 1,074 at most."""
@@ -94,7 +94,7 @@ def _floating(value: Any, letter: str, precision: int) -> str:
     return _special(value) or f"{value:.{precision}{letter}}"
 
 
-def _decimal(budget: Budget, value: Any) -> str:
+def _decimal(_budget: Budget, value: Any) -> str:
     if type(value) is float:
         return plain_double(value)
     if type(value) in (int, Uint):
@@ -103,8 +103,8 @@ def _decimal(budget: Budget, value: Any) -> str:
 
 
 def _based(clause: str, form: str) -> Callable[[Budget, Any], str]:
-    def write(budget: Budget, value: Any) -> str:
-        if type(value) in (int, Uint) or form == "b" and type(value) is bool:
+    def write(_budget: Budget, value: Any) -> str:
+        if type(value) in (int, Uint) or (form == "b" and type(value) is bool):
             return f"{int(value):{form}}"
         raise _cannot(clause, value)
 
@@ -112,7 +112,7 @@ def _based(clause: str, form: str) -> Callable[[Budget, Any], str]:
 
 
 def _hexadecimal(clause: str) -> Callable[[Budget, Any], str]:
-    def write(budget: Budget, value: Any) -> str:
+    def write(_budget: Budget, value: Any) -> str:
         if type(value) in (int, Uint):
             return f"{int(value):{clause}}"
         if type(value) is str:

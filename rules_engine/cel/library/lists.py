@@ -1,6 +1,7 @@
 """Lists: Kubernetes' (k8s.io/apiserver/pkg/cel/library/lists.go) and cel-go's (ext/lists.go)."""
 
 import functools
+import itertools
 from typing import Any
 
 from rules_engine.cel import operators
@@ -19,7 +20,7 @@ SUMMABLE = (INT, UINT, DOUBLE, DURATION)
 
 
 def is_sorted(budget: Budget, items: list[Any]) -> bool:
-    return all(not operators.greater(one, two, budget) for one, two in zip(items, items[1:], strict=False))
+    return all(not operators.greater(one, two, budget) for one, two in itertools.pairwise(items))
 
 
 def sum_of(budget: Budget, items: list[Any]) -> Any:

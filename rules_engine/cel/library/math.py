@@ -7,7 +7,7 @@ from typing import Any
 from rules_engine.cel.bounds import EvaluationError
 from rules_engine.cel.functions import Library, no_overload
 from rules_engine.cel.operators import unsigned, whole
-from rules_engine.cel.types import BOOL, DOUBLE, DYN, INT, LIST, UINT
+from rules_engine.cel.types import BOOL, DOUBLE, DYN, INT, UINT
 from rules_engine.cel.values import INT_MIN, NUMBER_CLASSES, UINT_MAX, Uint, compare_numbers
 
 LIBRARY = Library()

@@ -102,9 +102,8 @@ def _qualified_name(value: str) -> list[str]:
     parts = value.split("/")
     if len(parts) > 2:
         text = _qualified_part("")[0].removeprefix("name part must consist of")
-        return [
-            f"a qualified name must consist of{text} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-        ]
+        example = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+        return [f"a qualified name must consist of{text} {example}"]
     found: list[str] = []
     if len(parts) == 2:
         if not parts[0]:

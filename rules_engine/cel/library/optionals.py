@@ -3,7 +3,7 @@
 from rules_engine.cel.bounds import EvaluationError
 from rules_engine.cel.functions import Library
 from rules_engine.cel.types import BOOL, A, optional_of
-from rules_engine.cel.values import is_map, NONE, NUMBER_CLASSES, Duration, Optional, Timestamp
+from rules_engine.cel.values import NONE, NUMBER_CLASSES, Duration, Optional, Timestamp, is_map
 
 LIBRARY = Library()
 

@@ -13,7 +13,7 @@ LIBRARY = Library()
 _LOWER = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}
 _UPPER = {code + 32: code for code in range(ord("A"), ord("Z") + 1)}
 # Go's unicode.IsSpace; Python's strip() also takes the separators U+001C to U+001F.
-_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 _QUOTED = str.maketrans(
     {
         "\a": "\\a",
@@ -126,8 +126,8 @@ def split(budget: Budget, text: str, separator: str, limit: int = -1) -> list[st
     return [*text[: count - 1], text[count - 1 :]]
 
 
-@LIBRARY.method("join", LIST, gives=STRING, budgeted=True)
-@LIBRARY.method("join", LIST, STRING, gives=STRING, budgeted=True)
+@LIBRARY.method("join", list_of(STRING), gives=STRING, budgeted=True)
+@LIBRARY.method("join", list_of(STRING), STRING, gives=STRING, budgeted=True)
 def join(budget: Budget, parts: list[Any], separator: str = "") -> str:
     length = max(0, len(parts) - 1) * len(separator)
     for part in parts:

@@ -63,7 +63,7 @@ def _host(authority: str) -> str:
     name, port = _name_and_port(host)
     bracketed = name.startswith("[")
     valid = (_IPV6_HOST if bracketed else _HOST).fullmatch(name) and _PORT.fullmatch(port)
-    if not valid or at and not _USER.fullmatch(user) or _BAD_ESCAPE.search(user):
+    if not valid or (at and not _USER.fullmatch(user)) or _BAD_ESCAPE.search(user):
         raise EvaluationError("the string is not a URL: its host is invalid")
     return unquote(name) + port
 

@@ -1,8 +1,10 @@
 """Protobuf's wrappers of plain values: the only messages there are (CEL specification, "Dynamic Values")."""
 
+import math
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from rules_engine.cel.bounds import EvaluationError
 from rules_engine.cel.types import BOOL, BYTES, DOUBLE, DYN, INT, NULL, STRING, UINT, Type
@@ -14,12 +16,12 @@ UINT32 = 2**32
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """A message that stands for the value of its one field; `fields` are the fields it may have, of which one is set."""
+    """A message that stands for the value of its one field: one of `fields`, or `empty` where none is set."""
 
     fields: Mapping[str, Type]
     empty: object
     result: Type
-    convert: Callable[[object], object] = lambda value: value
+    convert: Callable[[Any], object] = lambda value: value
 
     def make(self, values: Mapping[str, object]) -> object:
         """The plain value for these fields. Raises EvaluationError."""
@@ -33,27 +35,24 @@ class Wrapper:
         return self.empty
 
 
-def _int32(value: object) -> object:
-    assert isinstance(value, int)
+def _int32(value: Any) -> object:
     if -INT32 <= value < INT32:
         return value
     raise EvaluationError("integer out of range")
 
 
-def _uint32(value: object) -> object:
-    assert isinstance(value, int)
+def _uint32(value: Any) -> object:
     if value < UINT32:
         return value
     raise EvaluationError("unsigned integer out of range")
 
 
-def _single(value: object) -> object:
+def _single(value: Any) -> object:
     """The nearest double of 32 bits."""
-    assert isinstance(value, float)
     try:
-        return struct.unpack("f", struct.pack("f", value))[0]
+        return float(struct.unpack("f", struct.pack("f", value))[0])
     except OverflowError:
-        return value * float("inf")
+        return math.copysign(math.inf, value)
 
 
 def _value(field: Type) -> Mapping[str, Type]:

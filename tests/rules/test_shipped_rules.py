@@ -1,0 +1,128 @@
+"""The rule sets that are shipped: sound, tested, and without a line that no test of theirs needs."""
+
+import shutil
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from rules_engine.authoring.checking import check
+from rules_engine.authoring.testing import run_tests
+from rules_engine.loading import schema
+from rules_engine.model.problems import render
+from server.cli import main
+
+REPOSITORY = Path(__file__).parent.parent.parent
+RULES = REPOSITORY / "rules"
+SHIPPED = sorted(folder for folder in RULES.iterdir() if folder.is_dir())
+EXAMPLES = REPOSITORY / "examples" / "rules"
+
+
+def shipped(folders: Sequence[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("folder", [pytest.param(folder, id=folder.name) for folder in folders])
+
+
+def test_there_is_a_default_set_and_the_80_gb_ladder() -> None:
+    assert {"default", "mig-80gb"} <= {folder.name for folder in SHIPPED}
+
+
+@shipped([*SHIPPED, EXAMPLES])
+def test_a_set_on_its_own_has_no_problem_not_even_a_warning(folder: Path) -> None:
+    checked = check([folder])
+
+    assert [render(problem, checked.sources) for problem in checked.problems] == []
+    assert checked.rules > 0
+    assert checked.tests > 0
+
+
+@shipped([*SHIPPED, EXAMPLES])
+def test_every_case_of_a_set_passes(folder: Path) -> None:
+    run = run_tests([folder])
+
+    assert [(result.case.name, result.mismatches) for result in run.results if not result.passed] == []
+    assert run.succeeded
+
+
+def test_the_ladders_of_different_cards_can_be_loaded_together() -> None:
+    assert check([RULES / "mig-40gb", RULES / "mig-80gb"]).problems == ()
+
+
+@pytest.mark.parametrize("command", ["check", "test"])
+def test_the_command_line_agrees(command: str) -> None:
+    result = CliRunner().invoke(main, [command, str(RULES)])
+
+    assert result.exit_code == 0, result.output
+
+
+# What may be left out without any pod coming out otherwise: words for people, and weights, which only Scale uses.
+FOR_PEOPLE = {"description", "message", "weight"}
+
+# What cannot be left out: the rule would not load.
+NEEDED = {"rungs", "validations", "variables", "resource", "name", "expression"}
+
+Path_ = tuple[str | int, ...]
+
+
+def lines_of(node: Any, path: Path_ = ()) -> Iterator[Path_]:
+    """Every member and item of a spec that could be left out, outermost first."""
+    members = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
+    for key, value in members:
+        if key in FOR_PEOPLE or path == ("variables",):
+            continue
+        if key not in NEEDED:
+            yield (*path, key)
+        yield from lines_of(value, (*path, key))
+
+
+def without(document: Any, path: Path_) -> Any:
+    cut = deepcopy(document)
+    node = cut["spec"]
+    for key in path[:-1]:
+        node = node[key]
+    del node[path[-1]]
+    return cut
+
+
+def says_the_default(document: Any, path: Path_) -> bool:
+    fields = schema(document["kind"])["properties"]["spec"]["properties"]
+    return len(path) == 1 and document["spec"][path[0]] == fields[path[0]].get("default")
+
+
+def cuts() -> Iterator[Any]:
+    """Each rule file with one line left out."""
+    for file in sorted(file for folder in (*SHIPPED, EXAMPLES) for file in folder.glob("*.yaml")):
+        documents = list(yaml.safe_load_all(file.read_text()))
+        for index, document in enumerate(documents):
+            if document["kind"] == "RuleTest":
+                continue
+            for path in lines_of(document["spec"]):
+                if not says_the_default(document, path):
+                    rest = [*documents[:index], without(document, path), *documents[index + 1 :]]
+                    name = "/".join(map(str, (file.parent.name, document["metadata"]["name"], *path)))
+                    yield pytest.param(file, rest, id=name)
+
+
+@pytest.mark.parametrize(("file", "documents"), list(cuts()))
+def test_no_line_of_a_shipped_rule_can_be_left_out_without_a_case_noticing(
+    file: Path, documents: list[Any], tmp_path: Path
+) -> None:
+    folder = tmp_path / file.parent.name
+    shutil.copytree(file.parent, folder)
+    (folder / file.name).write_text(yaml.safe_dump_all(documents))
+
+    assert not run_tests([folder]).succeeded
+
+
+@shipped(SHIPPED)
+def test_a_set_written_anew_passes_as_before(folder: Path, tmp_path: Path) -> None:
+    """Without this, the test before it could be pleased by a copy that was broken in the making."""
+    copy = tmp_path / folder.name
+    shutil.copytree(folder, copy)
+    for file in copy.glob("*.yaml"):
+        file.write_text(yaml.safe_dump_all(list(yaml.safe_load_all(file.read_text()))))
+
+    assert run_tests([copy]).succeeded

@@ -1,8 +1,10 @@
 """HTTP to the API server; configuration and authentication are the `kubernetes` package's, as kubectl has them."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
@@ -77,20 +79,31 @@ class Access:
 Configure = Callable[["Configuration"], None]
 """Fills in a Configuration of the kubernetes package."""
 
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""Where a pod finds its credentials."""
 
-def in_cluster(configuration: "Configuration") -> None:
-    """The service account of the pod that we run in."""
-    from kubernetes import config
 
-    config.load_incluster_config(client_configuration=configuration)
+def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Configure:
+    """The service account of the pod that we run in; its token is read again as it is renewed."""
+
+    def configure(configuration: "Configuration") -> None:
+        from kubernetes.config.incluster_config import InClusterConfigLoader
+
+        loader = InClusterConfigLoader(str(folder / "token"), str(folder / "ca.crt"))  # type: ignore[no-untyped-call]
+        loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
+
+    return configure
 
 
 def kubeconfig(configuration: "Configuration") -> None:
-    """KUBECONFIG, or ~/.kube/config; the current context."""
+    """The current context of KUBECONFIG, or of ~/.kube/config."""
     from kubernetes import config
 
-    # A file that others use as well is never written back.
-    config.load_kube_config(client_configuration=configuration, persist_config=False)
+    config.load_kube_config(  # type: ignore[no-untyped-call]
+        config_file=os.environ.get("KUBECONFIG"),
+        client_configuration=configuration,
+        persist_config=False,  # a file that others use as well
+    )
 
 
 class Connection:
@@ -217,11 +230,8 @@ def _access(configure: Configure) -> Access:
 
     def headers() -> Mapping[str, str]:
         # Asked for at every call: the package reads a service account's token again once a minute.
-        return {
-            name: str(setting["value"])
-            for setting in configuration.auth_settings().values()
-            for name in [setting["key"]]
-        }
+        token = configuration.auth_settings().get("BearerToken")
+        return {token["key"]: str(token["value"])} if token else {}
 
     return Access(str(configuration.host), pool, headers)
 

@@ -1,0 +1,47 @@
+"""What a rule set has to know of a cluster: what nobody asks for need not be read."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rules_engine.cel import Program
+from rules_engine.evaluation.compiled import Compiled, CompiledLadder, CompiledValidation, RuleSet
+from rules_engine.model.rules import Offered, Rule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """Which collections of a cluster are asked for; whoever needs pods needs nodes."""
+
+    nodes: bool = False
+    pods: bool = False
+    namespaces: bool = False
+
+
+def needs(rule_set: RuleSet) -> Needs:
+    """What the rules ask for; rules in audit mode ask like all others."""
+    rules: tuple[Compiled[Rule], ...] = (*rule_set.ladders, *rule_set.injections, *rule_set.validations)  # type: ignore[arg-type]
+    asking = [program for rule in rules for program in _programs(rule) if "cluster" in program.reads]
+    # An expression cannot ask for what is free without saying this word.
+    pods = any(ladder.rule.offered is Offered.AVAILABLE for ladder in rule_set.ladders) or any(
+        "available" in program.source.text for program in asking
+    )
+    return Needs(
+        nodes=pods or bool(rule_set.ladders) or bool(asking),
+        pods=pods,
+        namespaces=any(rule.rule.match.namespace_selector for rule in rules)
+        or any("namespaceObject" in program.reads for rule in rules for program in _programs(rule)),
+    )
+
+
+def _programs(rule: Compiled[Rule]) -> Iterator[Program]:
+    """Every expression of a rule."""
+    for named in (*rule.variables, *rule.conditions):
+        yield named.program
+    match rule:
+        case CompiledLadder():
+            yield from (rung.when for rung in rule.rungs if rung.when is not None)
+        case CompiledValidation():
+            for check in rule.checks:
+                yield check.expression
+                if check.message is not None:
+                    yield check.message

@@ -1,0 +1,99 @@
+"""The live cluster written down as a ClusterInventory: what decisions on GPUs depend on, and nothing else."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from rules_engine.model.cluster import Cluster, Node
+from rules_engine.model.patch import Json
+from rules_engine.model.quantity import Quantity
+from rules_engine.model.rules import API_VERSION
+from server.cluster.reading import Usage, is_extended
+
+NAME = "captured"
+
+HEADER = """\
+# Written by gpu-rules capture. Of each node: cpu, memory and extended resources, labels, taints, Ready and cordon.
+# Of pods: those that hold extended resources, each as one container; free cpu and memory cannot be told from this.
+"""
+
+
+def inventory(cluster: Cluster, held: Sequence[tuple[str, str, Usage]]) -> dict[str, Json]:
+    """The ClusterInventory; `held` is what pods hold: namespace/name, node and what."""
+    nodes = {node.name for node in cluster.nodes}
+    spec: dict[str, Json] = {
+        "nodes": [_node(node) for node in sorted(cluster.nodes, key=lambda node: node.name)],
+        "namespaces": {name: dict(labels) for name, labels in sorted(cluster.namespaces.items())},
+        "pods": [
+            _pod(name, node, usage)
+            for name, node, usage in held
+            if node in nodes and any(is_extended(resource) for resource, _ in usage)
+        ],
+    }
+    return {"apiVersion": API_VERSION, "kind": "ClusterInventory", "metadata": {"name": NAME}, "spec": spec}
+
+
+def as_json(document: Mapping[str, Json]) -> str:
+    return json.dumps(document, ensure_ascii=False, indent=1) + "\n"
+
+
+def as_yaml(document: Mapping[str, Json]) -> str:
+    """YAML with a line for each node, namespace and pod, so that two captures can be compared."""
+    return HEADER + "\n".join(_lines(document)) + "\n"
+
+
+def _lines(document: Mapping[str, Json]) -> Iterator[str]:
+    spec = document["spec"]
+    for key, value in document.items():
+        if key != "spec":
+            yield f"{key}: {_flow(value)}"
+    yield "spec:"
+    for key, value in spec.items() if isinstance(spec, dict) else ():
+        if not value:
+            yield f"  {key}: {_flow(value)}"
+        elif isinstance(value, dict):
+            yield f"  {key}:"
+            yield from (f"    {_flow(name)}: {_flow(member)}" for name, member in value.items())
+        elif isinstance(value, list):
+            yield f"  {key}:"
+            yield from (f"    - {_flow(item)}" for item in value)
+
+
+def _flow(value: Json) -> str:
+    """A value in one line: JSON is YAML."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _node(node: Node) -> dict[str, Json]:
+    members: dict[str, Json] = {
+        "name": node.name,
+        "labels": dict(sorted(node.labels.items())),
+        "taints": [
+            {"key": taint.key, "effect": taint.effect, **({"value": taint.value} if taint.value else {})}
+            for taint in node.taints
+        ],
+        "allocatable": _amounts(node.allocatable.items()),
+    }
+    said: dict[str, Json] = {key: value for key, value in members.items() if value}
+    if not node.ready:
+        said["ready"] = False
+    if node.unschedulable:
+        said["unschedulable"] = True
+    return said
+
+
+def _pod(name: str, node: str, usage: Usage) -> dict[str, Json]:
+    namespace, _, own = name.partition("/")
+    requests = _amounts((resource, Quantity(nanos)) for resource, nanos in usage)
+    container: dict[str, Json] = {"name": "all", "resources": {"requests": requests}}
+    return {
+        "metadata": {"name": own, "namespace": namespace},
+        "spec": {"nodeName": node, "containers": [container]},
+    }
+
+
+def _amounts(amounts: Iterable[tuple[str, Quantity]]) -> dict[str, Json]:
+    return {
+        resource: str(quantity)
+        for resource, quantity in sorted(amounts)
+        if resource in ("cpu", "memory") or is_extended(resource)
+    }

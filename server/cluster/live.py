@@ -1,0 +1,248 @@
+"""The live cluster: mirrors of its collections, the view that decisions read, and how fresh it is."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from threading import Event, Thread
+from time import monotonic
+from types import MappingProxyType
+from typing import Any, Protocol, TypeVar
+
+from rules_engine.evaluation.needs import Needs
+from rules_engine.model.admission import AdmissionRequest
+from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Freshness, Node
+from rules_engine.model.decision import Decision
+from rules_engine.model.pod import Pod
+from rules_engine.model.reading import PodError
+from server.cluster.connection import Connection
+from server.cluster.reading import HeldPod, Namespace, Object, PodKey, Usage, read_namespace, read_node, read_pod
+from server.cluster.reflector import Collection, Health, Reflector, Sink
+from server.cluster.store import Store
+
+T = TypeVar("T")
+
+MAX_STALENESS_SECONDS = 60.0
+"""Without contact, before nothing is decided on the view any more."""
+
+PUBLISH_SECONDS = 0.05
+"""Between two views at most events are gathered: a thousand of them in a second cost twenty views, not a thousand."""
+
+WATCHES_PER_STALENESS = 3
+"""A watch lasts a third of the bound on staleness: a connection that died without a word is found out in time."""
+
+EXPIRY_SECONDS = 1.0
+"""How often it is looked whether promises have ended."""
+
+NODES = Collection("nodes", "/api/v1/nodes")
+NAMESPACES = Collection("namespaces", "/api/v1/namespaces")
+PODS = Collection(
+    "pods",
+    "/api/v1/pods",
+    # A pod that finishes leaves this selection: the watch says that it was deleted. Pods without a node stay in: only
+    # so is it seen that one is gone before it ever had one.
+    MappingProxyType({"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}),
+)
+
+
+class ClusterSource(Protocol):
+    """Where decisions take their cluster from."""
+
+    def start(self) -> None:
+        """Begin to read it, if there is anything to begin."""
+
+    def stop(self) -> None:
+        """Let go of everything."""
+
+    def current(self) -> Cluster:
+        """The cluster now; never waits."""
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """What stands between us and the cluster, for people."""
+
+    def admitted(self, request: AdmissionRequest, decision: Decision) -> None:
+        """A pod passed /validate: what it asks for is spoken for."""
+
+
+class FixedCluster:
+    """A cluster that was read from a file."""
+
+    problems: Sequence[str] = ()
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def start(self) -> None:
+        """There is nothing to begin."""
+
+    def stop(self) -> None:
+        """There is nothing to let go of."""
+
+    def current(self) -> Cluster:
+        return self._cluster
+
+    def admitted(self, request: AdmissionRequest, decision: Decision) -> None:
+        """A file says what is free, and goes on saying it."""
+
+
+class LiveCluster:
+    """What rules need to know of the cluster behind a connection; `declared` are nodes that an autoscaler can bring."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        needs: Needs,
+        *,
+        max_staleness_seconds: float = MAX_STALENESS_SECONDS,
+        declared: Sequence[Node] = (),
+        clock: Callable[[], float] = monotonic,
+        **reflecting: Any,
+    ) -> None:
+        self._max_staleness_seconds = max_staleness_seconds
+        self._clock = clock
+        self._store = Store(declared)
+        self._stopping = Event()
+        self._pods_known = needs.pods
+        watch_seconds = max_staleness_seconds / WATCHES_PER_STALENESS
+
+        def reflector(collection: Collection, sink: Sink[T]) -> Reflector[T]:
+            return Reflector(collection, sink, connection, watch_seconds=watch_seconds, clock=clock, **reflecting)
+
+        self._reflectors: tuple[Reflector[Any], ...] = (
+            *([reflector(NODES, Nodes(self._store))] if needs.nodes else ()),
+            *([reflector(PODS, Pods(self._store))] if needs.pods else ()),
+            *([reflector(NAMESPACES, Namespaces(self._store))] if needs.namespaces else ()),
+        )
+        self._threads = [
+            Thread(target=self._publish, name="cluster-views", daemon=True),
+            *(Thread(target=r.run, name=f"cluster-{r.name}", daemon=True) for r in self._reflectors),
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._store.changed.set()
+        for reflector in self._reflectors:
+            reflector.stop()
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join()
+
+    def current(self) -> Cluster:
+        # What is asked first may be older than what is read after it: the view is taken last.
+        oldest = self._clock() - self._max_staleness_seconds
+        freshness = Freshness.SYNCED
+        for reflector in self._reflectors:
+            if not reflector.synced:
+                return UNKNOWN_CLUSTER
+            if reflector.contact < oldest:
+                freshness = Freshness.STALE
+        cluster = self._store.cluster
+        return cluster if freshness is Freshness.SYNCED else replace(cluster, freshness=freshness)
+
+    @property
+    def health(self) -> tuple[Health, ...]:
+        """How each collection is doing."""
+        return tuple(reflector.health for reflector in self._reflectors)
+
+    @property
+    def problems(self) -> Sequence[str]:
+        return [health.failure for health in self.health if health.failure is not None]
+
+    @property
+    def reservations(self) -> int:
+        """How many admitted pods are not yet seen on a node."""
+        return self._store.reservations
+
+    def held(self) -> Sequence[tuple[str, str, Usage]]:
+        """Every pod that holds something: namespace/name, node and what."""
+        return self._store.held()
+
+    def admitted(self, request: AdmissionRequest, decision: Decision) -> None:
+        """Promise an admitted pod its devices; nothing for a dry run, a denial or another operation than CREATE."""
+        if not self._pods_known or request.dry_run or request.operation != "CREATE" or not decision.allowed:
+            return
+        try:
+            pod = Pod.parse(request.object)
+        except PodError:
+            return  # not a pod, then; pods that cannot be read were denied
+        metadata = pod.raw.get("metadata")
+        uid = metadata.get("uid") if isinstance(metadata, dict) else None
+        name = pod.name or request.name
+        if isinstance(uid, str) and uid and name:
+            key = PodKey(pod.namespace or request.namespace, name, uid)
+            self._store.reserve(key, pod, self._clock())
+
+    def wait_until(self, holds: Callable[[Cluster], bool], seconds: float) -> bool:
+        """Wait for a view of which something holds; whether it came in time."""
+        return self._store.wait_until(lambda _: holds(self.current()), seconds)
+
+    def wait_synced(self, seconds: float) -> bool:
+        """Wait for the first view."""
+        return self.wait_until(lambda cluster: cluster.known, seconds)
+
+    def _publish(self) -> None:
+        while not self._stopping.is_set():
+            self._store.changed.wait(EXPIRY_SECONDS if self._store.reservations else None)
+            self._store.expire(self._clock())
+            self._store.publish()
+            self._stopping.wait(PUBLISH_SECONDS)
+
+
+class Nodes:
+    """Where nodes go."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def read(self, raw: Object) -> Node:
+        return read_node(raw)
+
+    def replace(self, found: Sequence[Node]) -> None:
+        self._store.replace_nodes(found)
+
+    def put(self, found: Node) -> None:
+        self._store.put_node(found.name, found)
+
+    def remove(self, found: Node) -> None:
+        self._store.put_node(found.name, None)
+
+
+class Pods:
+    """Where pods go."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def read(self, raw: Object) -> HeldPod:
+        return read_pod(raw)
+
+    def replace(self, found: Sequence[HeldPod]) -> None:
+        self._store.replace_pods(found)
+
+    def put(self, found: HeldPod) -> None:
+        self._store.put_pod(found, gone=False)
+
+    def remove(self, found: HeldPod) -> None:
+        self._store.put_pod(found, gone=True)
+
+
+class Namespaces:
+    """Where namespaces go."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def read(self, raw: Object) -> Namespace:
+        return read_namespace(raw)
+
+    def replace(self, found: Sequence[Namespace]) -> None:
+        self._store.replace_namespaces(found)
+
+    def put(self, found: Namespace) -> None:
+        self._store.put_namespace(found.name, found.labels)
+
+    def remove(self, found: Namespace) -> None:
+        self._store.put_namespace(found.name, None)

@@ -1,0 +1,354 @@
+"""One collection of the API server, mirrored as an informer does: list, then watch from where the list ended.
+
+Source: Kubernetes API concepts, "Efficient detection of changes"; k8s.io/client-go/tools/cache (reflector.go).
+"""
+
+import logging
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import random
+from threading import Event
+from time import monotonic
+from types import MappingProxyType
+from typing import Generic, Protocol, TypeVar
+
+import orjson
+
+from rules_engine.model.patch import Json
+from server.cluster.backoff import Backoff
+from server.cluster.connection import Answer, ApiError, Cause, Connection
+from server.cluster.reading import Object, UnreadableError
+
+T = TypeVar("T")
+
+PAGE_OBJECTS = 500
+"""Objects in one page of a list, as kubectl asks for."""
+
+SHORTEST_WATCH_SECONDS = 1.0
+"""A watch that ends sooner, without an event, is a failure: asking again at once would be a load of its own."""
+
+SILENCE_SECONDS = 5.0
+"""How much longer than it was asked to last a watch may be silent before its connection counts as half-open."""
+
+MAX_REMEMBERED_DELETIONS = 4096
+"""Deleted objects whose version is kept, so that an event that comes late does not bring them back."""
+
+_log = logging.getLogger(__name__)
+
+
+_MENDED_BY_NEW_CREDENTIALS = frozenset({Cause.UNAUTHORIZED, Cause.UNREACHABLE, Cause.CONFIGURATION})
+"""A token, a certificate or an address that was replaced since they were read."""
+
+
+class Sink(Protocol[T]):
+    """Where objects go."""
+
+    def read(self, raw: Object) -> T:
+        """The little that is kept of an object. Raises UnreadableError."""
+
+    def replace(self, found: Sequence[T]) -> None:
+        """These are all objects that there are."""
+
+    def put(self, found: T) -> None:
+        """An object that is new or has changed."""
+
+    def remove(self, found: T) -> None:
+        """An object that is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What is listed and watched: its plural name, its path and what narrows it."""
+
+    name: str
+    path: str
+    query: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """How a collection is doing. `contact` is when it was last known to be current, by the reflector's clock.
+
+    `counts`: lists, watches, events, ignored (events that are late or double), unreadable (objects), and failures by
+    their Cause.
+    """
+
+    name: str
+    synced: bool
+    contact: float
+    failure: str | None
+    counts: Mapping[str, int]
+
+
+class Reflector(Generic[T]):
+    """Keeps a sink as the collection is, until it is stopped; `run` is for a thread of its own.
+
+    Whatever goes wrong, the sink keeps what it has, and the reflector tries again: from where it was if it knows where
+    that is, else with a new list.
+    """
+
+    def __init__(
+        self,
+        collection: Collection,
+        sink: Sink[T],
+        connection: Connection,
+        *,
+        watch_seconds: float,
+        silence_seconds: float = SILENCE_SECONDS,
+        clock: Callable[[], float] = monotonic,
+        random: Callable[[], float] = random,
+        wait: Callable[[float], object] | None = None,
+    ) -> None:
+        self._collection = collection
+        self._sink = sink
+        self._connection = connection
+        self._watch_seconds = watch_seconds
+        self._silence_seconds = silence_seconds
+        self._clock = clock
+        self._random = random
+        self._stopping = Event()
+        self._wait = wait or self._stopping.wait
+        self._backoff = Backoff(clock, random)
+        self._answer: Answer | None = None
+        self._version: str | None = None
+        """Where the next watch begins; None: what there is has to be listed first."""
+        self._versions = _Versions()
+        self._synced = False
+        self._contact = 0.0
+        self._failure: str | None = None
+        self._counts: Counter[str] = Counter()
+
+    @property
+    def name(self) -> str:
+        return self._collection.name
+
+    @property
+    def synced(self) -> bool:
+        return self._synced
+
+    @property
+    def contact(self) -> float:
+        """When the collection was last known to be current."""
+        return self._contact
+
+    @property
+    def health(self) -> Health:
+        return Health(
+            name=self._collection.name,
+            synced=self._synced,
+            contact=self._contact,
+            failure=self._failure,
+            counts=MappingProxyType(dict(self._counts)),
+        )
+
+    def run(self) -> None:
+        """List and watch until stopped."""
+        while not self._stopping.is_set():
+            try:
+                self._advance()
+            except ApiError as error:
+                if self._stopping.is_set():
+                    return
+                self._wait(self._failed(error))
+            except Exception:
+                # Our bug: said aloud, and no reason to leave everybody with a view that nobody renews.
+                _log.exception("unexpected error while %s were read", self._collection.name)
+                self._version = None
+                self._wait(self._backoff.seconds())
+
+    def stop(self) -> None:
+        """End, soon: a read that is waiting is interrupted."""
+        self._stopping.set()
+        answer = self._answer
+        if answer is not None:
+            answer.interrupt()
+
+    def _advance(self) -> None:
+        version = self._version
+        if version is None:
+            version = self._list()
+        self._watch(version)
+
+    def _list(self) -> str:
+        self._counts["lists"] += 1
+        found: list[T] = []
+        versions = _Versions()
+        query = {**self._collection.query, "limit": str(PAGE_OBJECTS)}
+        metadata = self._list_page(query, found, versions)
+        while following := metadata.get("continue"):
+            query["continue"] = str(following)
+            metadata = self._list_page(query, found, versions)
+        version = metadata.get("resourceVersion")
+        if not isinstance(version, str) or not version:
+            raise ApiError(Cause.MALFORMED, "a list without a resourceVersion")
+        self._sink.replace(found)
+        self._versions = versions
+        self._version = version
+        self._reached()
+        self._synced = True
+        return version
+
+    def _list_page(self, query: Mapping[str, str], found: list[T], versions: "_Versions") -> Object:
+        """Take in one page, of which nothing is left in memory but what is kept; the page's metadata."""
+        metadata, items = _page(self._connection.get(self._collection.path, query))
+        for item in items:
+            if isinstance(item, dict):
+                versions.advance(item)
+                kept = self._read(item)
+                if kept is not None:
+                    found.append(kept)
+        if self._stopping.is_set():
+            raise ApiError(Cause.BROKEN, "stopped")
+        return metadata
+
+    def _watch(self, version: str) -> None:
+        self._counts["watches"] += 1
+        begun = self._clock()
+        # Not all at the same moment: neither the replicas, nor the collections of one of them.
+        seconds = max(1, round(self._watch_seconds * (1 - self._random() / 4)))
+        query = {
+            **self._collection.query,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": version,
+            "timeoutSeconds": str(seconds),
+        }
+        seen = False
+        with self._connection.watch(self._collection.path, query, seconds + self._silence_seconds) as answer:
+            self._answer = answer
+            if self._stopping.is_set():
+                return
+            self._reached()
+            for line in answer.lines():
+                if self._stopping.is_set():
+                    return
+                if line.strip():
+                    self._take(line)
+                    self._reached()
+                    seen = True
+        self._answer = None
+        if not seen and self._clock() - begun < SHORTEST_WATCH_SECONDS:
+            raise ApiError(Cause.BROKEN, "the watch ended as soon as it began")
+        self._reached()
+
+    def _take(self, line: bytes) -> None:
+        """One event."""
+        kind, object = _event(line)
+        if kind == "ERROR":
+            code = object.get("code")
+            message = object.get("message")
+            text = message if isinstance(message, str) else "the watch failed"
+            raise _WatchError.of_status(code if isinstance(code, int) else 0, text)
+        version = _version(object)
+        if kind == "BOOKMARK":
+            self._version = version
+            return
+        self._counts["events"] += 1
+        if not self._versions.advance(object, gone=kind == "DELETED"):
+            self._counts["ignored"] += 1
+            return
+        found = self._read(object)
+        if found is not None:
+            if kind == "DELETED":
+                self._sink.remove(found)
+            else:
+                self._sink.put(found)
+        self._version = version
+
+    def _read(self, raw: Object) -> T | None:
+        try:
+            return self._sink.read(raw)
+        except UnreadableError as error:
+            if not self._counts["unreadable"]:
+                _log.warning("%s: left out, as all further ones like it: %s", self._collection.name, error)
+            self._counts["unreadable"] += 1
+            return None
+
+    def _reached(self) -> None:
+        self._contact = self._clock()
+        if self._failure is not None:
+            _log.warning("%s: current again", self._collection.name)
+            self._failure = None
+
+    def _failed(self, error: ApiError) -> float:
+        """Note a failure and how to go on; the seconds to wait."""
+        self._answer = None
+        self._counts[error.cause.value] += 1
+        message = f"cannot list and watch {self._collection.name}: {error}"
+        if message != self._failure:
+            _log.warning("%s", message)
+            self._failure = message
+        if error.cause in (Cause.GONE, Cause.MALFORMED) or isinstance(error, _WatchError):
+            self._version = None
+        if error.cause in _MENDED_BY_NEW_CREDENTIALS:
+            self._connection.renew()
+        return self._backoff.seconds(error.retry_after_seconds)
+
+
+class _WatchError(ApiError):
+    """An ERROR event: the API server cannot go on from where it was asked to."""
+
+
+class _Versions:
+    """The latest version of each object, to tell news from what comes late or twice.
+
+    Versions are compared as numbers, per object (KEP-5504); those that are none are always news.
+    """
+
+    def __init__(self) -> None:
+        self._present: dict[str, int] = {}
+        self._deleted: OrderedDict[str, int] = OrderedDict()
+
+    def advance(self, object: Object, *, gone: bool = False) -> bool:
+        """Whether an object is news."""
+        metadata = object.get("metadata")
+        if not isinstance(metadata, dict):
+            return True
+        text = metadata.get("resourceVersion")
+        if not isinstance(text, str) or not (text.isascii() and text.isdigit()):
+            return True
+        key = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+        version = int(text)
+        if version <= max(self._present.get(key, -1), self._deleted.get(key, -1)):
+            return False
+        if gone:
+            self._present.pop(key, None)
+            self._deleted[key] = version
+            if len(self._deleted) > MAX_REMEMBERED_DELETIONS:
+                self._deleted.popitem(last=False)
+        else:
+            self._present[key] = version
+        return True
+
+
+def _page(page: Json) -> tuple[Object, Sequence[Json]]:
+    if isinstance(page, dict):
+        metadata, items = page.get("metadata"), page.get("items")
+        # An empty list may be null.
+        if isinstance(metadata, dict) and isinstance(items, list | None):
+            return metadata, items or ()
+    raise ApiError(Cause.MALFORMED, "the answer is no list")
+
+
+def _event(line: bytes) -> tuple[str, Object]:
+    try:
+        event = orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise ApiError(Cause.MALFORMED, f"an event is not JSON: {error}") from None
+    if isinstance(event, dict):
+        kind, object = event.get("type"), event.get("object")
+        if kind in _EVENTS and isinstance(object, dict):
+            return kind, object
+    raise ApiError(Cause.MALFORMED, "an event without a known type and an object")
+
+
+_EVENTS = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"})
+
+
+def _version(object: Object) -> str:
+    metadata = object.get("metadata")
+    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+    if not isinstance(version, str) or not version:
+        raise ApiError(Cause.MALFORMED, "an event without a resourceVersion")
+    return version

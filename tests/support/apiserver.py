@@ -1,0 +1,513 @@
+"""A small API server over real HTTP, with the semantics that list and watch rely on, and faults on demand.
+
+What it does as the real one: one resourceVersion for all objects; lists in pages of one moment, whose continue tokens
+expire; watches from a version, in chunks, with bookmarks, that end by themselves; 410 for versions that are gone; field
+selectors, with the deletion of what leaves a selection; bearer tokens; permissions by collection; Status bodies.
+"""
+
+import json
+import socket
+import ssl
+import struct
+import time
+from base64 import b64decode, b64encode
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Condition, Event, Thread
+from typing import Any, Self
+from urllib.parse import parse_qsl, urlsplit
+
+import orjson
+
+Object = dict[str, Any]
+COLLECTIONS = {"nodes": "Node", "pods": "Pod", "namespaces": "Namespace"}
+PATIENCE_SECONDS = 30
+"""How long anything may take on a busy machine before a test calls it hung."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """A fault: an answer with this status."""
+
+    code: int
+    message: str = "as the test wants it"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Body:
+    """A fault: 200 with these bytes; `promised` more than there are makes it end too soon."""
+
+    data: bytes
+    promised: int | None = None
+
+
+class Reset:
+    """A fault: the connection is reset without an answer."""
+
+
+class Silence:
+    """A fault: the request is read and nothing ever comes back."""
+
+
+Fault = Status | Body | Reset | Silence
+
+
+class _End:
+    """To an open watch: end as if its time were over."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a client asked for."""
+
+    collection: str
+    query: Mapping[str, str]
+    token: str | None
+
+    @property
+    def watches(self) -> bool:
+        return self.query.get("watch") == "true"
+
+
+@dataclass
+class _Watch:
+    """A watch that is open, and what is to be sent on it."""
+
+    collection: str
+    select: Callable[[Object], bool]
+    queue: "SimpleQueue[bytes | Fault | _End]"
+
+
+class ApiServer:
+    """A cluster of nodes, pods and namespaces. Every method may be called while clients read."""
+
+    def __init__(self, *, first_version: int = 1000) -> None:
+        self.changed = Condition()
+        self.version = first_version
+        self.objects: dict[str, dict[str, Object]] = {name: {} for name in COLLECTIONS}
+        self.requests: list[Request] = []
+        self.tokens: set[str] | None = None
+        """The bearer tokens that are let in; None: everybody is."""
+        self.forbidden: set[str] = set()
+        """Collections that nobody may list or watch."""
+        self.gone_as_status = False
+        """Whether a watch from a version that is gone is told so by its status or by an event: both happen."""
+        self._oldest = first_version
+        self._log: dict[str, deque[tuple[int, str, Object, Object | None]]] = defaultdict(deque)
+        self._pages: dict[str, tuple[int, list[Object]]] = {}
+        self._faults: dict[tuple[str, bool], deque[Fault]] = defaultdict(deque)
+        self._watches: list[_Watch] = []
+        self._over = Event()
+        self._http: ThreadingHTTPServer | None = None
+        self._port = 0
+        self._context: ssl.SSLContext | None = None
+
+    # What a test does to the cluster.
+
+    def put(self, collection: str, object: Object, *, announce: bool = True) -> Object:
+        """Create or change an object, which gets a new version; `announce` False tells no watch of it."""
+        with self.changed:
+            self.version += 1
+            stored = deepcopy(object)
+            metadata = stored.setdefault("metadata", {})
+            metadata["resourceVersion"] = str(self.version)
+            old = self.objects[collection].get(_key(stored))
+            self.objects[collection][_key(stored)] = stored
+            if announce:
+                self._announce(collection, "ADDED" if old is None else "MODIFIED", stored, old)
+            return stored
+
+    def delete(self, collection: str, name: str, namespace: str = "") -> None:
+        with self.changed:
+            self.version += 1
+            gone = deepcopy(self.objects[collection].pop(f"{namespace}/{name}"))
+            gone["metadata"]["resourceVersion"] = str(self.version)
+            self._announce(collection, "DELETED", gone, None)
+
+    def compact(self) -> None:
+        """Forget history: what asks for an older version is told 410, pages of older lists too."""
+        with self.changed:
+            self.version += 1
+            self._oldest = self.version
+            self._pages.clear()
+            self._log.clear()
+
+    def fail(self, collection: str, *faults: Fault, watch: bool = False) -> None:
+        """The next lists (or watches) meet these faults, one each."""
+        self._faults[collection, watch].extend(faults)
+
+    def send(self, collection: str, *events: bytes | Fault) -> None:
+        """Put bytes, or a fault, into the watches of a collection that are open."""
+        with self.changed:
+            for watch in self._watches:
+                if watch.collection == collection:
+                    for event in events:
+                        watch.queue.put(event)
+
+    def event(self, collection: str, kind: str, object: Object) -> None:
+        """Put an event into open watches that history knows nothing of."""
+        self.send(collection, _line(kind, object))
+
+    def bookmark(self, collection: str) -> None:
+        self.send(collection, self._bookmark(collection))
+
+    def end_watches(self, collection: str) -> None:
+        with self.changed:
+            for watch in self._watches:
+                if watch.collection == collection:
+                    watch.queue.put(_End())
+
+    # What a test waits for.
+
+    def wait_for(self, holds: Callable[[], Any]) -> None:
+        """Wait until something holds that changes with requests or watches."""
+        with self.changed:
+            assert self.changed.wait_for(holds, PATIENCE_SECONDS), "it never came"
+
+    def lists(self, collection: str) -> list[Request]:
+        """First pages only."""
+        return [r for r in self.requests if r.collection == collection and not r.watches and "continue" not in r.query]
+
+    def watches(self, collection: str) -> list[Request]:
+        return [r for r in self.requests if r.collection == collection and r.watches]
+
+    def watching(self, collection: str) -> int:
+        """How many watches are open."""
+        return sum(watch.collection == collection for watch in self._watches)
+
+    # Running.
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self._context else 'http'}://localhost:{self._port}"
+
+    def start(self, context: ssl.SSLContext | None = None) -> Self:
+        """Listen on loopback; after `stop`, on the same port again."""
+        self._over = Event()
+        http = _Server(("127.0.0.1", self._port), type("Handler", (_Handler,), {"api": self}))
+        if context is not None:
+            self._context = context
+            http.socket = context.wrap_socket(http.socket, server_side=True)
+        self._http, self._port = http, http.server_port
+        Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
+        return self
+
+    def stop(self) -> None:
+        """Be gone, with every open connection."""
+        assert self._http is not None
+        self._over.set()
+        with self.changed:
+            for watch in self._watches:
+                watch.queue.put(Reset())
+        self._http.shutdown()
+        self._http.server_close()
+
+    def kubeconfig(self, folder: Path, user: Mapping[str, Any] | None = None, **cluster: Any) -> Path:
+        """A kubeconfig for this server."""
+        path = folder / "kubeconfig"
+        content = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "here",
+            "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
+            "clusters": [{"name": "here", "cluster": {"server": self.url, **cluster}}],
+            "users": [{"name": "me", "user": dict(user or {})}],
+        }
+        path.write_text(json.dumps(content))
+        return path
+
+    # Answering.
+
+    def answer(self, handler: "_Handler", collection: str, query: dict[str, str], token: str | None) -> None:
+        watch = query.get("watch") == "true"
+        with self.changed:
+            self.requests.append(Request(collection, query, token))
+            self.changed.notify_all()
+            faults = self._faults[collection, watch]
+            fault = faults.popleft() if faults else None
+        if fault is not None:
+            self._meet(handler, fault)
+        elif self.tokens is not None and token not in self.tokens:
+            handler.status(Status(401, "Unauthorized"))
+        elif collection in self.forbidden:
+            message = (
+                f'{collection} is forbidden: User "system:serviceaccount:gpu:rules" cannot '
+                f'{"watch" if watch else "list"} resource "{collection}" in API group "" at the cluster scope'
+            )
+            handler.status(Status(403, message))
+        elif watch:
+            self._watch(handler, collection, query)
+        else:
+            self._list(handler, collection, query)
+
+    def _meet(self, handler: "_Handler", fault: Fault) -> None:
+        match fault:
+            case Status():
+                handler.status(fault)
+            case Body():
+                handler.send_response(200)
+                handler.send_header("Content-Type", "application/json")
+                handler.send_header("Content-Length", str(fault.promised or len(fault.data)))
+                handler.end_headers()
+                handler.wfile.write(fault.data)
+                handler.close_connection = True
+            case Silence():
+                self._over.wait(PATIENCE_SECONDS)
+            case Reset():
+                handler.reset()
+
+    def _list(self, handler: "_Handler", collection: str, query: dict[str, str]) -> None:
+        with self.changed:
+            token = query.get("continue")
+            if token is not None:
+                if token not in self._pages:
+                    handler.status(Status(410, "The provided continue parameter is too old"))
+                    return
+                version, items = self._pages.pop(token)
+            else:
+                select = _selector(query.get("fieldSelector", ""))
+                version = self.version
+                items = [object for _, object in sorted(self.objects[collection].items()) if select(object)]
+            limit = int(query.get("limit", "0")) or len(items)
+            page, rest = items[:limit], items[limit:]
+            metadata: Object = {"resourceVersion": str(version)}
+            if rest:
+                metadata["continue"] = b64encode(f"{version}/{_key(rest[0])}".encode()).decode()
+                metadata["remainingItemCount"] = len(rest)
+                self._pages[metadata["continue"]] = (version, rest)
+        kind = COLLECTIONS[collection]
+        handler.json(200, {"kind": f"{kind}List", "apiVersion": "v1", "metadata": metadata, "items": page or None})
+
+    def _watch(self, handler: "_Handler", collection: str, query: dict[str, str]) -> None:
+        seconds = float(query.get("timeoutSeconds", "300"))
+        bookmarks = query.get("allowWatchBookmarks") == "true"
+        select = _selector(query.get("fieldSelector", ""))
+        watch = _Watch(collection, select, SimpleQueue())
+        since = int(query["resourceVersion"])
+        with self.changed:
+            if since < self._oldest and self.gone_as_status:
+                handler.status(Status(410, f"too old resource version: {since} ({self._oldest})"))
+                return
+            if since < self._oldest:
+                gone = {"kind": "Status", "status": "Failure", "reason": "Expired", "code": 410, "message": "too old"}
+                watch.queue.put(_line("ERROR", gone))
+                watch.queue.put(_End())
+            for version, kind, new, old in self._log[collection]:
+                if version > since:
+                    _tell(watch, kind, new, old)
+            self._watches.append(watch)
+            self.changed.notify_all()
+        try:
+            self._stream(handler, watch, seconds, bookmarks=bookmarks)
+        finally:
+            with self.changed:
+                self._watches.remove(watch)
+                self.changed.notify_all()
+
+    def _stream(self, handler: "_Handler", watch: _Watch, seconds: float, *, bookmarks: bool) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Type", "application/json")
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.end_headers()
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                item = watch.queue.get(timeout=max(0.0, end - time.monotonic()))
+            except Empty:
+                if bookmarks:
+                    with self.changed:
+                        line = self._bookmark(watch.collection)
+                    handler.chunk(line)
+                item = _End()
+            match item:
+                case bytes():
+                    handler.chunk(item)
+                case _End():
+                    handler.chunk(b"")
+                    return
+                case Silence():
+                    self._over.wait(PATIENCE_SECONDS)
+                    handler.close_connection = True
+                    return
+                case _:
+                    handler.reset()
+                    return
+
+    def _announce(self, collection: str, kind: str, new: Object, old: Object | None) -> None:
+        self._log[collection].append((self.version, kind, new, old))
+        for watch in self._watches:
+            if watch.collection == collection:
+                _tell(watch, kind, new, old)
+
+    def _bookmark(self, collection: str) -> bytes:
+        object = {
+            "kind": COLLECTIONS[collection],
+            "apiVersion": "v1",
+            "metadata": {"resourceVersion": str(self.version)},
+        }
+        return _line("BOOKMARK", object)
+
+
+@contextmanager
+def api_server(context: ssl.SSLContext | None = None) -> Iterator[ApiServer]:
+    """A running one, gone afterwards."""
+    server = ApiServer().start(context)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 64
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that goes away is nothing special here."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    api: ApiServer
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        collection = parts.path.removeprefix("/api/v1/")
+        if collection not in COLLECTIONS:
+            self.status(Status(404, "the server could not find the requested resource"))
+            return
+        authorization = self.headers.get("Authorization", "")
+        token = authorization.split(" ", 1)[1].strip() if " " in authorization else None
+        self.api.answer(self, collection, dict(parse_qsl(parts.query)), token)
+
+    def json(self, code: int, document: Object, headers: Mapping[str, str] | None = None) -> None:
+        body = orjson.dumps(document)
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def status(self, status: Status) -> None:
+        document = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": status.message,
+            "code": status.code,
+        }
+        self.json(status.code, document, status.headers)
+
+    def chunk(self, data: bytes) -> None:
+        self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+        self.wfile.flush()
+
+    def reset(self) -> None:
+        """End the connection with RST, not FIN."""
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.close_connection = True
+        self.connection.close()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Quiet."""
+
+
+def _key(object: Object) -> str:
+    metadata = object.get("metadata") or {}
+    return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+
+
+def _line(kind: str, object: Object) -> bytes:
+    return orjson.dumps({"type": kind, "object": object}) + b"\n"
+
+
+def _tell(watch: _Watch, kind: str, new: Object, old: Object | None) -> None:
+    """What a change is to a watch with a selection: what comes into it is added, what leaves it is deleted."""
+    is_in, was_in = watch.select(new), old is not None and watch.select(old)
+    if kind == "DELETED":
+        told = "DELETED" if is_in else None
+    elif is_in:
+        told = "MODIFIED" if was_in else "ADDED"
+    else:
+        told = "DELETED" if was_in else None
+    if told is not None:
+        watch.queue.put(_line(told, new))
+
+
+def _selector(text: str) -> Callable[[Object], bool]:
+    """`a.b=c` and `a.b!=c`, joined by commas."""
+    terms = [
+        (path.rstrip("!"), value, path.endswith("!"))
+        for path, _, value in (t.partition("=") for t in text.split(",") if t)
+    ]
+
+    def at(object: Any, path: str) -> str:
+        for name in path.split("."):
+            object = object.get(name) if isinstance(object, dict) else None
+        return object if isinstance(object, str) else ""
+
+    return lambda item: all((at(item, path) == value) != negated for path, value, negated in terms)
+
+
+def continue_token(text: str) -> str:
+    """What a continue token of ours says, for messages."""
+    return b64decode(text).decode()
+
+
+# Objects as the API writes them.
+
+
+def node(name: str, allocatable: Mapping[str, Any] | None = None, **more: Any) -> Object:
+    """A Ready node. `labels`, `taints`, `unschedulable` and `ready` as named."""
+    labels = {"kubernetes.io/hostname": name, **more.get("labels", {})}
+    spec = {key: more[key] for key in ("taints", "unschedulable") if key in more}
+    return {
+        "kind": "Node",
+        "apiVersion": "v1",
+        "metadata": {"name": name, "uid": f"uid-of-{name}", "labels": labels},
+        "spec": spec,
+        "status": {
+            "allocatable": {"cpu": "64", "memory": "263Gi", **{k: str(v) for k, v in (allocatable or {}).items()}},
+            "conditions": [
+                {"type": "MemoryPressure", "status": "False"},
+                {"type": "Ready", "status": "True" if more.get("ready", True) else "False"},
+            ],
+        },
+    }
+
+
+def bound(name: str, node: str = "", amounts: Mapping[str, Any] | None = None, **more: Any) -> Object:
+    """A pod on a node; without a node it waits for one. `namespace`, `phase`, `uid` and `spec` as named."""
+    resources = {key: str(value) for key, value in (amounts or {}).items()}
+    spec: Object = {
+        "containers": [{"name": "main", "image": "app:1", "resources": {"limits": resources, "requests": resources}}],
+        **more.get("spec", {}),
+    }
+    if node:
+        spec["nodeName"] = node
+    return {
+        "kind": "Pod",
+        "apiVersion": "v1",
+        "metadata": {
+            "name": name,
+            "namespace": more.get("namespace", "ml"),
+            "uid": more.get("uid", f"uid-of-{name}"),
+        },
+        "spec": spec,
+        "status": {"phase": more.get("phase", "Running" if node else "Pending")},
+    }
+
+
+def namespace(name: str, **labels: str) -> Object:
+    return {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name, "labels": labels}}

@@ -95,6 +95,24 @@ def test_interrupting_the_demo_leaves_nothing_behind(tmp_path: Path, number: int
         process.communicate()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_between_scenarios_ends_the_servers_and_restores_the_handler(
+    capsys: pytest.CaptureFixture[str], number: int
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+
+    def interrupted() -> Iterator[Scenario]:
+        yield SCENARIOS[0]
+        signal.raise_signal(number)
+        yield SCENARIOS[1]
+
+    assert run(interrupted()) == 130
+    output, errors = capsys.readouterr()
+    assert errors == "demo: interrupted; every server is stopped\n"
+    assert "gpu-test-1 " not in output
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
 FIRST = SCENARIOS[0].admissions[0]
 
 

@@ -31,6 +31,10 @@ def test_a_pod_is_denied_over_https(server: Running) -> None:
     assert "an image must have a tag" in answer.response["status"]["message"]
 
 
+def test_the_query_that_the_api_server_adds_changes_nothing(server: Running) -> None:
+    assert server.send("POST", "/mutate?timeout=10s", encoded(review(MIG_POD))).patch
+
+
 def test_probes_answer(server: Running) -> None:
     assert server.send("GET", "/healthz").body == {"status": "ok"}
     assert server.send("GET", "/readyz").body == {"status": "ok", "cluster": "synced"}

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from server.cli import main
 from server.prepare import Sources, prepare
 from server.serve import Settings, _Worker
 from tests.support.server import (
@@ -265,6 +267,14 @@ def test_broken_rules_are_all_shown_with_their_lines_and_nothing_is_served(tmp_p
     assert "serves at" not in said
 
 
+def test_a_warning_is_shown_and_does_not_keep_the_server_from_starting(tmp_path: Path, rules: Path) -> None:
+    rules.write_text(f"{LADDER}---\n")
+    with started(tmp_path, "--rules", rules) as running:
+        assert running.send("GET", "/readyz").status == 200
+        assert running.logged().startswith(f"{rules}:")
+        assert ": warning: the document is empty " in running.logged()
+
+
 def test_a_broken_cluster_file_is_shown_and_nothing_is_served(tmp_path: Path, rules: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text("apiVersion: gpurules.io/v1\nkind: ClusterInventory\nmetadata: {name: c}\nspec: {knots: []}\n")
@@ -276,6 +286,27 @@ def test_no_rules_at_all_is_an_error(tmp_path: Path) -> None:
     folder = tmp_path / "empty"
     folder.mkdir()
     assert str(folder) in refused("--rules", folder)
+    (folder / "cluster.yaml").write_text(
+        "apiVersion: gpurules.io/v1\nkind: ClusterInventory\nmetadata: {name: c}\nspec: {nodes: []}\n"
+    )
+    assert refused("--rules", folder) == (
+        f"gpu-rules serve: no rules in {folder}: a server without rules lets everything through\n"
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_it_still_reads_ends_it_with_exit_code_0(tmp_path: Path, number: int) -> None:
+    pipe = tmp_path / "rules.yaml"
+    os.mkfifo(pipe)
+    process = subprocess.Popen(command("serve", "--rules", pipe), env=environment(), stderr=subprocess.PIPE)
+    try:
+        with pipe.open("wb"):  # opens when the server opens it too, and then waits for text
+            process.send_signal(number)
+            _, said = process.communicate(timeout=PATIENCE_SECONDS)
+        assert (process.returncode, said) == (0, b"")
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_a_port_in_use_is_one_clear_error(tmp_path: Path, rules: Path) -> None:
@@ -309,7 +340,7 @@ def test_bad_tls_files_are_one_clear_error(tmp_path: Path, rules: Path) -> None:
         (["--listen", "localhost:"], "is not HOST:PORT"),
         (["--listen", "::1:8443"], "an IPv6 address stands in brackets"),
         (["--rules", "/does/not/exist"], "'/does/not/exist' does not exist"),
-        (["some.yaml"], "some.yaml"),
+        (["/"], "unexpected argument '/': paths of rules follow --rules"),
         (["--cluster", "kubeconfig"], "kubeconfig: a live cluster cannot be read yet"),
         (["--cluster", "in-cluster"], "in-cluster: a live cluster cannot be read yet"),
         (["--tls-cert", "a"], "--tls-cert and --tls-key come together"),
@@ -319,7 +350,9 @@ def test_bad_tls_files_are_one_clear_error(tmp_path: Path, rules: Path) -> None:
     ],
 )
 def test_wrong_usage_is_exit_code_2_and_says_what_is_wrong(arguments: list[str], message: str) -> None:
-    assert message in refused(*arguments, code=2)
+    done = CliRunner().invoke(main, ["serve", *arguments])
+    assert done.exit_code == 2
+    assert message in done.stderr
 
 
 def test_ipv6_and_all_addresses_can_be_listened_on(tmp_path: Path, rules: Path) -> None:

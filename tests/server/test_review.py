@@ -273,6 +273,11 @@ def test_a_warning_is_cut_below_256_characters() -> None:
     assert warned("é" * 256) == ["é" * (MAX_WARNING - 1) + "…"]
 
 
+def test_warnings_that_do_not_fit_are_left_out_and_that_is_said() -> None:
+    found = warned(*(f"{n:02}" + "x" * 198 for n in range(30)))
+    assert found == [*(f"{n:02}" + "x" * 198 for n in range(20)), "further warnings are left out"]
+
+
 @given(st.lists(st.text(max_size=400), min_size=1, max_size=80, unique=True))
 def test_warnings_together_stay_below_the_api_servers_bound(warnings: list[str]) -> None:
     found = warned(*warnings)

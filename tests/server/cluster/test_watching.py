@@ -1,0 +1,483 @@
+"""A view follows its API server through everything that lists and watches meet."""
+
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from rules_engine.model.cluster import Freshness
+from tests.support.apiserver import (
+    ApiServer,
+    Body,
+    Reset,
+    Silence,
+    Status,
+    api_server,
+    bound,
+    namespace,
+    node,
+)
+from tests.support.cluster import EVERYTHING, NODES, PODS, names, used, viewing
+
+GPU = "nvidia.com/gpu"
+
+
+@pytest.fixture
+def api() -> Iterator[ApiServer]:
+    with api_server() as server:
+        server.put("nodes", node("one", {GPU: 4}))
+        yield server
+
+
+def test_what_is_there_at_the_start_is_seen(api: ApiServer) -> None:
+    api.put("pods", bound("job", "one", {GPU: 3}))
+    api.put("namespaces", namespace("ml", team="vision"))
+    with viewing(api) as view:
+        cluster = view.synced()
+    assert names(cluster) == ["one"]
+    assert used(cluster, "one", GPU) == 3
+    assert cluster.namespaces == {"ml": {"team": "vision"}}
+    assert cluster.namespace_labels("unheard-of") is None
+
+
+def test_nothing_is_listed_that_no_rule_needs(api: ApiServer) -> None:
+    with viewing(api, NODES) as view:
+        view.synced()
+    assert {request.collection for request in api.requests} == {"nodes"}
+
+
+def test_a_cluster_of_many_pages_is_seen_whole(api: ApiServer) -> None:
+    for number in range(1201):
+        api.put("nodes", node(f"n{number}"))
+    with viewing(api, NODES) as view:
+        assert len(view.synced().nodes) == 1202
+    pages = [request for request in api.requests if not request.watches]
+    assert [("continue" in page.query, page.query["limit"]) for page in pages] == [
+        (False, "500"),
+        (True, "500"),
+        (True, "500"),
+    ]
+
+
+def test_objects_that_come_change_and_go_are_followed(api: ApiServer) -> None:
+    with viewing(api) as view:
+        view.synced()
+        api.put("nodes", node("two", {GPU: 8}))
+        view.until(lambda cluster: names(cluster) == ["one", "two"])
+        api.put("nodes", node("two", {GPU: 8}, unschedulable=True))
+        view.until(lambda cluster: any(n.unschedulable for n in cluster.nodes))
+        api.put("pods", bound("job", "two", {GPU: 2}))
+        view.until(lambda cluster: used(cluster, "two", GPU) == 2)
+        api.delete("pods", "job", "ml")
+        view.until(lambda cluster: used(cluster, "two", GPU) == 0)
+        api.put("namespaces", namespace("ml", team="vision"))
+        view.until(lambda cluster: cluster.namespaces == {"ml": {"team": "vision"}})
+        api.put("namespaces", namespace("ml", team="speech"))
+        view.until(lambda cluster: cluster.namespaces == {"ml": {"team": "speech"}})
+        api.delete("namespaces", "ml")
+        view.until(lambda cluster: not cluster.namespaces)
+        api.delete("nodes", "two")
+        view.until(lambda cluster: names(cluster) == ["one"])
+    assert view.pauses == []
+
+
+def test_a_pod_counts_from_its_binding_to_its_end(api: ApiServer) -> None:
+    with viewing(api, PODS) as view:
+        view.synced()
+        api.put("pods", bound("job", "", {GPU: 2}))
+        api.put("pods", bound("other", "one", {GPU: 1}))
+        view.until(lambda cluster: used(cluster, "one", GPU) == 1)
+        api.put("pods", bound("job", "one", {GPU: 2}))
+        view.until(lambda cluster: used(cluster, "one", GPU) == 3)
+        terminating = bound("job", "one", {GPU: 2})
+        terminating["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+        api.put("pods", terminating)
+        api.put("pods", bound("third", "one", {GPU: 1}))
+        view.until(lambda cluster: used(cluster, "one", GPU) == 4)
+        api.put("pods", bound("job", "one", {GPU: 2}, phase="Succeeded"))
+        view.until(lambda cluster: used(cluster, "one", GPU) == 2)
+
+
+def test_a_pod_on_a_node_that_comes_later_counts_there(api: ApiServer) -> None:
+    api.put("pods", bound("early", "two", {GPU: 1}))
+    with viewing(api, PODS) as view:
+        view.synced()
+        api.put("nodes", node("two", {GPU: 4}))
+        view.until(lambda cluster: len(cluster.nodes) == 2 and used(cluster, "two", GPU) == 1)
+        api.delete("nodes", "two")
+        view.until(lambda cluster: names(cluster) == ["one"])
+        api.put("nodes", node("two", {GPU: 4}))
+        view.until(lambda cluster: len(cluster.nodes) == 2 and used(cluster, "two", GPU) == 1)
+
+
+def test_heartbeats_make_no_new_view(api: ApiServer) -> None:
+    with viewing(api, NODES) as view:
+        before = view.synced()
+        for _ in range(3):
+            api.put("nodes", node("one", {GPU: 4}))
+        view.counted("nodes", "events", 3)
+        assert view.live.current() is before
+
+
+def test_a_watch_that_ends_goes_on_from_where_it_was(api: ApiServer) -> None:
+    with viewing(api, NODES, clock=_Steps()) as view:
+        view.synced()
+        added = api.put("nodes", node("two"))
+        view.until(lambda cluster: len(cluster.nodes) == 2)
+        api.end_watches("nodes")
+        api.wait_for(lambda: len(api.watches("nodes")) == 2 and api.watching("nodes"))
+        api.put("nodes", node("three"))
+        view.until(lambda cluster: len(cluster.nodes) == 3)
+    assert api.watches("nodes")[1].query["resourceVersion"] == added["metadata"]["resourceVersion"]
+    assert len(api.lists("nodes")) == 1
+    assert view.pauses == []
+
+
+class _Steps:
+    """A clock on which every look takes a second: no watch is short."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+def test_a_watch_that_keeps_ending_at_once_is_a_failure(api: ApiServer) -> None:
+    with viewing(api, NODES) as view:
+        view.synced()
+        api.wait_for(lambda: api.watching("nodes"))
+        api.end_watches("nodes")
+        view.counted("nodes", "broken")
+        api.wait_for(lambda: len(api.watches("nodes")) == 2)
+    assert view.pauses == [0.5]
+    assert len(api.lists("nodes")) == 1
+
+
+def test_a_bookmark_moves_where_the_next_watch_begins(api: ApiServer) -> None:
+    with viewing(api, NODES, clock=_Steps()) as view:
+        view.synced()
+        api.wait_for(lambda: api.watching("nodes"))
+        for number in range(50):
+            api.put("pods", bound(f"p{number}"))
+        api.bookmark("nodes")
+        here = str(api.version)
+        api.end_watches("nodes")
+        api.wait_for(lambda: len(api.watches("nodes")) == 2)
+    assert api.watches("nodes")[1].query["resourceVersion"] == here
+    assert api.watches("nodes")[0].query["allowWatchBookmarks"] == "true"
+
+
+def test_a_watch_ends_by_itself_in_time(api: ApiServer) -> None:
+    with viewing(api, NODES, max_staleness_seconds=3.0) as view:
+        view.synced()
+        api.wait_for(lambda: len(api.watches("nodes")) == 3)
+    assert {watch.query["timeoutSeconds"] for watch in api.watches("nodes")} == {"1"}
+    assert view.pauses == []
+
+
+@pytest.mark.parametrize("as_status", [True, False], ids=["status", "event"])
+def test_a_version_that_is_gone_means_a_new_list(api: ApiServer, as_status: bool) -> None:
+    api.gone_as_status = as_status
+    with viewing(api, NODES) as view:
+        view.synced()
+        api.wait_for(lambda: api.watching("nodes"))
+        api.put("nodes", node("missed"), announce=False)
+        api.delete("nodes", "one")
+        view.until(lambda cluster: names(cluster) == [])
+        api.compact()
+        api.send("nodes", Reset())
+        view.until(lambda cluster: names(cluster) == ["missed"])
+    assert view.health("nodes").counts["gone"] == 1
+    assert len(api.lists("nodes")) == 2
+
+
+def test_a_page_that_is_gone_means_a_new_list(api: ApiServer) -> None:
+    for number in range(600):
+        api.put("nodes", node(f"n{number}"))
+    with viewing(api, NODES, wait=lambda _: api.put("nodes", node("late"))) as view:
+        api.fail("nodes")
+        first = api.requests
+        assert first is api.requests
+        view.synced()
+    # Tokens of pages are let go of between the pages.
+    with api_server() as other:
+        for number in range(600):
+            other.put("nodes", node(f"n{number}"))
+        other.fail("nodes", Status(500), Status(410, "The provided continue parameter is too old"))
+        with viewing(other, NODES) as view:
+            assert len(view.synced().nodes) == 600
+        assert view.health("nodes").counts["gone"] == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "count"),
+    [
+        (Status(500), "refused"),
+        (Status(503, headers={"Retry-After": "7"}), "refused"),
+        (Status(429, headers={"Retry-After": "7"}), "throttled"),
+        (Status(401), "unauthorized"),
+        (Status(403), "forbidden"),
+        (Reset(), "unreachable"),
+        (Body(b'{"kind": "NodeList", "metadata"', 400), "broken"),
+        (Body(b'{"kind": "NodeList", "metadata"'), "malformed"),
+        (Body(b"null"), "malformed"),
+        (Body(b'{"metadata": {"resourceVersion": "7"}, "items": {}}'), "malformed"),
+        (Body(b'{"metadata": {}, "items": []}'), "malformed"),
+        (Body(b'{"metadata": null, "items": []}'), "malformed"),
+    ],
+    ids=str,
+)
+def test_a_list_that_fails_is_tried_again(api: ApiServer, fault: Status, count: str) -> None:
+    api.fail("nodes", fault)
+    with viewing(api, NODES) as view:
+        assert names(view.synced()) == ["one"]
+        health = view.health("nodes")
+    assert health.counts[count] == 1
+    assert health.counts["lists"] == 2
+    assert len(view.pauses) == 1
+
+
+def test_an_empty_list_is_a_list(api: ApiServer) -> None:
+    api.delete("nodes", "one")
+    with viewing(api, NODES) as view:
+        assert view.synced().nodes == ()
+
+
+@pytest.mark.parametrize("code", [429, 503])
+def test_the_server_is_left_alone_as_long_as_it_asks(api: ApiServer, code: int) -> None:
+    api.fail("nodes", Status(code, headers={"Retry-After": "7"}), Status(code, headers={"Retry-After": "100000"}))
+    api.fail("nodes", Status(code, headers={"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}))
+    with viewing(api, NODES) as view:
+        view.synced()
+    assert view.pauses == [7.0, 300.0, 2.0]
+
+
+def test_pauses_grow_and_are_bounded(api: ApiServer) -> None:
+    api.fail("nodes", *[Status(500)] * 9)
+    with viewing(api, NODES) as view:
+        view.synced()
+    assert view.pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"type": "ADDED", "object": {"metadata": {"name": "tw\n',
+        b"[]\n",
+        b'{"type": "ADDED"}\n',
+        b'{"type": "RENAMED", "object": {"metadata": {"resourceVersion": "1"}}}\n',
+        b'{"type": "ADDED", "object": {"kind": "Node"}}\n',
+        b'{"type": "BOOKMARK", "object": {"metadata": {}}}\n',
+        b'{"type": "ERROR", "object": {"code": 500, "message": "etcdserver: mvcc"}}\n',
+        b'{"type": "ERROR", "object": {}}\n',
+    ],
+    ids=["cut", "list", "no-object", "unknown-type", "no-metadata", "no-version", "error", "bare-error"],
+)
+def test_an_event_that_makes_no_sense_means_a_new_list(api: ApiServer, line: bytes) -> None:
+    with viewing(api, NODES) as view:
+        view.synced()
+        api.wait_for(lambda: api.watching("nodes"))
+        api.put("nodes", node("missed"), announce=False)
+        api.send("nodes", line)
+        view.until(lambda cluster: names(cluster) == ["missed", "one"])
+    assert len(api.lists("nodes")) == 2
+
+
+def test_an_event_cut_off_by_the_end_of_its_connection_comes_again(api: ApiServer) -> None:
+    with viewing(api, NODES, clock=_Steps()) as view:
+        view.synced()
+        api.wait_for(lambda: api.watching("nodes"))
+        api.send("nodes", b'{"type": "ADDED", "object": {"metadata": {"na')
+        api.end_watches("nodes")
+        api.wait_for(lambda: len(api.watches("nodes")) == 2 and api.watching("nodes"))
+        api.put("nodes", node("two"))
+        view.until(lambda cluster: len(cluster.nodes) == 2)
+    assert len(api.lists("nodes")) == 1
+
+
+def test_an_event_in_pieces_is_one_event(api: ApiServer) -> None:
+    with viewing(api, NODES) as view:
+        view.synced()
+        api.wait_for(lambda: api.watching("nodes"))
+        line = b'{"type":"ADDED","object":{"metadata":{"name":"two","resourceVersion":"5000"}}}\n\n'
+        api.send("nodes", *(line[at : at + 7] for at in range(0, len(line), 7)))
+        view.until(lambda cluster: names(cluster) == ["one", "two"])
+    assert view.pauses == []
+
+
+def test_an_event_without_end_is_cut_short(api: ApiServer) -> None:
+    with viewing(api, NODES) as view:
+        view.synced()
+        api.wait_for(lambda: api.watching("nodes"))
+        api.send("nodes", b" " * 17 * 1024 * 1024)
+        view.counted("nodes", "malformed")
+        view.counted("nodes", "lists", 2)
+
+
+def test_a_reset_watch_goes_on_from_where_it_was(api: ApiServer) -> None:
+    with viewing(api, NODES) as view:
+        view.synced()
+        api.wait_for(lambda: api.watching("nodes"))
+        api.send("nodes", Reset())
+        api.wait_for(lambda: len(api.watches("nodes")) == 2 and api.watching("nodes"))
+        api.put("nodes", node("two"))
+        view.until(lambda cluster: len(cluster.nodes) == 2)
+    assert len(api.lists("nodes")) == 1
+    assert view.pauses == [0.5]
+
+
+def test_a_half_open_connection_is_found_out(api: ApiServer) -> None:
+    with viewing(api, NODES, max_staleness_seconds=3.0, silence_seconds=0.1) as view:
+        view.synced()
+        api.wait_for(lambda: api.watching("nodes"))
+        api.send("nodes", Silence())
+        view.counted("nodes", "timed-out")
+        api.wait_for(lambda: len(api.watches("nodes")) >= 2)
+        api.put("nodes", node("two"))
+        view.until(lambda cluster: len(cluster.nodes) == 2)
+    assert len(api.lists("nodes")) == 1
+
+
+def test_an_api_server_that_restarts_is_found_again(api: ApiServer) -> None:
+    with viewing(api) as view:
+        view.synced()
+        api.stop()
+        view.counted("nodes", "unreachable")
+        assert view.live.current().known
+        api.put("nodes", node("two"))
+        api.start()
+        view.until(lambda cluster: names(cluster) == ["one", "two"])
+
+
+def test_events_that_come_twice_or_late_change_nothing(api: ApiServer) -> None:
+    older = api.put("pods", bound("job", "one", {GPU: 1}))
+    newer = api.put("pods", bound("job", "one", {GPU: 3}))
+    with viewing(api, PODS) as view:
+        view.synced()
+        api.wait_for(lambda: api.watching("pods"))
+        api.event("pods", "ADDED", newer)
+        api.event("pods", "MODIFIED", older)
+        view.counted("pods", "ignored", 2)
+        assert used(view.live.current(), "one", GPU) == 3
+        api.delete("pods", "job", "ml")
+        view.until(lambda cluster: used(cluster, "one", GPU) == 0)
+        api.event("pods", "MODIFIED", newer)
+        view.counted("pods", "ignored", 3)
+        api.put("pods", bound("job", "one", {GPU: 2}))
+        view.until(lambda cluster: used(cluster, "one", GPU) == 2)
+
+
+def test_events_of_different_objects_may_come_in_any_order(api: ApiServer) -> None:
+    with viewing(api, NODES) as view:
+        view.synced()
+        api.wait_for(lambda: api.watching("nodes"))
+        two, three = (api.put("nodes", node(name), announce=False) for name in ("two", "three"))
+        api.event("nodes", "ADDED", three)
+        api.event("nodes", "ADDED", two)
+        view.until(lambda cluster: names(cluster) == ["one", "three", "two"])
+
+
+def test_versions_that_are_no_numbers_are_news(api: ApiServer) -> None:
+    with viewing(api, NODES) as view:
+        view.synced()
+        api.wait_for(lambda: api.watching("nodes"))
+        for gpus, version in (("5", "zz"), ("6", "aa")):
+            odd = node("one", {GPU: gpus})
+            odd["metadata"]["resourceVersion"] = version
+            api.event("nodes", "MODIFIED", odd)
+            view.until(lambda cluster, gpus=gpus: str(cluster.nodes[0].allocatable[GPU]) == gpus)
+
+
+def test_the_oldest_of_many_deletions_is_forgotten_first(
+    api: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.cluster.reflector.MAX_REMEMBERED_DELETIONS", 1)
+    two, three = (api.put("nodes", node(name)) for name in ("two", "three"))
+    with viewing(api, NODES) as view:
+        view.synced()
+        api.delete("nodes", "two")
+        api.delete("nodes", "three")
+        view.until(lambda cluster: names(cluster) == ["one"])
+        api.event("nodes", "MODIFIED", three)
+        api.event("nodes", "MODIFIED", two)
+        view.until(lambda cluster: names(cluster) == ["one", "two"])
+
+
+def test_an_odd_object_hides_no_other(api: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
+    api.put("nodes", {"metadata": {"labels": 3}})
+    api.put("pods", bound("odd", "one", {GPU: "many"}))
+    api.put("pods", bound("job", "one", {GPU: 1}))
+    api.put("namespaces", {"metadata": {}})
+    with viewing(api) as view:
+        cluster = view.synced()
+        assert used(cluster, "one", GPU) == 1
+        api.put("pods", bound("odder", "one", {GPU: "none"}))
+        view.counted("pods", "unreadable", 2)
+    warned = [record.getMessage() for record in caplog.records if record.name.startswith("server.cluster")]
+    assert sorted(warned) == [
+        "namespaces: left out, as all further ones like it: an object without a name",
+        "nodes: left out, as all further ones like it: an object without a name",
+        "pods: left out, as all further ones like it: ml/odd: /spec/containers/0/resources/requests/nvidia.com~1gpu: "
+        "'many' is not a quantity: write a number, then one of n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei or "
+        "an exponent",
+    ] or len(warned) == 3
+
+
+def test_items_of_a_list_that_are_no_objects_are_passed_over(api: ApiServer) -> None:
+    api.fail("nodes", Body(b'{"metadata": {"resourceVersion": "1001"}, "items": [7, {"metadata": {"name": "x"}}, {}]}'))
+    with viewing(api, NODES) as view:
+        assert names(view.synced()) == ["x"]
+
+
+def test_a_failure_is_logged_once_with_its_cause_and_so_is_its_end(
+    api: ApiServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.fail("nodes", *[Status(500, "etcd is away")] * 4)
+    with viewing(api, NODES) as view:
+        view.synced()
+        assert view.live.problems == []
+    logged = [(r.levelno, r.getMessage()) for r in caplog.records if r.name.startswith("server.cluster")]
+    assert logged == [
+        (logging.WARNING, "cannot list and watch nodes: 500: etcd is away"),
+        (logging.WARNING, "nodes: current again"),
+    ]
+
+
+def test_a_missing_permission_is_named(api: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
+    api.forbidden = {"pods"}
+    with viewing(api, EVERYTHING) as view:
+        view.counted("pods", "forbidden", 3)
+        [problem] = view.live.problems
+        assert view.live.current().freshness is Freshness.NEVER
+        api.forbidden = set()
+        view.synced()
+    assert problem == (
+        "cannot list and watch pods: 403: pods is forbidden: "
+        'User "system:serviceaccount:gpu:rules" cannot list resource "pods" in API group "" at the cluster scope'
+    )
+    assert [record.getMessage() for record in caplog.records].count(problem) == 1
+
+
+def test_our_own_bug_stops_no_view(
+    api: ApiServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with viewing(api, NODES) as view:
+        view.synced()
+        api.wait_for(lambda: api.watching("nodes"))
+        with monkeypatch.context() as broken:
+            broken.setattr("server.cluster.live.read_node", None)
+            api.put("nodes", node("two"))
+            view.until(lambda _: view.pauses)
+        view.until(lambda cluster: names(cluster) == ["one", "two"])
+    assert "unexpected error while nodes were read" in caplog.text
+
+
+def test_stopping_waits_for_no_watch_and_no_pause(api: ApiServer) -> None:
+    with viewing(api, wait=None) as view:
+        view.synced()
+        api.wait_for(lambda: all(api.watching(name) for name in api.objects))
+    with viewing(api, wait=None) as view:
+        api.fail("nodes", Status(429, headers={"Retry-After": "300"}))
+    assert view.live.health[0].name == "nodes"

@@ -3,8 +3,8 @@
 CEL has no side effects. So the generated function assumes that nothing goes wrong (a.b is a["b"], && is `and`, exists
 is a loop) and any exception sends the evaluation to the interpreter, which knows how errors are absorbed and where they
 are. One rule holds for every line written here: it may raise freely, but it never gives a value that the interpreter
-would not give. Types are not believed: the checker's are declarations, and JSON may break them, so that a test of the class
-stands before every operation whose Python meaning differs from CEL's.
+would not give. Types are not believed: the checker's are declarations, and JSON may break them, so that a test of the
+class stands before every operation whose Python meaning differs from CEL's.
 
 The source holds names and numbers made here and nothing of the expression: its strings, fields and functions are
 constants, which the function finds by name in its own globals. Work is counted ahead, as if every loop ran to its end;
@@ -385,18 +385,11 @@ class _Writer:
         pattern = node.arguments[0]
         if not isinstance(pattern, Literal) or type(pattern.value) is not str:
             return None
-        target = self._target(node).text
-        start, word, end = _plain_pattern(pattern.value)
-        if word is not None and not (start and end):
-            constant = self._constant(word)
-            if start or end:
-                return Code(f"{target}.{'startswith' if start else 'endswith'}({constant})", BOOL)
-            return Code(f"occurs({target}, {constant}, budget)", BOOL)
         try:
-            matcher = _matcher(regex.compiled(pattern.value))
+            matcher = _matcher(pattern.value)
         except EvaluationError:
             raise _NotGeneratedError from None
-        return Code(f"{self._constant(matcher)}({target}, budget)", BOOL)
+        return Code(f"{self._constant(matcher)}({self._target(node).text}, budget)", BOOL)
 
     # Optionals
 
@@ -551,12 +544,7 @@ def _words(node: Expression) -> frozenset[str] | None:
 
 
 _PLAIN_TEXT = re.compile(r"(\^?)([A-Za-z0-9 _/:,=@-]*)(\$?)")
-
-
-def _plain_pattern(pattern: str) -> tuple[bool, str | None, bool]:
-    """The word that a pattern is, if it is one, and whether it has to stand at the start and end of the text."""
-    found = _PLAIN_TEXT.fullmatch(pattern)
-    return (bool(found[1]), found[2], bool(found[3])) if found else (False, None, False)
+"""A pattern that is a word, perhaps with an anchor."""
 
 
 # What the generated code calls. All of it may raise; none of it gives another value than the interpreter would.
@@ -589,12 +577,22 @@ def _whole_number(value: Any, dispatch: Dispatch, budget: Budget) -> Any:
     return parse_int(value) if type(value) is str else dispatch(budget, value)
 
 
-def _matcher(pattern: regex.Pattern) -> Callable[[Any, Budget], bool]:
+def _matcher(written: str) -> Callable[[Any, Budget], bool]:
+    """The test of a constant pattern; where that is a word, a test of strings, ten times as fast as RE2."""
+    pattern = regex.compiled(written)
+    found = _PLAIN_TEXT.fullmatch(written)
+    start, word, end = found.groups() if found else ("", "", "")
+
     def match(text: Any, budget: Budget) -> bool:
         if type(text) is not str:
             _refuse()
         budget.spend(len(text) // CHARACTERS_PER_UNIT)
-        return pattern.occurs_in(text)
+        # Other than ASCII may hold a lone surrogate, which RE2 refuses.
+        if not found or not text.isascii():
+            return pattern.occurs_in(text)
+        if start:
+            return text == word if end else text.startswith(word)
+        return text.endswith(word) if end else word in text
 
     return match
 

@@ -75,7 +75,7 @@ def _zone(name: str) -> tzinfo:
             return timezone(-offset if sign == "-" else offset)
     try:
         return ZoneInfo(name)
-    except (ValueError, OSError):
+    except (LookupError, ValueError, OSError):
         raise EvaluationError("unknown time zone") from None
 
 

@@ -4,7 +4,7 @@ import base64
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ def cases(file: str) -> Any:
 def value_of(tagged: Mapping[str, Any]) -> Any:
     """A tagged value of the data as the engine has it."""
     (tag, raw), *_ = ((key, raw) for key, raw in tagged.items() if key != "tolerance")
-    readers = {
+    readers: dict[str, Callable[[Any], Any]] = {
         "int": int,
         "uint": lambda text: Uint(int(text)),
         "double": float,
@@ -56,7 +56,7 @@ def same(found: Any, wanted: Any) -> bool:
     if type(found) is not type(wanted):
         return False
     if isinstance(found, float):
-        return found == wanted or math.isnan(found) and math.isnan(wanted)
+        return found == wanted or (math.isnan(found) and math.isnan(wanted))
     if isinstance(found, list):
         return len(found) == len(wanted) and all(map(same, found, wanted))
     if isinstance(found, dict | KeyedMap):

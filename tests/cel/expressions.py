@@ -20,7 +20,22 @@ ENVIRONMENT = Environment(
 )
 """All variables are dyn, so that the checker lets every mixture through to run time."""
 
-STRINGS = ("", "a", "b", "gpu", "nvidia.com/gpu", "4", "-7", "0x1", "é", "🐱", "1Gi", "true", "2024-01-01T00:00:00Z", "1h")
+STRINGS = (
+    "",
+    "a",
+    "b",
+    "gpu",
+    "nvidia.com/gpu",
+    "4",
+    "-7",
+    "0x1",
+    "é",
+    "🐱",
+    "1Gi",
+    "true",
+    "2024-01-01T00:00:00Z",
+    "1h",
+)
 KEYS = ("a", "b", "gpu", "missing")
 INTS = (0, 1, -1, 2, 7, 2**31, 2**53, 2**53 + 1, 2**63 - 1, -(2**63), 2**63, 2**64)
 DOUBLES = (0.0, -0.0, 1.0, 1.5, -2.5, 1e18, 9007199254740993.0, float("inf"), float("nan"))
@@ -65,14 +80,25 @@ class Expressions:
         options = ["true", "false", "flag", "has(object.a)", "has(object.b.a)"]
         options += ["({any} == {any})", "({any} != {any})", "({bool} && {bool})", "({bool} || {bool})", "!{bool}"]
         options += ["({int} < {int})", "({any} <= {any})", "({string} > {string})", "({int} >= {double})"]
-        options += ["({any} == 1)", "({any} == 'a')", "({any} == null)", "({any} == true)", "(1 < {any})", "({any} > 0)"]
+        options += [
+            "({any} == 1)",
+            "({any} == 'a')",
+            "({any} == null)",
+            "({any} == true)",
+            "(1 < {any})",
+            "({any} > 0)",
+        ]
         options += ["({string} in {list})", "({any} in {any})", "({string} in {map})", "({any} in ['a', 'gpu'])"]
         options += ["{list}.all(x, {bool:x})", "{list}.exists(x, {bool:x})", "{map}.exists(x, {bool:x})"]
         options += ["{list}.exists_one(x, {bool:x})", "{any}.all(i, x, {bool:i,x})", "{map}.exists(i, x, {bool:i,x})"]
         options += ["{string}.startsWith('n')", "{string}.endsWith({string})", "{string}.contains({string})"]
         options += ["{string}.matches('^n')", "{string}.matches('u$')", "{string}.matches('[a-g]+')", "has({map}.a)"]
         options += ["{string}.matches('gp')", "{optional}.hasValue()", "isQuantity({string})", "{any}.startsWith('a')"]
-        options += ["({bool} && {bool} && {bool} || {bool})", "({bool} ? {bool} : {bool})", "sets.contains({list}, {list})"]
+        options += [
+            "({bool} && {bool} && {bool} || {bool})",
+            "({bool} ? {bool} : {bool})",
+            "sets.contains({list}, {list})",
+        ]
         options += ["{any}.?a.hasValue()", "{any}.?a.b.hasValue()", "has({any}.gpu)", "({list} == {list})"]
         return self._of(options, depth, names)
 
@@ -80,13 +106,26 @@ class Expressions:
         options = ["0", "1", "-1", "7", "2", "number", "9223372036854775807", "-9223372036854775808", "items.size()"]
         options += ["({int} + {int})", "({int} - {int})", "({int} * {int})", "({int} / {int})", "({int} % {int})"]
         options += ["-{int}", "size({any})", "{string}.size()", "int({any})", "int({string})", "{list}.size()"]
-        options += ["{string}.indexOf({string})", "math.abs({int})", "{list}.sum()", "{optional}.orValue(3)", "1u", "uint({int})"]
+        options += [
+            "{string}.indexOf({string})",
+            "math.abs({int})",
+            "{list}.sum()",
+            "{optional}.orValue(3)",
+            "1u",
+            "uint({int})",
+        ]
         options += ["{list}.map(x, {int:x})[0]", "({bool} ? {int} : {int})", "size({list} + {list})"]
         return self._of(options, depth, names)
 
     def _double(self, depth: int, names: tuple[str, ...]) -> str:
         options = ["0.0", "1.0", "-1.5", "1e300", "number"]
-        options += ["({double} + {double})", "({double} / {double})", "double({any})", "-{double}", "math.ceil({double})"]
+        options += [
+            "({double} + {double})",
+            "({double} / {double})",
+            "double({any})",
+            "-{double}",
+            "math.ceil({double})",
+        ]
         return self._of(options, depth, names)
 
     def _string(self, depth: int, names: tuple[str, ...]) -> str:
@@ -99,9 +138,25 @@ class Expressions:
 
     def _list(self, depth: int, names: tuple[str, ...]) -> str:
         options = ["items", "[]", "[1, 2]", "['a', 'gpu']", "object.items", "[1, 'a', null, true]"]
-        options += ["[{any}]", "[{any}, {any}]", "({list} + {list})", "{list}.map(x, {any:x})", "{list}.filter(x, {bool:x})"]
-        options += ["{list}.map(x, {bool:x}, {any:x})", "{list}.transformList(i, x, {any:i,x})", "{map}.map(x, {any:x})"]
-        options += ["[?{optional}, {any}]", "{string}.split('')", "{list}.sort()", "{list}.distinct()", "lists.range({int})"]
+        options += [
+            "[{any}]",
+            "[{any}, {any}]",
+            "({list} + {list})",
+            "{list}.map(x, {any:x})",
+            "{list}.filter(x, {bool:x})",
+        ]
+        options += [
+            "{list}.map(x, {bool:x}, {any:x})",
+            "{list}.transformList(i, x, {any:i,x})",
+            "{map}.map(x, {any:x})",
+        ]
+        options += [
+            "[?{optional}, {any}]",
+            "{string}.split('')",
+            "{list}.sort()",
+            "{list}.distinct()",
+            "lists.range({int})",
+        ]
         options += ["{any}.filter(x, {bool:x})", "{list}.sortBy(x, {int:x})", "{list}.slice(0, 1)", "{list}.flatten()"]
         return self._of(options, depth, names)
 
@@ -110,13 +165,20 @@ class Expressions:
         options = ["table", "object", "object.b", "object.a"]
         options += ["«'a': {any}»", "«'a': {any}, 'b': {any}»", "«{string}: {any}»", "«1: {any}, true: {any}»"]
         options += ["«?'a': {optional}»", "{map}.transformMap(i, x, {any:i,x})", "«{any}: {any}»"]
-        options += ["{list}.transformMap(i, x, {bool:i,x}, {any:i,x})", "{list}.transformMapEntry(i, x, «i: {any:i,x}»)"]
+        options += [
+            "{list}.transformMap(i, x, {bool:i,x}, {any:i,x})",
+            "{list}.transformMapEntry(i, x, «i: {any:i,x}»)",
+        ]
         return self._of(options, depth, names).replace("«", "{").replace("»", "}")
 
     def _optional(self, depth: int, names: tuple[str, ...]) -> str:
         options = ["optional.none()", "optional.of(1)", "object.?a", "object.?b.a", "table[?'a']", "items[?0]"]
         options += ["optional.of({any})", "optional.ofNonZeroValue({any})", "{any}.?a", "{any}[?{any}]", "{optional}.a"]
-        options += ["{optional}.or({optional})", "{optional}.optMap(v, {any:v})", "{optional}.optFlatMap(v, {optional:v})"]
+        options += [
+            "{optional}.or({optional})",
+            "{optional}.optMap(v, {any:v})",
+            "{optional}.optFlatMap(v, {optional:v})",
+        ]
         options += ["{optional}[{any}]", "{optional}.?b"]
         return self._of(options, depth, names)
 

@@ -12,7 +12,16 @@ TABLE = Path(__file__).parents[2] / "rules_engine" / "cel" / "shapes.json"
 
 ROOTS = ("V1Pod", "V1Namespace", "V1Node", "V1DaemonSet", "CoreV1Event")
 
-QUANTITIES = {"limits", "requests", "capacity", "allocatable", "overhead", "size_limit", "divisor", "allocated_resources"}
+QUANTITIES = {
+    "limits",
+    "requests",
+    "capacity",
+    "allocatable",
+    "overhead",
+    "size_limit",
+    "divisor",
+    "allocated_resources",
+}
 """Attributes that hold quantities: the client says string, JSON may also have a number."""
 
 _PLAIN = {"str": "string", "int": "int", "bool": "bool", "float": "double", "object": "dyn", "datetime": "string"}
@@ -26,7 +35,7 @@ def _written(kind: str, attribute: str) -> str:
         return f"[{_written(found[1], attribute)}]"
     found = re.fullmatch(r"(?i:dict)[(\[]str, (.*)[)\]]", kind)
     if found:
-        return "{%s}" % _written(found[1], attribute)
+        return f"{{{_written(found[1], attribute)}}}"
     if attribute in QUANTITIES and kind == "str":
         return "dyn"
     return _PLAIN.get(kind) or _VERSION.sub("", kind)

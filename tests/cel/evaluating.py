@@ -1,0 +1,56 @@
+"""Small ways to evaluate an expression both ways, for tests."""
+
+from typing import Any
+
+from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, Program, compile_expression, types
+from rules_engine.model.source import SourceText
+from tests.cel.conformance import program, same
+
+
+def environment(**variables: Any) -> Environment:
+    """An environment in which the variables of these values are dyn."""
+    return Environment(dict.fromkeys(variables, types.DYN))
+
+
+def outcome(run: Any, variables: dict[str, Any], budget: Budget | None = None) -> tuple[str, Any]:
+    """The value, or the error with its place."""
+    try:
+        return "value", run(variables, budget or Budget())
+    except EvaluationError as error:
+        return "error", str(error)
+
+
+def both(compiled: Program, variables: dict[str, Any]) -> tuple[str, Any]:
+    """What evaluate() and interpret() say, which is to be the same."""
+    quick, precise = outcome(compiled.evaluate, variables), outcome(compiled.interpret, variables)
+    assert quick[0] == precise[0]
+    assert same(quick[1], precise[1])
+    return quick
+
+
+def evaluate(expression: str, **variables: Any) -> Any:
+    """The value of a checked expression."""
+    found, value = both(program(expression, environment(**variables)), variables)
+    assert found == "value", value
+    return value
+
+
+def failure(expression: str, **variables: Any) -> str:
+    """The error of a checked expression, as line:column: message."""
+    found, value = both(program(expression, environment(**variables)), variables)
+    assert found == "error", value
+    return str(value).removeprefix("<expression>:")
+
+
+def unchecked(expression: str, **variables: Any) -> Any:
+    """The value or error of an expression that the checker is not asked about."""
+    return both(program(expression, environment(**variables), checked=False), variables)[1]
+
+
+def problems(expression: str, env: Environment) -> list[str]:
+    """What the checker says, each as line:column: message [code]."""
+    try:
+        compile_expression(SourceText.inline(expression), env)
+    except CelProblems as error:
+        return [str(problem).removeprefix("<expression>:").replace(" error:", "") for problem in error.problems]
+    return []

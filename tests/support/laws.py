@@ -1,0 +1,165 @@
+"""Laws are checked on generated values: the same ones in every run, few enough to be quick."""
+
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from rules_engine.model.cluster import Cluster, Node
+from rules_engine.model.patch import Json
+from rules_engine.model.quantity import Quantity
+from rules_engine.model.rules import ConditionKind as Kind
+from rules_engine.model.rules import (
+    Counts,
+    Direction,
+    FallbackLadder,
+    LabelRequirement,
+    LabelSelector,
+    Mode,
+    NodeFilter,
+    NodeRequirement,
+    Offered,
+    OnConflict,
+    ResourceInjection,
+    Rung,
+    WhenExhausted,
+)
+from tests.support.evaluation import HERE, container, injection, ladder, pod
+
+law = settings(
+    derandomize=True,
+    deadline=None,
+    database=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large],
+)
+
+RESOURCES = ("nvidia.com/mig-4g", "nvidia.com/mig-3g", "amd.com/x~y", "nvidia.com/mig-1g", "nvidia.com/gpu")
+GPUS = RESOURCES[-1]
+INJECTED = ("cpu", "memory", "ephemeral-storage", "nvidia.com/shm")
+
+_NOTATIONS = ("{}", "{}000m", "{}e0", "{}.0")
+
+
+@st.composite
+def counts(draw: st.DrawFn, least: int = 0, most: int = 4) -> str:
+    """A whole number in one of the ways to write it."""
+    return draw(st.sampled_from(_NOTATIONS)).format(draw(st.integers(least, most)))
+
+
+def amounts() -> st.SearchStrategy[str]:
+    """Of cpu, memory and the like."""
+    return st.builds("{}{}".format, st.integers(0, 9), st.sampled_from(["", "m", "00m", "Gi", "Mi", "M", ".5", "e3"]))
+
+
+@st.composite
+def containers(draw: st.DrawFn, name: str, *, init: bool, shared: bool = False) -> dict[str, Json]:
+    """A container that asks for up to three resources, each in limits, in requests or in both."""
+    sections: dict[str, dict[str, str]] = {"limits": {}, "requests": {}}
+    for resource in draw(st.lists(st.sampled_from(RESOURCES), max_size=3, unique=True)):
+        count = draw(counts())
+        for section in draw(st.sampled_from([("limits",), ("requests",), ("limits", "requests")])):
+            sections[section][resource] = count
+    if shared:
+        for resource in draw(st.lists(st.sampled_from(INJECTED), max_size=2, unique=True)):
+            for section in draw(st.sampled_from([("limits",), ("requests",), ("limits", "requests")])):
+                sections[section][resource] = draw(amounts())
+    sidecar = init and draw(st.booleans())
+    return container(name, limits=sections["limits"], requests=sections["requests"], sidecar=sidecar)
+
+
+@st.composite
+def pods(draw: st.DrawFn, *, shared: bool = False) -> dict[str, Json]:
+    """A pod of one to three containers and up to two init containers."""
+    regular = [draw(containers(f"c{n}", init=False, shared=shared)) for n in range(draw(st.integers(1, 3)))]
+    init = [draw(containers(f"i{n}", init=True, shared=shared)) for n in range(draw(st.integers(0, 2)))]
+    said = draw(st.sampled_from([None, {}, {"gpu-webhook.k8s.io/fallback": "old->new", "a/b": "c"}]))
+    made = pod(*regular, init=init, annotations=said)
+    if draw(st.integers(0, 9)) == 0:
+        made["spec"]["overhead"] = {draw(st.sampled_from(RESOURCES)): "1"}  # type: ignore[call-overload, index]
+    return made
+
+
+@st.composite
+def nodes(draw: st.DrawFn, name: str) -> Node:
+    """A node that offers some of the resources, some of them in use."""
+
+    def some(most: int) -> dict[str, Quantity]:
+        names = draw(st.lists(st.sampled_from(RESOURCES), max_size=3, unique=True))
+        return {resource: Quantity.of(draw(st.integers(0, most))) for resource in names}
+
+    return Node(
+        name=name,
+        labels={"pool": draw(st.sampled_from("ab"))},
+        ready=draw(st.integers(0, 4)) > 0,
+        unschedulable=draw(st.integers(0, 4)) == 0,
+        allocatable=some(9),
+        used=some(3),
+    )
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Cluster:
+    return Cluster(nodes=tuple(draw(nodes(f"n{index}")) for index in range(draw(st.integers(0, 3)))))
+
+
+_REQUIRE = (
+    frozenset[NodeRequirement](),
+    frozenset({NodeRequirement.READY}),
+    frozenset({NodeRequirement.SCHEDULABLE, NodeRequirement.MATCHES_POD}),
+)
+_SELECTORS = (LabelSelector(), LabelSelector(), LabelSelector((LabelRequirement("pool", Kind.IN, ("a",)),)))
+
+
+@st.composite
+def ladders(draw: st.DrawFn, /, name: str = "ladder", **fields: Any) -> FallbackLadder:
+    """A ladder over some of the resources, with every choice a ladder has."""
+    names = draw(st.lists(st.sampled_from(RESOURCES), min_size=1, unique=True))
+    assumed = draw(st.sampled_from([None, *range(len(names))]))
+    rungs = [
+        Rung(resource=resource, location=HERE, weight=draw(st.integers(1, 7)), assume=index == assumed)
+        for index, resource in enumerate(names)
+    ]
+    chosen = {
+        "direction": draw(st.sampled_from(Direction)),
+        "counts": draw(st.sampled_from(Counts)),
+        "offered": draw(st.sampled_from(Offered)),
+        "nodes": NodeFilter(draw(st.sampled_from(_SELECTORS)), draw(st.sampled_from(_REQUIRE))),
+        "when_exhausted": draw(st.sampled_from([WhenExhausted.KEEP] * 4 + [WhenExhausted.DENY])),
+        "annotation": draw(st.sampled_from(["gpu-webhook.k8s.io/fallback", "a/b", ""])),
+    }
+    return ladder(*rungs, name=name, **{**chosen, **fields})
+
+
+@st.composite
+def ladder_sets(draw: st.DrawFn) -> list[FallbackLadder]:
+    """Up to three ladders that share resources, one in a while in audit mode."""
+    modes = st.sampled_from([Mode.ENFORCE] * 4 + [Mode.AUDIT])
+    return [
+        draw(ladders(f"l{index}", mode=draw(modes), priority=draw(st.integers(0, 1))))
+        for index in range(draw(st.integers(1, 3)))
+    ]
+
+
+@st.composite
+def injections(draw: st.DrawFn, /, name: str = "injection", **fields: Any) -> ResourceInjection:
+    """An injection for any pod that asks for its GPU resource."""
+    names = draw(st.lists(st.sampled_from(INJECTED), max_size=3, unique=True))
+    chosen = {
+        "gpu_resource": draw(st.sampled_from([GPUS, GPUS, RESOURCES[0]])),
+        "on_conflict": draw(st.sampled_from(OnConflict)),
+        "annotations": draw(st.sampled_from([{}, {"a/b": "d"}, {"e": "f", "g~h/i": ""}])),
+    }
+    coefficients = {resource: draw(amounts()) for resource in names}
+    return injection(coefficients, name=name, gpu_type=None, **{**chosen, **fields})
+
+
+def jsons(*, leaves: int = 12) -> st.SearchStrategy[Json]:
+    """Any JSON value, with member names that JSON Pointers have to escape."""
+    names = st.sampled_from(["a", "", "~", "/", "~1", "a/b", "0", "é"]) | st.text(max_size=3)
+    scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.floats(allow_nan=False) | st.text(max_size=3)
+    return st.recursive(
+        scalars,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(names, inner, max_size=4),
+        max_leaves=leaves,
+    )

@@ -1,0 +1,376 @@
+"""What an injection promises, sentence by sentence, and what the webhook that it replaces is known to do."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from rules_engine.model.cluster import Cluster, Freshness
+from rules_engine.model.decision import Action, Amount, Decision
+from rules_engine.model.patch import Json
+from rules_engine.model.quantity import Quantity
+from rules_engine.model.rules import Match, Mode, OnConflict, ResourceInjection
+from tests.support.evaluation import (
+    GPU,
+    MIG2,
+    Amounts,
+    annotations,
+    container,
+    entry,
+    injection,
+    ladder,
+    mutated,
+    pod,
+    resources,
+    rung,
+)
+
+TYPE = "task.bkbcs.tencent.com/gpu-type"
+V100 = {TYPE: "V100"}
+
+
+def typed(*containers: dict[str, Json], said: Mapping[str, str] | None = None, **fields: Any) -> dict[str, Json]:
+    """A pod annotated as V100."""
+    return pod(*containers, annotations={**V100, **(said or {})}, **fields)
+
+
+def given(decision: Decision, name: str = "main") -> dict[str, str]:
+    """What a container got: the same in limits and requests."""
+    sections = resources(decision, name)
+    assert sections["limits"] == sections["requests"]
+    return {key: value for key, value in sections["limits"].items() if key != GPU}
+
+
+def message(decision: Decision) -> str:
+    assert not decision.allowed
+    assert decision.status is not None
+    assert decision.status.code == 403
+    return decision.status.message
+
+
+class TestTrigger:
+    def test_a_pod_of_the_type_gets_it(self) -> None:
+        assert given(mutated(typed(container("main", {GPU: 1})), injection({"cpu": 4}))) == {"cpu": "4"}
+
+    @pytest.mark.parametrize("value", ["v100", "V100 ", " V100", "", "T4", None])
+    def test_the_type_is_matched_exactly(self, value: str | None) -> None:
+        made = typed(container("main", {GPU: 1}), said={TYPE: value})  # type: ignore[dict-item]
+        decision = mutated(made, injection({"cpu": 4}))
+        assert decision.patch == ()
+        assert [step.reason for step in decision.trace] == ["gpu-type"]
+
+    def test_without_annotations_nothing_happens(self) -> None:
+        assert mutated(pod(container("main", {GPU: 1})), injection({"cpu": 4})).patch == ()
+
+    def test_without_a_type_any_pod_that_asks_for_the_resource_gets_it(self) -> None:
+        for made in (pod(container("main", {GPU: 1})), typed(container("main", {GPU: 1}))):
+            assert given(mutated(made, injection({"cpu": 4}, gpu_type=None))) == {"cpu": "4"}
+
+    def test_the_annotation_that_names_the_type_can_be_chosen(self) -> None:
+        made = pod(container("main", {GPU: 1}), annotations={"a/b": "V100"})
+        assert given(mutated(made, injection({"cpu": 4}, gpu_type_annotation="a/b"))) == {"cpu": "4"}
+
+    def test_no_gpu_asked_for_is_allowed_with_nothing_to_do(self) -> None:
+        for amounts in ({}, {"cpu": 1}, {GPU: 0}):
+            decision = mutated(typed(container("main", amounts)), injection({"cpu": 4}))
+            assert (decision.allowed, decision.patch) == (True, ())
+            assert decision.trace[0].reason == "no-request"
+
+    def test_a_container_that_asks_for_zero_is_no_gpu_container(self) -> None:
+        made = typed(container("main", {GPU: 1}), container("none", {GPU: 0, "cpu": 1}))
+        decision = mutated(made, injection({"cpu": 4}))
+        assert given(decision) == {"cpu": "3"}
+        assert given(decision, "none") == {"cpu": "1"}
+
+    def test_limits_count_where_there_is_no_request(self) -> None:
+        assert resources(mutated(typed(container(limits={GPU: 2})), injection({"cpu": 4})))["requests"] == {"cpu": "8"}
+
+    def test_the_result_of_the_ladders_is_what_counts(self) -> None:
+        rules = (ladder(MIG2, rung(GPU, assume=True)), injection({"cpu": 4}))
+        assert given(mutated(typed(container("main", {MIG2: 2})), *rules)) == {"cpu": "8"}
+
+    def test_the_cluster_need_not_be_known(self) -> None:
+        on = Cluster(freshness=Freshness.NEVER)
+        assert given(mutated(typed(container("main", {GPU: 1})), injection({"cpu": 4}), on=on)) == {"cpu": "4"}
+
+    def test_an_excluded_namespace_is_skipped_before_anything_can_fail(self) -> None:
+        rule = injection({"cpu": 1}, match=Match(exclude_namespaces=("ml",)), match_conditions={"bad": "1 / 0 == 1"})
+        decision = mutated(typed(container("main", {GPU: 1}), container("big", {"cpu": 99})), rule)
+        assert (decision.allowed, decision.patch) == (True, ())
+
+
+class TestWhichEntry:
+    def rule(self) -> ResourceInjection:
+        namespaces = {"a": entry({"memory": "1Gi"}), "empty": entry(), "said": entry(annotations={"x/y": "z"})}
+        return injection({"cpu": 4}, annotations={"d/e": "f"}, namespaces=namespaces)
+
+    def decide(self, namespace: str) -> Decision:
+        return mutated(typed(container("main", {GPU: 1})), self.rule(), namespace=namespace)
+
+    def test_the_default_where_the_namespace_has_none(self) -> None:
+        assert given(self.decide("b")) == {"cpu": "4"}
+        assert annotations(self.decide("b")) == {**V100, "d/e": "f"}
+
+    def test_a_namespace_entry_replaces_the_default_whole_annotations_too(self) -> None:
+        assert given(self.decide("a")) == {"memory": "1Gi"}
+        assert annotations(self.decide("a")) == V100
+
+    def test_an_entry_of_annotations_alone(self) -> None:
+        assert annotations(self.decide("said")) == {**V100, "x/y": "z"}
+        assert given(self.decide("said")) == {}
+
+    def test_an_empty_entry_switches_injection_off(self) -> None:
+        decision = self.decide("empty")
+        assert (decision.allowed, decision.patch) == (True, ())
+        assert (decision.trace[0].action, decision.trace[0].reason) == (Action.KEEP, "empty-entry")
+
+    def test_the_namespace_is_the_pods_else_the_requests(self) -> None:
+        made = typed(container("main", {GPU: 1}))
+        assert isinstance(made["metadata"], dict)
+        made["metadata"]["namespace"] = "a"
+        assert given(mutated(made, self.rule(), namespace="b")) == {"memory": "1Gi"}
+        del made["metadata"]["namespace"]
+        assert given(mutated(made, self.rule(), namespace="a")) == {"memory": "1Gi"}
+
+    def test_names_are_exact(self) -> None:
+        rule = injection({"cpu": 4}, namespaces={"a*": entry()})
+        assert given(mutated(typed(container("main", {GPU: 1})), rule, namespace="ab")) == {"cpu": "4"}
+
+
+class TestArithmetic:
+    @pytest.mark.parametrize(
+        ("coefficient", "gpus", "amount"),
+        [
+            ({"cpu": "4000m"}, 2, "8"),
+            ({"memory": "8Gi"}, 2, "16Gi"),
+            ({"cpu": "1500m"}, 3, "4500m"),
+            ({"memory": "1024Mi"}, 1, "1Gi"),
+            ({"nvidia.com/shm": "100"}, 10, "1k"),
+            ({"cpu": "0.29"}, 100, "29"),
+            ({"cpu": "0.5"}, 1, "500m"),
+            ({"memory": "1Ei"}, 16, "16Ei"),
+            ({"cpu": "0"}, 2, "0"),
+        ],
+    )
+    def test_worked_examples_in_exact_decimals_of_any_size(self, coefficient: Amounts, gpus: int, amount: str) -> None:
+        decision = mutated(typed(container("main", {GPU: gpus})), injection(coefficient))
+        assert given(decision) == dict.fromkeys(coefficient, amount)
+
+    def test_what_plain_containers_request_is_deducted(self) -> None:
+        made = typed(container("main", {GPU: 2}), container("plain", requests={"cpu": "1000m", "memory": "2Gi"}))
+        assert given(mutated(made, injection({"cpu": "4000m", "memory": "8Gi"}))) == {"cpu": "7", "memory": "14Gi"}
+
+    def test_their_limits_count_where_they_request_nothing(self) -> None:
+        made = typed(container("main", {GPU: 1}), container("plain", limits={"cpu": 1}))
+        assert given(mutated(made, injection({"cpu": 4}))) == {"cpu": "3"}
+
+    def test_their_requests_count_where_the_limit_is_larger(self) -> None:
+        made = typed(container("main", {GPU: 1}), container("plain", limits={"cpu": 9}, requests={"cpu": 1}))
+        assert given(mutated(made, injection({"cpu": 4}))) == {"cpu": "3"}
+
+    def test_a_sidecars_cpu_and_memory_are_deducted(self) -> None:
+        helper = container("helper", {"cpu": 1, "memory": "1Gi"}, sidecar=True)
+        made = typed(container("main", {GPU: 1}), init=[helper])
+        decision = mutated(made, injection({"cpu": 4, "memory": "8Gi"}))
+        assert given(decision) == {"cpu": "3", "memory": "7Gi"}
+        assert given(decision, "helper") == {"cpu": "1", "memory": "1Gi"}
+
+    def test_an_init_containers_are_not(self) -> None:
+        made = typed(container("main", {GPU: 1}), init=[container("prepare", {"cpu": 9})])
+        assert given(mutated(made, injection({"cpu": 4}))) == {"cpu": "4"}
+
+    def test_what_gpu_containers_request_is_not_deducted(self) -> None:
+        made = typed(container("main", {GPU: 1, "cpu": 99}), container("other", {GPU: 1}))
+        decision = mutated(made, injection({"cpu": 4}))
+        assert given(decision) == given(decision, "other") == {"cpu": "4"}
+
+    def test_a_share_of_cpu_is_floored_to_a_millicore_before_it_is_multiplied(self) -> None:
+        made = typed(container("a", {GPU: 1}), container("b", {GPU: 2}), container("plain", {"cpu": "2"}))
+        decision = mutated(made, injection({"cpu": 1}))
+        assert given(decision, "a") == {"cpu": "333m"}
+        assert given(decision, "b") == {"cpu": "666m"}
+
+    @pytest.mark.parametrize("name", ["memory", "ephemeral-storage"])
+    def test_a_share_of_memory_is_floored_to_a_byte(self, name: str) -> None:
+        made = typed(container("a", {GPU: 1}), container("b", {GPU: 2}), container("plain", {name: "2"}))
+        decision = mutated(made, injection({name: "1Gi"}))
+        assert given(decision, "a") == {name: str(Quantity.of((3 * 2**30 - 2) // 3))}
+        assert given(decision, "b") == {name: str(Quantity.of((3 * 2**30 - 2) // 3 * 2))}
+
+    def test_extended_resources_are_floored_after_multiplying_and_nothing_is_deducted(self) -> None:
+        made = typed(container("a", {GPU: 1}), container("b", {GPU: 3}), container("plain", {"x.com/y": 5}))
+        decision = mutated(made, injection({"x.com/y": "1.5"}))
+        assert given(decision, "a") == {"x.com/y": "1"}
+        assert given(decision, "b") == {"x.com/y": "4"}
+        assert given(decision, "plain") == {"x.com/y": "5"}
+
+    def test_nothing_left_is_allowed(self) -> None:
+        made = typed(container("main", {GPU: 1}), container("plain", {"cpu": 4}))
+        assert given(mutated(made, injection({"cpu": 4}))) == {"cpu": "0"}
+
+    def test_less_than_nothing_is_denied_with_all_shortfalls_in_one_message(self) -> None:
+        made = typed(container("main", {GPU: 2}), container("plain", {"memory": "3Gi", "cpu": "9"}))
+        decision = mutated(made, injection({"cpu": 4, "memory": "1Gi", "ephemeral-storage": 1}))
+        assert decision.result == made
+        assert message(decision) == (
+            "ResourceInjection/injection: pod ml/job resource cpu, memory too large: "
+            "other containers request 9 of 8 cpu for 2 GPUs; other containers request 3Gi of 2Gi memory for 2 GPUs"
+        )
+
+    def test_resources_that_the_entry_does_not_name_stay(self) -> None:
+        made = typed(container("main", {GPU: 1, "memory": "1Gi", "x.com/y": 1}))
+        assert given(mutated(made, injection({"cpu": 4}))) == {"memory": "1Gi", "x.com/y": "1", "cpu": "4"}
+
+    def test_missing_parents_are_created(self) -> None:
+        made = typed(container(requests={GPU: 1}))
+        assert resources(mutated(made, injection({"cpu": 4}))) == {
+            "limits": {"cpu": "4"},
+            "requests": {GPU: "1", "cpu": "4"},
+        }
+
+    @pytest.mark.parametrize("gpus", ["1500m", "-1"])
+    def test_a_count_that_cannot_be_is_left_to_the_api_server_with_a_warning(self, gpus: str) -> None:
+        decision = mutated(typed(container("main", {GPU: gpus})), injection({"cpu": 4}))
+        assert (decision.allowed, decision.patch) == (True, ())
+        assert "must be a whole number" in decision.warnings[0]
+
+    def test_a_limit_that_differs_from_the_request_is_too(self) -> None:
+        decision = mutated(typed(container(limits={GPU: 2}, requests={GPU: 1})), injection({"cpu": 4}))
+        assert (decision.allowed, decision.patch) == (True, ())
+        assert "main" in decision.warnings[0]
+
+
+class TestInitContainersAndSidecars:
+    @pytest.mark.parametrize("sidecar", [True, False])
+    def test_one_that_asks_for_the_gpu_is_left_alone_and_named_in_the_trace(self, sidecar: bool) -> None:
+        helper = container("helper", {GPU: 1, "nvidia.com/shm": 1}, sidecar=sidecar)
+        decision = mutated(typed(container("main", {GPU: 1}), init=[helper]), injection({"cpu": 4}))
+        assert given(decision, "helper") == {"nvidia.com/shm": "1"}
+        assert given(decision) == {"cpu": "4"}
+        role = "sidecar" if sidecar else "init container"
+        assert decision.trace[0].notes == (f"the {role} helper asks for {GPU} and is left alone",)
+
+    def test_a_gpu_sidecars_cpu_is_deducted_too(self) -> None:
+        helper = container("helper", {GPU: 1, "cpu": 1}, sidecar=True)
+        assert given(mutated(typed(container("main", {GPU: 1}), init=[helper]), injection({"cpu": 4}))) == {"cpu": "3"}
+
+    def test_they_alone_are_no_reason_to_inject(self) -> None:
+        made = typed(container("main"), init=[container("helper", {GPU: 1}, sidecar=True)])
+        assert mutated(made, injection({"cpu": 4})).patch == ()
+
+
+class TestOnConflict:
+    def decide(self, how: OnConflict, made: dict[str, Json], coefficient: str = "4") -> dict[str, dict[str, str]]:
+        found = resources(mutated(made, injection({"cpu": coefficient}, on_conflict=how)))
+        return {section: {k: v for k, v in found.get(section, {}).items() if k != GPU} for section in found}
+
+    @pytest.mark.parametrize("asked", ["1", "9"])
+    def test_overwrite_writes_up_and_down(self, asked: str) -> None:
+        made = typed(container("main", {GPU: 1, "cpu": asked}))
+        assert self.decide(OnConflict.OVERWRITE, made) == {"limits": {"cpu": "4"}, "requests": {"cpu": "4"}}
+
+    def test_overwrite_does_not_rewrite_the_same_value(self) -> None:
+        made = typed(container("main", {GPU: 1, "cpu": "4000m"}))
+        assert mutated(made, injection({"cpu": 4})).patch == ()
+
+    @pytest.mark.parametrize("asked", ["1", "9", "0"])
+    def test_keep_leaves_what_is_named(self, asked: str) -> None:
+        for made in (container("main", {GPU: 1, "cpu": asked}), container("main", {GPU: 1}, limits={"cpu": asked})):
+            assert mutated(typed(made), injection({"cpu": 4}, on_conflict=OnConflict.KEEP)).patch == ()
+
+    def test_keep_is_decided_per_container_and_resource(self) -> None:
+        made = typed(container("a", {GPU: 1, "cpu": 1}), container("b", {GPU: 1, "memory": "1Gi"}))
+        decision = mutated(made, injection({"cpu": 4, "memory": "8Gi"}, on_conflict=OnConflict.KEEP))
+        assert given(decision, "a") == {"cpu": "1", "memory": "8Gi"}
+        assert given(decision, "b") == {"cpu": "4", "memory": "1Gi"}
+
+    @pytest.mark.parametrize(
+        ("limit", "asked", "written"),
+        [(None, None, "4"), (1, 1, "4"), (9, 9, "9"), (9, None, "9"), (None, 9, "9"), (9, 1, "9"), (2, 1, "4")],
+    )
+    def test_raise_writes_the_largest_of_limit_request_and_injected(
+        self, limit: int | None, asked: int | None, written: str
+    ) -> None:
+        limits, requests = ({GPU: 1, **({"cpu": value} if value else {})} for value in (limit, asked))
+        main = container(limits=limits, requests=requests)
+        assert self.decide(OnConflict.RAISE, typed(main)) == {"limits": {"cpu": written}, "requests": {"cpu": written}}
+
+    def test_annotations_are_overwritten(self) -> None:
+        made = typed(container("main", {GPU: 1}), said={"a/b": "old", "c": "d"})
+        rule = injection(annotations={"a/b": "new", "e": ""})
+        assert annotations(mutated(made, rule)) == {**V100, "a/b": "new", "c": "d", "e": ""}
+
+    @pytest.mark.parametrize("how", [OnConflict.KEEP, OnConflict.RAISE])
+    def test_keep_and_raise_leave_an_existing_annotation(self, how: OnConflict) -> None:
+        made = typed(container("main", {GPU: 1}), said={"a/b": "old"})
+        rule = injection(annotations={"a/b": "new", "c": "d"}, on_conflict=how)
+        assert annotations(mutated(made, rule)) == {**V100, "a/b": "old", "c": "d"}
+
+    def test_the_trace_tells_what_each_container_got(self) -> None:
+        made = typed(container("main", {GPU: 2, "cpu": 1}))
+        step = mutated(made, injection({"cpu": 4, "memory": "1Gi"}, annotations={"a": "b"})).trace[0]
+        assert step.amounts == (
+            Amount(container="main", resource="cpu", before="1", after="8"),
+            Amount(container="main", resource="memory", before=None, after="2Gi"),
+        )
+        assert step.annotations == {"a": "b"}
+        assert step.message == f"2 × {GPU}"
+
+
+class TestSeveralInjections:
+    def test_different_gpu_resources_deny_over_containers_and_within_one(self) -> None:
+        rules = (injection({"cpu": 4}, name="a"), injection({"cpu": 2}, name="b", gpu_resource=MIG2))
+        for made in (
+            typed(container("main", {GPU: 1, MIG2: 1})),
+            typed(container("main", {GPU: 1}), container("b", {MIG2: 1})),
+        ):
+            assert f"pod ml/job has different gpu resource {GPU}, {MIG2}" in message(mutated(made, *rules))
+
+    def test_an_init_containers_gpu_resource_is_no_conflict(self) -> None:
+        rules = (injection({"cpu": 4}, name="a"), injection({"cpu": 2}, name="b", gpu_resource=MIG2))
+        made = typed(container("main", {GPU: 1}), init=[container("i", {MIG2: 1})])
+        assert given(mutated(made, *rules)) == {"cpu": "4"}
+
+    def test_empty_entries_do_not_count_for_the_conflict(self) -> None:
+        rules = (
+            injection({"cpu": 4}, name="a"),
+            injection({"cpu": 2}, name="b", gpu_resource=MIG2, namespaces={"ml": entry()}),
+        )
+        assert given(mutated(typed(container("main", {GPU: 1, MIG2: 1})), *rules)) == {"cpu": "4", MIG2: "1"}
+
+    def test_injections_of_another_type_do_not_count(self) -> None:
+        rules = (injection({"cpu": 4}, name="a"), injection({"cpu": 2}, name="b", gpu_resource=MIG2, gpu_type="T4"))
+        assert given(mutated(typed(container("main", {GPU: 1, MIG2: 1})), *rules)) == {"cpu": "4", MIG2: "1"}
+
+    def test_at_most_one_for_each_gpu_resource_by_priority_then_name(self) -> None:
+        rules = [injection({"cpu": n}, name=name, priority=p) for n, name, p in ((1, "b", 0), (2, "a", 0), (3, "c", 1))]
+        decision = mutated(typed(container("main", {GPU: 1})), *rules)
+        assert given(decision) == {"cpu": "3"}
+        assert [step.reason for step in decision.trace] == ["injected", "already-decided", "already-decided"]
+        assert decision.trace[1].message == f"{GPU} was decided by ResourceInjection/c"
+        assert given(mutated(typed(container("main", {GPU: 1})), *rules[:2])) == {"cpu": "2"}
+
+    def test_one_in_audit_mode_does_not_decide_and_records_what_it_would_have_done(self) -> None:
+        rules = (injection({"cpu": 1}, name="a", mode=Mode.AUDIT), injection({"cpu": 2}, name="b"))
+        decision = mutated(typed(container("main", {GPU: 1})), *rules)
+        assert given(decision) == {"cpu": "2"}
+        assert [(step.action, step.audit) for step in decision.trace] == [(Action.CHANGE, True), (Action.CHANGE, False)]
+        assert decision.audit_annotations == {"resourceinjection.a": f"change: 1 × {GPU}"}
+
+    def test_one_in_audit_mode_records_a_denial_and_denies_nothing(self) -> None:
+        rule = injection({"cpu": 1}, mode=Mode.AUDIT)
+        decision = mutated(typed(container("main", {GPU: 1}), container("big", {"cpu": 9})), rule)
+        assert decision.allowed
+        assert decision.trace[0].action is Action.DENY
+        assert decision.audit_annotations["resourceinjection.injection"].startswith("deny: pod ml/job resource cpu")
+
+    def test_one_in_audit_mode_records_a_conflict_that_the_others_do_not_have(self) -> None:
+        rules = (injection({"cpu": 4}, name="a"), injection({}, name="b", gpu_resource=MIG2, mode=Mode.AUDIT))
+        shadow = injection({"cpu": 2}, name="c", gpu_resource="amd.com/gpu", mode=Mode.AUDIT)
+        decision = mutated(typed(container("main", {GPU: 1, MIG2: 1, "amd.com/gpu": 1})), *rules, shadow)
+        assert decision.allowed
+        assert [step.reason for step in decision.trace] == ["injected", "empty-entry", "conflict"]
+
+    def test_one_that_does_not_match_leaves_the_resource_to_the_next(self) -> None:
+        rules = (injection({"cpu": 1}, name="a", match_conditions={"no": "false"}), injection({"cpu": 2}, name="b"))
+        assert given(mutated(typed(container("main", {GPU: 1})), *rules)) == {"cpu": "2"}

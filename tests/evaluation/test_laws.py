@@ -1,0 +1,413 @@
+"""Laws of decisions, whatever the rules, the cluster and the pod."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.evaluation import mutate, validate
+from rules_engine.model.cluster import Cluster, Node
+from rules_engine.model.decision import Action, Decision
+from rules_engine.model.patch import Json, pointer
+from rules_engine.model.quantity import Quantity
+from rules_engine.model.rules import (
+    Counts,
+    Direction,
+    FallbackLadder,
+    Mode,
+    NodeFilter,
+    NodeRequirement,
+    Offered,
+    ResourceInjection,
+)
+from tests.support.evaluation import compiled, container, injection, ladder, mutated, pod, request, sound, validation
+from tests.support.laws import (
+    GPUS,
+    RESOURCES,
+    clusters,
+    injections,
+    jsons,
+    ladder_sets,
+    ladders,
+    law,
+    pods,
+)
+
+HOSTILE: list[Json] = [
+    "1e999999999",
+    "1e-999999999",
+    "-1",
+    "1.5",
+    "9" * 10_000,
+    "\u0661",
+    "1\n",
+    float("inf"),
+    -0.0,
+    1e300,
+    10**5_000,
+    "Always",
+    [None],
+    {"": None},
+]
+
+
+@dataclass(frozen=True)
+class Asking:
+    """What one container asks for, as this file reads it: independent of the engine's own reading."""
+
+    role: str
+    counts: Mapping[str, int]
+
+
+def asking(made: Any) -> list[Asking]:
+    found = []
+    for member, role in (("containers", "regular"), ("initContainers", "init")):
+        for item in made["spec"].get(member, []):
+            sections = item.get("resources", {})
+            limits, requests = sections.get("limits", {}), sections.get("requests", {})
+            counted = {
+                name: whole({**requests, **limits}[name]) for name in {**requests, **limits} if name in RESOURCES
+            }
+            sidecar = item.get("restartPolicy") == "Always"
+            found.append(Asking("sidecar" if sidecar else role, {name: n for name, n in counted.items() if n}))
+    return found
+
+
+def whole(text: str) -> int:
+    found = Quantity.parse(text)
+    assert found.is_whole
+    return found.whole
+
+
+def effective(made: Any, containers: Sequence[Asking], resource: str) -> int:
+    """Kubernetes' rule: what runs at the end, or the peak on the way there."""
+    running = sum(c.counts.get(resource, 0) for c in containers if c.role != "init")
+    peak = started = 0
+    for item in containers:
+        if item.role == "sidecar":
+            started += item.counts.get(resource, 0)
+        elif item.role == "init":
+            peak = max(peak, started + item.counts.get(resource, 0))
+    return max(running, peak) + whole(made["spec"].get("overhead", {}).get(resource, "0"))
+
+
+def one_node_covers(cluster: Cluster, rule: FallbackLadder, demand: Mapping[str, int]) -> bool:
+    def counts(node: Node) -> bool:
+        if NodeRequirement.READY in rule.nodes.require and not node.ready:
+            return False
+        if NodeRequirement.SCHEDULABLE in rule.nodes.require and node.unschedulable:
+            return False
+        return not rule.nodes.selector or node.labels["pool"] == "a"
+
+    def has(node: Node, resource: str) -> int:
+        free = node.allocatable.get(resource, Quantity(0))
+        if rule.offered is Offered.AVAILABLE:
+            free -= node.used.get(resource, Quantity(0))
+        return free.nanos // 10**9
+
+    return any(counts(node) and all(has(node, name) >= n for name, n in demand.items()) for node in cluster.nodes)
+
+
+def expected(made: Any, rule: FallbackLadder, cluster: Cluster) -> tuple[dict[str, str], list[dict[str, int]], bool]:
+    """What design.md says of a single ladder, on counts alone: the moves, the counts after, whether it is exhausted."""
+    now = [dict(item.counts) for item in asking(made)]
+    names = [rung.resource for rung in rule.rungs]
+    rungs = dict(zip(names, rule.rungs, strict=True))
+
+    def need(counts: Sequence[Mapping[str, int]], resource: str) -> int:
+        roles = [item.role for item in asking(made)]
+        return effective(made, [Asking(role, c) for role, c in zip(roles, counts, strict=True)], resource)
+
+    def stays(resource: str) -> bool:
+        return rungs[resource].assume or one_node_covers(cluster, rule, {resource: need(now, resource)})
+
+    asked = [name for name in names if any(name in item for item in now)]
+    queue = asked if rule.direction is Direction.UP else asked[::-1]
+    if rule.direction is Direction.DOWN_THEN_UP:
+        queue = [name for name in queue if stays(name)] + [name for name in queue if not stays(name)]
+    moves: dict[str, str] = {}
+    settled: list[str] = []
+    exhausted = False
+    for resource in queue:
+        if stays(resource):
+            settled.append(resource)
+            continue
+        index = names.index(resource)
+        lower, higher = names[index + 1 :], names[:index][::-1]
+        looked_at = {Direction.DOWN: lower, Direction.UP: higher, Direction.DOWN_THEN_UP: lower + higher}[
+            rule.direction
+        ]
+        for target in sorted(looked_at, key=lambda name: rungs[name].assume):
+            after = []
+            for item in now:
+                rest = {name: n for name, n in item.items() if name != resource}
+                if resource in item:
+                    up, down = (1, 1)
+                    if rule.counts is Counts.SCALE:
+                        up, down = rungs[resource].weight or 0, rungs[target].weight or 0
+                    rest[target] = rest.get(target, 0) + (item[resource] * up + down - 1) // down
+                after.append(rest)
+            demand = {name: need(after, name) for name in (*settled, target)}
+            if rungs[target].assume or one_node_covers(cluster, rule, demand):
+                now, moves[resource] = after, target
+                settled.append(target)
+                break
+        else:
+            settled.append(resource)
+            exhausted = True
+    return moves, now, exhausted
+
+
+@law
+@given(pods(), ladders(), clusters())
+def test_a_single_ladder_does_what_the_design_says(made: Json, rule: FallbackLadder, on: Cluster) -> None:
+    moves, counts, exhausted = expected(made, rule, on)
+    decision = mutated(made, rule, on=on)
+    if exhausted and rule.when_exhausted.value == "Deny":
+        assert not decision.allowed
+        return
+    assert decision.allowed
+    assert {found.resource: found.to for found in decision.trace[0].resources if found.to} == moves
+    assert [dict(item.counts) for item in asking(decision.result)] == counts
+
+
+@law
+@given(pods(), ladder_sets(), clusters())
+def test_ladders_change_nothing_on_their_own_result(made: Json, rules: list[FallbackLadder], on: Cluster) -> None:
+    first = mutated(made, *rules, on=on)
+    if first.allowed:
+        again = mutated(first.result, *rules, on=on)
+        assert (again.patch, again.allowed) == ((), True)
+
+
+@law
+@given(pods(shared=True), st.lists(injections(), max_size=2), clusters(), ladder_sets())
+def test_injections_change_nothing_on_their_own_result(
+    made: Json, rules: list[ResourceInjection], on: Cluster, several: list[FallbackLadder]
+) -> None:
+    named = [replace(rule, name=f"i{index}") for index, rule in enumerate(rules)]
+    for rule_set in (named, [*named, *several]):
+        first = mutated(made, *rule_set, on=on)
+        if first.allowed:
+            again = mutated(first.result, *rule_set, on=on)
+            assert (again.patch, again.allowed) == ((), True)
+
+
+@law
+@given(pods(), ladder_sets(), clusters())
+def test_all_containers_that_ask_for_a_resource_move_to_the_same_rung_or_none_does(
+    made: Json, rules: list[FallbackLadder], on: Cluster
+) -> None:
+    decision = mutated(made, *rules, on=on)
+    before, after = asking(made), asking(decision.result)
+    changed = {name for old, new in zip(before, after, strict=True) for name in old.counts if name not in new.counts}
+    for resource in changed:
+        assert not any(
+            resource in new.counts for old, new in zip(before, after, strict=True) if resource not in old.counts
+        )
+
+
+@law
+@given(pods(), ladders(counts=Counts.KEEP), clusters())
+def test_keep_loses_no_device_and_makes_none(made: Json, rule: FallbackLadder, on: Cluster) -> None:
+    after = asking(mutated(made, rule, on=on).result)
+    assert [sum(old.counts.values()) for old in asking(made)] == [sum(new.counts.values()) for new in after]
+
+
+@law
+@given(pods(), ladders(counts=Counts.SCALE), clusters())
+def test_scale_gives_at_least_the_weight_asked_for_and_less_than_one_device_more_a_move(
+    made: Json, rule: FallbackLadder, on: Cluster
+) -> None:
+    weights = {rung.resource: rung.weight or 0 for rung in rule.rungs}
+
+    def weight(counts: Mapping[str, int]) -> int:
+        return sum(weights.get(name, 0) * count for name, count in counts.items())
+
+    decision = mutated(made, rule, on=on)
+    moves = [found for step in decision.trace for found in step.resources if found.to]
+    for old, new in zip(asking(made), asking(decision.result), strict=True):
+        room = sum(weights[found.to or ""] for found in moves if found.resource in old.counts)
+        assert weight(old.counts) <= weight(new.counts) <= weight(old.counts) + room
+
+
+@law
+@given(pods(), ladders(), clusters())
+def test_what_a_ladder_moved_to_is_offered_or_assumed(made: Json, rule: FallbackLadder, on: Cluster) -> None:
+    decision = mutated(made, rule, on=on)
+    assumed = {rung.resource for rung in rule.rungs if rung.assume}
+    for found in decision.trace[0].resources if decision.allowed else ():
+        if found.to and found.to not in assumed:
+            need = effective(decision.result, asking(decision.result), found.to)
+            assert one_node_covers(on, rule, {found.to: need})
+
+
+@law
+@given(pods(), ladder_sets(), clusters())
+def test_a_resource_that_is_offered_to_every_ladder_stays(made: Json, rules: list[FallbackLadder], on: Cluster) -> None:
+    plenty = Cluster(
+        nodes=(
+            *on.nodes,
+            Node(name="plenty", labels={"pool": "a"}, allocatable={name: Quantity.of(99) for name in RESOURCES}),
+        )
+    )
+    decision = mutated(made, *rules, on=plenty)
+    assert (decision.allowed, decision.patch, decision.warnings) == (True, (), ())
+
+
+@law
+@given(pods(shared=True), ladder_sets(), st.lists(injections(), max_size=2), clusters())
+def test_audit_mode_changes_nothing_warns_nobody_and_denies_nothing(
+    made: Json, several: list[FallbackLadder], rules: list[ResourceInjection], on: Cluster
+) -> None:
+    everything: list[Any] = [replace(rule, mode=Mode.AUDIT, name=f"r{n}") for n, rule in enumerate([*several, *rules])]
+    decision = mutated(made, *everything, on=on)
+    assert (decision.allowed, decision.patch, decision.warnings) == (True, (), ())
+
+
+@law
+@given(pods(shared=True), ladder_sets(), injections(), clusters())
+def test_rules_in_audit_mode_make_no_difference_to_the_others(
+    made: Json, several: list[FallbackLadder], rule: ResourceInjection, on: Cluster
+) -> None:
+    enforcing = [item for item in several if item.mode is Mode.ENFORCE]
+    shadow = [replace(item, mode=Mode.AUDIT, name=f"s{n}", priority=9) for n, item in enumerate(several)]
+    watched = mutated(made, *several, *shadow, rule, replace(rule, name="shadow", mode=Mode.AUDIT, priority=9), on=on)
+    alone = mutated(made, *enforcing, rule, on=on)
+    assert (watched.patch, watched.allowed) == (alone.patch, alone.allowed)
+
+
+@law
+@given(pods(), ladders(), clusters())
+def test_audit_mode_computes_what_enforcing_would_do(made: Json, rule: FallbackLadder, on: Cluster) -> None:
+    enforced, audited = (mutated(made, replace(rule, mode=mode), on=on) for mode in (Mode.ENFORCE, Mode.AUDIT))
+    assert [replace(step, audit=True) for step in enforced.trace] == list(audited.trace)
+    if audited.trace[0].action is not Action.SKIP:
+        assert len(audited.audit_annotations) == 1
+
+
+@law
+@given(ladder_sets(), clusters(), st.dictionaries(st.sampled_from(["cpu", "memory", "amd.com/other"]), st.just("1")))
+def test_a_pod_without_gpus_is_never_changed(
+    rules: list[FallbackLadder], on: Cluster, amounts: Mapping[str, str]
+) -> None:
+    made = pod(container("main", amounts), init=[container("init", amounts, sidecar=True)])
+    decision = mutated(made, *rules, on=on)
+    assert (decision.allowed, decision.patch, decision.warnings) == (True, (), ())
+
+
+@law
+@given(pods(shared=True), injections(), clusters())
+def test_an_injection_writes_limits_equal_to_requests_in_gpu_containers_and_touches_no_other(
+    made: Json, rule: ResourceInjection, on: Cluster
+) -> None:
+    decision = mutated(made, rule, on=on)
+    before: Any = made
+    after: Any = decision.result
+    assert after["spec"].get("initContainers") == before["spec"].get("initContainers")
+    if decision.trace[0].action is not Action.CHANGE:
+        assert decision.patch == ()
+        return
+    for old, new, counted in zip(before["spec"]["containers"], after["spec"]["containers"], asking(made), strict=False):
+        if rule.gpu_resource not in counted.counts:
+            assert new == old
+            continue
+        for name in rule.default.coefficients:
+            limits, requests = new["resources"].get("limits", {}), new["resources"].get("requests", {})
+            if rule.on_conflict.value != "Keep":
+                assert Quantity.parse(limits[name]) == Quantity.parse(requests[name])
+            else:
+                assert name in limits or name in requests
+
+
+RULES = compiled(
+    ladder(*RESOURCES, direction=Direction.DOWN_THEN_UP, nodes=NodeFilter(require=frozenset(NodeRequirement))),
+    injection({"cpu": 1, "memory": "1Gi", "nvidia.com/shm": 1}, annotations={"a/b": "c"}, gpu_type=None),
+    validation("has(object.metadata.name)"),
+)
+
+FULL = pod(
+    container("main", {RESOURCES[0]: 1, GPUS: 2, "cpu": 1}),
+    container("beside", {"memory": "1Gi"}),
+    init=[container("helper", {RESOURCES[1]: 1}, sidecar=True)],
+    annotations={"a/b": "c"},
+    labels={"team": "ml"},
+    overhead={"cpu": "1m"},
+    nodeSelector={"pool": "a"},
+    nodeName="",
+    tolerations=[{"key": "gpu", "operator": "Exists", "effect": "NoSchedule", "value": ""}],
+    affinity={
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [
+                    {
+                        "matchExpressions": [{"key": "pool", "operator": "In", "values": ["a"]}],
+                        "matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n9"]}],
+                    }
+                ]
+            }
+        }
+    },
+)
+
+
+def places(value: Json, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """Every place in a JSON value."""
+    inner: list[tuple[str | int, Json]] = []
+    if isinstance(value, dict):
+        inner = list(value.items())
+    elif isinstance(value, list):
+        inner = list(enumerate(value))
+    return [path, *(found for key, item in inner for found in places(item, (*path, key)))]
+
+
+def replaced(value: Any, path: tuple[str | int, ...], new: Json) -> Json:
+    if not path:
+        return new
+    key, *rest = path
+    changed: Any = dict(value) if isinstance(value, dict) else list(value)
+    changed[key] = replaced(value[key], tuple(rest), new)
+    return changed  # type: ignore[no-any-return]
+
+
+def assert_decided_or_refused(decision: Decision) -> None:
+    if decision.refusal is not None:
+        assert not decision.allowed
+        assert decision.refusal.code == 422
+        assert decision.refusal.message.startswith(("the pod is malformed: /", "the pod must be an object"))
+
+
+@law
+@given(jsons())
+def test_any_json_as_a_pod_is_decided_or_refused_with_its_path(made: Json) -> None:
+    for endpoint in (mutate, validate):
+        assert_decided_or_refused(sound(made, lambda: endpoint(RULES, request(made), Cluster())))  # noqa: B023
+
+
+@law
+@given(st.sampled_from(places(FULL)), jsons(leaves=3) | st.sampled_from(HOSTILE), clusters())
+def test_any_json_anywhere_in_a_pod_is_decided_or_refused_with_its_path(
+    place: tuple[str | int, ...], new: Json, on: Cluster
+) -> None:
+    made = replaced(FULL, place, new)
+    for endpoint in (mutate, validate):
+        assert_decided_or_refused(sound(made, lambda: endpoint(RULES, request(made), on)))  # noqa: B023
+
+
+def test_every_place_that_is_read_refuses_a_wrong_type_and_names_it() -> None:
+    unread = {"apiVersion", "kind", "image"}
+    for place in places(FULL):
+        if place and place[-1] not in unread:
+            made = replaced(FULL, place, True)
+            decision = mutated(made)
+            assert decision.status is not None, place
+            assert (decision.status.code, decision.status.reason) == (422, "Invalid")
+            assert decision.status.message.startswith(f"the pod is malformed: {pointer(*place)}: "), place
+
+
+def test_null_counts_as_absent_wherever_it_stands() -> None:
+    for place in places(FULL):
+        if place and "operator" not in place and place[-2:-1] not in (("matchExpressions",), ("matchFields",)):
+            assert mutated(replaced(FULL, place, None)).allowed, place

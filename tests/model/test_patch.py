@@ -1,0 +1,132 @@
+"""Patches and pointers."""
+
+import jsonpatch
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.model.patch import Json, Operation, diff, pointer, same
+from tests.support.laws import jsons, law
+from tests.support.patching import PatchRefusedError, apply_as_api_server, apply_strictly, resolve, unescape
+
+objects = st.dictionaries(st.text(max_size=3) | st.sampled_from(["~", "/", "a"]), jsons(), max_size=4)
+
+
+@law
+@given(jsons(), jsons())
+def test_a_patch_turns_one_value_into_the_other_under_rfc_6902(before: Json, after: Json) -> None:
+    assert same(apply_strictly(before, diff(before, after)), after)
+
+
+@law
+@given(objects, objects)
+def test_a_patch_turns_one_object_into_the_other_under_the_api_servers_library(before: Json, after: Json) -> None:
+    assert same(apply_as_api_server(before, diff(before, after)), after)
+
+
+@law
+@given(jsons())
+def test_what_is_equal_needs_no_patch(value: Json) -> None:
+    assert diff(value, value) == ()
+    assert diff({"a": [value]}, {"a": [value]}) == ()
+
+
+@law
+@given(objects, objects)
+def test_no_operation_is_needless_and_none_depends_on_another(before: Json, after: Json) -> None:
+    patch = diff(before, after)
+    paths = [operation.path for operation in patch]
+    assert len(set(paths)) == len(paths)
+    assert same(apply_strictly(before, patch[::-1]), after)
+    for index in range(len(patch)):
+        assert not same(apply_strictly(before, patch[:index] + patch[index + 1 :]), after)
+
+
+@law
+@given(st.lists(st.text() | st.integers(0, 10**6), max_size=4))
+def test_pointers_round_trip(keys: list[str | int]) -> None:
+    text = pointer(*keys)
+    assert [unescape(token) for token in text.split("/")[1:]] == [str(key) for key in keys]
+    assert text.count("/") == len(keys)
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [((), ""), (("",), "/"), (("a/b",), "/a~1b"), (("m~n",), "/m~0n"), (("~1",), "/~01"), (("a", 0, "é"), "/a/0/é")],
+)
+def test_pointers_of_rfc_6901(keys: tuple[str | int, ...], text: str) -> None:
+    assert pointer(*keys) == text
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "patch"),
+    [
+        ({}, {"a": {"b": 1}}, [Operation("add", "/a", {"b": 1})]),
+        ({"a": None}, {"a": {"b": 1}}, [Operation("add", "/a", {"b": 1})]),
+        ({"a": {}}, {"a": {"b": 1}}, [Operation("add", "/a/b", 1)]),
+        ({"a": 1}, {"a": 2}, [Operation("replace", "/a", 2)]),
+        ({"a": 1}, {"a": True}, [Operation("replace", "/a", True)]),
+        ({"a": 1}, {"a": None}, [Operation("replace", "/a", None)]),
+        ({}, {"a": None}, [Operation("add", "/a", None)]),
+        ({"a": 1}, {}, [Operation("remove", "/a")]),
+        ({"a": [1, 2]}, {"a": [1, 3]}, [Operation("replace", "/a/1", 3)]),
+        ({"a": [1]}, {"a": [1, 2]}, [Operation("replace", "/a", [1, 2])]),
+        ({"a": {}}, {"a": []}, [Operation("replace", "/a", [])]),
+        ({"b": 1, "a": 1}, {"b": 2, "a": 2}, [Operation("replace", "/a", 2), Operation("replace", "/b", 2)]),
+        (1, 2, [Operation("replace", "", 2)]),
+    ],
+)
+def test_the_smallest_patch_in_order_of_name(before: Json, after: Json, patch: list[Operation]) -> None:
+    assert list(diff(before, after)) == patch
+
+
+def test_operations_as_rfc_6902_writes_them() -> None:
+    assert Operation("add", "/a", None).to_json() == {"op": "add", "path": "/a", "value": None}
+    assert Operation("remove", "/a").to_json() == {"op": "remove", "path": "/a"}
+
+
+def test_json_equality_tells_booleans_from_numbers_at_any_depth() -> None:
+    assert same({"a": [1, 1.0]}, {"a": [1.0, 1]})
+    assert not same({"a": [1]}, {"a": [True]})
+    assert not same({"a": 0}, {"a": False})
+    assert not same({"a": 0}, {"b": 0})
+    assert not same([0], [0, 0])
+    assert not same([], {})
+
+
+class TestTheTwoWaysOfApplying:
+    """That the checks of the other tests can fail."""
+
+    def test_the_rfc_refuses_to_replace_what_is_not_there_and_the_api_server_does_not(self) -> None:
+        patch = (Operation("replace", "/a", 1),)
+        with pytest.raises(jsonpatch.JsonPatchException):
+            apply_strictly({}, patch)
+        assert apply_as_api_server({}, patch) == {"a": 1}
+
+    @pytest.mark.parametrize(
+        "operation",
+        [
+            Operation("add", "/a/b", 1),
+            Operation("add", "/null/b", 1),
+            Operation("add", "/text/b", 1),
+            Operation("remove", "/a"),
+            Operation("remove", "/list/1"),
+            Operation("replace", "/list/1", 1),
+            Operation("add", "/list/2", 1),
+            Operation("add", "/list/7/a", 1),
+        ],
+    )
+    def test_both_refuse_a_missing_parent_and_the_removal_of_what_is_not_there(self, operation: Operation) -> None:
+        document: Json = {"null": None, "list": [0], "text": "x"}
+        with pytest.raises(PatchRefusedError):
+            apply_as_api_server(document, (operation,))
+        with pytest.raises((jsonpatch.JsonPatchException, jsonpatch.JsonPointerException, TypeError)):
+            apply_strictly(document, (operation,))
+
+    def test_lists(self) -> None:
+        patch = (Operation("add", "/a/0", 9), Operation("remove", "/a/1"), Operation("replace", "/a/1", {"b": 1}))
+        for apply in (apply_strictly, apply_as_api_server):
+            assert apply({"a": [1, 2]}, patch) == {"a": [9, {"b": 1}]}
+
+    def test_pointers_resolve(self) -> None:
+        assert resolve({"a/b": [{"~": 1}]}, "/a~1b/0/~0") == 1

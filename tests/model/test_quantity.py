@@ -1,0 +1,254 @@
+"""Quantities: Kubernetes' texts, exactly."""
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.model.quantity import MAX_EXPONENT, MAX_TEXT, NANOS, Format, Quantity, QuantityError
+from tests.support.laws import law
+
+SUFFIXES = {
+    "": Fraction(1),
+    **{suffix: Fraction(1000) ** power for power, suffix in enumerate("numk", start=-3) if suffix != "k"},
+    **{suffix: Fraction(1000) ** power for power, suffix in enumerate("kMGTPE", start=1)},
+    **{suffix: Fraction(1024) ** power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)},
+}
+
+numbers = st.builds(
+    "{}{}{}".format,
+    st.sampled_from(["", "-", "+"]),
+    st.integers(0, 10**12),
+    st.sampled_from(["", "."]) | st.builds(".{}".format, st.integers(0, 10**12)),
+)
+texts = st.builds(
+    "{}{}".format, numbers, st.sampled_from([*SUFFIXES]) | st.builds("e{}".format, st.integers(-MAX_EXPONENT, 30))
+)
+quantities = st.builds(
+    Quantity,
+    st.integers(-(10**30), 10**30) | st.integers(-5000, 5000).map(lambda n: n * NANOS),
+    st.sampled_from(Format),
+)
+
+
+def exact(text: str) -> Fraction:
+    """What a text means, before rounding to nanos."""
+    mantissa, _, exponent = text.partition("e")
+    if exponent:
+        return Fraction(mantissa) * Fraction(10) ** int(exponent)
+    suffix = text.lstrip("+-0123456789.")
+    return Fraction(text.removesuffix(suffix).rstrip(".") or 0) * SUFFIXES[suffix]
+
+
+def value(quantity: Quantity) -> Fraction:
+    return Fraction(quantity.nanos, NANOS)
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("0", "0"),
+        ("0Gi", "0"),
+        ("-0", "0"),
+        ("00012", "12"),
+        ("+5", "5"),
+        ("1.5", "1500m"),
+        (".5", "500m"),
+        ("7.", "7"),
+        ("7.G", "7G"),
+        ("1000", "1k"),
+        ("1000m", "1"),
+        ("1500m", "1500m"),
+        ("4000m", "4"),
+        ("4500m", "4500m"),
+        ("0.1m", "100u"),
+        ("100000k", "100M"),
+        ("1024", "1024"),
+        ("1Ki", "1Ki"),
+        ("1024Mi", "1Gi"),
+        ("1.5Gi", "1536Mi"),
+        ("0.5Ki", "512"),
+        ("1023Ki", "1023Ki"),
+        ("-1Ki", "-1Ki"),
+        ("-0.5Ki", "-512"),
+        ("1000Ki", "1000Ki"),
+        ("0.0001Ki", "102400u"),
+        ("1.0001Ki", "1024102400u"),
+        ("1024Ei", "1024Ei"),
+        ("2048Ei", "2048Ei"),
+        ("1e3", "1e3"),
+        ("1E3", "1e3"),
+        ("1E", "1E"),
+        ("1e0", "1"),
+        ("12e-1", "1200e-3"),
+        ("100e3", "100e3"),
+        ("1000e3", "1e6"),
+        ("1e+5", "100e3"),
+        ("1000E", "1000E"),
+        ("1e21", "1e21"),
+    ],
+)
+def test_the_canonical_text(text: str, canonical: str) -> None:
+    assert str(Quantity.parse(text)) == canonical
+
+
+@pytest.mark.parametrize(
+    ("amount", "count", "product"),
+    [("4000m", 2, "8"), ("8Gi", 2, "16Gi"), ("1500m", 3, "4500m"), ("1024Mi", 1, "1Gi"), ("100", 10, "1k")],
+)
+def test_the_worked_examples_of_the_reference(amount: str, count: int, product: str) -> None:
+    assert str(Quantity.parse(amount) * count) == product
+
+
+@pytest.mark.parametrize("text", ["0.1n", "0.0000000001", "1e-10", "1e-60", "1e-999999999", "0.9n", "1n"])
+def test_what_is_finer_than_a_nano_is_rounded_away_from_zero(text: str) -> None:
+    assert Quantity.parse(text).nanos == 1
+    assert Quantity.parse(f"-{text}").nanos == -1
+
+
+@pytest.mark.parametrize("text", ["0e-999999999", "0.000e-999999999", "0e60", "0n"])
+def test_zero_is_zero_at_any_scale(text: str) -> None:
+    assert not Quantity.parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", " ", " 1", "1 ", "1\n", "\n", "+", "-", ".", "-.", "+-1", "--1", "1.1.1", "1,5", "1_000", "0x10"),
+        *("m", "Gi", "1mi", "1ki", "1K", "1i", "1B", "1GiB", "1Gi1", "1 Gi", "1mm", "1e", "1e1.5", "1e-", "1e5Gi"),
+        *("\u0661", "１", "1\u00a0", "½", "∞", "nan", "inf", "NaN", "Infinity", "null", "true"),
+        *("1e9999999999", "9" * (MAX_TEXT + 1), "1e61", "1e999999999", "-1e999999999"),
+    ],
+)
+def test_what_is_no_quantity_is_refused(text: str) -> None:
+    with pytest.raises(QuantityError):
+        Quantity.parse(text)
+
+
+def test_the_error_says_what_to_write() -> None:
+    with pytest.raises(QuantityError, match=r"'8GB' is not a quantity: write a number, then one of n, u, m, k"):
+        Quantity.parse("8GB")
+
+
+def test_a_long_text_is_refused_without_being_quoted() -> None:
+    with pytest.raises(QuantityError, match=r"^a quantity has at most 64 characters$"):
+        Quantity.parse("1" * 10**7)
+
+
+@law
+@given(st.text() | st.text(alphabet="0123456789+-.eEinumkKMGTP \n"))
+def test_any_text_is_a_quantity_or_refused(text: str) -> None:
+    try:
+        quantity = Quantity.parse(text)
+    except QuantityError:
+        return
+    assert Quantity.parse(str(quantity)) == quantity
+
+
+@law
+@given(texts)
+def test_a_text_means_what_it_says_rounded_up_to_nanos(text: str) -> None:
+    scaled = exact(text) * NANOS
+    rounded = -(-abs(scaled.numerator) // scaled.denominator)
+    assert Quantity.parse(text).nanos == (rounded if scaled >= 0 else -rounded)
+
+
+@law
+@given(quantities)
+def test_parse_is_the_inverse_of_text(quantity: Quantity) -> None:
+    if quantity.format is not Format.BINARY_SI or quantity.is_whole:
+        assert Quantity.parse(str(quantity)) == quantity
+
+
+@law
+@given(texts)
+def test_the_canonical_text_is_a_fixed_point(text: str) -> None:
+    canonical = str(Quantity.parse(text))
+    assert str(Quantity.parse(canonical)) == canonical
+
+
+@law
+@given(texts)
+def test_a_text_keeps_its_family_of_suffixes(text: str) -> None:
+    quantity = Quantity.parse(text)
+    canonical = str(quantity)
+    if quantity.format is Format.DECIMAL_EXPONENT:
+        assert canonical.isdecimal() or "e" in canonical or canonical.startswith("-")
+    assert ("i" in canonical) == (
+        quantity.format is Format.BINARY_SI
+        and quantity.is_whole
+        and abs(quantity.nanos) >= 1024 * NANOS
+        and quantity.nanos % (1024 * NANOS) == 0
+    )
+
+
+@law
+@given(quantities, quantities)
+def test_add_and_subtract_agree_with_fractions(left: Quantity, right: Quantity) -> None:
+    assert value(left + right) == value(left) + value(right)
+    assert value(left - right) == value(left) - value(right)
+    assert value(-left) == -value(left)
+
+
+@law
+@given(quantities, st.integers(-(10**20), 10**20))
+def test_multiplying_by_a_count_agrees_with_fractions(quantity: Quantity, count: int) -> None:
+    assert value(quantity * count) == value(quantity) * count
+
+
+@law
+@given(quantities, quantities)
+def test_products_and_quotients_agree_with_fractions_rounded_towards_zero(left: Quantity, right: Quantity) -> None:
+    def towards_zero(exactly: Fraction) -> int:
+        return int(exactly * NANOS)
+
+    assert left.times(right).nanos == towards_zero(value(left) * value(right))
+    if right:
+        assert left.divided(right).nanos == towards_zero(value(left) / value(right))
+    else:
+        with pytest.raises(QuantityError, match="division by zero"):
+            left.divided(right)
+
+
+@law
+@given(quantities, quantities)
+def test_order_and_equality_are_those_of_values_whatever_the_format(left: Quantity, right: Quantity) -> None:
+    assert (left < right) == (value(left) < value(right))
+    assert (left == right) == (value(left) == value(right))
+    same = Quantity(left.nanos, right.format)
+    assert left == same
+    assert hash(left) == hash(same)
+
+
+@law
+@given(quantities, st.integers(1, 99), st.sampled_from(["1", "1m", "1n", "5"]))
+def test_shares_are_whole_units_and_as_large_as_can_be(quantity: Quantity, parts: int, unit_text: str) -> None:
+    unit = Quantity.parse(unit_text)
+    share = quantity.share(parts, unit)
+    assert share.nanos % unit.nanos == 0
+    assert share * parts <= quantity < (share + unit) * parts
+    assert quantity.floored(unit) == quantity.share(1, unit)
+
+
+@law
+@given(quantities)
+def test_whole_is_the_value_rounded_up(quantity: Quantity) -> None:
+    assert quantity.whole - 1 < value(quantity) <= quantity.whole
+    assert quantity.is_whole == (value(quantity).denominator == 1)
+    assert bool(quantity) == (value(quantity) != 0)
+
+
+def test_a_sum_takes_the_format_of_what_is_not_zero_as_in_kubernetes() -> None:
+    gibi, milli, zero = map(Quantity.parse, ("1Gi", "100m", "0"))
+    assert str(gibi + zero) == str(zero + gibi) == str(gibi - zero) == "1Gi"
+    assert str(zero - gibi) == "-1Gi"
+    assert str(milli + zero) == str(zero + milli) == "100m"
+    assert str(Quantity.parse("1Gi") + Quantity.parse("1")) == "1073741825"
+    assert str(Quantity.parse("1k") + Quantity.parse("24")) == "1024"
+
+
+def test_whole_numbers_of_any_size() -> None:
+    assert str(Quantity.of(2000)) == "2k"
+    assert str(Quantity.of(2**80, Format.BINARY_SI)) == f"{2**20}Ei"
+    assert str(Quantity.of(10**30)) == "1" + "0" * 12 + "E"

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from rules_engine.loading.codes import Code
-from rules_engine.loading.fields import section
+from rules_engine.loading.fields import scalars, section
 from rules_engine.loading.nodes import MapNode, ScalarNode
 from rules_engine.loading.report import Report
 from rules_engine.model.quantity import NANOS, Format, Quantity, QuantityError
@@ -17,13 +17,8 @@ _BYTES = ("memory", "ephemeral-storage")
 
 def amounts(node: MapNode, name: str, report: Report) -> dict[str, Quantity]:
     """A map from resource names to quantities, read from their text: never through a float, never negative."""
-    found: dict[str, Quantity] = {}
-    for key, value in section(node, name):
-        if isinstance(value, ScalarNode):
-            amount = quantity(value, report)
-            if amount is not None:
-                found[key.source.text] = amount
-    return found
+    read = {resource: quantity(value, report) for resource, value in scalars(node, name)}
+    return {resource: amount for resource, amount in read.items() if amount is not None}
 
 
 def quantity(node: ScalarNode, report: Report) -> Quantity | None:
@@ -41,12 +36,10 @@ def quantity(node: ScalarNode, report: Report) -> Quantity | None:
 
 def warn_of_units(node: MapNode, name: str, found: Mapping[str, Quantity], report: Report) -> None:
     """Warns of amounts of `found`, written under a field, that nobody means."""
-    for resource, amount in found.items():
-        written = section(node, name).get(resource)
-        if isinstance(written, ScalarNode):
-            message = _doubt(resource, amount, written.source.text)
-            if message:
-                report.warning(Code.UNLIKELY_UNIT, message, written.location, written.length)
+    for resource, written in scalars(node, name):
+        message = _doubt(resource, found[resource], written.source.text) if resource in found else ""
+        if message:
+            report.warning(Code.UNLIKELY_UNIT, message, written.location, written.length)
 
 
 def _doubt(resource: str, amount: Quantity, text: str) -> str:

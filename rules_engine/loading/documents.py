@@ -32,6 +32,7 @@ LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _NOT_ALLOWED = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 """What YAML forbids or, as U+0085, U+2028 and U+2029 do, ends a line for YAML and for no editor."""
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _PROPERTIES = re.compile(r"^(?:[&!]\S*|\s+|#.*)*")
 
 
@@ -66,7 +67,7 @@ def read_documents(source: SourceFile, report: Report, dialect: Dialect = Dialec
             composer.take(event)
     except yaml.MarkedYAMLError as error:
         report.error(*_syntax(error, source))
-    except _TooMuchError as excess:
+    except _StopError as excess:
         report.error(excess.code, excess.message, excess.location)
     return tuple(composer.documents)
 
@@ -88,6 +89,7 @@ _HINTS = (
     ("mapping values are not allowed", "a second ': ' on this line: put the value in quotes, or use a block (|)"),
     ("cannot start any token", "a value cannot begin with this character: put it in quotes"),
     ("unexpected end of stream", "the quote is never closed"),
+    ("invalid Unicode", "an escape stands for half a character: write the character itself, or \\U and eight digits"),
     ("unknown escape character", "no such escape: in double quotes write \\\\ for a backslash, or use single quotes"),
     ("expected ',' or ']'", "the list is not closed: expected ',' or ']'"),
     ("expected ',' or '}'", "the map is not closed: expected ',' or '}'"),
@@ -103,14 +105,17 @@ def _syntax(error: yaml.MarkedYAMLError, source: SourceFile) -> tuple[Code, str,
     message = next((hint for words, hint in _HINTS if words in problem), problem)
     # What was never closed is told where it begins.
     mark: Any = error.context_mark if "end of stream" in problem else error.problem_mark
-    if source.lines[mark.line][mark.column :].startswith("\t"):
+    # libyaml counts a line after a last one that has no end.
+    line = min(mark.line, len(source.lines) - 1)
+    column = mark.column if line == mark.line else len(source.lines[line])
+    if source.lines[line][column:].startswith("\t"):
         message = "a tab cannot indent in YAML: use spaces"
-    return Code.YAML_SYNTAX, message, Location(source.name, mark.line + 1, mark.column + 1)
+    return Code.YAML_SYNTAX, message, Location(source.name, line + 1, column + 1)
 
 
 @dataclass(slots=True)
-class _TooMuchError(Exception):
-    """A bound on a file was passed: reading stops here."""
+class _StopError(Exception):
+    """Reading stops here: a bound was passed, or text is no text."""
 
     code: Code
     message: str
@@ -201,7 +206,7 @@ class _Composer:
         self._count += size
         if self._count > MAX_NODES:
             message = f"more than {MAX_NODES:,} values, those that aliases repeat included"
-            raise _TooMuchError(Code.YAML_TOO_MANY_VALUES, message, self._at(mark))
+            raise _StopError(Code.YAML_TOO_MANY_VALUES, message, self._at(mark))
 
     def _target(self, event: Any) -> _Sized:
         name = event.anchor
@@ -221,9 +226,7 @@ class _Composer:
         return _Sized(ScalarNode(value="", source=SourceText("", place.file, ((0, place.line, place.column),))), 1, 0)
 
     def _too_deep(self, mark: Any) -> None:
-        raise _TooMuchError(
-            Code.YAML_TOO_DEEP, f"more than {MAX_DEPTH} lists and maps inside each other", self._at(mark)
-        )
+        raise _StopError(Code.YAML_TOO_DEEP, f"more than {MAX_DEPTH} lists and maps inside each other", self._at(mark))
 
     def _tag(self, event: Any) -> None:
         if event.tag is None:
@@ -241,6 +244,9 @@ class _Composer:
     def _scalar(self, event: Any) -> ScalarNode:
         self._counted(1, event.start_mark)
         text: str = event.value
+        if event.style == '"' and _SURROGATE.search(text):
+            message = "an escape stands for half a character: write the character itself, or \\U and eight digits"
+            raise _StopError(Code.YAML_SYNTAX, message, self._at(event.start_mark))
         source = SourceText(text, self._source.name, self._breaks(event))
         if event.style or event.tag in ("!", "tag:yaml.org,2002:str"):
             return ScalarNode(value=text, source=source, quoted=True)

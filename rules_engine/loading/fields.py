@@ -64,10 +64,11 @@ def texts(node: MapNode, name: str) -> tuple[str, ...]:
     return tuple(item.source.text for item in items(node, name) if isinstance(item, ScalarNode))
 
 
+def scalars(node: MapNode, name: str) -> list[tuple[str, ScalarNode]]:
+    """The members of a map of scalars."""
+    return [(key.source.text, value) for key, value in section(node, name) if isinstance(value, ScalarNode)]
+
+
 def strings(node: MapNode, name: str) -> dict[str, str]:
     """A map of strings: labels, annotations."""
-    return {
-        key.source.text: value.source.text
-        for key, value in section(node, name)
-        if isinstance(value, ScalarNode) and value.value is not None
-    }
+    return {key: value.source.text for key, value in scalars(node, name)}

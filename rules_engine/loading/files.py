@@ -53,12 +53,13 @@ def find_files(paths: Sequence[Path], report: Report) -> tuple[Path, ...]:
         if not path.is_dir():
             found.setdefault(os.path.realpath(path), path)
             continue
+        before = len(report.problems)
         inside = list(islice(_walk(path, frozenset(), report), MAX_FILES + 1))
         if len(inside) > MAX_FILES:
             message = f"more than {MAX_FILES:,} files: is this the right folder?"
             report.error(Code.TOO_MANY_FILES, message, Location(str(path), 1, 1))
             continue
-        if not inside:
+        if not inside and len(report.problems) == before:
             message = "no .yaml, .yml or .json file in this folder"
             report.error(Code.NO_FILES, message, Location(str(path), 1, 1))
         for file in inside:

@@ -151,8 +151,11 @@ class _Loader:
         if not documents and not report.failed:
             report.error(Code.EMPTY_FILE, "the file holds no document", Location(source.name, 1, 1))
         self.report.problems.extend(report.problems)
-        for document in documents:
-            self._take(document, in_folder=in_folder)
+        ours = [document for document in documents if not self._passed_over(document.root, in_folder=in_folder)]
+        for document in ours:
+            # Whoever writes manifests may leave empty documents among them.
+            if not document.empty or len(ours) == len(documents):
+                self._take(document)
 
     def _read_cluster(self, value: Json, file: str) -> bool:
         """Takes what kubectl printed; says whether this is that."""
@@ -163,11 +166,16 @@ class _Loader:
         self.inventories.append(Inventory(name=Path(file).stem, location=location, cluster=cluster))
         return True
 
-    def _take(self, document: Document, *, in_folder: bool) -> None:
+    def _passed_over(self, root: Node, *, in_folder: bool) -> bool:
+        """Takes what kubectl printed; says whether a document is that, or a manifest among rules."""
+        return _is_foreign(root) and (
+            self._read_cluster(manifest_json(root), root.location.file) or (in_folder and bool(manifests(root)))
+        )
+
+    def _take(self, document: Document) -> None:
         root = document.root
-        if _is_foreign(root) and (
-            self._read_cluster(manifest_json(root), root.location.file) or (in_folder and manifests(root))
-        ):
+        if _is_foreign(root):
+            _kind(root, self.report)
             return
         report = Report()
         kind = None
@@ -180,9 +188,6 @@ class _Loader:
         elif kind is not None:
             return
         self.report.problems.extend((*document.report.problems, *_news(report, document)))
-
-    def _passed_over(self, root: Node, *, in_folder: bool) -> bool:
-        return self._read_cluster(manifest_json(root), root.location.file) or (in_folder and bool(manifests(root)))
 
     def _build(self, kind: str, written: MapNode, document: Document, report: Report) -> None:
         root = validate(kind, written, report)
@@ -264,11 +269,12 @@ def _kind(root: Node, report: Report) -> str | None:
         return None
     version, kind = root.get("apiVersion"), root.get("kind")
     first = next((key for key, _ in root), root)
-    if kind is None:
+    for name, node in (("apiVersion", version), ("kind", kind)):
+        if node is not None and not isinstance(node, ScalarNode):
+            report.error(Code.WRONG_TYPE, f"{name} must be text", node.location, node.length)
         # Without a kind there is no schema that could tell what else is missing.
-        for name in ("apiVersion", "kind"):
-            if root.get(name) is None:
-                report.error(Code.MISSING_FIELD, f"the document needs '{name}'", first.location, first.length)
+        elif node is None and kind is None:
+            report.error(Code.MISSING_FIELD, f"the document needs '{name}'", first.location, first.length)
     if isinstance(version, ScalarNode) and version.source.text != API_VERSION and not _is_foreign(root):
         message = f"unknown apiVersion '{version.source.text}': write {API_VERSION}"
         report.error(Code.UNKNOWN_API_VERSION, message, version.location, version.length)

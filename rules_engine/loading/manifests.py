@@ -31,16 +31,13 @@ class Manifest:
 
 def manifest_json(node: Node) -> Json:
     """A manifest as the API server gets it, but with every quantity as the text that was written, never a float."""
-    match node:
-        case MapNode():
-            return {
-                name: _amounts(value) if name in _AMOUNTS else manifest_json(value)
-                for name, (_, value) in node.members.items()
-            }
-        case ListNode():
-            return [manifest_json(item) for item in node.items]
-        case ScalarNode():
-            return node.value
+    if isinstance(node, ScalarNode):
+        return node.value
+    if isinstance(node, ListNode):
+        return [manifest_json(item) for item in node.items]
+    return {
+        name: _amounts(value) if name in _AMOUNTS else manifest_json(value) for name, (_, value) in node.members.items()
+    }
 
 
 def _amounts(node: Node) -> Json:

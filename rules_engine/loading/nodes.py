@@ -102,20 +102,18 @@ def without(root: MapNode, paths: frozenset[Path]) -> MapNode:
 
 
 def _without(node: Node, here: Path, paths: frozenset[Path]) -> Node:
-    match node:
-        case MapNode():
-            members = {
-                name: (key, _without(value, (*here, name), paths))
-                for name, (key, value) in node.members.items()
-                if (*here, name) not in paths
-            }
-            return MapNode(members=members, location=node.location, length=node.length)
-        case ListNode():
-            items = tuple(
-                _without(item, (*here, index), paths)
-                for index, item in enumerate(node.items)
-                if (*here, index) not in paths
-            )
-            return ListNode(items=items, location=node.location, length=node.length)
-        case ScalarNode():
-            return node
+    if isinstance(node, ScalarNode):
+        return node
+    if isinstance(node, ListNode):
+        items = tuple(
+            _without(item, (*here, index), paths)
+            for index, item in enumerate(node.items)
+            if (*here, index) not in paths
+        )
+        return ListNode(items=items, location=node.location, length=node.length)
+    members = {
+        name: (key, _without(value, (*here, name), paths))
+        for name, (key, value) in node.members.items()
+        if (*here, name) not in paths
+    }
+    return MapNode(members=members, location=node.location, length=node.length)

@@ -102,7 +102,7 @@ def _new_octal(text: str) -> tuple[Plain, Surprise | None]:
 
 def _zeros(text: str) -> tuple[Plain, Surprise | None]:
     value = float(text) if "." in text else int(text)
-    return text, _number_surprise(f"is text to some readers and {value} to others", value, text)
+    return value, _number_surprise(f"is text to some readers and {value} to others", value, text)
 
 
 def _hexadecimal(text: str) -> tuple[Plain, Surprise | None]:

@@ -127,9 +127,10 @@ class _Fault:
             case "minimum" | "maximum":
                 bound = "less" if self._keyword == "minimum" else "more"
                 yield Code.WRONG_VALUE, f"{self._name} cannot be {bound} than {self._wanted}", self._node
-            case "anyOf" | "oneOf":
+            case "anyOf" | "oneOf" if isinstance(self._instance, dict):
                 yield self._alternatives()
-            case "const":  # apiVersion: looked at before a schema is chosen
+            case "anyOf" | "oneOf" | "const":
+                # What is no map has the wrong type; apiVersion was looked at before the schema was chosen.
                 return
             case _:
                 yield self._wrong_count()

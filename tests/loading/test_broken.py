@@ -4,10 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from rules_engine.loading import load
 from rules_engine.loading.codes import Code
 from rules_engine.loading.files import MAX_FILE_BYTES, MAX_FILES
-
 from tests.support.loading import rendered
 
 BROKEN = Path(__file__).parent / "broken"
@@ -23,7 +23,7 @@ def _sparse(path: Path) -> Path:
 def _crowded(path: Path) -> Path:
     path.mkdir()
     for index in range(MAX_FILES + 1):
-        (path / f"{index}.yaml").hardlink_to(BROKEN / "empty-file.yaml")
+        (path / f"{index}.yaml").touch()
     return path
 
 
@@ -61,9 +61,13 @@ def test_each_broken_file_has_its_text() -> None:
     assert kept | MADE.keys() == set(CASES)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [name for name in CASES if name not in MADE])
 def test_a_document_with_an_error_yields_nothing(name: str, tmp_path: Path) -> None:
     loaded = load([broken(name, tmp_path)])
-    wrong = {(problem.location.file, problem.location.line) for problem in loaded.problems if problem.severity.value == "error"}
+    wrong = {
+        (problem.location.file, problem.location.line)
+        for problem in loaded.problems
+        if problem.severity.value == "error"
+    }
     for item in (*loaded.rules, *loaded.tests, *loaded.inventories):
         assert (item.location.file, item.location.line) not in wrong

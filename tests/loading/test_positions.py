@@ -7,11 +7,11 @@ import pytest
 import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
+
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.nodes import MapNode, ScalarNode
 from rules_engine.loading.scalars import resolve
 from rules_engine.model.source import SourceText
-
 from tests.support.loading import documents
 
 PLAIN = "abcXYZ.é😀('=)"
@@ -61,7 +61,7 @@ properties = st.sampled_from(["", "&a ", "&a\n  ", "&a # comment\n\n  # more\n  
 
 @given(text=folded_lines(spaces), before=properties)
 def test_every_character_of_a_plain_scalar_is_found(text: str, before: str) -> None:
-    written = f"# é\nk: {before}{text}\nend: 1\n"
+    written = f"# é\nk: {before}({text}\nend: 1\n"
     assert_found(written, scalar(written))
 
 
@@ -178,7 +178,7 @@ def test_an_offset_just_past_the_end_is_after_the_last_character() -> None:
         ("k: >\n  a\n   b\n", ["2:3", "2:4", "3:3", "3:4", "3:5", "3:6"]),
         ("k: |2\n   a\n", ["2:3", "2:4", "2:5", "2:6"]),
         ("k: 'a''b'\n", ["1:5", "1:6", "1:8", "1:9"]),
-        ("k: \"a\\\n  b\"\n", ["1:5", "2:3", "2:4"]),
+        ('k: "a\\\n  b"\n', ["1:5", "2:3", "2:4"]),
         ("k: a\n\n  b\n", ["1:4", "2:1", "3:3", "3:4"]),
         ("k: a\r\n  b\r\n", ["1:4", "1:5", "2:3", "2:4"]),
     ],

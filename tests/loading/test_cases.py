@@ -1,0 +1,150 @@
+"""RuleTests: their cases and the files they name."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rules_engine.loading import load
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.quantity import Quantity
+from rules_engine.model.rules import RuleId
+from rules_engine.model.ruletest import RuleTest
+from rules_engine.model.source import Location
+from tests.support.loading import codes, load_text, rule
+
+TEST = """\
+apiVersion: gpurules.io/v1
+kind: RuleTest
+metadata: {name: mig-80gb}
+spec:
+  description: With every field.
+  rules: [../ladders, ladder.yaml]
+  cluster: {file: two-workers.yaml}
+  cases:
+    - name: falls to the whole card
+      pod: {metadata: {namespace: own}, spec: {containers: [{name: c, resources: {limits: {a.b/c: 2}}}]}}
+      oldPod: {kind: Pod}
+      request: {namespace: ml, namespaceLabels: {team: ml}, dryRun: true, operation: UPDATE}
+      expect:
+        allowed: true
+        containers: {main: {nvidia.com/gpu: 1, cpu: 0.5}, other: {}}
+        annotations: {gpu-webhook.k8s.io/fallback: 3g.40gb->gpu, gone: null}
+        warnings: [slow]
+        message: no
+        decidedBy:
+          - {rule: FallbackLadder/mig-80gb, rung: nvidia.com/gpu}
+          - {rule: ResourceInjection/v100}
+    - name: says little
+      podFile: pods/job.yaml
+      expect: {allowed: false, warnings: [], decidedBy: []}
+"""
+
+
+def only(folder: Path, text: str) -> RuleTest:
+    loaded = load_text(folder, text, "set/test.yaml")
+    assert loaded.problems == ()
+    (found,) = loaded.tests
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The files that TEST names."""
+    (tmp_path / "ladders").mkdir()
+    here = tmp_path / "set"
+    (here / "pods").mkdir(parents=True)
+    (here / "ladder.yaml").touch()
+    (here / "two-workers.yaml").write_text(rule("ClusterInventory", "{nodes: [{name: worker}]}"))
+    (here / "pods" / "job.yaml").write_text(
+        "---\nkind: Job\nmetadata: {namespace: jobs}\nspec: {template: {spec: {suspend: yes, containers: []}}}\n---\n"
+    )
+    return tmp_path
+
+
+def test_every_field_of_a_test_is_read(folder: Path) -> None:
+    test = only(folder, TEST.replace("message: no", 'message: "no"'))
+    file = str(folder / "set" / "test.yaml")
+    assert (test.name, test.location) == ("mig-80gb", Location(file, 3, 18))
+    assert test.rules == (f"{folder}/set/../ladders", f"{folder}/set/ladder.yaml")
+    assert [node.name for node in test.cluster.nodes] == ["worker"]
+    case, _ = test.cases
+    assert (case.name, case.location) == ("falls to the whole card", Location(file, 9, 13))
+    assert case.pod == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"namespace": "own"},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": {"a.b/c": "2"}}}]},
+    }
+    assert case.old_pod == {"apiVersion": "v1", "kind": "Pod", "metadata": {}}
+    assert (case.namespace, case.namespace_labels, case.operation) == ("ml", {"team": "ml"}, "UPDATE")
+    assert case.dry_run
+    expect = case.expect
+    assert (expect.location, expect.allowed) == (Location(file, 13, 7), True)
+    assert expect.containers == {"main": {"nvidia.com/gpu": Quantity.of(1), "cpu": Quantity.parse("500m")}, "other": {}}
+    assert expect.annotations == {"gpu-webhook.k8s.io/fallback": "3g.40gb->gpu", "gone": None}
+    assert (expect.warnings, expect.message) == (("slow",), "no")
+    assert expect.decided_by is not None
+    assert [(decider.rule, decider.rung, decider.location.line) for decider in expect.decided_by] == [
+        (RuleId("FallbackLadder/mig-80gb"), "nvidia.com/gpu", 20),
+        (RuleId("ResourceInjection/v100"), None, 21),
+    ]
+
+
+def test_what_a_case_does_not_say_is_not_looked_at(folder: Path) -> None:
+    _, case = only(folder, TEST.replace("message: no", 'message: "no"')).cases
+    assert (case.namespace, case.namespace_labels, case.operation, case.dry_run) == ("jobs", {}, "CREATE", False)
+    assert case.old_pod is None
+    expect = case.expect
+    assert (expect.allowed, expect.containers, expect.annotations, expect.message) == (False, {}, {}, None)
+    assert (expect.warnings, expect.decided_by) == ((), ())
+
+
+def test_without_rules_the_folder_is_meant_and_without_cluster_one_without_nodes(folder: Path) -> None:
+    case = "{name: a, pod: {spec: {containers: []}}, expect: {message: none}}"
+    test = only(folder, rule("RuleTest", f"{{cases: [{case}]}}"))
+    assert test.rules == (str(folder / "set"),)
+    assert test.cluster == Cluster()
+    (found,) = test.cases
+    assert found.namespace == "default"
+    assert (found.expect.allowed, found.expect.warnings, found.expect.decided_by) == (None, None, None)
+
+
+def test_the_cluster_may_be_written_in_the_test(folder: Path) -> None:
+    case = "{name: a, pod: {spec: {containers: []}}, expect: {allowed: true}}"
+    spec = f"{{cluster: {{nodes: [{{name: a, cards: 2}}], namespaces: {{ml: {{}}}}}}, cases: [{case}]}}"
+    test = only(folder, rule("RuleTest", spec))
+    assert str(test.cluster.nodes[0].allocatable["nvidia.com/gpu"]) == "2"
+    assert list(test.cluster.namespaces) == ["ml"]
+
+
+def test_the_cluster_may_be_what_kubectl_printed(folder: Path) -> None:
+    printed = {"kind": "List", "items": [{"kind": "Node", "metadata": {"name": "live"}}]}
+    (folder / "set" / "live.json").write_text(json.dumps(printed))
+    test = only(folder, TEST.replace("two-workers.yaml", "live.json").replace("message: no", 'message: "no"'))
+    assert [node.name for node in test.cluster.nodes] == ["live"]
+
+
+def test_the_problems_of_a_file_that_tests_name_are_told_once_with_its_lines(folder: Path) -> None:
+    (folder / "set" / "two-workers.yaml").write_text("kind: [")
+    (folder / "set" / "pods" / "job.yaml").write_text("kind: [")
+    again = TEST.replace("name: mig-80gb}", "name: again}")
+    loaded = load_text(folder, f"{TEST}---\n{again}".replace("message: no", 'message: "no"'), "set/test.yaml")
+    assert codes(loaded.problems) == ["bad-reference"] * 4 + ["yaml-syntax"] * 2
+    assert {Path(name).name for name in loaded.sources} == {"test.yaml", "two-workers.yaml", "job.yaml"}
+    assert loaded.tests == ()
+
+
+def test_a_file_that_cannot_be_read_is_no_manifest(folder: Path) -> None:
+    (folder / "set" / "pods" / "job.yaml").unlink()
+    (folder / "set" / "pods" / "job.yaml").mkdir()
+    loaded = load_text(folder, TEST.replace("message: no", 'message: "no"'), "set/test.yaml")
+    assert codes(loaded.problems) == ["bad-reference", "unreadable-file"]
+
+
+def test_tests_are_found_in_folders_beside_the_pods_they_name(folder: Path) -> None:
+    (folder / "set" / "test.yaml").write_text(TEST.replace("message: no", 'message: "no"'))
+    (folder / "set" / "ladder.yaml").write_text(rule("FallbackLadder", "{rungs: [{resource: a.b/c}]}"))
+    loaded = load([folder / "set"])
+    assert loaded.problems == ()
+    assert (len(loaded.rules), len(loaded.tests), len(loaded.inventories)) == (1, 1, 1)

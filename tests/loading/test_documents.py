@@ -1,0 +1,226 @@
+"""YAML as our files and as manifests are read."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.loading import documents as reading
+from rules_engine.loading.documents import MAX_DEPTH, Dialect
+from rules_engine.loading.nodes import ListNode, MapNode, ScalarNode
+from rules_engine.loading.scalars import resolve
+from rules_engine.model.patch import Json
+from tests.support.loading import codes, documents
+
+
+def value(text: str, dialect: Dialect = Dialect.RULES) -> Json:
+    """The only document of a text without problems, as JSON."""
+    (document,), problems = documents(text, dialect)
+    assert problems == []
+    return document.root.json()
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("~", None),
+        ("null", None),
+        ("true", True),
+        ("False", False),
+        ("0", 0),
+        ("-12", -12),
+        ("+5", 5),
+        ("9223372036854775807", 2**63 - 1),
+        ("1.5", 1.5),
+        ("-.5", -0.5),
+        ("1e3", 1000.0),
+        ("1.e-2", 0.01),
+        ("4000m", "4000m"),
+        ("'yes'", "yes"),
+        ('"010"', "010"),
+        ("1.2.3", "1.2.3"),
+        ("12:5x", "12:5x"),
+        ("2024-1", "2024-1"),
+        ("yesterday", "yesterday"),
+        ("|\n  1", "1\n"),
+    ],
+)
+def test_scalars_are_read_as_yaml_1_2_and_json_have_them(text: str, meant: Json) -> None:
+    found = value(f"a: {text}\n")
+    assert found == {"a": meant}
+    assert isinstance(found, dict)
+    assert type(found["a"]) is type(meant)
+
+
+json_values: st.SearchStrategy[Any] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(min_size=1), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(json_values)
+def test_what_pyyaml_writes_is_read_back(meant: Json) -> None:
+    text = yaml.safe_dump({"value": meant}, allow_unicode=False)
+    (document,), problems = documents(text)
+    # PyYAML leaves y and n plain, which other readers take for booleans.
+    assert set(codes(problems)) <= {"yaml-boolean", "yaml-key"}
+    if not problems:
+        assert document.root.json() == {"value": meant}
+
+
+@given(st.from_regex(r"[-+]?[0-9._:eExXoObB+-]{1,12}|[yYnNoOtTfF~][a-zA-Z]{0,4}|\.[a-zA-Z]{3}|=", fullmatch=True))
+def test_what_yaml_1_1_reads_differently_is_a_surprise(text: str) -> None:
+    meant, surprise = resolve(text)
+    older = yaml.SafeLoader("").resolve(yaml.ScalarNode, text, (True, False)).rpartition(":")[2]
+    ours = {"NoneType": "null"}.get(type(meant).__name__, type(meant).__name__)
+    if surprise is None and older != ours:
+        # PyYAML misses exponents without a point or a sign, which YAML 1.1 and JSON both have.
+        assert (older, ours) == ("str", "float")
+        assert float(text) == meant
+
+
+def test_every_value_knows_its_line_and_column() -> None:
+    (document,), _ = documents("a:\n  - b: {c: 1}\n  - [x, 'y']\n")
+    root = document.root
+    assert isinstance(root, MapNode)
+    items = root.get("a")
+    assert isinstance(items, ListNode)
+    assert (items.location.line, items.location.column) == (2, 3)
+    first, second = items.items
+    assert isinstance(first, MapNode)
+    assert isinstance(second, ListNode)
+    inner = first.get("b")
+    assert inner is not None
+    assert (inner.location.line, inner.location.column, inner.length) == (2, 8, 6)
+    quoted = second.items[1]
+    assert isinstance(quoted, ScalarNode)
+    assert (quoted.location.line, quoted.location.column, quoted.length) == (3, 10, 1)
+
+
+def test_a_byte_order_mark_and_windows_line_ends_change_no_place() -> None:
+    (document,), problems = documents("a: 1\r\nb:\r\n  c: 2\r\n")
+    assert problems == []
+    assert document.root.json() == {"a": 1, "b": {"c": 2}}
+
+
+def test_documents_before_a_syntax_error_are_read() -> None:
+    found, problems = documents("a: 1\n---\nb: [\n")
+    assert [document.root.json() for document in found] == [{"a": 1}]
+    assert codes(problems) == ["yaml-syntax"]
+
+
+def test_the_anchors_of_a_document_end_with_it() -> None:
+    _, problems = documents("a: &x 1\nb: *x\n---\nc: *x\n")
+    assert codes(problems) == ["yaml-alias"]
+
+
+def test_an_alias_repeats_its_value() -> None:
+    assert value("a: &x {b: [1]}\nc: [*x, *x]\n") == {"a": {"b": [1]}, "c": [{"b": [1]}, {"b": [1]}]}
+
+
+@pytest.mark.parametrize("opening", ["[", "- ", "{a: ", "? "])
+def test_no_depth_ends_the_process(opening: str) -> None:
+    _, problems = documents(opening * 100_000)
+    assert codes(problems) == ["yaml-too-deep"]
+
+
+def test_the_greatest_depth_is_still_read() -> None:
+    _, problems = documents("[" * MAX_DEPTH + "]" * MAX_DEPTH)
+    assert problems == []
+
+
+def test_as_many_values_as_allowed_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MAX_NODES", 100)
+    text = "[" + "1," * 99 + "]"
+    assert documents(text)[1] == []
+    assert codes(documents(text.replace("[", "[1,"))[1]) == ["yaml-too-many-values"]
+
+
+def test_the_values_of_all_documents_of_a_file_count_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MAX_NODES", 100)
+    _, problems = documents(f"---\n[{'1,' * 50}]\n---\n[{'1,' * 50}]\n")
+    assert codes(problems) == ["yaml-too-many-values"]
+
+
+def test_an_alias_in_a_key_stands_for_text() -> None:
+    assert value("a: &x name\n*x : 1\n") == {"a": "name", "name": 1}
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("yes", True),
+        ("off", False),
+        ("010", 8),
+        ("-010", -8),
+        ("0x10", 16),
+        ("0b11", 3),
+        ("1_000", 1000),
+        ("0o17", 15),
+        ("08", 8),
+        ("1:30", "1:30"),
+        ("2024-01-01", "2024-01-01"),
+        ("=", "="),
+        (".inf", ".inf"),
+    ],
+)
+def test_manifests_are_read_as_kubectl_reads_them(text: str, meant: Json) -> None:
+    assert value(f"a: {text}\n", Dialect.MANIFESTS) == {"a": meant}
+
+
+def test_keys_of_manifests_are_text_whatever_they_look_like() -> None:
+    assert value("1: a\ntrue: b\non: c\n", Dialect.MANIFESTS) == {"1": "a", "true": "b", "on": "c"}
+
+
+def test_manifests_may_merge_maps_and_what_is_written_wins() -> None:
+    text = "a: &a {x: 1, y: 1}\nb: &b {y: 2, z: 2}\nc: {<<: [*a, *b], x: 3}\nd: {<<: *b, '<<': 4}\ne: {<<: 5}\n"
+    assert value(text, Dialect.MANIFESTS) == {
+        "a": {"x": 1, "y": 1},
+        "b": {"y": 2, "z": 2},
+        "c": {"x": 3, "y": 1, "z": 2},
+        "d": {"y": 2, "z": 2, "<<": 4},
+        "e": {},
+    }
+
+
+def test_json_may_be_indented_by_tabs() -> None:
+    (document,), problems = documents('{\n\t"a":\t"b\\tc"\n}\n', is_json=True)
+    assert problems == []
+    assert document.root.json() == {"a": "b\tc"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &x\n  # c\n  'q'\nb: !!str 010\nc: [*x, yes]\n",
+        "a: b: c\n",
+        "\ta: 1\n",
+        "a: 'x\n",
+        'a: [1, "x" y]\n',
+        "- a\nb: 1\n",
+    ],
+)
+def test_without_libyaml_the_same_problems_are_found(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, fast = documents(text)
+    monkeypatch.setattr(reading, "LOADER", yaml.SafeLoader)
+    _, pure = documents(text)
+    assert [(p.code, p.location) for p in pure] == [(p.code, p.location) for p in fast]
+
+
+def test_the_place_of_the_first_character_that_yaml_forbids_is_told(tmp_path: Path) -> None:
+    _, problems = documents("a: b\r\nc: \u2028\n")
+    assert [str(problem.location) for problem in problems] == ["x.yaml:2:4"]
+
+
+@pytest.mark.parametrize("loader", [yaml.SafeLoader, reading.LOADER])
+def test_half_a_character_is_no_text(loader: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "LOADER", loader)
+    assert codes(documents('a: "\\ud83d"\n')[1]) == ["yaml-syntax"]

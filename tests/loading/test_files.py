@@ -1,0 +1,144 @@
+"""Which files are read, and in which order."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rules_engine.loading import load
+from rules_engine.loading.files import MAX_FILE_BYTES
+from tests.support.loading import codes, load_text, rule
+
+LADDER = "{rungs: [{resource: a.b/c}]}"
+
+
+def write(path: Path, name: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(rule("FallbackLadder", LADDER, name), encoding="utf-8")
+    return path
+
+
+def names(*paths: Path) -> list[str]:
+    loaded = load(paths)
+    assert loaded.problems == ()
+    return [item.name for item in loaded.rules]
+
+
+def test_a_folder_is_read_with_all_below_it_in_order_of_name(tmp_path: Path) -> None:
+    write(tmp_path / "b.yaml", "b")
+    write(tmp_path / "a" / "z.yml", "a-z")
+    write(tmp_path / "a" / "deeper" / "x.yaml", "a-deeper-x")
+    write(tmp_path / "c.json", "c")
+    (tmp_path / "c.json").write_text(
+        json.dumps(
+            {
+                "apiVersion": "gpurules.io/v1",
+                "kind": "FallbackLadder",
+                "metadata": {"name": "c"},
+                "spec": {"rungs": [{"resource": "a.b/c"}]},
+            },
+            indent="\t",
+        )
+    )
+    assert names(tmp_path) == ["a-deeper-x", "a-z", "b", "c"]
+
+
+def test_files_are_listed_and_their_lines_kept(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.yaml", "a")
+    loaded = load([tmp_path])
+    assert loaded.files == (str(path),)
+    assert loaded.sources[str(path)][1] == "kind: FallbackLadder"
+
+
+def test_other_files_hidden_ones_and_kustomizations_are_left_alone(tmp_path: Path) -> None:
+    write(tmp_path / "a.yaml", "a")
+    for name in ("README.md", ".hidden.yaml", ".git/b.yaml", "kustomization.yaml", "a.yaml~", "b.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("[")
+    assert names(tmp_path) == ["a"]
+
+
+def test_a_mounted_config_map_is_read_once(tmp_path: Path) -> None:
+    write(tmp_path / "..2026_01_01" / "ladder.yaml", "a")
+    (tmp_path / "..data").symlink_to("..2026_01_01")
+    (tmp_path / "ladder.yaml").symlink_to("..data/ladder.yaml")
+    assert names(tmp_path) == ["a"]
+    assert load([tmp_path]).files == (str(tmp_path / "ladder.yaml"),)
+
+
+def test_a_file_is_read_once_by_whatever_ways_it_is_reached(tmp_path: Path) -> None:
+    path = write(tmp_path / "rules" / "a.yaml", "a")
+    (tmp_path / "rules" / "b.yaml").symlink_to("a.yaml")
+    (tmp_path / "again").symlink_to("rules")
+    assert names(path, tmp_path / "rules", tmp_path, tmp_path / "again") == ["a"]
+
+
+def test_folders_that_link_to_each_other_end(tmp_path: Path) -> None:
+    write(tmp_path / "a.yaml", "a")
+    (tmp_path / "loop").symlink_to(".")
+    assert names(tmp_path) == ["a"]
+
+
+def test_a_link_to_itself_is_a_problem(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").symlink_to("a.yaml")
+    assert codes(load([tmp_path]).problems) == ["unreadable-file"]
+
+
+def test_a_folder_that_cannot_be_listed_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    # The tests may run as root, to whom every folder is open.
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    assert codes(load([tmp_path]).problems) == ["unreadable-file"]
+
+
+def test_a_file_that_is_named_is_read_whatever_its_suffix(tmp_path: Path) -> None:
+    assert names(write(tmp_path / "rules.txt", "a"), write(tmp_path / ".hidden.yaml", "b")) == ["a", "b"]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_bytes(b"\xef\xbb\xbf" + rule("FallbackLadder", LADDER).encode())
+    loaded = load([path])
+    assert loaded.problems == ()
+    assert loaded.rules[0].location.column == 18
+
+
+def test_problems_are_in_the_order_of_the_paths(tmp_path: Path) -> None:
+    for name in ("a.yaml", "b.yaml"):
+        (tmp_path / name).write_text("3")
+    loaded = load([tmp_path / "b.yaml", tmp_path / "c.yaml", tmp_path / "a.yaml"])
+    assert [Path(problem.location.file).name for problem in loaded.problems] == ["b.yaml", "c.yaml", "a.yaml"]
+
+
+def test_manifests_in_a_folder_of_rules_are_passed_over(tmp_path: Path) -> None:
+    write(tmp_path / "a.yaml", "a")
+    (tmp_path / "pod.yaml").write_text("apiVersion: v1\nkind: Pod\nspec: {hostNetwork: yes}\n")
+    (tmp_path / "job.yaml").write_text("kind: Job\nspec: {template: {spec: {containers: []}}}\n")
+    assert names(tmp_path) == ["a"]
+    assert codes(load([tmp_path / "pod.yaml"]).problems) == ["unknown-kind"]
+
+
+def test_other_kubernetes_objects_in_a_folder_of_rules_are_problems(tmp_path: Path) -> None:
+    text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: rules}\n"
+    (tmp_path / "map.yaml").write_text(text)
+    assert codes(load([tmp_path]).problems) == ["unknown-kind"]
+
+
+def test_what_is_misspelt_is_never_passed_over(tmp_path: Path) -> None:
+    pod = "{cases: [{name: a, pod: {spec: {containers: []}}, expect: {allowed: true}}]}"
+    (tmp_path / "a.yaml").write_text(rule("RuleTests", pod))
+    (tmp_path / "b.yaml").write_text(rule("Cases", pod))
+    (tmp_path / "c.yaml").write_text(rule("RuleTest", pod).replace("gpurules", "rules"))
+    assert codes(load([tmp_path]).problems) == ["unknown-kind", "unknown-kind", "unknown-api-version"]
+
+
+def test_json_that_is_large_and_no_cluster_is_refused(tmp_path: Path) -> None:
+    loaded = load_text(tmp_path, json.dumps({"kind": "x" * MAX_FILE_BYTES}), name="a.json")
+    assert codes(loaded.problems) == ["file-too-large"]
+
+
+@pytest.mark.parametrize("text", ["{", "[" * 100_000, '{"a": 1' + "0" * 5000 + "}", "{} {}"])
+def test_json_that_is_none_is_told_as_yaml(tmp_path: Path, text: str) -> None:
+    assert load_text(tmp_path, text, name="a.json").problems

@@ -1,0 +1,140 @@
+"""Pods in manifests."""
+
+from pathlib import Path
+
+import pytest
+
+from rules_engine.loading import Manifest, load_pods, read_pods
+from tests.support.loading import codes
+
+TEMPLATE = "{metadata: {labels: {a: b}}, spec: {containers: [{name: c}]}}"
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"labels": {"a": "b"}},
+    "spec": {"containers": [{"name": "c"}]},
+}
+
+
+def pods(text: str) -> tuple[Manifest, ...]:
+    found, problems, sources = read_pods(text)
+    assert problems == ()
+    assert list(sources) == ["<stdin>"]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "path"),
+    [
+        *(
+            (kind, f"spec: {{template: {TEMPLATE}}}", "spec/template")
+            for kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job")
+        ),
+        ("CronJob", f"spec: {{jobTemplate: {{spec: {{template: {TEMPLATE}}}}}}}", "spec/jobTemplate/spec/template"),
+        ("PodTemplate", f"template: {TEMPLATE}", "template"),
+        (
+            "PyTorchJob",
+            f"spec: {{pytorchReplicaSpecs: {{Worker: {{template: {TEMPLATE}}}}}}}",
+            "spec/pytorchReplicaSpecs/Worker/template",
+        ),
+        (
+            "JobSet",
+            f"spec: {{replicatedJobs: [{{template: {{spec: {{template: {TEMPLATE}}}}}}}]}}",
+            "spec/replicatedJobs/0/template/spec/template",
+        ),
+    ],
+)
+def test_the_pod_of_a_template_is_found_whatever_holds_it(kind: str, spec: str, path: str) -> None:
+    (found,) = pods(f"kind: {kind}\nmetadata: {{name: it, namespace: ml}}\n{spec}\n")
+    assert (found.kind, found.name, found.namespace) == (kind, "it", "ml")
+    assert "/".join(map(str, found.path)) == path
+    assert found.pod == POD
+
+
+def test_a_pod_is_taken_whole() -> None:
+    (found,) = pods(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: ml}\nspec: {}\nstatus: {phase: Running}\n"
+    )
+    assert (found.kind, found.name, found.namespace, found.path) == ("Pod", "p", "ml", ())
+    assert found.pod == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "ml"},
+        "spec": {},
+        "status": {"phase": "Running"},
+    }
+
+
+def test_what_has_containers_and_no_kind_is_a_pod() -> None:
+    (found,) = pods("spec: {containers: []}\n")
+    assert (found.kind, found.name, found.namespace) == ("Pod", "", "")
+    assert found.pod["metadata"] == {}
+
+
+def test_a_template_knows_its_namespace_where_its_owner_does_not() -> None:
+    (found,) = pods("kind: Job\nspec: {template: {metadata: {namespace: ml}, spec: {containers: []}}}\n")
+    assert found.namespace == "ml"
+
+
+def test_every_pod_of_every_document_and_list_is_found_where_it_is() -> None:
+    found = pods(
+        "kind: Pod\n---\n---\nkind: List\nitems:\n- kind: Pod\n- kind: Job\n  spec:\n    template:\n      spec: {containers: []}\n- 3\n"
+        "---\nkind: PodList\nitems: [{spec: {containers: []}}]\n---\nkind: ConfigMap\n---\n- 3\n"
+    )
+    assert [(item.kind, item.location.line) for item in found] == [("Pod", 1), ("Pod", 6), ("Job", 10), ("Pod", 14)]
+
+
+def test_each_template_of_an_object_is_a_pod() -> None:
+    both = f"{{Master: {{template: {TEMPLATE}}}, Worker: {{template: {TEMPLATE}}}}}"
+    found = pods(f"kind: PyTorchJob\nspec: {{pytorchReplicaSpecs: {both}}}\n")
+    assert [item.path[2] for item in found] == ["Master", "Worker"]
+
+
+def test_quantities_are_the_text_that_was_written() -> None:
+    text = (
+        "kind: Pod\nspec: {overhead: {cpu: 0.10}, priority: 3, containers: [{name: c, resources: "
+        "{limits: {nvidia.com/gpu: 1, cpu: 1e3, memory: 8Gi, a/b: null, c/d: true}, requests: [1.0]}}]}\n"
+    )
+    (found,) = pods(text)
+    assert found.pod["spec"] == {
+        "overhead": {"cpu": "0.10"},
+        "priority": 3,
+        "containers": [
+            {
+                "name": "c",
+                "resources": {
+                    "limits": {"nvidia.com/gpu": "1", "cpu": "1e3", "memory": "8Gi", "a/b": None, "c/d": True},
+                    "requests": [1.0],
+                },
+            }
+        ],
+    }
+
+
+def test_json_from_standard_input_may_be_indented_by_tabs() -> None:
+    (found,) = pods('{\n\t"kind": "Pod"\n}\n')
+    assert found.kind == "Pod"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("", "not-a-pod"),
+        ("kind: Prometheus\nspec: {containers: []}\n", "not-a-pod"),
+        ("kind: Pod\nkind: Pod\n", "yaml-duplicate-key"),
+        ("kind: Pod\nspec: [\n", "yaml-syntax"),
+        ("#" * (4 * 2**20 + 1), "file-too-large"),
+    ],
+)
+def test_a_text_without_pods_or_with_errors_gives_none(text: str, code: str) -> None:
+    found, problems, _ = read_pods(text, "here")
+    assert (found, codes(problems)) == ((), [code])
+    assert problems[0].location.file == "here"
+
+
+def test_pods_are_read_from_files(tmp_path: Path) -> None:
+    path = tmp_path / "pod.yaml"
+    path.write_text("kind: Pod\n")
+    (found,), problems, sources = load_pods(path)
+    assert (found.location.file, problems, list(sources)) == (str(path), (), [str(path)])
+    assert codes(load_pods(tmp_path / "absent.yaml")[1]) == ["missing-file"]

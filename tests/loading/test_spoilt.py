@@ -1,0 +1,70 @@
+"""A law: whatever stands in a document, reading it tells problems and never raises."""
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rules_engine.loading import KINDS, schema
+from rules_engine.loading.documents import read_documents
+from rules_engine.loading.files import SourceFile
+from rules_engine.loading.load import load
+from rules_engine.loading.report import Report
+from tests.support.loading import codes
+
+anything: st.SearchStrategy[Any] = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False)
+    | st.text("ab/:*-.\n ", max_size=4)
+    | st.sampled_from(["-1", "1Gi", "In", "Merge", "Deny", "nvidia.com/gpu", "FallbackLadder/a"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text("ab/ ", max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@st.composite
+def spoilt(draw: st.DrawFn) -> Any:
+    """The example of a kind with one value anywhere in it replaced, removed or added to."""
+    document = copy.deepcopy(schema(draw(st.sampled_from(KINDS)))["examples"][0])
+    node = document
+    while True:
+        keys = list(node) if isinstance(node, dict) else list(range(len(node)))
+        key = draw(st.sampled_from(keys)) if keys else None
+        below = None if key is None else node[key]
+        if not isinstance(below, dict | list) or not below or draw(st.integers(0, 4)) == 0:
+            break
+        node = below
+    change = draw(st.sampled_from(["replace", "remove", "add"]))
+    if change == "remove" and key is not None:
+        del node[key]
+    elif change == "replace" and key is not None:
+        node[key] = draw(anything)
+    elif isinstance(node, dict):
+        node[draw(st.text("abmnse", max_size=4))] = draw(anything)
+    else:
+        node.append(draw(anything))
+    return document
+
+
+@given(document=spoilt())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # the folder is only a place to write to
+def test_no_document_makes_reading_fail(document: Any, tmp_path: Path) -> None:
+    path = tmp_path / "spoilt.yaml"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    loaded = load([path])
+    errors = [problem for problem in loaded.problems if problem.severity.value == "error"]
+    assert bool(errors) != bool(loaded.rules or loaded.tests or loaded.inventories)
+
+
+@given(st.text(st.sampled_from("ab:-?[]{}&*!|>'\"%@#,\n \t\\0<="), max_size=40))
+def test_no_text_makes_reading_fail(text: str) -> None:
+    report = Report()
+    documents = read_documents(SourceFile("x.yaml", text), report)
+    for document in documents:
+        document.root.json()
+    assert set(codes(report.problems)) <= {"yaml-syntax", "yaml-too-deep"}

@@ -80,4 +80,4 @@ def _message(check: CompiledCheck, scope: Scope) -> str:
             value = None
         if isinstance(value, str) and value.strip() and "\n" not in value and len(value) <= MAX_MESSAGE:
             return value
-    return check.check.message or f"failed expression: {check.check.expression}"
+    return check.check.message or f"failed expression: {check.check.expression.text.strip()}"

@@ -1,0 +1,466 @@
+"""Evaluation rules common to all kinds, sentence by sentence."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rules_engine.cel import Budget
+from rules_engine.evaluation import globs
+from rules_engine.evaluation.subject import ClusterFunctions
+from rules_engine.model.cluster import UNKNOWN_CLUSTER, Freshness
+from rules_engine.model.decision import Action, Decision
+from rules_engine.model.rules import (
+    AnyRule,
+    ConditionKind,
+    FailurePolicy,
+    LabelRequirement,
+    LabelSelector,
+    Match,
+    Mode,
+    OptOut,
+)
+from tests.support.evaluation import (
+    GPU,
+    MIG1,
+    MIG2,
+    asks,
+    check,
+    cluster,
+    compiled,
+    container,
+    injection,
+    ladder,
+    mutated,
+    pod,
+    resources,
+    rung,
+    validated,
+    validation,
+)
+
+Build = Callable[..., AnyRule]
+
+
+def falls(**fields: Any) -> AnyRule:
+    return ladder(MIG2, rung(GPU, assume=True), **fields)
+
+
+def brings(**fields: Any) -> AnyRule:
+    return injection({"cpu": 1}, gpu_type=None, gpu_resource=MIG2, **fields)
+
+
+def forbids(**fields: Any) -> AnyRule:
+    return validation(check("false", "no"), **fields)
+
+
+KINDS = pytest.mark.parametrize("build", [falls, brings, forbids])
+
+
+def decide(rule: AnyRule, made: Any = None, **fields: Any) -> Decision:
+    endpoint = validated if rule.kind == "Validation" else mutated
+    return endpoint(asks({MIG2: 1}) if made is None else made, rule, **fields)
+
+
+def applied(decision: Decision) -> bool:
+    """Whether the rule did what it is there for."""
+    return decision.trace[0].action in (Action.CHANGE, Action.DENY)
+
+
+def selector(key: str, *values: str) -> LabelSelector:
+    kind = ConditionKind.IN if values else ConditionKind.EXISTS
+    return LabelSelector((LabelRequirement(key, kind, values),))
+
+
+@KINDS
+class TestMatch:
+    def test_everything_by_default(self, build: Build) -> None:
+        assert applied(decide(build(), namespace="anything"))
+
+    @pytest.mark.parametrize(
+        ("patterns", "namespace", "yes"),
+        [
+            (("ml",), "ml", True),
+            (("ml",), "mlx", False),
+            (("a", "ml"), "ml", True),
+            (("ml-*",), "ml-a", True),
+            (("ml-*",), "ml", False),
+            (("ml-?",), "ml-a", True),
+            (("ml-?",), "ml-ab", False),
+            ((), "ml", False),
+        ],
+    )
+    def test_namespaces_are_exact_names_or_globs(
+        self, build: Build, patterns: tuple[str, ...], namespace: str, yes: bool
+    ) -> None:
+        decision = decide(build(match=Match(namespaces=patterns)), namespace=namespace)
+        assert applied(decision) == yes
+        if not yes:
+            assert (decision.trace[0].action, decision.trace[0].reason) == (Action.SKIP, "namespace")
+
+    def test_excluded_namespaces(self, build: Build) -> None:
+        rule = build(match=Match(exclude_namespaces=("kube-*", "x")))
+        assert not applied(decide(rule, namespace="kube-system"))
+        assert applied(decide(rule, namespace="ml"))
+
+    def test_the_labels_of_the_namespace(self, build: Build) -> None:
+        rule = build(match=Match(namespace_selector=selector("team", "ml")))
+        on = cluster(namespaces={"a": {"team": "ml"}, "b": {"team": "web"}})
+        assert applied(decide(rule, namespace="a", on=on))
+        assert decide(rule, namespace="b", on=on).trace[0].reason == "namespace-selector"
+
+    def test_the_name_label_of_a_namespace_always_exists(self, build: Build) -> None:
+        rule = build(match=Match(namespace_selector=selector("kubernetes.io/metadata.name", "a")))
+        for namespaces in ({}, {"a": {"x": "y"}}, {"a": {"kubernetes.io/metadata.name": "wrong"}}):
+            assert applied(decide(rule, namespace="a", on=cluster(namespaces=namespaces)))
+        assert not applied(decide(rule, namespace="b"))
+
+    def test_a_namespace_that_a_file_does_not_list_has_no_other_labels(self, build: Build) -> None:
+        assert not applied(decide(build(match=Match(namespace_selector=selector("team")))))
+
+    def test_in_a_live_cluster_an_unknown_namespace_is_an_error_if_the_selector_needs_it(self, build: Build) -> None:
+        on = cluster(namespaces_complete=False)
+        rule = build(match=Match(namespace_selector=selector("team")))
+        decision = decide(rule, on=on)
+        assert (decision.allowed, decision.trace[0].reason) == (False, "evaluation-error")
+        assert "nothing is known of the namespace 'ml'" in decision.trace[0].message
+        assert applied(decide(build(), on=on))
+
+    def test_and_no_error_where_nothing_needs_it(self, build: Build) -> None:
+        on = cluster(namespaces_complete=False)
+        elsewhere = Match(namespaces=("x",), namespace_selector=selector("team"))
+        other_pods = Match(object_selector=selector("app"), namespace_selector=selector("team"))
+        assert decide(build(match=elsewhere), on=on).trace[0].reason == "namespace"
+        assert decide(build(match=other_pods), on=on).trace[0].reason == "object-selector"
+
+    def test_in_a_live_cluster_an_unknown_namespace_is_an_error_if_cel_needs_it(self, build: Build) -> None:
+        on = cluster(namespaces_complete=False)
+        needs = {"a": "namespaceObject.metadata.name == 'ml'"}
+        assert decide(build(match_conditions=needs), on=on).trace[0].reason == "evaluation-error"
+        unread = {"a": "true || namespaceObject.metadata.name == 'ml'"}
+        assert applied(decide(build(match_conditions=unread), on=on))
+
+    def test_the_labels_of_the_pod(self, build: Build) -> None:
+        rule = build(match=Match(object_selector=selector("app", "x")))
+        assert applied(decide(rule, asks({MIG2: 1}, labels={"app": "x"})))
+        assert decide(rule, asks({MIG2: 1}, labels={"app": "y"})).trace[0].reason == "object-selector"
+        assert not applied(decide(rule))
+
+    def test_null_labels_are_no_labels(self, build: Build) -> None:
+        made = asks({MIG2: 1})
+        made["metadata"] = {"labels": None, "annotations": None}
+        assert not applied(decide(build(match=Match(object_selector=selector("app"))), made))
+
+
+@KINDS
+class TestMatchConditions:
+    def test_all_must_hold(self, build: Build) -> None:
+        assert applied(decide(build(match_conditions={"a": "true", "b": "object.metadata.name == 'job'"})))
+        decision = decide(build(match_conditions={"a": "true", "b": "false"}))
+        assert (decision.trace[0].action, decision.trace[0].reason) == (Action.SKIP, "condition")
+        assert decision.trace[0].message == "the match condition b is false"
+
+    @pytest.mark.parametrize("order", [("bad", "no"), ("no", "bad")])
+    def test_one_that_is_false_skips_the_rule_even_if_another_errors(
+        self, build: Build, order: tuple[str, str]
+    ) -> None:
+        texts = {"bad": "1 / 0 == 1", "no": "false"}
+        decision = decide(build(match_conditions={name: texts[name] for name in order}))
+        assert decision.trace[0].reason == "condition"
+        assert decision.allowed
+
+    def test_an_error_denies_with_500_where_the_failure_policy_is_fail(self, build: Build) -> None:
+        decision = decide(build(match_conditions={"ok": "true", "bad": "1 / 0 == 1"}))
+        assert decision.status is not None
+        assert (decision.allowed, decision.status.code, decision.patch) == (False, 500, ())
+
+    def test_an_error_undoes_the_rule_with_a_warning_where_it_is_ignore(self, build: Build) -> None:
+        rule = build(match_conditions={"bad": "1 / 0 == 1"}, failure_policy=FailurePolicy.IGNORE)
+        decision = decide(rule)
+        assert (decision.allowed, decision.patch, decision.trace[0].action) == (True, (), Action.IGNORE)
+        assert decision.warnings[0].startswith(f"{rule.id} was ignored: <expression>:1:1: ")
+
+    def test_the_first_error_is_told(self, build: Build) -> None:
+        decision = decide(build(match_conditions={"a": "1 / 0 == 1", "b": "[1][5] == 1"}))
+        assert decision.status is not None
+        assert "division by zero" in decision.status.message.lower()
+
+    def test_what_is_no_bool_is_an_error(self, build: Build) -> None:
+        assert decide(build(match_conditions={"a": "dyn(1)"})).trace[0].reason == "evaluation-error"
+
+    def test_variables_are_lazy(self, build: Build) -> None:
+        rule = build(variables={"bad": "1 / 0", "good": "1"}, match_conditions={"a": "variables.good == 1"})
+        assert applied(decide(rule))
+
+    def test_variables_see_those_before_them(self, build: Build) -> None:
+        rule = build(variables={"a": "1", "b": "variables.a + 1"}, match_conditions={"c": "variables.b == 2"})
+        assert applied(decide(rule))
+
+    def test_a_variable_that_fails_fails_wherever_it_is_read(self, build: Build) -> None:
+        conditions = {"a": "variables.bad == 1", "b": "variables.bad == 1"}
+        rule = build(variables={"bad": "1 / 0"}, match_conditions=conditions)
+        assert decide(rule).trace[0].reason == "evaluation-error"
+
+    def test_an_absorbed_error_is_none(self, build: Build) -> None:
+        assert applied(decide(build(match_conditions={"a": "1 / 0 == 1 || true"})))
+
+
+def test_variables_are_evaluated_once_a_request() -> None:
+    """Otherwise doubling twenty times would cost a million."""
+    doubling = {f"v{n + 1}": f"variables.v{n} + variables.v{n}" for n in range(20)}
+    rule = falls(variables={"v0": "1", **doubling}, match_conditions={"a": f"variables.v20 == {2**20}"})
+    assert applied(decide(rule))
+
+
+class TestWhatCelSees:
+    @pytest.mark.parametrize(
+        "expression",
+        [
+            "object.spec.containers[0].name == 'main'",
+            "oldObject == null",
+            "request.operation == 'CREATE' && request.namespace == 'ml' && request.dryRun == false",
+            "namespaceObject.metadata.labels['team'] == 'ml'",
+            "namespaceObject.metadata.name == 'ml'",
+            "namespaceObject.metadata.labels['kubernetes.io/metadata.name'] == 'ml'",
+            "params.limit == 3 && params.names[0] == 'a'",
+            "variables.x == 1",
+            "variables == {'x': 1}",
+            f"cluster.allocatable('{GPU}') == 4",
+            f"cluster.available('{GPU}') == 3",
+            f"cluster.total('{GPU}') == 6",
+            "cluster.total('nobody/has') == 0",
+        ],
+    )
+    @KINDS
+    def test_what_kubernetes_policies_see_and_the_cluster(self, build: Build, expression: str) -> None:
+        from tests.support.evaluation import node
+
+        on = cluster(
+            node("a", {GPU: 4}, used={GPU: 2}),
+            node("b", {GPU: 2}),
+            node("c", {GPU: 0}),
+            namespaces={"ml": {"team": "ml"}},
+        )
+        on = cluster(node("a", {GPU: 4}, used={GPU: 1}), *on.nodes[1:], namespaces=on.namespaces)
+        rule = build(params={"limit": 3, "names": ["a"]}, variables={"x": "1"}, match_conditions={"a": expression})
+        assert applied(decide(rule, on=on))
+
+    @pytest.mark.parametrize("call", ["allocatable", "available", "total"])
+    @pytest.mark.parametrize("freshness", [Freshness.NEVER, Freshness.STALE])
+    def test_without_cluster_knowledge_they_are_evaluation_errors(self, call: str, freshness: Freshness) -> None:
+        rule = forbids(match_conditions={"a": f"cluster.{call}('{GPU}') >= 0"})
+        decision = decide(rule, on=cluster({GPU: 1}, freshness=freshness))
+        assert decision.trace[0].reason == "evaluation-error"
+        assert f"the cluster is not known ({freshness.value})" in decision.trace[0].message
+
+    def test_amounts_are_whole_numbers_rounded_down_and_zero_without_nodes(self) -> None:
+        functions = ClusterFunctions(cluster({"cpu": "1900m"}, {"cpu": "600m"}))
+        assert (functions.allocatable("cpu"), functions.available("cpu"), functions.total("cpu")) == (1, 1, 2)
+        nothing = ClusterFunctions(cluster())
+        assert (nothing.allocatable("cpu"), nothing.available("cpu"), nothing.total("cpu")) == (0, 0, 0)
+
+    def test_later_rules_see_what_earlier_ones_made_of_the_pod(self) -> None:
+        sees = {"a": f"'{GPU}' in object.spec.containers[0].resources.limits"}
+        rules = (falls(name="a"), ladder(GPU, MIG1, name="b", match_conditions=sees))
+        assert mutated(asks({MIG2: 1}), *rules).trace[1].reason == "already-decided"
+        rule = injection({"cpu": 1}, gpu_type=None, match_conditions=sees)
+        assert resources(mutated(asks({MIG2: 1}), falls(), rule))["limits"] == {GPU: "1", "cpu": "1"}
+
+    def test_all_expressions_of_a_request_share_one_bound_on_cost(self) -> None:
+        costly = "[1,2,3,4,5,6,7,8,9,10]"
+        nested = f"{costly}.all(a, {costly}.all(b, {costly}.all(c, {costly}.all(d, {costly}.all(e, true)))))"
+        rules = [forbids(name=f"v{n}", match_conditions={"a": f"!({nested})"}) for n in range(30)]
+        decision = validated(asks({GPU: 1}), *rules)
+        reasons = [step.reason for step in decision.trace]
+        assert reasons[0] == "condition"
+        assert reasons[-1] == "evaluation-error"
+        assert not decision.allowed
+        assert str(Budget().limit) in decision.trace[-1].message
+
+
+@KINDS
+class TestModes:
+    def test_off_does_not_exist_for_requests(self, build: Build) -> None:
+        decision = decide(build(mode=Mode.OFF))
+        assert (decision.allowed, decision.patch, decision.trace) == (True, (), ())
+
+    def test_audit_computes_the_step_records_it_and_does_nothing(self, build: Build) -> None:
+        rule = build(mode=Mode.AUDIT)
+        decision = decide(rule)
+        assert applied(decision)
+        assert (decision.allowed, decision.patch, decision.warnings) == (True, (), ())
+        assert list(decision.audit_annotations) == [rule.id.replace("/", ".").lower()]
+        assert decision.trace[0].audit
+        assert not decision.trace[0].decides
+
+    def test_audit_records_an_error_and_denies_nothing(self, build: Build) -> None:
+        for policy in FailurePolicy:
+            rule = build(mode=Mode.AUDIT, match_conditions={"a": "1 / 0 == 1"}, failure_policy=policy)
+            decision = decide(rule)
+            assert (decision.allowed, decision.patch, decision.warnings) == (True, (), ())
+            assert len(decision.audit_annotations) == 1
+
+    def test_audit_records_no_skip(self, build: Build) -> None:
+        assert decide(build(mode=Mode.AUDIT, match_conditions={"a": "false"})).audit_annotations == {}
+
+
+@KINDS
+class TestOptOut:
+    SKIP = asks({MIG2: 1}, annotations={"gpurules.io/skip": "true"})
+
+    def test_a_skip_by_annotation_is_a_step(self, build: Build) -> None:
+        decision = decide(build(opt_out=OptOut.ALLOWED), self.SKIP)
+        assert (decision.allowed, decision.patch, decision.warnings) == (True, (), ())
+        assert (decision.trace[0].action, decision.trace[0].reason) == (Action.SKIP, "opt-out")
+
+    def test_where_it_is_forbidden_the_rule_applies_and_the_response_warns(self, build: Build) -> None:
+        rule = build(opt_out=OptOut.FORBIDDEN)
+        decision = decide(rule, self.SKIP)
+        assert applied(decision)
+        assert f"{rule.id} cannot be skipped by the annotation gpurules.io/skip" in decision.warnings
+
+    @pytest.mark.parametrize("value", ["True", "yes", "1", "", " true", None])
+    def test_only_true_says_so(self, build: Build, value: str | None) -> None:
+        made = asks({MIG2: 1}, annotations={"gpurules.io/skip": value})  # type: ignore[dict-item]
+        decision = decide(build(opt_out=OptOut.ALLOWED), made)
+        assert applied(decision)
+        assert decision.warnings == ()
+
+    def test_it_comes_before_the_match_conditions_and_saves_them(self, build: Build) -> None:
+        rule = build(opt_out=OptOut.ALLOWED, match_conditions={"a": "1 / 0 == 1"})
+        assert decide(rule, self.SKIP).trace[0].reason == "opt-out"
+
+    def test_no_skip_is_counted_where_the_rule_does_not_match(self, build: Build) -> None:
+        rule = build(opt_out=OptOut.ALLOWED, match=Match(namespaces=("other",)))
+        assert decide(rule, self.SKIP).trace[0].reason == "namespace"
+
+
+def test_rules_that_fail_and_are_ignored_leave_nothing_half_done() -> None:
+    made = pod(container("a", {MIG2: 1}), container("b", {MIG1: 1}))
+    rule = ladder(
+        MIG2, MIG1, rung(GPU, when="object.spec.containers[5].name == ''"), failure_policy=FailurePolicy.IGNORE
+    )
+    # 1g is decided, and fails on gpu, after nothing has moved; 2g first would have moved to 1g.
+    decision = mutated(made, rule, on=cluster({GPU: 1}))
+    assert (decision.allowed, decision.patch) == (True, ())
+    assert decision.trace[0].action is Action.IGNORE
+    assert decision.trace[0].resources == ()
+
+
+def test_a_denial_of_one_rule_leaves_no_patch_of_another() -> None:
+    rules = (falls(), injection({"cpu": 1}, gpu_type=None, name="i"))
+    made = pod(container("main", {MIG2: 1}), container("big", {"cpu": 99}))
+    decision = mutated(made, *rules)
+    assert (decision.allowed, decision.patch, decision.result) == (False, (), made)
+    assert [step.action for step in decision.trace] == [Action.CHANGE, Action.DENY]
+
+
+class TestWhatIsDecided:
+    @pytest.mark.parametrize("operation", ["UPDATE", "DELETE", "CONNECT", "", "create"])
+    def test_pods_are_mutated_at_create_only(self, operation: str) -> None:
+        decision = mutated(asks({MIG2: 1}), falls(), operation=operation)
+        assert (decision.allowed, decision.patch, decision.trace) == (True, (), ())
+
+    @KINDS
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"sub_resource": "status"},
+            {"sub_resource": "ephemeralcontainers"},
+            {"sub_resource": "resize"},
+            {"sub_resource": "binding", "kind": "Binding"},
+            {"kind": "Deployment", "group": "apps"},
+            {"kind": "Pod", "group": "example.com"},
+            {"kind": "PodTemplate"},
+            {"kind": "pod"},
+        ],
+    )
+    def test_only_pods_without_subresource_are_decided(self, build: Build, fields: dict[str, str]) -> None:
+        decision = decide(build(), **fields)
+        assert (decision.allowed, decision.patch, decision.trace) == (True, (), ())
+
+    @KINDS
+    def test_what_is_not_decided_need_not_be_a_pod(self, build: Build) -> None:
+        for made in ("text", [], {"spec": 5}):
+            assert decide(build(), made, kind="Deployment").allowed
+
+    @KINDS
+    def test_dry_run_is_decided_the_same(self, build: Build) -> None:
+        wet, dry = decide(build()), decide(build(), dry_run=True)
+        assert (wet.patch, wet.trace, wet.allowed) == (dry.patch, dry.trace, dry.allowed)
+
+    @KINDS
+    def test_a_pod_that_a_controller_makes_has_no_name_and_no_namespace_yet(self, build: Build) -> None:
+        made = asks({MIG2: 1})
+        made["metadata"] = {"generateName": "job-"}
+        rule = build(match=Match(namespaces=("ml",)))
+        assert applied(decide(rule, made, namespace="ml"))
+        assert not applied(decide(rule, made, namespace="other"))
+
+    @KINDS
+    @pytest.mark.parametrize("made", ["text", 1, True, [], [{}]])
+    def test_what_is_no_object_is_refused(self, build: Build, made: Any) -> None:
+        decision = decide(build(), made)
+        assert decision.status is not None
+        assert (decision.allowed, decision.status.code) == (False, 422)
+        assert decision.status.message.startswith("the pod must be an object, not a ")
+
+    def test_no_object_at_all_is_refused(self) -> None:
+        for endpoint in (mutated, validated):
+            status = endpoint(None, falls()).status
+            assert status is not None
+            assert (status.code, status.message) == (422, "the pod must be an object, not null")
+
+    @KINDS
+    def test_an_unparsable_quantity_is_refused_with_its_path(self, build: Build) -> None:
+        made = pod(container("a"), container("b", limits={"x.com/y~z": "8GB"}))
+        status = decide(build(), made).status
+        assert status is not None
+        assert (status.code, status.reason) == (422, "Invalid")
+        assert status.message.startswith(
+            "the pod is malformed: /spec/containers/1/resources/limits/x.com~1y~0z: '8GB' is not a quantity"
+        )
+
+    def test_an_empty_pod_and_an_empty_rule_set_are_fine(self) -> None:
+        assert mutated({}, falls()).allowed
+        assert mutated(asks({MIG2: 1})).trace == ()
+        assert validated(asks({MIG2: 1})).trace == ()
+
+    def test_without_any_cluster_knowledge_it_still_answers(self) -> None:
+        assert mutated(asks({MIG2: 1}), falls(), on=UNKNOWN_CLUSTER).allowed
+
+    def test_a_request_takes_no_longer_than_its_size(self) -> None:
+        """Thousands of containers, as a hostile user may send: copying all of them for each one would take minutes."""
+        made = pod(*(container(f"c{n}", {MIG2: 1}) for n in range(10_000)))
+        decision = mutated_quickly(made)
+        assert len(decision.patch) == 10_000 * 4 + 1
+
+
+def mutated_quickly(made: Any) -> Decision:
+    from rules_engine.evaluation import mutate
+    from tests.support.evaluation import request
+
+    return mutate(compiled(falls()), request(made), cluster())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "yes"),
+    [
+        ("", "", True),
+        ("", "a", False),
+        ("*", "", True),
+        ("**", "abc", True),
+        ("a*c", "abbc", True),
+        ("a*c", "abcb", False),
+        ("a*b*c", "aXbYbZc", True),
+        ("*-prod", "a-prod-prod", True),
+        ("?", "", False),
+        ("a?c", "abc", True),
+        ("a.c", "abc", False),
+        ("[ab]", "a", False),
+        ("A", "a", False),
+        ("*a*a*a*a*a*a*a*a*a*b", "a" * 253, False),
+    ],
+)
+def test_globs_know_any_run_and_any_one_character_and_nothing_else(pattern: str, name: str, yes: bool) -> None:
+    assert globs.matches(pattern, name) == yes

@@ -76,7 +76,7 @@ def check(paths: tuple[Path, ...], output: str) -> None:
         case "json":
             _print_json(reports.check_json(checked))
         case "sarif":
-            _print_json(reports.check_sarif(checked, _version()))
+            _print_json(reports.check_sarif(checked))
         case "github":
             for line in reports.check_github(checked):
                 click.echo(line)
@@ -214,12 +214,6 @@ def _read_manifests(path: Path) -> Any:
 
 def _print_json(value: Any) -> None:
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
-
-
-def _version() -> str:
-    from importlib.metadata import version
-
-    return version("gpu-rules")
 
 
 def _end(*, succeeded: bool) -> None:

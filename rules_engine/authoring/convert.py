@@ -381,7 +381,8 @@ def _document(name: str, triple: _Triple, configuration: _Configuration) -> dict
     }
     if namespaces:
         spec["namespaces"] = namespaces
-    spec.setdefault("coefficients", {})
+    elif "coefficients" not in spec:  # a rule needs one of them, if only to say that it has none
+        spec["coefficients"] = {}
     return {"apiVersion": API_VERSION, "kind": ResourceInjection.kind, "metadata": {"name": name}, "spec": spec}
 
 

@@ -35,10 +35,10 @@ def _problem(problem: Problem) -> Json:
     }
 
 
-def check_sarif(checked: Checked, version: str) -> Json:
+def check_sarif(checked: Checked) -> Json:
     """For `check --output sarif` (SARIF 2.1.0, OASIS): columns count characters, the end is exclusive."""
     codes = sorted({problem.code for problem in checked.problems})
-    driver: Json = {"name": "gpu-rules", "version": version, "rules": [{"id": code} for code in codes]}
+    driver: Json = {"name": "gpu-rules", "rules": [{"id": code} for code in codes]}
     return {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",

@@ -4,6 +4,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import click
+from click.testing import CliRunner, Result
+
+from rules_engine.cli import COMMANDS
 from rules_engine.model.patch import Json, Operation
 
 
@@ -44,3 +48,30 @@ def _at(node: Json, steps: list[str], operation: Mapping[str, Any]) -> Json:
         assert step in node, f"nothing at {operation['path']} to remove"
         return {name: value for name, value in node.items() if name != step}
     return {**node, step: operation["value"]}
+
+
+def ladder(name: str, *rungs: str, **fields: str) -> str:
+    """A FallbackLadder: rungs as resources or YAML, other fields as YAML on a line each after them."""
+    lines = "".join(f"    - {rung if rung.startswith('{') else f'{{resource: {rung}}}'}\n" for rung in rungs)
+    return _rule("FallbackLadder", name, f"  rungs:\n{lines}", fields)
+
+
+def injection(name: str, **fields: str) -> str:
+    """A ResourceInjection of cpu, unless `fields` say other coefficients; fields as YAML on a line each."""
+    return _rule("ResourceInjection", name, "", {"coefficients": "{cpu: 4}", **fields})
+
+
+def validation(name: str, expression: str, **fields: str) -> str:
+    """A Validation of one expression."""
+    return _rule("Validation", name, f"  validations:\n    - expression: {expression}\n", fields)
+
+
+def _rule(kind: str, name: str, spec: str, fields: Mapping[str, str]) -> str:
+    lines = "".join(f"  {field}: {value}\n" for field, value in fields.items())
+    return f"apiVersion: gpurules.io/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec:\n{spec}{lines}"
+
+
+def cli(*arguments: str | Path, stdin: str | bytes = "") -> Result:
+    """A command of `rules_engine.cli`, run in this process."""
+    group = click.Group("gpu-rules", commands=list(COMMANDS))
+    return CliRunner().invoke(group, [str(argument) for argument in arguments], input=stdin, catch_exceptions=False)

@@ -1,0 +1,243 @@
+"""What rules do to each other: each warning at its line, and silence where it depends on the pod."""
+
+from pathlib import Path
+
+import pytest
+
+from rules_engine.authoring.checking import check
+from rules_engine.model.problems import render
+from tests.support.authoring import injection as inject
+from tests.support.authoring import ladder, write
+
+ABOVE = "nvidia.com/mig-2g.20gb"
+BELOW = "nvidia.com/mig-1g.10gb"
+GPU = "{resource: nvidia.com/gpu, assume: true}"
+
+
+def found(tmp_path: Path, *documents: str) -> list[str]:
+    """Code, line and column of everything that check finds."""
+    write(tmp_path, {"rules.yaml": "---\n".join(documents)})
+    problems = check([tmp_path]).problems
+    return [f"{problem.code} {problem.location.line}:{problem.location.column}" for problem in problems]
+
+
+def test_a_resource_that_an_earlier_ladder_decides_is_told_at_the_rung_of_the_later(tmp_path: Path) -> None:
+    write(tmp_path, {"a.yaml": ladder("a", ABOVE, BELOW, GPU), "b.yaml": ladder("b", ABOVE, BELOW, GPU)})
+    checked = check([tmp_path])
+    assert [f"{problem.location.line} {problem.code}" for problem in checked.problems] == [
+        "6 unreachable-rung",
+        "7 unreachable-rung",
+    ]
+    assert render(checked.problems[0], checked.sources) == (
+        f"{tmp_path}/b.yaml:6:18: warning: requests for nvidia.com/mig-2g.20gb are not decided here but by "
+        f"FallbackLadder/a ({tmp_path}/a.yaml:3:18), which comes first by name [unreachable-rung]\n"
+        "    6 |     - {resource: nvidia.com/mig-2g.20gb}\n"
+        "      |                  ^~~~~~~~~~~~~~~~~~~~~~"
+    )
+
+
+def test_a_higher_priority_comes_first_whatever_the_names(tmp_path: Path) -> None:
+    documents = ladder("a", ABOVE, BELOW), ladder("b", ABOVE, "x.y/z", priority="5")
+    assert found(tmp_path, *documents) == ["unreachable-rung 6:18"]
+    write(tmp_path, {"rules.yaml": "---\n".join(documents)})
+    assert "which comes first by priority" in check([tmp_path]).problems[0].message
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ({"mode": "Audit"}, {}),
+        ({"mode": "'Off'"}, {}),
+        ({}, {"mode": "'Off'"}),
+        ({"matchConditions": "[{name: c, expression: 'object.spec.hostNetwork'}]"}, {}),
+        ({"match": "{namespaces: [ml]}"}, {}),
+        ({"match": "{namespaces: [ml]}"}, {"match": "{namespaces: ['ml*']}"}),
+        ({"match": "{excludeNamespaces: [ml]}"}, {}),
+        ({"match": "{excludeNamespaces: [ml]}"}, {"match": "{namespaces: [ml, x]}"}),
+        ({"match": "{objectSelector: {matchLabels: {a: b}}}"}, {}),
+        (
+            {"match": "{namespaceSelector: {matchLabels: {a: b}}}"},
+            {"match": "{namespaceSelector: {matchLabels: {a: c}}}"},
+        ),
+        ({}, {"optOut": "Forbidden"}),
+    ],
+)
+def test_where_some_pods_are_left_to_the_later_ladder_nothing_is_said(
+    tmp_path: Path, earlier: dict[str, str], later: dict[str, str]
+) -> None:
+    assert found(tmp_path, ladder("a", ABOVE, BELOW, **earlier), ladder("b", ABOVE, BELOW, **later)) == []
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ({}, {"match": "{namespaces: [ml]}"}),
+        ({"match": "{namespaces: ['ml-*', x]}"}, {"match": "{namespaces: [ml-a, x]}"}),
+        ({"match": "{excludeNamespaces: [ml]}"}, {"match": "{namespaces: [x]}"}),
+        ({"match": "{excludeNamespaces: [ml]}"}, {"match": "{excludeNamespaces: ['m?']}"}),
+        (
+            {"match": "{objectSelector: {matchLabels: {a: b}}}"},
+            {"match": "{objectSelector: {matchLabels: {a: b, c: d}}}"},
+        ),
+        ({"optOut": "Forbidden"}, {"optOut": "Forbidden"}),
+        ({}, {"mode": "Audit"}),
+    ],
+)
+def test_where_no_pod_is_left_to_the_later_ladder_it_is_told(
+    tmp_path: Path, earlier: dict[str, str], later: dict[str, str]
+) -> None:
+    documents = ladder("a", ABOVE, BELOW, **earlier), ladder("b", ABOVE, "x.y/z", **later)
+    assert [text.split()[0] for text in found(tmp_path, *documents)] == ["unreachable-rung"]
+
+
+def test_a_rung_that_could_not_move_anyway_may_end_several_ladders(tmp_path: Path) -> None:
+    assert found(tmp_path, ladder("a", ABOVE, GPU), ladder("b", BELOW, GPU)) == []
+    assert found(tmp_path, ladder("a", ABOVE, "x.y/z"), ladder("b", BELOW, "x.y/z")) == []
+    up = {"direction": "Up"}
+    assert found(tmp_path, ladder("a", ABOVE, BELOW, **up), ladder("b", ABOVE, "x.y/z", **up)) == []
+    both = {"direction": "DownThenUp"}
+    assert found(tmp_path, ladder("a", ABOVE, "x.y/z"), ladder("b", BELOW, "x.y/z", **both)) == [
+        "unreachable-rung 15:18"
+    ]
+
+
+def test_a_ladder_of_one_rung_moves_nothing_unless_it_denies(tmp_path: Path) -> None:
+    assert found(tmp_path, ladder("a", ABOVE)) == ["single-rung 6:18"]
+    assert found(tmp_path, ladder("a", ABOVE, whenExhausted="Deny")) == []
+
+
+def test_a_condition_of_a_rung_that_nothing_moves_to_is_never_asked(tmp_path: Path) -> None:
+    rungs = f"{{resource: {ABOVE}, when: 'true'}}", f"{{resource: {BELOW}, when: 'true'}}"
+    assert found(tmp_path, ladder("a", *rungs)) == ["unused-when 6:49"]
+    assert found(tmp_path, ladder("a", *rungs, direction="Up")) == ["unused-when 7:49"]
+    assert found(tmp_path, ladder("a", *rungs, direction="DownThenUp")) == []
+
+
+def test_a_rule_that_matches_no_namespace_is_told(tmp_path: Path) -> None:
+    for match in ("{excludeNamespaces: ['*']}", "{namespaces: [a, b1], excludeNamespaces: ['b?', a]}"):
+        assert found(tmp_path, inject("v", match=match)) == ["matches-nothing 3:18"]
+    assert found(tmp_path, inject("v", match="{namespaces: ['a*'], excludeNamespaces: [ab]}")) == []
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "expected"),
+    [
+        ({"gpuType": "V100"}, {"gpuType": "V100"}, True),
+        ({}, {"gpuType": "V100"}, True),
+        ({}, {}, True),
+        ({"gpuType": "V100"}, {}, False),
+        ({"gpuType": "V100"}, {"gpuType": "T4"}, False),
+        ({"gpuType": "V100"}, {"gpuType": "V100", "gpuTypeAnnotation": "x/y"}, False),
+        ({"gpuType": "V100"}, {"gpuType": "V100", "gpuResource": "x.y/gpu"}, False),
+        ({"gpuType": "V100", "mode": "Audit"}, {"gpuType": "V100"}, False),
+        ({"gpuType": "V100", "match": "{namespaces: [a]}"}, {"gpuType": "V100"}, False),
+        ({"gpuType": "V100"}, {"gpuType": "V100", "optOut": "Forbidden"}, False),
+    ],
+)
+def test_an_injection_that_an_earlier_one_replaces_is_told(
+    tmp_path: Path, earlier: dict[str, str], later: dict[str, str], expected: bool
+) -> None:
+    first, second = inject("a", **earlier), inject("b", **later)
+    line = first.count("\n") + 4
+    assert found(tmp_path, first, second) == ([f"unreachable-injection {line}:18"] if expected else [])
+
+
+def test_an_injection_is_told_once_however_many_replace_it(tmp_path: Path) -> None:
+    assert [text.split()[0] for text in found(tmp_path, inject("a"), inject("b"), inject("c"))] == [
+        "unreachable-injection",
+        "unreachable-injection",
+    ]
+
+
+def test_an_entry_for_a_namespace_that_is_not_matched_is_told(tmp_path: Path) -> None:
+    entries = "{ml: {}, ops: {}}"
+    assert found(tmp_path, inject("v", match="{excludeNamespaces: [o*]}", namespaces=entries)) == ["unused-entry 7:24"]
+    assert found(tmp_path, inject("v", match="{namespaces: [ops]}", namespaces=entries)) == ["unused-entry 7:16"]
+    assert found(tmp_path, inject("v", namespaces=entries)) == []
+
+
+CORE = "{gpu.x/core: 2}"
+COUNTS_CORE = {"gpuResource": "gpu.x/core", "coefficients": "{cpu: 100m}"}
+
+
+def test_an_injected_resource_that_another_injection_counts_is_told(tmp_path: Path) -> None:
+    documents = inject("a", gpuType="V100", coefficients=CORE), inject("b", gpuType="V100", **COUNTS_CORE)
+    assert found(tmp_path, *documents) == ["injection-conflict 5:18"]
+    assert "is denied when it is admitted again" in check([tmp_path]).problems[0].message
+
+
+def test_an_injected_resource_is_told_in_the_namespace_entry_that_gives_it(tmp_path: Path) -> None:
+    entries = "{ml: {coefficients: {gpu.x/core: 2}}}"
+    documents = inject("a", namespaces=entries), inject("b", **COUNTS_CORE)
+    assert found(tmp_path, *documents) == ["injection-conflict 6:36"]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"coefficients": "{gpu.x/core: 0}"}, COUNTS_CORE),
+        ({"coefficients": CORE}, {"gpuResource": "gpu.x/core", "coefficients": "{}"}),
+        ({"coefficients": CORE, "mode": "Audit"}, COUNTS_CORE),
+        ({"coefficients": CORE}, {**COUNTS_CORE, "mode": "'Off'"}),
+        ({"coefficients": CORE, "gpuType": "V100"}, {**COUNTS_CORE, "gpuType": "T4"}),
+        ({"coefficients": CORE}, {**COUNTS_CORE, "gpuType": "T4"}),
+        ({"coefficients": CORE, "match": "{namespaces: [a]}"}, {**COUNTS_CORE, "match": "{namespaces: [b]}"}),
+        ({"coefficients": CORE}, {**COUNTS_CORE, "matchConditions": "[{name: c, expression: 'object.spec.hostPID'}]"}),
+        # Where the one gives, the other's entry is empty, and the other way round.
+        (
+            {"coefficients": "{}", "namespaces": "{ml: {coefficients: {gpu.x/core: 2}}}"},
+            {**COUNTS_CORE, "namespaces": "{ml: {}}"},
+        ),
+        # The default is never used: every namespace that is matched has its entry.
+        (
+            {"coefficients": CORE, "namespaces": "{ml: {}}", "match": "{namespaces: [ml]}"},
+            {**COUNTS_CORE, "match": "{namespaces: [ml]}"},
+        ),
+    ],
+)
+def test_injections_that_never_meet_are_no_conflict(tmp_path: Path, one: dict[str, str], other: dict[str, str]) -> None:
+    assert found(tmp_path, inject("a", **one), inject("b", **other)) == []
+
+
+TEST = """\
+apiVersion: gpurules.io/v1
+kind: RuleTest
+metadata: {name: t}
+spec:
+  cases:
+    - name: c
+      pod: {spec: {containers: [{name: main}]}}
+      expect:
+        decidedBy:
+          - {rule: RULE}
+"""
+
+
+@pytest.mark.parametrize(
+    ("decider", "expected", "message"),
+    [
+        ("FallbackLadder/lader", "unknown-rule 10:20", "did you mean 'FallbackLadder/ladder'?"),
+        ("Validation/x", "unknown-rule 10:20", "there is no rule 'Validation/x'"),
+        (f"FallbackLadder/ladder, rung: {BELOW}x", "unknown-rung 10:20", f"did you mean '{BELOW}'?"),
+        ("ResourceInjection/v, rung: a/b", "unknown-rung 10:20", "has no rungs"),
+        ("ResourceInjection/audited", "idle-rule 10:20", "is in mode Audit: it never decides anything"),
+    ],
+)
+def test_a_test_that_expects_what_can_never_be_is_told(
+    tmp_path: Path, decider: str, expected: str, message: str
+) -> None:
+    write(tmp_path, {"rules.yaml": RULES, "t.test.yaml": TEST.replace("RULE", decider)})
+    (problem,) = check([tmp_path]).problems
+    assert f"{problem.code} {problem.location.line}:{problem.location.column}" == expected
+    assert message in problem.message
+
+
+RULES = "---\n".join(
+    [ladder("ladder", ABOVE, BELOW), inject("v"), inject("audited", mode="Audit", gpuResource="gpu.x/core")]
+)
+
+
+def test_a_test_that_names_what_there_is_is_fine(tmp_path: Path) -> None:
+    decider = f"FallbackLadder/ladder, rung: {BELOW}"
+    write(tmp_path, {"rules.yaml": RULES, "t.test.yaml": TEST.replace("RULE", decider)})
+    assert check([tmp_path]).problems == ()

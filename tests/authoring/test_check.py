@@ -1,0 +1,192 @@
+"""`gpu-rules check`: all problems in one run, in file order, for people and for programs."""
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from tests.support.authoring import cli, injection, ladder, validation, write
+
+GOOD = ladder("mig", "nvidia.com/mig-2g.20gb", "nvidia.com/gpu")
+BAD = GOOD.replace("rungs", "rugns")
+WARNED = injection("v", match="{excludeNamespaces: ['*']}")
+TEST = """\
+apiVersion: gpurules.io/v1
+kind: RuleTest
+metadata: {name: t}
+spec:
+  rules: [../other/broken.yaml]
+  cases:
+    - name: c
+      pod: {spec: {containers: [{name: main}]}}
+      expect: {allowed: true}
+"""
+
+
+def test_a_clean_set_gives_no_warning_and_exit_code_0(tmp_path: Path) -> None:
+    write(tmp_path, {"a.yaml": GOOD, "sub/b.yml": injection("v100")})
+    result = cli("check", tmp_path)
+    assert (result.stdout, result.stderr, result.exit_code) == ("no problems in 2 files\n", "", 0)
+
+
+def test_every_problem_is_shown_with_its_line_and_a_caret_in_file_order(tmp_path: Path) -> None:
+    write(tmp_path, {"a.yaml": BAD, "b.yaml": WARNED, "c.yaml": validation("c", "objct.spec.hostNetwork")})
+    result = cli("check", tmp_path)
+    assert result.stdout == (
+        f"{tmp_path}/a.yaml:5:3: error: FallbackLadder spec has no field 'rugns' (did you mean 'rungs'?) "
+        "[unknown-field]\n"
+        "    5 |   rugns:\n"
+        "      |   ^~~~~\n"
+        f"{tmp_path}/b.yaml:3:18: warning: ResourceInjection/v applies nowhere: excludeNamespaces leaves nothing of "
+        "its namespaces [matches-nothing]\n"
+        "    3 | metadata: {name: v}\n"
+        "      |                  ^\n"
+        f"{tmp_path}/c.yaml:6:19: error: undeclared reference to 'objct' (did you mean 'object'?) [cel-undeclared]\n"
+        "    6 |     - expression: objct.spec.hostNetwork\n"
+        "      |                   ^~~~~\n"
+        "2 errors, 1 warning in 3 files\n"
+    )
+    assert result.exit_code == 1
+
+
+def test_warnings_alone_are_exit_code_0(tmp_path: Path) -> None:
+    result = cli("check", write(tmp_path, {"b.yaml": WARNED}) / "b.yaml")
+    assert result.stdout.endswith("\n1 warning in 1 file\n")
+    assert result.exit_code == 0
+
+
+def test_files_are_checked_in_the_order_in_which_they_are_given(tmp_path: Path) -> None:
+    write(tmp_path, {"a.yaml": BAD, "b.yaml": BAD.replace("name: mig", "name: other")})
+    out = cli("check", tmp_path / "b.yaml", tmp_path / "a.yaml").stdout
+    assert out.index("b.yaml:5:3") < out.index("a.yaml:5:3")
+
+
+def test_expressions_of_a_rule_with_other_errors_are_checked_in_the_same_run(tmp_path: Path) -> None:
+    write(tmp_path, {"a.yaml": validation("c", "objct.spec.hostNetwork", modde="Audit")})
+    out = cli("check", tmp_path).stdout
+    assert "[unknown-field]" in out
+    assert "[cel-undeclared]" in out
+
+
+def test_rules_that_a_test_refers_to_are_checked_as_well(tmp_path: Path) -> None:
+    write(tmp_path, {"tests/t.yaml": TEST, "other/broken.yaml": BAD})
+    result = cli("check", tmp_path / "tests")
+    assert "broken.yaml:5:3: error: FallbackLadder spec has no field 'rugns'" in result.stdout
+    assert "    5 |   rugns:" in result.stdout
+    assert result.exit_code == 1
+
+
+def test_what_a_test_and_the_command_line_both_name_is_told_once(tmp_path: Path) -> None:
+    write(tmp_path, {"tests/t.yaml": TEST, "other/broken.yaml": BAD})
+    assert cli("check", tmp_path).stdout.count("rugns' (did") == 1
+
+
+def test_a_test_may_name_a_rule_that_has_errors_without_being_wrong_itself(tmp_path: Path) -> None:
+    expects = TEST.replace("allowed: true", "decidedBy: [{rule: FallbackLadder/mig}]")
+    write(tmp_path, {"tests/t.yaml": expects, "other/broken.yaml": BAD})
+    assert "unknown-rule" not in cli("check", tmp_path).stdout
+
+
+@pytest.mark.parametrize("arguments", [[], ["no-such-file.yaml"], ["--output", "xml", "."]])
+def test_wrong_usage_is_exit_code_2_and_told_on_standard_error(arguments: list[str]) -> None:
+    result = cli("check", *arguments)
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "Error: " in result.stderr
+
+
+def test_json_tells_the_same_to_programs(tmp_path: Path) -> None:
+    result = cli("check", write(tmp_path, {"a.yaml": BAD}), "--output", "json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout) == {
+        "problems": [
+            {
+                "code": "unknown-field",
+                "severity": "error",
+                "message": "FallbackLadder spec has no field 'rugns' (did you mean 'rungs'?)",
+                "file": f"{tmp_path}/a.yaml",
+                "line": 5,
+                "column": 3,
+                "length": 5,
+            }
+        ],
+        "errors": 1,
+        "warnings": 0,
+        "files": 1,
+        "rules": 0,
+        "tests": 0,
+    }
+
+
+def test_github_gets_one_annotation_for_each_problem(tmp_path: Path) -> None:
+    write(tmp_path, {"a,b:c.yaml": BAD, "z.yaml": WARNED})
+    result = cli("check", tmp_path, "--output", "github")
+    assert result.exit_code == 1
+    assert result.stdout.splitlines() == [
+        (
+            f"::error file={tmp_path}/a%2Cb%3Ac.yaml,line=5,col=3,endColumn=8,title=unknown-field::"
+            "FallbackLadder spec has no field 'rugns' (did you mean 'rungs'?)"
+        ),
+        (
+            f"::warning file={tmp_path}/z.yaml,line=3,col=18,endColumn=19,title=matches-nothing::"
+            "ResourceInjection/v applies nowhere: excludeNamespaces leaves nothing of its namespaces"
+        ),
+    ]
+
+
+def test_sarif_names_every_problem_and_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, {"a b.yaml": BAD, "z.yaml": WARNED})
+    monkeypatch.chdir(tmp_path)
+    sarif = json.loads(cli("check", "a b.yaml", "z.yaml", "--output", "sarif").stdout)
+    jsonschema.validate(sarif, SARIF_SHAPE)
+    run = sarif["runs"][0]
+    assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == ["matches-nothing", "unknown-field"]
+    first, second = run["results"]
+    assert first == {
+        "ruleId": "unknown-field",
+        "ruleIndex": 1,
+        "level": "error",
+        "message": {"text": "FallbackLadder spec has no field 'rugns' (did you mean 'rungs'?)"},
+        "locations": [
+            {
+                "physicalLocation": {
+                    "artifactLocation": {"uri": "a%20b.yaml"},
+                    "region": {"startLine": 5, "startColumn": 3, "endColumn": 8},
+                }
+            }
+        ],
+    }
+    assert (second["ruleId"], second["level"]) == ("matches-nothing", "warning")
+
+
+SARIF_SHAPE = {
+    "type": "object",
+    "required": ["version", "runs"],
+    "properties": {
+        "version": {"const": "2.1.0"},
+        "runs": {
+            "items": {
+                "required": ["tool", "results"],
+                "properties": {
+                    "columnKind": {"enum": ["utf16CodeUnits", "unicodeCodePoints"]},
+                    "tool": {"properties": {"driver": {"required": ["name", "rules"]}}},
+                    "results": {
+                        "items": {
+                            "required": ["message"],
+                            "properties": {"level": {"enum": ["none", "note", "warning", "error"]}},
+                        }
+                    },
+                },
+            }
+        },
+    },
+}
+"""The parts of SARIF 2.1.0's schema that are used here."""
+
+
+@pytest.mark.parametrize("name", ["default", "mig-40gb", "mig-80gb"])
+def test_each_shipped_set_alone_gives_no_warning_and_passes_its_tests(name: str) -> None:
+    folder = Path(__file__).parents[2] / "rules" / name
+    assert cli("check", folder).stdout.startswith("no problems in ")
+    assert cli("test", folder).exit_code == 0

@@ -1,0 +1,150 @@
+"""How the commands behave as programs: terminals, pipes, interrupts, usage."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from rules_engine.loading import KINDS, schema
+from tests.support.authoring import cli, ladder, write
+
+PROGRAM = (
+    "import signal, click; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from rules_engine.cli import COMMANDS; click.Group('gpu-rules', commands=list(COMMANDS))()"
+)
+"""The commands as a process; interrupts count even where the tests run in the background."""
+
+ROOT = Path(__file__).parents[2]
+
+
+def command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-c", PROGRAM, *map(str, arguments)]
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
+    return {**kept, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **more}
+
+
+@pytest.fixture
+def bad(tmp_path: Path) -> Path:
+    return write(tmp_path, {"a.yaml": ladder("mig", "nvidia.com/gpu").replace("rungs", "rugns")})
+
+
+def on_a_terminal(arguments: list[str], **more: str) -> str:
+    """What a command writes to a terminal."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(arguments, stdout=theirs, stderr=theirs, env=environment(**more)):
+        os.close(theirs)
+        written = b""
+        while chunk := _read(ours):
+            written += chunk
+    os.close(ours)
+    return written.decode()
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:  # Linux's way to say that the other end is closed
+        return b""
+
+
+def test_a_terminal_gets_colours(bad: Path) -> None:
+    assert "\x1b[1;31merror: " in on_a_terminal(command("check", bad))
+
+
+def test_no_color_is_respected(bad: Path) -> None:
+    written = on_a_terminal(command("check", bad), NO_COLOR="1")
+    assert "error: " in written
+    assert "\x1b" not in written
+
+
+def test_a_pipe_gets_no_colours_and_unbroken_lines(bad: Path) -> None:
+    result = subprocess.run(command("check", bad), capture_output=True, text=True, env=environment(), check=False)
+    assert "\x1b" not in result.stdout
+    assert result.stdout.splitlines()[0].endswith("[unknown-field]")
+    assert (result.returncode, result.stderr) == (1, "")
+
+
+def test_a_terminal_of_few_characters_gets_others_in_their_place(tmp_path: Path) -> None:
+    write(tmp_path, {"pod.yaml": "kind: Pod\nmetadata: {name: é}\nspec: {containers: []}\n"})
+    result = subprocess.run(
+        command("explain", "-f", tmp_path / "pod.yaml"),
+        capture_output=True,
+        env=environment(PYTHONIOENCODING="ascii"),
+        check=False,
+    )
+    assert (result.returncode, result.stderr) == (0, b"")
+    assert result.stdout.startswith(b"Pod/? in namespace default\n")
+
+
+def test_ctrl_c_ends_quietly_with_130(tmp_path: Path) -> None:
+    fifo = tmp_path / "pod.yaml"
+    os.mkfifo(fifo)
+    process = subprocess.Popen(
+        command("explain", "-f", fifo), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
+    )
+    writer = os.open(fifo, os.O_WRONLY)  # returns when the command has begun to read
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate()
+    os.close(writer)
+    assert (process.returncode, out, err) == (130, "", "")
+
+
+@pytest.mark.parametrize("arguments", [["check", "a.yaml"], ["check", "a.yaml", "--output", "json"], ["schema"]])
+def test_a_reader_that_went_away_gets_no_traceback(bad: Path, arguments: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    result = subprocess.run(
+        command(*arguments), cwd=bad, stdout=writer, stderr=subprocess.PIPE, env=environment(), check=False
+    )
+    os.close(writer)
+    assert (result.returncode, result.stderr) == (1, b"")
+
+
+def test_help_imports_nothing_but_the_command_line() -> None:
+    program = (
+        "import sys, rules_engine.cli; others = ('rules_engine.', 'rich', 'yaml', 'jsonschema', 'lark'); "
+        "print([name for name in sys.modules if name.startswith(others)])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, env=environment(), check=True
+    )
+    assert result.stdout == "['rules_engine.cli']\n"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_schema_prints_the_schema_of_a_kind_in_any_case(kind: str) -> None:
+    for written in (kind, kind.lower()):
+        assert json.loads(cli("schema", written).stdout) == schema(kind)
+
+
+def test_an_unknown_kind_is_wrong_usage_with_the_nearest_name() -> None:
+    result = cli("schema", "FalbackLader")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "unknown kind 'FalbackLader' (did you mean 'FallbackLadder'?)" in result.stderr
+
+
+def test_all_schemas_in_one_accept_each_kind_and_nothing_else() -> None:
+    combined = json.loads(cli("schema").stdout)
+    jsonschema.Draft202012Validator.check_schema(combined)
+    validator = jsonschema.Draft202012Validator(combined)
+    for kind in KINDS:
+        (example,) = schema(kind)["examples"]
+        validator.validate(example)
+        assert not validator.is_valid({**example, "kind": "Other"})
+        assert not validator.is_valid({**example, "spec": {"x": 1}})
+    assert "$id" not in json.dumps(combined)
+
+
+def test_every_reference_of_all_schemas_in_one_leads_somewhere() -> None:
+    combined = json.loads(cli("schema").stdout)
+    references = json.dumps(combined).split('"$ref": "#/$defs/')[1:]
+    assert {reference.partition('"')[0] for reference in references} <= combined["$defs"].keys()

@@ -1,0 +1,338 @@
+"""`gpu-rules explain`: the decision for whatever makes pods, with its trace and what it changes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from tests.support.authoring import cli, injection, ladder, validation, write
+
+MIG = "nvidia.com/mig-2g.20gb"
+LADDER = ladder("mig", MIG, "nvidia.com/mig-1g.10gb", "{resource: nvidia.com/gpu, assume: true}")
+POD = """\
+apiVersion: v1
+kind: Pod
+metadata: {name: train}
+spec:
+  containers:
+    - name: main
+      image: cuda
+      resources: {limits: {nvidia.com/mig-2g.20gb: 2}}
+"""
+NODE = "{name: node, allocatable: {nvidia.com/mig-1g.10gb: 1}}"
+INVENTORY = f"""\
+apiVersion: gpurules.io/v1
+kind: ClusterInventory
+metadata: {{name: inventory}}
+spec: {{nodes: [{NODE}], namespaces: {{ml: {{team: ml}}}}}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(write(tmp_path, {"rules/ladder.yaml": LADDER, "pod.yaml": POD, "cluster.yaml": INVENTORY}))
+    return tmp_path
+
+
+EXPLAINED = ("explain", "-f", "pod.yaml", "--rules", "rules", "--cluster", "cluster.yaml")
+
+
+def test_the_trace_the_change_and_the_verdict_are_shown(folder: Path) -> None:
+    result = cli(*EXPLAINED)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == (
+        """\
+Pod/train in namespace default
+├── mutate
+│   └── FallbackLadder/mig  changed: nvidia.com/mig-2g.20gb → nvidia.com/gpu  rules/ladder.yaml:3:18
+│       ├── nvidia.com/mig-2g.20gb → nvidia.com/gpu
+│       │   ├── ✗ nvidia.com/mig-2g.20gb: asked for, but no node offers 2
+│       │   ├── ✗ nvidia.com/mig-1g.10gb: no node offers 2 of nvidia.com/mig-1g.10gb
+│       │   └── ✓ nvidia.com/gpu: assumed: nothing else is offered
+│       └── annotation gpu-webhook.k8s.io/fallback: 2g.20gb->gpu
+└── validate
+    └── no rule is asked
+
+--- submitted
++++ admitted
+@@ -2,10 +2,12 @@
+ kind: Pod
+ metadata:
+   name: train
++  annotations:
++    gpu-webhook.k8s.io/fallback: "2g.20gb->gpu"
+ spec:
+   containers:
+     - name: main
+       image: cuda
+       resources:
+         limits:
+-          nvidia.com/mig-2g.20gb: "2"
++          nvidia.com/gpu: "2"
+
+allowed, changed
+"""
+    )
+
+
+def test_an_unchanged_pod_has_no_diff(folder: Path) -> None:
+    write(folder, {"cluster.yaml": INVENTORY.replace("1g.10gb: 1", "2g.20gb: 2")})
+    out = cli(*EXPLAINED).stdout
+    assert "left as it is: nvidia.com/mig-2g.20gb is offered" in out
+    assert "nvidia.com/mig-2g.20gb stays: offered" in out
+    assert "@@" not in out
+    assert out.endswith("\n\nallowed, unchanged\n")
+
+
+def test_amounts_are_shown_before_and_after_and_notes_and_annotations(folder: Path) -> None:
+    rule = injection("gpu", gpuResource="x.y/gpu", coefficients="{cpu: 4, memory: 8Gi}", annotations="{net: eni}")
+    pod = POD.replace(MIG, "x.y/gpu").replace("resources: {", "resources: {requests: {cpu: 1500m}, ")
+    init = "  initContainers: [{name: init, resources: {limits: {x.y/gpu: 1}}}]\n"
+    write(folder, {"rules/ladder.yaml": rule, "pod.yaml": pod + init})
+    out = cli(*EXPLAINED).stdout
+    assert "ResourceInjection/gpu  changed: 2 × x.y/gpu  rules/ladder.yaml:3:18" in out
+    assert "├── main  cpu: 1500m → 8\n" in out
+    assert "├── main  memory: none → 16Gi\n" in out
+    assert "├── annotation net: eni\n" in out
+    assert "└── note: the init container init asks for x.y/gpu and is left alone\n" in out
+
+
+def test_a_denial_is_exit_code_1_and_says_why(folder: Path) -> None:
+    rule = validation("no-name", '"!has(object.metadata.name)"') + "      message: names are too much\n"
+    write(folder, {"rules/validation.yaml": rule})
+    result = cli(*EXPLAINED)
+    assert result.exit_code == 1
+    assert "Validation/no-name  denied: names are too much  rules/validation.yaml:3:18" in result.stdout
+    assert result.stdout.endswith("\ndenied: Validation/no-name: names are too much\n")
+
+
+def test_after_a_denied_mutation_nothing_is_validated_and_nothing_changed(folder: Path) -> None:
+    write(folder, {"rules/ladder.yaml": ladder("mig", MIG, "nvidia.com/mig-3g.40gb", whenExhausted="Deny")})
+    result = cli(*EXPLAINED)
+    assert result.exit_code == 1
+    assert "validate: not asked, as the pod is denied already" in result.stdout
+    assert "nvidia.com/mig-2g.20gb stays: exhausted" in result.stdout
+    assert "@@" not in result.stdout
+
+
+def test_warnings_and_audits_are_shown(folder: Path) -> None:
+    warn = validation("warned", "has(object.spec.priority)", validationActions="[Warn]")
+    audit = validation("audited", "has(object.spec.priority)", mode="Audit")
+    holds = validation("fine", "has(object.spec)")
+    write(folder, {"rules/validation.yaml": f"{warn}---\n{audit}---\n{holds}"})
+    result = cli(*EXPLAINED)
+    assert result.exit_code == 0
+    assert "Validation/warned  warned: failed expression: has(object.spec.priority)" in result.stdout
+    assert (
+        "\nwarning: Validation/warned: failed expression: has(object.spec.priority)\nallowed, changed\n"
+        in result.stdout
+    )
+    assert "Validation/audited  audit only, would have: denied: failed expression" in result.stdout
+    assert "Validation/fine  holds  rules/validation.yaml:" in result.stdout
+
+
+def test_a_malformed_pod_is_refused(folder: Path) -> None:
+    write(folder, {"pod.yaml": POD.replace(": 2}", ": two}")})
+    result = cli(*EXPLAINED)
+    assert result.exit_code == 1
+    assert "refused: the pod is malformed: /spec/containers/0/resources/limits" in result.stdout
+
+
+DEPLOYMENT = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: ml}
+spec:
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers: [{name: main, image: cuda, resources: {limits: {nvidia.com/mig-2g.20gb: 2}}}]
+"""
+CRON_JOB = """\
+apiVersion: batch/v1
+kind: CronJob
+metadata: {name: nightly}
+spec: {jobTemplate: {spec: {template: {spec: {containers: [{name: main, image: cuda}]}}}}}
+"""
+PYTORCH_JOB = """\
+apiVersion: kubeflow.org/v1
+kind: PyTorchJob
+metadata: {name: dist}
+spec:
+  pytorchReplicaSpecs:
+    Master: {template: {spec: {containers: [{name: pytorch, image: x}]}}}
+    Worker: {template: {spec: {containers: [{name: pytorch, image: x}]}}}
+"""
+
+
+def test_whatever_makes_pods_is_explained_each_template_of_each_document(folder: Path) -> None:
+    write(folder, {"pod.yaml": f"{DEPLOYMENT}---\n{CRON_JOB}---\n{PYTORCH_JOB}---\n{POD}"})
+    out = cli(*EXPLAINED).stdout
+    assert [line for line in out.splitlines() if " in namespace " in line] == [
+        "Deployment/web in namespace ml",
+        "CronJob/nightly spec.jobTemplate.spec.template in namespace default",
+        "PyTorchJob/dist spec.pytorchReplicaSpecs.Master.template in namespace default",
+        "PyTorchJob/dist spec.pytorchReplicaSpecs.Worker.template in namespace default",
+        "Pod/train in namespace default",
+    ]
+
+
+def test_one_denied_pod_of_several_is_exit_code_1(folder: Path) -> None:
+    rule = validation("labelled", "has(object.metadata.labels)")
+    write(folder, {"rules/validation.yaml": rule, "pod.yaml": f"{DEPLOYMENT}---\n{CRON_JOB}"})
+    result = cli(*EXPLAINED)
+    assert result.stdout.count("\nallowed, ") == 1
+    assert result.stdout.count("\ndenied: ") == 1
+    assert result.exit_code == 1
+
+
+def test_a_manifest_may_come_from_standard_input(folder: Path) -> None:
+    as_json = {"kind": "Pod", "metadata": {"name": "j"}, "spec": {"containers": []}}
+    for stdin in (POD, json.dumps(as_json), "\ufeff" + POD):
+        result = cli("explain", "-f", "-", "--rules", "rules", stdin=stdin)
+        assert result.exit_code == 0
+        assert result.stdout.startswith("Pod/")
+
+
+@pytest.mark.parametrize(
+    ("stdin", "message"),
+    [
+        ("", "no pod here"),
+        ("kind: ConfigMap", "no pod here"),
+        ("a: [", "<stdin>:1:"),
+        (b"\xff\xfe", "standard input is not UTF-8"),
+    ],
+)
+def test_what_is_no_manifest_is_told_on_standard_error(folder: Path, stdin: str | bytes, message: str) -> None:
+    result = cli("explain", "-f", "-", "--rules", "rules", stdin=stdin)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert message in result.stderr
+
+
+def test_rules_with_errors_are_told_on_standard_error(folder: Path) -> None:
+    write(folder, {"rules/ladder.yaml": LADDER.replace("rungs", "rugns")})
+    result = cli(*EXPLAINED)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "rules/ladder.yaml:5:3: error: FallbackLadder spec has no field 'rugns'" in result.stderr
+    assert "    5 |   rugns:" in result.stderr
+
+
+def test_a_cluster_with_errors_is_told_on_standard_error(folder: Path) -> None:
+    write(folder, {"cluster.yaml": INVENTORY.replace("allocatable", "alocatable")})
+    result = cli(*EXPLAINED)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "cluster.yaml:4:" in result.stderr
+
+
+def test_warnings_about_rules_do_not_stop_it(folder: Path) -> None:
+    write(folder, {"rules/more.yaml": injection("v", coefficients="{memory: 8}")})
+    result = cli(*EXPLAINED)
+    assert result.exit_code == 0
+    assert "warning: " in result.stderr
+    assert result.stdout.endswith("allowed, changed\n")
+
+
+def test_the_namespace_is_the_given_one_else_the_manifests_else_default(folder: Path) -> None:
+    write(folder, {"rules/ladder.yaml": ladder("mig", MIG, "nvidia.com/gpu", match="{namespaces: [ml]}")})
+    assert "skipped: not for the namespace default" in cli(*EXPLAINED).stdout
+    assert "skipped" not in cli(*EXPLAINED, "-n", "ml").stdout
+    write(folder, {"pod.yaml": DEPLOYMENT})
+    assert "skipped" not in cli(*EXPLAINED).stdout
+    assert cli(*EXPLAINED, "-n", "ml").exit_code == 0
+    other = cli(*EXPLAINED, "-n", "other")
+    assert (other.exit_code, other.stdout) == (2, "")
+    assert "Deployment/web says namespace ml, which is not other" in other.stderr
+
+
+def test_labels_of_namespaces_come_from_the_cluster(folder: Path) -> None:
+    selector = "{namespaceSelector: {matchLabels: {team: ml}}}"
+    write(folder, {"rules/ladder.yaml": ladder("mig", MIG, "nvidia.com/gpu", match=selector)})
+    assert "skipped" not in cli(*EXPLAINED, "-n", "ml").stdout
+    assert "skipped: the labels of the namespace other do not match" in cli(*EXPLAINED, "-n", "other").stdout
+
+
+def test_an_update_is_asked_of_validations_that_are_for_it(folder: Path) -> None:
+    rule = validation("u", "oldObject.metadata.name == 'x'", match="{operations: [UPDATE]}")
+    write(folder, {"rules/validation.yaml": rule})
+    assert cli(*EXPLAINED).exit_code == 0
+    result = cli(*EXPLAINED, "--operation", "UPDATE")
+    assert result.exit_code == 1
+    assert "mutate\n│   └── no rule is asked\n" in result.stdout
+
+
+def test_a_dry_run_is_told_to_the_rules(folder: Path) -> None:
+    write(folder, {"rules/validation.yaml": validation("d", "request.dryRun")})
+    assert cli(*EXPLAINED).exit_code == 1
+    assert cli(*EXPLAINED, "--dry-run").exit_code == 0
+
+
+def test_rules_see_a_request_as_the_api_server_makes_it(folder: Path) -> None:
+    seen = (
+        "request.kind.kind == 'Pod' && request.resource.resource == 'pods' && request.operation == 'CREATE' && "
+        "request.namespace == 'default' && request.name == 'train' && 'system:authenticated' in request.userInfo.groups"
+    )
+    write(folder, {"rules/validation.yaml": validation("r", f'"{seen}"')})
+    assert cli(*EXPLAINED).exit_code == 0
+
+
+def test_without_rules_and_cluster_the_packaged_ones_are_used(folder: Path) -> None:
+    write(folder, {"pod.yaml": POD.replace(": 2}", ": 1}")})
+    out = cli("explain", "-f", "pod.yaml").stdout
+    assert "FallbackLadder/mig-to-gpu  changed: nvidia.com/mig-2g.20gb → nvidia.com/gpu" in out
+    assert "rule_sets/default/ladder.yaml:" in out
+
+
+def test_several_paths_may_follow_rules(folder: Path) -> None:
+    write(folder, {"more.yaml": injection("v")})
+    assert "ResourceInjection/v" in cli("explain", "-f", "pod.yaml", "--rules", "rules", "more.yaml").stdout
+    result = cli("explain", "-f", "pod.yaml", "more.yaml")
+    assert result.exit_code == 2
+    assert "paths of rules follow --rules" in result.stderr
+
+
+@pytest.mark.parametrize("arguments", [[], ["-f", "none.yaml"], ["-f", "pod.yaml", "--operation", "DELETE"]])
+def test_wrong_usage_is_exit_code_2(folder: Path, arguments: list[str]) -> None:
+    result = cli("explain", *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+
+
+def test_json_holds_both_decisions_and_a_patch_that_leads_to_the_pod(folder: Path) -> None:
+    write(folder, {"rules/validation.yaml": validation("fine", "has(object.spec)")})
+    result = cli(*EXPLAINED, "--output", "json")
+    found: Any = json.loads(result.stdout)
+    (pod,) = found["pods"]
+    assert (found["allowed"], pod["kind"], pod["name"], pod["namespace"]) == (True, "Pod", "train", "default")
+    assert pod["mutation"]["trace"][0]["action"] == "change"
+    assert pod["validation"]["trace"][0] == {
+        "rule": "Validation/fine",
+        "source": "rules/validation.yaml:3:18",
+        "action": "pass",
+        "reason": "valid",
+    }
+    submitted = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "train"},
+        "spec": {"containers": [{"name": "main", "image": "cuda", "resources": {"limits": {MIG: "2"}}}]},
+    }
+    assert jsonpatch.apply_patch(submitted, pod["mutation"]["patch"]) == pod["pod"]
+    assert pod["pod"]["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "2"}
+
+
+def test_json_of_a_denial_has_no_validation(folder: Path) -> None:
+    write(folder, {"rules/ladder.yaml": ladder("mig", MIG, "nvidia.com/mig-3g.40gb", whenExhausted="Deny")})
+    result = cli(*EXPLAINED, "--output", "json")
+    found = json.loads(result.stdout)
+    assert (found["allowed"], found["pods"][0]["validation"], result.exit_code) == (False, None, 1)
+    assert "no rung can serve" in found["pods"][0]["message"]
+
+
+def test_text_from_a_pod_cannot_act_on_a_terminal(folder: Path) -> None:
+    rule = validation("v", "has(object.spec.priority)") + "      messageExpression: object.metadata.annotations.a\n"
+    annotated = POD.replace("{name: train}", '{name: train, annotations: {a: "\\e[31mred\\a"}}')
+    write(folder, {"rules/validation.yaml": rule, "pod.yaml": annotated})
+    result = cli(*EXPLAINED)
+    assert "\x1b" not in result.stdout
+    assert "\\x1b[31mred\\x07" in result.stdout

@@ -1,0 +1,283 @@
+"""`gpu-rules test`: cases through both endpoints, and what is said where they do not come as expected."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.authoring import cli, injection, ladder, validation, write
+
+MIG = "nvidia.com/mig-2g.20gb"
+NO_HOST = """\
+apiVersion: gpurules.io/v1
+kind: Validation
+metadata: {name: no-host}
+spec:
+  validations:
+    - expression: "!object.spec.?hostNetwork.orValue(false)"
+      message: no host network
+"""
+RULES = "---\n".join(
+    [
+        ladder("mig", MIG, "{resource: nvidia.com/gpu, assume: true}"),
+        injection("v100", gpuType="V100", coefficients="{cpu: 4, memory: 8Gi}", annotations="{net: eni}"),
+        NO_HOST,
+        validation("named", "has(object.metadata.name)", validationActions="[Warn]"),
+    ]
+)
+POD = "{metadata: {name: p}, spec: {containers: [{name: main, resources: {limits: {nvidia.com/mig-2g.20gb: 1}}}]}}"
+
+
+def case(expect: str, *, pod: str = POD, name: str = "a case", request: str = "{}") -> str:
+    return f"    - name: {name}\n      pod: {pod}\n      request: {request}\n      expect: {expect}\n"
+
+
+def rule_test(
+    *cases: str, name: str = "t", cluster: str = "{nodes: [{name: node, allocatable: {nvidia.com/gpu: 4}}]}"
+) -> str:
+    head = f"apiVersion: gpurules.io/v1\nkind: RuleTest\nmetadata: {{name: {name}}}\n"
+    return f"{head}spec:\n  cluster: {cluster}\n  cases:\n{''.join(cases)}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write(tmp_path, {"rules.yaml": RULES})
+
+
+def run(folder: Path, *cases: str) -> tuple[int, str]:
+    write(folder, {"t.test.yaml": rule_test(*cases)})
+    result = cli("test", folder)
+    assert result.stderr == ""
+    return result.exit_code, result.stdout
+
+
+FULFILLED = [
+    "{allowed: true}",
+    "{containers: {main: {nvidia.com/gpu: 1, nvidia.com/mig-2g.20gb: 0}}}",
+    "{containers: {main: {nvidia.com/gpu: 1000m}}}",
+    "{annotations: {gpu-webhook.k8s.io/fallback: 2g.20gb->gpu, other: null}}",
+    "{warnings: []}",
+    "{decidedBy: [{rule: FallbackLadder/mig}]}",
+    "{decidedBy: [{rule: FallbackLadder/mig, rung: nvidia.com/gpu}]}",
+]
+
+
+@pytest.mark.parametrize("expect", FULFILLED)
+def test_a_case_that_comes_as_expected_passes(folder: Path, expect: str) -> None:
+    assert run(folder, case(expect)) == (0, "pass  t: a case\n1 passed\n")
+
+
+@pytest.mark.parametrize(
+    ("expect", "what", "expected", "actual"),
+    [
+        ("{allowed: false}", "allowed", "false", "true"),
+        ("{message: nope}", "message", "a text with 'nope'", "none"),
+        ("{warnings: [careful]}", "warnings", "one with 'careful'", "none"),
+        ("{containers: {main: {nvidia.com/gpu: 2}}}", "containers.main.nvidia.com/gpu", "2", "1"),
+        ("{containers: {main: {nvidia.com/gpu: 0}}}", "containers.main.nvidia.com/gpu", "0", "1"),
+        ("{containers: {main: {cpu: 4}}}", "containers.main.cpu", "4", "none (it asks for nvidia.com/gpu: 1)"),
+        ("{containers: {mian: {cpu: 4}}}", "containers.mian", "a container", "the pod has main"),
+        ("{annotations: {net: eni}}", "annotations.net", "'eni'", "none"),
+        (
+            "{annotations: {gpu-webhook.k8s.io/fallback: null}}",
+            "annotations.gpu-webhook.k8s.io/fallback",
+            "none",
+            "'2g.20gb->gpu'",
+        ),
+        (
+            f"{{decidedBy: [{{rule: FallbackLadder/mig, rung: {MIG}}}]}}",
+            "decidedBy",
+            f"FallbackLadder/mig ({MIG})",
+            "FallbackLadder/mig (nvidia.com/gpu)",
+        ),
+        ("{decidedBy: []}", "decidedBy", "no rule", "FallbackLadder/mig (nvidia.com/gpu)"),
+        (
+            "{decidedBy: [{rule: FallbackLadder/mig}, {rule: ResourceInjection/v100}]}",
+            "decidedBy",
+            "FallbackLadder/mig, ResourceInjection/v100",
+            "FallbackLadder/mig (nvidia.com/gpu)",
+        ),
+    ],
+)
+def test_a_case_that_does_not_says_what_was_expected_what_came_and_why(
+    folder: Path, expect: str, what: str, expected: str, actual: str
+) -> None:
+    code, out = run(folder, case(expect))
+    assert code == 1
+    assert out.startswith(
+        f"FAIL  t: a case  {folder}/t.test.yaml:7:13\n"
+        f"      {what}\n"
+        f"        - expected {expected}\n"
+        f"        + actual   {actual}\n"
+        "      why\n"
+        "├── mutate\n"
+        "│   ├── FallbackLadder/mig  changed: nvidia.com/mig-2g.20gb → nvidia.com/gpu  "
+    )
+    assert out.endswith("\n0 passed, 1 failed\n")
+
+
+def test_every_difference_of_a_case_is_told(folder: Path) -> None:
+    _, out = run(folder, case("{allowed: false, containers: {main: {cpu: 1, memory: 1Gi}}}"))
+    assert out.count("- expected") == 3
+
+
+HOST = "{metadata: {name: p}, spec: {hostNetwork: true, containers: [{name: main}]}}"
+V100 = (
+    "{metadata: {annotations: {task.bkbcs.tencent.com/gpu-type: V100}}, spec: {containers: "
+    "[{name: main, resources: {limits: {nvidia.com/mig-2g.20gb: 2}}}]}}"
+)
+
+
+def test_a_case_goes_through_ladders_injections_and_validations(folder: Path) -> None:
+    expect = (
+        "{allowed: true, containers: {main: {nvidia.com/gpu: 2, cpu: 8, memory: 16384Mi}}, annotations: {net: eni}, "
+        "warnings: ['Validation/named'], decidedBy: [{rule: FallbackLadder/mig}, {rule: ResourceInjection/v100}, "
+        "{rule: Validation/named}]}"
+    )
+    assert run(folder, case(expect, pod=V100))[0] == 0
+
+
+def test_a_denial_can_be_expected_with_its_message(folder: Path) -> None:
+    good = case("{allowed: false, message: no host network, decidedBy: [{rule: Validation/no-host}]}", pod=HOST)
+    assert run(folder, good)[0] == 0
+    code, out = run(folder, case("{allowed: true}", pod=HOST))
+    assert code == 1
+    assert "+ actual   false (Validation/no-host: no host network)" in out
+
+
+def test_a_pod_that_the_mutation_denies_is_not_validated(folder: Path) -> None:
+    pod = V100.replace("spec: {", "spec: {hostNetwork: true, ").replace(
+        "[{name: main", "[{name: side, resources: {requests: {cpu: 100}}}, {name: main"
+    )
+    code, out = run(folder, case("{allowed: false, message: too large, decidedBy: []}", pod=pod))
+    assert code == 1
+    assert "actual   FallbackLadder/mig (nvidia.com/gpu), ResourceInjection/v100" in out
+    assert "validate: not asked, as the pod is denied already" in out
+
+
+def test_a_malformed_pod_is_refused_and_says_where(folder: Path) -> None:
+    pod = POD.replace(": 1}", ": two}")
+    assert run(folder, case("{allowed: false, message: /spec/containers/0/resources/limits}", pod=pod))[0] == 0
+    code, out = run(folder, case("{containers: {main: {cpu: 1}}}", pod=pod))
+    assert code == 1
+    assert "- expected a well-formed pod" in out
+    assert "refused: the pod is malformed" in out
+
+
+def test_the_request_says_namespace_labels_operation_and_dry_run(folder: Path) -> None:
+    selected = ladder("mig", MIG, "nvidia.com/gpu", match="{namespaceSelector: {matchLabels: {team: ml}}}")
+    update = validation("update", "oldObject.metadata.name == 'old' && request.dryRun", match="{operations: [UPDATE]}")
+    write(folder, {"rules.yaml": f"{selected}---\n{update}"})
+    moved = "{containers: {main: {nvidia.com/gpu: 1}}}"
+    kept = f"{{containers: {{main: {{{MIG}: 1}}}}}}"
+    old = case("{allowed: true, decidedBy: []}", name="update", request="{operation: UPDATE, dryRun: true}")
+    old = old.replace("      request:", "      oldPod: {metadata: {name: old}, spec: {containers: []}}\n      request:")
+    code, out = run(
+        folder,
+        case(moved, name="labels", request="{namespace: a, namespaceLabels: {team: ml}}"),
+        case(kept, name="none", request="{namespace: a}"),
+        case(kept, name="another's", request="{namespace: a, namespaceLabels: {team: x}}"),
+        old,
+        old.replace("name: update", "name: update in earnest").replace("dryRun: true", "dryRun: false"),
+    )
+    assert [line[:4] for line in out.splitlines() if "t: " in line] == ["pass"] * 4 + ["FAIL"]
+    assert code == 1
+
+
+def test_labels_of_a_case_are_added_to_those_the_cluster_tells(folder: Path) -> None:
+    both = "{namespaceSelector: {matchLabels: {team: ml, tier: gold}}}"
+    write(folder, {"rules.yaml": ladder("mig", MIG, "nvidia.com/gpu", match=both)})
+    cluster = "{nodes: [{name: node, allocatable: {nvidia.com/gpu: 4}}], namespaces: {a: {team: ml}}}"
+    text = rule_test(
+        case("{decidedBy: [{rule: FallbackLadder/mig}]}", request="{namespace: a, namespaceLabels: {tier: gold}}"),
+        case("{decidedBy: []}", name="alone", request="{namespace: a}"),
+        cluster=cluster,
+    )
+    write(folder, {"t.test.yaml": text})
+    assert cli("test", folder).exit_code == 0
+
+
+def test_a_rule_that_does_not_exist_is_an_error_and_never_a_pass(folder: Path) -> None:
+    code, out = run(
+        folder,
+        case("{decidedBy: [{rule: FallbackLadder/mgi}]}", name="wrong"),
+        case("{allowed: true}", name="right"),
+    )
+    assert code == 1
+    assert "error: there is no rule 'FallbackLadder/mgi' (did you mean 'FallbackLadder/mig'?) [unknown-rule]" in out
+    assert out.endswith("pass  t: right\n1 passed, 1 error\n")
+
+
+def test_rules_with_errors_are_told_and_their_cases_not_run(folder: Path) -> None:
+    write(folder, {"rules.yaml": RULES.replace("rungs:", "rugns:")})
+    code, out = run(folder, case("{decidedBy: [{rule: FallbackLadder/mig}]}"))
+    assert code == 1
+    assert out.count("[unknown-field]") == 1
+    assert "unknown-rule" not in out
+    assert out.endswith("\n0 passed, 1 error\n")
+
+
+def test_a_test_with_errors_is_told(folder: Path) -> None:
+    code, out = run(folder, case("{alowed: true}"))
+    assert code == 1
+    assert "(did you mean 'allowed'?) [unknown-field]" in out
+
+
+def test_warnings_of_rules_are_for_check_and_do_not_fail_a_test(folder: Path) -> None:
+    write(folder, {"rules.yaml": RULES.replace("memory: 8Gi", "memory: 8")})
+    assert run(folder, case("{allowed: true}")) == (0, "pass  t: a case\n1 passed\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [([], "no RuleTest in "), (["-k", "nothing like it"], "no case with 'nothing like it' in its name in ")],
+)
+def test_no_case_at_all_is_an_error(folder: Path, arguments: list[str], message: str) -> None:
+    if arguments:
+        write(folder, {"t.test.yaml": rule_test(case("{allowed: true}"))})
+    result = cli("test", folder, *arguments)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("keyword", "cases"), [("FIRST", ["a: first"]), ("a", ["a: first", "a: second"]), ("b Se", ["b: second"])]
+)
+def test_only_cases_whose_name_contains_the_keyword_are_run(folder: Path, keyword: str, cases: list[str]) -> None:
+    two = case("{allowed: true}", name="first"), case("{allowed: true}", name="second")
+    write(folder, {"a.yaml": rule_test(*two, name="a"), "b.yaml": rule_test(two[1], name="b")})
+    result = cli("test", folder, "-k", keyword)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        *(f"pass  {name}" for name in cases),
+        f"{len(cases)} passed, {3 - len(cases)} not asked for",
+    ]
+
+
+def test_rules_of_the_folder_are_used_unless_a_test_names_others(folder: Path) -> None:
+    text = rule_test(case("{decidedBy: []}")).replace("spec:\n", "spec:\n  rules: [empty.yaml]\n", 1)
+    write(folder, {"t.test.yaml": text, "empty.yaml": validation("fine", "1 < 2")})
+    assert cli("test", folder).exit_code == 0
+
+
+def test_an_audited_rule_has_no_say(folder: Path) -> None:
+    write(folder, {"rules.yaml": ladder("mig", MIG, "nvidia.com/gpu", mode="Audit")})
+    assert run(folder, case(f"{{decidedBy: [], containers: {{main: {{{MIG}: 1}}}}}}"))[0] == 0
+    code, out = run(folder, case("{decidedBy: [{rule: FallbackLadder/mig}]}"))
+    assert code == 1
+    assert "warning: FallbackLadder/mig is in mode Audit: it never decides anything [idle-rule]" in out
+    assert "audit only, would have: changed: " in out
+
+
+def test_json_tells_the_same_to_programs(folder: Path) -> None:
+    write(folder, {"t.test.yaml": rule_test(case("{allowed: false}"), case("{allowed: true}", name="b"))})
+    result = cli("test", folder, "--output", "json")
+    found = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert (found["succeeded"], found["leftOut"], found["problems"]) == (False, 0, [])
+    first, second = found["cases"]
+    assert first["mismatches"] == [{"what": "allowed", "expected": "false", "actual": "true"}]
+    assert (first["test"], first["case"], first["passed"]) == ("t", "a case", False)
+    assert first["source"] == f"{folder}/t.test.yaml:7:13"
+    assert first["trace"][0]["rule"] == "FallbackLadder/mig"
+    assert (second["case"], second["passed"], second["mismatches"]) == ("b", True, [])

@@ -1,0 +1,53 @@
+"""YAML that is written here reads back as what it was, for YAML 1.1's readers and our own."""
+
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from rules_engine.authoring.yaml_text import dump
+from rules_engine.loading.documents import read_documents
+from rules_engine.loading.files import SourceFile
+from rules_engine.loading.report import Report
+
+TRICKY = [
+    *("a\nb", "a\n", "a\nb\n", "\na\nb", "a\n\nb", " a\nb", "a \nb", "a\n\n", "\x85", "", "-", "- a", "a: b", "# x"),
+    *("on", "No", "~", "1e3", "0x10", "1:30", "4000m", "8Gi", "3E", "2024-01-01", ".inf", "*a", "&a", "!t", "%d", "{"),
+]
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=40) | st.sampled_from(TRICKY)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=12,
+)
+DOCUMENTS = st.dictionaries(TEXT, VALUES, max_size=4)
+
+
+@given(DOCUMENTS)
+@example({"args": ["set -e\nfoo\n", "a\n\nb"]})
+def test_it_reads_back_as_it_was(document: dict[str, Any]) -> None:
+    text = dump(document)
+    assert yaml.safe_load(text) == document
+    report = Report()
+    (read,) = read_documents(SourceFile("f", text), report)
+    assert read.root.json() == document
+    assert report.problems == read.report.problems == []
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        ({"cpu": "4000m", "memory": "8Gi", "nvidia.com/gpu": "2"}, 'cpu: 4000m\nmemory: 8Gi\nnvidia.com/gpu: "2"\n'),
+        ({"a": {}, "b": [], "c": None, "d": True}, "a: {}\nb: []\nc: null\nd: true\n"),
+        ({"a": [{"b": "x", "c": ["y1"]}, ["z"]]}, "a:\n  - b: x\n    c:\n      - y1\n  - - z\n"),
+        ({"args": ["set -e\nrun\n"]}, "args:\n  - |\n    set -e\n    run\n"),
+        ({"a": "one\n\ntwo"}, "a: |-\n  one\n\n  two\n"),
+        ({"a": "yes", "y": "x: 1"}, 'a: "yes"\n"y": "x: 1"\n'),
+        ({"a": "\x1b[31m\u2028😀"}, 'a: "\\u001b[31m\\u2028😀"\n'),
+        ({}, "{}\n"),
+    ],
+)
+def test_it_is_written_as_people_would(document: dict[str, Any], text: str) -> None:
+    assert dump(document) == text

@@ -10,7 +10,7 @@ import socket
 import ssl
 import struct
 import time
-from base64 import b64decode, b64encode
+from base64 import b64encode
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -42,10 +42,11 @@ class Status:
 
 @dataclass(frozen=True)
 class Body:
-    """A fault: 200 with these bytes; `promised` more than there are makes it end too soon."""
+    """A fault: these bytes; `promised` more than there are makes the answer end too soon."""
 
     data: bytes
     promised: int | None = None
+    code: int = 200
 
 
 class Reset:
@@ -56,7 +57,11 @@ class Silence:
     """A fault: the request is read and nothing ever comes back."""
 
 
-Fault = Status | Body | Reset | Silence
+class Nothing:
+    """No fault: this request is answered, the next one meets the fault after this."""
+
+
+Fault = Status | Body | Reset | Silence | Nothing
 
 
 class _End:
@@ -232,7 +237,7 @@ class ApiServer:
             self.changed.notify_all()
             faults = self._faults[collection, watch]
             fault = faults.popleft() if faults else None
-        if fault is not None:
+        if fault is not None and not isinstance(fault, Nothing):
             self._meet(handler, fault)
         elif self.tokens is not None and token not in self.tokens:
             handler.status(Status(401, "Unauthorized"))
@@ -252,7 +257,7 @@ class ApiServer:
             case Status():
                 handler.status(fault)
             case Body():
-                handler.send_response(200)
+                handler.send_response(fault.code)
                 handler.send_header("Content-Type", "application/json")
                 handler.send_header("Content-Length", str(fault.promised or len(fault.data)))
                 handler.end_headers()
@@ -458,11 +463,6 @@ def _selector(text: str) -> Callable[[Object], bool]:
         return object if isinstance(object, str) else ""
 
     return lambda item: all((at(item, path) == value) != negated for path, value, negated in terms)
-
-
-def continue_token(text: str) -> str:
-    """What a continue token of ours says, for messages."""
-    return b64decode(text).decode()
 
 
 # Objects as the API writes them.

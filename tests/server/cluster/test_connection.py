@@ -1,0 +1,174 @@
+"""The API server is reached as kubectl, or a pod's service account, would reach it."""
+
+import json
+import ssl
+import sys
+from base64 import b64encode
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from server import tls
+from server.cluster.connection import ApiError, Cause, Connection, in_cluster, kubeconfig
+from tests.support.apiserver import ApiServer, Body, Reset, Status, api_server, node
+from tests.support.cluster import NODES, names, plain, viewing
+
+
+@pytest.fixture
+def api() -> Iterator[ApiServer]:
+    with api_server() as server:
+        server.put("nodes", node("one"))
+        yield server
+
+
+@pytest.fixture
+def secure(tmp_path: Path) -> Iterator[tuple[ApiServer, Path]]:
+    """An API server with TLS, and the CA that vouches for it."""
+    files = tls.for_localhost(tmp_path / "tls", now=datetime.now(UTC))
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(files.certificate, files.key)
+    with api_server(context) as server:
+        server.put("nodes", node("one"))
+        assert files.ca is not None
+        yield server, files.ca
+
+
+def refused(connection: Connection) -> ApiError:
+    with pytest.raises(ApiError) as caught:
+        connection.get("/api/v1/nodes", {})
+    return caught.value
+
+
+def test_a_kubeconfig_is_followed(
+    secure: tuple[ApiServer, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, ca = secure
+    api.tokens = {"letmein"}
+    path = api.kubeconfig(tmp_path, {"token": "letmein"}, **{"certificate-authority": str(ca)})
+    before = path.read_bytes()
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    with viewing(api, NODES, configure=kubeconfig) as view:
+        assert names(view.synced()) == ["one"]
+        api.wait_for(lambda: api.watching("nodes"))
+        api.put("nodes", node("two"))
+        view.until(lambda cluster: names(cluster) == ["one", "two"])
+    assert path.read_bytes() == before
+
+
+def test_a_certificate_that_nobody_vouches_for_is_refused(
+    secure: tuple[ApiServer, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, ca = secure
+    monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path)))
+    error = refused(Connection(kubeconfig))
+    assert error.cause is Cause.UNREACHABLE
+    assert "CERTIFICATE_VERIFY_FAILED" in str(error)
+    data = b64encode(ca.read_bytes()).decode()
+    monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path, **{"certificate-authority-data": data})))
+    assert isinstance(Connection(kubeconfig).get("/api/v1/nodes", {}), dict)
+
+
+def test_credentials_of_a_plugin_are_asked_for_again_when_they_are_refused(
+    api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("first")
+    program = (
+        "import json, pathlib; print(json.dumps({'apiVersion': 'client.authentication.k8s.io/v1', "
+        f"'kind': 'ExecCredential', 'status': {{'token': pathlib.Path({str(token)!r}).read_text()}}}}))"
+    )
+    plugin = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": sys.executable,
+        "args": ["-c", program],
+        "interactiveMode": "Never",
+    }
+    monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path, {"exec": plugin})))
+    api.tokens = {"first"}
+    connection = Connection(kubeconfig)
+    assert isinstance(connection.get("/api/v1/nodes", {}), dict)
+    api.tokens = {"second"}
+    token.write_text("second")
+    assert refused(connection).cause is Cause.UNAUTHORIZED
+    connection.renew()
+    assert isinstance(connection.get("/api/v1/nodes", {}), dict)
+
+
+def test_a_service_account_token_that_is_replaced_is_read_again(
+    secure: tuple[ApiServer, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, ca = secure
+    (tmp_path / "ca.crt").write_bytes(ca.read_bytes())
+    (tmp_path / "token").write_text("first")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", api.url.rpartition(":")[2])
+    api.tokens = {"first"}
+    with viewing(api, NODES, configure=in_cluster(tmp_path)) as view:
+        view.synced()
+        api.wait_for(lambda: api.watching("nodes"))
+        (tmp_path / "token").write_text("second")
+        api.tokens = {"second"}
+        api.put("nodes", node("two"), announce=False)
+        api.compact()
+        api.send("nodes", Reset())
+        view.until(lambda cluster: names(cluster) == ["one", "two"])
+        assert view.health("nodes").counts["unauthorized"] >= 1
+    assert [request.token for request in api.requests][-1] == "second"
+
+
+def test_a_start_without_credentials_recovers_when_they_come(
+    api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "kubeconfig"
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    with viewing(api, NODES, configure=kubeconfig) as view:
+        view.counted("nodes", "configuration")
+        assert view.live.problems == ["cannot list and watch nodes: Invalid kube-config file. No configuration found."]
+        api.kubeconfig(tmp_path)
+        view.synced()
+
+
+@pytest.mark.parametrize("text", ["", "[", "{}", "clusters: 7"])
+def test_a_broken_kubeconfig_is_a_failure_like_any_other(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    assert refused(Connection(kubeconfig)).cause is Cause.CONFIGURATION
+
+
+def test_outside_of_a_cluster_there_is_no_service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    error = refused(Connection(in_cluster(tmp_path)))
+    assert (error.cause, str(error)) == (Cause.CONFIGURATION, "Service host/port is not set.")
+
+
+def test_the_message_of_a_status_is_kept(api: ApiServer) -> None:
+    api.fail("nodes", Status(418, "I am a teapot"))
+    error = refused(Connection(plain(api)))
+    assert (error.cause, str(error)) == (Cause.REFUSED, "418: I am a teapot")
+
+
+@pytest.mark.parametrize("body", [b"<html>bad gateway</html>", b'{"message": 7}', b"[]"])
+def test_a_refusal_without_a_status_has_its_reason(api: ApiServer, body: bytes) -> None:
+    api.fail("nodes", Body(body, code=502))
+    error = refused(Connection(plain(api)))
+    assert (error.cause, str(error)) == (Cause.REFUSED, "502: Bad Gateway")
+
+
+def test_an_answer_that_is_too_large_is_not_read_to_its_end(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.cluster.connection.MAX_PAGE_BYTES", 100)
+    api.fail("nodes", Body(json.dumps({"items": ["x" * 1000]}).encode()))
+    error = refused(Connection(plain(api)))
+    assert (error.cause, str(error)) == (Cause.MALFORMED, "the answer is too large")
+
+
+def test_an_answer_that_has_ended_can_be_interrupted(api: ApiServer) -> None:
+    answer = Connection(plain(api)).watch("/api/v1/nodes", {}, 1.0)
+    with answer:
+        assert b"".join(answer.parts(10_000)).startswith(b"{")
+        answer.interrupt()
+    answer.interrupt()

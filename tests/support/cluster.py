@@ -1,0 +1,83 @@
+"""Builders for the tests of the live cluster: views of a stand-in API server that never sleep."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from rules_engine.evaluation.needs import Needs
+from rules_engine.model.cluster import Cluster
+from server.cluster.connection import Configure, Connection
+from server.cluster.live import LiveCluster
+from server.cluster.reflector import Health
+from tests.support.apiserver import PATIENCE_SECONDS, ApiServer
+
+EVERYTHING = Needs(nodes=True, pods=True, namespaces=True)
+NODES = Needs(nodes=True)
+PODS = Needs(nodes=True, pods=True)
+
+
+@dataclass
+class Clock:
+    """A clock that a test moves."""
+
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@dataclass
+class View:
+    """A live view of a stand-in, and the pauses that it wanted to make."""
+
+    live: LiveCluster
+    pauses: list[float] = field(default_factory=list)
+
+    def until(self, holds: Callable[[Cluster], Any]) -> Cluster:
+        """The view once something holds of it."""
+        assert self.live.wait_until(lambda cluster: bool(holds(cluster)), PATIENCE_SECONDS), self.live.health
+        return self.live.current()
+
+    def synced(self) -> Cluster:
+        return self.until(lambda cluster: cluster.known)
+
+    def health(self, name: str) -> Health:
+        return next(health for health in self.live.health if health.name == name)
+
+    def counted(self, name: str, count: str, least: int = 1) -> None:
+        """Wait for a count of a collection."""
+        self.until(lambda _: self.health(name).counts.get(count, 0) >= least)
+
+
+def plain(api: ApiServer) -> Configure:
+    """No credentials, no TLS."""
+
+    def configure(configuration: Any) -> None:
+        configuration.host = api.url
+
+    return configure
+
+
+@contextmanager
+def viewing(
+    api: ApiServer, needs: Needs = EVERYTHING, *, configure: Configure | None = None, **options: Any
+) -> Iterator[View]:
+    """A started view; pauses after failures are noted, not made."""
+    pauses: list[float] = []
+    options = {"wait": pauses.append, "random": lambda: 0.0, **options}
+    view = View(LiveCluster(Connection(configure or plain(api)), needs, **options), pauses)
+    view.live.start()
+    try:
+        yield view
+    finally:
+        view.live.stop()
+
+
+def used(cluster: Cluster, node: str, resource: str) -> int:
+    """Whole devices in use on a node."""
+    return next(int(n.used[resource].whole) if resource in n.used else 0 for n in cluster.nodes if n.name == node)
+
+
+def names(cluster: Cluster) -> list[str]:
+    return sorted(node.name for node in cluster.nodes)

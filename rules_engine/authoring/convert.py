@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from types import MappingProxyType
+from typing import cast
 
 from rules_engine.authoring.positioned_json import JsonError, Member, Node, Number, Object, parse
 from rules_engine.authoring.rule_files import has_errors
@@ -23,7 +24,7 @@ from rules_engine.loading.schemas import validate
 from rules_engine.model.patch import Json
 from rules_engine.model.problems import Problem, Severity, did_you_mean, in_file_order
 from rules_engine.model.quantity import MAX_EXPONENT, Quantity, QuantityError
-from rules_engine.model.rules import API_VERSION, ResourceInjection
+from rules_engine.model.rules import API_VERSION, AnyRule, ResourceInjection
 
 MAX_NAME = 50
 """Characters of a GPU type or resource in a rule's name: with a number after it, it is still a label value."""
@@ -152,13 +153,17 @@ class _Reader:
         by_namespace = {
             member.name: self._types(member.value)
             for member in self._members(fields.get("namespaceResourceMap"), "namespaceResourceMap")
-            if self._is_namespace(member.key)
+            if self._is_namespace(member.name, member.key)
         }
-        names = (self._string(item, "a namespace") for item in self._items(fields.get("namespaceWhiteList")))
+        white_list = [
+            name
+            for item in self._items(fields.get("namespaceWhiteList"))
+            if (name := self._string(item, "a namespace")) is not None and self._is_namespace(name, item)
+        ]
         return _Configuration(
             defaults=self._types(fields.get("resourceMap")),
             by_namespace=by_namespace,
-            white_list=tuple(dict.fromkeys(name for name in names if name is not None)),
+            white_list=tuple(dict.fromkeys(white_list)),
         )
 
     def _types(self, node: Node | None) -> Mapping[_Triple, _Entry]:
@@ -254,14 +259,12 @@ class _Reader:
         if not isinstance(node.value, str):
             self._findings.wrong("wrong-type", f"{owner} must be a string", node)
             return None
-        if owner == "a namespace" and not self._is_namespace(node):
-            return None
         return node.value
 
-    def _is_namespace(self, node: Node) -> bool:
-        if _NAMESPACE.fullmatch(str(node.value)):
+    def _is_namespace(self, name: str, node: Node) -> bool:
+        if _NAMESPACE.fullmatch(name):
             return True
-        message = f"no namespace is called '{node.value}' (names are compared exactly): nothing is converted here"
+        message = f"no namespace is called '{name}' (names are compared exactly): nothing is converted here"
         self._findings.different("never-matches", message, node)
         return False
 
@@ -416,13 +419,12 @@ def _numbered(name: str, number: int) -> str:
 def _load(draft: _Draft, text: str, findings: _Findings) -> ResourceInjection | None:
     """The rule as any file would load it; what is wrong with it is told at the entry that it comes from."""
     report = Report()
-    found: list[ResourceInjection] = []
-    for document in read_documents(SourceFile("converted.yaml", text), report):
+    documents = read_documents(SourceFile("converted.yaml", text), report)
+    rules: list[AnyRule] = []
+    for document in documents:
         report.problems.extend(document.report.problems)
-        if isinstance(document.root, MapNode):
-            root = validate(ResourceInjection.kind, document.root, report)
-            rule = build_rule(ResourceInjection.kind, root, report)
-            found.extend([rule] if isinstance(rule, ResourceInjection) else [])
+        root = validate(ResourceInjection.kind, cast(MapNode, document.root), report)
+        rules.append(build_rule(ResourceInjection.kind, root, report))
     for problem in report.problems:
         findings.of_rule(problem, draft.place)
-    return found[0] if found else None
+    return next((rule for rule in rules if isinstance(rule, ResourceInjection)), None)

@@ -13,6 +13,7 @@ from rules_engine.loading import Manifest, load_cluster
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.patch import Json
 from rules_engine.model.problems import Problem, in_file_order
+from rules_engine.model.source import Location
 
 DEFAULT_NAMESPACE = "default"
 """Where kubectl puts what names no namespace."""
@@ -75,15 +76,20 @@ class Explanation:
 
 
 def read_material(rules: Sequence[Path], cluster: Path) -> Material:
-    """Read rules and the cluster."""
+    """Read rules and the cluster. To find no rule is a problem: it would let everything through."""
     files = read_rules(rules)
     found, unclear, lines = load_cluster(cluster)
+    nothing = () if files.failed or files.loaded.rules else (_no_rules(rules[0]),)
     return Material(
         rule_set=files.rule_set,
         cluster=found or Cluster(),
-        problems=in_file_order((*files.problems, *unclear), (*files.loaded.files, str(cluster))),
+        problems=in_file_order((*files.problems, *nothing, *unclear), (*files.loaded.files, str(cluster))),
         sources={**files.loaded.sources, **lines},
     )
+
+
+def _no_rules(path: Path) -> Problem:
+    return Problem(code="no-rules", message="there is no rule here", location=Location(str(path), 1, 1))
 
 
 def explain(

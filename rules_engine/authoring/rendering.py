@@ -85,12 +85,14 @@ class Screen:
         for result in run.results:
             self._case(result)
         passed = len(run.results) - run.failures
-        parts = [f"{passed} passed", *([f"{run.failures} failed"] if run.failures else [])]
-        if run.left_out:
-            parts.append(f"{run.left_out} not asked for")
         errors = sum(problem.severity is Severity.ERROR for problem in run.problems)
-        if errors:
-            parts.append(_count(errors, "error"))
+        parts = [
+            f"{passed} passed",
+            *([f"{run.failures} failed"] if run.failures else []),
+            *([f"{run.not_run} not run"] if run.not_run else []),
+            *([f"{run.left_out} not asked for"] if run.left_out else []),
+            *([_count(errors, "error")] if errors else []),
+        ]
         self._line(Text(", ".join(parts), style=(_GREEN if run.succeeded else _RED) + _BOLD))
 
     def explained(self, explanation: Explanation) -> None:
@@ -192,7 +194,9 @@ def _step(tree: Tree, step: Step) -> None:
     for note in step.notes:
         branch.add(Text(f"note: {_visible(note)}", style=_DIM))
     for warning in step.warnings:
-        branch.add(Text(f"warning: {_visible(warning)}", style=_YELLOW))
+        # Most warnings repeat why the step went as it did.
+        if not step.message or step.message not in warning:
+            branch.add(Text(f"warning: {_visible(warning)}", style=_YELLOW))
 
 
 def _resource(tree: Tree, decision: ResourceDecision) -> None:

@@ -98,6 +98,7 @@ def tests_json(run: TestRun) -> Json:
         "succeeded": run.succeeded,
         "cases": [_case(result) for result in run.results],
         "problems": [_problem(problem) for problem in run.problems],
+        "notRun": run.not_run,
         "leftOut": run.left_out,
     }
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from rules_engine.evaluation import RuleSet, compile_rules
 from rules_engine.loading import Loaded, load
 from rules_engine.model.problems import Problem, Severity, in_file_order
-from rules_engine.model.rules import AnyRule, RuleId
 
 _PACKAGE = Path(__file__).parent.parent
 
@@ -27,10 +26,6 @@ class RuleFiles:
     loaded: Loaded
     rule_set: RuleSet
     problems: tuple[Problem, ...]
-
-    @property
-    def rules(self) -> Mapping[RuleId, AnyRule]:
-        return {rule.id: rule for rule in self.loaded.rules}
 
     @property
     def failed(self) -> bool:

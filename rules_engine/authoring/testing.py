@@ -44,7 +44,7 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestRun:
-    """What came of all cases. `problems` are why some could not be run, and warnings; `left_out` were not asked for.
+    """What came of all cases. `problems` say why `not_run` of them could not be run; `left_out` were not asked for.
 
     Not to be collected by pytest: this is no test of its own.
     """
@@ -54,6 +54,7 @@ class TestRun:
     results: tuple[CaseResult, ...]
     problems: tuple[Problem, ...]
     sources: Sources
+    not_run: int
     left_out: int
 
     @property
@@ -76,7 +77,7 @@ def run_tests(paths: Sequence[Path], keyword: str = "") -> TestRun:
     sources = dict(loaded.sources)
     tested: dict[tuple[FilePath, ...], RuleFiles] = {}
     results: list[CaseResult] = []
-    left_out = 0
+    not_run = left_out = 0
     for test in loaded.tests:
         if test.rules not in tested:
             tested[test.rules] = files = read_tested(test.rules)
@@ -86,15 +87,18 @@ def run_tests(paths: Sequence[Path], keyword: str = "") -> TestRun:
         for case in test.cases:
             if not _is_meant(keyword, test, case):
                 left_out += 1
-            elif not files.failed:
-                impossible = tuple(analyse_case(case, files.loaded.rules))
-                problems.extend(impossible)
-                if not has_errors(impossible):
-                    results.append(_run(test, case, files.rule_set))
+                continue
+            impossible = () if files.failed else tuple(analyse_case(case, files.loaded.rules))
+            problems.extend(impossible)
+            if files.failed or has_errors(impossible):
+                not_run += 1
+            else:
+                results.append(_run(test, case, files.rule_set))
     return TestRun(
         results=tuple(results),
         problems=in_file_order(problems, loaded.files),
         sources=sources,
+        not_run=not_run,
         left_out=left_out,
     )
 

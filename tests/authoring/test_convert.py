@@ -245,6 +245,7 @@ def test_one_run_reports_every_error_in_file_order() -> None:
         ({"resourceMap": {"": {"nvidia.com/gpu": {"resourceList": CPU4}}}}, "gpuinjector-never-matches"),
         ({"namespaceResourceMap": {"*": {"V100": {}}}}, "gpuinjector-never-matches"),
         ({"namespaceWhiteList": [" a "]}, "gpuinjector-never-matches"),
+        ({"namespaceWhiteList": [None]}, "gpuinjector-never-matches"),
         ({"resourceMap": {"V100": {"nvidia.com/gpu": {}}}}, "gpuinjector-empty-entry"),
         ({"resourceMap": {"V100": {"nvidia.com/gpu": None}}}, "gpuinjector-empty-entry"),
         ({"ResourceMap": {}}, "gpuinjector-letter-case"),
@@ -259,6 +260,17 @@ def test_what_never_had_an_effect_is_left_out_and_told(configuration: dict[str, 
 def test_null_is_as_good_as_absent() -> None:
     conversion = converted(resourceMap=None, namespaceResourceMap=None, namespaceWhiteList=None)
     assert (conversion.findings, conversion.rules) == ((), ())
+
+
+def test_an_annotation_that_is_null_is_empty_text() -> None:
+    (rule,) = converted(resourceMap={"V100": {"nvidia.com/gpu": {"annotations": {"a": None}}}}).rules
+    assert rule.default.annotations == {"a": ""}
+
+
+def test_what_yaml_cannot_hold_is_an_error() -> None:
+    conversion = converted(resourceMap={"V100": {"nvidia.com/gpu": {"annotations": {"a" * 2000: "b"}}}})
+    assert {finding.severity.value for finding in conversion.findings} == {"error"}
+    assert conversion.rules == ()
 
 
 def test_the_last_of_two_items_with_one_name_counts() -> None:

@@ -219,6 +219,20 @@ def test_rules_with_errors_are_told_on_standard_error(folder: Path) -> None:
     assert "    5 |   rugns:" in result.stderr
 
 
+def test_a_folder_without_rules_is_an_error_not_an_allowed_pod(folder: Path) -> None:
+    result = cli("explain", "-f", "pod.yaml", "--rules", "cluster.yaml")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "cluster.yaml:1:1: error: there is no rule here [no-rules]" in result.stderr
+
+
+def test_an_opt_out_that_is_not_honoured_is_told_in_the_trace(folder: Path) -> None:
+    pod = POD.replace("{name: train}", '{name: train, annotations: {gpurules.io/skip: "true"}}')
+    write(folder, {"pod.yaml": pod, "rules/validation.yaml": validation("v", "has(object.spec)")})
+    out = cli(*EXPLAINED).stdout
+    assert "FallbackLadder/mig  skipped: the pod is annotated gpurules.io/skip" in out
+    assert "└── warning: Validation/v cannot be skipped by the annotation gpurules.io/skip\n" in out
+
+
 def test_a_cluster_with_errors_is_told_on_standard_error(folder: Path) -> None:
     write(folder, {"cluster.yaml": INVENTORY.replace("allocatable", "alocatable")})
     result = cli(*EXPLAINED)

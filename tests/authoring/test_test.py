@@ -137,6 +137,14 @@ def test_a_case_goes_through_ladders_injections_and_validations(folder: Path) ->
     assert run(folder, case(expect, pod=V100))[0] == 0
 
 
+def test_no_warnings_can_be_expected(folder: Path) -> None:
+    code, out = run(folder, case("{warnings: []}", pod=V100))
+    assert code == 1
+    assert (
+        "- expected none\n        + actual   'Validation/named: failed expression: has(object.metadata.name)'\n" in out
+    )
+
+
 def test_a_denial_can_be_expected_with_its_message(folder: Path) -> None:
     good = case("{allowed: false, message: no host network, decidedBy: [{rule: Validation/no-host}]}", pod=HOST)
     assert run(folder, good)[0] == 0
@@ -205,7 +213,7 @@ def test_a_rule_that_does_not_exist_is_an_error_and_never_a_pass(folder: Path) -
     )
     assert code == 1
     assert "error: there is no rule 'FallbackLadder/mgi' (did you mean 'FallbackLadder/mig'?) [unknown-rule]" in out
-    assert out.endswith("pass  t: right\n1 passed, 1 error\n")
+    assert out.endswith("pass  t: right\n1 passed, 1 not run, 1 error\n")
 
 
 def test_rules_with_errors_are_told_and_their_cases_not_run(folder: Path) -> None:
@@ -214,7 +222,7 @@ def test_rules_with_errors_are_told_and_their_cases_not_run(folder: Path) -> Non
     assert code == 1
     assert out.count("[unknown-field]") == 1
     assert "unknown-rule" not in out
-    assert out.endswith("\n0 passed, 1 error\n")
+    assert out.endswith("\n0 passed, 1 not run, 1 error\n")
 
 
 def test_a_test_with_errors_is_told(folder: Path) -> None:
@@ -274,7 +282,7 @@ def test_json_tells_the_same_to_programs(folder: Path) -> None:
     result = cli("test", folder, "--output", "json")
     found = json.loads(result.stdout)
     assert result.exit_code == 1
-    assert (found["succeeded"], found["leftOut"], found["problems"]) == (False, 0, [])
+    assert [found[name] for name in ("succeeded", "notRun", "leftOut", "problems")] == [False, 0, 0, []]
     first, second = found["cases"]
     assert first["mismatches"] == [{"what": "allowed", "expected": "false", "actual": "true"}]
     assert (first["test"], first["case"], first["passed"]) == ("t", "a case", False)

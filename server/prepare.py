@@ -49,12 +49,12 @@ def prepare(sources: Sources) -> tuple[Prepared, str]:
     if cluster is None or has_errors(problems):
         raise UnusableError(report)
     named = " ".join(map(str, sources.rules))
-    if not rules.rules:
+    if not rules.loaded.rules:
         raise UnusableError(f"gpu-rules serve: no rules in {named}: a server without rules lets everything through")
     prepared = Prepared(
         rule_set=rules.rule_set,
         cluster=cluster,
-        rules_by_kind=dict(sorted(Counter(rule.kind for rule in rules.rules.values()).items())),
+        rules_by_kind=dict(sorted(Counter(rule.kind for rule in rules.loaded.rules).items())),
         rules_from=named or "the packaged set default",
         cluster_from=str(sources.cluster or "the packaged inventory two-workers"),
     )

@@ -5,7 +5,7 @@ the cluster: where that depends on them, nothing is said.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations, permutations
+from itertools import combinations
 
 from rules_engine.evaluation.globs import matches
 from rules_engine.model.problems import Problem, Severity, did_you_mean
@@ -39,9 +39,15 @@ def analyse(rules: Sequence[AnyRule]) -> Iterator[Problem]:
         yield from _taken_resources(earlier, later)
     for injection in injections:
         yield from _unused_entries(injection)
-    yield from _shadowed(injections)
-    for one, other in permutations(injections, 2):
-        yield from _second_pass(one, other)
+    by_resource: dict[str, list[ResourceInjection]] = {}
+    for injection in injections:
+        by_resource.setdefault(injection.gpu_resource, []).append(injection)
+    for rivals in by_resource.values():
+        yield from _shadowed(rivals)
+    for one in injections:
+        for resource in _given(one):
+            for other in by_resource.get(resource, ()):
+                yield from _second_pass(one, other)
 
 
 def analyse_case(case: Case, rules: Sequence[AnyRule]) -> Iterator[Problem]:
@@ -118,12 +124,17 @@ def _taken_resources(earlier: FallbackLadder, later: FallbackLadder) -> Iterator
             yield _problem("unreachable-rung", message, rung.location, rung.resource)
 
 
+def _given(injection: ResourceInjection) -> frozenset[str]:
+    """The resources that an injection brings in some namespace."""
+    entries = (injection.default, *injection.namespaces.values())
+    return frozenset(name for entry in entries for name, amount in entry.coefficients.items() if amount)
+
+
 def _shadowed(injections: Sequence[ResourceInjection]) -> Iterator[Problem]:
-    """Injections that can never apply; each is told once, by the first that takes its place."""
+    """Injections of one GPU resource that can never apply; each is told once, by the first that takes its place."""
     for index, later in enumerate(injections):
         for earlier in injections[:index]:
-            same = earlier.gpu_resource == later.gpu_resource and _same_type(earlier, later)
-            if same and _always_first(earlier, later):
+            if _same_type(earlier, later) and _always_first(earlier, later):
                 message = (
                     f"{later.id} never injects anything: {earlier.id} ({earlier.location}) is for the same pods and "
                     f"comes first by {_precedence(earlier, later)}"

@@ -1,0 +1,220 @@
+"""What README.md and docs/ say is so: outputs are real, links lead somewhere, names exist."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rules_engine.authoring.checking import check
+from rules_engine.cel import Budget, compile_expression, types
+from rules_engine.evaluation.compiled import ENVIRONMENT
+from rules_engine.model.problems import render
+from rules_engine.model.source import SourceText
+from server.app import ENDPOINTS
+from server.cli import main
+from server.review import StatusReason
+from tests.support import field_reference
+from tests.support.documents import DOCUMENTS, REPOSITORY, blocks, renewed
+
+README = REPOSITORY / "README.md"
+EVERY = [*DOCUMENTS, REPOSITORY / "CHANGELOG.md"]
+
+
+def named(path: Path) -> str:
+    return path.name
+
+
+def prose(path: Path) -> str:
+    """The text without its fenced blocks."""
+    return re.sub(r"^ *```.*?^ *```$", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("document", [d for d in DOCUMENTS if "```" in d.read_text()], ids=named)
+def test_examples_print_what_the_document_says(document: Path) -> None:
+    text = document.read_text()
+
+    assert text == renewed(text)
+
+
+def test_there_are_examples_that_are_run() -> None:
+    run = {document.name for document in DOCUMENTS for block in blocks(document.read_text()) if "$ gpu" in block.text}
+
+    assert {"README.md", "ladders.md", "injection.md", "testing.md"} <= run
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_rules_in_examples_are_sound_unless_they_are_called_broken(document: Path, tmp_path: Path) -> None:
+    for index, block in enumerate(blocks(document.read_text())):
+        if block.language == "yaml" and (block.title or "gpurules.io/" in block.text) and "broken" not in block.title:
+            file = tmp_path / (block.title or f"example-{index}.yaml")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(block.text)
+
+    if any(tmp_path.iterdir()):
+        checked = check([tmp_path])
+        assert [render(problem, checked.sources) for problem in checked.problems] == []
+
+
+def anchors(path: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", path.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("document", EVERY, ids=named)
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(document)):
+        if target.startswith("https://"):
+            continue
+        file, _, anchor = target.partition("#")
+        path = (document.parent / file).resolve() if file else document
+        assert path.exists(), target
+        assert not anchor or anchor in anchors(path), target
+
+
+ROOTS = ("rules_engine/", "server/", "schemas/", "rules/", "examples/", "tests/", "docs/")
+
+
+@pytest.mark.parametrize("document", EVERY, ids=named)
+def test_files_that_are_named_exist(document: Path) -> None:
+    missing = [
+        name
+        for name in re.findall(r"`([\w./-]+)`", prose(document))
+        if name.startswith(ROOTS) and not (REPOSITORY / name).exists()
+    ]
+
+    assert missing == []
+
+
+@pytest.mark.parametrize("document", EVERY, ids=named)
+def test_commands_that_are_named_exist(document: Path) -> None:
+    spoken = set(re.findall(r"(?:^ *|`|\$ |; )gpu-rules ([a-z]+)\b", document.read_text(), re.MULTILINE))
+
+    assert spoken <= set(main.commands)
+
+
+@pytest.mark.parametrize("document", EVERY, ids=named)
+def test_options_that_are_named_exist(document: Path) -> None:
+    known = {name for command in main.commands.values() for option in command.params for name in option.opts} | {
+        "--help"
+    }
+    spoken = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", prose(document)))
+
+    assert spoken <= known | {"--help"}
+
+
+def test_make_targets_that_the_readme_names_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
+    spoken = set(re.findall(r"^make (\w+)", README.read_text(), re.MULTILINE))
+
+    assert spoken == {"demo", "test"}
+    assert spoken <= targets
+
+
+def test_the_readme_names_every_rule_set_and_every_document() -> None:
+    text = README.read_text()
+
+    for path in (*(REPOSITORY / "rules").iterdir(), *(REPOSITORY / "docs").glob("*.md")):
+        assert f"({path.relative_to(REPOSITORY)})" in text
+
+
+# docs/rules.md
+
+
+def test_the_tables_of_fields_are_those_of_the_schemas() -> None:
+    text = field_reference.DOCUMENT.read_text()
+
+    assert text == field_reference.renewed(text)
+
+
+def test_every_kind_has_its_table() -> None:
+    kinds = {file.stem for file in (REPOSITORY / "schemas").glob("*.json")}
+
+    assert set(field_reference.sections(field_reference.DOCUMENT.read_text())) == kinds | {"common", "types"}
+
+
+def property_names(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        if isinstance(node.get("properties"), dict):
+            yield from node["properties"]
+        for key, value in node.items():
+            if key != "examples":
+                yield from property_names(value)
+    elif isinstance(node, list):
+        for value in node:
+            yield from property_names(value)
+
+
+@pytest.mark.parametrize("file", sorted((REPOSITORY / "schemas").glob("*.json")), ids=named)
+def test_no_field_of_a_schema_is_missing(file: Path) -> None:
+    text = field_reference.DOCUMENT.read_text()
+    document = {"apiVersion", "kind", "metadata", "spec"}  # told in the first paragraph
+    missing = [
+        name
+        for name in set(property_names(field_reference.load(file.stem))) - document
+        if not re.search(rf"`[\w.\[\]]*\b{name}`", text)
+    ]
+
+    assert missing == []
+
+
+# docs/http.md
+
+
+def test_http_statuses_are_those_of_the_server() -> None:
+    section = (REPOSITORY / "docs" / "http.md").read_text().partition("## Errors")[2].partition("## ")[0]
+
+    assert {int(code) for code in re.findall(r"^\| (\d+) ", section, re.MULTILINE)} == {
+        reason.code for reason in StatusReason
+    }
+
+
+# The deployment in README.md
+
+
+def webhooks() -> list[dict[str, Any]]:
+    configurations = [
+        configuration
+        for block in blocks(README.read_text())
+        if "WebhookConfiguration" in block.text
+        for configuration in yaml.safe_load_all(block.text)
+    ]
+    return [webhook for configuration in configurations for webhook in configuration["webhooks"]]
+
+
+def test_the_webhook_configurations_name_the_two_endpoints() -> None:
+    assert {webhook["clientConfig"]["service"]["path"] for webhook in webhooks()} == set(ENDPOINTS)
+
+
+def test_an_outage_cannot_block_the_system_or_the_server_itself() -> None:
+    for webhook in webhooks():
+        (requirement,) = webhook["namespaceSelector"]["matchExpressions"]
+        assert (requirement["key"], requirement["operator"]) == ("kubernetes.io/metadata.name", "NotIn")
+        assert {"kube-system", webhook["clientConfig"]["service"]["namespace"]} <= set(requirement["values"])
+        assert 1 <= webhook["timeoutSeconds"] <= 30
+
+
+@pytest.mark.parametrize(
+    ("resources", "sent"),
+    [
+        ({"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}, True),
+        ({"requests": {"cpu": "1"}}, False),
+        ({}, False),
+    ],
+)
+@pytest.mark.parametrize("place", ["containers", "initContainers"])
+def test_only_pods_with_devices_are_sent(place: str, resources: dict[str, Any], sent: bool) -> None:
+    pod: dict[str, Any] = {"spec": {"containers": [{"name": "plain"}]}}
+    pod["spec"].setdefault(place, []).append({"name": "main", "resources": resources})
+
+    conditions = [condition["expression"] for webhook in webhooks() for condition in webhook["matchConditions"]]
+    assert len(conditions) == len(ENDPOINTS)
+    for expression in conditions:
+        program = compile_expression(SourceText.inline(expression), ENVIRONMENT, result=types.BOOL)
+        assert program.evaluate({"object": pod}, Budget()) is sent
+
+
+def test_the_changelog_has_a_place_for_what_is_not_released() -> None:
+    assert "## [Unreleased]\n" in (REPOSITORY / "CHANGELOG.md").read_text()

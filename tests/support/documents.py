@@ -1,0 +1,128 @@
+"""The examples in README.md and docs/: what they print is what comes out.
+
+A fenced block may say after its language what it is:
+
+    yaml NAME           a file of the document's own folder, for the commands in it
+    console             commands after `$ `, each with what it prints, run in that folder in order
+    json METHOD PATH    a request to a server with the packaged rules and cluster
+    json STATUS         its answer; json patch: the patch in it, decoded
+
+`python -m tests.support.documents` writes outputs and answers anew.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from base64 import b64decode
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from server.app import create_app
+from server.prepare import Sources, prepare
+from server.state import State
+
+REPOSITORY = Path(__file__).parent.parent.parent
+DOCUMENTS = (REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md")))
+
+_FENCED = re.compile(r"^(```(\w+)(?: ([^\n]+))?\n)(.*?)^(```)$", re.DOTALL | re.MULTILINE)
+
+PATIENCE_SECONDS = 60
+"""How long a command may take on a busy machine before it counts as hung."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block: its language, the rest of that line, its text."""
+
+    language: str
+    title: str
+    text: str
+
+
+def blocks(text: str) -> Iterator[Block]:
+    for found in _FENCED.finditer(text):
+        yield Block(found[2], found[3] or "", found[4])
+
+
+def renewed(text: str) -> str:
+    """The document with every output and answer as it comes out now."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        for block in blocks(text):
+            if block.language == "yaml" and block.title:
+                file = folder / "work" / block.title
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(block.text)
+        return _Renewal(folder).of(text)
+
+
+class _Renewal:
+    """One pass through a document, in order: commands build on those before them, answers on their requests."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._answer: dict[str, Any] = {}
+        self._client: Any = None
+
+    def of(self, text: str) -> str:
+        return _FENCED.sub(lambda found: f"{found[1]}{self._block(found[2], found[3] or '', found[4])}{found[5]}", text)
+
+    def _block(self, language: str, title: str, text: str) -> str:
+        if language == "console":
+            commands = [line[2:] for line in text.splitlines() if line.startswith("$ ")]
+            return "".join(f"$ {command}\n{self._output(command)}" for command in commands)
+        if language != "json" or not title:
+            return text
+        if title == "patch":
+            return _pretty(json.loads(b64decode(self._answer["response"]["patch"])))
+        if title.isdecimal():
+            return _pretty(self._answer)
+        method, path = title.split()
+        response = self._server().open(path, method=method, data=text, content_type="application/json")
+        self._answer = response.json
+        return text
+
+    def _output(self, command: str) -> str:
+        """What a command prints, errors among it, as a user sees it who has installed gpu-rules."""
+        commands = self._folder / "bin"
+        commands.mkdir(exist_ok=True)
+        entry = commands / "gpu-rules"
+        entry.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m server.cli "$@"\n')
+        entry.chmod(0o755)
+        work = self._folder / "work"
+        work.mkdir(exist_ok=True)
+        run = subprocess.run(
+            ["/bin/sh", "-c", command],
+            cwd=work,
+            env={
+                **{name: value for name, value in os.environ.items() if not name.startswith("GPU_RULES_")},
+                "PATH": f"{commands}{os.pathsep}{os.environ['PATH']}",
+                "PYTHONPATH": str(REPOSITORY),
+                "LC_ALL": "C.UTF-8",
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+        return "".join(f"{line.rstrip()}\n" for line in run.stdout.decode().splitlines())
+
+    def _server(self) -> Any:
+        if self._client is None:
+            prepared, _ = prepare(Sources())
+            self._client = create_app(State(prepared.rule_set, prepared.cluster), max_concurrent=1).test_client()
+        return self._client
+
+
+def _pretty(value: Any) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    for document in DOCUMENTS:
+        document.write_text(renewed(document.read_text()))

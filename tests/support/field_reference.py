@@ -1,0 +1,155 @@
+"""The tables of docs/rules.md, from schemas/: `python -m tests.support.field_reference` writes them anew."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).parent.parent.parent
+DOCUMENT = REPOSITORY / "docs" / "rules.md"
+RULE_KINDS = ("FallbackLadder", "ResourceInjection", "Validation")
+
+# A cluster written into a test has the nodes of an inventory, which are told there.
+TOLD_ELSEWHERE = ("spec.cluster.nodes[].",)
+
+# Types with fields of their own, which are told once.
+TOLD_WITH_TYPES = ("#/$defs/labelSelector", "#/$defs/taint")
+
+_MARKED = re.compile(r"(<!-- fields: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+Schema = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A field as the tables show it."""
+
+    path: str
+    type: str
+    default: str
+    meaning: str
+
+    def __str__(self) -> str:
+        cells = (f"`{self.path}`", self.type, self.default, self.meaning)
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def load(kind: str) -> Schema:
+    schema: Schema = json.loads((REPOSITORY / "schemas" / f"{kind}.json").read_text())
+    return schema
+
+
+def rows(kind: str) -> tuple[Row, ...]:
+    """Every field below the document's own apiVersion, kind and metadata."""
+    schema = load(kind)
+    spec = schema["properties"]["spec"]
+    return tuple(row for row in _fields(spec, "spec", schema["$defs"]) if not row.path.startswith(TOLD_ELSEWHERE))
+
+
+def _fields(node: Schema, path: str, definitions: Mapping[str, Schema]) -> Iterator[Row]:
+    node = _resolved(node, definitions)
+    required = node.get("required", [])
+    for name, field in node.get("properties", {}).items():
+        here = f"{path}.{name}"
+        resolved = _resolved(field, definitions)
+        default = "**required**" if name in required else _default(resolved)
+        yield Row(here, _type(field, definitions), default, resolved["description"])
+        if field.get("$ref") in TOLD_WITH_TYPES:
+            continue
+        yield from _fields(resolved, here, definitions)
+        if isinstance(resolved.get("items"), dict) and resolved["items"].get("$ref") not in TOLD_WITH_TYPES:
+            yield from _fields(resolved["items"], f"{here}[]", definitions)
+        if isinstance(resolved.get("additionalProperties"), dict):
+            yield from _fields(resolved["additionalProperties"], f"{here}.NAME", definitions)
+
+
+def _resolved(node: Schema, definitions: Mapping[str, Schema]) -> Schema:
+    """With what it refers to; its own description, examples and default win."""
+    reference = node.get("$ref")
+    return {**definitions[reference.rsplit("/", 1)[-1]], **node} if reference else node
+
+
+def _default(field: Schema) -> str:
+    if "default" not in field:
+        return ""
+    default = field["default"]
+    return f"`{default}`" if isinstance(default, str) and default else f"`{json.dumps(default)}`"
+
+
+def _type(field: Schema, definitions: Mapping[str, Schema]) -> str:
+    reference = field.get("$ref")
+    if reference:
+        return _link(definitions[reference.rsplit("/", 1)[-1]]["title"])
+    if "enum" in field:
+        return " or ".join(f"`{value}`" for value in field["enum"])
+    kind = field["type"]
+    if kind == "array":
+        return f"list of {_type(field['items'], definitions)}"
+    if kind == "object" and isinstance(field.get("additionalProperties"), dict):
+        names = field.get("propertyNames", {})
+        of = _type(field["additionalProperties"], definitions)
+        return f"{of} by {_type(names, definitions)}" if names else f"{of} by name"
+    if kind == "integer" and ("minimum" in field or "maximum" in field):
+        return f"integer{_range(field)}"
+    if isinstance(kind, list):
+        return " or ".join(kind)
+    return str(field.get("title", kind)) if kind == "object" else str(kind)
+
+
+def _range(field: Schema) -> str:
+    low, high = field.get("minimum"), field.get("maximum")
+    if low is not None and high is not None:
+        return f", {low} to {high}"
+    return f", at least {low}" if low is not None else f", at most {high}"
+
+
+def _link(title: str) -> str:
+    if title == "node":
+        return "[node](#clusterinventory)"
+    return f"[{title}](#{title.lower().replace(' ', '-')})"
+
+
+def table(section: str) -> str:
+    """A section's table: a kind's, what the rules have in common, or the types."""
+    if section == "types":
+        return _types()
+    common = [row for row in rows(RULE_KINDS[0]) if all(row in rows(kind) for kind in RULE_KINDS[1:])]
+    if section == "common":
+        return _table(common)
+    return _table([row for row in rows(section) if section not in RULE_KINDS or row not in common])
+
+
+def _table(found: list[Row]) -> str:
+    return "\n".join(("| field | type | default | meaning |", "|---|---|---|---|", *map(str, found))) + "\n"
+
+
+def _types() -> str:
+    definitions: dict[str, Schema] = {}
+    for file in sorted((REPOSITORY / "schemas").glob("*.json")):
+        definitions.update(json.loads(file.read_text())["$defs"])
+    parts = []
+    for definition in sorted(definitions.values(), key=lambda definition: str(definition["title"]).lower()):
+        if definition["title"] == "node":
+            continue
+        example = json.dumps(definition["examples"][0], ensure_ascii=False)
+        parts.append(f"### {definition['title']}\n\n{definition['description']} Example: `{example}`\n")
+        found = list(_fields(definition, "", definitions))
+        if found:
+            parts.append(_table([Row(row.path[1:], row.type, row.default, row.meaning) for row in found]))
+    return "\n".join(parts)
+
+
+def renewed(text: str) -> str:
+    """The document with its tables made anew."""
+    return _MARKED.sub(lambda found: f"{found[1]}{table(found[2])}{found[4]}", text)
+
+
+def sections(text: str) -> tuple[str, ...]:
+    """The sections that the document asks for."""
+    return tuple(found[2] for found in _MARKED.finditer(text))
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(renewed(DOCUMENT.read_text()))

@@ -7,15 +7,19 @@ from pathlib import Path
 from rules_engine.loading.amounts import amounts
 from rules_engine.loading.codes import Code
 from rules_engine.loading.fields import flag, items, section, sections, strings, text, texts
+from rules_engine.loading.files import exists
 from rules_engine.loading.inventory import build_cluster
 from rules_engine.loading.manifests import Manifest, the_pod
 from rules_engine.loading.nodes import MapNode, Node, ScalarNode
-from rules_engine.loading.report import Report, report_repeated
+from rules_engine.loading.report import Report, report_repeated, shown
 from rules_engine.loading.rules import name_of
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.problems import did_you_mean
 from rules_engine.model.rules import RuleId
 from rules_engine.model.ruletest import Case, Decider, Expectation, FilePath, RuleTest
+
+MAX_PATH = 255
+"""Characters of a path that a message repeats: no file's name is longer on Linux."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +52,8 @@ def _existing(node: Node | None, folder: Path, report: Report) -> Path | None:
     if not isinstance(node, ScalarNode):
         return None
     path = folder / node.source.text
-    if not path.exists():
-        message = f"there is no file or folder '{path}'{_near(path)}"
+    if not exists(path):
+        message = f"there is no file or folder '{shown(str(path), MAX_PATH)}'{_near(path)}"
         report.error(Code.MISSING_FILE, message, node.location, node.length)
         return None
     return path
@@ -57,7 +61,10 @@ def _existing(node: Node | None, folder: Path, report: Report) -> Path | None:
 
 def _near(path: Path) -> str:
     """A "did you mean" for a file, by its name without the suffix, which many share."""
-    beside = path.parent.iterdir() if path.parent.is_dir() else ()
+    try:
+        beside = list(path.parent.iterdir())
+    except OSError:
+        return ""
     return did_you_mean(path.name, [entry.name for entry in beside if did_you_mean(path.stem, [entry.stem])])
 
 

@@ -15,7 +15,7 @@ from rules_engine.loading import positions
 from rules_engine.loading.codes import Code
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.nodes import ListNode, MapNode, Node, ScalarNode
-from rules_engine.loading.report import Report
+from rules_engine.loading.report import Report, shown
 from rules_engine.loading.scalars import resolve
 from rules_engine.model.problems import did_you_mean
 from rules_engine.model.source import Location, SourceText
@@ -212,7 +212,7 @@ class _Composer:
         name = event.anchor
         length = len(name) + 1
         if name not in self._anchors:
-            message = f"no anchor '{name}' stands before this alias{did_you_mean(name, self._anchors)}"
+            message = f"no anchor '{shown(name)}' stands before this alias{did_you_mean(name, self._anchors)}"
         else:
             target = self._anchors[name]
             if target is not None:
@@ -220,7 +220,7 @@ class _Composer:
                     self._too_deep(event.start_mark)
                 self._counted(target.size, event.start_mark)
                 return target
-            message = f"'{name}' is an alias inside of what it stands for"
+            message = f"'{shown(name)}' is an alias inside of what it stands for"
         self._report.error(Code.YAML_ALIAS, message, self._at(event.start_mark), length)
         place = self._at(event.start_mark)
         return _Sized(ScalarNode(value="", source=SourceText("", place.file, ((0, place.line, place.column),))), 1, 0)
@@ -236,7 +236,7 @@ class _Composer:
         tag = re.split(r"[\s,\]}]", line[column:])[0]
         self._report.error(
             Code.YAML_TAG,
-            f"{tag} is a tag, and tags are not read: write text in quotes, anything else plainly",
+            f"{shown(tag)} is a tag, and tags are not read: write text in quotes, anything else plainly",
             Location(self._source.name, event.start_mark.line + 1, column + 1),
             len(tag),
         )
@@ -248,15 +248,20 @@ class _Composer:
             message = "an escape stands for half a character: write the character itself, or \\U and eight digits"
             raise _StopError(Code.YAML_SYNTAX, message, self._at(event.start_mark))
         source = SourceText(text, self._source.name, self._breaks(event))
-        if event.style or event.tag in ("!", "tag:yaml.org,2002:str"):
+        if event.style or event.tag in ("!", "tag:yaml.org,2002:str") or (text == "Off" and self._key() == "mode"):
             return ScalarNode(value=text, source=source, quoted=True)
         value, surprise = resolve(text)
         node = ScalarNode(value=value, source=source)
         if self._strict and self._is_key() and (surprise is not None or not isinstance(value, str)):
-            self._report.error(Code.YAML_KEY, f'a key must be text: write "{text}"', node.location, node.length)
+            self._report.error(Code.YAML_KEY, f'a key must be text: write "{shown(text)}"', node.location, node.length)
         elif self._strict and surprise is not None:
             self._report.error(surprise.code, surprise.message, node.location, node.length)
         return node
+
+    def _key(self) -> str | None:
+        """The key that the next value belongs to. `mode: Off` is a word of ours and nothing else can be meant."""
+        above = self._stack[-1].nodes if self._strict and self._stack else ()
+        return above[-1].source.text if above and isinstance(above[-1], ScalarNode) and not self._is_key() else None
 
     def _is_key(self) -> bool:
         above = self._stack[-1] if self._stack else None
@@ -305,7 +310,10 @@ class _Composer:
             if name in members:
                 first = members[name][0].location
                 self._report.error(
-                    Code.YAML_DUPLICATE_KEY, f"'{name}' is already set in line {first.line}", key.location, key.length
+                    Code.YAML_DUPLICATE_KEY,
+                    f"'{shown(name)}' is already set in line {first.line}",
+                    key.location,
+                    key.length,
                 )
                 continue
             members[name] = (key, value)

@@ -64,6 +64,11 @@ def texts(node: MapNode, name: str) -> tuple[str, ...]:
     return tuple(item.source.text for item in items(node, name) if isinstance(item, ScalarNode))
 
 
+def maps(node: MapNode, name: str) -> list[tuple[ScalarNode, MapNode]]:
+    """The members of a map of maps."""
+    return [(key, value) for key, value in section(node, name) if isinstance(value, MapNode)]
+
+
 def scalars(node: MapNode, name: str) -> list[tuple[str, ScalarNode]]:
     """The members of a map of scalars."""
     return [(key.source.text, value) for key, value in section(node, name) if isinstance(value, ScalarNode)]

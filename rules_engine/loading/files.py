@@ -43,6 +43,22 @@ class SourceFile:
         return _LINE_END.split(self.text)
 
 
+def is_folder(path: Path) -> bool:
+    """Path.is_dir, which itself raises for names that no file system takes."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def exists(path: Path) -> bool:
+    """Path.exists, which itself raises for names that no file system takes."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
 def find_files(paths: Sequence[Path], report: Report) -> tuple[Path, ...]:
     """The files behind paths, each once: folders are walked in order of name, hidden entries left out.
 
@@ -50,7 +66,7 @@ def find_files(paths: Sequence[Path], report: Report) -> tuple[Path, ...]:
     """
     found: dict[str, Path] = {}
     for path in paths:
-        if not path.is_dir():
+        if not is_folder(path):
             found.setdefault(os.path.realpath(path), path)
             continue
         before = len(report.problems)
@@ -79,7 +95,7 @@ def _walk(folder: Path, above: frozenset[str], report: Report) -> Iterator[Path]
     for path in entries:
         if path.name.startswith("."):
             continue
-        if path.is_dir():
+        if is_folder(path):
             yield from _walk(path, above | {here}, report)
         elif path.suffix in SUFFIXES and path.name not in _NOT_RULES:
             yield path

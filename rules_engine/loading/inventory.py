@@ -10,7 +10,7 @@ from rules_engine.loading.fields import flag, items, number, section, sections, 
 from rules_engine.loading.manifests import manifest_json
 from rules_engine.loading.nodes import MapNode, find
 from rules_engine.loading.nodes import Node as Written
-from rules_engine.loading.report import Report
+from rules_engine.loading.report import Report, shown
 from rules_engine.model.cluster import Cluster, Node, Taint
 from rules_engine.model.pod import Pod
 from rules_engine.model.problems import did_you_mean
@@ -131,7 +131,7 @@ def _bound_pod(written: Written, nodes: Mapping[str, Node], report: Report) -> P
         return None if is_finished(pod) else pod
     place = find(written, ("spec", "nodeName"))
     if node:
-        message = f"there is no node '{node}'{did_you_mean(node, nodes)}"
+        message = f"there is no node '{shown(node)}'{did_you_mean(node, nodes)}"
         report.error(Code.UNKNOWN_NODE, message, place.location, place.length)
     else:
         report.warning(Code.UNBOUND_POD, "without spec.nodeName the pod counts nowhere", place.location, place.length)

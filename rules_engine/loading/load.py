@@ -15,7 +15,7 @@ from rules_engine.loading.inventory import build_cluster
 from rules_engine.loading.kubectl import is_cluster, read_cluster
 from rules_engine.loading.manifests import Manifest, manifest_json, manifests
 from rules_engine.loading.nodes import MapNode, Node, ScalarNode
-from rules_engine.loading.report import Report
+from rules_engine.loading.report import Report, shown
 from rules_engine.loading.rules import build_rule, name_of
 from rules_engine.loading.schemas import KINDS, near, validate
 from rules_engine.model.cluster import Cluster
@@ -276,13 +276,13 @@ def _kind(root: Node, report: Report) -> str | None:
         elif node is None and kind is None:
             report.error(Code.MISSING_FIELD, f"the document needs '{name}'", first.location, first.length)
     if isinstance(version, ScalarNode) and version.source.text != API_VERSION and not _is_foreign(root):
-        message = f"unknown apiVersion '{version.source.text}': write {API_VERSION}"
+        message = f"unknown apiVersion '{shown(version.source.text)}': write {API_VERSION}"
         report.error(Code.UNKNOWN_API_VERSION, message, version.location, version.length)
     if not isinstance(kind, ScalarNode):
         return None
     if kind.source.text not in KINDS:
         meant = near(kind.source.text, KINDS) or f": expected one of {', '.join(KINDS)}"
-        message = f"unknown kind '{kind.source.text}'{meant}"
+        message = f"unknown kind '{shown(kind.source.text)}'{meant}"
         report.error(Code.UNKNOWN_KIND, message, kind.location, kind.length)
         return None
     return kind.source.text

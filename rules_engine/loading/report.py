@@ -8,6 +8,14 @@ from rules_engine.loading.nodes import Node, ScalarNode
 from rules_engine.model.problems import Problem, Severity
 from rules_engine.model.source import Location
 
+MAX_SHOWN = 60
+"""Characters of a value that a message repeats: the value itself stands in the line below."""
+
+
+def shown(text: str, limit: int = MAX_SHOWN) -> str:
+    """A value as a message repeats it."""
+    return text if len(text) <= limit else f"{text[:limit]}…"
+
 
 @dataclass(slots=True)
 class Report:

@@ -5,7 +5,7 @@ from typing import Any
 
 from rules_engine.loading.amounts import amounts, origins, warn_of_units
 from rules_engine.loading.codes import Code
-from rules_engine.loading.fields import choice, flag, number, section, sections, source, strings, text, texts
+from rules_engine.loading.fields import choice, flag, maps, number, section, sections, source, strings, text, texts
 from rules_engine.loading.nodes import MapNode, Node, ScalarNode
 from rules_engine.loading.report import Report, report_repeated
 from rules_engine.loading.selectors import selector
@@ -141,13 +141,12 @@ def _report_assumed(lines: Sequence[MapNode], report: Report) -> None:
 def _injection(spec: MapNode, root: MapNode, report: Report) -> ResourceInjection:
     default = _entry(spec, spec.key("coefficients") or root, report)
     namespaces: dict[str, Entry] = {}
-    for key, node in section(spec, "namespaces"):
-        if isinstance(node, MapNode):
-            entry = _entry(node, key, report)
-            if text(node, "inherit") == "Merge":
-                _report_nothing_to_inherit(default, node, report)
-                entry = _merged(default, entry)
-            namespaces[key.source.text] = entry
+    for key, node in maps(spec, "namespaces"):
+        entry = _entry(node, key, report)
+        if text(node, "inherit") == "Merge":
+            _report_nothing_to_inherit(default, node, report)
+            entry = _merged(default, entry)
+        namespaces[key.source.text] = entry
     gpu_resource = text(spec, "gpuResource", "nvidia.com/gpu")
     _report_gpu_amounts(spec, gpu_resource, report)
     return ResourceInjection(
@@ -189,8 +188,7 @@ def _report_nothing_to_inherit(default: Entry, node: MapNode, report: Report) ->
 
 
 def _report_gpu_amounts(spec: MapNode, gpu_resource: str, report: Report) -> None:
-    entries = [spec, *(node for _, node in section(spec, "namespaces") if isinstance(node, MapNode))]
-    for entry in entries:
+    for entry in (spec, *(node for _, node in maps(spec, "namespaces"))):
         key = section(entry, "coefficients").key(gpu_resource)
         if key is not None:
             message = f"{gpu_resource} is what is counted: an injection cannot change it"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from rules_engine.loading.codes import Code
 from rules_engine.loading.nodes import Plain
+from rules_engine.loading.report import shown
 
 MAX_INTEGER = 2**63
 """CEL, Go and JSON readers keep integers in 64 bits; a larger one would quietly change."""
@@ -55,14 +56,15 @@ def _number(text: str) -> tuple[Plain, Surprise | None]:
     if _INTEGER.fullmatch(text):
         # The length is looked at first: to read a number of many digits is itself costly.
         if len(text) > len(str(MAX_INTEGER)) + 1 or not -MAX_INTEGER <= int(text) < MAX_INTEGER:
-            return text, Surprise(
-                Code.YAML_NUMBER, f'the number does not fit into 64 bits: write "{text}" for the text'
-            )
+            message = f"{shown(text)} does not fit into 64 bits: write it in quotes for the text"
+            return text, Surprise(Code.YAML_NUMBER, message)
         return int(text), None
     if _FLOAT.fullmatch(text):
         value = float(text)
         if value in (float("inf"), float("-inf")):
-            return text, Surprise(Code.YAML_NUMBER, f'{text} is larger than any number: write "{text}" for the text')
+            return text, Surprise(
+                Code.YAML_NUMBER, f"{shown(text)} is larger than any number: write it in quotes for the text"
+            )
         return value, None
     if _DATE.fullmatch(text):
         return text, Surprise(Code.YAML_DATE, f'{text} is a date in YAML 1.1 and text in YAML 1.2: write "{text}"')

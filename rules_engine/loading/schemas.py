@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rules_engine.loading.codes import Code
 from rules_engine.loading.nodes import MapNode, Node, Path, ScalarNode, find, without
-from rules_engine.loading.report import Report
+from rules_engine.loading.report import Report, shown
 from rules_engine.model.problems import did_you_mean
 from rules_engine.model.reading import kind_of
 from rules_engine.model.source import Location
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from jsonschema import ValidationError
 
 KINDS = ("FallbackLadder", "ResourceInjection", "Validation", "RuleTest", "ClusterInventory")
-
-MAX_SHOWN = 60
-"""Characters of a value that a message repeats: the value itself stands in the line below."""
 
 _FOLDER = FilePath(__file__).parent.parent / "schemas"
 
@@ -156,7 +153,7 @@ class _Fault:
 
     @property
     def _written(self) -> str:
-        return f"'{_short(self._node.source.text)}'" if isinstance(self._node, ScalarNode) else kind_of(self._instance)
+        return f"'{shown(self._node.source.text)}'" if isinstance(self._node, ScalarNode) else kind_of(self._instance)
 
     @property
     def _title(self) -> str:
@@ -168,7 +165,7 @@ class _Fault:
     def _unknown(self) -> Iterator[Told]:
         fields = self._schema.get("properties", {})
         for name in self._extras():
-            yield Code.UNKNOWN_FIELD, f"{self._title} has no field '{name}'{near(name, fields)}", self._key(name)
+            yield Code.UNKNOWN_FIELD, f"{self._title} has no field '{shown(name)}'{near(name, fields)}", self._key(name)
 
     def _missing(self) -> Iterator[Told]:
         # A field that is only misspelt is told once, as unknown.
@@ -185,7 +182,7 @@ class _Fault:
         given = str(self._instance) if isinstance(self._instance, float) else kind_of(self._instance)
         hint = ""
         if "string" in wanted and isinstance(self._node, ScalarNode):
-            hint = f': write "{self._node.source.text}"'
+            hint = f': write "{shown(self._node.source.text)}"'
         return Code.WRONG_TYPE, f"{self._name} must be {expected}, not {_GIVEN.get(given, given)}{hint}", self._node
 
     def _wrong_form(self) -> Told:
@@ -197,7 +194,7 @@ class _Fault:
             return Code.WRONG_FORM, f"the {self._title} is empty", node
         example = next((f" such as {example}" for example in self._schema.get("examples", ())), "")
         hint = ": in a resource's name + is written ." if "+" in text and "resource" in self._title else example
-        return Code.WRONG_FORM, f"'{_short(text)}' is not {_article(self._title)} {self._title}{hint}", node
+        return Code.WRONG_FORM, f"'{shown(text)}' is not {_article(self._title)} {self._title}{hint}", node
 
     def _key(self, name: str) -> Node:
         key = self._node.key(name) if isinstance(self._node, MapNode) else None
@@ -239,7 +236,3 @@ def near(name: str, candidates: Iterable[str]) -> str:
 
 def _article(title: str) -> str:
     return "an" if title[0] in "aeiou" else "a"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"

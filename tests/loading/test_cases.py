@@ -31,7 +31,7 @@ spec:
         containers: {main: {nvidia.com/gpu: 1, cpu: 0.5}, other: {}}
         annotations: {gpu-webhook.k8s.io/fallback: 3g.40gb->gpu, gone: null}
         warnings: [slow]
-        message: no
+        message: "no"
         decidedBy:
           - {rule: FallbackLadder/mig-80gb, rung: nvidia.com/gpu}
           - {rule: ResourceInjection/v100}
@@ -63,7 +63,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_every_field_of_a_test_is_read(folder: Path) -> None:
-    test = only(folder, TEST.replace("message: no", 'message: "no"'))
+    test = only(folder, TEST)
     file = str(folder / "set" / "test.yaml")
     assert (test.name, test.location) == ("mig-80gb", Location(file, 3, 18))
     assert test.rules == (f"{folder}/set/../ladders", f"{folder}/set/ladder.yaml")
@@ -92,7 +92,7 @@ def test_every_field_of_a_test_is_read(folder: Path) -> None:
 
 
 def test_what_a_case_does_not_say_is_not_looked_at(folder: Path) -> None:
-    _, case = only(folder, TEST.replace("message: no", 'message: "no"')).cases
+    _, case = only(folder, TEST).cases
     assert (case.namespace, case.namespace_labels, case.operation, case.dry_run) == ("jobs", {}, "CREATE", False)
     assert case.old_pod is None
     expect = case.expect
@@ -121,7 +121,7 @@ def test_the_cluster_may_be_written_in_the_test(folder: Path) -> None:
 def test_the_cluster_may_be_what_kubectl_printed(folder: Path) -> None:
     printed = {"kind": "List", "items": [{"kind": "Node", "metadata": {"name": "live"}}]}
     (folder / "set" / "live.json").write_text(json.dumps(printed))
-    test = only(folder, TEST.replace("two-workers.yaml", "live.json").replace("message: no", 'message: "no"'))
+    test = only(folder, TEST.replace("two-workers.yaml", "live.json"))
     assert [node.name for node in test.cluster.nodes] == ["live"]
 
 
@@ -129,21 +129,28 @@ def test_the_problems_of_a_file_that_tests_name_are_told_once_with_its_lines(fol
     (folder / "set" / "two-workers.yaml").write_text("kind: [")
     (folder / "set" / "pods" / "job.yaml").write_text("kind: [")
     again = TEST.replace("name: mig-80gb}", "name: again}")
-    loaded = load_text(folder, f"{TEST}---\n{again}".replace("message: no", 'message: "no"'), "set/test.yaml")
+    loaded = load_text(folder, f"{TEST}---\n{again}", "set/test.yaml")
     assert codes(loaded.problems) == ["bad-reference"] * 4 + ["yaml-syntax"] * 2
     assert {Path(name).name for name in loaded.sources} == {"test.yaml", "two-workers.yaml", "job.yaml"}
     assert loaded.tests == ()
 
 
+@pytest.mark.parametrize("name", ["a" * 5000, "a/" * 5000, '"\\0"', "ladder.yaml/x"])
+def test_a_name_that_no_file_can_have_is_no_file(folder: Path, name: str) -> None:
+    loaded = load_text(folder, TEST.replace("two-workers.yaml", name), "set/t.yaml")
+    assert codes(loaded.problems) == ["missing-file"]
+    assert len(loaded.problems[0].message) < 400
+
+
 def test_a_file_that_cannot_be_read_is_no_manifest(folder: Path) -> None:
     (folder / "set" / "pods" / "job.yaml").unlink()
     (folder / "set" / "pods" / "job.yaml").mkdir()
-    loaded = load_text(folder, TEST.replace("message: no", 'message: "no"'), "set/test.yaml")
+    loaded = load_text(folder, TEST, "set/test.yaml")
     assert codes(loaded.problems) == ["bad-reference", "unreadable-file"]
 
 
 def test_tests_are_found_in_folders_beside_the_pods_they_name(folder: Path) -> None:
-    (folder / "set" / "test.yaml").write_text(TEST.replace("message: no", 'message: "no"'))
+    (folder / "set" / "test.yaml").write_text(TEST)
     (folder / "set" / "ladder.yaml").write_text(rule("FallbackLadder", "{rungs: [{resource: a.b/c}]}"))
     loaded = load([folder / "set"])
     assert loaded.problems == ()

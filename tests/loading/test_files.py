@@ -84,6 +84,10 @@ def test_a_link_to_itself_is_a_problem(tmp_path: Path) -> None:
     assert codes(load([tmp_path]).problems) == ["unreadable-file"]
 
 
+def test_a_name_that_no_file_can_have_is_a_problem(tmp_path: Path) -> None:
+    assert codes(load([tmp_path / ("a" * 5000)]).problems) == ["unreadable-file"]
+
+
 def test_a_folder_that_cannot_be_listed_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: Path) -> None:
         raise PermissionError(13, "Permission denied")

@@ -78,7 +78,8 @@ def test_a_template_knows_its_namespace_where_its_owner_does_not() -> None:
 
 def test_every_pod_of_every_document_and_list_is_found_where_it_is() -> None:
     found = pods(
-        "kind: Pod\n---\n---\nkind: List\nitems:\n- kind: Pod\n- kind: Job\n  spec:\n    template:\n      spec: {containers: []}\n- 3\n"
+        "kind: Pod\n---\n---\nkind: List\nitems:\n- kind: Pod\n"
+        "- kind: Job\n  spec:\n    template:\n      spec: {containers: []}\n- 3\n"
         "---\nkind: PodList\nitems: [{spec: {containers: []}}]\n---\nkind: ConfigMap\n---\n- 3\n"
     )
     assert [(item.kind, item.location.line) for item in found] == [("Pod", 1), ("Pod", 6), ("Job", 10), ("Pod", 14)]

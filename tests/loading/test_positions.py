@@ -73,19 +73,15 @@ def test_every_character_of_a_single_quoted_scalar_is_found(text: str, before: s
     assert_found(written, source, " \n\t")
 
 
+ESCAPES = [r"\"", r"\\", r"\n", r"\t", r"\x41", r"\u00e9", r"\U0001F600", r"\ ", r"\/"]
+
+
 @st.composite
 def escaped_lines(draw: st.DrawFn) -> str:
     """Text for double quotes, escapes and escaped line ends among it."""
     parts = [draw(words)]
     for _ in range(draw(st.integers(0, 5))):
-        parts.append(
-            draw(
-                st.sampled_from(
-                    [r"\"", r"\\", r"\n", r"\t", r"\x41", r"\u00e9", r"\U0001F600", r"\ ", r"\/"]
-                    + [" ", "\n  ", "\\\n  ", " \\\n\n  ", "\\ \n ", "\n\n  "]
-                )
-            )
-        )
+        parts.append(draw(st.sampled_from([*ESCAPES, " ", "\n  ", "\\\n  ", " \\\n\n  ", "\\ \n ", "\n\n  "])))
         parts.append(draw(words))
     return "".join(parts)
 
@@ -145,9 +141,10 @@ def test_every_letter_of_a_json_string_is_found(text: str) -> None:
 )
 def test_whatever_pyyaml_writes_is_found(value: str, style: str, width: int) -> None:
     written = yaml.safe_dump({"k": value}, default_style=style, width=width, allow_unicode=True)
-    found, problems = documents(written)
+    _, problems = documents(written)
     if problems:
-        assert {problem.code for problem in problems} <= {"yaml-character"}
+        # PyYAML leaves y, n, 08 and 0o7 plain, which not all readers take for text.
+        assert {problem.code for problem in problems} <= {"yaml-character", "yaml-boolean", "yaml-number"}
         return
     source = scalar(written)
     assert source.text == value

@@ -220,6 +220,20 @@ def test_a_quantity_is_read_from_its_text_and_never_through_a_float(tmp_path: Pa
     assert injection.default.coefficients["cpu"] == Quantity.parse(written)
 
 
+@pytest.mark.parametrize("written", ["Off", '"Off"'])
+def test_a_rule_is_switched_off_by_the_plain_word(tmp_path: Path, written: str) -> None:
+    found = only(tmp_path, rule("FallbackLadder", f"{{mode: {written}, rungs: [{{resource: a.b/c}}]}}"))
+    assert found.mode is Mode.OFF
+
+
+@pytest.mark.parametrize(
+    "params", ["{mode: off}", "{mod: Off}", "{a: mode, Off: 1}", "[mode, a, Off]", "[[mode], Off]"]
+)
+def test_the_word_off_is_a_surprise_anywhere_else(tmp_path: Path, params: str) -> None:
+    text = rule("FallbackLadder", f"{{params: {{a: {params}}}, rungs: [{{resource: a.b/c}}]}}")
+    assert set(codes(load_text(tmp_path, text).problems)) <= {"yaml-boolean", "yaml-key"} != set()
+
+
 def test_a_name_that_ends_in_a_line_end_is_no_name(tmp_path: Path) -> None:
     text = rule("FallbackLadder", "{rungs: [{resource: nvidia.com/gpu}]}").replace("{name: x}", '{name: "x\\n"}')
     assert codes(load_text(tmp_path, text).problems) == ["wrong-form"]
@@ -232,6 +246,14 @@ def test_a_document_with_an_error_yields_a_draft_and_the_others_of_its_file_stil
     assert [item.name for item in loaded.rules] == ["x"]
     assert [item.name for item in loaded.drafts] == ["bad"]
     assert codes(loaded.problems) == ["wrong-value"]
+
+
+def test_a_draft_holds_no_expression_that_is_known_to_be_none(tmp_path: Path) -> None:
+    spec = "{variables: [{name: a, expression: ''}, {name: b, expression: c}], validations: [{expression: 3}]}"
+    (draft,) = load_text(tmp_path, rule("Validation", spec)).drafts
+    assert isinstance(draft, Validation)
+    assert [variable.name for variable in draft.variables] == ["b"]
+    assert draft.validations == ()
 
 
 def test_a_warning_does_not_keep_a_rule_from_use(tmp_path: Path) -> None:
@@ -277,7 +299,9 @@ SPOILT = [
     "{match: {objectSelector: {matchExpressions: [{}, 3, {key: 3, operator: x, values: {}}]}}, priority: x, mode: []}",
     "{cases: [{name: 3, pod: 3, expect: 3, request: 3}, {podFile: 3, expect: {containers: 3, decidedBy: [3, {}]}}]}",
     "{cluster: 3, rules: [3], description: [], pods: [3], namespaces: {a: {b: []}}, params: 3}",
-    "{cluster: {file: 3}, nodes: [{name: 3, count: x, taints: [3], allocatable: {a/b: {}}, cards: x, migDevices: [3]}]}",
+    "{cluster: {file: 3}, nodes: [{name: 3, count: x, taints: [3], allocatable: {a/b: {}}, cards: x}]}",
+    "{variables: [{name: a, expression: ''}], validations: [{expression: ''}, 3]}",
+    "{rungs: [{resource: a.b/c, when: ''}], namespaces: {a: {b: []}}, coefficients: {}}",
 ]
 
 

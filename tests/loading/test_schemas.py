@@ -2,6 +2,8 @@
 
 import dataclasses
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from enum import Enum
 from pathlib import Path
@@ -24,6 +26,7 @@ from rules_engine.model.rules import (
 )
 
 Schema = dict[str, Any]
+TOP = Path(__file__).parents[2]
 
 
 def properties(node: Any, path: str = "") -> Iterator[tuple[str, Schema]]:
@@ -104,9 +107,8 @@ def test_every_definition_is_used(kind: str) -> None:
 
 
 def test_the_packaged_schemas_are_those_at_the_top() -> None:
-    top = Path(__file__).parents[2] / "schemas"
-    assert {path.stem for path in top.iterdir()} == set(KINDS)
-    assert (top.parent / "rules_engine" / "schemas").resolve() == top.resolve()
+    assert {path.stem for path in (TOP / "schemas").iterdir()} == set(KINDS)
+    assert (TOP / "rules_engine" / "schemas").resolve() == (TOP / "schemas").resolve()
 
 
 def _plain(value: Any) -> Any:
@@ -166,3 +168,9 @@ def test_defaults_of_rungs_are_those_of_the_model() -> None:
     assert rung["assume"]["default"] is _defaults(Rung)["assume"]
     # The model keeps an absent weight apart from 1: counts: Scale wants it written.
     assert (rung["weight"]["default"], _defaults(Rung)["weight"]) == (1, None)
+
+
+def test_what_reads_schemas_is_only_imported_when_a_document_is_read() -> None:
+    # It takes longer to import than everything else that `gpu-rules --help` needs.
+    script = "import sys, rules_engine.loading; sys.exit('jsonschema' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], cwd=TOP, check=False).returncode == 0

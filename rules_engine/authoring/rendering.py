@@ -17,8 +17,8 @@ from rules_engine.authoring.testing import CaseResult, TestRun
 from rules_engine.model.decision import Action, Amount, Decision, ResourceDecision, Step
 from rules_engine.model.problems import Problem, Severity, render
 
-PIPE_WIDTH = 100_000
-"""Columns where there is no terminal: lines are never broken for a reader that may be a program."""
+WIDTH = 100_000
+"""Columns that are filled: lines are not broken here. A terminal does that itself, and loses nothing."""
 
 _NONE = Style.null()
 _BOLD = Style(bold=True)
@@ -53,7 +53,7 @@ class Screen:
             markup=False,
             emoji=False,
             soft_wrap=True,
-            width=None if terminal else PIPE_WIDTH,
+            width=WIDTH,
         )
 
     def problems(self, problems: Iterable[Problem], sources: Sources) -> None:

@@ -6,6 +6,7 @@ import pty
 import signal
 import subprocess
 import sys
+import termios
 from pathlib import Path
 
 import jsonschema
@@ -38,8 +39,9 @@ def bad(tmp_path: Path) -> Path:
 
 
 def on_a_terminal(arguments: list[str], **more: str) -> str:
-    """What a command writes to a terminal."""
+    """What a command writes to a terminal of 40 columns."""
     ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (25, 40))
     with subprocess.Popen(arguments, stdout=theirs, stderr=theirs, env=environment(**more)):
         os.close(theirs)
         written = b""
@@ -64,6 +66,15 @@ def test_no_color_is_respected(bad: Path) -> None:
     written = on_a_terminal(command("check", bad), NO_COLOR="1")
     assert "error: " in written
     assert "\x1b" not in written
+
+
+def test_a_narrow_terminal_loses_nothing(tmp_path: Path) -> None:
+    rules = write(tmp_path, {"rules.yaml": ladder("mig", "nvidia.com/gpu", "nvidia.com/mig-2g.20gb")})
+    write(tmp_path, {"pod.yaml": "kind: Pod\nmetadata: {name: p}\nspec: {containers: []}\n"})
+    arguments = command("explain", "-f", tmp_path / "pod.yaml", "--rules", rules / "rules.yaml")
+    assert f"skipped: the pod asks for none of its resources  {tmp_path}/rules.yaml:3:18" in on_a_terminal(
+        arguments, NO_COLOR="1"
+    )
 
 
 def test_a_pipe_gets_no_colours_and_unbroken_lines(bad: Path) -> None:

@@ -123,7 +123,7 @@ def compile_rules(rules: Iterable[AnyRule]) -> tuple[RuleSet, tuple[Problem, ...
                 ladders.append(compiled)
             case CompiledInjection():
                 injections.append(compiled)
-            case CompiledValidation():
+            case _:
                 validations.append(compiled)
     rule_set = RuleSet(ladders=tuple(ladders), injections=tuple(injections), validations=tuple(validations))
     return rule_set, in_file_order(problems)
@@ -150,7 +150,7 @@ class _Compiler:
                 return CompiledLadder(rule=rule, variables=variables, conditions=conditions, rungs=rungs)
             case ResourceInjection():
                 return CompiledInjection(rule=rule, variables=variables, conditions=conditions)
-            case Validation():
+            case _:
                 checks = tuple(
                     CompiledCheck(check, expression, message)
                     for check in rule.validations

@@ -102,13 +102,11 @@ class _Climb:
         Where requests move both ways, those that stay come first: a second admission meets them in another place, and
         has to find the others under the same conditions.
         """
-        match self._rule.direction:
-            case Direction.UP:
-                return asked
-            case Direction.DOWN:
-                return asked[::-1]
-            case Direction.DOWN_THEN_UP:
-                return sorted(asked, key=lambda index: (not self._stays(index), -index))
+        if self._rule.direction is Direction.UP:
+            return asked
+        if self._rule.direction is Direction.DOWN:
+            return asked[::-1]
+        return sorted(asked, key=lambda index: (not self._stays(index), -index))
 
     def _stays(self, index: int) -> bool:
         rung = self._rule.rungs[index]

@@ -20,10 +20,11 @@ class Needs:
 def needs(rule_set: RuleSet) -> Needs:
     """What the rules ask for; rules in audit mode ask like all others."""
     rules: tuple[Compiled[Rule], ...] = (*rule_set.ladders, *rule_set.injections, *rule_set.validations)  # type: ignore[arg-type]
-    asking = [program for rule in rules for program in _programs(rule) if "cluster" in program.reads]
+    # The whole rule counts: a variable may be the cluster, and another expression ask it.
+    asking = [rule for rule in rules if any("cluster" in program.reads for program in _programs(rule))]
     # An expression cannot ask for what is free without saying this word.
     pods = any(ladder.rule.offered is Offered.AVAILABLE for ladder in rule_set.ladders) or any(
-        "available" in program.source.text for program in asking
+        "available" in program.source.text for rule in asking for program in _programs(rule)
     )
     return Needs(
         nodes=pods or bool(rule_set.ladders) or bool(asking),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rules_engine.cel import Budget
-from rules_engine.evaluation import globs
+from rules_engine.evaluation import globs, mutate
 from rules_engine.evaluation.subject import ClusterFunctions
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Freshness
 from rules_engine.model.decision import Action, Decision
@@ -24,6 +24,7 @@ from tests.support.evaluation import (
     GPU,
     MIG1,
     MIG2,
+    MIG3,
     asks,
     check,
     cluster,
@@ -32,7 +33,9 @@ from tests.support.evaluation import (
     injection,
     ladder,
     mutated,
+    node,
     pod,
+    request,
     resources,
     rung,
     validated,
@@ -233,15 +236,7 @@ class TestWhatCelSees:
     )
     @KINDS
     def test_what_kubernetes_policies_see_and_the_cluster(self, build: Build, expression: str) -> None:
-        from tests.support.evaluation import node
-
-        on = cluster(
-            node("a", {GPU: 4}, used={GPU: 2}),
-            node("b", {GPU: 2}),
-            node("c", {GPU: 0}),
-            namespaces={"ml": {"team": "ml"}},
-        )
-        on = cluster(node("a", {GPU: 4}, used={GPU: 1}), *on.nodes[1:], namespaces=on.namespaces)
+        on = cluster(node("a", {GPU: 4}, used={GPU: 1}), {GPU: 2}, {GPU: 0}, namespaces={"ml": {"team": "ml"}})
         rule = build(params={"limit": 3, "names": ["a"]}, variables={"x": "1"}, match_conditions={"a": expression})
         assert applied(decide(rule, on=on))
 
@@ -321,7 +316,7 @@ class TestOptOut:
 
     @pytest.mark.parametrize("value", ["True", "yes", "1", "", " true", None])
     def test_only_true_says_so(self, build: Build, value: str | None) -> None:
-        made = asks({MIG2: 1}, annotations={"gpurules.io/skip": value})  # type: ignore[dict-item]
+        made = asks({MIG2: 1}, annotations={"gpurules.io/skip": value})
         decision = decide(build(opt_out=OptOut.ALLOWED), made)
         assert applied(decision)
         assert decision.warnings == ()
@@ -336,11 +331,9 @@ class TestOptOut:
 
 
 def test_rules_that_fail_and_are_ignored_leave_nothing_half_done() -> None:
-    made = pod(container("a", {MIG2: 1}), container("b", {MIG1: 1}))
-    rule = ladder(
-        MIG2, MIG1, rung(GPU, when="object.spec.containers[5].name == ''"), failure_policy=FailurePolicy.IGNORE
-    )
-    # 1g is decided, and fails on gpu, after nothing has moved; 2g first would have moved to 1g.
+    # 1g has moved to gpu when the condition of 2g fails.
+    made = pod(container("a", {MIG3: 1}), container("b", {MIG1: 1}))
+    rule = ladder(MIG3, rung(MIG2, when="1 / 0 == 1"), MIG1, GPU, failure_policy=FailurePolicy.IGNORE)
     decision = mutated(made, rule, on=cluster({GPU: 1}))
     assert (decision.allowed, decision.patch) == (True, ())
     assert decision.trace[0].action is Action.IGNORE
@@ -381,7 +374,8 @@ class TestWhatIsDecided:
 
     @KINDS
     def test_what_is_not_decided_need_not_be_a_pod(self, build: Build) -> None:
-        for made in ("text", [], {"spec": 5}):
+        wrong: list[Any] = ["text", [], {"spec": 5}]
+        for made in wrong:
             assert decide(build(), made, kind="Deployment").allowed
 
     @KINDS
@@ -437,9 +431,6 @@ class TestWhatIsDecided:
 
 
 def mutated_quickly(made: Any) -> Decision:
-    from rules_engine.evaluation import mutate
-    from tests.support.evaluation import request
-
     return mutate(compiled(falls()), request(made), cluster())
 
 

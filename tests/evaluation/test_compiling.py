@@ -1,0 +1,110 @@
+"""Rules are compiled once, in the order in which they will be asked."""
+
+from dataclasses import replace
+
+import pytest
+
+from rules_engine.evaluation import compile_rules
+from rules_engine.evaluation.needs import Needs, needs
+from rules_engine.model.rules import AnyRule, Mode
+from rules_engine.model.source import Location, SourceText
+from tests.support.evaluation import (
+    GPU,
+    MIG2,
+    check,
+    cluster,
+    compiled,
+    injection,
+    ladder,
+    rung,
+    validated,
+    validation,
+)
+
+BROKEN = [
+    ladder(MIG2, rung(GPU, when="objct == 1")),
+    ladder(MIG2, match_conditions={"a": "objct == 1"}),
+    ladder(MIG2, variables={"a": "objct"}),
+    injection(match_conditions={"a": "objct == 1"}),
+    validation("objct == 1"),
+    validation(check("true", "", "objct.metadata.name")),
+]
+
+
+@pytest.mark.parametrize("rule", BROKEN)
+def test_a_problem_of_any_expression_is_told_and_the_rule_is_left_out(rule: AnyRule) -> None:
+    good = validation("true", name="good")
+    rule_set, problems = compile_rules([rule, good])
+    assert [problem.code for problem in problems] == ["cel-undeclared"]
+    assert "did you mean 'object'?" in problems[0].message
+    assert [found.rule for found in rule_set.validations] == [good]
+    assert (rule_set.ladders, rule_set.injections) == ((), ())
+
+
+def test_all_problems_are_told_in_file_order() -> None:
+    def at(line: int, text: str) -> SourceText:
+        return SourceText(text, "rules.yaml", ((0, line, 5),))
+
+    checks = [replace(check("true"), expression=at(line, "nobody")) for line in (9, 3)]
+    _, problems = compile_rules([validation(checks[0], name="a"), validation(checks[1], name="b")])
+    assert [problem.location for problem in problems] == [Location("rules.yaml", 3, 5), Location("rules.yaml", 9, 5)]
+
+
+def test_a_rule_that_is_off_is_compiled_too_so_that_it_does_not_rot() -> None:
+    rule_set, problems = compile_rules([validation("objct == 1", mode=Mode.OFF), validation("true", mode=Mode.OFF)])
+    assert len(problems) == 1
+    assert rule_set.validations == ()
+
+
+def test_a_variable_that_does_not_compile_is_one_problem_however_often_it_is_read() -> None:
+    rule = validation("variables.a == 1", "variables.b == 1", variables={"a": "objct", "b": "variables.a"})
+    assert len(compile_rules([rule])[1]) == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "code"),
+    [
+        (validation("variables.later == 1"), "cel-field"),
+        (validation("true", variables={"a": "variables.b", "b": "1"}), "cel-field"),
+        (validation("1"), "cel-result-type"),
+        (validation(check("true", "", "1")), "cel-result-type"),
+        (ladder(MIG2, match_conditions={"a": "'x'"}), "cel-result-type"),
+        (ladder(MIG2, rung(GPU, when="'x'")), "cel-result-type"),
+        (validation("authorizer != null"), "cel-undeclared"),
+        (validation("cluster.nodes.size() > 0"), "cel-type"),
+        (validation("request.object != null"), "cel-field"),
+    ],
+)
+def test_what_kubernetes_refuses_is_refused_at_load(rule: AnyRule, code: str) -> None:
+    problems = compile_rules([rule])[1]
+    assert [problem.code for problem in problems] == [code]
+
+
+def test_rules_are_ordered_by_priority_then_name_by_code_point() -> None:
+    names = [("b", 0), ("a", 0), ("z", 5), ("a-1", 0), ("aa", -1)]
+    rule_set, _ = compile_rules([validation("true", name=name, priority=priority) for name, priority in names])
+    assert [found.rule.name for found in rule_set.validations] == ["z", "a", "a-1", "b", "aa"]
+
+
+def test_a_variable_may_be_the_cluster_and_another_expression_ask_it_what_is_free() -> None:
+    rule = validation("variables.c.available('x/y') == 1", variables={"c": "cluster"})
+    assert validated({}, rule, on=cluster({"x/y": 1})).allowed
+    assert needs(compiled(rule)) == Needs(nodes=True, pods=True)
+
+
+def test_a_rule_set_needs_what_any_of_its_rules_does() -> None:
+    rules = (ladder(MIG2, GPU), validation("namespaceObject.metadata.name != ''"), validation("true", name="other"))
+    assert needs(compiled(*rules)) == Needs(nodes=True, namespaces=True)
+    assert needs(compiled()) == Needs()
+
+
+def test_every_expression_of_a_rule_counts_for_its_needs() -> None:
+    asking = "cluster.available('x/y') == 0"
+    for rule in (
+        ladder(MIG2, rung(GPU, when=asking)),
+        injection({"cpu": 1}, match_conditions={"a": asking}),
+        validation("true", variables={"a": asking}),
+        validation(check("true", "", f"string({asking})")),
+        validation(asking),
+    ):
+        assert needs(compiled(rule)) == Needs(nodes=True, pods=True)

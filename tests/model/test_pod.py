@@ -1,0 +1,160 @@
+"""Reading a Pod's JSON, and writing into it."""
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.model.patch import Json, diff
+from rules_engine.model.pod import Pod, Role
+from rules_engine.model.quantity import Quantity
+from rules_engine.model.reading import PodError, kind_of
+from tests.support.evaluation import container, pod
+from tests.support.laws import law, pods
+
+
+def test_regular_containers_come_first_then_init_containers_with_their_roles() -> None:
+    made = pod(container("a"), container("b"), init=[container("i"), container("s", sidecar=True), container("j")])
+    read = Pod.parse(made)
+    assert [(c.name, c.role, c.path) for c in read.containers] == [
+        ("a", Role.REGULAR, ("spec", "containers", 0)),
+        ("b", Role.REGULAR, ("spec", "containers", 1)),
+        ("i", Role.INIT, ("spec", "initContainers", 0)),
+        ("s", Role.SIDECAR, ("spec", "initContainers", 1)),
+        ("j", Role.INIT, ("spec", "initContainers", 2)),
+    ]
+    assert [c.name for c in read.regular] == ["a", "b"]
+
+
+def test_a_regular_container_that_restarts_always_is_no_sidecar() -> None:
+    assert Pod.parse(pod(container("a", sidecar=True))).containers[0].role is Role.REGULAR
+
+
+def test_asked_is_the_limit_else_the_request_and_requested_the_other_way_round() -> None:
+    read = Pod.parse(pod(container(limits={"a": 1, "b": 2}, requests={"b": 3, "c": 4}))).containers[0]
+    assert [str(read.asked(name)) for name in "abcd"] == ["1", "2", "4", "None"]
+    assert [str(read.requested(name)) for name in "abcd"] == ["1", "3", "4", "None"]
+
+
+def test_resources_are_all_that_some_container_names() -> None:
+    made = pod(container("a", limits={"x": 0}), init=[container("i", requests={"y": 1})])
+    assert Pod.parse(made).resources() == {"x", "y"}
+
+
+def test_the_effective_request_is_the_larger_of_what_runs_and_the_peak_on_the_way_plus_overhead() -> None:
+    # Kubernetes' own example of KEP-753: sidecars count for the init containers after them only.
+    made = pod(
+        container("a", {"cpu": "1"}),
+        container("b", limits={"cpu": "2"}),
+        init=[
+            container("i", {"cpu": "3"}),
+            container("s", {"cpu": "500m"}, sidecar=True),
+            container("j", {"cpu": "4"}),
+            container("t", requests={"cpu": "1"}, sidecar=True),
+        ],
+        overhead={"cpu": "250m"},
+    )
+    assert str(Pod.parse(made).effective_request("cpu")) == "4750m"
+    assert str(Pod.parse(made).effective_request("memory")) == "0"
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        (2, "2"),
+        (1.5, "1500m"),
+        (1e3, "1e3"),
+        (-0.0, "0"),
+        (0.1, "100m"),
+        (1e-7, "100e-9"),
+        (" 2Gi\n", "2Gi"),
+        (None, "0"),
+    ],
+)
+def test_a_quantity_may_be_a_number_null_or_stand_between_blanks_as_in_the_api(written: Any, read: str) -> None:
+    made = json.loads(json.dumps({"spec": {"containers": [{"resources": {"limits": {"a": written}}}]}}))
+    found = Pod.parse(made).containers[0].limits["a"]
+    assert found == Quantity.parse(read)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [True, [], {}, float("nan"), float("inf"), 10**64, -(2**15_000), "", "x"],
+    ids=["bool", "list", "object", "nan", "infinity", "65 digits", "4516 digits", "empty", "text"],
+)
+def test_what_is_no_quantity_is_an_error_with_its_path(value: Any) -> None:
+    made: Json = {"spec": {"overhead": {"a/b~": value}}}
+    with pytest.raises(PodError) as caught:
+        Pod.parse(made)
+    assert caught.value.path == "/spec/overhead/a~1b~0"
+    assert str(caught.value).startswith("/spec/overhead/a~1b~0: ")
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [
+        (None, "null"),
+        (True, "a boolean"),
+        (1, "a number"),
+        (1.5, "a number"),
+        ("", "a string"),
+        ([], "a list"),
+        ({}, "an object"),
+    ],
+)
+def test_kinds_are_named_as_json_names_them(value: Any, name: str) -> None:
+    assert kind_of(value) == name
+
+
+class TestEdits:
+    def test_strings_are_set_and_missing_parents_created(self) -> None:
+        edited = Pod.parse({"spec": {"containers": [{}, {"name": "b"}]}}).edited(
+            {
+                ("metadata", "annotations", "a/b"): "c",
+                ("spec", "containers", 1, "resources", "limits", "x"): "1",
+                ("spec", "containers", 1, "resources", "limits", "y"): "2",
+            }
+        )
+        assert edited.raw == {
+            "metadata": {"annotations": {"a/b": "c"}},
+            "spec": {"containers": [{}, {"name": "b", "resources": {"limits": {"x": "1", "y": "2"}}}]},
+        }
+        assert edited.annotations == {"a/b": "c"}
+        assert str(edited.containers[1].limits["y"]) == "2"
+
+    def test_none_removes(self) -> None:
+        edited = Pod.parse({"metadata": {"labels": {"a": "1", "b": "2"}}}).edited({("metadata", "labels", "a"): None})
+        assert edited.raw == {"metadata": {"labels": {"b": "2"}}}
+
+    @pytest.mark.parametrize(
+        "edits",
+        [
+            {},
+            {("metadata", "labels", "a"): "1"},
+            {("metadata", "labels", "b"): None},
+            {("metadata", "annotations", "b"): None},
+            {("spec", "initContainers", "b"): None},
+            {("spec", "containers", 0, "resources", "limits", "x"): None},
+        ],
+    )
+    def test_what_changes_nothing_is_the_same_pod(self, edits: dict[tuple[str | int, ...], str | None]) -> None:
+        read = Pod.parse({"metadata": {"labels": {"a": "1"}}, "spec": {"containers": [{}], "initContainers": None}})
+        assert read.edited(edits) is read
+
+    @law
+    @given(pods(), st.sampled_from(["limits", "requests"]), st.sampled_from(["1", None]))
+    def test_the_original_is_untouched_and_what_is_not_edited_is_shared(
+        self, made: Any, section: str, value: str | None
+    ) -> None:
+        before = copy.deepcopy(made)
+        edited: Any = Pod.parse(made).edited({("spec", "containers", 0, "resources", section, "new"): value}).raw
+        assert made == before
+        assert edited["metadata"] is made["metadata"]
+        assert all(
+            new is old
+            for new, old in zip(edited["spec"]["containers"][1:], made["spec"]["containers"][1:], strict=True)
+        )
+        assert len(diff(made, edited)) == (value is not None)

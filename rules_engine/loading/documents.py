@@ -248,8 +248,11 @@ class _Composer:
             message = "an escape stands for half a character: write the character itself, or \\U and eight digits"
             raise _StopError(Code.YAML_SYNTAX, message, self._at(event.start_mark))
         source = SourceText(text, self._source.name, self._breaks(event))
-        if event.style or event.tag in ("!", "tag:yaml.org,2002:str") or (text == "Off" and self._key() == "mode"):
+        if event.style or event.tag in ("!", "tag:yaml.org,2002:str"):
             return ScalarNode(value=text, source=source, quoted=True)
+        if self._strict and text == "Off" and self._key() == "mode":
+            # A word of ours, where nothing else can be meant.
+            return ScalarNode(value=text, source=source)
         value, surprise = resolve(text)
         node = ScalarNode(value=value, source=source)
         if self._strict and self._is_key() and (surprise is not None or not isinstance(value, str)):
@@ -259,9 +262,12 @@ class _Composer:
         return node
 
     def _key(self) -> str | None:
-        """The key that the next value belongs to. `mode: Off` is a word of ours and nothing else can be meant."""
-        above = self._stack[-1].nodes if self._strict and self._stack else ()
-        return above[-1].source.text if above and isinstance(above[-1], ScalarNode) and not self._is_key() else None
+        """The key of the value that comes next; None where that is no member of a map, or its key is no text."""
+        above = self._stack[-1] if self._stack else None
+        if above is None or not isinstance(above.event, yaml.MappingStartEvent) or len(above.nodes) % 2 == 0:
+            return None
+        key = above.nodes[-1]
+        return key.source.text if isinstance(key, ScalarNode) else None
 
     def _is_key(self) -> bool:
         above = self._stack[-1] if self._stack else None

@@ -94,7 +94,7 @@ class Checked:
 
     `references`: names (and selections that spell a dotted name) that stand for a variable, by its full name, or for a
     constant; names that are not there are variables of a macro. `calls`: what a call may mean at run time;
-    `namespaced` calls have a target that is part of the function's name.
+    `namespaced` calls have a target that is part of the function's name; `patterns` are literals used as such.
     """
 
     source: SourceText
@@ -104,6 +104,7 @@ class Checked:
     calls: Mapping[Call, Dispatch]
     namespaced: frozenset[Call]
     messages: Mapping[Message, Wrapper]
+    patterns: Mapping[Expression, regex.Pattern]
     reads: frozenset[str]
     problems: tuple[Problem, ...]
 
@@ -120,6 +121,7 @@ def check(source: SourceText, expression: Expression, environment: Environment) 
         calls=checker.calls,
         namespaced=frozenset(checker.namespaced),
         messages=checker.messages,
+        patterns=checker.patterns,
         reads=frozenset(checker.reads),
         problems=tuple(sorted(checker.problems, key=lambda problem: (problem.location, problem.message))),
     )
@@ -135,6 +137,7 @@ class _Checker:
     calls: dict[Call, Dispatch] = field(default_factory=dict)
     namespaced: set[Call] = field(default_factory=set)
     messages: dict[Message, Wrapper] = field(default_factory=dict)
+    patterns: dict[Expression, regex.Pattern] = field(default_factory=dict)
     reads: set[str] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
     locals: dict[str, Type] = field(default_factory=dict)
@@ -254,39 +257,39 @@ class _Checker:
         literals = [argument.value for argument in node.arguments if isinstance(argument, Literal)]
         if node.function in PATTERNS:
             pattern = node.arguments[1 if node.target is None else 0]
-            if isinstance(pattern, Literal):
-                self._checked_pattern(str(pattern.value), pattern.span)
+            if isinstance(pattern, Literal) and type(pattern.value) is str:
+                self._pattern(pattern, pattern.value)
         elif node.function in CONVERSIONS and node.target is None and len(literals) == len(node.arguments):
             try:
                 self.calls[node](Budget(), *literals)
             except EvaluationError as error:
                 self.problem("cel-constant", error.message, node.arguments[0].span)
 
-    def _checked_pattern(self, pattern: str, span: Span) -> None:
+    def _pattern(self, node: Literal, written: str) -> None:
         try:
-            regex.compiled(pattern)
+            self.patterns[node] = regex.compiled(written)
         except EvaluationError as error:
-            reason = regex.reason(pattern)
-            self.problem("cel-constant", f"{error.message}: {reason}" if reason else error.message, span)
+            reason = regex.reason(written)
+            self.problem("cel-constant", f"{error.message}: {reason}" if reason else error.message, node.span)
 
     def _overloaded(self, overloads: tuple[Overload, ...], found: list[Type]) -> Type | None:
         """The result of those overloads that fit: dyn where it is not the same for all; None if none fits."""
         results: list[Type] = []
-        before = dict(self.inference.known)
-        learned = before
+        mark = self.inference.mark()
         for overload in overloads:
-            self.inference.known = dict(before)
+            self.inference.undo(mark)
             wanted, result = self.inference.instance(overload)
             if self.inference.fits_all(wanted, found):
                 results.append(self.inference.resolved(result))
-                learned = self.inference.known
-        if len(results) == 1:
-            self.inference.known = learned
-            return results[0]
-        self.inference.known = before
+                fitting = overload
+        self.inference.undo(mark)
         if not results:
             return None
-        return results[0] if all(result == results[0] for result in results) else DYN
+        if len(results) > 1:
+            return results[0] if all(result == results[0] for result in results) else DYN
+        wanted, result = self.inference.instance(fitting)
+        self.inference.fits_all(wanted, found)
+        return self.inference.resolved(result)
 
     def _function(self, name: str, absolute: bool) -> tuple[Overload, ...]:
         for candidate in self.environment.candidates(name, absolute=absolute):
@@ -297,6 +300,8 @@ class _Checker:
 
     def _no_function(self, node: Call) -> Type:
         method = node.target is not None
+        if method and (qualified(node.target) or "").split(".")[0] in REFUSED:  # type: ignore[arg-type]
+            return DYN  # the name itself is a problem already
         if self.functions.named(node.function, method=not method):
             hint = f" (write {node.function}(…))" if method else f" (write ….{node.function}())"
         else:

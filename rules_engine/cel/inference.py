@@ -17,7 +17,8 @@ NULLABLE = frozenset({types.TIMESTAMP.name, types.DURATION.name, types.OPTIONAL.
 class Inference:
     """The type variables of one expression and what is known of them."""
 
-    known: dict[str, Type] = field(default_factory=dict)
+    _known: dict[str, Type] = field(default_factory=dict)
+    _trail: list[str] = field(default_factory=list)
     _made: int = 0
 
     def variable(self) -> Type:
@@ -27,8 +28,8 @@ class Inference:
 
     def resolved(self, found: Type) -> Type:
         """The type with what is known of its variables."""
-        while found.name in self.known:
-            found = self.known[found.name]
+        while found.name in self._known:
+            found = self._known[found.name]
         if not found.parameters:
             return found
         return Type(found.name, tuple(self.resolved(parameter) for parameter in found.parameters))
@@ -64,7 +65,8 @@ class Inference:
         variable, other = (one, two) if _is_variable(one) else (two, one)
         if _mentions(other, variable):
             return False
-        self.known[variable.name] = other
+        self._known[variable.name] = other
+        self._trail.append(variable.name)
         return True
 
     def _object_fits(self, one: Type, two: Type) -> bool:
@@ -76,11 +78,20 @@ class Inference:
 
     def fits_all(self, wanted: Sequence[Type], found: Sequence[Type]) -> bool:
         """Whether all arguments fit; where they do not, nothing has been learned."""
-        before = dict(self.known)
+        mark = self.mark()
         if all(self.fits(one, two) for one, two in zip(wanted, found, strict=True)):
             return True
-        self.known = before
+        self.undo(mark)
         return False
+
+    def mark(self) -> int:
+        """How much is known now, for undo()."""
+        return len(self._trail)
+
+    def undo(self, mark: int) -> None:
+        """Forget what was learned since."""
+        while len(self._trail) > mark:
+            del self._known[self._trail.pop()]
 
     def joined(self, found: Sequence[Type]) -> Type:
         """The type of a list with elements of these types: dyn where they differ."""

@@ -81,7 +81,7 @@ class _Interpreter:
     # Names
 
     def literal(self, node: Literal) -> object:
-        return node.value
+        return self._checked.patterns.get(node, node.value)
 
     def name(self, node: Name) -> object:
         reference = self._checked.references.get(node)
@@ -214,8 +214,7 @@ class _Interpreter:
         """or and orValue look at their argument only when they need it (cel-go, cel/library.go)."""
         if target.present:
             return target if node.function == "or" else target.value
-        other = self.evaluate(node.arguments[0])
-        return members.as_optional(other) if node.function == "or" else other
+        return self._checked.calls[node](self._budget, target, self.evaluate(node.arguments[0]))
 
     # Macros
 

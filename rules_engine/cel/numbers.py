@@ -25,7 +25,7 @@ def parse_bool(text: str) -> bool:
 def parse_int(text: str) -> int:
     """strconv.ParseInt with base 10: no spaces, no underscores."""
     # Most are short and plain; int() itself accepts spaces, underscores and digits of other scripts.
-    if text.isdecimal() and text.isascii() and len(text) < 19:
+    if len(text) < 19 and text.isdecimal() and text.isascii():
         return int(text)
     if _INT.fullmatch(text) and INT_MIN <= (value := int(text)) <= INT_MAX:
         return value

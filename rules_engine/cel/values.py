@@ -90,7 +90,7 @@ class KeyedMap(Mapping[object, object]):
         return len(self._entries)
 
     def __repr__(self) -> str:
-        return f"KeyedMap({dict(self._entries.values())!r})"
+        return f"KeyedMap({list(self._entries.values())!r})"
 
 
 def _slot(key: object) -> tuple[bool, object]:

@@ -42,7 +42,7 @@ FAILURES = [
     ("{?'a': dyn(1)}", "1:1: {?'a': dyn(1)}: an optional is needed here, not int"),
     ("optional.of(1).optFlatMap(x, dyn(x))", "an optional is needed here, not int"),
     ("dyn(1).optMap(x, x)", "an optional is needed here, not int"),
-    ("optional.none().or(dyn(1))", "an optional is needed here, not int"),
+    ("optional.none().or(dyn(1))", "no such overload: or() applied to (optional_type, int)"),
     (
         "dyn(1).or(optional.none())",
         "1:8: dyn(1).or(optional.none()): no such overload: or() applied to (int, optional_type)",

@@ -3,7 +3,7 @@
 from typing import Any
 
 from rules_engine.cel import regex, times
-from rules_engine.cel.bounds import EvaluationError
+from rules_engine.cel.bounds import Budget, EvaluationError
 from rules_engine.cel.functions import Library
 from rules_engine.cel.numbers import double_text, parse_bool, parse_double, parse_int, parse_uint, to_int, to_uint
 from rules_engine.cel.operators import moment
@@ -128,10 +128,10 @@ def ends_with(text: str, suffix: str) -> bool:
     return text.endswith(suffix)
 
 
-@LIBRARY.function("matches", STRING, STRING, gives=BOOL)
-@LIBRARY.method("matches", STRING, STRING, gives=BOOL)
-def matches(text: str, pattern: str) -> bool:
-    return regex.compiled(pattern).occurs_in(text)
+@LIBRARY.function("matches", STRING, STRING, gives=BOOL, budgeted=True)
+@LIBRARY.method("matches", STRING, STRING, gives=BOOL, budgeted=True)
+def matches(budget: Budget, text: str, pattern: str | regex.Pattern) -> bool:
+    return regex.prepared(budget, text, pattern).occurs_in(text)
 
 
 def _parts() -> None:

@@ -50,14 +50,12 @@ def value(optional: Optional) -> object:
     return optional.value
 
 
-# The interpreter evaluates the argument of these two only when the optional is none, and never gets here with a value.
-
-
 @LIBRARY.method("or", optional_of(A), optional_of(A), gives=optional_of(A), constant=True)
-def or_(optional: Optional, other: Optional) -> Optional:
-    return optional if optional.present else other
+def or_(_none: Optional, other: Optional) -> Optional:
+    """The argument of this and the next is evaluated, and they are called, only where the optional is none."""
+    return other
 
 
 @LIBRARY.method("orValue", optional_of(A), A, gives=A, constant=True)
-def or_value(optional: Optional, other: object) -> object:
-    return optional.value if optional.present else other
+def or_value(_none: Optional, other: object) -> object:
+    return other

@@ -1,19 +1,22 @@
 """Regular expressions beyond matches(): Kubernetes' (regex.go) and cel-go's (ext/regex.go)."""
 
-from rules_engine.cel import regex
+from rules_engine.cel.bounds import MAX_RESULT_ITEMS, Budget
 from rules_engine.cel.functions import Library
+from rules_engine.cel.library.lists import bounded
+from rules_engine.cel.regex import Pattern, prepared
 from rules_engine.cel.types import INT, STRING, list_of
 
 LIBRARY = Library()
 
 
-@LIBRARY.method("find", STRING, STRING, gives=STRING)
-def find(text: str, pattern: str) -> str:
-    found = regex.compiled(pattern).find_all(text, 1)
+@LIBRARY.method("find", STRING, STRING, gives=STRING, budgeted=True)
+def find(budget: Budget, text: str, pattern: str | Pattern) -> str:
+    found = prepared(budget, text, pattern).find_all(text, 1)
     return found[0] if found else ""
 
 
-@LIBRARY.method("findAll", STRING, STRING, gives=list_of(STRING))
-@LIBRARY.method("findAll", STRING, STRING, INT, gives=list_of(STRING))
-def find_all(text: str, pattern: str, limit: int = -1) -> list[str]:
-    return regex.compiled(pattern).find_all(text, limit)
+@LIBRARY.method("findAll", STRING, STRING, gives=list_of(STRING), budgeted=True)
+@LIBRARY.method("findAll", STRING, STRING, INT, gives=list_of(STRING), budgeted=True)
+def find_all(budget: Budget, text: str, pattern: str | Pattern, limit: int = -1) -> list[str]:
+    most = limit if 0 <= limit <= MAX_RESULT_ITEMS else MAX_RESULT_ITEMS + 1
+    return bounded(prepared(budget, text, pattern).find_all(text, most))

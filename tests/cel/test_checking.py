@@ -1,0 +1,221 @@
+"""What is found before an expression ever runs."""
+
+import pytest
+
+from rules_engine.cel import CelProblems, Environment, compile_expression, types
+from rules_engine.model.source import SourceText
+from tests.cel.evaluating import problems
+
+POLICY = Environment(
+    {
+        "object": types.POD,
+        "oldObject": types.POD,
+        "request": types.ADMISSION_REQUEST,
+        "namespaceObject": types.NAMESPACE,
+        "node": types.NODE,
+        "params": types.object_of("params", {"team": types.STRING}),
+        "variables": types.object_of("variables", {}),
+        "cluster": types.CLUSTER,
+        "anything": types.DYN,
+    }
+).with_variable("team", types.STRING)
+
+PROBLEMS = [
+    ("objct.spec", "1:1: undeclared reference to 'objct' (did you mean 'object'?) [cel-undeclared]"),
+    (
+        "authorizer.group('')",
+        "1:1: authorizer is not available here: rules are evaluated without asking the API server [cel-undeclared]",
+    ),
+    ("object.spec.containrs", "1:13: PodSpec has no field 'containrs' (did you mean 'containers'?) [cel-field]"),
+    ("has(object.spec.contaners)", "1:17: PodSpec has no field 'contaners' (did you mean 'containers'?) [cel-field]"),
+    ("object['sepc']", "1:8: Pod has no field 'sepc' (did you mean 'spec'?) [cel-field]"),
+    (
+        "object.spec.containers.all(c, c.imag == '')",
+        "1:33: Container has no field 'imag' (did you mean 'image'?) [cel-field]",
+    ),
+    ("object.?sepc", "1:9: Pod has no field 'sepc' (did you mean 'spec'?) [cel-field]"),
+    ("object.?spec.containrs", "1:14: PodSpec has no field 'containrs' (did you mean 'containers'?) [cel-field]"),
+    ("request.usrInfo", "1:9: AdmissionRequest has no field 'usrInfo' (did you mean 'userInfo'?) [cel-field]"),
+    ("namespaceObject.metadta", "1:17: Namespace has no field 'metadta' (did you mean 'metadata'?) [cel-field]"),
+    (
+        "node.status.allocateble",
+        "1:13: NodeStatus has no field 'allocateble' (did you mean 'allocatable'?) [cel-field]",
+    ),
+    ("variables.tem", "1:11: variables has no field 'tem' (did you mean 'team'?) [cel-field]"),
+    ("params.x", "1:8: params has no field 'x' [cel-field]"),
+    ("foo(1)", "1:1: undeclared function 'foo' [cel-no-such-function]"),
+    ("sise('')", "1:1: undeclared function 'sise' (did you mean 'size'?) [cel-no-such-function]"),
+    ("''.startWith('')", "1:4: undeclared function 'startWith' (did you mean 'startsWith'?) [cel-no-such-function]"),
+    ("startsWith('', '')", "1:1: undeclared function 'startsWith' (write ….startsWith()) [cel-no-such-function]"),
+    ("''.quantity()", "1:4: undeclared function 'quantity' (write quantity(…)) [cel-no-such-function]"),
+    (
+        "cluster.alocatable('')",
+        "1:9: undeclared function 'alocatable' (did you mean 'allocatable'?) [cel-no-such-function]",
+    ),
+    ("size()", "1:1: size() takes 1 argument, not 0 [cel-arguments]"),
+    ("''.indexOf()", "1:4: indexOf() takes 1 or 2 arguments, not 0 [cel-arguments]"),
+    ("math.greatest()", "1:6: math.greatest() takes 1 to 8 arguments, not 0 [cel-arguments]"),
+    ("''.contains(1)", "1:4: there is no string.contains(int), only string.contains(string) [cel-type]"),
+    ("quantity(1)", "1:1: there is no quantity(int), only quantity(string) [cel-type]"),
+    ("object.metadata.name == 1", "1:1: operator == cannot be applied to string and int [cel-type]"),
+    ("1 + ''", "1:1: operator + cannot be applied to int and string [cel-type]"),
+    ("1 in ['a']", "1:1: operator in cannot be applied to int and list(string) [cel-type]"),
+    ("[1] < [2]", "1:1: operator < cannot be applied to list(int) and list(int) [cel-type]"),
+    ("!1", "1:1: operator ! cannot be applied to int [cel-type]"),
+    ("-''", "1:1: operator - cannot be applied to string [cel-type]"),
+    ("true && 1", "1:9: an operand of && is to be of type bool, and is int [cel-type]"),
+    ("'' || true", "1:1: an operand of || is to be of type bool, and is string [cel-type]"),
+    ("1 ? 2 : 3", "1:1: the condition before ? is to be of type bool, and is int [cel-type]"),
+    ("true ? 1 : ''", "1:1: the values before and after : are of different types, int and string [cel-type]"),
+    ("''.a", "1:4: string has no fields [cel-type]"),
+    ("{1: 2}.a", "1:8: map(int, int) has no string keys [cel-type]"),
+    ("1[0]", "1:1: int cannot be indexed [cel-type]"),
+    ("[1]['a']", "1:5: list(int) has no index of type string [cel-type]"),
+    ("{'a': 1}[1]", "1:10: map(string, int) has no index of type int [cel-type]"),
+    ("{1.5: 1}", "1:2: a map cannot have keys of type double [cel-type]"),
+    ("[?1]", "1:3: a value after ? is to be an optional, and is int [cel-type]"),
+    ("{?'a': 1}", "1:8: a value after ? is to be an optional, and is int [cel-type]"),
+    ("1.optMap(x, x)", "1:1: what optMap() is called on is to be an optional, and is int [cel-type]"),
+    ("optional.of(1).optFlatMap(x, x)", "1:30: the result of optFlatMap() is to be an optional, and is int [cel-type]"),
+    ("1.all(x, true)", "1:1: all() needs a list or a map, not int [cel-type]"),
+    ("[1].all(x, x)", "1:12: the condition of all() is to be of type bool, and is int [cel-type]"),
+    ("[1].map(x, x, x)", "1:12: the condition of map() is to be of type bool, and is int [cel-type]"),
+    ("google.protobuf.Int32Value{x: 1}", "1:1: google.protobuf.Int32Value has no field 'x' [cel-field]"),
+    ("google.protobuf.Int32Value{value: ''}", "1:35: the field value is to be of type int, and is string [cel-type]"),
+    ("Pod{}", "1:1: undeclared message type 'Pod' [cel-undeclared]"),
+    ("''.matches('(')", "1:12: invalid regular expression: missing ): ( [cel-constant]"),
+    ("matches('', '[')", "1:13: invalid regular expression: missing ]: [ [cel-constant]"),
+    ("''.find(r'\\1')", "1:9: invalid regular expression: invalid escape sequence: \\1 [cel-constant]"),
+    ("duration('1')", "1:10: the string is not a duration [cel-constant]"),
+    ("timestamp('yesterday')", "1:11: the string is not a timestamp of RFC 3339 [cel-constant]"),
+    ("quantity('1X')", "1:10: the string is not a quantity [cel-constant]"),
+    ("ip('1.2.3')", "1:4: the string is not an IP address [cel-constant]"),
+    ("[[1], 'a'].map(x, x)[0] + optional.of(1).value() + true.a", "1:57: bool has no fields [cel-type]"),
+]
+
+
+@pytest.mark.parametrize(("expression", "problem"), PROBLEMS)
+def test_a_mistake_is_found_at_load(expression: str, problem: str) -> None:
+    assert problems(expression, POLICY) == [problem]
+
+
+FINE = [
+    ("object.metadata.labels.anything == 'x'", "bool"),
+    ("object.metadata.annotations['nvidia.com/gpu.deploy']", "string"),
+    ("object.spec.containers.exists(c, 'nvidia.com/gpu' in c.resources.limits)", "bool"),
+    ("object.spec.containers[0].resources.limits['cpu']", "dyn"),
+    ("object.spec.containers[?0].name", "optional_type(string)"),
+    ("object.spec.containers.map(c, c.name)", "list(string)"),
+    ("object.spec.containers.transformMap(i, c, c.name)", "map(int, string)"),
+    ("object.spec.containers.filter(c, has(c.resources))", "list(Container)"),
+    ("object.spec.containers.sortBy(c, c.name)", "list(Container)"),
+    ("object.metadata.labels.transformMapEntry(k, v, {v: k})", "map(string, string)"),
+    ("object.metadata.labels.transformMapEntry(k, v, anything)", "map(dyn, dyn)"),
+    ("object.metadata.labels.exists(k, k == '')", "bool"),
+    ("object.exists(k, k == '')", "bool"),
+    ("'spec' in object", "bool"),
+    ("object[anything]", "dyn"),
+    ("object == oldObject", "bool"),
+    ("oldObject == null", "bool"),
+    ("{'a': 1} == object", "bool"),
+    ("[object, null]", "list(Pod)"),
+    ("[null, 1]", "list(dyn)"),
+    ("[1, 'a']", "list(dyn)"),
+    ("[[], [1]]", "list(list(int))"),
+    ("[[1], ['a']]", "list(list(dyn))"),
+    ("anything.a.b[0].size()", "int"),
+    ("anything + 1", "int"),
+    ("anything + anything", "dyn"),
+    ("-anything", "dyn"),
+    ("!anything", "bool"),
+    ("anything.all(x, x)", "bool"),
+    ("anything.optMap(x, x)", "optional_type(dyn)"),
+    ("[].map(x, x)", "list(dyn)"),
+    ("[?optional.none()]", "list(dyn)"),
+    ("cluster.allocatable('nvidia.com/gpu') + cluster.available('a') - cluster.total('b')", "int"),
+    ("variables.team + params.team", "string"),
+    ("request.operation == 'CREATE' && !request.dryRun", "bool"),
+    ("request.userInfo.groups.map(g, g.size()).sum()", "int"),
+    ("namespaceObject.metadata.labels['team']", "string"),
+    ("node.status.allocatable['nvidia.com/gpu']", "dyn"),
+    (
+        "object.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms.size()",
+        "int",
+    ),
+    ("true ? object : null", "Pod"),
+    ("true ? anything : 1", "dyn"),
+    ("cel.bind(x, [1], x[0])", "int"),
+    ("type(1) == int", "bool"),
+    ("google.protobuf.Int32Value{value: 1}", "int"),
+    ("google.protobuf.Value{}", "dyn"),
+    ("math.greatest(1, 2)", "dyn"),
+    ("optional.of(1).or(optional.of(2)).value()", "int"),
+    ("'%s'.format([1, 'a'])", "string"),
+    ("anything.matches(anything)", "bool"),
+    ("''.matches(string(1))", "bool"),
+    ("[1] + []", "list(int)"),
+    ("1 < 2.5", "bool"),
+    ("timestamp('2024-01-01T00:00:00Z') - timestamp(0)", "google.protobuf.Duration"),
+]
+
+
+@pytest.mark.parametrize(("expression", "result"), FINE)
+def test_the_type_of_a_result_is_known(expression: str, result: str) -> None:
+    assert str(compile_expression(SourceText.inline(expression), POLICY).result) == result
+
+
+def test_all_problems_of_an_expression_are_reported_in_order_of_place() -> None:
+    assert problems("object.spce == 1 && foo(nothing) && object.metadata.name.size() > ''", POLICY) == [
+        "1:8: Pod has no field 'spce' (did you mean 'spec'?) [cel-field]",
+        "1:21: undeclared function 'foo' [cel-no-such-function]",
+        "1:25: undeclared reference to 'nothing' (did you mean 'anything'?) [cel-undeclared]",
+        "1:37: operator > cannot be applied to int and string [cel-type]",
+    ]
+
+
+def test_an_expression_has_the_type_that_is_asked_for() -> None:
+    with pytest.raises(CelProblems) as caught:
+        compile_expression(SourceText.inline("object.metadata.name"), POLICY, result=types.BOOL)
+    (problem,) = caught.value.problems
+    assert problem.message == "the expression is to be of type bool, and is string"
+    assert (problem.code, problem.length) == ("cel-result-type", 20)
+    for unknown in ("anything", "true"):
+        compile_expression(SourceText.inline(unknown), POLICY, result=types.BOOL)
+
+
+def test_a_program_knows_what_it_reads() -> None:
+    program = compile_expression(
+        SourceText.inline("[1].all(node, node > 0 && object.a == request.name)"),
+        Environment({"object": types.DYN, "request": types.DYN, "node": types.DYN}),
+    )
+    assert program.reads == {"object", "request"}
+    assert program.source.text.startswith("[1]")
+
+
+def test_a_macro_variable_hides_a_variable_and_a_namespace() -> None:
+    assert problems("[{'a': 1}].all(object, object.a == 1)", POLICY) == []
+    assert problems("['x'].all(math, math.abs(1) == 1)", POLICY) == [
+        "1:22: undeclared function 'abs' [cel-no-such-function]"
+    ]
+    assert problems("[1].all(object, .object.spec == null)", POLICY) == []
+
+
+def test_variables_may_have_dots_and_a_container() -> None:
+    environment = Environment({"a.b": types.INT, "pkg.c": types.INT, "c": types.STRING}, container="pkg.inner")
+    assert problems("a.b + c + pkg.c", environment) == []
+    assert problems("a.x", environment) == ["1:1: undeclared reference to 'a' [cel-undeclared]"]
+    assert problems(".c + ''", environment) == []
+
+
+def test_a_variable_may_be_declared_without_any_before() -> None:
+    environment = Environment({}).with_variable("a", types.INT).with_variable("b", types.STRING)
+    assert problems("variables.a + 1 == 2 && variables.b == ''", environment) == []
+    assert problems("x", environment.extended(x=types.INT)) == []
+
+
+def test_a_type_reads_like_the_language() -> None:
+    assert str(types.map_of(types.STRING, types.list_of(types.INT))) == "map(string, list(int))"
+    assert types.list_of(types.INT).plain == types.Type("list")
+    assert types.POD.fields["spec"] == types.shape("PodSpec")  # type: ignore[attr-defined]
+    assert "containers" in set(types.shape("PodSpec").fields)
+    assert len(types.shape("Pod").fields) == 5

@@ -1,0 +1,256 @@
+"""How evaluation fails, what it looks up, and that it keeps within bounds."""
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from rules_engine.cel import Budget, CostExceeded, Environment, EvaluationError, Optional, compile_expression, types
+from rules_engine.cel.bounds import MAX_RESULT_CHARACTERS, MAX_RESULT_ITEMS, REQUEST_COST
+from rules_engine.cel.values import KeyedMap, Uint, make_map
+from rules_engine.model.source import SourceText
+from tests.cel.evaluating import both, environment, evaluate, failure, program, unchecked
+
+
+def test_an_error_names_the_sub_expression_and_types_but_no_value() -> None:
+    secret = {"metadata": {"labels": {"team": "s3cr3t"}}}
+    assert failure("object.metadata.labels.team + object.metadata.labels", object=secret) == (
+        "1:1: object.metadata.labels.team + object.metadata.labels: no such overload: + applied to (string, map)"
+    )
+    assert failure("int(object.metadata.labels.team)", object=secret) == (
+        "1:1: int(object.metadata.labels.team): the string is not an int"
+    )
+    for expression in ("object.metadata.labels[object.metadata.labels.team]", "quantity(object.metadata.labels.team)"):
+        assert "s3cr3t" not in failure(expression, object=secret)
+
+
+def test_a_long_sub_expression_is_cut() -> None:
+    expression = "1 / (0 * size('" + "x" * 100 + "'))"
+    assert failure(expression) == "1:1: 1 / (0 * size('" + "x" * 44 + "…: division by zero"
+
+
+def test_an_error_is_placed_in_the_yaml_file() -> None:
+    source = SourceText("true &&\nobject.spec.missing", "rules/a.yaml", ((0, 14, 23), (8, 15, 9)))
+    compiled = compile_expression(source, Environment({"object": types.DYN}))
+    with pytest.raises(EvaluationError) as caught:
+        compiled.evaluate({"object": {"spec": {}}}, Budget())
+    assert str(caught.value) == "rules/a.yaml:15:21: object.spec.missing: no such key"
+    assert caught.value.message == "object.spec.missing: no such key"
+    assert str(EvaluationError("somewhere")) == "somewhere"
+
+
+class Lazy(Mapping[str, object]):
+    """Variables made on demand; remembers what was asked for."""
+
+    def __init__(self, **values: object) -> None:
+        self.asked: list[str] = []
+        self._values = values
+
+    def __getitem__(self, name: str) -> object:
+        self.asked.append(name)
+        value = self._values[name]
+        if isinstance(value, Exception):
+            raise value
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+def test_a_variable_is_looked_up_only_when_it_is_needed() -> None:
+    compiled = program("flag || namespaceObject.a", environment(flag=True, namespaceObject=0))
+    activation = Lazy(flag=True, namespaceObject=EvaluationError("no cluster"))
+    assert compiled.evaluate(activation, Budget()) is True
+    assert activation.asked == ["flag"]
+
+
+def test_an_error_of_the_activation_is_an_error_like_any_other() -> None:
+    names = {"flag": True, "lost": EvaluationError("no cluster knowledge")}
+    assert program("lost || flag", environment(**names)).evaluate(Lazy(**names), Budget()) is True
+    with pytest.raises(EvaluationError, match="^<expression>:1:9: lost: no cluster knowledge$"):
+        program("flag && lost", environment(**names)).evaluate(Lazy(**names), Budget())
+
+
+def test_variables_may_be_any_mapping() -> None:
+    variables = Lazy(team="a", bad=EvaluationError("broken"))
+    declared = environment(variables=0)
+    assert program("variables.team == 'a'", declared).evaluate({"variables": variables}, Budget()) is True
+    assert program("type(variables) == map", declared).evaluate({"variables": variables}, Budget()) is True
+    assert program("variables.map(k, k).size()", declared).evaluate({"variables": variables}, Budget()) == 2
+    with pytest.raises(EvaluationError, match="1:11: variables.bad: broken"):
+        program("variables.bad", declared).evaluate({"variables": variables}, Budget())
+
+
+def test_a_variable_without_a_value_is_an_error() -> None:
+    with pytest.raises(EvaluationError, match="^<expression>:1:1: x: 'x' has no value here$"):
+        program("x", environment(x=0)).evaluate({}, Budget())
+    assert program("x || true", environment(x=0)).evaluate({}, Budget()) is True
+
+
+class Knowing:
+    """A cluster."""
+
+    def allocatable(self, resource: str) -> int:
+        return 8
+
+    def available(self, resource: str) -> int:
+        raise EvaluationError("the cluster is not known")
+
+    def total(self, resource: str) -> int:
+        return 16
+
+
+def test_the_cluster_is_asked_through_its_methods() -> None:
+    cluster = Knowing()
+    declared = Environment({"cluster": types.CLUSTER})
+    assert both(program("cluster.allocatable('a') + cluster.total('a')", declared), {"cluster": cluster})[1] == 24
+    assert both(program("cluster.available('a') > 0", declared), {"cluster": cluster}) == (
+        "error",
+        "<expression>:1:9: cluster.available('a'): the cluster is not known",
+    )
+    assert both(program("type(cluster) == type(cluster)", declared), {"cluster": cluster})[1] is True
+    assert both(program("type(dyn(cluster))", declared), {"cluster": object()})[1] == types.DYN
+
+
+def test_integers_beyond_64_bits_are_errors_when_they_are_read() -> None:
+    for expression in (
+        "n > 1",
+        "n == 1",
+        "n + 1",
+        "-n",
+        "string(n)",
+        "n",
+        "[n]",
+        "{'a': n}",
+        "optional.of(n)",
+        "1 < n",
+        "'%d'.format([n])",
+    ):
+        assert "integer out of range" in failure(expression, n=2**63), expression
+    assert evaluate("n == 'a'", n=2**63) is False
+
+
+def test_an_unchecked_mistake_fails_at_run_time() -> None:
+    assert "undeclared reference to 'x'" in unchecked("x")
+    assert "no such overload: f() applied to (int)" in unchecked("f(1)")
+    assert unchecked("x || true") is True
+    assert "size() applied to (int)" in unchecked("size(1)")
+
+
+def test_errors_are_absorbed_whichever_side_decides() -> None:
+    for expression in (
+        "1 / 0 > 0 || true",
+        "true || 1 / 0 > 0",
+        "[0, 1].exists(x, 1 / x == 1)",
+        "!([0, 1].all(x, 1 / x > 1))",
+    ):
+        assert evaluate(expression) is True
+    assert "1:1: 1 / 0" in failure("1 / 0 > 0 || 2 / 0 > 0 || false")
+    assert "1:9: dyn(1)" in failure("true && dyn(1)")
+
+
+def test_true_and_one_are_different_keys() -> None:
+    mixed = evaluate("{1: 'a', true: 'b', 2u: 'c'}")
+    assert isinstance(mixed, KeyedMap)
+    assert (mixed[1], mixed[True], mixed[Uint(2)], len(mixed)) == ("a", "b", "c", 3)
+    assert list(mixed) == [1, True, 2]
+    assert repr(mixed) == "KeyedMap([(1, 'a'), (True, 'b'), (2u, 'c')])"
+    assert repr(Uint(2)) == "2u"
+    with pytest.raises(EvaluationError, match="the same key twice"):
+        make_map([(1, 0), (Uint(1), 0)])
+
+
+def test_results_are_plain_values() -> None:
+    assert evaluate("[1, 'a', null, 1.5, {'a': [true]}]") == [1, "a", None, 1.5, {"a": [True]}]
+    assert evaluate("optional.of(1)") == Optional(True, 1)
+
+
+# Bounds
+
+
+def _exceeds(expression: str, **variables: Any) -> str:
+    started = time.process_time()
+    compiled = program(expression, environment(**variables))
+    with pytest.raises(CostExceeded) as caught:
+        compiled.evaluate(variables, Budget())
+    # Not a measurement: a bound that does not hold would take minutes or never end.
+    assert time.process_time() - started < 30
+    return caught.value.message.split(": ")[-1]
+
+
+USED_UP = f"the cost limit of {REQUEST_COST} for one request is used up"
+TOO_LONG = f"a string result has more than {MAX_RESULT_CHARACTERS} characters"
+TOO_MANY = f"a list result has more than {MAX_RESULT_ITEMS} elements"
+
+
+def _doubling(start: str, step: str, times: int) -> str:
+    expression = f"size(x{times})"
+    for place in range(times, 0, -1):
+        expression = f"cel.bind(x{place}, {step.replace('x', f'x{place - 1}')}, {expression})"
+    return f"cel.bind(x0, {start}, {expression})"
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("lists.range(1000).all(a, lists.range(1000).all(b, lists.range(1000).all(c, c >= 0)))", USED_UP),
+        ("lists.range(100000).map(a, lists.range(100000)).size()", USED_UP),
+        (_doubling("'ab'", "x + x", 40), TOO_LONG),
+        (_doubling("[1]", "x + x", 40), TOO_MANY),
+        (_doubling("[1]", "[x, x]", 40).replace("size(x40)", "x40 == x40"), USED_UP),
+        (_doubling("[1]", "[x, x]", 40).replace("size(x40)", "'%s'.format([x40])"), USED_UP),
+        (_doubling("['a']", "[x, x]", 40).replace("size(x40)", "x40"), USED_UP),
+        (_doubling("['a']", "[x, x]", 40).replace("size(x40)", "x40.flatten(50)"), USED_UP),
+        (_doubling("['a']", "{'a': x, 'b': x}", 40).replace("size(x40)", "x40"), USED_UP),
+        ("lists.range(100001)", TOO_MANY),
+        ("'a'.replace('', text)", TOO_LONG),
+        ("[text, text].join(text)", TOO_LONG),
+        ("'%s%s'.format([text, text])", TOO_LONG),
+        ("text.split('')", TOO_MANY),
+        ("text.findAll('x')", TOO_MANY),
+        ("lists.range(1000).all(x, text.contains('y') || true)", USED_UP),
+        ("lists.range(10000).all(x, text.matches('((x?)*)*y') || true)", USED_UP),
+        ("lists.range(10000).all(x, text == text + '')", USED_UP),
+        ("lists.range(1000).all(x, 'a'.matches(string(x)) || true)", USED_UP),
+        ("lists.range(3000).map(x, [x]).distinct().size()", USED_UP),
+        ("lists.range(2000).all(x, sets.contains(lists.range(1000), [x]) || true)", USED_UP),
+        ("lists.range(1000).all(x, x in lists.range(1000))", USED_UP),
+    ],
+)
+def test_what_would_take_forever_ends_as_an_error(expression: str, message: str) -> None:
+    assert _exceeds(expression, text="x" * 600_000) == message
+
+
+def test_a_budget_is_shared_by_all_expressions_of_a_request() -> None:
+    compiled = program("lists.range(100).all(x, x >= 0)", Environment({}))
+    budget = Budget(1500)
+    assert compiled.evaluate({}, budget) is True
+    assert 0 < budget.spent <= 1500
+    with pytest.raises(CostExceeded, match="the cost limit of 1500 for one request is used up"):
+        for _ in range(3):
+            compiled.evaluate({}, budget)
+
+
+def test_a_used_up_budget_is_not_absorbed() -> None:
+    compiled = program("lists.range(100).all(x, x < 0) || true", Environment({}))
+    with pytest.raises(CostExceeded):
+        compiled.evaluate({}, Budget(50))
+    exists = program("lists.range(100).exists(x, lists.range(100).all(y, y >= 0))", Environment({}))
+    with pytest.raises(CostExceeded):
+        exists.interpret({}, Budget(200))
+
+
+def test_a_value_that_nests_too_deeply_is_an_error() -> None:
+    deep: list[Any] = []
+    for _ in range(5000):
+        deep = [deep]
+    compiled = program("a == b", environment(a=0, b=0))
+    other: list[Any] = []
+    for _ in range(5000):
+        other = [other]
+    with pytest.raises(EvaluationError, match="^<expression>:1:1: a value is nested too deeply$"):
+        compiled.evaluate({"a": deep, "b": other}, Budget())

@@ -1,0 +1,319 @@
+"""Laws of the generated code: it never gives a value that the interpreter would not give."""
+
+import io
+import keyword
+import re
+import threading
+import tokenize
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, compile_expression, types
+from rules_engine.cel.generating import generate
+from rules_engine.cel.program import Program, _sized
+from rules_engine.model.source import SourceText
+from tests.cel.conformance import cases, program, same, value_of
+from tests.cel.evaluating import environment, evaluate, failure
+from tests.cel.expressions import ENVIRONMENT, activations, expressions
+
+SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example]
+
+
+def _generated(compiled: Program, activation: Any) -> tuple[bool, Any]:
+    """Whether the generated code gives a value for this activation, and the value."""
+    assert compiled.generated is not None
+    budget = Budget()
+    try:
+        return True, _sized(compiled.generated.run(activation, budget), budget)
+    except Exception:
+        return False, None
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=SLOW)
+@given(expressions(), st.lists(activations(), min_size=1, max_size=3), st.booleans())
+def test_generated_code_and_the_interpreter_agree(expression: str, values: list[Any], checked: bool) -> None:
+    try:
+        compiled = program(expression, ENVIRONMENT, checked=checked)
+    except CelProblems:
+        return
+    if compiled.generated is None:
+        return
+    for activation in values:
+        found, value = _generated(compiled, activation)
+        if found:
+            assert same(value, compiled.interpret(activation, Budget())), expression
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
+@given(expressions(depth=3), activations())
+def test_evaluation_is_the_same_twice(expression: str, activation: Any) -> None:
+    compiled = program(expression, ENVIRONMENT, checked=False)
+
+    def outcome() -> tuple[bool, Any]:
+        try:
+            return True, compiled.evaluate(activation, Budget())
+        except EvaluationError as error:
+            return False, str(error)
+
+    one, two = outcome(), outcome()
+    assert one[0] == two[0]
+    assert same(one[1], two[1])
+
+
+def test_generated_code_agrees_on_the_specification() -> None:
+    for case in cases("cel-spec-cases.json"):
+        if "cel.block" in case["expr"] or "cel.iterVar" in case["expr"]:
+            continue
+        bindings = {name: value_of(value) for name, value in case.get("bindings", {}).items()}
+        compiled = program(case["expr"], Environment(dict.fromkeys(bindings, types.DYN)), checked=False)
+        if compiled.generated is not None:
+            found, value = _generated(compiled, bindings)
+            if found:
+                assert same(value, compiled.interpret(bindings, Budget())), case["expr"]
+
+
+HOSTILE = [
+    "__import__('os').system('true')",
+    "'); __import__('os').system('true') #",
+    '"""',
+    "\\",
+    "a\nimport os",
+    "{x}",
+    "{0.__class__}",
+    "%s",
+    "evaluate",
+    "budget",
+    "c1",
+    "\x00",
+    "é🐱",
+]
+
+_MADE = re.compile(r"[ctx][0-9]+")
+
+
+def _assert_only_our_own(source: str) -> None:
+    """Every token is a number, an operator, a word of Python, a name from our list or a numbered one."""
+    compiled = generate.__globals__["_HELPERS"]
+    allowed = {
+        *compiled,
+        "evaluate",
+        "activation",
+        "budget",
+        "spend",
+        "get",
+        "keys",
+        "present",
+        "value",
+        "append",
+        "type",
+    }
+    allowed |= {"startswith", "endswith"}
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        assert token.type != tokenize.STRING, token
+        if token.type == tokenize.NAME:
+            assert keyword.iskeyword(token.string) or token.string in allowed or _MADE.fullmatch(token.string), token
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_strings_and_field_names_never_reach_the_generated_source(text: str) -> None:
+    written = "".join(f"\\U{ord(character):08x}" for character in text)
+    fields = [name for name in HOSTILE if re.fullmatch(r"[a-zA-Z0-9_.\-/ ]+", name)]
+    selections = " && ".join(f"has(object.`{name}`)" for name in fields)
+    expression = (
+        f"object['{written}'] == '{written}' && '{written}' in object && object.exists(k, k.startsWith('{written}'))"
+        f" && {{'{written}': 1}}['{written}'] == 1 && object.map(k, '{written}').size() > 0 && ({selections} || true)"
+    )
+    compiled = program(expression, environment(object=0))
+    assert compiled.generated is not None
+    _assert_only_our_own(compiled.generated.source)
+    assert compiled.evaluate({"object": {text: text}}, Budget()) is True
+
+
+def test_macro_variables_never_reach_the_generated_source() -> None:
+    compiled = program("[1].all(__builtins__, __builtins__ == 1) && cel.bind(exec, 1, exec == 1)", Environment({}))
+    assert compiled.generated is not None
+    _assert_only_our_own(compiled.generated.source)
+    assert "exec" not in compiled.generated.source
+    assert compiled.evaluate({}, Budget()) is True
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=SLOW)
+@given(expressions())
+def test_the_source_of_any_expression_is_our_own(expression: str) -> None:
+    try:
+        compiled = program(expression, ENVIRONMENT)
+    except CelProblems:
+        return
+    if compiled.generated is not None:
+        _assert_only_our_own(compiled.generated.source)
+
+
+WRONG_TYPES = [
+    ("object.a.startsWith('x')", [1, ["x"], {"a": 1}, None, b"x"]),
+    ("object.a.contains('x')", [["x"], {"x": 1}, None]),
+    ("object.a.matches('^x')", [["x"], 1]),
+    ("object.a.matches('x+')", [["x"], 1]),
+    ("object.a.size()", [1, None, True]),
+    ("'x' in object.a", ["xyz", 1, None]),
+    ("object.a in ['x', 'y'] || object.a in ['x', 1]", []),
+    ("has(object.a.b)", ["b", ["b"], 1, None]),
+    ("object.a > 0", [True, "1", None, [1]]),
+    ("object.a == 1", []),
+    ("object.a ? 1 : 2", [1, "x", None]),
+    ("!object.a", [1, "", None]),
+    ("object.a && true", [1, "x", None]),
+    ("object.a.all(x, x)", ["abc", 1, [1]]),
+    ("object.a.exists(i, x, x)", ["abc", 1, [1]]),
+    ("object.a[0]", ["abc", 1, None]),
+    ("object.a['b']", ["abc", [1], None]),
+    ("object.a.?b.orValue(1)", ["abc", [1], None]),
+    ("object.?a.b.orValue(1)", ["abc", [1]]),
+    ("object.?a.orValue(1) + 1", ["abc", [1], None]),
+    ("object.a.orValue(1)", ["abc", 1]),
+    ("object.a.hasValue()", ["abc", 1]),
+    ("object.a.value()", ["abc", 1]),
+    ("object.a.or(optional.of(1))", ["abc", 1]),
+    ("object.a.optMap(x, x)", ["abc", 1]),
+    ("int(object.a)", [None, [], "x"]),
+]
+
+
+@pytest.mark.parametrize(("expression", "values"), WRONG_TYPES)
+def test_values_of_other_types_than_expected_are_errors(expression: str, values: list[Any]) -> None:
+    for value in values:
+        failure(expression, object={"a": value})
+
+
+EDGES = [
+    ("a == 1", {"a": True}, False),
+    ("a == 1", {"a": 1.0}, True),
+    ("a == 0", {"a": False}, False),
+    ("1 == a", {"a": 1}, True),
+    ("a != 1", {"a": 2}, True),
+    ("a == b", {"a": [1], "b": [True]}, False),
+    ("a == b", {"a": [1], "b": [1.0]}, True),
+    ("a == true", {"a": 1}, False),
+    ("a == null", {"a": 0}, False),
+    ("'1' == a", {"a": 1}, False),
+    ("1 in a", {"a": [True]}, False),
+    ("a in b", {"a": True, "b": [1]}, False),
+    ("'x' in a", {"a": ["x"]}, True),
+    ("a in ['x']", {"a": 1}, False),
+    ("a in ['x', 'y']", {"a": "y"}, True),
+    ("a > 1", {"a": 1.5}, True),
+    ("1 < a", {"a": 2}, True),
+    ("2 >= a", {"a": 2.5}, False),
+    ("a + b", {"a": 1, "b": 2}, 3),
+    ("size(a) + 1 == 3", {"a": "é🐱"}, True),
+    ("size(a) * 2 - 1", {"a": [1]}, 1),
+    ("size(a) == size(b)", {"a": "x", "b": [1]}, True),
+    ("size(a) < size(b)", {"a": "", "b": [1]}, True),
+    ("size(a) / 2", {"a": [1, 2, 3]}, 1),
+    ("-size(a)", {"a": [1]}, -1),
+    ("(a == 1) == (a == 2)", {"a": 3}, True),
+    ("a ? [1].map(x, x) : [2].map(x, x)", {"a": False}, [2]),
+    ("a && [1].all(x, x > 0) && [2].all(x, x > 0)", {"a": True}, True),
+    ("a || [1].all(x, x > 1) || [2].all(x, x > 2)", {"a": False}, False),
+    ("a.?b.orValue([1].map(x, x))", {"a": {}}, [1]),
+    ("a.?b.orValue([1].map(x, x))", {"a": {"b": 2}}, 2),
+    ("optional.of(a).orValue(5)", {"a": 2}, 2),
+    ("optional.of(a).or(optional.of([1].map(x, x)))", {"a": 2}, None),
+    ("optional.none().orValue(a)", {"a": 2}, 2),
+    ("a.?b.hasValue() || a[?'c'].d.hasValue()", {"a": {"c": {"d": 1}}}, True),
+    ("a.b.?c.hasValue()", {"a": {"b": {}}}, False),
+    ("optional.of(a).?b.hasValue()", {"a": {"b": 1}}, True),
+    ("a[?b].orValue(3)", {"a": {}, "b": "x"}, 3),
+    ("a.map(k, k)", {"a": {"x": 1}}, ["x"]),
+    ("a.transformList(i, x, i)", {"a": {"x": 1}}, ["x"]),
+    ("a.map(x, [x].all(y, y > 0), x)", {"a": [1, -1]}, [1]),
+    ("a.filter(x, [x].all(y, y > 0))", {"a": [1, -1]}, [1]),
+    ("a.exists_one(x, [x].all(y, y > 0))", {"a": [1, -1]}, True),
+    ("[1, 2].map(x, optional.of(x).optMap(y, [y].map(z, z)).orValue([]))", {}, [[1], [2]]),
+    ("[1, 2].map(x, optional.of(x).optFlatMap(y, optional.of(y)).value())", {}, [1, 2]),
+    ("optional.none().optMap(y, y).hasValue()", {}, False),
+    (
+        "a.matches('^ab') && a.matches('bc$') && a.matches('b') && a.matches('^abc$') && a.matches('')",
+        {"a": "abc"},
+        True,
+    ),
+    ("a.matches('^ab$')", {"a": "abé"}, False),
+    ("a.startsWith(b) && a.endsWith(b)", {"a": "x", "b": "x"}, True),
+    ("{a: 1}[a]", {"a": "k"}, 1),
+    ("{'a': 1, 'b': 2}.size()", {}, 2),
+    ("type(a) == int", {"a": 1}, True),
+    ("a + 'x' == 'yx' && 'x' + a == 'xy'", {"a": "y"}, True),
+    ("(a + [1]) + [2]", {"a": [0]}, [0, 1, 2]),
+    ("int('5') + int(a)", {"a": 1.0}, 6),
+    ("cel.bind(x, a + 1, x * x)", {"a": 2}, 9),
+    ("matches(a, 'x+')", {"a": "xx"}, True),
+    ("a[0] + a[1]", {"a": [1, 2]}, 3),
+]
+
+
+@pytest.mark.parametrize(("expression", "variables", "value"), EDGES)
+def test_python_and_cel_mean_the_same(expression: str, variables: dict[str, Any], value: Any) -> None:
+    found = evaluate(expression, **variables)
+    assert value is None or same(found, value)
+    compiled = program(expression, environment(**variables))
+    if compiled.generated is not None:
+        assert _generated(compiled, variables)[0]
+
+
+LEFT_TO_THE_INTERPRETER = [
+    "google.protobuf.Int32Value{value: 1} == 1",
+    "[3].sortBy(x, x) == [3]",
+    "[?optional.of(1)] == [1]",
+    "{?'a': optional.of(1)}.a == 1",
+    "has(optional.of({'a': 1}).a)",
+    "optional.of(1).or([1].map(x, optional.of(x))[0]).hasValue()",
+    " + ".join(["[1]"] * 90) + " != []",
+    "[1].all(a, " * 25 + "true" + ")" * 25,
+]
+
+
+@pytest.mark.parametrize("expression", LEFT_TO_THE_INTERPRETER)
+def test_what_is_not_generated_is_interpreted(expression: str) -> None:
+    assert evaluate(expression) is True
+
+
+def test_rare_parts_are_left_to_the_interpreter() -> None:
+    for expression in LEFT_TO_THE_INTERPRETER[:5]:
+        assert program(expression, Environment({})).generated is None
+    for expression in ("x", "f(1)", "''.f()", "[1].all(x, .x == 1)", "''.matches('(')"):
+        compiled = program(expression, Environment({}), checked=False)
+        assert compiled.generated is None or expression == "''.matches('(')"
+        with pytest.raises(EvaluationError):
+            compiled.evaluate({}, Budget())
+
+
+def test_threads_share_a_program() -> None:
+    compiled = compile_expression(
+        SourceText.inline(
+            "object.items.exists(x, x.size() > 2) && object.name.startsWith('a') && has(object.missing.b)"
+        ),
+        Environment({"object": types.DYN}),
+    )
+    wrong: list[object] = []
+
+    def work(number: int) -> None:
+        good = {"object": {"items": ["a", "abc"], "name": f"a{number}", "missing": {"b": 1}}}
+        bad = {"object": {"items": ["a"], "name": f"a{number}", "missing": {"b": 1}}}
+        broken = {"object": {"items": ["abc"], "name": f"a{number}"}}
+        for _ in range(300):
+            if compiled.evaluate(good, Budget()) is not True or compiled.evaluate(bad, Budget()) is not False:
+                wrong.append(number)
+            try:
+                wrong.append(compiled.evaluate(broken, Budget()))
+            except EvaluationError as error:
+                if "object.missing: no such key" not in error.message:
+                    wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []

@@ -1,0 +1,37 @@
+"""The table of shapes is what the kubernetes client has."""
+
+from importlib.metadata import version
+
+import pytest
+
+from rules_engine.cel import types
+from tests.cel import shape_table
+
+
+def test_the_table_is_current() -> None:
+    made_from = shape_table.TABLE.read_text(encoding="utf-8").split('"')[3]
+    installed = f"kubernetes {version('kubernetes')}"
+    if made_from != installed:
+        pytest.skip(
+            f"the table was made from {made_from}; here is {installed}: python -m tests.cel.shape_table renews it"
+        )
+    assert shape_table.text() == shape_table.TABLE.read_text(encoding="utf-8")
+
+
+def test_every_type_of_the_table_is_known() -> None:
+    seen: set[str] = set()
+    left: list[types.Type] = [types.POD, types.NAMESPACE, types.NODE, types.DAEMON_SET, types.EVENT]
+    while left:
+        kind = left.pop()
+        left += kind.parameters
+        if isinstance(kind, types.ObjectType) and kind.name not in seen:
+            seen.add(kind.name)
+            left += kind.fields.values()
+    assert {"Pod", "PodSpec", "Container", "ResourceRequirements", "NodeStatus", "Event"} <= seen
+    assert len(seen) > 100
+
+
+def test_labels_annotations_and_resources_are_open_maps() -> None:
+    metadata = types.shape("ObjectMeta").fields
+    assert metadata["labels"] == metadata["annotations"] == types.map_of(types.STRING, types.STRING)
+    assert types.shape("ResourceRequirements").fields["limits"] == types.map_of(types.STRING, types.DYN)

@@ -1,0 +1,148 @@
+"""What is an expression, where its parts are, and what is said of what is none."""
+
+import pytest
+
+from rules_engine.cel import CelProblems, Environment, compile_expression, types
+from rules_engine.cel.bounds import MAX_EXPRESSION_LENGTH, MAX_NESTING
+from rules_engine.cel.parsing import parse
+from rules_engine.cel.syntax import Logic, Select
+from rules_engine.model.source import SourceText
+from tests.cel.evaluating import evaluate, problems
+
+EVERYTHING = Environment({"a": types.DYN, "b": types.DYN, "object": types.DYN})
+
+BROKEN = [
+    ("", "1:1: the expression ends too early [cel-syntax]"),
+    ("1 +", "1:3: the expression ends too early [cel-syntax]"),
+    ("a $ b", "1:3: unexpected '$' [cel-syntax]"),
+    ("a b", "1:3: unexpected 'b' [cel-syntax]"),
+    ("a.(b)", "1:3: unexpected '(' [cel-syntax]"),
+    ("a 'a string that is longer than twenty'", "1:3: unexpected ''a string that is lo…' [cel-syntax]"),
+    ("'abc", "1:1: the string is not closed [cel-syntax]"),
+    ("'\\q'", "1:2: unknown escape sequence \\q [cel-syntax]"),
+    ("'ab\\x4'", "1:4: unknown escape sequence \\x [cel-syntax]"),
+    ("'\\08'", "1:2: unknown escape sequence \\0 [cel-syntax]"),
+    ("'\\777'", "1:2: an octal escape is at most \\377 [cel-syntax]"),
+    ("'\\ud800'", "1:2: the escape is no Unicode character [cel-syntax]"),
+    ("b'\\u00e9'", "1:3: \\u is not allowed in bytes [cel-syntax]"),
+    ("9223372036854775808", "1:1: the int literal does not fit into 64 bits [cel-syntax]"),
+    ("-9223372036854775809", "1:1: the int literal does not fit into 64 bits [cel-syntax]"),
+    ("18446744073709551616u", "1:1: the uint literal does not fit into 64 bits [cel-syntax]"),
+    ("namespace", "1:1: 'namespace' is a reserved word [cel-syntax]"),
+    (".package", "1:2: 'package' is a reserved word [cel-syntax]"),
+    ("if(a)", "1:1: 'if' is a reserved word [cel-syntax]"),
+    (".for(a)", "1:2: 'for' is a reserved word [cel-syntax]"),
+    ("a.true", "1:3: unexpected 'true' [cel-syntax]"),
+    ("a.in()", "1:3: unexpected 'in' [cel-syntax]"),
+    ("has(a)", "1:5: has() takes a field selection such as has(a.b) [cel-syntax]"),
+    ("[1].map(a.b, 1)", "1:9: a macro's variable is a simple name [cel-syntax]"),
+    ("[1].map(.a, 1)", "1:9: a macro's variable is a simple name [cel-syntax]"),
+    ("[1].all(x, x, true)", "1:12: the two variables need different names [cel-syntax]"),
+    ("[1]{a: 1}", "1:4: unexpected '{' [cel-syntax]"),
+    ("a.?b{c: 1}", "1:5: unexpected '{' [cel-syntax]"),
+]
+
+
+@pytest.mark.parametrize(("expression", "problem"), BROKEN)
+def test_broken_syntax_is_said_with_its_place(expression: str, problem: str) -> None:
+    assert problems(expression, EVERYTHING) == [problem]
+
+
+LITERALS = [
+    ("0x1F", 31),
+    ("-0x10", -16),
+    ("1.5e3", 1500.0),
+    (".5", 0.5),
+    ("-2.5", -2.5),
+    ("1e-2", 0.01),
+    ("'a\\n\\t\\x41\\u00e9\\U0001F431\\101\\'\\\"\\`\\?\\\\'", "a\n\tAé🐱A'\"`?\\"),
+    ('"""a"b\n"""', 'a"b\n'),
+    ("'''a'b'''", "a'b"),
+    ("r'\\n'", "\\n"),
+    ('R"""\\n"""', "\\n"),
+    ("''", ""),
+    ("b'\\xff\\377é'", b"\xff\xff\xc3\xa9"),
+    ("br'\\n'", b"\\n"),
+    ("b'''a'''", b"a"),
+    ("true", True),
+    ("null", None),
+    ("[1, 2,]", [1, 2]),
+    ("{'a': 1,}", {"a": 1}),
+    ("[]", []),
+    ("{}", {}),
+    ("(1)", 1),
+    ("1 // a comment", 1),
+    ("1 -1", 0),
+    ("--1", 1),
+    ("- 1", -1),
+]
+
+
+@pytest.mark.parametrize(("expression", "value"), LITERALS)
+def test_literals_mean_what_the_specification_says(expression: str, value: object) -> None:
+    assert evaluate(expression) == value
+
+
+def test_reserved_words_are_fields_all_the_same() -> None:
+    assert evaluate("object.metadata.namespace", object={"metadata": {"namespace": "ml"}}) == "ml"
+
+
+def test_a_field_of_any_characters_is_written_in_backticks() -> None:
+    assert evaluate("object.`nvidia.com/gpu`", object={"nvidia.com/gpu": 1}) == 1
+    assert evaluate("object.?`nvidia.com/gpu`.orValue(2)", object={}) == 2
+
+
+def test_chains_of_and_and_or_do_not_nest() -> None:
+    tree = parse(SourceText.inline("(" + " && ".join(["true"] * 500) + ") && (true && false)"))
+    assert isinstance(tree, Logic)
+    assert len(tree.operands) == 501
+    assert tree.depth < 5
+    assert evaluate(" || ".join(["false"] * 500)) is False
+
+
+def test_parentheses_cost_no_nesting() -> None:
+    assert evaluate("(" * 1000 + "1" + ")" * 1000) == 1
+
+
+def test_nesting_is_bounded() -> None:
+    assert evaluate("!" * (MAX_NESTING - 1) + "true") is (MAX_NESTING % 2 == 1)
+    too_deep = "!" * MAX_NESTING + "true"
+    assert problems(too_deep, EVERYTHING) == [
+        f"1:1: the expression is nested more than {MAX_NESTING} levels deep [cel-too-deep]"
+    ]
+
+
+def test_length_is_bounded() -> None:
+    assert problems(" " * (MAX_EXPRESSION_LENGTH - 1) + "1", EVERYTHING) == []
+    expression = " " * MAX_EXPRESSION_LENGTH + "1"
+    assert problems(expression, EVERYTHING) == [
+        f"1:1: the expression has {MAX_EXPRESSION_LENGTH + 1} characters; {MAX_EXPRESSION_LENGTH} are allowed [cel-too-long]"
+    ]
+
+
+def test_a_selection_knows_where_its_field_is() -> None:
+    tree = parse(SourceText.inline("object . spec"))
+    assert isinstance(tree, Select)
+    assert (tree.name_span.start, tree.name_span.end) == (9, 13)
+    assert (tree.span.start, tree.span.end) == (0, 13)
+
+
+def test_places_are_those_of_the_yaml_file() -> None:
+    # A folded scalar: the second line's text follows the first's after one blank.
+    source = SourceText("object.a &&\nobjct.b", "rule.yaml", ((0, 7, 11), (12, 8, 11)))
+    with pytest.raises(CelProblems) as caught:
+        compile_expression(source, EVERYTHING)
+    (problem,) = caught.value.problems
+    assert str(problem) == (
+        "rule.yaml:8:11: error: undeclared reference to 'objct' (did you mean 'object'?) [cel-undeclared]"
+    )
+    assert problem.length == 5
+    assert str(caught.value) == str(problem)
+
+
+def test_the_grammar_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rules_engine.cel import parsing
+
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(RuntimeError, match="cel-python is not installed"):
+        parsing._parser.__wrapped__()

@@ -79,10 +79,11 @@ ROOTS = ("rules_engine/", "server/", "schemas/", "rules/", "examples/", "tests/"
 
 @pytest.mark.parametrize("document", EVERY, ids=named)
 def test_files_that_are_named_exist(document: Path) -> None:
+    own = {block.title for block in blocks(document.read_text())}
     missing = [
         name
         for name in re.findall(r"`([\w./-]+)`", prose(document))
-        if name.startswith(ROOTS) and not (REPOSITORY / name).exists()
+        if name.startswith(ROOTS) and name not in own and not (REPOSITORY / name).exists()
     ]
 
     assert missing == []
@@ -100,7 +101,7 @@ def test_options_that_are_named_exist(document: Path) -> None:
     known = {name for command in main.commands.values() for option in command.params for name in option.opts} | {
         "--help"
     }
-    spoken = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", prose(document)))
+    spoken = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", document.read_text()))
 
     assert spoken <= known | {"--help"}
 
@@ -169,6 +170,22 @@ def test_http_statuses_are_those_of_the_server() -> None:
     assert {int(code) for code in re.findall(r"^\| (\d+) ", section, re.MULTILINE)} == {
         reason.code for reason in StatusReason
     }
+
+
+# The pre-commit hook in docs/testing.md
+
+
+def test_the_hook_that_is_shown_is_one_that_is_offered() -> None:
+    offered = yaml.safe_load((REPOSITORY / ".pre-commit-hooks.yaml").read_text())
+    shown = [
+        hook
+        for block in blocks((REPOSITORY / "docs" / "testing.md").read_text())
+        if block.text.startswith("repos:")
+        for repository in yaml.safe_load(block.text)["repos"]
+        for hook in repository["hooks"]
+    ]
+
+    assert [hook["id"] for hook in shown] == [hook["id"] for hook in offered]
 
 
 # The deployment in README.md

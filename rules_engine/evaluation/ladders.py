@@ -152,13 +152,11 @@ class _Climb:
         """Where the request at `index` may go, in the order of looking; the assumed rung last."""
         lower = self._ladder.rungs[index + 1 :]
         higher = self._ladder.rungs[:index][::-1]
-        match self._rule.direction:
-            case Direction.DOWN:
-                targets = lower
-            case Direction.UP:
-                targets = higher
-            case Direction.DOWN_THEN_UP:
-                targets = (*lower, *higher)
+        targets = {
+            Direction.DOWN: lower,
+            Direction.UP: higher,
+            Direction.DOWN_THEN_UP: (*lower, *higher),
+        }[self._rule.direction]
         yield from (target for target in targets if not target.rung.assume)
         yield from (target for target in targets if target.rung.assume)
 

@@ -84,13 +84,12 @@ class Pod:
         """
         running = sidecars = peak = 0
         for container, amount in zip(self.containers, amounts, strict=True):
-            match container.role:
-                case Role.REGULAR:
-                    running += amount
-                case Role.SIDECAR:
-                    sidecars += amount
-                case Role.INIT:
-                    peak = max(peak, sidecars + amount)
+            if container.role is Role.REGULAR:
+                running += amount
+            elif container.role is Role.SIDECAR:
+                sidecars += amount
+            else:
+                peak = max(peak, sidecars + amount)
         overhead = self.overhead.get(resource)
         return max(running + sidecars, peak) + (overhead.nanos if overhead else 0)
 

@@ -68,7 +68,7 @@ class LabelRequirement:
                 return labels.get(self.key) not in self.values
             case ConditionKind.EXISTS:
                 return self.key in labels
-            case ConditionKind.DOES_NOT_EXIST:
+            case _:
                 return self.key not in labels
 
 

@@ -33,7 +33,7 @@ _NOT_ALLOWED = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufef
 """What YAML forbids or, as U+0085, U+2028 and U+2029 do, ends a line for YAML and for no editor."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_PROPERTIES = re.compile(r"^(?:[&!]\S*|\s+|#.*)*")
+_ANCHOR = re.compile(r"(?:&[A-Za-z0-9_-]+)?(?:\s+|#.*)*")
 
 
 class Dialect(Enum):
@@ -278,9 +278,12 @@ class _Composer:
         line, column = event.start_mark.line, event.start_mark.column
         if not event.value and not event.style:
             return ((0, event.end_mark.line + 1, event.end_mark.column + 1),)
-        if event.anchor or event.tag:
-            # The event begins with its anchor and tag.
-            line, column = self._after_properties(line, column)
+        if event.tag is not None:
+            # Nothing is read on in a document with tags: that it is here somewhere is enough.
+            return ((0, line + 1, column + 1),)
+        if event.anchor:
+            # The event begins with its anchor.
+            line, column = self._after_anchor(line, column)
         end = (event.end_mark.line, event.end_mark.column)
         match event.style:
             case "'":
@@ -291,15 +294,15 @@ class _Composer:
                 return positions.block(lines, (line, column), event.value, folded=event.style == ">")
         return positions.plain(lines, (line, column), end)
 
-    def _after_properties(self, line: int, column: int) -> tuple[int, int]:
-        """The place after an anchor and a tag, and after the comments and empty lines that may follow them."""
+    def _after_anchor(self, line: int, column: int) -> tuple[int, int]:
+        """The place after an anchor, and after the comments and empty lines that may follow it."""
         while (column := self._skipped(line, column)) == len(self._source.lines[line]):
             line, column = line + 1, 0
         return line, column
 
     def _skipped(self, line: int, column: int) -> int:
-        raw = self._source.lines[line]
-        return column + len(raw[column:]) - len(_PROPERTIES.sub("", raw[column:], count=1))
+        rest = self._source.lines[line][column:]
+        return column + len(rest) - len(_ANCHOR.sub("", rest, count=1))
 
     def _map(self, done: _Open, length: int) -> MapNode:
         members: dict[str, tuple[ScalarNode, Node]] = {}

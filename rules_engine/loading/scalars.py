@@ -118,13 +118,13 @@ def _binary(text: str) -> tuple[Plain, Surprise | None]:
 
 def _underscores(text: str) -> tuple[Plain, Surprise | None]:
     digits = _digits(text)
-    return _odd(_sign(text) * (float(digits) if "." in digits else int(digits)), text, "text")
+    return _odd(_sign(text) * (int(digits) if digits.isdigit() else float(digits)), text, "text")
 
 
 def _sexagesimal(text: str) -> tuple[Plain, Surprise | None]:
-    value = 0
+    value: int | float = 0
     for part in _digits(text).split(":"):
-        value = value * 60 + int(part)
+        value = value * 60 + (int(part) if part.isdigit() else float(part))
     return text, _odd(_sign(text) * value, text, "text")[1]
 
 
@@ -135,12 +135,13 @@ def _special(text: str) -> tuple[Plain, Surprise | None]:
 
 _ODD_NUMBERS: tuple[tuple[re.Pattern[str], _Reading], ...] = (
     # No more digits than this: int() of very many is costly, and nobody writes them.
-    (re.compile(r"[-+]?0[0-7]{1,30}"), _octal),
+    (re.compile(r"[-+]?0[0-7_]{1,30}"), _octal),
     (re.compile(r"[-+]?0[0-9]{1,30}(?:\.[0-9]{0,30})?"), _zeros),
     (re.compile(r"0o[0-7]{1,30}"), _new_octal),
-    (re.compile(r"[-+]?0x[0-9a-fA-F_]{0,30}[0-9a-fA-F]"), _hexadecimal),
-    (re.compile(r"[-+]?0b[01_]{0,64}[01]"), _binary),
-    (re.compile(r"[-+]?[0-9][0-9_]{0,30}(?:\.[0-9_]{0,30})?"), _underscores),
-    (re.compile(r"[-+]?[1-9][0-9]{0,9}(?::[0-5]?[0-9]){1,9}"), _sexagesimal),
+    (re.compile(r"[-+]?0x_{0,9}[0-9a-fA-F][0-9a-fA-F_]{0,30}"), _hexadecimal),
+    (re.compile(r"[-+]?0b_{0,9}[01][01_]{0,64}"), _binary),
+    (re.compile(r"[-+]?(?=[0-9]|\._{0,9}[0-9])[0-9_]{0,30}(?:\.[0-9_]{0,30})?(?:[eE][-+]?[0-9]{1,2})?"), _underscores),
+    (re.compile(r"[-+]?[1-9][0-9_]{0,9}(?::[0-5]?[0-9]){1,9}"), _sexagesimal),
+    (re.compile(r"[-+]?[0-9][0-9_]{0,9}(?::[0-5]?[0-9]){1,9}\.[0-9_]{0,9}"), _sexagesimal),
     (re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"), _special),
 )

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rules_engine.loading import KINDS, schema
@@ -61,7 +61,11 @@ def test_no_document_makes_reading_fail(document: Any, tmp_path: Path) -> None:
     assert bool(errors) != bool(loaded.rules or loaded.tests or loaded.inventories)
 
 
-@given(st.text(st.sampled_from("ab:-?[]{}&*!|>'\"%@#,\n \t\\0<="), max_size=40))
+@given(st.text(st.sampled_from("ab0:-?[]{}&*!|>'\"%@#,\n \t\\0<="), max_size=40))
+@example("&0:0")
+@example("[!x]")
+@example("!x 'a\n\n")
+@example("- &a\n- !a\n- !a\n  'b'\n- [!!str, !b]")
 def test_no_text_makes_reading_fail(text: str) -> None:
     report = Report()
     documents = read_documents(SourceFile("x.yaml", text), report)

@@ -42,7 +42,6 @@ from rules_engine.cel.syntax import (
     Unary,
     children,
 )
-from rules_engine.cel.types import OPTIONAL
 from rules_engine.cel.values import INT_MAX, INT_MIN, NONE, Optional, equals, is_map, make_map
 
 Generated = Callable[[Mapping[str, object], Budget], object]
@@ -344,7 +343,7 @@ class _Writer:
             return self._plain_call(node, dispatch)
         special = _SPECIAL.get((node.function, len(node.arguments)))
         if special is not None:
-            code = special(self, node, dispatch)
+            code = special(self, node, node.target)
             if code is not None:
                 return code
         return self._dispatched(dispatch, [node.target, *node.arguments])
@@ -363,26 +362,21 @@ class _Writer:
         kind = _KINDS.get(results.pop().name, ANY) if len(results) == 1 else ANY
         return Code(f"{self._constant(dispatch)}({', '.join(['budget', *written])})", kind)
 
-    def size(self, node: Call, _dispatch: Dispatch) -> Code | None:
+    def size(self, _node: Call, target: Expression) -> Code | None:
         # Strings, bytes, lists and maps have a length, and no other value of CEL has one.
-        return Code(f"len({self._target(node).text})", INT)
+        return Code(f"len({self._write(target).text})", INT)
 
-    def _target(self, node: Call) -> Code:
-        if node.target is None:
-            raise _NotGeneratedError
-        return self._write(node.target)
-
-    def edge(self, node: Call, _dispatch: Dispatch) -> Code | None:
+    def edge(self, node: Call, target: Expression) -> Code | None:
         """startsWith and endsWith with a literal: bytes and all else than a string raise."""
         part = node.arguments[0]
         if not isinstance(part, Literal) or type(part.value) is not str:
             return None
-        return Code(f"{self._target(node).text}.{_EDGES[node.function]}({self._constant(part.value)})", BOOL)
+        return Code(f"{self._write(target).text}.{_EDGES[node.function]}({self._constant(part.value)})", BOOL)
 
-    def contains(self, node: Call, _dispatch: Dispatch) -> Code | None:
-        return Code(f"occurs({self._target(node).text}, {self._write(node.arguments[0]).text}, budget)", BOOL)
+    def contains(self, node: Call, target: Expression) -> Code | None:
+        return Code(f"occurs({self._write(target).text}, {self._write(node.arguments[0]).text}, budget)", BOOL)
 
-    def matches(self, node: Call, _dispatch: Dispatch) -> Code | None:
+    def matches(self, node: Call, target: Expression) -> Code | None:
         pattern = node.arguments[0]
         if not isinstance(pattern, Literal) or type(pattern.value) is not str:
             return None
@@ -390,30 +384,28 @@ class _Writer:
         if compiled is None:
             return None
         matcher = _matcher(compiled, pattern.value)
-        return Code(f"{self._constant(matcher)}({self._target(node).text}, budget)", BOOL)
+        return Code(f"{self._constant(matcher)}({self._write(target).text}, budget)", BOOL)
 
     # Optionals
 
-    def has_value(self, node: Call, _dispatch: Dispatch) -> Code | None:
-        chain = self._chain(node)
+    def has_value(self, _node: Call, target: Expression) -> Code | None:
+        chain = self._chain(target)
         if chain is not None:
             return Code(f"(not ({chain[1]}))", BOOL)
         # Only an Optional has `present`.
-        return Code(f"{self._target(node).text}.present", BOOL)
+        return Code(f"{self._write(target).text}.present", BOOL)
 
-    def value(self, node: Call, dispatch: Dispatch) -> Code | None:
-        if dispatch.overloads[0].parameters[0].name != OPTIONAL.name:
-            return None
+    def value(self, _node: Call, target: Expression) -> Code | None:
         name = self._fresh("t")
-        return Code(f"({name}.value if ({name} := {self._target(node).text}).present else refuse())")
+        return Code(f"({name}.value if ({name} := {self._write(target).text}).present else refuse())")
 
-    def or_value(self, node: Call, _dispatch: Dispatch) -> Code | None:
-        chain = self._chain(node)
+    def or_value(self, node: Call, target: Expression) -> Code | None:
+        chain = self._chain(target)
         if chain is not None:
             name, missing = chain
             found = name
         else:
-            name = self._assigned(self._target(node).text)
+            name = self._assigned(self._write(target).text)
             found, missing = f"{name}.value", f"not {name}.present"
         lines, other = self._block(lambda: self._write(node.arguments[0]))
         if not lines:
@@ -423,22 +415,20 @@ class _Writer:
         self._under("else:", [f"{result} = {found}"])
         return Code(result)
 
-    def or_(self, node: Call, _dispatch: Dispatch) -> Code | None:
-        name = self._assigned(self._target(node).text)
+    def or_(self, node: Call, target: Expression) -> Code | None:
+        name = self._assigned(self._write(target).text)
         lines, other = self._block(lambda: self._write(node.arguments[0]))
         if lines:
             raise _NotGeneratedError
         return Code(f"({name} if {name}.present else as_optional({other.text}))", OPT)
 
-    def _chain(self, node: Call) -> tuple[str, str] | None:
+    def _chain(self, target: Expression) -> tuple[str, str] | None:
         """For a.?b.c["d"]: the name that holds its value, and the test that sets it and is true where it is missing.
 
         dict.get steps through maps without an Optional for each; whatever is no map has no get, and raises.
         """
         steps: list[str] = []
-        if node.target is None:
-            raise _NotGeneratedError
-        current = node.target
+        current = target
         optional = False
         while not optional:
             if isinstance(current, Select) and current not in self._checked.references:
@@ -670,7 +660,7 @@ _FOLDS: Mapping[Fold, Callable[[_Writer, Comprehension, str, Mapping[str, str]],
     Fold.TRANSFORM_MAP: _Writer.transformed,
 }
 
-_SPECIAL: Mapping[tuple[str, int], Callable[[_Writer, Call, Dispatch], Code | None]] = {
+_SPECIAL: Mapping[tuple[str, int], Callable[[_Writer, Call, Expression], Code | None]] = {
     ("size", 0): _Writer.size,
     ("startsWith", 1): _Writer.edge,
     ("endsWith", 1): _Writer.edge,

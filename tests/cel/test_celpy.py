@@ -1,8 +1,8 @@
 """cel-python's interpreter as an oracle, where both support the expression.
 
-Its known deviations are kept out of what is generated here: has(x.y.z) is false when y is missing (CEL: an error); values
-of different types cannot be compared (CEL: they are unequal); int(" 12 ") is a number; size(null) is 0; an error in a
-list that exists() or all() walks is not always absorbed; a conditional's condition may be no bool.
+Its known deviations are kept out of what is generated here: has(x.y.z) is false when y is missing (CEL: an error);
+values of different types cannot be compared (CEL: they are unequal); int(" 12 ") is a number; size(null) is 0;
+a string that + made has no contains().
 """
 
 import warnings
@@ -32,7 +32,7 @@ class Plain(Expressions):
         options += ["({int} == {int})", "({string} != {string})", "({bool} && {bool})", "({bool} || {bool})", "!{bool}"]
         options += ["({int} < {int})", "({int} >= {int})", "({string} <= {string})", "({int} in {list})"]
         options += ["{list}.all(x, {bool:x})", "{list}.exists(x, {bool:x})", "{list}.exists_one(x, {bool:x})"]
-        options += ["{string}.startsWith({string})", "{string}.contains({string})", "{string}.endsWith({string})"]
+        options += ["{string}.startsWith({string})", "object.a.contains({string})", "{string}.endsWith({string})"]
         options += ["({bool} ? {bool} : {bool})", "{string}.matches('^[a-b]+$')", "({list} == {list})"]
         return self._of(options, depth, names)
 
@@ -57,14 +57,16 @@ def oracle() -> Iterator[Callable[[str], tuple[bool, Any]]]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import celpy
+        from celpy.adapter import json_to_cel
+        from celpy.evaluation import CELEvalError
 
         engine = celpy.Environment()
-        activation = {name: celpy.json_to_cel(value) for name, value in VARIABLES.items()}
+        activation = {name: json_to_cel(value) for name, value in VARIABLES.items()}
 
         def evaluate(expression: str) -> tuple[bool, Any]:
             try:
-                return True, engine.program(engine.compile(expression)).evaluate(activation)  # type: ignore[arg-type]
-            except celpy.CELEvalError:
+                return True, engine.program(engine.compile(expression)).evaluate(activation)
+            except CELEvalError:
                 return False, None
 
         yield evaluate

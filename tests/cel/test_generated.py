@@ -32,7 +32,7 @@ def _generated(compiled: Program, activation: Any) -> tuple[bool, Any]:
         return False, None
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=200, deadline=None, suppress_health_check=SLOW)
 @given(expressions(), st.lists(activations(), min_size=1, max_size=3), st.booleans())
 def test_generated_code_and_the_interpreter_agree(expression: str, values: list[Any], checked: bool) -> None:
     try:
@@ -140,7 +140,7 @@ def test_macro_variables_never_reach_the_generated_source() -> None:
     assert compiled.evaluate({}, Budget()) is True
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=SLOW)
+@settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
 @given(expressions())
 def test_the_source_of_any_expression_is_our_own(expression: str) -> None:
     try:
@@ -203,6 +203,9 @@ EDGES = [
     ("'x' in a", {"a": ["x"]}, True),
     ("a in ['x']", {"a": 1}, False),
     ("a in ['x', 'y']", {"a": "y"}, True),
+    ("a in ['x', 1]", {"a": 1}, True),
+    ("a in ['x', a]", {"a": 1}, True),
+    ("a in [?optional.of('x')]", {"a": "x"}, None),
     ("a > 1", {"a": 1.5}, True),
     ("1 < a", {"a": 2}, True),
     ("2 >= a", {"a": 2.5}, False),
@@ -258,7 +261,7 @@ def test_python_and_cel_mean_the_same(expression: str, variables: dict[str, Any]
     found = evaluate(expression, **variables)
     assert value is None or same(found, value)
     compiled = program(expression, environment(**variables))
-    if compiled.generated is not None:
+    if value is not None:
         assert _generated(compiled, variables)[0]
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from rules_engine.cel.library.network import parse_ip
 from tests.cel.evaluating import evaluate, failure, unchecked
 
 TRUE = Path(__file__).with_name("true_expressions.txt")
@@ -151,3 +152,11 @@ def test_a_field_that_a_message_does_not_have_fails_at_run_time_too() -> None:
 def test_lone_surrogates_are_errors_where_bytes_are_needed() -> None:
     assert "lone surrogate" in failure("bytes(text)", text="\ud800")
     assert "lone surrogate" in failure("text.matches('a')", text="\ud800")
+
+
+def test_a_pattern_made_while_evaluating_is_bounded() -> None:
+    assert "a regular expression has at most 1000 characters" in failure("'a'.matches(text)", text="a" * 1001)
+
+
+def test_equal_addresses_have_the_same_hash() -> None:
+    assert len({parse_ip("::ffff:c0a8:1"), parse_ip("192.168.0.1")}) == 1

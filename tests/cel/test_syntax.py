@@ -115,9 +115,8 @@ def test_nesting_is_bounded() -> None:
 def test_length_is_bounded() -> None:
     assert problems(" " * (MAX_EXPRESSION_LENGTH - 1) + "1", EVERYTHING) == []
     expression = " " * MAX_EXPRESSION_LENGTH + "1"
-    assert problems(expression, EVERYTHING) == [
-        f"1:1: the expression has {MAX_EXPRESSION_LENGTH + 1} characters; {MAX_EXPRESSION_LENGTH} are allowed [cel-too-long]"
-    ]
+    (problem,) = problems(expression, EVERYTHING)
+    assert problem == "1:1: the expression has 20001 characters; 20000 are allowed [cel-too-long]"
 
 
 def test_a_selection_knows_where_its_field_is() -> None:

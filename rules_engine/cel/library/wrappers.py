@@ -1,6 +1,5 @@
 """Protobuf's wrappers of plain values: the only messages there are (CEL specification, "Dynamic Values")."""
 
-import math
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -48,11 +47,8 @@ def _uint32(value: Any) -> object:
 
 
 def _single(value: Any) -> object:
-    """The nearest double of 32 bits."""
-    try:
-        return float(struct.unpack("f", struct.pack("f", value))[0])
-    except OverflowError:
-        return math.copysign(math.inf, value)
+    """The nearest float of 32 bits, infinity where there is none."""
+    return struct.unpack("f", struct.pack("f", value))[0]
 
 
 def _value(field: Type) -> Mapping[str, Type]:

@@ -238,9 +238,11 @@ def _access(configure: Configure) -> Access:
 
 def _failure(error: Exception, otherwise: Cause = Cause.UNREACHABLE) -> ApiError:
     """Whatever reading from a connection may raise: urllib3's, http.client's and the socket's own errors."""
+    from urllib3.exceptions import NewConnectionError
     from urllib3.exceptions import TimeoutError as HttpTimeoutError
 
-    if isinstance(error, HttpTimeoutError | TimeoutError):
+    # A refused connection is a timeout to urllib3.
+    if isinstance(error, HttpTimeoutError | TimeoutError) and not isinstance(error, NewConnectionError):
         return ApiError(Cause.TIMED_OUT, str(error) or "timed out")
     return ApiError(otherwise, str(error) or type(error).__name__)
 

@@ -32,6 +32,9 @@ WATCHES_PER_STALENESS = 3
 EXPIRY_SECONDS = 1.0
 """How often it is looked whether promises have ended."""
 
+STOP_SECONDS = 2.0
+"""How long the end waits for each thread: a watch ends at once, but one that lists may be waiting for its page."""
+
 NODES = Collection("nodes", "/api/v1/nodes")
 NAMESPACES = Collection("namespaces", "/api/v1/namespaces")
 PODS = Collection(
@@ -95,10 +98,12 @@ class LiveCluster:
         max_staleness_seconds: float = MAX_STALENESS_SECONDS,
         declared: Sequence[Node] = (),
         clock: Callable[[], float] = monotonic,
+        stop_seconds: float = STOP_SECONDS,
         **reflecting: Any,
     ) -> None:
         self._max_staleness_seconds = max_staleness_seconds
         self._clock = clock
+        self._stop_seconds = stop_seconds
         self._store = Store(declared)
         self._stopping = Event()
         self._pods_known = needs.pods
@@ -128,7 +133,7 @@ class LiveCluster:
             reflector.stop()
         for thread in self._threads:
             if thread.is_alive():
-                thread.join()
+                thread.join(self._stop_seconds)
 
     def current(self) -> Cluster:
         # What is asked first may be older than what is read after it: the view is taken last.

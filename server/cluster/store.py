@@ -30,7 +30,7 @@ def _changed(
     return replace(cluster, nodes=nodes, namespaces=namespaces)
 
 
-_LOOK_SECONDS = 0.1
+_LOOK_SECONDS = 0.02
 
 
 class Store:
@@ -50,7 +50,7 @@ class Store:
         self._facts: dict[str, Node] = {}
         self._used: dict[str, Counter[str]] = {}
         self._pods: dict[str, _Held] = {}
-        self._namespaces: Mapping[str, Mapping[str, str]] = {}
+        self._namespaces = self.cluster.namespaces
         self._reservations = Reservations()
         self._touched: dict[str, None] = {}
         self._nodes: dict[str, Node] = {}

@@ -214,15 +214,17 @@ class ApiServer:
         self._http.shutdown()
         self._http.server_close()
 
-    def kubeconfig(self, folder: Path, user: Mapping[str, Any] | None = None, **cluster: Any) -> Path:
-        """A kubeconfig for this server."""
+    def kubeconfig(
+        self, folder: Path, user: Mapping[str, Any] | None = None, cluster: Mapping[str, Any] | None = None
+    ) -> Path:
+        """A kubeconfig for this server; more of its user and of its cluster."""
         path = folder / "kubeconfig"
         content = {
             "apiVersion": "v1",
             "kind": "Config",
             "current-context": "here",
             "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
-            "clusters": [{"name": "here", "cluster": {"server": self.url, **cluster}}],
+            "clusters": [{"name": "here", "cluster": {"server": self.url, **(cluster or {})}}],
             "users": [{"name": "me", "user": dict(user or {})}],
         }
         path.write_text(json.dumps(content))
@@ -265,6 +267,7 @@ class ApiServer:
                 handler.close_connection = True
             case Silence():
                 self._over.wait(PATIENCE_SECONDS)
+                handler.close_connection = True
             case Reset():
                 handler.reset()
 

@@ -1,5 +1,6 @@
 """Builders for the tests of the live cluster: views of a stand-in API server that never sleep."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -65,7 +66,12 @@ def viewing(
 ) -> Iterator[View]:
     """A started view; pauses after failures are noted, not made."""
     pauses: list[float] = []
-    options = {"wait": pauses.append, "random": lambda: 0.0, **options}
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        time.sleep(0)  # let others run, as a real pause would
+
+    options = {"wait": pause, "random": lambda: 0.0, **options}
     view = View(LiveCluster(Connection(configure or plain(api)), needs, **options), pauses)
     view.live.start()
     try:

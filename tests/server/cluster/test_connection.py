@@ -46,7 +46,7 @@ def test_a_kubeconfig_is_followed(
 ) -> None:
     api, ca = secure
     api.tokens = {"letmein"}
-    path = api.kubeconfig(tmp_path, {"token": "letmein"}, **{"certificate-authority": str(ca)})
+    path = api.kubeconfig(tmp_path, {"token": "letmein"}, {"certificate-authority": str(ca)})
     before = path.read_bytes()
     monkeypatch.setenv("KUBECONFIG", str(path))
     with viewing(api, NODES, configure=kubeconfig) as view:
@@ -66,7 +66,7 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(
     assert error.cause is Cause.UNREACHABLE
     assert "CERTIFICATE_VERIFY_FAILED" in str(error)
     data = b64encode(ca.read_bytes()).decode()
-    monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path, **{"certificate-authority-data": data})))
+    monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path, {}, {"certificate-authority-data": data})))
     assert isinstance(Connection(kubeconfig).get("/api/v1/nodes", {}), dict)
 
 

@@ -1,0 +1,93 @@
+"""A captured cluster loads back as the cluster that it was."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rules_engine.loading import load_cluster
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.patch import Json
+from server.cluster.capture import as_json, as_yaml, inventory
+from server.cluster.reading import is_extended
+from tests.support.apiserver import ApiServer, api_server, bound, namespace, node
+from tests.support.cluster import viewing
+
+GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
+
+
+@pytest.fixture
+def api() -> Iterator[ApiServer]:
+    with api_server() as server:
+        yield server
+
+
+def relevant(cluster: Cluster) -> tuple[Any, Any]:
+    """All that decisions on GPUs depend on."""
+    nodes = {
+        n.name: (
+            n.labels,
+            n.taints,
+            n.ready,
+            n.unschedulable,
+            {resource: quantity for resource, quantity in n.allocatable.items() if resource != "pods"},
+            {resource: quantity for resource, quantity in n.used.items() if is_extended(resource)},
+        )
+        for n in cluster.nodes
+    }
+    return nodes, cluster.namespaces
+
+
+@pytest.mark.parametrize(("render", "suffix"), [(as_yaml, ".yaml"), (as_json, ".json")])
+def test_a_captured_cluster_loads_back_as_it_was(
+    api: ApiServer, tmp_path: Path, render: Callable[[Mapping[str, Json]], str], suffix: str
+) -> None:
+    taints = [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}, {"key": "soft", "effect": "PreferNoSchedule"}]
+    labels = {"zone": "a", "example.com/empty": "", "true": "yes", "version": "1.10"}
+    api.put("nodes", node("one", {GPU: 4, MIG: 7, "pods": 110}, labels=labels, taints=taints))
+    api.put("nodes", node("two", {GPU: 8, "memory": "262144Ki", "cpu": "63500m"}, ready=False))
+    api.put("nodes", node("three", unschedulable=True))
+    api.put("pods", bound("p", "one", {GPU: 1, "cpu": 2}))
+    api.put("pods", bound("q", "one", {MIG: 3}, namespace="other"))
+    api.put("pods", bound("cpu-only", "one", {"cpu": 2}))
+    api.put("pods", bound("waits", "", {GPU: 1}))
+    api.put("pods", bound("lost", "gone", {GPU: 1}))
+    api.put("namespaces", namespace("ml", team="vision"))
+    api.put("namespaces", namespace("bare"))
+    with viewing(api) as view:
+        live = view.synced()
+        text = render(inventory(live, view.live.held()))
+    file = tmp_path / f"captured{suffix}"
+    file.write_text(text)
+    loaded, problems, _ = load_cluster(file)
+    assert problems == ()
+    assert loaded is not None
+    assert relevant(loaded) == relevant(live)
+    assert "cpu-only" not in text
+
+
+def test_a_captured_cluster_is_a_line_for_each_thing(api: ApiServer) -> None:
+    api.put("nodes", node("one", {GPU: 4}))
+    api.put("pods", bound("p", "one", {GPU: 1}))
+    with viewing(api) as view:
+        cluster = view.synced()
+        written = as_yaml(inventory(cluster, view.live.held()))
+    assert (
+        written
+        == """\
+# Written by gpu-rules capture. Of each node: cpu, memory and extended resources, labels, taints, Ready and cordon.
+# Of pods: those that hold extended resources, each as one container; free cpu and memory cannot be told from this.
+apiVersion: "gpurules.io/v1"
+kind: "ClusterInventory"
+metadata: {"name": "captured"}
+spec:
+  nodes:
+    - {"name": "one", "labels": {"kubernetes.io/hostname": "one"}, \
+"allocatable": {"cpu": "64", "memory": "263Gi", "nvidia.com/gpu": "4"}}
+  namespaces: {}
+  pods:
+    - {"metadata": {"name": "p", "namespace": "ml"}, "spec": {"nodeName": "one", \
+"containers": [{"name": "all", "resources": {"requests": {"nvidia.com/gpu": "1"}}}]}}
+"""
+    )

@@ -1,0 +1,227 @@
+"""How fresh the view is, what admissions promise, and how much waiting costs."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from rules_engine.evaluation.needs import Needs
+from rules_engine.model.admission import AdmissionRequest
+from rules_engine.model.cluster import Cluster, Freshness
+from rules_engine.model.decision import Decision, Refusal
+from server.cluster.backoff import FORGET_SECONDS, Backoff
+from server.cluster.connection import Connection
+from server.cluster.live import ClusterSource, FixedCluster, LiveCluster
+from server.cluster.reservations import LIFETIME_SECONDS
+from tests.support.apiserver import ApiServer, Silence, Status, api_server, bound, node
+from tests.support.cluster import NODES, PODS, Clock, plain, used, viewing
+
+GPU = "nvidia.com/gpu"
+ALLOWED = Decision()
+
+
+@pytest.fixture
+def api() -> Iterator[ApiServer]:
+    with api_server() as server:
+        server.put("nodes", node("one", {GPU: 4}))
+        yield server
+
+
+def test_a_view_without_contact_is_stale_and_with_it_fresh_again(api: ApiServer) -> None:
+    clock = Clock()
+    with viewing(api, NODES, clock=clock, max_staleness_seconds=60.0) as view:
+        fresh = view.synced()
+        api.stop()
+        view.counted("nodes", "unreachable")
+        clock.now += 60.0
+        assert view.live.current().freshness is Freshness.SYNCED
+        clock.now += 0.1
+        stale = view.live.current()
+        assert (stale.freshness, stale.known, stale.nodes) == (Freshness.STALE, False, fresh.nodes)
+        api.start()
+        view.until(lambda cluster: cluster.known)
+
+
+def test_a_silent_watch_is_no_contact_but_a_bookmark_is(api: ApiServer) -> None:
+    clock = Clock()
+    with viewing(api, NODES, clock=clock, max_staleness_seconds=60.0) as view:
+        view.synced()
+        api.wait_for(lambda: api.watching("nodes"))
+        view.until(lambda _: view.health("nodes").contact == clock.now)
+        clock.now += 61.0
+        assert view.live.current().freshness is Freshness.STALE
+        api.bookmark("nodes")
+        view.until(lambda cluster: cluster.known)
+
+
+def test_one_stale_collection_makes_the_view_stale(api: ApiServer) -> None:
+    clock = Clock()
+    with viewing(api, PODS, clock=clock) as view:
+        view.synced()
+        api.wait_for(lambda: api.watching("nodes") and api.watching("pods"))
+        clock.now += 61.0
+        api.bookmark("nodes")
+        view.until(lambda _: view.health("nodes").contact == clock.now)
+        assert view.live.current().freshness is Freshness.STALE
+
+
+def test_nothing_is_known_before_everything_was_listed(api: ApiServer) -> None:
+    api.fail("pods", Silence())
+    with viewing(api, PODS) as view:
+        view.counted("nodes", "watches")
+        assert view.live.current().freshness is Freshness.NEVER
+        assert view.live.current().nodes == ()
+        assert not view.live.wait_synced(0.0)
+        api.stop()
+        api.start()
+        view.synced()
+
+
+def test_stopping_waits_a_little_for_a_list_under_way_and_not_to_its_end(api: ApiServer) -> None:
+    api.fail("nodes", Silence())
+    with viewing(api, NODES, stop_seconds=0.0):
+        api.wait_for(lambda: api.lists("nodes"))
+
+
+def test_a_start_without_an_api_server_recovers_by_itself(api: ApiServer) -> None:
+    api.stop()
+    with viewing(api, NODES) as view:
+        view.counted("nodes", "unreachable", 3)
+        assert view.live.current().freshness is Freshness.NEVER
+        assert "Connection refused" in view.live.problems[0]
+        api.start()
+        assert view.live.wait_synced(30.0)
+    assert len(view.live.problems) == 0
+
+
+def test_a_rule_set_that_needs_nothing_has_its_view_at_once(api: ApiServer) -> None:
+    with viewing(api, Needs()) as view:
+        assert view.live.current().known
+        assert view.live.health == ()
+    assert api.requests == []
+
+
+def test_a_view_that_was_never_started_can_be_stopped(api: ApiServer) -> None:
+    LiveCluster(Connection(plain(api)), NODES).stop()
+
+
+def admission(pod: dict[str, Any], **fields: Any) -> AdmissionRequest:
+    return AdmissionRequest(uid="r", namespace="ml", object=pod, **fields)
+
+
+def test_ten_pods_admitted_one_after_another_do_not_see_the_same_devices(api: ApiServer) -> None:
+    with viewing(api, PODS) as view:
+        view.synced()
+        left = []
+        for number in range(10):
+            left.append(4 - used(view.live.current(), "one", GPU))
+            view.live.admitted(admission(bound(f"p{number}", "", {GPU: 1})), ALLOWED)
+        assert left == [4, 3, 2, 1, 0, 0, 0, 0, 0, 0]
+        assert view.live.reservations == 4
+        api.put("pods", bound("p0", "one", {GPU: 1}))
+        api.put("pods", bound("p1", "", {GPU: 1}))
+        api.delete("pods", "p1", "ml")
+        view.until(lambda cluster: used(cluster, "one", GPU) == 3)
+        assert view.live.reservations == 2
+
+
+def without(pod: dict[str, Any], member: str) -> dict[str, Any]:
+    del pod["metadata"][member]
+    return pod
+
+
+@pytest.mark.parametrize(
+    ("request_", "decision"),
+    [
+        (admission(bound("p", "", {GPU: 1}), dry_run=True), ALLOWED),
+        (admission(bound("p", "", {GPU: 1}), operation="UPDATE"), ALLOWED),
+        (admission(bound("p", "", {GPU: 1})), Decision(refusal=Refusal(403, "Forbidden", "no"))),
+        (admission(without(bound("p", "", {GPU: 1}), "uid")), ALLOWED),
+        (admission(without(bound("p", "", {GPU: 1}), "name")), ALLOWED),
+        (admission({"metadata": []}), ALLOWED),
+        (admission({}), ALLOWED),
+        (AdmissionRequest(uid="r"), ALLOWED),
+    ],
+    ids=["dry-run", "update", "denied", "no-uid", "no-name", "no-pod", "empty", "no-object"],
+)
+def test_only_an_admitted_pod_is_promised_anything(
+    api: ApiServer, request_: AdmissionRequest, decision: Decision
+) -> None:
+    with viewing(api, PODS) as view:
+        view.synced()
+        view.live.admitted(request_, decision)
+        assert view.live.reservations == 0
+
+
+def test_nothing_is_promised_where_no_rule_asks_what_is_free(api: ApiServer) -> None:
+    with viewing(api, NODES) as view:
+        before = view.synced()
+        view.live.admitted(admission(bound("p", "", {GPU: 1})), ALLOWED)
+        assert view.live.current() is before
+
+
+def test_a_promise_ends_by_itself(api: ApiServer) -> None:
+    clock = Clock()
+    with viewing(api, PODS, clock=clock) as view:
+        view.synced()
+        view.live.admitted(admission(bound("p", "", {GPU: 1})), ALLOWED)
+        clock.now += LIFETIME_SECONDS
+        api.put("nodes", node("two"))
+        view.until(lambda cluster: used(cluster, "one", GPU) == 0)
+        assert view.live.reservations == 0
+
+
+def test_a_promise_ends_by_itself_without_any_event(api: ApiServer) -> None:
+    clock = Clock()
+    with viewing(api, PODS, clock=clock) as view:
+        view.synced()
+        view.live.admitted(admission(bound("p", "", {GPU: 1})), ALLOWED)
+        clock.now += LIFETIME_SECONDS
+        view.until(lambda _: view.live.reservations == 0)
+
+
+def test_what_pods_hold_can_be_listed(api: ApiServer) -> None:
+    api.put("pods", bound("p", "one", {GPU: 1}))
+    api.put("pods", bound("waits", "", {GPU: 1}))
+    with viewing(api, PODS) as view:
+        view.synced()
+        assert view.live.held() == [("ml/p", "one", ((GPU, 10**9),))]
+
+
+def test_a_file_is_a_source_that_never_changes() -> None:
+    cluster = Cluster()
+    source: ClusterSource = FixedCluster(cluster)
+    source.start()
+    source.admitted(admission(bound("p", "", {GPU: 1})), ALLOWED)
+    assert source.current() is cluster
+    assert source.problems == ()
+    source.stop()
+
+
+def test_pauses_double_up_to_a_bound_and_are_never_the_same_for_all() -> None:
+    clock = Clock()
+    longest, shortest = Backoff(clock, lambda: 0.0), Backoff(clock, lambda: 1.0)
+    assert [longest.seconds() for _ in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert [shortest.seconds() for _ in range(8)] == [0.25, 0.5, 1, 2, 4, 8, 15, 15]
+
+
+def test_failures_are_forgotten_after_a_while_without_one() -> None:
+    clock = Clock()
+    backoff = Backoff(clock, lambda: 0.0)
+    first = [backoff.seconds() for _ in range(3)]
+    clock.now += FORGET_SECONDS
+    assert backoff.seconds() == 4.0
+    clock.now += FORGET_SECONDS + 1
+    assert [backoff.seconds() for _ in range(3)] == first
+
+
+def test_a_retry_after_is_the_least_pause_within_reason() -> None:
+    backoff = Backoff(Clock(), lambda: 0.0)
+    assert [backoff.seconds(asked) for asked in (0.0, 20.0, 10_000.0)] == [0.5, 20.0, 300.0]
+
+
+def test_a_view_says_why_it_is_not_there(api: ApiServer) -> None:
+    api.fail("nodes", *[Status(500, "etcd is away")] * 1000)
+    with viewing(api, NODES) as view:
+        view.until(lambda _: view.live.problems)
+        assert list(view.live.problems) == ["cannot list and watch nodes: 500: etcd is away"]

@@ -1,0 +1,273 @@
+"""What the store publishes is what a file with the same objects would say, after any sequence of events."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.loading import load_cluster
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.pod import Pod
+from server.cluster.live import Namespaces, Nodes, Pods
+from server.cluster.reading import HeldPod, Namespace, PodKey, is_extended, read_namespace, read_node, read_pod
+from server.cluster.reservations import LIFETIME_SECONDS, MAX_RESERVATIONS, Reservation, Reservations, Room
+from server.cluster.store import Store
+from tests.support.apiserver import bound, namespace, node
+from tests.support.evaluation import node as model_node
+from tests.support.laws import law
+
+GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
+
+amounts = st.dictionaries(st.sampled_from([GPU, MIG, "cpu"]), st.integers(0, 3).map(str))
+node_objects = st.builds(
+    lambda name, has, labels, more: node(name, has, labels=labels, **more),
+    st.sampled_from("abc"),
+    amounts,
+    st.dictionaries(st.just("zone"), st.sampled_from("xy")),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "ready": st.booleans(),
+            "unschedulable": st.booleans(),
+            "taints": st.just([{"key": "gpu", "effect": "NoSchedule"}]),
+        },
+    ),
+)
+
+
+@st.composite
+def pod_objects(draw: st.DrawFn) -> dict[str, Any]:
+    spec: dict[str, Any] = {}
+    if draw(st.booleans()):
+        sidecar = {"name": "s", "restartPolicy": "Always", "resources": {"limits": draw(amounts)}}
+        spec["initContainers"] = [sidecar, {"name": "i", "resources": {"requests": draw(amounts)}}]
+    return bound(
+        draw(st.sampled_from("pqr")),
+        draw(st.sampled_from(["", "a", "b", "z"])),
+        draw(amounts),
+        phase=draw(st.sampled_from(["Running", "Pending", "Succeeded", "Failed"])),
+        spec=spec,
+    )
+
+
+namespace_objects = st.builds(
+    lambda name, team: namespace(name, team=team), st.sampled_from("mn"), st.sampled_from("xy")
+)
+objects = node_objects | pod_objects() | namespace_objects
+SINKS: Mapping[str, tuple[Any, Any]] = {
+    "Node": (Nodes, read_node),
+    "Pod": (Pods, read_pod),
+    "Namespace": (Namespaces, read_namespace),
+}
+
+
+def from_file(present: Mapping[tuple[str, str], dict[str, Any]]) -> Cluster:
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "cluster.json"
+        file.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": [node("always"), *present.values()]}))
+        cluster, problems, _ = load_cluster(file)
+        assert cluster is not None, problems
+        return cluster
+
+
+def plain(cluster: Cluster) -> tuple[Any, Any]:
+    """A cluster without order, nothing in use like nothing named."""
+    nodes = {
+        n.name: (n.labels, n.taints, n.ready, n.unschedulable, n.allocatable, {k: v for k, v in n.used.items() if v})
+        for n in cluster.nodes
+    }
+    return nodes, dict(cluster.namespaces)
+
+
+@law
+@given(st.lists(st.tuples(objects, st.booleans(), st.booleans()), max_size=12), st.lists(objects, max_size=6))
+def test_events_come_to_what_a_file_says(
+    events: list[tuple[dict[str, Any], bool, bool]], start: list[dict[str, Any]]
+) -> None:
+    store = Store()
+    sinks = {kind: sink(store) for kind, (sink, _) in SINKS.items()}
+    present = {(o["kind"], o["metadata"]["name"]): o for o in start}
+    for kind, sink in sinks.items():
+        first = [node("always")] if kind == "Node" else []
+        sink.replace([sink.read(o) for o in (*first, *(o for o in present.values() if o["kind"] == kind))])
+    for object, gone, published in events:
+        key = (object["kind"], object["metadata"]["name"])
+        sink = sinks[object["kind"]]
+        if not gone:
+            present[key] = object
+            sink.put(sink.read(object))
+        elif present.pop(key, None) is not None:
+            sink.remove(sink.read(object))
+        if published:
+            store.publish()
+    store.publish()
+    assert plain(store.cluster) == plain(from_file(present))
+    # A new list changes nothing.
+    before = store.cluster
+    for kind, sink in sinks.items():
+        first = [node("always")] if kind == "Node" else []
+        sink.replace([sink.read(o) for o in (*first, *(o for o in present.values() if o["kind"] == kind))])
+    assert plain(store.cluster) == plain(before)
+
+
+def test_a_deletion_of_what_is_not_there_is_nothing() -> None:
+    store = Store()
+    Nodes(store).remove(read_node(node("a")))
+    Pods(store).remove(read_pod(bound("p", "a", {GPU: 1})))
+    Namespaces(store).remove(read_namespace(namespace("m")))
+    before = store.cluster
+    store.publish()
+    assert store.cluster is before
+
+
+def test_declared_nodes_are_there_beside_the_real_ones() -> None:
+    store = Store([model_node("pool-x", {GPU: 8})])
+    assert [n.name for n in store.cluster.nodes] == ["pool-x"]
+    store.replace_nodes([read_node(node("a"))])
+    assert [n.name for n in store.cluster.nodes] == ["a", "pool-x"]
+
+
+def test_any_object_can_be_read_that_has_a_name() -> None:
+    odds: list[dict[str, Any]] = [{}, {"labels": None}, {"labels": []}, {"labels": {"a": 1}}]
+    for odd in odds:
+        metadata: dict[str, Any] = {"metadata": {"name": "x", **odd}}
+        assert read_node(metadata) == model_node("x")
+        assert read_namespace(metadata) == Namespace("x", {})
+        assert read_pod(metadata) == HeldPod(PodKey("", "x", ""), "", ())
+    odd_node: dict[str, Any] = {
+        "metadata": {"name": "x"},
+        "spec": {"taints": [7, {}, {"key": "k"}], "unschedulable": "yes"},
+        "status": {"allocatable": {GPU: 4, "a/b": "four", "c/d": None, "e/f": True}, "conditions": {}},
+    }
+    read = read_node(odd_node)
+    assert {key: str(value) for key, value in read.allocatable.items()} == {GPU: "4"}
+    assert (len(read.taints), read.ready, read.unschedulable) == (2, True, False)
+
+
+def promise(name: str, node: str = "a", count: int = 1, expires: float = 10.0) -> Reservation:
+    return Reservation(key=PodKey("ml", name, name), node=node, usage=((GPU, count),), expires=expires)
+
+
+def asking(name: str, gpus: int = 1, resource: str = GPU, **spec: Any) -> tuple[PodKey, Pod]:
+    raw = bound(name, "", {resource: gpus}, spec=spec)
+    return PodKey("ml", name, f"uid-of-{name}"), Pod.parse(raw)
+
+
+def free(store: Store, resource: str = GPU) -> dict[str, str]:
+    return {n.name: str(n.available(resource)) for n in store.cluster.nodes}
+
+
+def stocked(*nodes: dict[str, Any]) -> Store:
+    store = Store()
+    store.replace_nodes([read_node(one) for one in nodes])
+    return store
+
+
+def test_a_promise_takes_from_what_is_free_at_once() -> None:
+    store = stocked(node("a", {GPU: 2}))
+    store.reserve(*asking("p"), 0.0)
+    assert free(store) == {"a": "1"}
+    store.reserve(*asking("p"), 1.0)
+    assert free(store) == {"a": "1"}, "the same pod again"
+    store.reserve(*asking("q"), 1.0)
+    assert free(store) == {"a": "0"}
+    store.reserve(*asking("r"), 1.0)
+    assert (free(store), store.reservations) == ({"a": "0"}, 2), "who has to wait holds nothing"
+
+
+def test_a_pod_that_asks_for_no_device_is_promised_nothing() -> None:
+    store = stocked(node("a", {GPU: 2}))
+    for resource, count in (("cpu", 1), (GPU, 0)):
+        store.reserve(*asking("p", count, resource), 0.0)
+    assert store.reservations == 0
+
+
+def test_a_promise_is_kept_where_the_pod_may_run_and_least_is_left() -> None:
+    taint = {"key": "x", "effect": "NoSchedule"}
+    store = stocked(
+        node("cordoned", {GPU: 1}, unschedulable=True),
+        node("down", {GPU: 1}, ready=False),
+        node("tainted", {GPU: 1}, taints=[taint]),
+        node("big", {GPU: 8}),
+        node("small", {GPU: 2}),
+        node("other", {MIG: 9}),
+    )
+    store.reserve(*asking("p"), 0.0)
+    assert {name for name, left in free(store).items() if left == "1"} == {"cordoned", "down", "tainted", "small"}
+    store.reserve(*asking("q", nodeSelector={"kubernetes.io/hostname": "big"}), 0.0)
+    assert free(store)["big"] == "7"
+
+
+def test_a_promise_ends_when_its_pod_is_seen_bound_gone_or_finished() -> None:
+    store = stocked(node("a", {GPU: 4}), node("b", {GPU: 8}))
+    pods = Pods(store)
+    for name in ("bound", "gone", "finished", "waiting"):
+        store.reserve(*asking(name), 0.0)
+    assert free(store) == {"a": "0", "b": "8"}
+    pods.put(read_pod(bound("bound", "b", {GPU: 1})))
+    pods.remove(read_pod(bound("gone", "", {GPU: 1})))
+    pods.put(read_pod(bound("finished", "", {GPU: 1}, phase="Failed")))
+    pods.put(read_pod(bound("waiting", "", {GPU: 1})))
+    store.publish()
+    assert (free(store), store.reservations) == ({"a": "3", "b": "7"}, 1)
+
+
+def test_a_promise_is_not_ended_by_another_pod_of_the_same_name() -> None:
+    store = stocked(node("a", {GPU: 4}))
+    Pods(store).put(read_pod(bound("p", "a", {GPU: 1}, uid="old")))
+    store.reserve(*asking("p"), 0.0)
+    Pods(store).remove(read_pod(bound("p", "a", {GPU: 1}, uid="old")))
+    store.publish()
+    assert (free(store), store.reservations) == ({"a": "3"}, 1)
+
+
+def test_a_new_list_ends_the_promises_to_the_pods_in_it_and_keeps_the_others() -> None:
+    store = stocked(node("a", {GPU: 4}))
+    store.reserve(*asking("p"), 0.0)
+    store.reserve(*asking("q"), 0.0)
+    Pods(store).replace([read_pod(bound("p", "a", {GPU: 1})), read_pod(bound("q", "", {GPU: 1}))])
+    assert (free(store), store.reservations) == ({"a": "2"}, 1)
+
+
+def test_a_promise_ends_with_its_time() -> None:
+    store = stocked(node("a", {GPU: 4}))
+    store.reserve(*asking("p"), 0.0)
+    store.expire(LIFETIME_SECONDS - 1)
+    assert store.reservations == 1
+    store.reserve(*asking("q"), LIFETIME_SECONDS)
+    assert (free(store), store.reservations) == ({"a": "3"}, 1)
+
+
+def test_the_oldest_of_too_many_promises_gives_way() -> None:
+    reservations = Reservations()
+    assert [reservations.add(promise(f"p{n}")) for n in range(MAX_RESERVATIONS)].count(None) == MAX_RESERVATIONS
+    assert reservations.add(promise("last")) == promise("p0")
+    assert len(reservations) == MAX_RESERVATIONS
+
+
+def test_what_gives_way_is_free_again() -> None:
+    store = stocked(node("a", {GPU: MAX_RESERVATIONS + 2}))
+    for number in range(MAX_RESERVATIONS + 1):
+        store.reserve(*asking(f"p{number}"), 0.0)
+    assert free(store) == {"a": "2"}
+
+
+def test_room_finds_the_tightest_fit() -> None:
+    room = Room()
+    for name, has in (("a", {GPU: 8, "cpu": 64}), ("b", {GPU: 4}), ("c", {GPU: 4, MIG: 2}), ("d", {MIG: 1})):
+        room.update(name, model_node(name, has))
+    two = ((GPU, 2 * 10**9),)
+    assert room.tightest(two, lambda _: True) == "b"
+    assert room.tightest(two, lambda name: name != "b") == "c"
+    room.update("b", None)
+    room.update("c", model_node("c", {GPU: 1}))
+    assert room.tightest(two, lambda _: True) == "a"
+    assert room.tightest(((GPU, 9 * 10**9),), lambda _: True) is None
+
+
+def test_extended_resources_have_a_domain() -> None:
+    assert [is_extended(name) for name in (GPU, "cpu", "memory", "hugepages-2Mi")] == [True, False, False, False]

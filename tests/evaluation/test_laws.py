@@ -1,5 +1,6 @@
 """Laws of decisions, whatever the rules, the cluster and the pod."""
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,9 +11,10 @@ from hypothesis import strategies as st
 from rules_engine.evaluation import mutate, validate
 from rules_engine.model.cluster import Cluster, Node
 from rules_engine.model.decision import Action, Decision
-from rules_engine.model.patch import Json, pointer
+from rules_engine.model.patch import Json, pointer, same
 from rules_engine.model.quantity import Quantity
 from rules_engine.model.rules import (
+    AnyRule,
     Counts,
     Direction,
     FallbackLadder,
@@ -160,6 +162,25 @@ def expected(made: Any, rule: FallbackLadder, cluster: Cluster) -> tuple[dict[st
     return moves, now, exhausted
 
 
+def as_stored(made: Any) -> Json:
+    """A pod as the API server hands it on: limits copied to absent requests, quantities in canonical text."""
+    stored = copy.deepcopy(made)
+    for item in (*stored["spec"].get("containers", []), *stored["spec"].get("initContainers", [])):
+        sections = item.get("resources", {})
+        if "limits" in sections:
+            sections["requests"] = {**sections["limits"], **sections.get("requests", {})}
+        for amounts in sections.values():
+            amounts.update({name: str(Quantity.parse(text)) for name, text in amounts.items()})
+    return stored  # type: ignore[no-any-return]
+
+
+def assert_settled(first: Decision, rules: Sequence[AnyRule], on: Cluster) -> None:
+    """Asked again, about its own result or about what the API server makes of that, a rule set changes nothing."""
+    for result in (first.result, as_stored(first.result)) if first.allowed else ():
+        again = mutated(result, *rules, on=on)
+        assert (again.patch, again.allowed) == ((), True)
+
+
 @law
 @given(pods(), ladders(), clusters())
 def test_a_single_ladder_does_what_the_design_says(made: Json, rule: FallbackLadder, on: Cluster) -> None:
@@ -176,10 +197,7 @@ def test_a_single_ladder_does_what_the_design_says(made: Json, rule: FallbackLad
 @law
 @given(pods(), ladder_sets(), clusters())
 def test_ladders_change_nothing_on_their_own_result(made: Json, rules: list[FallbackLadder], on: Cluster) -> None:
-    first = mutated(made, *rules, on=on)
-    if first.allowed:
-        again = mutated(first.result, *rules, on=on)
-        assert (again.patch, again.allowed) == ((), True)
+    assert_settled(mutated(made, *rules, on=on), rules, on)
 
 
 @law
@@ -187,12 +205,19 @@ def test_ladders_change_nothing_on_their_own_result(made: Json, rules: list[Fall
 def test_injections_change_nothing_on_their_own_result(
     made: Json, rules: list[ResourceInjection], on: Cluster, several: list[FallbackLadder]
 ) -> None:
-    named = [replace(rule, name=f"i{index}") for index, rule in enumerate(rules)]
+    named: list[AnyRule] = [replace(rule, name=f"i{index}") for index, rule in enumerate(rules)]
     for rule_set in (named, [*named, *several]):
-        first = mutated(made, *rule_set, on=on)
-        if first.allowed:
-            again = mutated(first.result, *rule_set, on=on)
-            assert (again.patch, again.allowed) == ((), True)
+        assert_settled(mutated(made, *rule_set, on=on), rule_set, on)
+
+
+@law
+@given(pods(shared=True), ladder_sets(), injections(), clusters())
+def test_what_the_api_server_fills_in_makes_no_difference(
+    made: Json, several: list[FallbackLadder], rule: ResourceInjection, on: Cluster
+) -> None:
+    bare, stored = mutated(made, *several, rule, on=on), mutated(as_stored(made), *several, rule, on=on)
+    assert bare.allowed == stored.allowed
+    assert same(as_stored(bare.result), as_stored(stored.result))
 
 
 @law

@@ -1,0 +1,172 @@
+"""CEL: this engine beside cel-python's interpreter and, where it is installed, Google's C++ (python -m bench.cel).
+
+All are measured in one run on one pod, and the ratios are what counts: absolute figures move by a factor of two between
+runs on a busy machine. Left out everywhere is what a request does once: parsing JSON, and for the other engines turning
+the pod into their values. cel-expr-python runs in a process of its own, since 0.1.3 aborts on Python 3.11 after many null
+results (pip install cel-expr-python; it is measured when it is there).
+
+With --check the exit code is 1 if a promise of the project is not kept: 200 times cel-python, twice cel-expr-python,
+3 ms for a compilation, and evaluation that does not depend on the size of what it does not read.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import timeit
+import warnings
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from rules_engine.cel import Budget, Environment, compile_expression, types
+from rules_engine.model.source import SourceText
+
+EXPRESSIONS = (
+    'object.metadata.namespace == "ml"',
+    'has(object.metadata.annotations) && "gpurules.io/skip" in object.metadata.annotations',
+    'object.spec.containers.exists(c, has(c.resources.requests) && "nvidia.com/gpu" in c.resources.requests)',
+    'object.spec.containers.all(c, !has(c.resources.limits) || int(c.resources.limits["nvidia.com/gpu"]) <= 8)',
+    'object.spec.containers.all(c, c.image.startsWith("nvcr.io/") || c.image.startsWith("registry.local/"))',
+)
+"""Four expressions of reference/cel.md with the names of a real pod, and one on strings."""
+
+CEL_PYTHON_RATIO = 200
+CEL_EXPR_RATIO = 2
+COMPILE_MS = 3.0
+SIZE_RATIO = 1.5  # a pod ten times as large; the rest is noise
+
+REPEATS = 7
+
+
+def pod(scale: int = 1) -> dict[str, Any]:
+    """A pod of about 6 kB times `scale`, in what the expressions do not read."""
+    containers = [
+        {
+            "name": name,
+            "image": f"nvcr.io/nvidia/{name}:24.08-py3",
+            "command": ["python", "-m", "torch.distributed.run", "--nproc-per-node=4", "train.py"],
+            "env": [{"name": f"OPTION_{place}", "value": "value " * 5} for place in range(18 * scale)],
+            "resources": {
+                "limits": {"cpu": "8", "memory": "64Gi", "nvidia.com/gpu": "4"},
+                "requests": {"cpu": "8", "memory": "64Gi", resource: "4"},
+            },
+            "volumeMounts": [{"name": f"data-{place}", "mountPath": f"/data/{place}"} for place in range(4)],
+        }
+        for name, resource in (("pytorch", "example.com/nic"), ("logs", "example.com/nic"), ("dcgm", "nvidia.com/gpu"))
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "train-0",
+            "namespace": "ml",
+            "labels": {f"example.com/label-{place}": "a label's value" for place in range(8 * scale)},
+            "annotations": {"gpurules.io/skip": "true"}
+            | {f"example.com/annotation-{place}": "an annotation's value" for place in range(12 * scale)},
+        },
+        "spec": {"containers": containers, "nodeSelector": {"node-pool": "gpu"}, "priority": 100},
+    }
+
+
+def microseconds(run: Callable[[], object]) -> float:
+    """The time of one call: the best of several rounds, each of at least 20 ms."""
+    timer = timeit.Timer(run)
+    number = 1
+    while timer.timeit(number) < 0.02:
+        number *= 2
+    return min(timer.repeat(REPEATS, number)) / number * 1e6
+
+
+def ours(value: dict[str, Any]) -> list[tuple[float, float]]:
+    """Per expression: evaluation and the precise interpreter, in µs."""
+    environment = Environment({"object": types.POD})
+    measured = []
+    for expression in EXPRESSIONS:
+        program = compile_expression(SourceText.inline(expression), environment)
+        activation, budget = {"object": value}, Budget(2**62)
+        if program.evaluate(activation, budget) is not True:
+            raise RuntimeError(f"{expression} is to be true of the pod")
+        measured.append(
+            (
+                microseconds(lambda: program.evaluate(activation, budget)),  # noqa: B023
+                microseconds(lambda: program.interpret(activation, budget)),  # noqa: B023
+            )
+        )
+    return measured
+
+
+def compilation() -> float:
+    """The mean time to compile one of the expressions once the grammar is built, in ms."""
+    environment = Environment({"object": types.POD})
+    sources = [SourceText.inline(expression) for expression in EXPRESSIONS]
+    return microseconds(lambda: [compile_expression(source, environment) for source in sources]) / len(sources) / 1000
+
+
+def cel_python(value: dict[str, Any]) -> list[float]:
+    """The same with cel-python's InterpretedRunner, the pod's conversion left out."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import celpy
+        from celpy.adapter import json_to_cel
+
+        engine = celpy.Environment(runner_class=celpy.InterpretedRunner)
+        activation = {"object": json_to_cel(value)}
+        programs = [engine.program(engine.compile(expression)) for expression in EXPRESSIONS]
+        return [microseconds(lambda: program.evaluate(activation)) for program in programs]  # noqa: B023
+
+
+def cel_expr_python(value: dict[str, Any]) -> list[float]:
+    """The same with cel-expr-python and a reused activation; in this process."""
+    cel: Any = import_module("cel_expr_python.cel")
+    engine = cel.NewEnv(variables={"object": cel.Type.DYN})
+    activation = engine.Activation({"object": value})
+    programs = [engine.compile(expression) for expression in EXPRESSIONS]
+    return [microseconds(lambda: program.eval(activation).value()) for program in programs]  # noqa: B023
+
+
+def _other_process(name: str) -> list[float] | None:
+    """What one of the functions above measures in a process of its own; None where its package is missing."""
+    if find_spec(name) is None:
+        return None
+    command = [sys.executable, "-m", "bench.cel", "--only", name]
+    found = subprocess.run(command, capture_output=True, text=True, check=True)
+    measured: list[float] = json.loads(found.stdout)
+    return measured
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--check", action="store_true", help="exit 1 if a promise of the project is not kept")
+    parser.add_argument("--only", choices=("celpy", "cel_expr_python"), help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.only:
+        run = cel_python if arguments.only == "celpy" else cel_expr_python
+        print(json.dumps(run(pod())))
+        return 0
+    python, google = _other_process("celpy"), _other_process("cel_expr_python")
+    mine, large, compile_ms = ours(pod()), ours(pod(10)), compilation()
+    kilobytes = len(json.dumps(pod(), separators=(",", ":"))) / 1000
+    print(f"µs per evaluation on a pod of {kilobytes:.1f} kB; × is how many times as long\n")
+    print(f"{'ours':>6} {'interpreter':>12} {'10 × pod':>9} {'cel-python':>17} {'cel-expr-python':>17}")
+    kept = compile_ms <= COMPILE_MS
+    for place, expression in enumerate(EXPRESSIONS):
+        quick, precise = mine[place]
+        cells = [f"{quick:6.2f} {precise:12.1f} {large[place][0]:9.2f}"]
+        for other, least in ((python, CEL_PYTHON_RATIO), (google, CEL_EXPR_RATIO)):
+            if other is None:
+                cells.append(f"{'not installed':>17}")
+            else:
+                cells.append(f"{other[place]:8.1f} {other[place] / quick:6.1f} ×")
+                kept &= other[place] >= least * quick
+        kept &= large[place][0] <= SIZE_RATIO * quick
+        print(*cells, f"  {expression}")
+    print(f"\ncompile: {compile_ms:.2f} ms an expression")
+    if arguments.check:
+        print("every promise is kept" if kept else "a promise is not kept")
+    return 0 if kept or not arguments.check else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

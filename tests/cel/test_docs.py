@@ -1,0 +1,67 @@
+"""The examples of docs/cel.md do what the page says."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rules_engine.cel import Budget, Environment, bounds, types
+from tests.cel.conformance import program, same
+from tests.cel.evaluating import outcome, problems
+
+PAGE = Path(__file__).parents[2] / "docs" / "cel.md"
+
+POD: dict[str, Any] = {
+    "metadata": {"name": "train-0", "labels": {"team": "batch"}},
+    "spec": {"containers": [{"name": "main"}]},
+}
+
+POLICY = Environment({"object": types.POD, "cluster": types.CLUSTER})
+
+
+def _examples() -> list[tuple[str, str]]:
+    blocks = re.findall(r"```cel\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    pairs = [re.fullmatch(r"(.*?)\s+// (.*)", line) for line in lines]
+    return [(found[1], found[2]) for found in pairs if found]
+
+
+@pytest.mark.parametrize(("expression", "expected"), _examples())
+def test_an_example_gives_what_the_page_says(expression: str, expected: str) -> None:
+    if expected.startswith("load: "):
+        assert [problem.split(": ", 1)[1] for problem in problems(expression, POLICY)] == [
+            expected.removeprefix("load: ")
+        ]
+        return
+    kind, value = outcome(program(expression, POLICY).evaluate, {"object": POD})
+    if expected.startswith("error: "):
+        assert (kind, value.split(": ", 1)[1]) == ("error", expected.removeprefix("error: "))
+    else:
+        assert kind == "value"
+        assert same(value, program(expected, Environment({})).evaluate({}, Budget()))
+
+
+def test_every_line_of_a_block_is_an_example() -> None:
+    blocks = re.findall(r"```cel\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert len(_examples()) == sum(len(block.splitlines()) for block in blocks) > 30
+
+
+def test_the_bounds_are_those_of_the_code() -> None:
+    rows = re.findall(r"^\| ([A-Z_]+) \| ([0-9]+) \|", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert len(rows) == 5
+    for name, value in rows:
+        assert getattr(bounds, name) == int(value)
+
+
+def test_the_page_names_every_function() -> None:
+    from rules_engine.cel.library import functions
+
+    page = PAGE.read_text(encoding="utf-8")
+    names = {name.split(".")[-1] for method in (True, False) for name in functions().names(method=method)}
+    unnamed = {name for name in names if not re.search(rf"\b{name}\b", page)}
+    # Conversions, parts of dates and the named formats are named as groups.
+    assert {name for name in unnamed if not name.startswith(("get", "dns"))} <= {
+        *("bool", "bytes", "double", "int", "string", "uint", "duration", "timestamp"),
+        *("byte", "date", "datetime", "labelValue", "qualifiedName", "uri", "uuid"),
+    }

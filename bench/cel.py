@@ -2,8 +2,8 @@
 
 All are measured in one run on one pod, and the ratios are what counts: absolute figures move by a factor of two between
 runs on a busy machine. Left out everywhere is what a request does once: parsing JSON, and for the other engines turning
-the pod into their values. cel-expr-python runs in a process of its own, since 0.1.3 aborts on Python 3.11 after many null
-results (pip install cel-expr-python; it is measured when it is there).
+the pod into their values. cel-expr-python runs in a process of its own, since 0.1.3 aborts on Python 3.11 after many
+null results (pip install cel-expr-python; it is measured when it is there).
 
 With --check the exit code is 1 if a promise of the project is not kept: 200 times cel-python, twice cel-expr-python,
 3 ms for a compilation, and evaluation that does not depend on the size of what it does not read.

@@ -47,9 +47,9 @@ def _mismatch(match: Match, subject: Subject) -> tuple[str, str] | None:
     namespace = subject.namespace
     if subject.request.operation not in [verb.value for verb in match.operations]:
         return "operation", f"not for {subject.request.operation}"
-    if not any(globs.matches(pattern, namespace) for pattern in match.namespaces):
+    if not globs.in_any(match.namespaces, namespace):
         return "namespace", f"not for the namespace {namespace}"
-    if any(globs.matches(pattern, namespace) for pattern in match.exclude_namespaces):
+    if globs.in_any(match.exclude_namespaces, namespace):
         return "namespace", f"the namespace {namespace} is excluded"
     if not match.object_selector.matches(subject.pod.labels):
         return "object-selector", "the labels of the pod do not match"

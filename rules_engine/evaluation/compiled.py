@@ -1,10 +1,11 @@
 """Rules made ready for requests: their expressions compiled, their order fixed. Nothing here ever changes."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from rules_engine.cel import CelProblems, Environment, Program, Type, compile_expression, types
+from rules_engine.evaluation.index import Fact, Index
 from rules_engine.model.problems import Problem, in_file_order
 from rules_engine.model.rules import (
     AnyRule,
@@ -95,12 +96,21 @@ class RuleSet:
     ladders: tuple[CompiledLadder, ...] = ()
     injections: tuple[CompiledInjection, ...] = ()
     validations: tuple[CompiledValidation, ...] = ()
+    ladder_index: Index[CompiledLadder] = field(init=False, repr=False, compare=False)
+    injection_index: Index[CompiledInjection] = field(init=False, repr=False, compare=False)
+    validation_index: Index[CompiledValidation] = field(init=False, repr=False, compare=False)
+    validated_operations: frozenset[Fact] = field(init=False, repr=False, compare=False)
+    """CREATE, and what else some validation is to be asked at: nothing but them is even read."""
 
-    @property
-    def validated_operations(self) -> frozenset[str]:
-        """CREATE, and what else some validation is to be asked at: nothing but them is even read."""
-        asked = {verb.value for validation in self.validations for verb in validation.rule.match.operations}
-        return frozenset({Verb.CREATE.value, *asked})
+    def __post_init__(self) -> None:
+        indexes = {
+            "ladder_index": Index(self.ladders),
+            "injection_index": Index(self.injections),
+            "validation_index": (validations := Index(self.validations)),
+            "validated_operations": validations.operations | {Verb.CREATE.value},
+        }
+        for name, value in indexes.items():
+            object.__setattr__(self, name, value)
 
 
 def compile_rules(rules: Iterable[AnyRule]) -> tuple[RuleSet, tuple[Problem, ...]]:

@@ -1,7 +1,11 @@
 """A request in, a decision out: the two endpoints, without any I/O."""
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 from rules_engine.cel import Budget
 from rules_engine.evaluation.compiled import RuleSet
+from rules_engine.evaluation.index import HasRule, Index
 from rules_engine.evaluation.injections import apply_injections
 from rules_engine.evaluation.ladders import apply_ladders
 from rules_engine.evaluation.subject import Subject
@@ -13,30 +17,46 @@ from rules_engine.model.patch import diff
 from rules_engine.model.pod import Pod
 from rules_engine.model.reading import PodError, kind_of
 
+C = TypeVar("C", bound=HasRule)
 
-def mutate(rule_set: RuleSet, request: AdmissionRequest, cluster: Cluster) -> Decision:
-    """Ladders, then injections on their result. Only Pods at CREATE are decided; all else is allowed as it is."""
+
+def mutate(rule_set: RuleSet, request: AdmissionRequest, cluster: Cluster, *, indexed: bool = False) -> Decision:
+    """Ladders, then injections on their result. Only Pods at CREATE are decided; all else is allowed as it is.
+
+    `indexed`: rules that the pod cannot meet are not asked, and leave no step. Nothing else differs.
+    """
     if not _is_pod(request) or request.operation != "CREATE":
         return Decision(result=request.object)
     subject = _subject(request, cluster)
     if isinstance(subject, Refusal):
         return Decision(refusal=subject, result=request.object)
-    fallen, pod = apply_ladders(rule_set.ladders, subject)
-    injected, pod = apply_injections(rule_set.injections, subject.with_pod(pod))
+    fallen, pod = apply_ladders(_asked(rule_set.ladders, rule_set.ladder_index, subject, indexed), subject)
+    subject = subject.with_pod(pod)
+    injected, pod = apply_injections(_asked(rule_set.injections, rule_set.injection_index, subject, indexed), subject)
     trace = (*fallen, *injected)
     if any(step.denies for step in trace):
         return Decision(trace=trace, result=request.object)
     return Decision(trace=trace, patch=diff(request.object, pod.raw), result=pod.raw)
 
 
-def validate(rule_set: RuleSet, request: AdmissionRequest, cluster: Cluster) -> Decision:
-    """Validations on the pod as it is. Only Pods at CREATE are decided, and at UPDATE where a rule asks for it."""
+def validate(rule_set: RuleSet, request: AdmissionRequest, cluster: Cluster, *, indexed: bool = False) -> Decision:
+    """Validations on the pod as it is. Only Pods at CREATE are decided, and at UPDATE where a rule asks for it.
+
+    `indexed` is as for `mutate`.
+    """
     if not _is_pod(request) or request.operation not in rule_set.validated_operations:
         return Decision(result=request.object)
     subject = _subject(request, cluster)
     if isinstance(subject, Refusal):
         return Decision(refusal=subject, result=request.object)
-    return Decision(trace=apply_validations(rule_set.validations, subject), result=request.object)
+    validations = _asked(rule_set.validations, rule_set.validation_index, subject, indexed)
+    return Decision(trace=apply_validations(validations, subject), result=request.object)
+
+
+def _asked(rules: Sequence[C], index: Index[C], subject: Subject, indexed: bool) -> Sequence[C]:
+    if not indexed:
+        return rules
+    return index.meeting(subject.pod, subject.namespace, subject.request.operation)
 
 
 def _is_pod(request: AdmissionRequest) -> bool:

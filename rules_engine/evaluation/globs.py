@@ -1,5 +1,12 @@
 """Globs over namespace names."""
 
+from collections.abc import Iterable
+
+
+def in_any(patterns: Iterable[str], name: str) -> bool:
+    """Whether one of the patterns fits the whole name."""
+    return any(pattern in ("*", name) or matches(pattern, name) for pattern in patterns)
+
 
 def matches(pattern: str, name: str) -> bool:
     """Whether the whole name fits: `*` is any run of characters, `?` any one. Linear in practice, never exponential."""

@@ -1,0 +1,278 @@
+"""The index finds the rules that a pod can meet, and leaves nothing out that has a say."""
+
+from dataclasses import replace
+from typing import Any, cast
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rules_engine.evaluation import RuleSet, compile_rules, mutate, validate
+from rules_engine.evaluation.index import Index
+from rules_engine.model.admission import AdmissionRequest
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.decision import Action, Decision, Step
+from rules_engine.model.pod import Pod
+from rules_engine.model.rules import (
+    SKIP_ANNOTATION,
+    AnyRule,
+    ConditionKind,
+    FailurePolicy,
+    LabelRequirement,
+    LabelSelector,
+    Match,
+    Mode,
+    Named,
+    OptOut,
+    ValidationAction,
+    Verb,
+)
+from tests.support.evaluation import (
+    asks,
+    cel,
+    cluster,
+    compiled,
+    container,
+    injection,
+    ladder,
+    pod,
+    request,
+    rung,
+    validation,
+)
+from tests.support.laws import clusters, injections, ladders, law, pods
+
+TYPES = ("V100", "T4")
+GPU_TYPE = "gpu-type"
+FALLBACK = "gpu-webhook.k8s.io/fallback"
+
+_NAMESPACES = st.sampled_from([("*",), ("ml",), ("prod", "m?"), ("prod",), ("p*", "ml")])
+_REQUIREMENTS = st.builds(
+    LabelRequirement,
+    st.sampled_from(["team", "tier"]),
+    st.sampled_from(ConditionKind),
+    st.sampled_from([("a",), ("a", "b")]),
+)
+
+
+@st.composite
+def matches(draw: st.DrawFn, operations: tuple[Verb, ...] = (Verb.CREATE,)) -> Match:
+    selector = LabelSelector(tuple(draw(st.lists(_REQUIREMENTS, max_size=2))))
+    return Match(
+        namespaces=draw(_NAMESPACES),
+        exclude_namespaces=draw(st.sampled_from([(), (), ("ml",), ("p*",)])),
+        object_selector=draw(st.sampled_from([LabelSelector(), selector])),
+        namespace_selector=draw(st.sampled_from([LabelSelector()] * 4 + [selector])),
+        operations=operations,
+    )
+
+
+_CONDITIONS = st.sampled_from(
+    [
+        {},
+        {},
+        {"true": "true"},
+        {"false": "false"},
+        {"fails": "params.nowhere == 'all'"},
+        {"needs-namespace": "namespaceObject.metadata.name == 'ml'"},
+    ]
+)
+
+
+@st.composite
+def common(draw: st.DrawFn, /, **fields: Any) -> dict[str, Any]:
+    """What every kind of rule says; `fields` win."""
+    return {
+        "match": draw(matches()),
+        "priority": draw(st.integers(0, 1)),
+        "mode": draw(st.sampled_from([Mode.ENFORCE] * 4 + [Mode.AUDIT])),
+        "match_conditions": draw(_CONDITIONS),
+        "failure_policy": draw(st.sampled_from(FailurePolicy)),
+        "opt_out": draw(st.sampled_from(OptOut)),
+        **fields,
+    }
+
+
+def a_ladder(draw: st.DrawFn, name: str) -> AnyRule:
+    said = draw(common())
+    made = draw(
+        ladders(
+            name,
+            mode=said["mode"],
+            priority=said["priority"],
+            annotation=draw(st.sampled_from([FALLBACK, GPU_TYPE])),
+        )
+    )
+    conditions = tuple(Named(key, cel(text)) for key, text in said.pop("match_conditions").items())
+    return replace(made, match_conditions=conditions, **said)
+
+
+def an_injection(draw: st.DrawFn, name: str) -> AnyRule:
+    said = draw(common())
+    conditions = tuple(Named(key, cel(text)) for key, text in said.pop("match_conditions").items())
+    kind = draw(st.sampled_from([None, *TYPES, "mig-3g->mig-1g"]))
+    made = draw(injections(name))
+    return replace(made, match_conditions=conditions, gpu_type=kind, gpu_type_annotation=GPU_TYPE, **said)
+
+
+def a_validation(draw: st.DrawFn, name: str) -> AnyRule:
+    operations = draw(st.sampled_from([(Verb.CREATE,), (Verb.UPDATE,), (Verb.CREATE, Verb.UPDATE)]))
+    said = draw(common(match=draw(matches(operations))))
+    expression = draw(st.sampled_from(["true", "false", "params.nowhere == 'all'", "object == null"]))
+    actions = draw(st.sampled_from([{ValidationAction.DENY}, {ValidationAction.WARN, ValidationAction.AUDIT}]))
+    return validation(expression, name=name, validation_actions=frozenset(actions), **said)
+
+
+@st.composite
+def rule_sets(draw: st.DrawFn) -> RuleSet:
+    """A few rules of each kind, with all that the index looks at, and with conditions that fail."""
+    makers = (a_ladder, an_injection, a_validation)
+    rules = [make(draw, f"{make.__name__}-{n}") for make in makers for n in range(draw(st.integers(0, 4)))]
+    rule_set, problems = compile_rules(rules)
+    assert not problems
+    return rule_set
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> AdmissionRequest:
+    made: Any = draw(pods())
+    annotations = draw(
+        st.fixed_dictionaries(
+            {}, optional={GPU_TYPE: st.sampled_from(TYPES), SKIP_ANNOTATION: st.just("true"), "other": st.just("x")}
+        )
+    )
+    made["metadata"]["annotations"] = annotations
+    made["metadata"]["labels"] = draw(
+        st.dictionaries(st.sampled_from(["team", "tier"]), st.sampled_from("abc"), max_size=2)
+    )
+    if draw(st.booleans()):
+        made["metadata"]["namespace"] = "prod"
+    return request(
+        made,
+        namespace=draw(st.sampled_from(["ml", "prod", "else"])),
+        operation=draw(st.sampled_from(["CREATE", "CREATE", "UPDATE", "DELETE"])),
+    )
+
+
+def outcome(decision: Decision) -> tuple[Any, ...]:
+    """Everything of a decision but the steps of rules that were skipped."""
+    return (
+        decision.allowed,
+        decision.status,
+        decision.patch,
+        decision.warnings,
+        dict(decision.audit_annotations),
+        decision.result,
+        said(decision),
+    )
+
+
+def said(decision: Decision) -> list[Step]:
+    return [step for step in decision.trace if step.action is not Action.SKIP]
+
+
+@settings(law, max_examples=150)
+@given(rule_sets(), requests(), clusters(), st.booleans())
+def test_with_the_index_every_decision_is_the_same_but_for_steps_of_skipped_rules(
+    rule_set: RuleSet, asked: AdmissionRequest, around: Cluster, complete: bool
+) -> None:
+    on = replace(around, namespaces_complete=complete)
+    for decide in (mutate, validate):
+        whole, indexed = decide(rule_set, asked, on), decide(rule_set, asked, on, indexed=True)
+        assert outcome(indexed) == outcome(whole)
+        left = [step for step in indexed.trace if step.action is Action.SKIP]
+        assert all(step in whole.trace for step in left)
+
+
+def met(rule_set: RuleSet, made: Any, namespace: str = "ml", operation: str = "CREATE") -> set[str]:
+    subject = (Pod.parse(made), namespace, operation)
+    indexes = (rule_set.ladder_index, rule_set.injection_index, rule_set.validation_index)
+    return {item.rule.name for index in indexes for item in cast(Index[Any], index).meeting(*subject)}
+
+
+def test_of_a_thousand_rules_a_pod_meets_those_of_its_namespace_type_and_resource_only() -> None:
+    rules: list[AnyRule] = []
+    for n in range(250):
+        only = Match(namespaces=(f"ns-{n}",))
+        rules += [
+            ladder(f"vendor.com/a-{n}", f"vendor.com/b-{n}", name=f"resource-{n}"),
+            injection({"cpu": "1"}, name=f"type-{n}", gpu_type=f"T{n}"),
+            validation("true", name=f"namespace-{n}", match=only),
+            ladder("nvidia.com/gpu", name=f"both-{n}", match=only),
+        ]
+    made = pod(
+        container(both={"nvidia.com/gpu": 1, "vendor.com/b-7": 1}),
+        annotations={"task.bkbcs.tencent.com/gpu-type": "T3"},
+    )
+    assert met(compiled(*rules), made, "ns-5") == {"resource-7", "type-3", "namespace-5", "both-5"}
+    steps = mutate(compiled(*rules), request(made, namespace="ns-5"), cluster(), indexed=True).trace
+    assert [step.rule.partition("/")[2] for step in steps] == ["both-5", "resource-7", "type-3"]
+
+
+def test_rules_are_met_in_the_order_of_evaluation() -> None:
+    rules = [validation("false", name=f"v{n}", priority=n % 3) for n in range(9)]
+    whole = validate(compiled(*rules), request(pod(container())), cluster())
+    indexed = validate(compiled(*rules), request(pod(container())), cluster(), indexed=True)
+    assert indexed.trace == whole.trace
+    assert len(indexed.trace) == 9
+
+
+def test_labels_a_rule_asks_for_have_to_be_there() -> None:
+    def selecting(name: str, *requirements: LabelRequirement) -> AnyRule:
+        return validation("true", name=name, match=Match(object_selector=LabelSelector(requirements)))
+
+    rules = compiled(
+        selecting("in", LabelRequirement("team", ConditionKind.IN, ("a", "b"))),
+        selecting("exists", LabelRequirement("team", ConditionKind.EXISTS)),
+        selecting("not-in", LabelRequirement("team", ConditionKind.NOT_IN, ("a",))),
+        selecting("absent", LabelRequirement("team", ConditionKind.DOES_NOT_EXIST)),
+    )
+    # Whether a label must not be there, the rule itself finds out.
+    assert met(rules, pod(container(), labels={"team": "b"})) == {"in", "exists", "not-in", "absent"}
+    assert met(rules, pod(container(), labels={"team": "z"})) == {"exists", "not-in", "absent"}
+    assert met(rules, pod(container())) == {"not-in", "absent"}
+
+
+def test_validations_are_met_at_their_operations() -> None:
+    rules = compiled(
+        validation("true", name="create"),
+        validation("true", name="update", match=Match(operations=(Verb.UPDATE,))),
+    )
+    assert met(rules, pod(container())) == {"create"}
+    assert met(rules, pod(container()), operation="UPDATE") == {"update"}
+    assert rules.validated_operations == {"CREATE", "UPDATE"}
+
+
+def test_a_rule_whose_conditions_can_fail_is_asked_whatever_the_pod_asks_for() -> None:
+    failing = {"fails": "params.nowhere == 'all'"}
+    for rule in (
+        ladder("vendor.com/a", match_conditions=failing),
+        injection({"cpu": "1"}, match_conditions=failing),
+        injection(
+            {"cpu": "1"},
+            match=Match(namespace_selector=LabelSelector((LabelRequirement("a", ConditionKind.EXISTS),))),
+        ),
+    ):
+        on = cluster(namespaces_complete=False)
+        decision = mutate(compiled(rule), request(asks({"cpu": 1})), on, indexed=True)
+        assert not decision.allowed
+
+
+def test_a_ladder_that_would_move_the_target_on_is_asked_though_the_pod_names_none_of_its_rungs() -> None:
+    # What the first ladder gives, the one before it would move on at the next admission: so it must not be given.
+    rules = compiled(
+        ladder("vendor.com/b", "vendor.com/c", name="before", priority=1),
+        ladder("vendor.com/a", rung("vendor.com/b", assume=True), name="gives"),
+    )
+    on = cluster({"vendor.com/c": 1})
+    [step] = said(mutate(rules, request(asks({"vendor.com/a": 1})), on, indexed=True))
+    assert (step.rule, step.reason) == ("FallbackLadder/gives", "exhausted")
+
+
+def test_injections_are_found_by_what_the_ladders_made_of_the_pod() -> None:
+    rules = compiled(
+        ladder("nvidia.com/mig-3g", "nvidia.com/gpu"),
+        injection({"cpu": "4"}, gpu_type=None),
+        injection({"cpu": "4"}, gpu_type=None, gpu_resource="nvidia.com/mig-3g", name="left"),
+    )
+    decision = mutate(rules, request(asks({"nvidia.com/mig-3g": 1})), cluster({"nvidia.com/gpu": 1}), indexed=True)
+    assert [step.rule for step in decision.trace] == ["FallbackLadder/ladder", "ResourceInjection/injection"]

@@ -438,6 +438,12 @@ class TestScale:
         decision = mutated(asks({MIG3: asked}), down(*WEIGHTED, counts=Counts.SCALE), on=cluster({target: 99}))
         assert resources(decision) == both({target: given})
 
+    def test_weights_are_1_unless_they_are_given(self) -> None:
+        rule = down(rung(MIG3, weight=3), rung(MIG1), counts=Counts.SCALE)
+        assert resources(mutated(asks({MIG3: 2}), rule, on=cluster({MIG1: 6}))) == both({MIG1: "6"})
+        rule = down(MIG3, rung(MIG2, weight=2), counts=Counts.SCALE)
+        assert resources(mutated(asks({MIG3: 3}), rule, on=cluster({MIG2: 2}))) == both({MIG2: "2"})
+
     def test_it_is_rounded_up_for_each_container(self) -> None:
         made = pod(container("a", {MIG3: 1}), container("b", {MIG3: 1}))
         decision = mutated(made, down(*WEIGHTED, counts=Counts.SCALE))

@@ -75,6 +75,10 @@ class TestMessages:
     def test_it_falls_back_to_the_message(self, expression: str) -> None:
         assert message(decide(check("false", "plain", expression))) == "plain"
 
+    def test_it_may_be_as_long_as_in_kubernetes(self) -> None:
+        long = "x" * 5 * 1024
+        assert message(decide(check("false", "plain", f"'{long}'"))) == long
+
     def test_it_falls_back_where_it_is_no_string(self) -> None:
         made = pod(container("main"), annotations={"n": "1"})
         expression = "dyn(object.metadata.annotations.size())"

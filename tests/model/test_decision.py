@@ -113,6 +113,10 @@ class TestAuditAnnotations:
             assert len(key) <= 63
             assert re.fullmatch(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?", key)
 
+    def test_a_name_that_just_fits_is_kept_as_it_is(self) -> None:
+        made = decision(step(Action.RECORD, "Validation/" + "a" * 52, recorded=True))
+        assert list(made.audit_annotations) == ["validation." + "a" * 52]
+
     def test_keys_stay_the_same_from_request_to_request(self) -> None:
         made = decision(step(Action.CHANGE, "FallbackLadder/" + "a" * 253, audit=True))
         assert list(made.audit_annotations) == ["fallbackladder." + "a" * 39 + "-" + "028fd9bf"]

@@ -121,6 +121,7 @@ def test_only_a_synced_cluster_is_known() -> None:
     assert Cluster().known
     assert not Cluster(freshness=Freshness.STALE).known
     assert not UNKNOWN_CLUSTER.known
+    assert UNKNOWN_CLUSTER.namespace_labels("a") is None
 
 
 def test_the_labels_of_namespaces() -> None:

@@ -19,6 +19,9 @@ waits."""
 DRAIN_SECONDS = 2.0
 """Time for Services to see that the server is not ready, and to stop sending."""
 
+RECEIVE_SECONDS = 10.0
+"""A request is some kilobytes from the same cluster; 8 MiB come in this time over 7 Mbit/s."""
+
 GRACE_SECONDS = 10
 """What is under way at the end is a matter of milliseconds, except with a client that stalls."""
 
@@ -118,6 +121,14 @@ _FILE = click.Path(path_type=Path)
     help="Most decisions under way at once; a request over it is answered 503.",
 )
 @click.option(
+    "--receive-seconds",
+    type=click.FloatRange(1, 600),
+    default=RECEIVE_SECONDS,
+    show_default=True,
+    envvar="GPU_RULES_RECEIVE_SECONDS",
+    help="How long a request's body may take to come.",
+)
+@click.option(
     "--drain-seconds",
     type=click.FloatRange(0, 600),
     default=DRAIN_SECONDS,
@@ -144,6 +155,7 @@ def serve(
     tls_dir: Path | None,
     threads: int,
     max_concurrent: int,
+    receive_seconds: float,
     drain_seconds: float,
     grace_seconds: int,
     ready_fd: int | None,
@@ -172,6 +184,7 @@ def serve(
         tls_folder=tls_dir,
         threads=threads,
         max_concurrent=max_concurrent,
+        receive_seconds=receive_seconds,
         drain_seconds=drain_seconds,
         grace_seconds=grace_seconds,
         ready_fd=ready_fd,

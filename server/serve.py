@@ -1,36 +1,28 @@
-"""The server as processes: one that supervises, and one worker that answers.
+"""The server as a process: rules read and compiled, an address bound, requests answered until a signal ends it.
 
-The supervisor reads the rules, so that what is wrong with them is said once, binds the address and passes both on to
-the worker. granian does the TLS and HTTP.
+One process and no supervisor: what it knows lives once, and whatever ends it (a crash too) is seen by what started it.
 """
 
-import multiprocessing
+import logging.config
 import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from tempfile import TemporaryDirectory
-from threading import Thread, Timer
 from types import FrameType
 from typing import Any
 
-from granian.constants import HTTPModes, Interfaces, SSLProtocols
-from granian.log import LogLevels
-from granian.net import SocketHolder  # type: ignore[attr-defined]
-from granian.server import MPServer
-
 from server import tls
 from server.app import create_app
+from server.connections import Sweeper
+from server.front import SETTLE_SECONDS, Front
 from server.prepare import Prepared, Sources, UnusableError, prepare
 from server.state import State
-
-BACKLOG = 1024
-"""Connections that wait to be accepted: a burst of pods is not turned away while the worker starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,9 +34,11 @@ class Settings:
     port: int
     certificate: Path | None = None
     key: Path | None = None
+    client_ca: Path | None = None
     tls_folder: Path | None = None
     threads: int
     max_concurrent: int
+    receive_seconds: float
     drain_seconds: float
     grace_seconds: int
     ready_fd: int | None = None
@@ -56,17 +50,66 @@ class StartError(Exception):
 
 def serve(settings: Settings) -> None:
     """Serve until SIGINT or SIGTERM. Raises StartError, before anything is served."""
-    # Until granian takes the signals over; as process 1 of a container, SIGTERM would otherwise do nothing.
+    # As process 1 of a container, SIGTERM would otherwise do nothing.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end_at_once)
+    logging.config.dictConfig(_LOGGING)
     prepared = _prepared(settings.sources)
     with ExitStack() as stack:
         listener = stack.enter_context(_bound(settings.host, settings.port))
         files = _tls_files(settings, stack)
-        stopping = multiprocessing.RawValue("b", 0)
-        server = _Server(listener, settings, files, stopping)
-        server.on_startup(lambda: _tell(listener, prepared, files, settings.ready_fd))
-        server.serve(target_loader=_Worker(settings, prepared, stopping), wrap_loader=False)
+        state = State(prepared.rule_set, prepared.cluster)
+        app = create_app(state, max_concurrent=settings.max_concurrent)
+        front = Front(app, listener, threads=settings.threads)
+        try:
+            front.serve(tls.read(files.certificate, files.key, settings.client_ca, now=datetime.now(UTC)))
+        except tls.TlsError as error:
+            raise StartError(f"gpu-rules serve: {error}") from None
+        state.certificate_not_after = files.not_after
+        sweeper = Sweeper(listener.getsockname()[1], settings.receive_seconds, front.waiting_since)
+        sweeper.start()
+        stack.callback(sweeper.stop)
+        signals = _Signals()
+        _tell(listener, prepared, files, settings.ready_fd)
+        ended = _run(signals, state, front, settings)
+    if not ended:
+        # Threads that wait for stalled clients would be waited for.
+        sys.stderr.flush()
+        os._exit(0)
+
+
+def _run(signals: "_Signals", state: State, front: Front, settings: Settings) -> bool:
+    """Serve until a signal, and end as it asks; whether every request was answered in time."""
+    settle_seconds = 0.0
+    while (number := signals.wait(None)) == signal.SIGHUP:
+        pass
+    state.stopping = True
+    if number == signal.SIGTERM and settings.drain_seconds > 0:
+        front.drain()
+        while (number := signals.wait(settings.drain_seconds)) == signal.SIGHUP:
+            pass
+        # Who asks twice means it.
+        settle_seconds = SETTLE_SECONDS if number is None else 0.0
+    return front.stop(settings.grace_seconds, settle_seconds)
+
+
+class _Signals:
+    """SIGINT, SIGTERM and SIGHUP in the order they come. A SimpleQueue may be filled by a signal's handler."""
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[int] = SimpleQueue()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._handle)
+
+    def wait(self, seconds: float | None) -> int | None:
+        """The next signal; None when none came in time."""
+        try:
+            return self._queue.get(timeout=seconds)
+        except Empty:
+            return None
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        self._queue.put(number)
 
 
 def _end_at_once(_number: int, _frame: FrameType | None) -> None:
@@ -117,7 +160,7 @@ def _tls_files(settings: Settings, stack: ExitStack) -> tls.TlsFiles:
 
 
 def _tell(listener: socket.socket, prepared: Prepared, files: tls.TlsFiles, ready_fd: int | None) -> None:
-    """Say what runs where. From now on connections are taken, if not yet answered."""
+    """Say what runs where. From now on requests are answered."""
     host, port = listener.getsockname()[:2]
     url = f"https://{_host_port(host, port)}"
     rules = ", ".join(f"{count} {kind}" for kind, count in prepared.rules_by_kind.items())
@@ -136,93 +179,11 @@ def _tell(listener: socket.socket, prepared: Prepared, files: tls.TlsFiles, read
             file.write(f"{url}\n")
 
 
-class _Server(MPServer):
-    """granian with a listening socket that the supervisor makes.
-
-    granian's own way on Linux has every worker bind its own socket with SO_REUSEPORT: two servers on one port would
-    share it silently, the port chosen for 0 would not be known, and connections that wait for a worker that ends are
-    lost. A socket of the supervisor's waits through all of a worker's changes.
-    """
-
-    def __init__(self, listener: socket.socket, settings: Settings, files: tls.TlsFiles, stopping: Any) -> None:
-        super().__init__(
-            "gpu-rules",
-            interface=Interfaces.WSGI,
-            workers=1,
-            blocking_threads=settings.threads,
-            backlog=BACKLOG,
-            http=HTTPModes.auto,
-            log_level=LogLevels.error,
-            log_dictconfig=_LOGGING,
-            ssl_cert=files.certificate,
-            ssl_key=files.key,
-            ssl_protocol_min=SSLProtocols.tls12,
-            workers_kill_timeout=settings.grace_seconds,
-        )
-        self._listener = listener
-        self._stopping = stopping
-        self._drain_seconds = settings.drain_seconds
-
-    def _init_shared_socket(self) -> None:
-        self._listener.listen(BACKLOG)
-        self._listener.set_inheritable(True)
-        self._ssp = None
-        self._shd = SocketHolder(self._listener.fileno(), False, BACKLOG)  # type: ignore[call-arg,assignment]
-        self._sso = self._listener
-
-    def signal_handler_interrupt(self, number: int, _frame: FrameType | None) -> None:
-        """SIGTERM: not ready any more, and the end a little later; SIGINT, or a second SIGTERM: the end."""
-        if number == signal.SIGTERM and not self._stopping.value and self._drain_seconds > 0:
-            self._stopping.value = 1
-            timer = Timer(self._drain_seconds, self._end)
-            timer.daemon = True
-            timer.start()
-        else:
-            self._stopping.value = 1
-            self._end()
-
-    def _end(self) -> None:
-        self.interrupt_signal = True
-        self.main_loop_interrupt.set()
-
-
-class _Worker:
-    """Makes the application in the worker process.
-
-    A forked worker takes over what the supervisor compiled; a spawned one gets the settings and reads for itself.
-    """
-
-    def __init__(self, settings: Settings, prepared: Prepared | None, stopping: Any) -> None:
-        self._settings = settings
-        self._prepared = prepared
-        self._stopping = stopping
-
-    def __reduce__(self) -> tuple[Callable[..., "_Worker"], tuple[Settings, None, Any]]:
-        return _Worker, (self._settings, None, self._stopping)
-
-    def __call__(self) -> Any:
-        # The supervisor's handlers are no good in a fork of it; granian sets the worker's when it serves.
-        signal.signal(signal.SIGTERM, _end_at_once)
-        # Ctrl-C on a terminal goes to every process of the foreground group: the supervisor alone decides.
-        os.setsid()
-        Thread(target=_end_with_supervisor, daemon=True, name="supervisor-watch").start()
-        prepared = self._prepared or _prepared(self._settings.sources)
-        state = State(prepared.rule_set, prepared.cluster, stopping=lambda: bool(self._stopping.value))
-        return create_app(state, max_concurrent=self._settings.max_concurrent)
-
-
-def _end_with_supervisor() -> None:
-    """A supervisor that is killed cannot stop its worker: the worker sees it go."""
-    supervisor = multiprocessing.parent_process()
-    if supervisor is not None:
-        supervisor.join()
-        os.kill(os.getpid(), signal.SIGTERM)
-
-
 _LOGGING: dict[str, Any] = {
+    "version": 1,
+    "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stderr"}},
-    "loggers": {"_granian": {"handlers": ["stderr"], "propagate": False}},
     "root": {"handlers": ["stderr"], "level": "WARNING"},
 }
 """One format, on stderr, for granian and for us."""

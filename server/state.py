@@ -1,37 +1,71 @@
-"""What a worker decides on, and whether it can."""
+"""What the server decides on, and whether it can."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import MappingProxyType
 
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.cluster import Cluster, Freshness
 
 
-class State:
-    """What one worker knows. Its values are replaced whole, never changed, and a request reads each of them once."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Served:
+    """A rule set in force. `digest` is a SHA-256 of the files' text, in hexadecimal: replicas that agree decide alike.
 
-    __slots__ = ("_stopping", "cluster", "rule_set")
+    `generation` counts the sets that this process has put in force, from 1.
+    """
+
+    rule_set: RuleSet
+    generation: int = 1
+    digest: str = ""
+    rules_by_kind: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    since: datetime = field(default_factory=lambda: datetime.now(UTC))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reload:
+    """What came of looking at rules that had changed. `refused` is the report of every problem, None when taken."""
+
+    at: datetime
+    digest: str | None = None
+    refused: str | None = None
+
+
+class State:
+    """What the server knows. Its values are replaced whole, never changed, and a request reads each of them once."""
+
+    __slots__ = ("certificate_not_after", "cluster", "last_reload", "reloads_refused", "served", "stopping")
 
     def __init__(
         self,
         rule_set: RuleSet | None = None,
         cluster: Cluster | None = None,
-        stopping: Callable[[], bool] = lambda: False,
+        *,
+        served: Served | None = None,
+        stopping: bool = False,
     ) -> None:
-        self.rule_set = rule_set
+        self.served = Served(rule_set=rule_set) if rule_set is not None else served
         self.cluster = cluster
-        self._stopping = stopping
+        self.stopping = stopping
+        """Whether the server was told to end: it answers still, but wants no new requests."""
+        self.last_reload: Reload | None = None
+        """None until rules have changed for the first time."""
+        self.reloads_refused = 0
+        self.certificate_not_after: datetime | None = None
 
     @property
-    def stopping(self) -> bool:
-        """Whether the server was told to end: it answers still, but wants no new requests."""
-        return self._stopping()
+    def rule_set(self) -> RuleSet | None:
+        """The rules in force; a request that also tells their digest reads `served` once instead."""
+        served = self.served
+        return None if served is None else served.rule_set
 
     @property
     def not_ready(self) -> str | None:
         """Why no request should be sent here; None when the server is ready."""
         if self.stopping:
             return "the server is stopping"
-        if self.rule_set is None:
+        if self.served is None:
             return "the rules are not compiled yet"
         if self.cluster is None or self.cluster.freshness is Freshness.NEVER:
             return "the cluster has not been read yet"

@@ -54,10 +54,27 @@ class TlsFiles:
     ca: Path | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """What the server shows in a handshake, as PEM, and the CAs whose certificates it demands of clients."""
+
+    certificate: bytes
+    key: bytes
+    client_ca: bytes | None = None
+    not_after: datetime
+
+
 def check(certificate: Path, key: Path, *, now: datetime) -> TlsFiles:
     """The files, once they are known to load, to belong together and to be valid at `now`. Raises TlsError."""
-    leaf = _certificate(certificate)
-    private = _private_key(key)
+    identity = read(certificate, key, now=now)
+    return TlsFiles(certificate=certificate, key=key, not_after=identity.not_after)
+
+
+def read(certificate: Path, key: Path, client_ca: Path | None = None, *, now: datetime) -> Identity:
+    """What the files hold, each read once; checked as by `check`. Raises TlsError."""
+    chain, private_pem = _read(certificate), _read(key)
+    leaf = _certificate(certificate, chain)
+    private = _private_key(key, private_pem)
     if _public_bytes(leaf.public_key()) != _public_bytes(private.public_key()):
         raise TlsError(f"{key}: this key does not belong to the certificate in {certificate}")
     if now >= leaf.not_valid_after_utc:
@@ -66,7 +83,11 @@ def check(certificate: Path, key: Path, *, now: datetime) -> TlsFiles:
         raise TlsError(
             f"{certificate}: the certificate is not valid before {leaf.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
         )
-    return TlsFiles(certificate=certificate, key=key, not_after=leaf.not_valid_after_utc)
+    trusted = None
+    if client_ca is not None:
+        trusted = _read(client_ca)
+        _certificate(client_ca, trusted)
+    return Identity(certificate=chain, key=private_pem, client_ca=trusted, not_after=leaf.not_valid_after_utc)
 
 
 def for_localhost(folder: Path, *, now: datetime) -> TlsFiles:
@@ -78,8 +99,8 @@ def for_localhost(folder: Path, *, now: datetime) -> TlsFiles:
     ca, certificate, key = folder / CA_FILE, folder / CERTIFICATE_FILE, folder / KEY_FILE
     try:
         kept = check(certificate, key, now=now + timedelta(days=RENEW_DAYS))
-        kept_ca = _certificate(ca)
-        _certificate(certificate).verify_directly_issued_by(kept_ca)
+        kept_ca = _certificate(ca, _read(ca))
+        _certificate(certificate, _read(certificate)).verify_directly_issued_by(kept_ca)
     except (TlsError, ValueError, TypeError, InvalidSignature):
         return _made(ca, certificate, key, now)
     return TlsFiles(certificate=kept.certificate, key=kept.key, not_after=kept.not_after, ca=ca)
@@ -160,17 +181,17 @@ def _read(path: Path) -> bytes:
         raise TlsError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def _certificate(path: Path) -> x509.Certificate:
+def _certificate(path: Path, content: bytes) -> x509.Certificate:
     """The first certificate of a chain: the server's own."""
     try:
-        return x509.load_pem_x509_certificates(_read(path))[0]
+        return x509.load_pem_x509_certificates(content)[0]
     except ValueError:
         raise TlsError(f"{path}: holds no certificate in PEM form") from None
 
 
-def _private_key(path: Path) -> PrivateKey:
+def _private_key(path: Path, content: bytes) -> PrivateKey:
     try:
-        key = load_pem_private_key(_read(path), password=None)
+        key = load_pem_private_key(content, password=None)
     except TypeError:
         raise TlsError(f"{path}: the key is encrypted; give it without a passphrase") from None
     except (ValueError, UnsupportedAlgorithm):

@@ -247,7 +247,7 @@ class Broken(RuleSet):
 
 
 def test_an_unforeseen_error_is_500_logged_and_never_an_allow(caplog: pytest.LogCaptureFixture) -> None:
-    app = create_app(State(Broken(), Cluster()), max_concurrent=1)
+    app = create_app(State(object.__new__(Broken), Cluster()), max_concurrent=1)
     for path in ("/mutate", "/validate"):
         with caplog.at_level(logging.ERROR):
             answer = call(app, path, encoded(review(MIG_POD)))
@@ -289,7 +289,7 @@ def test_healthz_answers_as_soon_as_the_server_runs() -> None:
         (State(RuleSet(), Cluster()), 200, {"status": "ok", "cluster": "synced"}),
         (State(RuleSet(), Cluster(freshness=Freshness.STALE)), 200, {"status": "ok", "cluster": "stale"}),
         (
-            State(RuleSet(), Cluster(), stopping=lambda: True),
+            State(RuleSet(), Cluster(), stopping=True),
             503,
             {"status": "not ready", "reason": "the server is stopping"},
         ),
@@ -301,7 +301,7 @@ def test_readyz_says_whether_requests_should_come_here(state: State, status: int
 
 
 def test_a_stopping_server_still_answers(rule_set: RuleSet) -> None:
-    app = create_app(State(rule_set, Cluster(), stopping=lambda: True), max_concurrent=1)
+    app = create_app(State(rule_set, Cluster(), stopping=True), max_concurrent=1)
     assert call(app, "/mutate", encoded(review(MIG_POD))).response["allowed"] is True
 
 

@@ -1,0 +1,304 @@
+"""The listening socket, TLS and HTTP: granian, run inside this process, so that a new certificate loses nothing.
+
+granian by itself renews a certificate with a new worker process: reservations, metrics and the view of the cluster
+would start anew, and connections in the middle of a handshake are dropped when the old one ends (measured). Here each
+certificate gets a listener of its own on the same socket. A new one answers within a millisecond; the old one is
+kept from accepting, answers what its connections still ask with `Connection: close`, and ends when a client that
+keeps connections has given them up by itself.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+import ssl
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
+from threading import Event, Lock, Thread
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from granian._futures import _new_cbscheduler
+from granian._granian import WorkerSignal, WSGIWorker
+from granian.http import HTTP1Settings
+from granian.net import SocketHolder  # type: ignore[attr-defined]
+
+from server.connections import cut_all
+from server.tls import Identity, TlsError
+
+if TYPE_CHECKING:
+    from _typeshed import OptExcInfo
+    from _typeshed.wsgi import WSGIApplication, WSGIEnvironment
+
+BACKLOG = 1024
+"""Connections that wait to be accepted: a burst of pods is not turned away while the server starts."""
+
+MAX_CONNECTIONS = 2048
+"""Connections whose handshake is done; more wait. An API server keeps 25 idle ones at most (client-go, transport)."""
+
+KEEP_ALIVE_SECONDS = 120
+"""An idle connection is kept for this long: longer than the 90 s of an API server (apimachinery, util/net/http.go),
+so that a server never closes a connection that a client is about to use. granian has one time for this and for
+headers: one that has sent half of its headers is as good as an idle one, and holds no thread."""
+
+RETIRE_SECONDS = 100.0
+"""How long an old listener keeps idle connections: as above, until the client has closed them itself."""
+
+SETTLE_SECONDS = 0.5
+"""At the end, for handshakes under way and for the requests that follow them."""
+
+IDLE_THREAD_SECONDS = 30
+"""A thread without work ends after this."""
+
+IO_THREADS = 8
+"""Of granian, for files that it does not serve here."""
+
+_worker: Any = WSGIWorker  # its type stub is of an earlier version
+
+_log = logging.getLogger(__name__)
+
+
+class Front:
+    """Answers connections to a listening socket with a WSGI application."""
+
+    def __init__(self, application: "WSGIApplication", listener: socket.socket, *, threads: int) -> None:
+        self._application = application
+        self._listener = listener
+        self._threads = threads
+        self._lock = Lock()
+        self._listeners: list[_Listener] = []
+        self._stopping = Event()
+        self._waiting: dict[int, float] = {}
+        self._loop = asyncio.new_event_loop()  # granian asks for one, and does not use it for WSGI
+        listener.listen(BACKLOG)
+
+    def serve(self, identity: Identity) -> None:
+        """Answer new connections as `identity`; those that are open go on as they are. Raises TlsError."""
+        with self._lock:
+            if self._stopping.is_set():
+                return
+            started = _Listener(self._application, self._listener, identity, self._threads, self._loop, self._waiting)
+            self._listeners.append(started)
+            retired = self._listeners[:-1]
+        for old in retired:
+            if old.accepting:
+                old.stop_accepting()
+                Thread(target=self._retire, args=(old,), name="front-retire", daemon=True).start()
+
+    def waiting_since(self) -> float | None:
+        """When the request began whose body is waited for longest (time.monotonic); None when there is none."""
+        return min(list(self._waiting.values()), default=None)
+
+    def drain(self) -> None:
+        """Go on answering, each connection once more."""
+        with self._lock:
+            for listener in self._listeners:
+                listener.closing = True
+
+    def stop(self, grace_seconds: float, settle_seconds: float = SETTLE_SECONDS) -> bool:
+        """Take no more connections, answer what is under way; whether all of it was, within the grace period."""
+        end = monotonic() + grace_seconds
+        port = self._listener.getsockname()[1]
+        with self._lock:
+            self._stopping.set()
+            listeners = tuple(self._listeners)
+        for listener in listeners:
+            listener.stop_accepting()
+        self._listener.close()
+        Event().wait(min(settle_seconds, grace_seconds))
+        for listener in listeners:
+            listener.end()
+        for listener in listeners:
+            listener.wait(max(end - monotonic(), 0.0))
+        done = all(listener.wait(0.0) for listener in listeners)
+        if not done:
+            _log.warning("ended with %d connections open", cut_all(port))
+        return done
+
+    def _retire(self, listener: "_Listener") -> None:
+        if not self._stopping.wait(RETIRE_SECONDS):
+            listener.end()
+            listener.wait(None)
+        with self._lock:
+            if not self._stopping.is_set():
+                self._listeners.remove(listener)
+
+
+class _Listener:
+    """One granian on a duplicate of the listening socket, with one certificate."""
+
+    def __init__(
+        self,
+        application: "WSGIApplication",
+        listener: socket.socket,
+        identity: Identity,
+        threads: int,
+        loop: asyncio.AbstractEventLoop,
+        waiting: dict[int, float],
+    ) -> None:
+        self._application = application
+        self._waiting = waiting
+        self._lock = Lock()
+        self._ended = False
+        self._done = Event()
+        self._signal = WorkerSignal()
+        self._signal.add_cb(self._done.set)
+        self.accepting = True
+        self.closing = False
+        """Whether every answer is the last one of its connection."""
+        with _files(identity) as (certificate, key, client_ca):
+            descriptor = os.dup(listener.fileno())  # which granian closes when it ends
+            worker = _worker(
+                worker_id=1,
+                sock=(None, SocketHolder(descriptor, False, BACKLOG)),  # type: ignore[call-arg]
+                ipc=None,
+                threads=1,
+                blocking_threads=IO_THREADS,
+                py_threads=threads,
+                py_threads_idle_timeout=IDLE_THREAD_SECONDS,
+                backpressure=MAX_CONNECTIONS,
+                http_mode="1",  # which is what an API server speaks to webhooks
+                http1_opts=HTTP1Settings(header_read_timeout=KEEP_ALIVE_SECONDS * 1000),
+                ssl_enabled=True,
+                ssl_cert=certificate,
+                ssl_key=key,
+                ssl_protocol_min="tls1.2",
+                ssl_ca=client_ca,
+                ssl_client_verify=client_ca is not None,
+            )
+            try:
+                scheduler = _new_cbscheduler(loop, self._answer, impl_asyncio=True)  # type: ignore[no-untyped-call]
+                worker.serve_mtr(scheduler, loop, self._signal)
+            except BaseException as error:
+                os.close(descriptor)
+                if type(error).__name__ != "PanicException":  # pyo3's, which is no Exception
+                    raise
+                raise TlsError(f"the certificate cannot be served: {error}") from None
+        self._descriptor = descriptor
+
+    def stop_accepting(self) -> None:
+        """Leave new connections to other listeners; a handshake that has begun is finished.
+
+        granian cannot be told this. The descriptor that it accepts from is replaced by one where nobody connects.
+        """
+        with self._lock:
+            if self.accepting and not self._ended:
+                self.accepting = False
+                self.closing = True
+                with _silent_socket() as silent:
+                    os.dup2(silent.fileno(), self._descriptor, inheritable=False)
+
+    def end(self) -> None:
+        """Close idle connections, and each other one with its answer."""
+        with self._lock:
+            if not self._ended:
+                self._ended = True
+                self._signal.set()
+
+    def wait(self, seconds: float | None) -> bool:
+        """Wait until every connection is closed; whether they are."""
+        return self._done.wait(seconds)
+
+    def _answer(self, protocol: Any, scope: "WSGIEnvironment") -> None:
+        start = _Start()
+        scope["wsgi.input"] = _Body(scope["wsgi.input"], self._waiting)
+        body = self._application(_ENVIRONMENT | scope, start)
+        content = body[0] if type(body) is list and len(body) == 1 else _joined(body)
+        headers = [*start.headers, ("Connection", "close")] if self.closing else start.headers
+        protocol.response_bytes(start.status, headers, content)
+
+
+class _Body:
+    """The body of one request; while somebody waits for more of it, `waiting` tells since when."""
+
+    __slots__ = ("_begun", "_stream", "_waiting")
+
+    def __init__(self, stream: Any, waiting: dict[int, float]) -> None:
+        self._stream = stream
+        self._waiting = waiting
+        self._begun = monotonic()
+
+    def read(self, size: int | None = None) -> bytes:
+        self._waiting[id(self)] = self._begun
+        try:
+            content: bytes = self._stream.read(size)
+        finally:
+            del self._waiting[id(self)]
+        return content
+
+
+class _Start:
+    """`start_response` of one request."""
+
+    __slots__ = ("headers", "status")
+
+    def __init__(self) -> None:
+        self.status = 500
+        self.headers: list[tuple[str, str]] = []
+
+    def __call__(
+        self, status: str, headers: list[tuple[str, str]], _exc_info: "OptExcInfo | None" = None
+    ) -> Callable[[bytes], object]:
+        self.status = int(status[:3])
+        self.headers = headers
+        return _write
+
+
+def _write(_content: bytes) -> None:
+    raise NotImplementedError("answers are returned, not written")
+
+
+def _joined(body: Iterable[bytes]) -> bytes:
+    try:
+        return b"".join(body)
+    finally:
+        close = getattr(body, "close", None)
+        if close is not None:
+            close()
+
+
+_ENVIRONMENT: dict[str, Any] = {
+    "SCRIPT_NAME": "",
+    "wsgi.errors": sys.stderr,
+    "wsgi.input_terminated": True,  # granian ends the body where the request ends
+    "wsgi.multiprocess": False,
+    "wsgi.multithread": True,
+    "wsgi.run_once": False,
+    "wsgi.version": (1, 0),
+}
+
+
+@contextmanager
+def _silent_socket() -> Iterator[socket.socket]:
+    """A listening socket that cannot be reached: its name is gone."""
+    with TemporaryDirectory(prefix="gpu-rules-") as folder, socket.socket(socket.AF_UNIX) as silent:
+        silent.setblocking(False)
+        silent.bind(f"{folder}/none")
+        silent.listen(1)
+        yield silent
+
+
+@contextmanager
+def _files(identity: Identity) -> Iterator[tuple[str, str, str | None]]:
+    """Names of files that granian can read for now: in memory, so that a key never lies on a disk."""
+    descriptors: list[int] = []
+
+    def file(content: bytes) -> str:
+        descriptor = os.memfd_create("gpu-rules-tls")
+        descriptors.append(descriptor)
+        with os.fdopen(os.dup(descriptor), "wb") as writable:
+            writable.write(content)
+        return f"/proc/self/fd/{descriptor}"
+
+    try:
+        certificate, key = file(identity.certificate), file(identity.key)
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+        except ssl.SSLError as error:
+            raise TlsError(f"the certificate cannot be served: {error}") from None
+        yield certificate, key, None if identity.client_ca is None else file(identity.client_ca)
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)

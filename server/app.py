@@ -4,10 +4,10 @@ An admission costs a fraction of what Flask's routing and request objects cost; 
 """
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from http import HTTPStatus
 from threading import BoundedSemaphore
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
 from flask import Flask, Response
@@ -29,7 +29,14 @@ MAX_BODY_BYTES = 8 * 1024 * 1024
 MAX_READ_BYTES = 2 * MAX_BODY_BYTES
 """What is read of a body that is too large, in all: a client that is still sending would miss the answer."""
 
-Decide = Callable[[RuleSet, AdmissionRequest, Cluster], Decision]
+
+class Decide(Protocol):
+    """One of the two endpoints."""
+
+    def __call__(
+        self, rule_set: RuleSet, request: AdmissionRequest, cluster: Cluster, *, indexed: bool = False
+    ) -> Decision: ...
+
 
 ENDPOINTS: dict[str, Decide] = {"/mutate": mutate, "/validate": validate}
 
@@ -118,7 +125,7 @@ class Admission:
         if not self._slots.acquire(blocking=False):
             raise ReviewError(StatusReason.UNAVAILABLE, "too many requests at once: try again", request.uid)
         try:
-            return respond(request.uid, decide(rule_set, request, cluster))
+            return respond(request.uid, decide(rule_set, request, cluster, indexed=True))
         except Exception:
             # Our bug, whatever it is: said aloud here, and to the caller as a failed call, never as a decision.
             _log.exception("unexpected error while request %s was decided", request.uid)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import NoneType
 
 from rules_engine.cel.bounds import Budget, CelProblems, EvaluationError
 from rules_engine.cel.checking import Checked, check
@@ -73,13 +74,17 @@ def _sized(value: object, budget: Budget) -> object:
             check_int(item)
         elif type(item) is list:
             budget.spend(len(item))
-            left += item
-        elif is_map(item):
+            left += [member for member in item if type(member) not in _SIMPLE]
+        elif type(item) is dict or is_map(item):
             budget.spend(len(item))  # type: ignore[arg-type]
-            left += item.values()  # type: ignore[attr-defined]
+            left += [member for member in item.values() if type(member) not in _SIMPLE]  # type: ignore[attr-defined]
         elif type(item) is Optional:
             left.append(item.value)
     return value
+
+
+_SIMPLE = frozenset({str, bool, float, NoneType})
+"""Most of what lists and maps hold, and nothing to look at."""
 
 
 def compile_expression(source: SourceText, environment: Environment, *, result: Type = DYN) -> Program:

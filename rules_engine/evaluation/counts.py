@@ -33,8 +33,15 @@ class Counts:
     def read(cls, pod: Pod, resources: Iterable[str]) -> "Counts":
         """What the pod asks of these resources."""
         names = tuple(resources)
-        asked = ([(name, container.asked(name)) for name in names] for container in pod.containers)
-        return cls(pod, tuple({name: quantity.whole for name, quantity in pairs if quantity} for pairs in asked))
+        return cls(
+            pod,
+            tuple(
+                [
+                    {name: asked.whole for name in names if (asked := container.asked(name))}
+                    for container in pod.containers
+                ]
+            ),
+        )
 
     @property
     def resources(self) -> frozenset[str]:

@@ -82,7 +82,7 @@ class _Climb:
         present = pod.resources()
         mine = [name for name in names if name in present and name not in self._claims.winners]
         notes = tuple(f"{name} was decided by {self._claims.winners[name]}" for name in names if self._lost(name))
-        wrong = [text for c in pod.containers for name in names if (text := malformed(c, name))]
+        wrong = [text for c in pod.containers for name in names if name in present and (text := malformed(c, name))]
         if mine and wrong:
             return self._kept(mine, "malformed", "; ".join(wrong)), pod
         asked = [index for index, name in enumerate(names) if name in mine and name in self._before.resources]
@@ -152,11 +152,13 @@ class _Climb:
         """Where the request at `index` may go, in the order of looking; the assumed rung last."""
         lower = self._ladder.rungs[index + 1 :]
         higher = self._ladder.rungs[:index][::-1]
-        targets = {
-            Direction.DOWN: lower,
-            Direction.UP: higher,
-            Direction.DOWN_THEN_UP: (*lower, *higher),
-        }[self._rule.direction]
+        match self._rule.direction:
+            case Direction.DOWN:
+                targets = lower
+            case Direction.UP:
+                targets = higher
+            case _:
+                targets = (*lower, *higher)
         yield from (target for target in targets if not target.rung.assume)
         yield from (target for target in targets if target.rung.assume)
 

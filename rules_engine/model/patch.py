@@ -25,7 +25,7 @@ class Operation:
 
 def pointer(*keys: str | int) -> str:
     """Join keys into a JSON Pointer; "~" is escaped before "/" (RFC 6901, section 3)."""
-    return "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in keys)
+    return "".join(["/" + str(key).replace("~", "~0").replace("/", "~1") for key in keys])
 
 
 def diff(before: Json, after: Json) -> tuple[Operation, ...]:
@@ -51,7 +51,8 @@ def _diff(before: Json, after: Json, path: str) -> Iterator[Operation]:
 
 
 def _members(before: Mapping[str, Json], after: Mapping[str, Json], path: str) -> Iterator[Operation]:
-    for key in sorted(before.keys() | after.keys()):
+    changed = [key for key, value in after.items() if before.get(key, _ABSENT) is not value]
+    for key in sorted([*changed, *(before.keys() - after.keys())]):
         here = path + pointer(key)
         if key not in after:
             yield Operation("remove", here)
@@ -61,6 +62,9 @@ def _members(before: Mapping[str, Json], after: Mapping[str, Json], path: str) -
             yield Operation("add", here, None)
         else:
             yield from _diff(before[key], after[key], here)
+
+
+_ABSENT = object()
 
 
 def same(left: Json, right: Json) -> bool:

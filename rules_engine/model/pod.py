@@ -100,7 +100,7 @@ class Pod:
 
     def resources(self) -> frozenset[str]:
         """Every resource that some container names."""
-        return frozenset(name for c in self.containers for name in (*c.requests, *c.limits))
+        return frozenset([name for c in self.containers for amounts in (c.requests, c.limits) for name in amounts])
 
     def edited(self, edits: Mapping[Path, str | None]) -> "Pod":
         """The pod with strings set (or, where None, removed) at paths; missing parents are created."""
@@ -161,7 +161,12 @@ _NOTHING: Mapping[str, Quantity] = MappingProxyType({})
 def _quantities(raw: Json, path: Path) -> Mapping[str, Quantity]:
     if raw is None:
         return _NOTHING
-    return {name: _quantity(value, (*path, name)) for name, value in mapping(raw, path).items()}
+    members = mapping(raw, path)
+    try:
+        # Nearly always all of them are texts that are quantities; else it is told which one is not.
+        return {name: Quantity.parse(text.strip()) for name, text in members.items()}  # type: ignore[union-attr]
+    except (AttributeError, QuantityError):
+        return {name: _quantity(value, (*path, name)) for name, value in members.items()}
 
 
 def _quantity(raw: Json, path: Path) -> Quantity:

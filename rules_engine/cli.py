@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,9 @@ INTERRUPTED = 128 + 2
 """Exit code after Ctrl-C, as of a process that SIGINT (2) ended."""
 
 PROBLEMS_FOUND = 1
+
+HTTPS_PORT = 443
+LAST_PORT = 65535
 
 
 class Command(click.Command):
@@ -43,6 +47,19 @@ class Kind(click.ParamType[str]):
             known = ", ".join(KINDS)
             self.fail(f"unknown kind {value!r}{did_you_mean(str(value), KINDS)}: it is one of {known}", param, ctx)
         return found
+
+
+class ServiceAddress(click.ParamType[tuple[str, str, int]]):
+    """`NAME/NAMESPACE` or `NAME/NAMESPACE/PORT` as a triple."""
+
+    name = "NAME/NAMESPACE[/PORT]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str, int]:
+        found = re.fullmatch(r"([a-z0-9-]{1,63})/([a-z0-9-]{1,63})(?:/([0-9]{1,5}))?", str(value))
+        port = int(found[3] or HTTPS_PORT) if found else 0
+        if found is None or not 0 < port <= LAST_PORT:
+            self.fail(f"{value!r} is not NAME/NAMESPACE or NAME/NAMESPACE/PORT", param, ctx)
+        return found[1], found[2], port
 
 
 _PATHS = click.argument(
@@ -197,7 +214,109 @@ def schema(kind: str | None) -> None:
     _print_json(schema_of(kind) if kind else combined_schema())
 
 
-COMMANDS: tuple[click.Command, ...] = (check, test, explain, schema)
+@click.command("webhook-config", cls=Command)
+@click.option(
+    "--rules",
+    "rules",
+    type=click.Path(exists=True, path_type=Path),
+    multiple=True,
+    metavar="PATH...",
+    help="Files or folders of rules. Without: the packaged set default.",
+)
+@click.argument("more_rules", type=click.Path(exists=True, path_type=Path), nargs=-1, metavar="")
+@click.option(
+    "--namespace",
+    default="gpu-rules",
+    show_default=True,
+    metavar="NAME",
+    help="Where the server runs. Its own pods are not sent to it, and neither are those of kube-system.",
+)
+@click.option("--name", default="gpu-rules", show_default=True, help="Of both configurations.")
+@click.option(
+    "--service",
+    type=ServiceAddress(),
+    help="The Service in front of the server. Without: gpu-rules in the server's namespace, port 443.",
+)
+@click.option("--url", metavar="URL", help="Where the server is reached without a Service: https://HOST:PORT.")
+@click.option(
+    "--ca-bundle",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The CA of the server's certificate, PEM. Without: to be filled in by cert-manager or the server.",
+)
+@click.option(
+    "--failure-policy",
+    type=click.Choice(["Ignore", "Fail"]),
+    default="Ignore",
+    show_default=True,
+    help="What becomes of a pod when the server cannot be asked.",
+)
+@click.option(
+    "--timeout-seconds",
+    type=click.IntRange(1, 30),
+    default=5,
+    show_default=True,
+    help="How long the API server waits for an answer.",
+)
+@click.option(
+    "--output",
+    type=click.Choice(["yaml", "json", "helm-values"]),
+    default="yaml",
+    show_default=True,
+    help="helm-values: what the chart has to know of the rules.",
+)
+def webhook_config(
+    rules: tuple[Path, ...],
+    more_rules: tuple[Path, ...],
+    namespace: str,
+    name: str,
+    service: Any,
+    url: str | None,
+    ca_bundle: Path | None,
+    failure_policy: str,
+    timeout_seconds: int,
+    output: str,
+) -> None:
+    """Print the webhook configurations that make the API server send the pods that rules could touch, and no others.
+
+    Their matchConditions are derived from the rules: print them again when rules change.
+    """
+    if more_rules and not rules:
+        raise click.UsageError(f"unexpected argument {str(more_rules[0])!r}: paths of rules follow --rules")
+    if url is not None and service is not None:
+        raise click.UsageError("--url and --service exclude each other")
+    if url is not None and not url.startswith("https://"):
+        raise click.UsageError(f"--url {url}: the API server calls https:// only")
+    from rules_engine.authoring import webhooks
+    from rules_engine.authoring.rendering import Screen
+    from rules_engine.authoring.rule_files import DEFAULT_RULES, read_rules
+    from rules_engine.authoring.yaml_text import dump
+
+    files = read_rules((*rules, *more_rules) or (DEFAULT_RULES,))
+    Screen(sys.stderr).problems(files.problems, files.loaded.sources)
+    if files.failed:
+        raise SystemExit(PROBLEMS_FOUND)
+    for warning in webhooks.warnings(files.rule_set):
+        click.echo(f"warning: {warning}", err=True)
+    if output == "helm-values":
+        click.echo(dump(webhooks.helm_values(files.rule_set)), nl=False)
+        return
+    settings = webhooks.Settings(
+        name=name,
+        namespace=namespace,
+        server=url or webhooks.Service(*(service or ("gpu-rules", namespace, HTTPS_PORT))),
+        ca_bundle=None if ca_bundle is None else _certificates(ca_bundle),
+        failure_policy=failure_policy,
+        timeout_seconds=timeout_seconds,
+    )
+    made = webhooks.configurations(files.rule_set, settings)
+    if output == "json":
+        _print_json({"apiVersion": "v1", "kind": "List", "items": made})
+    else:
+        click.echo("---\n".join(map(dump, made)), nl=False)
+
+
+COMMANDS: tuple[click.Command, ...] = (check, test, explain, schema, webhook_config)
 """For the root command, which has others besides."""
 
 
@@ -210,6 +329,13 @@ def _read_manifests(path: Path) -> Any:
         return read_pods(sys.stdin.buffer.read().decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise click.ClickException(f"standard input is not UTF-8: {error}") from None
+
+
+def _certificates(path: Path) -> bytes:
+    text = path.read_bytes()
+    if b"-----BEGIN CERTIFICATE-----" not in text or b"PRIVATE KEY" in text:
+        raise click.UsageError(f"--ca-bundle {path}: not a file of certificates alone, as PEM")
+    return text
 
 
 def _print_json(value: Any) -> None:

@@ -1,0 +1,405 @@
+"""`webhook-config`: what the API server is told, so that it sends only the pods that some rule could touch.
+
+The match conditions are derived from the rules. They promise: for a pod that is not sent, every rule would have been
+skipped. An evaluation error of a ladder or an injection counts only where the rule has something to do: nobody is to
+be denied a pod without GPUs because a GPU rule is broken.
+"""
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from enum import Enum
+from hashlib import sha256
+
+from rules_engine.authoring.guards import handed_over
+from rules_engine.evaluation import RuleSet
+from rules_engine.model.patch import Json
+from rules_engine.model.rules import (
+    AnyRule,
+    ConditionKind,
+    FallbackLadder,
+    LabelRequirement,
+    Match,
+    ResourceInjection,
+    RuleId,
+    Validation,
+    Verb,
+)
+
+MAX_EXPRESSION = 20_000
+"""Characters of a match condition: the bound of our own expressions. A fifth of what cel-go's parser takes, and the
+webhook configuration is one of the objects that every API server keeps in memory."""
+
+SELF = "gpurules.io"
+DIGEST_ANNOTATION = f"{SELF}/webhook-digest"
+"""On a configuration: which rules it was made for."""
+
+CONDITION_NAME = "some-rule-could-touch-it"
+SYSTEM_NAMESPACE = "kube-system"
+
+
+class Endpoint(Enum):
+    """The two endpoints, each with a configuration of its own; the value is the kind's first word."""
+
+    MUTATE = "Mutating"
+    VALIDATE = "Validating"
+
+    @property
+    def kind(self) -> str:
+        return f"{self.value}WebhookConfiguration"
+
+    @property
+    def path(self) -> str:
+        return f"/{self.name.lower()}"
+
+    @property
+    def webhook(self) -> str:
+        """The webhook's name; Kubernetes wants three labels at least."""
+        return f"{self.name.lower()}.{SELF}"
+
+    @property
+    def values_key(self) -> str:
+        """Below `webhook` in the chart's values."""
+        return self.value.lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calls:
+    """When the API server is to call an endpoint.
+
+    `operations` is empty where no rule needs the endpoint at all. `expression` None: every pod. `widened` are the rules
+    because of which it is every pod; `simplified`: single rules' conditions were left out, as there are too many.
+    """
+
+    endpoint: Endpoint
+    operations: tuple[str, ...]
+    expression: str | None
+    widened: tuple[RuleId, ...] = ()
+    simplified: bool = False
+
+    @property
+    def match_conditions(self) -> list[Json]:
+        return [] if self.expression is None else [{"name": CONDITION_NAME, "expression": self.expression}]
+
+    @property
+    def digest(self) -> str:
+        """Tells whether a configuration was made for these calls."""
+        said = json.dumps([self.endpoint.value, self.operations, self.expression], ensure_ascii=True)
+        return f"sha256:{sha256(said.encode()).hexdigest()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The Service in front of the server."""
+
+    name: str
+    namespace: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a configuration says besides what follows from the rules. `server` is a Service or the start of a URL."""
+
+    name: str = "gpu-rules"
+    namespace: str = "gpu-rules"
+    server: Service | str
+    ca_bundle: bytes | None = None
+    failure_policy: str = "Ignore"
+    timeout_seconds: int = 5
+
+
+def derive(rule_set: RuleSet) -> tuple[Calls, Calls]:
+    """When the API server is to call /mutate and /validate."""
+    ladders, injections = rule_set.ladders, rule_set.injections
+    changing: list[AnyRule] = [*(ladder.rule for ladder in ladders), *(injection.rule for injection in injections)]
+    checking: list[AnyRule] = [validation.rule for validation in rule_set.validations]
+    return _calls(Endpoint.MUTATE, changing), _calls(Endpoint.VALIDATE, checking)
+
+
+def configurations(rule_set: RuleSet, settings: Settings) -> tuple[dict[str, Json], ...]:
+    """Both configurations; where no rule needs the endpoint it has no webhooks, and so replaces an earlier one."""
+    return tuple(_configuration(calls, settings) for calls in derive(rule_set))
+
+
+def helm_values(rule_set: RuleSet) -> dict[str, Json]:
+    """What the chart's values say of the rules."""
+    webhook: dict[str, Json] = {
+        calls.endpoint.values_key: {
+            "operations": [*calls.operations],
+            "matchConditions": calls.match_conditions,
+            "digest": calls.digest,
+        }
+        for calls in derive(rule_set)
+    }
+    return {"webhook": webhook}
+
+
+def warnings(rule_set: RuleSet) -> tuple[str, ...]:
+    """Why more pods are sent than could be."""
+    return tuple(text for calls in derive(rule_set) for text in _warnings(calls))
+
+
+def drift(rule_set: RuleSet, configuration: Mapping[str, Json]) -> tuple[str, ...]:
+    """How a configuration in the cluster differs from what these rules need; empty where it does not.
+
+    Only what follows from the rules is compared: failurePolicy, timeouts and selectors are the operator's.
+    """
+    calls = next((calls for calls in derive(rule_set) if calls.endpoint.kind == configuration.get("kind")), None)
+    if calls is None:
+        return (f"{configuration.get('kind')!r} is no kind of webhook configuration",)
+    metadata = _object(configuration.get("metadata"))
+    name = f"{calls.endpoint.kind} {metadata.get('name')}"
+    found: list[str] = []
+    digest = _object(metadata.get("annotations")).get(DIGEST_ANNOTATION)
+    if digest != calls.digest:
+        found.append(f"{name}: the annotation {DIGEST_ANNOTATION} is {digest}, for these rules it is {calls.digest}")
+    listed = configuration.get("webhooks")
+    webhooks = [_object(webhook) for webhook in listed] if isinstance(listed, list) else []
+    if bool(webhooks) != bool(calls.operations):
+        found.append(
+            f"{name}: has a webhook that no rule needs" if webhooks else f"{name}: has no webhook; rules need one"
+        )
+    for webhook in webhooks if calls.operations else ():
+        found.extend(f"{name}: {webhook.get('name')}: {text}" for text in _differences(webhook, calls))
+    return tuple(found)
+
+
+def _differences(webhook: Mapping[str, Json], calls: Calls) -> Iterable[str]:
+    operations = _operations(webhook)
+    if operations != set(calls.operations):
+        called, needed = (", ".join(sorted(names)) for names in (operations, calls.operations))
+        yield f"is called at {called or 'nothing'}, the rules need {needed}"
+    listed = webhook.get("matchConditions")
+    conditions = [_object(item).get("expression") for item in listed] if isinstance(listed, list) else []
+    if conditions != ([] if calls.expression is None else [calls.expression]):
+        yield f"its matchConditions are not those of the rules: {calls.expression or 'none, every pod is needed'}"
+
+
+def _operations(webhook: Mapping[str, Json]) -> set[str]:
+    rules = webhook.get("rules")
+    lists = [_object(rule).get("operations") for rule in rules] if isinstance(rules, list) else []
+    return {str(name) for names in lists if isinstance(names, list) for name in names}
+
+
+def _object(value: Json) -> Mapping[str, Json]:
+    return value if isinstance(value, dict) else {}
+
+
+def _warnings(calls: Calls) -> Iterable[str]:
+    rules = ", ".join(calls.widened)
+    if rules:
+        yield (
+            f"every pod is sent to {calls.endpoint.path} because of {rules}: no matchCondition that reads only object "
+            "and request, and cannot fail, says which pods it is about"
+        )
+    elif calls.simplified and calls.expression is None:
+        yield f"every pod is sent to {calls.endpoint.path}: the rules name too much for one match condition"
+    elif calls.simplified:
+        yield f"every pod that asks for what a rule names is sent to {calls.endpoint.path}: there are too many rules"
+
+
+def _configuration(calls: Calls, settings: Settings) -> dict[str, Json]:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": calls.endpoint.kind,
+        "metadata": {
+            "name": settings.name,
+            "labels": {"app.kubernetes.io/name": "gpu-rules"},
+            "annotations": {DIGEST_ANNOTATION: calls.digest},
+        },
+        "webhooks": [_webhook(calls, settings)] if calls.operations else [],
+    }
+
+
+def _webhook(calls: Calls, settings: Settings) -> dict[str, Json]:
+    webhook: dict[str, Json] = {
+        "name": calls.endpoint.webhook,
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": _client(calls.endpoint, settings),
+        "rules": [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "operations": [*calls.operations],
+                "resources": ["pods"],
+                "scope": "Namespaced",
+            }
+        ],
+        "matchPolicy": "Equivalent",
+        "matchConditions": calls.match_conditions,
+        "namespaceSelector": {
+            "matchExpressions": [
+                {
+                    "key": "kubernetes.io/metadata.name",
+                    "operator": "NotIn",
+                    "values": [*sorted({SYSTEM_NAMESPACE, settings.namespace})],
+                }
+            ]
+        },
+        "sideEffects": "NoneOnDryRun",
+        "failurePolicy": settings.failure_policy,
+        "timeoutSeconds": settings.timeout_seconds,
+    }
+    if calls.endpoint is Endpoint.MUTATE:
+        webhook["reinvocationPolicy"] = "IfNeeded"
+    return webhook
+
+
+def _client(endpoint: Endpoint, settings: Settings) -> dict[str, Json]:
+    client: dict[str, Json] = {}
+    match settings.server:
+        case Service(name=name, namespace=namespace, port=port):
+            client["service"] = {"name": name, "namespace": namespace, "port": port, "path": endpoint.path}
+        case url:
+            client["url"] = url.rstrip("/") + endpoint.path
+    if settings.ca_bundle is not None:
+        client["caBundle"] = b64encode(settings.ca_bundle).decode()
+    return client
+
+
+# What follows turns rules into one expression.
+
+
+@dataclass(frozen=True, slots=True)
+class _Clause:
+    """Pods that one or more rules are about: all `conditions` hold, and one of `resources` is asked for, if any."""
+
+    conditions: frozenset[str]
+    resources: frozenset[str]
+
+    @property
+    def everything(self) -> bool:
+        return not self.conditions and not self.resources
+
+    def covers(self, other: "_Clause") -> bool:
+        """Whether all pods of the other are pods of this one."""
+        narrower = bool(other.resources) and other.resources <= self.resources
+        return self.conditions <= other.conditions and (not self.resources or narrower)
+
+    @property
+    def expression(self) -> str:
+        # The cheap ones first: CEL stops at the first that is false.
+        asked = [_asks_for(self.resources)] if self.resources else []
+        return " && ".join([*sorted(self.conditions, key=lambda text: (len(text), text)), *asked])
+
+
+def _calls(endpoint: Endpoint, rules: Sequence[AnyRule]) -> Calls:
+    verbs = {verb for rule in rules for verb in rule.match.operations}
+    operations = tuple(verb.value for verb in Verb if verb in verbs)
+    clauses = {rule.id: _clause(rule, verbs) for rule in rules}
+    widened = tuple(sorted(name for name, clause in clauses.items() if clause.everything))
+    if widened or not clauses:
+        return Calls(endpoint=endpoint, operations=operations, expression=None, widened=widened)
+    expression = _either(clauses.values())
+    simplified = len(expression) > MAX_EXPRESSION
+    if simplified:
+        expression = _either(
+            _Clause(frozenset(), clause.resources) if clause.resources else clause for clause in clauses.values()
+        )
+    return Calls(
+        endpoint=endpoint,
+        operations=operations,
+        expression=expression if 0 < len(expression) <= MAX_EXPRESSION else None,
+        simplified=simplified,
+    )
+
+
+def _either(clauses: Iterable[_Clause]) -> str:
+    """One expression that is true where a clause is; "" where one is about everything."""
+    by_conditions: dict[tuple[frozenset[str], bool], frozenset[str]] = {}
+    for clause in clauses:
+        key = clause.conditions, bool(clause.resources)
+        by_conditions[key] = by_conditions.get(key, frozenset()) | clause.resources
+    merged = [_Clause(conditions, resources) for (conditions, _), resources in by_conditions.items()]
+    kept = [one for one in merged if not any(other != one and other.covers(one) for other in merged)]
+    if any(clause.everything for clause in kept):
+        return ""
+    texts = sorted(clause.expression for clause in kept)
+    return texts[0] if len(texts) == 1 else " || ".join(f"({text})" for text in texts)
+
+
+def _clause(rule: AnyRule, verbs: Set[Verb]) -> _Clause:
+    """`verbs`: at what the endpoint is called, because of some rule.
+
+    Pods that opt out are sent all the same: that somebody does is to be seen in traces and metrics.
+    """
+    conditions = {*_matched(rule.match)}
+    if verbs - set(rule.match.operations):
+        conditions.add(f"request.operation in {_list(sorted(verb.value for verb in rule.match.operations))}")
+    handed = (handed_over(condition.expression) for condition in rule.match_conditions)
+    # A comment would take what follows it away.
+    conditions.update(f"({text}\n)" if "//" in text else f"({text})" for text in handed if text is not None)
+    resources: set[str] = set()
+    match rule:
+        case FallbackLadder(rungs=rungs):
+            resources = {rung.resource for rung in rungs}
+        case ResourceInjection(gpu_resource=resource, gpu_type=gpu_type, gpu_type_annotation=annotation):
+            resources = {resource}
+            if gpu_type is not None:
+                key, value = _literal(annotation), _literal(gpu_type)
+                conditions.add(f"object.metadata.?annotations[?{key}].orValue('') == {value}")
+        case Validation():
+            pass
+    return _Clause(frozenset(conditions), frozenset(resources))
+
+
+def _matched(match: Match) -> Iterable[str]:
+    """A namespaceSelector is left out: the API server's match conditions do not see the namespace's labels."""
+    if "*" not in match.namespaces:
+        yield _named(match.namespaces)
+    if match.exclude_namespaces:
+        yield f"!({_named(match.exclude_namespaces)})"
+    yield from map(_required, match.object_selector.requirements)
+
+
+def _named(patterns: Sequence[str]) -> str:
+    """Whether the namespace is one of these names and globs."""
+    exact = sorted({pattern for pattern in patterns if not re.search(r"[*?]", pattern)})
+    globs = sorted(set(patterns) - set(exact))
+    tests = [f"request.namespace in {_list(exact)}"] if exact or not globs else []
+    tests += [f"request.namespace.matches({_literal(_regex(glob))})" for glob in globs]
+    return tests[0] if len(tests) == 1 else f"({' || '.join(tests)})"
+
+
+def _regex(glob: str) -> str:
+    """RE2's, for the whole name."""
+    parts = ({"*": ".*", "?": "."}.get(character) or re.escape(character) for character in glob)
+    # A dash needs no escape here, and most names have one.
+    return f"^{''.join(parts)}$".replace(r"\-", "-")
+
+
+def _required(requirement: LabelRequirement) -> str:
+    labels = "object.metadata.?labels.orValue({})"
+    key, values = _literal(requirement.key), _list(requirement.values)
+    among = f"object.metadata.?labels[?{key}].optMap(value, value in {values}).orValue(false)"
+    match requirement.operator:
+        case ConditionKind.IN:
+            return among
+        case ConditionKind.NOT_IN:
+            return f"!{among}"
+        case ConditionKind.EXISTS:
+            return f"{key} in {labels}"
+        case _:
+            return f"!({key} in {labels})"
+
+
+def _asks_for(resources: Iterable[str]) -> str:
+    """Whether some container or init container names one of these."""
+    return (
+        "(object.spec.containers + object.spec.?initContainers.orValue([])).exists(c, "
+        "[c.?resources.limits, c.?resources.requests].exists(amounts, "
+        f"amounts.orValue({{}}).exists(name, name in {_list(sorted(resources))})))"
+    )
+
+
+def _list(texts: Iterable[str]) -> str:
+    return f"[{', '.join(map(_literal, texts))}]"
+
+
+def _literal(text: str) -> str:
+    """A CEL string. Where JSON has to escape something, its escapes are CEL's as well."""
+    plain = text.isprintable() and not set(text) & {"'", "\\"}
+    return f"'{text}'" if plain else json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,566 @@
+"""Webhook configurations: what is derived from rules lets nothing through that a rule is about."""
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.authoring import webhooks
+from rules_engine.authoring.guards import handed_over
+from rules_engine.authoring.rule_files import DEFAULT_RULES, read_rules
+from rules_engine.authoring.webhooks import Calls, Service, Settings, configurations, derive, drift
+from rules_engine.cel import Budget, Environment, compile_expression, types
+from rules_engine.evaluation import mutate, validate
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.decision import Action, Decision
+from rules_engine.model.patch import Json
+from rules_engine.model.rules import (
+    AnyRule,
+    ConditionKind,
+    FallbackLadder,
+    LabelRequirement,
+    LabelSelector,
+    Match,
+    Mode,
+    OptOut,
+    Verb,
+)
+from tests.support.authoring import cli, write
+from tests.support.authoring import validation as validation_text
+from tests.support.evaluation import (
+    GPU,
+    MIG1,
+    MIG2,
+    asks,
+    cel,
+    compiled,
+    container,
+    injection,
+    ladder,
+    pod,
+    request,
+    validation,
+)
+from tests.support.laws import clusters, injections, ladders, law, pods
+
+KUBERNETES = Environment({"object": types.DYN, "oldObject": types.DYN, "request": types.DYN})
+"""What a webhook's match conditions may name, with the types that the API server gives them."""
+
+SETTINGS = Settings(server=Service("gpu-rules", "gpu-system", 443), namespace="gpu-system")
+
+CONDITIONS = (
+    "object.metadata.?labels.team.orValue('') != 'batch'",
+    "has(object.metadata.labels) && 'team' in object.metadata.labels && object.metadata.labels['team'] == 'ml'",
+    "object.metadata.labels.team == 'ml'",  # fails on a pod without the label
+    "request.namespace == 'ml' // nothing more",
+    "variables.team == 'ml'",
+    "object.spec.containers.exists(c, c.?resources.?limits.orValue({}).exists(r, r.startsWith('amd.com/')))",
+    "object.spec.containers.size() > 1 || int(object.metadata.labels.team) > 1",
+)
+SELECTORS = (
+    LabelSelector(),
+    LabelSelector(),
+    LabelSelector((LabelRequirement("team", ConditionKind.IN, ("ml", "")),)),
+    LabelSelector((LabelRequirement("team", ConditionKind.NOT_IN, ("ml",)),)),
+    LabelSelector((LabelRequirement("team", ConditionKind.EXISTS), LabelRequirement("x'\\/y", ConditionKind.EXISTS))),
+    LabelSelector((LabelRequirement("team", ConditionKind.DOES_NOT_EXIST),)),
+)
+
+
+@st.composite
+def matches(draw: st.DrawFn, *, update: bool = False) -> Match:
+    return Match(
+        namespaces=draw(st.sampled_from([("*",), ("*",), ("ml",), ("m?", "x-*"), ("prod", "*-ml"), ()])),
+        exclude_namespaces=draw(st.sampled_from([(), (), ("ml",), ("x-*",)])),
+        namespace_selector=draw(st.sampled_from([LabelSelector(), LabelSelector(), SELECTORS[2]])),
+        object_selector=draw(st.sampled_from(SELECTORS)),
+        operations=draw(st.sampled_from([(Verb.CREATE,), (Verb.UPDATE,), tuple(Verb)])) if update else (Verb.CREATE,),
+    )
+
+
+@st.composite
+def rule_fields(draw: st.DrawFn, /, **more: Any) -> dict[str, Any]:
+    chosen = draw(st.lists(st.sampled_from(CONDITIONS), max_size=2, unique=True))
+    return {
+        "match": draw(matches(**more)),
+        "match_conditions": {f"c{index}": text for index, text in enumerate(chosen)},
+        "variables": {"team": "object.metadata.?labels.team.orValue('ml')"},
+        "mode": draw(st.sampled_from([Mode.ENFORCE, Mode.ENFORCE, Mode.AUDIT])),
+        "opt_out": draw(st.sampled_from(OptOut)),
+    }
+
+
+@st.composite
+def changing_rules(draw: st.DrawFn) -> list[AnyRule]:
+    found: list[AnyRule] = []
+    for index in range(draw(st.integers(0, 2))):
+        found.append(draw(ladders(f"l{index}", **draw(rule_fields()))))
+    for index in range(draw(st.integers(0, 2))):
+        made = draw(injections(f"i{index}", **draw(rule_fields())))
+        found.append(
+            replace(made, gpu_type=draw(st.sampled_from([None, "T4", "", "a'b\\"])), gpu_type_annotation="a/b")
+        )
+    return found
+
+
+@st.composite
+def checking_rules(draw: st.DrawFn) -> list[AnyRule]:
+    number = draw(st.integers(0, 3))
+    return [
+        validation("object.metadata.?labels.team.orValue('') == 'ml'", name=f"v{i}", **draw(rule_fields(update=True)))
+        for i in range(number)
+    ]
+
+
+@st.composite
+def labelled_pods(draw: st.DrawFn) -> dict[str, Json]:
+    """Pods as the API server sends them, and their labels, annotations and GPUs as users choose them."""
+    made: Any = draw(pods())
+    labels = draw(st.sampled_from([None, {}, {"team": "ml"}, {"team": "batch"}, {"team": "", "x'\\/y": ""}]))
+    annotations = draw(st.sampled_from([None, {}, {"a/b": "T4"}, {"a/b": "a'b\\", "gpurules.io/skip": "true"}]))
+    for key, value in (("labels", labels), ("annotations", annotations)):
+        made["metadata"].pop(key, None)
+        if value is not None:
+            made["metadata"][key] = value
+    checked: dict[str, Json] = made
+    return checked
+
+
+NAMESPACES = st.sampled_from(["ml", "x-ml", "prod", "mx"])
+
+
+def sent(calls: Calls, made: Json, *, namespace: str = "ml", operation: str = "CREATE") -> bool:
+    """Whether the API server would call the endpoint: an expression that fails is not forgiven."""
+    if operation not in calls.operations:
+        return False
+    if calls.expression is None:
+        return True
+    asked: dict[str, Json] = {"operation": operation, "namespace": namespace}
+    program = compile_expression(cel(calls.expression), KUBERNETES, result=types.BOOL)
+    value = program.evaluate({"object": made, "request": asked}, Budget())
+    assert isinstance(value, bool)
+    return value
+
+
+def touching(decision: Decision) -> set[str]:
+    assert decision.refusal is None
+    return {step.rule for step in decision.trace if step.action is not Action.SKIP}
+
+
+def unconditional(rule: AnyRule) -> AnyRule:
+    """The rule, with nothing left in it that can fail."""
+    return replace(rule, match_conditions=(), match=replace(rule.match, namespace_selector=LabelSelector()))
+
+
+@law
+@given(made=labelled_pods(), rules=changing_rules(), cluster=clusters(), namespace=NAMESPACES)
+def test_a_pod_that_is_not_sent_to_mutate_would_be_skipped_by_every_rule(
+    made: dict[str, Json], rules: list[AnyRule], cluster: Cluster, namespace: str
+) -> None:
+    rule_set = compiled(*rules)
+    if not sent(derive(rule_set)[0], made, namespace=namespace):
+        asked = request(made, namespace=namespace)
+        # A rule that cannot be evaluated counts where it has something to do.
+        without = touching(mutate(compiled(*map(unconditional, rules)), asked, cluster))
+        assert touching(mutate(rule_set, asked, cluster)) & without == set()
+
+
+@law
+@given(
+    made=labelled_pods(), rules=checking_rules(), namespace=NAMESPACES, operation=st.sampled_from(["CREATE", "UPDATE"])
+)
+def test_a_pod_that_is_not_sent_to_validate_would_be_skipped_by_every_rule(
+    made: dict[str, Json], rules: list[AnyRule], namespace: str, operation: str
+) -> None:
+    rule_set = compiled(*rules)
+    if not sent(derive(rule_set)[1], made, namespace=namespace, operation=operation):
+        asked = request(made, namespace=namespace, operation=operation)
+        assert touching(validate(rule_set, asked, Cluster())) == set()
+
+
+@law
+@given(made=labelled_pods(), rules=st.lists(ladders(), min_size=1, max_size=1), namespace=NAMESPACES)
+def test_of_ladders_alone_a_pod_is_sent_if_and_only_if_it_names_a_rung(
+    made: dict[str, Any], rules: list[FallbackLadder], namespace: str
+) -> None:
+    members = (item for key in ("containers", "initContainers") for item in made["spec"].get(key, []))
+    named = {name for item in members for amounts in item.get("resources", {}).values() for name in amounts}
+    expected = bool(named & {rung.resource for rung in rules[0].rungs})
+
+    assert sent(derive(compiled(*rules))[0], made, namespace=namespace) == expected
+
+
+@pytest.mark.parametrize(
+    ("rule", "there", "elsewhere"),
+    [
+        (injection({"cpu": 1}, gpu_type="T4"), {"annotations": {"task.bkbcs.tencent.com/gpu-type": "T4"}}, {}),
+        (ladder(GPU, match=Match(object_selector=SELECTORS[2])), {"labels": {"team": "ml"}}, {"labels": {"team": "x"}}),
+        (ladder(GPU, match=Match(object_selector=SELECTORS[3])), {}, {"labels": {"team": "ml"}}),
+        (ladder(GPU, match=Match(object_selector=SELECTORS[5])), {}, {"labels": {"team": "ml"}}),
+        (ladder(GPU, match_conditions={"c": CONDITIONS[0]}), {}, {"labels": {"team": "batch"}}),
+        (ladder(GPU, match=Match(namespaces=("m*",))), {}, {"namespace": "x"}),
+        (ladder(GPU, match=Match(exclude_namespaces=("x", "y?"))), {}, {"namespace": "yz"}),
+        (ladder(GPU), {}, {"gpus": "cpu"}),
+    ],
+)
+def test_what_a_rule_says_of_its_pods_keeps_the_others_away(
+    rule: AnyRule, there: dict[str, Any], elsewhere: dict[str, Any]
+) -> None:
+    (calls, _) = derive(compiled(rule))
+
+    def asked(*, namespace: str = "ml", gpus: str = GPU, **fields: Any) -> bool:
+        return sent(calls, asks({gpus: 1}, **fields), namespace=namespace)
+
+    assert asked(**there)
+    assert not asked(**elsewhere)
+
+
+def test_gpus_of_init_containers_and_of_requests_alone_count() -> None:
+    (calls, _) = derive(compiled(ladder(MIG2)))
+
+    assert sent(calls, pod(container(), init=[container("i", requests={MIG2: 1})]))
+    assert not sent(calls, pod(container(), init=[container("i", requests={MIG1: 1})]))
+
+
+def test_the_packaged_rules_send_only_pods_with_gpus_to_mutate() -> None:
+    calls, _ = derive(read_rules([DEFAULT_RULES]).rule_set)
+
+    assert not sent(calls, asks({"cpu": 1, "memory": "1Gi"}, annotations={"task.bkbcs.tencent.com/gpu-type": "T4"}))
+    assert sent(calls, asks({GPU: 1}))
+    assert sent(calls, asks({"nvidia.com/mig-2g.20gb": 1}))
+
+
+def test_rules_of_the_same_pods_make_one_short_condition() -> None:
+    few = derive(compiled(ladder(GPU, MIG1)))[0].expression
+    many = derive(compiled(*(ladder(GPU, MIG1, name=f"l{n}") for n in range(200)), injection({"cpu": 1})))[0].expression
+
+    assert many == few
+
+
+def test_a_rule_that_is_off_sends_nothing() -> None:
+    calls, _ = derive(compiled(ladder(GPU, mode=Mode.OFF)))
+
+    assert calls.operations == ()
+
+
+def test_too_many_conditions_are_left_out_and_said() -> None:
+    rules = [ladder(GPU, name=f"l{n}", match=Match(namespaces=(f"team-{n}",))) for n in range(200)]
+    rule_set = compiled(*rules)
+    calls, _ = derive(rule_set)
+
+    assert sent(calls, asks({GPU: 1}), namespace="nobody")
+    assert not sent(calls, asks({"cpu": 1}), namespace="team-1")
+    assert webhooks.warnings(rule_set) == (
+        "every pod that asks for what a rule names is sent to /mutate: there are too many rules",
+    )
+
+
+def test_too_many_resources_send_every_pod_and_it_is_said() -> None:
+    rule_set = compiled(*(ladder(f"vendor.example/a-device-with-a-long-name-{n}", name=f"l{n}") for n in range(600)))
+    calls, _ = derive(rule_set)
+
+    assert calls.expression is None
+    assert webhooks.warnings(rule_set) == (
+        "every pod is sent to /mutate: the rules name too much for one match condition",
+    )
+
+
+@pytest.mark.parametrize("condition", [None, "variables.team == 'ml'", "object.metadata.labels.team == 'ml'"])
+def test_a_validation_without_a_usable_guard_widens_and_is_named(condition: str | None) -> None:
+    conditions = {"c": condition} if condition else {}
+    wide = validation("true", variables={"team": "'ml'"}, match_conditions=conditions)
+    guarded = validation("true", name="other", match_conditions={"c": CONDITIONS[5]})
+    rule_set = compiled(wide, guarded)
+
+    assert derive(rule_set)[1].expression is None
+    (warning,) = webhooks.warnings(rule_set)
+    assert warning.startswith("every pod is sent to /validate because of Validation/validation: ")
+
+
+@pytest.mark.parametrize(
+    ("verbs", "expected"),
+    [
+        ([(Verb.CREATE,)], ("CREATE",)),
+        ([(Verb.UPDATE,)], ("UPDATE",)),
+        ([(Verb.UPDATE,), (Verb.CREATE,)], ("CREATE", "UPDATE")),
+        ([], ()),
+    ],
+)
+def test_update_is_asked_for_only_where_a_validation_is_about_it(
+    verbs: list[tuple[Verb, ...]], expected: tuple[str, ...]
+) -> None:
+    rules = [validation("true", name=f"v{n}", match=Match(operations=some)) for n, some in enumerate(verbs)]
+
+    assert derive(compiled(ladder(GPU), *rules))[0].operations == ("CREATE",)
+    assert derive(compiled(ladder(GPU), *rules))[1].operations == expected
+
+
+# Conditions that may be handed over.
+
+HANDED_OVER = (
+    *(CONDITIONS[index] for index in (0, 1, 3, 5)),
+    "true",
+    "'a' < 'b' && 1 >= -1",
+    "has(object.metadata.labels) && has(object.metadata.labels.team) && object.metadata.labels.team == 'ml'",
+    "!has(object.metadata.labels) || !('team' in object.metadata.labels) || object.metadata.labels.team != 'x'",
+    "has(object.metadata.labels) ? 'team' in object.metadata.labels : false",
+    "!(!has(object.metadata.labels) || size(object.metadata.labels) == 0) && object.metadata.labels.size() > 0",
+    "object.metadata.?annotations[?'a/b'].orValue('') in ['x', 'y']",
+    "object.metadata.?annotations.hasValue()",
+    "object.spec.?tolerations.orValue([]).filter(t, t.?key.orValue('') == 'nvidia.com/gpu').size() > 0",
+    "object.spec.?tolerations.orValue([]).map(t, t.?key.orValue('')).exists_one(k, k == 'a')",
+    "(object.spec.containers + object.spec.?initContainers.orValue([])).all(c, !has(c.securityContext))",
+    "request.operation + request.namespace != 'x'",
+)
+KEPT = (
+    CONDITIONS[2],
+    CONDITIONS[4],
+    CONDITIONS[6],
+    "object.metadata.labels['team'] == 'ml'",
+    "has(object.metadata.labels.team)",
+    "has(object.metadata.labels) || 'team' in object.metadata.labels",
+    "object.metadata.?labels.team == optional.of('ml')",
+    "object.metadata.?labels.team.value() == 'ml'",
+    "object.spec.containers[0].name == 'x'",
+    "object.spec.containers.exists(object, has(object.securityContext) && object.metadata.labels.size() > 0)",
+    "object.spec.containers.map(c, c.name != 'x', c.name).size() > 0",
+    "object.spec.containers.exists(i, c, i == 0)",
+    "object.spec.containers[?0].hasValue() ? object.metadata.labels.a == '' : true",
+    "(has(object.metadata.labels) ? object.metadata.annotations.a : 'x') == 'x'",
+    "quantity('1') == quantity('1')",
+    "oldObject == null",
+    "namespaceObject.metadata.name == 'ml'",
+    "cluster.total('nvidia.com/gpu') > 0",
+    "[1, object.metadata.labels.size()].size() > 1",
+    "{'a': 1}.size() > 0",
+    "object.metadata.name",
+    "dyn('a').contains('b')",
+)
+
+
+@pytest.mark.parametrize("text", HANDED_OVER)
+def test_a_condition_that_cannot_fail_is_handed_over_as_it_is(text: str) -> None:
+    assert handed_over(cel(f"  {text}\n")) == text
+
+
+@pytest.mark.parametrize("text", KEPT)
+def test_a_condition_that_may_fail_or_that_the_api_server_cannot_read_is_kept(text: str) -> None:
+    assert handed_over(cel(text)) is None
+
+
+_PLACES = (
+    "object.metadata",
+    "object.metadata.labels",
+    "object.metadata.?labels",
+    "object.spec",
+    "object.spec.containers",
+)
+_MEMBERS = ("['team']", "[?'team']", ".team", ".?team", ".labels", ".?labels", ".?volumes", "[0]", "[?0]", "")
+
+
+@st.composite
+def conditions(draw: st.DrawFn, depth: int = 3) -> str:
+    """Conditions as people write them, most of them with a hole somewhere."""
+    place = draw(st.sampled_from(_PLACES)) + draw(st.sampled_from(_MEMBERS))
+    if depth and draw(st.booleans()):
+        one, two = draw(conditions(depth - 1)), draw(conditions(depth - 1))
+        form = draw(st.sampled_from(["({} && {})", "({} || {})", "(!{} || {})", "({} && !{})"]))
+        return form.format(one, two)
+    forms = [
+        "has({})",
+        "'team' in {}",
+        "{} == 'ml'",
+        "{}.orValue('') == 'ml'",
+        "{}.size() > 0",
+        "{}.orValue([]).size() > 0",
+    ]
+    return draw(st.sampled_from(forms)).format(place)
+
+
+@law
+@given(text=conditions(), made=labelled_pods())
+def test_what_is_handed_over_never_fails(text: str, made: dict[str, Json]) -> None:
+    handed = handed_over(cel(text))
+    if handed is not None:
+        program = compile_expression(cel(handed), KUBERNETES, result=types.BOOL)
+        assert program.evaluate({"object": made, "request": {}}, Budget()) in (True, False)
+
+
+# The configurations themselves.
+
+
+def both(*rules: AnyRule, settings: Settings = SETTINGS) -> tuple[dict[str, Any], dict[str, Any]]:
+    mutating, validating = configurations(compiled(*rules), settings)
+    return mutating, validating
+
+
+def test_a_configuration_says_what_the_api_server_needs() -> None:
+    mutating, validating = both(ladder(GPU), validation("true"))
+
+    (webhook,) = mutating["webhooks"]
+    assert webhook["clientConfig"] == {
+        "service": {"name": "gpu-rules", "namespace": "gpu-system", "port": 443, "path": "/mutate"}
+    }
+    assert webhook["reinvocationPolicy"] == "IfNeeded"
+    assert webhook["sideEffects"] == "NoneOnDryRun"
+    assert webhook["matchPolicy"] == "Equivalent"
+    assert webhook["rules"][0]["resources"] == ["pods"]
+    assert webhook["namespaceSelector"]["matchExpressions"][0]["values"] == ["gpu-system", "kube-system"]
+    assert len(webhook["matchConditions"]) == 1
+    (other,) = validating["webhooks"]
+    assert "reinvocationPolicy" not in other
+    assert other["clientConfig"]["service"]["path"] == "/validate"
+    assert other["matchConditions"] == []
+
+
+def test_an_endpoint_that_no_rule_needs_gets_no_webhook() -> None:
+    mutating, validating = both(ladder(GPU))
+
+    assert len(mutating["webhooks"]) == 1
+    assert validating["webhooks"] == []
+
+
+RULES = (ladder(GPU), validation("true", match_conditions={"c": CONDITIONS[5]}))
+
+
+def test_a_configuration_as_it_was_made_has_not_drifted() -> None:
+    for configuration in both(*RULES):
+        assert drift(compiled(*RULES), configuration) == ()
+
+
+def test_what_is_the_operators_is_not_compared() -> None:
+    mutating, _ = both(*RULES)
+    mutating["webhooks"][0] |= {"failurePolicy": "Fail", "timeoutSeconds": 1, "namespaceSelector": {}}
+    mutating["metadata"] |= {"name": "other", "managedFields": []}
+
+    assert drift(compiled(*RULES), mutating) == ()
+
+
+def test_other_rules_are_drift() -> None:
+    mutating, validating = both(*RULES)
+    now = compiled(ladder(GPU, MIG1), replace(RULES[1], match=Match(operations=tuple(Verb))))
+
+    assert len(drift(now, mutating)) == 2
+    digest, operations = drift(now, validating)
+    assert "webhook-digest is sha256:" in digest
+    assert operations.endswith("validate.gpurules.io: is called at CREATE, the rules need CREATE, UPDATE")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"webhooks": []}, "has no webhook; rules need one"),
+        ({"webhooks": None}, "has no webhook; rules need one"),
+        ({"webhooks": [{"name": "m"}]}, "is called at nothing, the rules need CREATE"),
+        ({"metadata": None}, "webhook-digest is None"),
+        ({"kind": "Pod"}, "'Pod' is no kind of webhook configuration"),
+    ],
+)
+def test_whatever_a_configuration_looks_like_the_difference_is_told(change: Mapping[str, Any], said: str) -> None:
+    mutating, _ = both(*RULES)
+
+    assert any(said in text for text in drift(compiled(*RULES), {**mutating, **change}))
+
+
+def test_a_webhook_that_no_rule_needs_any_more_is_drift() -> None:
+    _, validating = both(*RULES)
+
+    assert any("a webhook that no rule needs" in text for text in drift(compiled(ladder(GPU)), validating))
+
+
+# The command.
+
+
+def test_the_command_prints_two_documents_and_warns_on_stderr() -> None:
+    result = cli("webhook-config", "--namespace", "gpu-system")
+
+    mutating, validating = yaml.safe_load_all(result.stdout)
+    assert (mutating["kind"], validating["kind"]) == ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+    assert mutating == both_of_default(Settings(server=SETTINGS.server, namespace="gpu-system"))[0]
+    assert result.stderr == "".join(
+        f"warning: {text}\n" for text in webhooks.warnings(read_rules([DEFAULT_RULES]).rule_set)
+    )
+
+
+def both_of_default(settings: Settings) -> tuple[dict[str, Json], ...]:
+    return configurations(read_rules([DEFAULT_RULES]).rule_set, settings)
+
+
+def test_json_is_one_list() -> None:
+    made = json.loads(cli("webhook-config", "--output", "json").stdout)
+
+    assert made["kind"] == "List"
+    assert [item["kind"] for item in made["items"]] == [
+        "MutatingWebhookConfiguration",
+        "ValidatingWebhookConfiguration",
+    ]
+
+
+def test_the_chart_gets_the_conditions_and_the_digests() -> None:
+    values = yaml.safe_load(cli("webhook-config", "--output", "helm-values").stdout)["webhook"]
+    mutating = both_of_default(SETTINGS)[0]
+
+    metadata: Any = mutating["metadata"]
+    listed: Any = mutating["webhooks"]
+    assert values["mutating"]["digest"] == metadata["annotations"]["gpurules.io/webhook-digest"]
+    assert values["mutating"]["matchConditions"] == listed[0]["matchConditions"]
+    assert values["validating"]["operations"] == ["CREATE"]
+
+
+def test_the_server_may_be_at_a_url_with_its_ca(tmp_path: Path) -> None:
+    pem = "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"
+    write(tmp_path, {"ca.crt": pem})
+    result = cli(
+        "webhook-config", "--url", "https://127.0.0.1:8443/", "--ca-bundle", tmp_path / "ca.crt",
+        "--failure-policy", "Fail", "--timeout-seconds", "3", "--name", "mine",
+    )  # fmt: skip
+    mutating = next(yaml.safe_load_all(result.stdout))
+
+    client = {"url": "https://127.0.0.1:8443/mutate", "caBundle": base64.b64encode(pem.encode()).decode()}
+    assert mutating["webhooks"][0]["clientConfig"] == client
+    assert mutating["webhooks"][0]["failurePolicy"] == "Fail"
+    assert mutating["webhooks"][0]["timeoutSeconds"] == 3
+    assert mutating["metadata"]["name"] == "mine"
+
+
+@pytest.mark.parametrize(("text", "port"), [("web/sys", 443), ("web/sys/8443", 8443)])
+def test_the_server_may_be_behind_any_service(text: str, port: int) -> None:
+    mutating = next(yaml.safe_load_all(cli("webhook-config", "--service", text).stdout))
+
+    service = {"name": "web", "namespace": "sys", "port": port, "path": "/mutate"}
+    assert mutating["webhooks"][0]["clientConfig"]["service"] == service
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--url", "http://x"], "calls https:// only"),
+        (["--url", "https://x", "--service", "a/b"], "exclude each other"),
+        (["--service", "a"], "is not NAME/NAMESPACE"),
+        (["--service", "a/b/0"], "is not NAME/NAMESPACE"),
+        (["--service", "a/b/65536"], "is not NAME/NAMESPACE"),
+        (["--ca-bundle", str(DEFAULT_RULES / "t4.yaml")], "not a file of certificates"),
+        ([str(DEFAULT_RULES)], "paths of rules follow --rules"),
+    ],
+)
+def test_wrong_use_is_told(arguments: list[str], said: str) -> None:
+    result = cli("webhook-config", *arguments)
+
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_rules_with_errors_give_no_configuration(tmp_path: Path) -> None:
+    write(tmp_path, {"a.yaml": validation_text("v", "nothing == 1")})
+    result = cli("webhook-config", "--rules", tmp_path)
+
+    assert result.exit_code == 1
+    assert result.stdout == ""
+    assert "cel-undeclared" in result.stderr

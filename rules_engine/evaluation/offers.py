@@ -1,46 +1,36 @@
 """What the nodes that count for a ladder offer."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from rules_engine.model.cluster import Cluster, Node
+from rules_engine.evaluation.tallies import Demand, Question, Tally, label_keys, names_nodes, tally
+from rules_engine.model.cluster import Cluster
 from rules_engine.model.placement import Placement
-from rules_engine.model.rules import FallbackLadder, NodeFilter, NodeRequirement, Offered
-
-Demand = Mapping[str, int]
-"""Nanos of each resource that one node has to cover, all of them together."""
+from rules_engine.model.rules import FallbackLadder, NodeRequirement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offers:
-    """The cluster in the eyes of one ladder and one pod."""
+    """The cluster in the eyes of one ladder and one pod; `placement` None: where the pod may run does not matter."""
 
     cluster: Cluster
-    nodes: NodeFilter
-    offered: Offered
-    placement: Placement
+    question: Question
+    placement: Placement | None
 
     @classmethod
     def to(cls, ladder: FallbackLadder, placement: Placement, cluster: Cluster) -> "Offers":
-        return cls(cluster=cluster, nodes=ladder.nodes, offered=ladder.offered, placement=placement)
+        matters = NodeRequirement.MATCHES_POD in ladder.nodes.require
+        question = Question(
+            nodes=ladder.nodes,
+            offered=ladder.offered,
+            resources=tuple([rung.resource for rung in ladder.rungs]),
+            labels=label_keys(placement) if matters else (),
+        )
+        return cls(cluster=cluster, question=question, placement=placement if matters else None)
 
     def cover(self, demand: Demand) -> bool:
-        """Whether one node that counts has all of it."""
-        return any(self._covers(node, demand) and self._counts(node) for node in self.cluster.nodes)
-
-    def _covers(self, node: Node, demand: Demand) -> bool:
-        if self.offered is Offered.AVAILABLE:
-            return all(node.available(resource).nanos >= amount for resource, amount in demand.items())
-        allocatable = node.allocatable
-        return all(
-            resource in allocatable and allocatable[resource].nanos >= amount for resource, amount in demand.items()
-        )
-
-    def _counts(self, node: Node) -> bool:
-        require = self.nodes.require
-        return (
-            (node.ready or NodeRequirement.READY not in require)
-            and not (node.unschedulable and NodeRequirement.SCHEDULABLE in require)
-            and self.nodes.selector.matches(node.labels)
-            and (NodeRequirement.MATCHES_POD not in require or self.placement.matches(node))
-        )
+        """Whether one node that counts has all of `demand`, which names resources of the ladder."""
+        if self.placement is not None and names_nodes(self.placement):
+            # The few pods that choose a node by its name, those of DaemonSets, have every node looked at.
+            named = filter(self.placement.matches, self.cluster.nodes)
+            return Tally.of(self.question, named).covers(demand, None)
+        return tally(self.cluster, self.question).covers(demand, self.placement)

@@ -6,11 +6,13 @@ from functools import partial
 
 from rules_engine.cel import Budget, EvaluationError, Program
 from rules_engine.evaluation.compiled import CompiledNamed
+from rules_engine.evaluation.tallies import ABSENT, Question, tally
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.patch import Json
 from rules_engine.model.pod import Pod
-from rules_engine.model.quantity import NANOS, Quantity
+from rules_engine.model.quantity import NANOS
+from rules_engine.model.rules import Offered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,24 +113,22 @@ class ClusterFunctions:
 
     def allocatable(self, resource: str) -> int:
         """The most that one node offers at all."""
-        return self._most(node.allocatable.get(resource, _NONE) for node in self._known().nodes)
+        return max((amount // NANOS for amount, _ in self._amounts(resource, Offered.ALLOCATABLE)), default=0)
 
     def available(self, resource: str) -> int:
         """The most that one node has free now."""
-        return self._most(node.available(resource) for node in self._known().nodes)
+        return max((amount // NANOS for amount, _ in self._amounts(resource, Offered.AVAILABLE)), default=0)
 
     def total(self, resource: str) -> int:
         """What all nodes offer together."""
-        return sum(node.allocatable.get(resource, _NONE).nanos for node in self._known().nodes) // NANOS
+        return sum(amount * count for amount, count in self._amounts(resource, Offered.ALLOCATABLE)) // NANOS
 
     def _known(self) -> Cluster:
         if not self.cluster.known:
             raise EvaluationError(f"the cluster is not known ({self.cluster.freshness.value})")
         return self.cluster
 
-    @staticmethod
-    def _most(amounts: Iterator[Quantity]) -> int:
-        return max((amount.nanos // NANOS for amount in amounts), default=0)
-
-
-_NONE = Quantity(0)
+    def _amounts(self, resource: str, offered: Offered) -> Iterator[tuple[int, int]]:
+        """Nanos of a resource, and how many nodes offer as much."""
+        counted = tally(self._known(), Question(offered=offered, resources=(resource,)))
+        return ((0 if amount == ABSENT else amount, count) for (amount,), count in counted.each())

@@ -1,9 +1,10 @@
 """What is known of a cluster: an immutable value, made from a file or from the live API."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from types import MappingProxyType
+from typing import Protocol
 
 from rules_engine.model.quantity import Quantity
 from rules_engine.model.rules import EMPTY
@@ -47,18 +48,39 @@ class Node:
         return self.allocatable.get(resource, nothing) - self.used.get(resource, nothing)
 
 
+Change = tuple[Node | None, Node | None]
+"""A node before and after; None where it is not there."""
+
+
+class View(Protocol):
+    """Something worked out from a cluster's nodes that need not be made anew when few of them change."""
+
+    def after(self, changes: Sequence[Change]) -> "View":
+        """The same of the cluster after these changes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """Nodes and the labels of namespaces.
 
     `namespaces_complete`: a namespace that is not listed has no labels (a file says so); otherwise nothing is known
-    of it, and to ask is an error.
+    of it, and to ask is an error. `views` remembers what was worked out from it: the one thing that changes, and no
+    part of its value.
     """
 
     nodes: tuple[Node, ...] = ()
     namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: MappingProxyType({}))
     namespaces_complete: bool = True
     freshness: Freshness = Freshness.SYNCED
+    views: dict[Hashable, View] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def changed(
+        self, nodes: tuple[Node, ...], changes: Sequence[Change], namespaces: Mapping[str, Mapping[str, str]]
+    ) -> "Cluster":
+        """The cluster with `nodes`, which differ from its own by `changes`; its views are carried on."""
+        cluster = replace(self, nodes=nodes, namespaces=namespaces)
+        cluster.views.update((key, view.after(changes)) for key, view in list(self.views.items()))
+        return cluster
 
     @property
     def known(self) -> bool:

@@ -70,8 +70,8 @@ class Collection:
 class Health:
     """How a collection is doing. `contact` is when it was last known to be current, by the reflector's clock.
 
-    `counts`: lists, watches, events, ignored (events that are late or double), unreadable (objects), and failures by
-    their Cause.
+    `counts`: lists, watches, events, ignored (events that are late or double), bookmarks, unreadable (objects), and
+    failures by their Cause.
     """
 
     name: str
@@ -224,16 +224,17 @@ class Reflector(Generic[T]):
                 if self._stopping.is_set():
                     return
                 if line.strip():
-                    self._take(line)
+                    kind = self._take(line)
                     self._reached()
+                    self._counts[kind] += 1
                     seen = True
         self._answer = None
         if not seen and self._clock() - begun < SHORTEST_WATCH_SECONDS:
             raise ApiError(Cause.BROKEN, "the watch ended as soon as it began")
         self._reached()
 
-    def _take(self, line: bytes) -> None:
-        """One event."""
+    def _take(self, line: bytes) -> str:
+        """One event; what it counts as."""
         kind, object = _event(line)
         if kind == "ERROR":
             code = object.get("code")
@@ -243,11 +244,9 @@ class Reflector(Generic[T]):
         version = _version(object)
         if kind == "BOOKMARK":
             self._version = version
-            return
-        self._counts["events"] += 1
+            return "bookmarks"
         if not self._versions.advance(object, gone=kind == "DELETED"):
-            self._counts["ignored"] += 1
-            return
+            return "ignored"
         found = self._read(object)
         if found is not None:
             if kind == "DELETED":
@@ -255,6 +254,7 @@ class Reflector(Generic[T]):
             else:
                 self._sink.put(found)
         self._version = version
+        return "events"
 
     def _read(self, raw: Object) -> T | None:
         try:

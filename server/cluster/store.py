@@ -8,7 +8,7 @@ from threading import Condition, Event, RLock
 from time import monotonic
 from typing import NamedTuple
 
-from rules_engine.model.cluster import Cluster, Node
+from rules_engine.model.cluster import Change, Cluster, Node
 from rules_engine.model.pod import Pod
 from rules_engine.model.quantity import Quantity
 from server.cluster.reading import (
@@ -20,15 +20,6 @@ from server.cluster.reading import (
     usage,
 )
 from server.cluster.reservations import LIFETIME_SECONDS, Reservation, Reservations, Room
-
-Change = tuple[Node | None, Node | None]
-
-
-def _changed(
-    cluster: Cluster, nodes: tuple[Node, ...], changes: Sequence[Change], namespaces: Mapping[str, Mapping[str, str]]
-) -> Cluster:
-    return replace(cluster, nodes=nodes, namespaces=namespaces)
-
 
 _LOOK_SECONDS = 0.02
 
@@ -79,7 +70,7 @@ class Store:
             self._touched = {}
             if changes or self.cluster.namespaces is not self._namespaces:
                 nodes = (*self._nodes.values(), *self._declared)
-                self.cluster = _changed(self.cluster, nodes, changes, self._namespaces)
+                self.cluster = self.cluster.changed(nodes, changes, self._namespaces)
                 self._published.notify_all()
 
     def wait_until(self, holds: Callable[[Cluster], bool], seconds: float) -> bool:

@@ -195,24 +195,24 @@ class ApiServer:
 
     def start(self, context: ssl.SSLContext | None = None) -> Self:
         """Listen on loopback; after `stop`, on the same port again."""
-        self._over = Event()
         http = _Server(("127.0.0.1", self._port), type("Handler", (_Handler,), {"api": self}))
         if context is not None:
             self._context = context
             http.socket = context.wrap_socket(http.socket, server_side=True)
         self._http, self._port = http, http.server_port
+        self._over = Event()
         Thread(target=http.serve_forever, args=(0.01,), daemon=True).start()
         return self
 
     def stop(self) -> None:
         """Be gone, with every open connection."""
         assert self._http is not None
-        self._over.set()
-        with self.changed:
-            for watch in self._watches:
-                watch.queue.put(Reset())
         self._http.shutdown()
         self._http.server_close()
+        with self.changed:
+            self._over.set()
+            for watch in self._watches:
+                watch.queue.put(Reset())
 
     def kubeconfig(
         self, folder: Path, user: Mapping[str, Any] | None = None, cluster: Mapping[str, Any] | None = None
@@ -235,6 +235,9 @@ class ApiServer:
     def answer(self, handler: "_Handler", collection: str, query: dict[str, str], token: str | None) -> None:
         watch = query.get("watch") == "true"
         with self.changed:
+            if self._over.is_set():
+                handler.reset()  # on a connection that was open before
+                return
             self.requests.append(Request(collection, query, token))
             self.changed.notify_all()
             faults = self._faults[collection, watch]
@@ -311,6 +314,8 @@ class ApiServer:
                 if version > since:
                     _tell(watch, kind, new, old)
             self._watches.append(watch)
+            if self._over.is_set():
+                watch.queue.put(Reset())
             self.changed.notify_all()
         try:
             self._stream(handler, watch, seconds, bookmarks=bookmarks)

@@ -1,6 +1,7 @@
 """How fresh the view is, what admissions promise, and how much waiting costs."""
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from server.cluster.connection import Connection
 from server.cluster.live import ClusterSource, FixedCluster, LiveCluster
 from server.cluster.reservations import LIFETIME_SECONDS
 from tests.support.apiserver import ApiServer, Silence, Status, api_server, bound, node
-from tests.support.cluster import NODES, PODS, Clock, plain, used, viewing
+from tests.support.cluster import NODES, PODS, Clock, View, plain, used, viewing
 
 GPU = "nvidia.com/gpu"
 ALLOWED = Decision()
@@ -27,13 +28,23 @@ def api() -> Iterator[ApiServer]:
         yield server
 
 
+def settled(api: ApiServer, view: View) -> None:
+    """Wait until every watch is open and nothing is under way that would count as contact."""
+    view.synced()
+    for health in view.live.health:
+        api.wait_for(partial(api.watching, health.name))
+        api.bookmark(health.name)
+        view.counted(health.name, "bookmarks")
+
+
 def test_a_view_without_contact_is_stale_and_with_it_fresh_again(api: ApiServer) -> None:
     clock = Clock()
     with viewing(api, NODES, clock=clock, max_staleness_seconds=60.0) as view:
-        fresh = view.synced()
+        settled(api, view)
+        fresh = view.live.current()
         api.stop()
         view.counted("nodes", "unreachable")
-        clock.now += 60.0
+        clock.now = view.health("nodes").contact + 60.0
         assert view.live.current().freshness is Freshness.SYNCED
         clock.now += 0.1
         stale = view.live.current()
@@ -45,9 +56,7 @@ def test_a_view_without_contact_is_stale_and_with_it_fresh_again(api: ApiServer)
 def test_a_silent_watch_is_no_contact_but_a_bookmark_is(api: ApiServer) -> None:
     clock = Clock()
     with viewing(api, NODES, clock=clock, max_staleness_seconds=60.0) as view:
-        view.synced()
-        api.wait_for(lambda: api.watching("nodes"))
-        view.until(lambda _: view.health("nodes").contact == clock.now)
+        settled(api, view)
         clock.now += 61.0
         assert view.live.current().freshness is Freshness.STALE
         api.bookmark("nodes")
@@ -57,8 +66,7 @@ def test_a_silent_watch_is_no_contact_but_a_bookmark_is(api: ApiServer) -> None:
 def test_one_stale_collection_makes_the_view_stale(api: ApiServer) -> None:
     clock = Clock()
     with viewing(api, PODS, clock=clock) as view:
-        view.synced()
-        api.wait_for(lambda: api.watching("nodes") and api.watching("pods"))
+        settled(api, view)
         clock.now += 61.0
         api.bookmark("nodes")
         view.until(lambda _: view.health("nodes").contact == clock.now)
@@ -69,6 +77,7 @@ def test_nothing_is_known_before_everything_was_listed(api: ApiServer) -> None:
     api.fail("pods", Silence())
     with viewing(api, PODS) as view:
         view.counted("nodes", "watches")
+        api.wait_for(lambda: api.lists("pods"))
         assert view.live.current().freshness is Freshness.NEVER
         assert view.live.current().nodes == ()
         assert not view.live.wait_synced(0.0)

@@ -220,7 +220,7 @@ def test_a_page_that_is_gone_means_a_new_list(api: ApiServer) -> None:
         (Body(b'{"metadata": {}, "items": []}'), "malformed"),
         (Body(b'{"metadata": null, "items": []}'), "malformed"),
     ],
-    ids=str,
+    ids=["500", "503", "429", "401", "403", "reset", "cut", "no-json", "null", "no-items", "no-version", "no-metadata"],
 )
 def test_a_list_that_fails_is_tried_again(api: ApiServer, fault: Status, count: str) -> None:
     api.fail("nodes", fault)

@@ -13,6 +13,7 @@ from rules_engine.cel.library import functions
 from rules_engine.cel.library.wrappers import WRAPPERS, Wrapper
 from rules_engine.cel.operators import SIGNATURES
 from rules_engine.cel.syntax import (
+    MACRO_ARGUMENTS,
     Binary,
     Bind,
     Call,
@@ -76,6 +77,9 @@ CONVERSIONS = frozenset(
     {"bool", "cidr", "double", "duration", "int", "ip", "quantity", "semver", "timestamp", "uint", "url"}
 )
 """Functions that fail on a text that is not one of their type."""
+
+MAX_SHOWN = 4
+"""Overloads of a function that a message lists."""
 
 PREDICATES = frozenset({Fold.ALL, Fold.EXISTS, Fold.EXISTS_ONE, Fold.FILTER})
 """The macros whose body is a condition."""
@@ -239,16 +243,21 @@ class _Checker:
             else:
                 overloads = self.functions.named(node.function, method=True)
                 found.append(self.type(node.target))
+        if not overloads:
+            self.calls[node] = Dispatch(node.function, ())
+            return self._no_function(node)
         found += [self.type(argument) for argument in node.arguments]
         fitting = tuple(overload for overload in overloads if len(overload.parameters) == len(found))
         self.calls[node] = Dispatch(node.function, fitting)
-        if not overloads:
-            return self._no_function(node)
         if not fitting:
             return self._wrong_count(node, overloads)
-        result = self._overloaded(fitting, found)
+        result, chosen = self._overloaded(fitting, found)
         if result is None:
             return self._no_overload(node, fitting, found)
+        if chosen is not None:
+            # It comes first at run time, where lists of ints and of durations look alike.
+            others = (overload for overload in fitting if overload is not chosen)
+            self.calls[node] = Dispatch(node.function, (chosen, *others))
         self._constants(node)
         return result
 
@@ -272,8 +281,8 @@ class _Checker:
             reason = regex.reason(written)
             self.problem("cel-constant", f"{error.message}: {reason}" if reason else error.message, node.span)
 
-    def _overloaded(self, overloads: tuple[Overload, ...], found: list[Type]) -> Type | None:
-        """The result of those overloads that fit: dyn where it is not the same for all; None if none fits."""
+    def _overloaded(self, overloads: tuple[Overload, ...], found: list[Type]) -> tuple[Type | None, Overload | None]:
+        """The result of those overloads that fit, and the overload if there is one: dyn where the results differ."""
         results: list[Type] = []
         mark = self.inference.mark()
         for overload in overloads:
@@ -284,12 +293,12 @@ class _Checker:
                 fitting = overload
         self.inference.undo(mark)
         if not results:
-            return None
+            return None, None
         if len(results) > 1:
-            return results[0] if all(result == results[0] for result in results) else DYN
+            return (results[0] if all(result == results[0] for result in results) else DYN), None
         wanted, result = self.inference.instance(fitting)
         self.inference.fits_all(wanted, found)
-        return self.inference.resolved(result)
+        return self.inference.resolved(result), fitting
 
     def _function(self, name: str, absolute: bool) -> tuple[Overload, ...]:
         for candidate in self.environment.candidates(name, absolute=absolute):
@@ -299,14 +308,21 @@ class _Checker:
         return ()
 
     def _no_function(self, node: Call) -> Type:
-        method = node.target is not None
+        name, method = node.function, node.target is not None
         if method and (qualified(node.target) or "").split(".")[0] in REFUSED:  # type: ignore[arg-type]
             return DYN  # the name itself is a problem already
-        if self.functions.named(node.function, method=not method):
-            hint = f" (write {node.function}(…))" if method else f" (write ….{node.function}())"
-        else:
-            hint = did_you_mean(node.function, self.functions.names(method=method))
-        return self.problem("cel-no-such-function", f"undeclared function '{node.function}'{hint}", node.name_span)
+        if name in MACRO_ARGUMENTS and method == (name != "has"):
+            message = f"{name}() takes {MACRO_ARGUMENTS[name]} arguments, not {len(node.arguments)}"
+            return self.problem("cel-arguments", message.replace(" 1 arguments", " 1 argument"), node.name_span)
+        names = self.functions.names(method=method) | (MACRO_ARGUMENTS.keys() - {"has"} if method else set())
+        hint = did_you_mean(name, names)
+        if self.functions.named(name, method=not method) or name in MACRO_ARGUMENTS:
+            hint = f" (write {name}(…))" if method else f" (write ….{name}())"
+        if hint.removeprefix(" (did you mean '").removesuffix("'?)") not in MACRO_ARGUMENTS:
+            # A misspelt macro's variable would be one more undeclared name.
+            for argument in node.arguments:
+                self.type(argument)
+        return self.problem("cel-no-such-function", f"undeclared function '{name}'{hint}", node.name_span)
 
     def _wrong_count(self, node: Call, overloads: tuple[Overload, ...]) -> Type:
         counts = sorted({len(overload.parameters) - overload.method for overload in overloads})
@@ -324,8 +340,10 @@ class _Checker:
             call = f"{shown[0]}.{overloads[0].name}({', '.join(shown[1:])})"
         else:
             call = f"{overloads[0].name}({', '.join(shown)})"
-        known = ", ".join(dict.fromkeys(str(overload) for overload in overloads))
-        return self.problem("cel-type", f"there is no {call}, only {known}", node.name_span)
+        known = list(dict.fromkeys(str(overload) for overload in overloads))
+        if len(known) > MAX_SHOWN:
+            known[MAX_SHOWN:] = ["…"]
+        return self.problem("cel-type", f"there is no {call}, only {', '.join(known)}", node.name_span)
 
     # Operators and the rest
 
@@ -367,7 +385,7 @@ class _Checker:
         found = [self.type(node.left), self.type(node.right)]
         if isinstance(found[1], ObjectType) and node.operator == "in":
             found[1] = types.MAP
-        result = self._overloaded(SIGNATURES[node.operator], found)
+        result, _ = self._overloaded(SIGNATURES[node.operator], found)
         return self._not_applicable(node.operator, found, node.span) if result is None else result
 
     def _bool(self, node: Expression, where: str) -> None:

@@ -18,7 +18,7 @@ class Inference:
     """The type variables of one expression and what is known of them."""
 
     _known: dict[str, Type] = field(default_factory=dict)
-    _trail: list[str] = field(default_factory=list)
+    _trail: list[tuple[str, Type | None]] = field(default_factory=list)
     _made: int = 0
 
     def variable(self) -> Type:
@@ -28,8 +28,7 @@ class Inference:
 
     def resolved(self, found: Type) -> Type:
         """The type with what is known of its variables."""
-        while found.name in self._known:
-            found = self._known[found.name]
+        found = self._known_as(found)
         if not found.parameters:
             return found
         return Type(found.name, tuple(self.resolved(parameter) for parameter in found.parameters))
@@ -44,13 +43,26 @@ class Inference:
         return Type(found.name, tuple(self.settled(parameter) for parameter in found.parameters))
 
     def fits(self, wanted: Type, found: Type) -> bool:
-        """Whether a value of type `found` may stand where `wanted` is expected; learns variables on the way."""
-        wanted, found = self.resolved(wanted), self.resolved(found)
+        """Whether a value of type `found` may stand where `wanted` is expected; learns variables on the way.
+
+        A variable that has a type and meets dyn becomes dyn, so that no type is claimed that a value may not have.
+        """
+        variable = wanted if _is_variable(wanted) else None
+        wanted, found = self._known_as(wanted), self._known_as(found)
+        if not self._fits(wanted, found):
+            return False
+        if variable is not None and found == DYN != wanted and not _is_variable(wanted):
+            self._learn(variable, DYN)
+        return True
+
+    def _fits(self, wanted: Type, found: Type) -> bool:
         if wanted == found:
             return True
         if _is_variable(wanted) or _is_variable(found):
             return self._bind(wanted, found)
         if DYN in (wanted, found):
+            for parameter in wanted.parameters:
+                self.fits(parameter, DYN)
             return True
         if NULL in (wanted, found):
             other = found if wanted == NULL else wanted
@@ -61,20 +73,29 @@ class Inference:
             return False
         return all(self.fits(one, two) for one, two in zip(wanted.parameters, found.parameters, strict=True))
 
+    def _known_as(self, found: Type) -> Type:
+        """What a variable stands for; its parameters may be variables still."""
+        while found.name in self._known:
+            found = self._known[found.name]
+        return found
+
     def _bind(self, one: Type, two: Type) -> bool:
         variable, other = (one, two) if _is_variable(one) else (two, one)
-        if _mentions(other, variable):
+        if _mentions(self.resolved(other), variable):
             return False
-        self._known[variable.name] = other
-        self._trail.append(variable.name)
+        self._learn(variable, other)
         return True
+
+    def _learn(self, variable: Type, known: Type) -> None:
+        self._trail.append((variable.name, self._known.get(variable.name)))
+        self._known[variable.name] = known
 
     def _object_fits(self, one: Type, two: Type) -> bool:
         """An object is a map with string keys; two objects need the same name."""
         other = two if isinstance(one, ObjectType) else one
         if isinstance(other, ObjectType) or other.name != "map":
             return False
-        return self.fits(other.parameters[0], types.STRING)
+        return self.fits(other.parameters[0], types.STRING) and self.fits(other.parameters[1], DYN)
 
     def fits_all(self, wanted: Sequence[Type], found: Sequence[Type]) -> bool:
         """Whether all arguments fit; where they do not, nothing has been learned."""
@@ -91,7 +112,11 @@ class Inference:
     def undo(self, mark: int) -> None:
         """Forget what was learned since."""
         while len(self._trail) > mark:
-            del self._known[self._trail.pop()]
+            name, before = self._trail.pop()
+            if before is None:
+                del self._known[name]
+            else:
+                self._known[name] = before
 
     def joined(self, found: Sequence[Type]) -> Type:
         """The type of a list with elements of these types: dyn where they differ."""

@@ -163,6 +163,25 @@ class Fold(Enum):
     SORT_BY = "sortBy"
 
 
+MACRO_ARGUMENTS = {
+    "all": "2 or 3",
+    "bind": "3",
+    "exists": "2 or 3",
+    "existsOne": "2 or 3",
+    "exists_one": "2",
+    "filter": "2",
+    "has": "1",
+    "map": "2 or 3",
+    "optFlatMap": "2",
+    "optMap": "2",
+    "sortBy": "2",
+    "transformList": "3 or 4",
+    "transformMap": "3 or 4",
+    "transformMapEntry": "3 or 4",
+}
+"""How many arguments make a macro of a call by these names, for messages."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Comprehension(Node):
     """target.fold(first, [second,] [condition,] body). For FILTER and the three tests `body` is the predicate."""

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, compile_expression, types
 from rules_engine.cel.generating import generate
 from rules_engine.cel.program import Program, _sized
+from rules_engine.cel.values import type_of
 from rules_engine.model.source import SourceText
 from tests.cel.conformance import cases, program, same, value_of
 from tests.cel.evaluating import environment, evaluate, failure
@@ -73,6 +74,17 @@ def test_generated_code_agrees_on_the_specification() -> None:
             found, value = _generated(compiled, bindings)
             if found:
                 assert same(value, compiled.interpret(bindings, Budget())), case["expr"]
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=SLOW)
+@given(expressions(), activations())
+def test_a_known_type_is_the_type_of_the_value(expression: str, activation: Any) -> None:
+    try:
+        compiled = program(expression, ENVIRONMENT)
+        value = compiled.evaluate(activation, Budget())
+    except (CelProblems, EvaluationError):
+        return
+    assert compiled.result == types.DYN or type_of(value).name == compiled.result.name
 
 
 HOSTILE = [

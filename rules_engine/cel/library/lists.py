@@ -2,36 +2,41 @@
 
 import functools
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 from rules_engine.cel import operators
 from rules_engine.cel.bounds import MAX_RESULT_ITEMS, Budget, CostExceeded, EvaluationError
 from rules_engine.cel.functions import Library, no_overload
 from rules_engine.cel.types import BOOL, BYTES, DOUBLE, DURATION, INT, LIST, STRING, TIMESTAMP, UINT, A, list_of
-from rules_engine.cel.values import Duration, equals, type_of
+from rules_engine.cel.values import Duration, Uint, equals, type_of
 
 LIBRARY = Library()
 
 ORDERED = (INT, UINT, DOUBLE, BOOL, STRING, BYTES, TIMESTAMP, DURATION)
 """The types whose values have an order."""
 
-SUMMABLE = (INT, UINT, DOUBLE, DURATION)
-"""The types whose values have a sum."""
+SUMMABLE = {INT: 0, UINT: Uint(0), DOUBLE: 0.0, DURATION: Duration(0)}
+"""The types whose values have a sum, and that of nothing."""
 
 
 def is_sorted(budget: Budget, items: list[Any]) -> bool:
     return all(not operators.greater(one, two, budget) for one, two in itertools.pairwise(items))
 
 
-def sum_of(budget: Budget, items: list[Any]) -> Any:
-    """0 for an empty list: its element type is not known at run time."""
-    if not items:
-        return 0
-    if type_of(items[0]) not in SUMMABLE:
-        raise no_overload("sum()", items[0])
-    total = Duration(0) if type(items[0]) is Duration else type(items[0])(0)
-    for item in items:
-        total = operators.add(total, item, budget)
+def sum_of(zero: Any) -> Callable[[Budget, list[Any]], Any]:
+    """The sum of a list, which is `zero` where there is nothing to say of which type it is."""
+
+    def total(budget: Budget, items: list[Any]) -> Any:
+        if not items:
+            return zero
+        if type_of(items[0]) not in SUMMABLE:
+            raise no_overload("sum()", items[0])
+        found = items[0]
+        for item in items[1:]:
+            found = operators.add(found, item, budget)
+        return found
+
     return total
 
 
@@ -163,5 +168,5 @@ for _kind in ORDERED:
     LIBRARY.method("min", list_of(_kind), gives=_kind, budgeted=True)(minimum)
     LIBRARY.method("max", list_of(_kind), gives=_kind, budgeted=True)(maximum)
     LIBRARY.method("sort", list_of(_kind), gives=list_of(_kind), budgeted=True)(sort)
-for _kind in SUMMABLE:
-    LIBRARY.method("sum", list_of(_kind), gives=_kind, budgeted=True)(sum_of)
+for _kind, _zero in SUMMABLE.items():
+    LIBRARY.method("sum", list_of(_kind), gives=_kind, budgeted=True)(sum_of(_zero))

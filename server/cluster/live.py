@@ -1,6 +1,6 @@
 """The live cluster: mirrors of its collections, the view that decisions read, and how fresh it is."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from threading import Event, Thread
 from time import monotonic
@@ -34,6 +34,9 @@ EXPIRY_SECONDS = 1.0
 
 STOP_SECONDS = 2.0
 """How long the end waits for each thread: a watch ends at once, but one that lists may be waiting for its page."""
+
+ADOPTION_SECONDS = 20.0
+"""How long new rules wait for what they need to know of the cluster."""
 
 NODES = Collection("nodes", "/api/v1/nodes")
 NAMESPACES = Collection("namespaces", "/api/v1/namespaces")
@@ -106,34 +109,53 @@ class LiveCluster:
         self._stop_seconds = stop_seconds
         self._store = Store(declared)
         self._stopping = Event()
-        self._pods_known = needs.pods
+        self._threads: list[Thread] = []
         watch_seconds = max_staleness_seconds / WATCHES_PER_STALENESS
 
         def reflector(collection: Collection, sink: Sink[T]) -> Reflector[T]:
             return Reflector(collection, sink, connection, watch_seconds=watch_seconds, clock=clock, **reflecting)
 
-        self._reflectors: tuple[Reflector[Any], ...] = (
-            *([reflector(NODES, Nodes(self._store))] if needs.nodes else ()),
-            *([reflector(PODS, Pods(self._store))] if needs.pods else ()),
-            *([reflector(NAMESPACES, Namespaces(self._store))] if needs.namespaces else ()),
-        )
-        self._threads = [
-            Thread(target=self._publish, name="cluster-views", daemon=True),
-            *(Thread(target=r.run, name=f"cluster-{r.name}", daemon=True) for r in self._reflectors),
-        ]
+        self._every: Mapping[str, Reflector[Any]] = {
+            "nodes": reflector(NODES, Nodes(self._store)),
+            "pods": reflector(PODS, Pods(self._store)),
+            "namespaces": reflector(NAMESPACES, Namespaces(self._store)),
+        }
+        self._reflectors = self._needed(needs)
+        """Those that the view depends on."""
 
     def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
+        self._run(self._publish, "views")
+        for reflector in self._reflectors:
+            self._run(reflector.run, reflector.name)
 
     def stop(self) -> None:
         self._stopping.set()
         self._store.changed.set()
-        for reflector in self._reflectors:
+        for reflector in self._every.values():
             reflector.stop()
         for thread in self._threads:
-            if thread.is_alive():
-                thread.join(self._stop_seconds)
+            thread.join(self._stop_seconds)
+
+    def need(self, needs: Needs, seconds: float = ADOPTION_SECONDS) -> bool:
+        """Read what other rules need as well, and wait for it; whether it came in time.
+
+        Until then the view is what it was; afterwards it depends on what they need, whether it came or not. What
+        nobody needs any more is read on.
+        """
+        more = [reflector for reflector in self._needed(needs) if reflector not in self._reflectors]
+        for reflector in more:
+            self._run(reflector.run, reflector.name)
+        came = self._store.wait_until(lambda _: all(reflector.synced for reflector in more), seconds)
+        self._reflectors = (*self._reflectors, *more)
+        return came
+
+    def _needed(self, needs: Needs) -> tuple[Reflector[Any], ...]:
+        return tuple(reflector for name, reflector in self._every.items() if getattr(needs, name))
+
+    def _run(self, target: Callable[[], None], name: str) -> None:
+        thread = Thread(target=target, name=f"cluster-{name}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def current(self) -> Cluster:
         # What is asked first may be older than what is read after it: the view is taken last.
@@ -167,7 +189,12 @@ class LiveCluster:
 
     def admitted(self, request: AdmissionRequest, decision: Decision) -> None:
         """Promise an admitted pod its devices; nothing for a dry run, a denial or another operation than CREATE."""
-        if not self._pods_known or request.dry_run or request.operation != "CREATE" or not decision.allowed:
+        if (
+            self._every["pods"] not in self._reflectors
+            or request.dry_run
+            or request.operation != "CREATE"
+            or not decision.allowed
+        ):
             return
         try:
             pod = Pod.parse(request.object)

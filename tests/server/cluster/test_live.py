@@ -110,6 +110,27 @@ def test_a_rule_set_that_needs_nothing_has_its_view_at_once(api: ApiServer) -> N
     assert api.requests == []
 
 
+def test_rules_that_need_more_get_more(api: ApiServer) -> None:
+    api.put("pods", bound("p", "one", {GPU: 1}))
+    with viewing(api, NODES) as view:
+        assert used(view.synced(), "one", GPU) == 0
+        assert view.live.need(PODS)
+        assert used(view.live.current(), "one", GPU) == 1
+        assert view.live.need(NODES)
+        assert [health.name for health in view.live.health] == ["nodes", "pods"]
+
+
+def test_rules_that_need_what_cannot_be_had_have_no_view(api: ApiServer) -> None:
+    api.forbidden = {"pods"}
+    with viewing(api, NODES) as view:
+        view.synced()
+        assert not view.live.need(PODS, 0.1)
+        assert view.live.current().freshness is Freshness.NEVER
+        assert "pods is forbidden" in view.live.problems[0]
+        api.forbidden = set()
+        view.synced()
+
+
 def test_a_view_that_was_never_started_can_be_stopped(api: ApiServer) -> None:
     LiveCluster(Connection(plain(api)), NODES).stop()
 

@@ -105,6 +105,19 @@ _FILE = click.Path(path_type=Path)
     "Without: a folder that is gone when the server ends.",
 )
 @click.option(
+    "--client-ca",
+    type=_FILE,
+    envvar="GPU_RULES_CLIENT_CA",
+    metavar="FILE",
+    help="CAs, PEM: every client must show a certificate of one of them, probes too (see --metrics-listen).",
+)
+@click.option(
+    "--test-on-reload",
+    is_flag=True,
+    envvar="GPU_RULES_TEST_ON_RELOAD",
+    help="Run the RuleTests that lie with changed rules first, and refuse the rules where one fails.",
+)
+@click.option(
     "--threads",
     type=click.IntRange(1, MOST),
     default=THREADS,
@@ -153,6 +166,8 @@ def serve(
     tls_cert: Path | None,
     tls_key: Path | None,
     tls_dir: Path | None,
+    client_ca: Path | None,
+    test_on_reload: bool,
     threads: int,
     max_concurrent: int,
     receive_seconds: float,
@@ -182,6 +197,8 @@ def serve(
         certificate=tls_cert,
         key=tls_key,
         tls_folder=tls_dir,
+        client_ca=client_ca,
+        test_on_reload=test_on_reload,
         threads=threads,
         max_concurrent=max_concurrent,
         receive_seconds=receive_seconds,

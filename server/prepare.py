@@ -1,15 +1,16 @@
 """Files in, decisions' material out: rules read and compiled, a cluster read."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 
 from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_errors, read_rules
 from rules_engine.evaluation import RuleSet
 from rules_engine.loading import load_cluster
 from rules_engine.model.cluster import Cluster
-from rules_engine.model.problems import render
+from rules_engine.model.problems import Problem, render
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,41 +22,94 @@ class Sources:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """Rules that were read: `digest` is a SHA-256 of all their files' text, `tests` how many cases lie with them."""
+
+    rule_set: RuleSet
+    rules_by_kind: Mapping[str, int]
+    digest: str
+    tests: int
+    report: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
     """Everything that decisions need, and how it is called where the server says what it serves."""
 
-    rule_set: RuleSet
+    rules: Rules
     cluster: Cluster
-    rules_by_kind: Mapping[str, int]
     rules_from: str
     cluster_from: str
 
+    @property
+    def rule_set(self) -> RuleSet:
+        return self.rules.rule_set
+
 
 class UnusableError(Exception):
-    """Rules or a cluster with errors: `report` shows every problem with its source line, in file order."""
+    """Rules or a cluster with errors: `report` shows every problem with its source line, in file order.
 
-    def __init__(self, report: str) -> None:
+    `digest` is that of rules which were refused, where it is they that are wrong.
+    """
+
+    def __init__(self, report: str, digest: str | None = None) -> None:
         super().__init__(report)
         self.report = report
+        self.digest = digest
+
+
+def prepare_rules(paths: Sequence[Path]) -> Rules:
+    """Read and compile rules. Raises UnusableError."""
+    rules = read_rules(paths or (DEFAULT_RULES,))
+    loaded = rules.loaded
+    report = _report(rules.problems, loaded.sources)
+    digest = _digest(loaded.sources)
+    if rules.failed:
+        raise UnusableError(report, digest)
+    if not loaded.rules:
+        named = " ".join(map(str, paths))
+        message = f"gpu-rules serve: no rules in {named}: a server without rules lets everything through"
+        raise UnusableError(message, digest)
+    return Rules(
+        rule_set=rules.rule_set,
+        rules_by_kind=dict(sorted(Counter(rule.kind for rule in loaded.rules).items())),
+        digest=digest,
+        tests=len(loaded.tests),
+        report=report,
+    )
 
 
 def prepare(sources: Sources) -> tuple[Prepared, str]:
     """Read and compile everything, with a report of the warnings. Raises UnusableError."""
-    rules = read_rules(sources.rules or (DEFAULT_RULES,))
-    cluster, unclear, cluster_lines = load_cluster(sources.cluster or DEFAULT_CLUSTER)
-    problems = (*rules.problems, *unclear)
-    lines = {**rules.loaded.sources, **cluster_lines}
-    report = "\n".join(render(problem, lines) for problem in problems)
-    if cluster is None or has_errors(problems):
+    reports = []
+    rules = cluster = None
+    try:
+        rules = prepare_rules(sources.rules)
+        reports.append(rules.report)
+    except UnusableError as error:
+        reports.append(error.report)
+    cluster, problems, lines = load_cluster(sources.cluster or DEFAULT_CLUSTER)
+    reports.append(_report(problems, lines))
+    report = "\n".join(filter(None, reports))
+    if rules is None or cluster is None or has_errors(problems):
         raise UnusableError(report)
-    named = " ".join(map(str, sources.rules))
-    if not rules.loaded.rules:
-        raise UnusableError(f"gpu-rules serve: no rules in {named}: a server without rules lets everything through")
     prepared = Prepared(
-        rule_set=rules.rule_set,
+        rules=rules,
         cluster=cluster,
-        rules_by_kind=dict(sorted(Counter(rule.kind for rule in rules.loaded.rules).items())),
-        rules_from=named or "the packaged set default",
+        rules_from=" ".join(map(str, sources.rules)) or "the packaged set default",
         cluster_from=str(sources.cluster or "the packaged inventory two-workers"),
     )
     return prepared, report
+
+
+def _report(problems: Sequence[Problem], lines: Mapping[str, Sequence[str]]) -> str:
+    return "\n".join(render(problem, lines) for problem in problems)
+
+
+def _digest(lines: Mapping[str, Sequence[str]]) -> str:
+    """Of names without their folders, and text: replicas may have their files mounted in different places."""
+    digest = sha256()
+    for name, text in lines.items():
+        digest.update(f"{Path(name).name}\0{len(text)}\n".encode())
+        digest.update("\n".join(text).encode(errors="surrogatepass"))
+    return digest.hexdigest()

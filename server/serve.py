@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,7 +23,10 @@ from server.app import create_app
 from server.connections import Sweeper
 from server.front import SETTLE_SECONDS, Front
 from server.prepare import Prepared, Sources, UnusableError, prepare
-from server.state import State
+from server.reload import Reloader
+from server.renewal import Renewal
+from server.state import Served, State
+from server.watching import Watcher, signature
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +40,7 @@ class Settings:
     key: Path | None = None
     client_ca: Path | None = None
     tls_folder: Path | None = None
+    test_on_reload: bool = False
     threads: int
     max_concurrent: int
     receive_seconds: float
@@ -54,22 +59,36 @@ def serve(settings: Settings) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end_at_once)
     logging.config.dictConfig(_LOGGING)
+    rule_files = signature(settings.sources.rules)
     prepared = _prepared(settings.sources)
     with ExitStack() as stack:
         listener = stack.enter_context(_bound(settings.host, settings.port))
         files = _tls_files(settings, stack)
-        state = State(prepared.rule_set, prepared.cluster)
+        rules = prepared.rules
+        state = State(
+            cluster=prepared.cluster,
+            served=Served(rule_set=rules.rule_set, digest=rules.digest, rules_by_kind=rules.rules_by_kind),
+        )
         app = create_app(state, max_concurrent=settings.max_concurrent)
         front = Front(app, listener, threads=settings.threads)
+        renewal = Renewal(front, state, files.certificate, files.key, settings.client_ca)
+        tls_files = signature(renewal.paths)
         try:
-            front.serve(tls.read(files.certificate, files.key, settings.client_ca, now=datetime.now(UTC)))
+            renewal.first()
         except tls.TlsError as error:
             raise StartError(f"gpu-rules serve: {error}") from None
-        state.certificate_not_after = files.not_after
         sweeper = Sweeper(listener.getsockname()[1], settings.receive_seconds, front.waiting_since)
         sweeper.start()
         stack.callback(sweeper.stop)
-        signals = _Signals()
+        reloader = Reloader(settings.sources.rules, state, test=settings.test_on_reload)
+        watchers = (
+            Watcher(settings.sources.rules, rule_files, reloader.reload, name="rules"),
+            Watcher(renewal.paths, tls_files, renewal.renew, name="certificate"),
+        )
+        for watcher in watchers:
+            watcher.start()
+            stack.callback(watcher.stop)
+        signals = _Signals(on_hangup=watchers)
         _tell(listener, prepared, files, settings.ready_fd)
         ended = _run(signals, state, front, settings)
     if not ended:
@@ -81,25 +100,24 @@ def serve(settings: Settings) -> None:
 def _run(signals: "_Signals", state: State, front: Front, settings: Settings) -> bool:
     """Serve until a signal, and end as it asks; whether every request was answered in time."""
     settle_seconds = 0.0
-    while (number := signals.wait(None)) == signal.SIGHUP:
-        pass
+    number = signals.wait(None)
     state.stopping = True
     if number == signal.SIGTERM and settings.drain_seconds > 0:
         front.drain()
-        while (number := signals.wait(settings.drain_seconds)) == signal.SIGHUP:
-            pass
         # Who asks twice means it.
-        settle_seconds = SETTLE_SECONDS if number is None else 0.0
+        settle_seconds = SETTLE_SECONDS if signals.wait(settings.drain_seconds) is None else 0.0
     return front.stop(settings.grace_seconds, settle_seconds)
 
 
 class _Signals:
-    """SIGINT, SIGTERM and SIGHUP in the order they come. A SimpleQueue may be filled by a signal's handler."""
+    """SIGINT and SIGTERM in the order they come; at SIGHUP, files are looked at now."""
 
-    def __init__(self) -> None:
-        self._queue: SimpleQueue[int] = SimpleQueue()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    def __init__(self, on_hangup: Sequence[Watcher]) -> None:
+        self._queue: SimpleQueue[int] = SimpleQueue()  # which a signal's handler may fill
+        for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._handle)
+        self._on_hangup = on_hangup
+        signal.signal(signal.SIGHUP, self._hang_up)
 
     def wait(self, seconds: float | None) -> int | None:
         """The next signal; None when none came in time."""
@@ -107,6 +125,10 @@ class _Signals:
             return self._queue.get(timeout=seconds)
         except Empty:
             return None
+
+    def _hang_up(self, _number: int, _frame: FrameType | None) -> None:
+        for watcher in self._on_hangup:
+            watcher.look()
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         self._queue.put(number)
@@ -163,7 +185,7 @@ def _tell(listener: socket.socket, prepared: Prepared, files: tls.TlsFiles, read
     """Say what runs where. From now on requests are answered."""
     host, port = listener.getsockname()[:2]
     url = f"https://{_host_port(host, port)}"
-    rules = ", ".join(f"{count} {kind}" for kind, count in prepared.rules_by_kind.items())
+    rules = ", ".join(f"{count} {kind}" for kind, count in prepared.rules.rules_by_kind.items())
     trust = (
         f"CA: {files.ca}" if files.ca else f"certificate: {files.certificate}, valid until {files.not_after:%Y-%m-%d}"
     )
@@ -185,5 +207,6 @@ _LOGGING: dict[str, Any] = {
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
     "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stderr"}},
     "root": {"handlers": ["stderr"], "level": "WARNING"},
+    "loggers": {"server": {"level": "INFO"}},
 }
 """One format, on stderr, for granian and for us."""

@@ -35,7 +35,15 @@ class Reload:
 class State:
     """What the server knows. Its values are replaced whole, never changed, and a request reads each of them once."""
 
-    __slots__ = ("certificate_not_after", "cluster", "last_reload", "reloads_refused", "served", "stopping")
+    __slots__ = (
+        "certificate_not_after",
+        "certificates_refused",
+        "cluster",
+        "last_reload",
+        "reloads_refused",
+        "served",
+        "stopping",
+    )
 
     def __init__(
         self,
@@ -53,6 +61,8 @@ class State:
         """None until rules have changed for the first time."""
         self.reloads_refused = 0
         self.certificate_not_after: datetime | None = None
+        """The end of what is shown in handshakes now."""
+        self.certificates_refused = 0
 
     @property
     def rule_set(self) -> RuleSet | None:

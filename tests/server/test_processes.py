@@ -300,7 +300,7 @@ def test_bad_tls_files_are_one_clear_error(tmp_path: Path, rules: Path) -> None:
         (["--tls-cert", "a"], "--tls-cert and --tls-key come together"),
         (["--tls-cert", "a", "--tls-key", "b", "--tls-dir", "c"], "--tls-dir is for a certificate made here"),
         (["--threads", "0"], "0 is not in the range"),
-        (["--client-ca", "f"], "No such option"),
+        (["--client-cas", "f"], "No such option"),
     ],
 )
 def test_wrong_usage_is_exit_code_2_and_says_what_is_wrong(arguments: list[str], message: str) -> None:

@@ -1,0 +1,121 @@
+"""Rules that change while the server runs: read, compiled and tested beside it, then put in force at once, or refused.
+
+A set with any error is refused whole, and the last good one stays.
+"""
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rules_engine.evaluation import RuleSet
+from server.prepare import Rules, UnusableError, prepare_rules
+from server.state import Reload, Served, State
+from server.watching import MAX_ROUNDS, Signature, signature
+
+TEST_SECONDS = 120
+"""RuleTests that have not ended after this have failed."""
+
+MAX_REPORT = 64 * 1024
+"""Characters of a report that are kept and logged: more than anybody reads."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """Rules that were read while nobody changed them, and what their files looked like."""
+
+    rules: Rules
+    signature: Signature
+
+
+def read_whole(paths: Sequence[Path], *, test: bool = False) -> Whole:
+    """Read rules, again where they changed meanwhile: half of an old set and half of a new one is neither.
+
+    Raises UnusableError.
+    """
+    for _ in range(MAX_ROUNDS):
+        before = signature(paths)
+        try:
+            rules = prepare_rules(paths)
+            if test and rules.tests:
+                _test(paths, rules.digest)
+        except UnusableError as error:
+            failure: UnusableError | None = error
+        else:
+            failure = None
+        if signature(paths) == before:
+            break
+    if failure is not None:
+        raise failure
+    return Whole(rules, before)
+
+
+class Reloader:
+    """Puts rules in force in `state`; `adopted` is told of a set before it decides anything."""
+
+    def __init__(
+        self, paths: Sequence[Path], state: State, *, test: bool, adopting: Callable[[RuleSet], None] | None = None
+    ) -> None:
+        self._paths = tuple(paths)
+        self._state = state
+        self._test = test
+        self._adopting = adopting
+
+    def reload(self) -> bool:
+        """Read what is there now; whether it is in force. Never raises for what files hold."""
+        now = datetime.now(UTC)
+        try:
+            rules = read_whole(self._paths, test=self._test).rules
+        except UnusableError as error:
+            self._refuse(now, error)
+            return False
+        served = self._state.served
+        if rules.report:
+            _log.warning("%s", rules.report)
+        if served is None or rules.digest != served.digest:
+            generation = 1 if served is None else served.generation + 1
+            if self._adopting is not None:
+                self._adopting(rules.rule_set)
+            self._state.served = Served(
+                rule_set=rules.rule_set,
+                generation=generation,
+                digest=rules.digest,
+                rules_by_kind=rules.rules_by_kind,
+                since=now,
+            )
+            _log.info("rules generation %d, digest %.12s, are in force: %s", generation, rules.digest, _counts(rules))
+        else:
+            _log.info("the rules are again those of generation %d, which is in force", served.generation)
+        self._state.last_reload = Reload(at=now, digest=rules.digest)
+        return True
+
+    def _refuse(self, now: datetime, error: UnusableError) -> None:
+        report = error.report[:MAX_REPORT]
+        served = self._state.served
+        self._state.last_reload = Reload(at=now, digest=error.digest, refused=report)
+        self._state.reloads_refused += 1
+        generation = 0 if served is None else served.generation
+        _log.error("changed rules are refused, generation %d stays in force:\n%s", generation, report)
+
+
+def _counts(rules: Rules) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in rules.rules_by_kind.items())
+
+
+def _test(paths: Sequence[Path], digest: str) -> None:
+    """Run the RuleTests in a process of their own. Raises UnusableError unless they pass."""
+    line = [sys.executable, "-P", "-m", "server.cli", "test", *map(str, paths)]
+    try:
+        done = subprocess.run(  # noqa: S603 - our own command, with the paths that we were given
+            line, stdin=subprocess.DEVNULL, capture_output=True, timeout=TEST_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise UnusableError(f"their RuleTests did not end in {TEST_SECONDS} seconds", digest) from None
+    if done.returncode != 0:
+        said = (done.stdout + done.stderr).decode(errors="replace").strip()
+        raise UnusableError(f"their RuleTests do not pass (exit code {done.returncode}):\n{said}", digest)

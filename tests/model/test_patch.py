@@ -1,5 +1,7 @@
 """Patches and pointers."""
 
+import json
+
 import jsonpatch
 import pytest
 from hypothesis import given
@@ -29,6 +31,7 @@ def test_a_patch_turns_one_object_into_the_other_under_the_api_servers_library(b
 def test_what_is_equal_needs_no_patch(value: Json) -> None:
     assert diff(value, value) == ()
     assert diff({"a": [value]}, {"a": [value]}) == ()
+    assert diff({"a": [value, 1.5]}, json.loads(json.dumps({"a": [value, 1.5]}))) == ()
 
 
 @law

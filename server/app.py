@@ -15,8 +15,9 @@ from werkzeug.exceptions import HTTPException
 
 from rules_engine.evaluation import RuleSet, mutate, validate
 from rules_engine.model.admission import AdmissionRequest
-from rules_engine.model.cluster import Cluster, Freshness
+from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Decision
+from server import probes
 from server.review import RefusedObjectError, ReviewError, StatusReason, parse, respond, respond_error, uid_of
 from server.state import State
 
@@ -50,15 +51,11 @@ def create_app(state: State, *, max_concurrent: int) -> Flask:
 
     @app.get("/healthz")
     def healthz() -> Response:
-        return _json(HTTPStatus.OK, {"status": "ok"})
+        return _json(*probes.health())
 
     @app.get("/readyz")
     def readyz() -> Response:
-        reason = state.not_ready
-        if reason is not None:
-            return _json(HTTPStatus.SERVICE_UNAVAILABLE, {"status": "not ready", "reason": reason})
-        stale = state.cluster is not None and state.cluster.freshness is Freshness.STALE
-        return _json(HTTPStatus.OK, {"status": "ok", "cluster": "stale" if stale else "synced"})
+        return _json(*probes.readiness(state))
 
     @app.errorhandler(HTTPException)
     def http_error(error: HTTPException) -> Response:

@@ -94,6 +94,12 @@ _FILE = click.Path(path_type=Path)
     envvar="GPU_RULES_LISTEN",
     help="Where to serve; port 0 takes a free one.",
 )
+@click.option(
+    "--metrics-listen",
+    type=Address(),
+    envvar="GPU_RULES_METRICS_LISTEN",
+    help="Where to serve /healthz, /readyz, /metrics and /rules without TLS, for probes and Prometheus. Without: nowhere.",
+)
 @click.option("--tls-cert", type=_FILE, envvar="GPU_RULES_TLS_CERT", metavar="FILE", help="Certificate chain, PEM.")
 @click.option("--tls-key", type=_FILE, envvar="GPU_RULES_TLS_KEY", metavar="FILE", help="Its key, PEM.")
 @click.option(
@@ -163,6 +169,7 @@ def serve(
     more_rules: tuple[Path, ...],
     cluster: Path | None,
     listen: tuple[str, int],
+    metrics_listen: tuple[str, int] | None,
     tls_cert: Path | None,
     tls_key: Path | None,
     tls_dir: Path | None,
@@ -194,6 +201,8 @@ def serve(
         sources=Sources((*rules, *more_rules), cluster),
         host=listen[0],
         port=listen[1],
+        metrics_host=metrics_listen[0] if metrics_listen else "",
+        metrics_port=metrics_listen[1] if metrics_listen else None,
         certificate=tls_cert,
         key=tls_key,
         tls_folder=tls_dir,

@@ -8,8 +8,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +22,7 @@ from server import tls
 from server.app import create_app
 from server.connections import Sweeper
 from server.front import SETTLE_SECONDS, Front
+from server.metrics_listener import MetricsListener
 from server.prepare import Prepared, Sources, UnusableError, prepare
 from server.reload import Reloader
 from server.renewal import Renewal
@@ -41,6 +42,8 @@ class Settings:
     client_ca: Path | None = None
     tls_folder: Path | None = None
     test_on_reload: bool = False
+    metrics_host: str = ""
+    metrics_port: int | None = None
     threads: int
     max_concurrent: int
     receive_seconds: float
@@ -88,8 +91,9 @@ def serve(settings: Settings) -> None:
         for watcher in watchers:
             watcher.start()
             stack.callback(watcher.stop)
+        metrics_url = stack.enter_context(_metrics(settings, state))
         signals = _Signals(on_hangup=watchers)
-        _tell(listener, prepared, files, settings.ready_fd)
+        _tell(listener, prepared, files, metrics_url, settings.ready_fd)
         ended = _run(signals, state, front, settings)
     if not ended:
         # Threads that wait for stalled clients would be waited for.
@@ -181,10 +185,28 @@ def _tls_files(settings: Settings, stack: ExitStack) -> tls.TlsFiles:
         raise StartError(f"gpu-rules serve: {error}") from None
 
 
-def _tell(listener: socket.socket, prepared: Prepared, files: tls.TlsFiles, ready_fd: int | None) -> None:
+@contextmanager
+def _metrics(settings: Settings, state: State) -> Iterator[str | None]:
+    """The listener for probes and metrics; its URL, None where it is not wanted."""
+    if settings.metrics_port is None:
+        yield None
+        return
+    from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+    with _bound(settings.metrics_host, settings.metrics_port) as bound:
+        listener = MetricsListener(bound, state, lambda: (generate_latest(), CONTENT_TYPE_LATEST))
+        listener.start()
+        try:
+            yield f"http://{_host_port(*bound.getsockname()[:2])}"
+        finally:
+            listener.stop()
+
+
+def _tell(
+    listener: socket.socket, prepared: Prepared, files: tls.TlsFiles, metrics_url: str | None, ready_fd: int | None
+) -> None:
     """Say what runs where. From now on requests are answered."""
-    host, port = listener.getsockname()[:2]
-    url = f"https://{_host_port(host, port)}"
+    url = f"https://{_host_port(*listener.getsockname()[:2])}"
     rules = ", ".join(f"{count} {kind}" for kind, count in prepared.rules.rules_by_kind.items())
     trust = (
         f"CA: {files.ca}" if files.ca else f"certificate: {files.certificate}, valid until {files.not_after:%Y-%m-%d}"
@@ -194,6 +216,7 @@ def _tell(listener: socket.socket, prepared: Prepared, files: tls.TlsFiles, read
         f"{rules} from {prepared.rules_from}",
         f"cluster: {prepared.cluster_from}",
         trust,
+        *([f"metrics at {metrics_url}"] if metrics_url else []),
     )
     print("; ".join(parts), file=sys.stderr, flush=True)
     if ready_fd is not None:

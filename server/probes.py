@@ -1,0 +1,50 @@
+"""What the server says of itself, as HTTP status and JSON: on the TLS listener and on that of the metrics."""
+
+from datetime import datetime
+from http import HTTPStatus
+from typing import Any, TypeAlias
+
+from rules_engine.model.cluster import Freshness
+from server.state import State
+
+Report: TypeAlias = tuple[HTTPStatus, dict[str, Any]]
+
+
+def health() -> Report:
+    """For a liveness probe: an answer at all is what counts."""
+    return HTTPStatus.OK, {"status": "ok"}
+
+
+def readiness(state: State) -> Report:
+    """For a readiness probe. A stale view is ready: one hiccup of the API server must not empty the Service."""
+    reason = state.not_ready
+    if reason is not None:
+        return HTTPStatus.SERVICE_UNAVAILABLE, {"status": "not ready", "reason": reason}
+    stale = state.cluster is not None and state.cluster.freshness is Freshness.STALE
+    return HTTPStatus.OK, {"status": "ok", "cluster": "stale" if stale else "synced"}
+
+
+def rules(state: State) -> Report:
+    """Which rules are in force, and what became of those that were found since."""
+    served, reload = state.served, state.last_reload
+    if served is None:
+        return HTTPStatus.SERVICE_UNAVAILABLE, {"generation": 0}
+    report: dict[str, Any] = {
+        "generation": served.generation,
+        "digest": served.digest,
+        "since": _time(served.since),
+        "rules": dict(served.rules_by_kind),
+        "lastReload": None,
+    }
+    if reload is not None:
+        report["lastReload"] = {
+            "at": _time(reload.at),
+            "successful": reload.refused is None,
+            "digest": reload.digest,
+            "refused": None if reload.refused is None else reload.refused.splitlines(),
+        }
+    return HTTPStatus.OK, report
+
+
+def _time(at: datetime) -> str:
+    return at.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -4,9 +4,11 @@ An admission costs a fraction of what Flask's routing and request objects cost; 
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
-from threading import BoundedSemaphore
+from threading import Lock
+from time import perf_counter
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import orjson
@@ -18,6 +20,7 @@ from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Decision
 from server import probes
+from server.exchange import Exchange, Observer
 from server.review import RefusedObjectError, ReviewError, StatusReason, parse, respond, respond_error, uid_of
 from server.state import State
 
@@ -44,10 +47,11 @@ ENDPOINTS: dict[str, Decide] = {"/mutate": mutate, "/validate": validate}
 _log = logging.getLogger(__name__)
 
 
-def create_app(state: State, *, max_concurrent: int) -> Flask:
+def create_app(state: State, *, max_concurrent: int, observers: Sequence[Observer] = ()) -> Flask:
     """The whole server as a WSGI application, of which at most `max_concurrent` decisions are under way at once."""
     app = Flask(__name__, static_folder=None)
-    app.wsgi_app = Admission(state, app.wsgi_app, BoundedSemaphore(max_concurrent))  # type: ignore[method-assign]
+    slots = Slots(state, max_concurrent)
+    app.wsgi_app = Admission(state, app.wsgi_app, slots, observers)  # type: ignore[method-assign]
 
     @app.get("/healthz")
     def healthz() -> Response:
@@ -70,65 +74,111 @@ def create_app(state: State, *, max_concurrent: int) -> Flask:
     return app
 
 
+class Slots:
+    """Decisions that may be under way at once. What is over the bound is refused, and does not wait."""
+
+    __slots__ = ("_limit", "_lock", "_state")
+
+    def __init__(self, state: State, limit: int) -> None:
+        self._state = state
+        self._limit = limit
+        self._lock = Lock()
+
+    def __enter__(self) -> None:
+        """Take one. Raises BusyError."""
+        with self._lock:
+            if self._state.in_flight >= self._limit:
+                raise BusyError
+            self._state.in_flight += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._lock:
+            self._state.in_flight -= 1
+
+
+class BusyError(Exception):
+    """All slots are taken."""
+
+
 class Admission:
     """`POST /mutate` and `POST /validate`; every other path goes on to the next application."""
 
-    __slots__ = ("_next", "_slots", "_state")
+    __slots__ = ("_next", "_observers", "_slots", "_state")
 
-    def __init__(self, state: State, next: "WSGIApplication", slots: BoundedSemaphore) -> None:
+    def __init__(self, state: State, next: "WSGIApplication", slots: Slots, observers: Sequence[Observer] = ()) -> None:
         self._state = state
         self._next = next
         self._slots = slots
+        self._observers = tuple(observers)
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
-        decide = ENDPOINTS.get(environ["PATH_INFO"])
+        path = environ["PATH_INFO"]
+        decide = ENDPOINTS.get(path)
         if decide is None:
             return self._next(environ, start_response)
         headers = [("Content-Type", "application/json")]
+        exchange = Exchange(path[1:])
+        begin = perf_counter()
         try:
-            answer = self._answer(environ, decide)
+            body = _body(environ)
+            begin = perf_counter()
+            answer = self._answer(body, decide, exchange)
             code = HTTPStatus.OK
         except ReviewError as error:
+            exchange.uid, exchange.error = error.uid, error.reason
             answer = respond_error(error)
             code = HTTPStatus(error.reason.code)
             if error.reason is StatusReason.METHOD_NOT_ALLOWED:
                 headers.append(("Allow", "POST"))
         except Exception:
-            _log.exception("unexpected error while a request was read")
-            answer = respond_error(ReviewError(StatusReason.INTERNAL_ERROR, _OUR_BUG))
+            # Our bug, whatever it is: said aloud here, and to the caller as a failed call, never as a decision.
+            _log.exception("unexpected error while request %s was answered", exchange.uid or "without a uid")
+            exchange.error = StatusReason.INTERNAL_ERROR
+            answer = respond_error(ReviewError(StatusReason.INTERNAL_ERROR, _OUR_BUG, exchange.uid))
             code = HTTPStatus.INTERNAL_SERVER_ERROR
+        exchange.seconds = perf_counter() - begin
+        for observe in self._observers:
+            try:
+                observe(exchange)
+            except Exception:
+                _log.exception("unexpected error while request %s was noted", exchange.uid or "without a uid")
         headers.append(("Content-Length", str(len(answer))))
         start_response(f"{code.value} {code.phrase}", headers)
         return [answer]
 
-    def _answer(self, environ: "WSGIEnvironment", decide: Decide) -> bytes:
-        if environ["REQUEST_METHOD"] != "POST":
-            raise ReviewError(StatusReason.METHOD_NOT_ALLOWED, f"{environ['PATH_INFO']} takes POST")
-        body = _read(environ)
-        media_type = environ.get("CONTENT_TYPE", "").partition(";")[0].strip().lower()
-        if media_type != "application/json":
-            message = f"the content type must be application/json, not {media_type or 'absent'}"
-            raise ReviewError(StatusReason.UNSUPPORTED_MEDIA_TYPE, message, uid_of(body))
+    def _answer(self, body: bytes, decide: Decide, exchange: Exchange) -> bytes:
+        """Raises ReviewError."""
         try:
             request = parse(body)
         except RefusedObjectError as error:
+            exchange.uid, exchange.decision = error.uid, error.decision
             return respond(error.uid, error.decision)
-        return self._decided(request, decide)
-
-    def _decided(self, request: AdmissionRequest, decide: Decide) -> bytes:
-        rule_set, cluster = self._state.rule_set, self._state.cluster
-        if rule_set is None or cluster is None:
+        exchange.uid, exchange.request = request.uid, request
+        served, cluster = self._state.served, self._state.cluster
+        if served is None or cluster is None:
             raise ReviewError(StatusReason.UNAVAILABLE, "the server is still starting", request.uid)
-        if not self._slots.acquire(blocking=False):
-            raise ReviewError(StatusReason.UNAVAILABLE, "too many requests at once: try again", request.uid)
         try:
-            return respond(request.uid, decide(rule_set, request, cluster, indexed=True))
-        except Exception:
-            # Our bug, whatever it is: said aloud here, and to the caller as a failed call, never as a decision.
-            _log.exception("unexpected error while request %s was decided", request.uid)
-            raise ReviewError(StatusReason.INTERNAL_ERROR, _OUR_BUG, request.uid) from None
-        finally:
-            self._slots.release()
+            with self._slots:
+                decision = decide(served.rule_set, request, cluster, indexed=True)
+        except BusyError:
+            message = "too many requests at once: try again"
+            raise ReviewError(StatusReason.UNAVAILABLE, message, request.uid) from None
+        exchange.served, exchange.cluster, exchange.decision = served, cluster, decision
+        return respond(request.uid, decision)
+
+
+def _body(environ: "WSGIEnvironment") -> bytes:
+    """The body of a request as it should be. Raises ReviewError."""
+    if environ["REQUEST_METHOD"] != "POST":
+        raise ReviewError(StatusReason.METHOD_NOT_ALLOWED, f"{environ['PATH_INFO']} takes POST")
+    body = _read(environ)
+    media_type = environ.get("CONTENT_TYPE", "").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        message = f"the content type must be application/json, not {media_type or 'absent'}"
+        raise ReviewError(StatusReason.UNSUPPORTED_MEDIA_TYPE, message, uid_of(body))
+    return body
 
 
 _OUR_BUG = "an unexpected error; the server's log says more"

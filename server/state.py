@@ -39,6 +39,7 @@ class State:
         "certificate_not_after",
         "certificates_refused",
         "cluster",
+        "in_flight",
         "last_reload",
         "reloads_refused",
         "served",
@@ -63,6 +64,8 @@ class State:
         self.certificate_not_after: datetime | None = None
         """The end of what is shown in handshakes now."""
         self.certificates_refused = 0
+        self.in_flight = 0
+        """Decisions under way."""
 
     @property
     def rule_set(self) -> RuleSet | None:

@@ -3,7 +3,6 @@
 import io
 import json
 import logging
-from threading import BoundedSemaphore
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from rules_engine.evaluation import RuleSet, compile_rules
 from rules_engine.loading import load
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
-from server.app import MAX_BODY_BYTES, MAX_READ_BYTES, Admission, create_app
+from server.app import MAX_BODY_BYTES, MAX_READ_BYTES, Admission, Slots, create_app
 from server.state import State
 from tests.support.server import LADDER, MIG_POD, UID, Answer, call, encoded, pod, review
 
@@ -222,8 +221,9 @@ def test_without_a_length_nothing_is_read_from_a_stream_that_may_never_end(app: 
 
 
 def test_over_the_concurrency_bound_the_answer_is_503_with_the_uid_and_later_a_decision(rule_set: RuleSet) -> None:
-    slots = BoundedSemaphore(2)
-    admission = Admission(State(rule_set, Cluster()), create_app(State(), max_concurrent=1), slots)
+    state = State(rule_set, Cluster())
+    slots = Slots(state, 2)
+    admission = Admission(state, create_app(State(), max_concurrent=1), slots)
     with slots, slots:
         answer = call(admission, "/mutate", encoded(review()))
         assert "too many" in refusal(answer, 503, "ServiceUnavailable", uid=UID)

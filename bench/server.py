@@ -1,0 +1,277 @@
+"""The server under load, beside itself with nothing to decide (python -m bench.server).
+
+wrk sends one AdmissionReview over TLS on connections that are kept alive, in turns to servers that differ in one thing
+each; what counts is the ratio to the server that answers every request with a fixed allow, round by round, since
+absolute figures move with whatever else the machine does. The exit code is 1 if a promise of the project is not kept.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic
+from typing import Any
+
+from bench.reviews import review, training_pod
+
+THROUGHPUT = 0.6
+THROUGHPUT_LOGGED = 0.5
+P99 = 1.5
+MANY_RULES = 1.5
+RSS_MIB = 100.0
+READY_SECONDS = 1.5
+
+FALLEN = "nvidia.com/mig-2g.20gb"
+"""The packaged cluster does not offer it: the pod falls to whole GPUs, and gets what V100 injection brings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What wrk measured in one round."""
+
+    requests_per_second: float
+    p99_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """A server to measure: its arguments, and the file with the request that it gets."""
+
+    name: str
+    arguments: tuple[str, ...]
+    path: str
+    body: Path
+    fixed: bool = False
+
+
+@dataclass(slots=True)
+class Running:
+    url: str
+    process: subprocess.Popen[bytes]
+    ready_seconds: float
+
+    @property
+    def rss_mib(self) -> float:
+        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) / 1024
+        raise RuntimeError("the server has no VmRSS")
+
+    @property
+    def cpu_seconds(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def running(folder: Path, arguments: Sequence[str], *, fixed: bool = False) -> Iterator[Running]:
+    """A server of this working tree on a free port; `fixed` answers without looking."""
+    ready, theirs = os.pipe()
+    begin = monotonic()
+    module = "bench.fixed" if fixed else "server.cli"
+    line = [sys.executable, "-m", module, "serve", "--listen", "127.0.0.1:0", "--ready-fd", str(theirs)]
+    with (folder / "server.log").open("ab") as log:
+        process = subprocess.Popen([*line, *arguments], pass_fds=[theirs], stdout=log, stderr=log)
+    os.close(theirs)
+    try:
+        with os.fdopen(ready) as readable:
+            url = readable.readline().strip()
+        if not url:
+            raise SystemExit((folder / "server.log").read_text())
+        yield Running(url, process, monotonic() - begin)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def load(server: Running, subject: Subject, script: Path, *, seconds: int, connections: int) -> Load:
+    """Let wrk send for a while. Raises SystemExit where an answer was no success."""
+    line = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", str(script)]
+    found = subprocess.run(
+        [*line, server.url + subject.path, "--", str(subject.body)], capture_output=True, text=True, check=True
+    ).stdout
+    if "Non-2xx" in found or "Socket errors" in found:
+        raise SystemExit(f"{subject.name}: {found}")
+    per_second = re.search(r"Requests/sec: +([0-9.]+)", found)
+    p99 = re.search(r"99% +([0-9.]+)(us|ms|s)", found)
+    if per_second is None or p99 is None:
+        raise SystemExit(f"{subject.name}: wrk says {found}")
+    return Load(float(per_second[1]), float(p99[1]) * {"us": 0.001, "ms": 1.0, "s": 1000.0}[p99[2]])
+
+
+SCRIPT = """\
+function init(arguments)
+  local file = io.open(arguments[1], "rb")
+  wrk.method = "POST"
+  wrk.headers["Content-Type"] = "application/json"
+  wrk.body = file:read("*a")
+  file:close()
+end
+"""
+
+
+def rules(count: int, folder: Path) -> Path:
+    """Rules of all kinds, of which three apply to the benchmark's pod: the others are for other pods."""
+    folder.mkdir()
+    applying: list[dict[str, Any]] = [
+        _ladder("applies", FALLEN, "nvidia.com/gpu"),
+        _injection("applies", "V100"),
+        _validation("applies", "gpu-training"),
+    ]
+    others: list[dict[str, Any]] = []
+    for n in range(count - len(applying)):
+        match n % 3:
+            case 0:
+                others.append(_ladder(f"other-{n}", f"vendor.example/large-{n}", f"vendor.example/small-{n}"))
+            case 1:
+                others.append(_injection(f"other-{n}", f"TYPE-{n}"))
+            case _:
+                others.append(_validation(f"other-{n}", f"team-{n}"))
+    text = "\n---\n".join(json.dumps(rule) for rule in [*others, *applying])
+    (folder / "rules.yaml").write_text(text)
+    return folder
+
+
+def _rule(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "gpurules.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def _ladder(name: str, *resources: str) -> dict[str, Any]:
+    return _rule("FallbackLadder", name, {"rungs": [{"resource": resource} for resource in resources]})
+
+
+def _injection(name: str, gpu_type: str) -> dict[str, Any]:
+    coefficients = {"cpu": "12", "memory": "80Gi", "nvidia.com/shm": "1Gi"}
+    return _rule("ResourceInjection", name, {"gpuType": gpu_type, "coefficients": coefficients})
+
+
+def _validation(name: str, namespace: str) -> dict[str, Any]:
+    check = {"expression": "object.spec.containers.all(c, has(c.resources.limits))", "message": "no limits"}
+    return _rule("Validation", name, {"match": {"namespaces": [namespace]}, "validations": [check]})
+
+
+@dataclass(slots=True)
+class Promise:
+    """A figure and its bound; `least` when it must not be less."""
+
+    what: str
+    value: float
+    bound: float
+    least: bool = False
+    unit: str = ""
+
+    @property
+    def kept(self) -> bool:
+        return self.value >= self.bound if self.least else self.value <= self.bound
+
+    def __str__(self) -> str:
+        sign = "at least" if self.least else "at most"
+        verdict = "" if self.kept else "   NOT KEPT"
+        return f"{self.what:62} {self.value:8.2f}{self.unit}  ({sign} {self.bound:g}{self.unit}){verdict}"
+
+
+def measured(subjects: Sequence[Subject], folder: Path, *, rounds: int, **how: int) -> dict[str, list[Load]]:
+    """Rounds of every subject in turn, each by its name; prints a line for each subject."""
+    script = folder / "post.lua"
+    script.write_text(SCRIPT)
+    found: dict[str, list[Load]] = {subject.name: [] for subject in subjects}
+    cpu: dict[str, float] = {}
+    with ExitStack() as stack:
+        servers = {
+            subject.name: stack.enter_context(running(folder, subject.arguments, fixed=subject.fixed))
+            for subject in subjects
+        }
+        for number in range(rounds + 1):
+            for subject in subjects:
+                server = servers[subject.name]
+                before = server.cpu_seconds
+                one = load(server, subject, script, **({**how, "seconds": 1} if number == 0 else how))
+                if number:  # the first is for warming up
+                    found[subject.name].append(one)
+                    spent = server.cpu_seconds - before
+                    cpu[subject.name] = spent / (one.requests_per_second * how["seconds"]) * 1e6
+        for subject in subjects:
+            loads = found[subject.name]
+            rate = statistics.median(one.requests_per_second for one in loads)
+            p99 = statistics.median(one.p99_ms for one in loads)
+            rss = servers[subject.name].rss_mib
+            print(
+                f"  {subject.name:46} {rate:7.0f} requests/s  p99 {p99:6.2f} ms"
+                f"  CPU {cpu[subject.name]:4.0f} µs  RSS {rss:4.0f} MiB",
+                flush=True,
+            )
+    return found
+
+
+def ratio(found: dict[str, list[Load]], name: str, to: str) -> tuple[float, float]:
+    """Throughput and p99 of one subject as multiples of another's: the medians of the rounds."""
+    pairs = list(zip(found[name], found[to], strict=True))
+    return (
+        statistics.median(left.requests_per_second / right.requests_per_second for left, right in pairs),
+        statistics.median(left.p99_ms / right.p99_ms for left, right in pairs),
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.server", description=__doc__)
+    parser.add_argument("--seconds", type=int, default=5, help="how long each round lasts")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each server gets its turn")
+    parser.add_argument("--connections", type=int, default=8)
+    asked = parser.parse_args()
+    if shutil.which("wrk") is None:
+        print("bench.server: wrk is not installed (Debian: apt-get install wrk): nothing is measured")
+        return 0
+    how = {"seconds": asked.seconds, "connections": asked.connections}
+    promises: list[Promise] = []
+    with TemporaryDirectory(prefix="gpu-rules-bench-") as name:
+        folder = Path(name)
+        falls, stays = folder / "falls.json", folder / "stays.json"
+        falls.write_bytes(review(training_pod(FALLEN)))
+        stays.write_bytes(review(training_pod("nvidia.com/gpu")))
+        log = ("--decision-log", str(folder / "decisions.jsonl"))
+        print(f"packaged rules and cluster, a review of {falls.stat().st_size} bytes:")
+        subjects = [
+            Subject("fixed allow", (), "/mutate", falls, fixed=True),
+            Subject("/mutate, the pod falls and is injected", (), "/mutate", falls),
+            Subject("/mutate, with the decision log", log, "/mutate", falls),
+            Subject("/validate", (), "/validate", stays),
+        ]
+        found = measured(subjects, folder, rounds=asked.rounds, **how)
+        for subject, least in zip(subjects[1:], (THROUGHPUT, THROUGHPUT_LOGGED, THROUGHPUT), strict=True):
+            throughput, p99 = ratio(found, subject.name, "fixed allow")
+            promises.append(Promise(f"{subject.name}: throughput to fixed", throughput, least, least=True))
+            promises.append(Promise(f"{subject.name}: p99 to fixed", p99, P99))
+
+        print("many rules, three of which apply:")
+        few, many = (rules(count, folder / f"rules-{count}") for count in (10, 1000))
+        for path in ("/mutate", "/validate"):
+            subjects = [Subject(f"{path}, {where.name}", ("--rules", str(where)), path, falls) for where in (few, many)]
+            found = measured(subjects, folder, rounds=asked.rounds, **how)
+            throughput, _ = ratio(found, subjects[1].name, subjects[0].name)
+            promises.append(Promise(f"{path}: 1,000 rules cost, to 10", 1 / throughput, MANY_RULES))
+
+        hundred = ("--rules", str(rules(100, folder / "rules-100")))
+        starts = []
+        for _ in range(3):
+            with running(folder, hundred) as server:
+                starts.append(server.ready_seconds)
+                script = folder / "post.lua"
+                load(server, Subject("100 rules", hundred, "/mutate", falls), script, **{**how, "seconds": 2})
+                rss = server.rss_mib
+        promises.append(Promise("100 rules: RSS after a load", rss, RSS_MIB, unit=" MiB"))
+        promises.append(Promise("100 rules: start to ready", statistics.median(starts), READY_SECONDS, unit=" s"))
+    print(*promises, sep="\n")
+    return 0 if all(promise.kept for promise in promises) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,55 @@
+"""One request and what became of it: what everything that watches the server from outside is told."""
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from rules_engine.model.admission import AdmissionRequest
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.decision import Decision
+from server.review import StatusReason
+from server.state import Served
+
+ALLOWED, CHANGED, DENIED, INVALID = "Allowed", "Changed", "Denied", "Invalid"
+"""Outcomes of a decision; Invalid: a pod that cannot be read."""
+
+OUTCOMES = (ALLOWED, CHANGED, DENIED, INVALID, *(reason.text for reason in StatusReason))
+
+
+class Exchange:
+    """Filled in while the request is answered, and not changed any more once observers get it.
+
+    `seconds` is from the end of the body to the answer: what a slow client takes is its own. What never became known
+    is None: of a request that could not be read there is no uid, and of one that failed, no decision.
+    """
+
+    __slots__ = ("cluster", "decision", "endpoint", "error", "request", "seconds", "served", "uid")
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+        self.seconds = 0.0
+        self.uid: str | None = None
+        self.request: AdmissionRequest | None = None
+        self.decision: Decision | None = None
+        self.served: Served | None = None
+        self.cluster: Cluster | None = None
+        self.error: StatusReason | None = None
+
+    @property
+    def outcome(self) -> str:
+        """One of OUTCOMES."""
+        if self.error is not None or self.decision is None:
+            return (self.error or StatusReason.INTERNAL_ERROR).text
+        if self.decision.refusal is not None:
+            return INVALID
+        if not self.decision.allowed:
+            return DENIED
+        return CHANGED if self.decision.patch else ALLOWED
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether nothing may come of the request but its answer."""
+        return self.request is not None and self.request.dry_run
+
+
+Observer: TypeAlias = Callable[[Exchange], None]
+"""Is told of every exchange, in the thread that answers it: it must be quick, and must not wait."""

@@ -230,21 +230,18 @@ class _Checker:
     # Calls
 
     def _type_call(self, node: Call) -> Type:
-        overloads: tuple[Overload, ...] = ()
+        self.calls[node] = Dispatch(node.function, ())
+        overloads = self._namespaced(node)
         found: list[Type] = []
-        if node.target is None:
-            overloads = self._function(node.function, node.absolute)
-        else:
-            prefix = qualified(node.target)
-            if prefix is not None and prefix.lstrip(".").split(".")[0] not in self.locals:
-                overloads = self._function(f"{prefix.lstrip('.')}.{node.function}", prefix.startswith("."))
-            if overloads:
-                self.namespaced.add(node)
-            else:
-                overloads = self.functions.named(node.function, method=True)
-                found.append(self.type(node.target))
+        if not overloads and node.target is not None:
+            if self._is_namespace(node.target):
+                return self._no_namespaced_function(node, str(qualified(node.target)))
+            before = len(self.problems)
+            found.append(self.type(node.target))
+            overloads = self.functions.named(node.function, method=True)
+            if not overloads and len(self.problems) > before:
+                return DYN  # one mistake, one problem
         if not overloads:
-            self.calls[node] = Dispatch(node.function, ())
             return self._no_function(node)
         found += [self.type(argument) for argument in node.arguments]
         fitting = tuple(overload for overload in overloads if len(overload.parameters) == len(found))
@@ -260,6 +257,38 @@ class _Checker:
             self.calls[node] = Dispatch(node.function, (chosen, *others))
         self._constants(node)
         return result
+
+    def _namespaced(self, node: Call) -> tuple[Overload, ...]:
+        """The overloads of a call that has no receiver: f(…), or a.b.f(…) where a.b is part of the function's name."""
+        if node.target is None:
+            return self._function(node.function, node.absolute)
+        prefix = qualified(node.target)
+        if prefix is None or prefix.lstrip(".").split(".")[0] in self.locals:
+            return ()
+        overloads = self._function(f"{prefix.lstrip('.')}.{node.function}", prefix.startswith("."))
+        if overloads:
+            self.namespaced.add(node)
+        return overloads
+
+    def _is_namespace(self, target: Expression) -> bool:
+        """Whether a receiver is no value but the first part of functions' names, such as math."""
+        prefix = qualified(target)
+        if prefix is None or prefix.split(".")[0] in {*self.locals, *self.environment.variables}:
+            return False
+        return prefix == "cel" or any(name.startswith(f"{prefix}.") for name in self.functions.names(method=False))
+
+    def _no_namespaced_function(self, node: Call, prefix: str) -> Type:
+        if prefix == "cel" and node.function == "bind":
+            return self._no_function(node)
+        names = {"cel.bind", *self.functions.names(method=False)}
+        near = did_you_mean(
+            node.function, {name.removeprefix(f"{prefix}.") for name in names if name.startswith(prefix)}
+        )
+        hint = near.replace("'", f"'{prefix}.", 1)
+        for argument in node.arguments:
+            self.type(argument)
+        message = f"undeclared function '{prefix}.{node.function}'{hint}"
+        return self.problem("cel-no-such-function", message, node.name_span)
 
     def _constants(self, node: Call) -> None:
         """Patterns and texts that are literals and mean nothing are reported here, as Kubernetes does for some."""
@@ -309,8 +338,6 @@ class _Checker:
 
     def _no_function(self, node: Call) -> Type:
         name, method = node.function, node.target is not None
-        if method and (qualified(node.target) or "").split(".")[0] in REFUSED:  # type: ignore[arg-type]
-            return DYN  # the name itself is a problem already
         if name in MACRO_ARGUMENTS and method == (name != "has"):
             message = f"{name}() takes {MACRO_ARGUMENTS[name]} arguments, not {len(node.arguments)}"
             return self.problem("cel-arguments", message.replace(" 1 arguments", " 1 argument"), node.name_span)

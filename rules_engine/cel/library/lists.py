@@ -8,7 +8,7 @@ from typing import Any
 from rules_engine.cel import operators
 from rules_engine.cel.bounds import MAX_RESULT_ITEMS, Budget, CostExceeded, EvaluationError
 from rules_engine.cel.functions import Library, no_overload
-from rules_engine.cel.types import BOOL, BYTES, DOUBLE, DURATION, INT, LIST, STRING, TIMESTAMP, UINT, A, list_of
+from rules_engine.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, LIST, STRING, TIMESTAMP, UINT, A, list_of
 from rules_engine.cel.values import Duration, Uint, equals, type_of
 
 LIBRARY = Library()
@@ -158,8 +158,10 @@ def range_of(budget: Budget, count: int) -> list[int]:
     return list(range(count))
 
 
-@LIBRARY.method("includes", list_of(A), A, gives=BOOL, budgeted=True)
-def includes(budget: Budget, items: list[Any], wanted: Any) -> bool:
+@LIBRARY.method("includes", DYN, DYN, gives=BOOL, budgeted=True)
+def includes(budget: Budget, value: Any, wanted: Any) -> bool:
+    """Whether a list has an element, or anything else equals it."""
+    items = value if type(value) is list else [value]
     return any(equals(item, wanted, budget) for item in items)
 
 

@@ -1,4 +1,4 @@
-"""URLs (k8s.io/apiserver/pkg/cel/library/urls.go), as Go's url.ParseRequestURI reads them."""
+"""URLs (k8s.io/apiserver/pkg/cel/library/urls.go), as Go's net/url reads them."""
 
 import re
 from collections.abc import Mapping
@@ -34,9 +34,20 @@ class Url:
 
 
 def parse(text: str) -> Url:
-    """An absolute URL or an absolute path; a fragment is a part of what stands before it. Raises EvaluationError."""
+    """An absolute URL or an absolute path. Raises EvaluationError.
+
+    As in Kubernetes the text passes url.ParseRequestURI, which knows no fragment, and then url.Parse, which does.
+    """
     if not text or _CONTROL.search(text):
         raise EvaluationError("the string is not a URL")
+    _split(text, request=True)
+    found, _, fragment = text.partition("#")
+    if _BAD_ESCAPE.search(fragment):
+        raise EvaluationError("the string is not a URL: it has an invalid escape")
+    return _split(found, request=False)
+
+
+def _split(text: str, *, request: bool) -> Url:
     scheme, rest = "", text
     found = _SCHEME.match(text)
     if found:
@@ -49,7 +60,7 @@ def parse(text: str) -> Url:
             return Url(scheme=scheme, host="", path="", query=query)
         raise EvaluationError("the string is not a URL: it has neither a scheme nor an absolute path")
     host = ""
-    if scheme and rest.startswith("//"):
+    if rest.startswith("//") and (scheme or (not request and not rest.startswith("///"))):
         authority, slash, path = rest[2:].partition("/")
         host, rest = _host(authority), slash + path
     if _BAD_ESCAPE.search(rest):

@@ -53,6 +53,7 @@ class Code(Enum):
     SEVERAL_ASSUMED = "several-assumed"
     MISSING_WEIGHT = "missing-weight"
     GPU_COEFFICIENT = "gpu-coefficient"
+    STEERING_ANNOTATION = "steering-annotation"
     NOTHING_TO_INHERIT = "nothing-to-inherit"
     CONFLICTING_ACTIONS = "conflicting-actions"
 

@@ -1,6 +1,6 @@
 """Checked documents → rules: defaults filled in, and what a schema cannot say."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from rules_engine.loading.amounts import amounts, origins, warn_of_units
@@ -10,6 +10,7 @@ from rules_engine.loading.nodes import MapNode, Node, ScalarNode
 from rules_engine.loading.report import Report, report_repeated
 from rules_engine.loading.selectors import selector
 from rules_engine.model.rules import (
+    SKIP_ANNOTATION,
     AnyRule,
     Check,
     Counts,
@@ -102,6 +103,7 @@ def _ladder(spec: MapNode, root: MapNode, report: Report) -> FallbackLadder:
                 place = line.get("resource") or line
                 message = "counts: Scale needs a weight on every rung"
                 report.error(Code.MISSING_WEIGHT, message, place.location, place.length)
+    _report_steering(text(spec, "annotation"), {SKIP_ANNOTATION}, spec.get("annotation"), report)
     return FallbackLadder(
         **_common(spec, root, report, OptOut.ALLOWED),
         rungs=tuple(_rung(line) for line in lines),
@@ -148,16 +150,28 @@ def _injection(spec: MapNode, root: MapNode, report: Report) -> ResourceInjectio
             entry = _merged(default, entry)
         namespaces[key.source.text] = entry
     gpu_resource = text(spec, "gpuResource", "nvidia.com/gpu")
+    gpu_type_annotation = text(spec, "gpuTypeAnnotation", "task.bkbcs.tencent.com/gpu-type")
     _report_gpu_amounts(spec, gpu_resource, report)
+    for entry_node in (spec, *(node for _, node in maps(spec, "namespaces"))):
+        for key, _ in section(entry_node, "annotations"):
+            _report_steering(key.source.text, {SKIP_ANNOTATION, gpu_type_annotation}, key, report)
     return ResourceInjection(
         **_common(spec, root, report, OptOut.ALLOWED),
         default=default,
         gpu_type=text(spec, "gpuType") or None,
-        gpu_type_annotation=text(spec, "gpuTypeAnnotation", "task.bkbcs.tencent.com/gpu-type"),
+        gpu_type_annotation=gpu_type_annotation,
         gpu_resource=gpu_resource,
         on_conflict=choice(spec, "onConflict", OnConflict.OVERWRITE),
         namespaces=namespaces,
     )
+
+
+def _report_steering(name: str, steering: Container[str], place: Node | None, report: Report) -> None:
+    if place is not None and name in steering:
+        message = (
+            f"{name} decides which rules apply: a rule that writes it would meet another pod the second time"
+        )
+        report.error(Code.STEERING_ANNOTATION, message, place.location, place.length)
 
 
 def _entry(node: MapNode, place: Node, report: Report) -> Entry:

@@ -158,14 +158,21 @@ class Decision:
 
     @property
     def status(self) -> Refusal | None:
-        """Why it is denied: code and reason of the first denial, the messages of all; None when it is allowed."""
+        """Why it is denied: code and reason of the first denial, the messages of all; None when it is allowed.
+
+        What several rules say alike is said once.
+        """
         if self.refusal is not None:
             return self.refusal
         denials = [step for step in self.trace if step.denies]
         if not denials:
             return None
         first = denials[0]
-        return Refusal(first.code, first.status_reason, "; ".join(f"{step.rule}: {step.message}" for step in denials))
+        rules: dict[str, list[str]] = {}
+        for step in denials:
+            rules.setdefault(step.message, []).append(step.rule)
+        message = "; ".join(f"{', '.join(names)}: {message}" for message, names in rules.items())
+        return Refusal(first.code, first.status_reason, message)
 
     @property
     def warnings(self) -> tuple[str, ...]:

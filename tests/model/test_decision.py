@@ -40,6 +40,13 @@ class TestAllowed:
     def test_a_denial_in_audit_mode_denies_nothing(self) -> None:
         assert decision(step(Action.DENY, audit=True)).allowed
 
+    def test_what_two_rules_say_alike_is_said_once(self) -> None:
+        made = decision(
+            step(Action.DENY, "Validation/a", message="no"), step(Action.DENY, "Validation/b", message="no")
+        )
+        assert made.status is not None
+        assert made.status.message == "Validation/a, Validation/b: no"
+
     def test_the_status_has_the_code_of_the_first_denial_and_the_messages_of_all(self) -> None:
         made = decision(
             step(Action.DENY, "Validation/x", message="quiet", code=401, audit=True),

@@ -32,7 +32,7 @@ def applicability(compiled: Compiled[R], subject: Subject) -> Applies | Step:
         wants_out = subject.pod.annotations.get(SKIP_ANNOTATION) == "true"
         if wants_out and rule.opt_out is OptOut.ALLOWED:
             return skipped(rule, "opt-out", f"the pod is annotated {SKIP_ANNOTATION}")
-        scope = Scope(subject, rule.params, compiled.variables)
+        scope = Scope(subject, rule, compiled.variables)
         unmet = _unmet_condition(compiled, scope)
     except EvaluationError as error:
         return failed(rule, error)

@@ -70,4 +70,4 @@ def _subject(request: AdmissionRequest, cluster: Cluster) -> Subject | Refusal:
         pod = Pod.parse(request.object)
     except PodError as error:
         return Refusal(422, "Invalid", f"the pod is malformed: {error}")
-    return Subject(request=request, pod=pod, cluster=cluster, budget=Budget())
+    return Subject(request=request, pod=pod, cluster=cluster, budget=Budget(), audit_budget=Budget())

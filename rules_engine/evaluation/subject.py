@@ -9,23 +9,24 @@ from rules_engine.evaluation.compiled import CompiledNamed
 from rules_engine.evaluation.tallies import ABSENT, Question, tally
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
-from rules_engine.model.patch import Json
 from rules_engine.model.pod import Pod
 from rules_engine.model.quantity import NANOS
-from rules_engine.model.rules import Offered
+from rules_engine.model.rules import Mode, Offered, Rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """One request as the rules see it at some point of its way: `pod` is what earlier rules made of it.
 
-    `budget` is the only thing that changes: it counts the cost of all expressions of the request.
+    The budgets are the only things that change: they count the cost of all expressions of the request. Rules in audit
+    mode have one of their own, so that what they cost can't fail a rule that enforces.
     """
 
     request: AdmissionRequest
     pod: Pod
     cluster: Cluster
     budget: Budget
+    audit_budget: Budget
 
     @property
     def namespace(self) -> str:
@@ -53,14 +54,15 @@ class Subject:
 class Scope:
     """The names that the expressions of one rule see for one subject."""
 
-    def __init__(self, subject: Subject, params: Mapping[str, Json], variables: tuple[CompiledNamed, ...]) -> None:
+    def __init__(self, subject: Subject, rule: Rule, variables: tuple[CompiledNamed, ...]) -> None:
         self._subject = subject
+        self._budget = subject.audit_budget if rule.mode is Mode.AUDIT else subject.budget
         self._names = _Names(
             {
                 "object": subject.pod.raw,
                 "oldObject": subject.request.old_object,
                 "request": subject.request.raw,
-                "params": params,
+                "params": rule.params,
                 "cluster": ClusterFunctions(subject.cluster),
             },
             {
@@ -72,7 +74,7 @@ class Scope:
 
     def value(self, program: Program) -> object:
         """Raises EvaluationError."""
-        return program.evaluate(self._names, self._subject.budget)
+        return program.evaluate(self._names, self._budget)
 
     def holds(self, program: Program) -> bool:
         """Whether a condition is true; what is no bool is an error. Raises EvaluationError."""

@@ -261,6 +261,14 @@ class TestWhatCelSees:
         rule = injection({"cpu": 1}, gpu_type=None, match_conditions=sees)
         assert resources(mutated(asks({MIG2: 1}), falls(), rule))["limits"] == {GPU: "1", "cpu": "1"}
 
+    def test_what_rules_in_audit_mode_cost_fails_no_rule_that_enforces(self) -> None:
+        ten = "[1,2,3,4,5,6,7,8,9,10]"
+        nested = f"{ten}.all(a, {ten}.all(b, {ten}.all(c, {ten}.all(d, {ten}.all(e, true)))))"
+        costly = [forbids(name=f"a{n}", mode=Mode.AUDIT, match_conditions={"a": f"!({nested})"}) for n in range(30)]
+        decision = validated(asks({GPU: 1}), *costly, validation("true", name="z"))
+        assert decision.trace[-2].reason == "evaluation-error"
+        assert decision.trace[-1].action is Action.PASS
+
     def test_all_expressions_of_a_request_share_one_bound_on_cost(self) -> None:
         costly = "[1,2,3,4,5,6,7,8,9,10]"
         nested = f"{costly}.all(a, {costly}.all(b, {costly}.all(c, {costly}.all(d, {costly}.all(e, true)))))"

@@ -10,6 +10,7 @@ from typing import Self
 
 from rules_engine.model.cluster import Change, Cluster, Node, Taint
 from rules_engine.model.placement import Placement
+from rules_engine.model.quantity import Quantity
 from rules_engine.model.rules import NodeFilter, NodeRequirement, Offered
 
 MAX_TALLIES = 64
@@ -57,10 +58,11 @@ class Question:
 
     def amounts(self, node: Node) -> Amounts:
         """What a node offers."""
+        allocatable, used = node.allocatable, node.used
         if self.offered is Offered.AVAILABLE:
-            return tuple([node.available(resource).nanos for resource in self.resources])
-        allocatable = node.allocatable
-        return tuple([allocatable[name].nanos if name in allocatable else ABSENT for name in self.resources])
+            # Node.available without its Quantities: this is done for every node.
+            return tuple([_nanos(allocatable, name, 0) - _nanos(used, name, 0) for name in self.resources])
+        return tuple([_nanos(allocatable, name, ABSENT) for name in self.resources])
 
     def shape(self, node: Node) -> Shape:
         """What pods tell a node apart by."""
@@ -68,6 +70,10 @@ class Question:
 
 
 _ANY: Shape = ((), ())
+
+
+def _nanos(amounts: Mapping[str, Quantity], resource: str, otherwise: int) -> int:
+    return amounts[resource].nanos if resource in amounts else otherwise
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +105,11 @@ class Tally:
             for place, step in ((left, -1), (joined, 1)):
                 if place is not None:
                     shape, amounts = place
-                    if shape not in counts:
-                        counts[shape] = dict(self.groups[shape].counts) if shape in self.groups else {}
-                    counts[shape][amounts] = counts[shape].get(amounts, 0) + step
+                    of_shape = counts.get(shape)
+                    if of_shape is None:
+                        group = self.groups.get(shape)
+                        of_shape = counts[shape] = dict(group.counts) if group else {}
+                    of_shape[amounts] = of_shape.get(amounts, 0) + step
         if not counts:
             return self
         groups = dict(self.groups)

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     import urllib3
     from kubernetes.client import Configuration
 
-    from rules_engine.model.patch import Json
-
 CONNECT_SECONDS = 10.0
 """For a connection to stand: also the longest that an API server behind a firewall that drops packets is waited for."""
 
@@ -114,15 +112,10 @@ class Connection:
         self._lock = Lock()
         self._access: Access | None = None
 
-    def get(self, path: str, query: Mapping[str, str]) -> "Json":
-        """An answer's JSON."""
+    def get(self, path: str, query: Mapping[str, str]) -> bytes:
+        """A whole answer."""
         with self._open(path, query, READ_SECONDS) as answer:
-            body = b"".join(answer.parts(MAX_PAGE_BYTES))
-        try:
-            document: Json = orjson.loads(body)
-        except orjson.JSONDecodeError as error:
-            raise ApiError(Cause.MALFORMED, f"the answer is not JSON: {error}") from None
-        return document
+            return b"".join(answer.parts(MAX_PAGE_BYTES))
 
     def watch(self, path: str, query: Mapping[str, str], read_seconds: float) -> "Answer":
         """An answer that goes on; `read_seconds` is how long it may be silent."""

@@ -126,7 +126,7 @@ class ApiServer:
             old = self.objects[collection].get(_key(stored))
             self.objects[collection][_key(stored)] = stored
             if announce:
-                self._announce(collection, "ADDED" if old is None else "MODIFIED", stored, old)
+                self.announce(collection, "ADDED" if old is None else "MODIFIED", stored, old)
             return stored
 
     def delete(self, collection: str, name: str, namespace: str = "") -> None:
@@ -134,7 +134,7 @@ class ApiServer:
             self.version += 1
             gone = deepcopy(self.objects[collection].pop(f"{namespace}/{name}"))
             gone["metadata"]["resourceVersion"] = str(self.version)
-            self._announce(collection, "DELETED", gone, None)
+            self.announce(collection, "DELETED", gone, None)
 
     def compact(self) -> None:
         """Forget history: what asks for an older version is told 410, pages of older lists too."""
@@ -353,7 +353,8 @@ class ApiServer:
                     handler.reset()
                     return
 
-    def _announce(self, collection: str, kind: str, new: Object, old: Object | None) -> None:
+    def announce(self, collection: str, kind: str, new: Object, old: Object | None) -> None:
+        """Tell watches, now and later, of a change; the caller holds `changed`."""
         self._log[collection].append((self.version, kind, new, old))
         for watch in self._watches:
             if watch.collection == collection:

@@ -46,7 +46,10 @@ ALWAYS: frozenset[Path] = frozenset(
         ("request", "operation"),
     }
 )
-"""Members that are there in every request about a Pod (k8s.io/api/core/v1, k8s.io/api/admission/v1)."""
+"""Members that are there in every request about a Pod (k8s.io/api/core/v1, k8s.io/api/admission/v1).
+
+Of a pod without containers, `containers` is null: whatever comes of it, the API server refuses the pod.
+"""
 
 ORDERS = frozenset({"<", "<=", ">", ">="})
 

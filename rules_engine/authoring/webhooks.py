@@ -15,6 +15,7 @@ from hashlib import sha256
 
 from rules_engine.authoring.guards import handed_over
 from rules_engine.evaluation import RuleSet
+from rules_engine.evaluation.needs import needs
 from rules_engine.model.patch import Json
 from rules_engine.model.rules import (
     AnyRule,
@@ -125,7 +126,7 @@ def configurations(rule_set: RuleSet, settings: Settings) -> tuple[dict[str, Jso
 
 
 def helm_values(rule_set: RuleSet) -> dict[str, Json]:
-    """What the chart's values say of the rules."""
+    """What the chart's values say of the rules: when the server is called, and what it must be allowed to read."""
     webhook: dict[str, Json] = {
         calls.endpoint.values_key: {
             "operations": [*calls.operations],
@@ -134,7 +135,11 @@ def helm_values(rule_set: RuleSet) -> dict[str, Json]:
         }
         for calls in derive(rule_set)
     }
-    return {"webhook": webhook}
+    asked = needs(rule_set)
+    return {
+        "webhook": webhook,
+        "rbac": {"nodes": asked.nodes, "pods": asked.pods, "namespaces": asked.namespaces},
+    }
 
 
 def warnings(rule_set: RuleSet) -> tuple[str, ...]:
@@ -387,11 +392,14 @@ def _required(requirement: LabelRequirement) -> str:
 
 
 def _asks_for(resources: Iterable[str]) -> str:
-    """Whether some container or init container names one of these."""
+    """Whether some container or init container names one of these.
+
+    The API server sends a null for the containers of a pod that has none; it refuses the pod in better words later.
+    """
     return (
-        "(object.spec.containers + object.spec.?initContainers.orValue([])).exists(c, "
-        "[c.?resources.limits, c.?resources.requests].exists(amounts, "
-        f"amounts.orValue({{}}).exists(name, name in {_list(sorted(resources))})))"
+        "[object.spec.?containers, object.spec.?initContainers].exists(list, list.orValue(null) != null && "
+        "list.value().exists(c, [c.?resources.limits, c.?resources.requests].exists(amounts, "
+        f"amounts.orValue({{}}).exists(name, name in {_list(sorted(resources))}))))"
     )
 
 

@@ -29,6 +29,7 @@ from rules_engine.model.rules import (
     LabelSelector,
     Match,
     Mode,
+    Offered,
     OptOut,
     Verb,
 )
@@ -206,6 +207,8 @@ def test_of_ladders_alone_a_pod_is_sent_if_and_only_if_it_names_a_rung(
         (ladder(GPU, match=Match(object_selector=SELECTORS[5])), {}, {"labels": {"team": "ml"}}),
         (ladder(GPU, match_conditions={"c": CONDITIONS[0]}), {}, {"labels": {"team": "batch"}}),
         (ladder(GPU, match=Match(namespaces=("m*",))), {}, {"namespace": "x"}),
+        (ladder(GPU, match=Match(namespaces=("*-batch", "a-?b*"))), {"namespace": "ml-batch"}, {"namespace": "batch"}),
+        (ladder(GPU, match=Match(namespaces=("*-batch", "a-?b*"))), {"namespace": "a-xb"}, {"namespace": "a-xyb"}),
         (ladder(GPU, match=Match(exclude_namespaces=("x", "y?"))), {}, {"namespace": "yz"}),
         (ladder(GPU), {}, {"gpus": "cpu"}),
     ],
@@ -227,6 +230,13 @@ def test_gpus_of_init_containers_and_of_requests_alone_count() -> None:
 
     assert sent(calls, pod(container(), init=[container("i", requests={MIG2: 1})]))
     assert not sent(calls, pod(container(), init=[container("i", requests={MIG1: 1})]))
+
+
+@pytest.mark.parametrize("spec", [{}, {"containers": None}, {"containers": [], "initContainers": []}])
+def test_a_pod_without_containers_is_left_to_the_api_server(spec: dict[str, Json]) -> None:
+    (calls, _) = derive(compiled(ladder(GPU)))
+
+    assert not sent(calls, {"metadata": {"name": "none"}, "spec": spec})
 
 
 def test_the_packaged_rules_send_only_pods_with_gpus_to_mutate() -> None:
@@ -302,6 +312,18 @@ def test_update_is_asked_for_only_where_a_validation_is_about_it(
     assert derive(compiled(ladder(GPU), *rules))[1].operations == expected
 
 
+def test_a_validation_is_sent_nothing_of_other_operations() -> None:
+    created = validation("true", match=Match(namespaces=("ml",)))
+    updated = validation("true", name="other", match=Match(namespaces=("prod",), operations=(Verb.UPDATE,)))
+    _, calls = derive(compiled(created, updated))
+
+    assert [
+        sent(calls, asks({GPU: 1}), namespace=namespace, operation=verb.value)
+        for namespace in ("ml", "prod")
+        for verb in Verb
+    ] == [True, False, False, True]
+
+
 # Conditions that may be handed over.
 
 HANDED_OVER = (
@@ -330,6 +352,8 @@ KEPT = (
     "object.metadata.?labels.team.value() == 'ml'",
     "object.spec.containers[0].name == 'x'",
     "object.spec.containers.exists(object, has(object.securityContext) && object.metadata.labels.size() > 0)",
+    "object.spec.containers.exists(c, has(c.lifecycle) && object.spec.containers.exists(c, has(c.lifecycle.stopSignal)))",
+    "(has(object.metadata.labels) || true) && object.metadata.labels.size() > 0",
     "object.spec.containers.map(c, c.name != 'x', c.name).size() > 0",
     "object.spec.containers.exists(i, c, i == 0)",
     "object.spec.containers[?0].hasValue() ? object.metadata.labels.a == '' : true",
@@ -512,6 +536,21 @@ def test_the_chart_gets_the_conditions_and_the_digests() -> None:
     assert values["mutating"]["digest"] == metadata["annotations"]["gpurules.io/webhook-digest"]
     assert values["mutating"]["matchConditions"] == listed[0]["matchConditions"]
     assert values["validating"]["operations"] == ["CREATE"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        (ladder(GPU), {"nodes": True, "pods": False, "namespaces": False}),
+        (ladder(GPU, offered=Offered.AVAILABLE), {"nodes": True, "pods": True, "namespaces": False}),
+        (
+            injection({"cpu": 1}, match=Match(namespace_selector=SELECTORS[2])),
+            {"nodes": False, "pods": False, "namespaces": True},
+        ),
+    ],
+)
+def test_the_chart_gets_what_the_server_must_be_allowed_to_read(rule: AnyRule, expected: dict[str, bool]) -> None:
+    assert webhooks.helm_values(compiled(rule))["rbac"] == expected
 
 
 def test_the_server_may_be_at_a_url_with_its_ca(tmp_path: Path) -> None:

@@ -1,6 +1,11 @@
 """What a literal token means (CEL specification, "Lexis")."""
 
+import math
+
 from rules_engine.cel.values import INT_MAX, INT_MIN, UINT_MAX, Uint
+
+MAX_DIGITS = 100
+"""Characters of a number that are read: the longest that fits, written in decimal, has 20."""
 
 _ESCAPES = {
     "a": "\a",
@@ -29,18 +34,31 @@ class LiteralError(ValueError):
 
 def integer(token: str) -> int:
     """A decimal or hexadecimal int with its sign."""
-    value = int(token, 16 if "x" in token else 10)
+    value = _number(token)
     if not INT_MIN <= value <= INT_MAX:
         raise LiteralError("the int literal does not fit into 64 bits")
     return value
 
 
+def _number(digits: str) -> int:
+    """Python refuses to read thousands of digits; so many mean a number that is too large in any case."""
+    return int(digits, 16 if "x" in digits else 10) if len(digits) <= MAX_DIGITS else UINT_MAX + 1
+
+
 def unsigned(token: str) -> Uint:
     """A uint with its suffix u."""
-    value = int(token[:-1], 16 if "x" in token else 10)
+    value = _number(token[:-1])
     if value > UINT_MAX:
         raise LiteralError("the uint literal does not fit into 64 bits")
     return Uint(value)
+
+
+def double(token: str) -> float:
+    """A double; one too large for 64 bits is no infinity but a mistake."""
+    value = float(token)
+    if math.isinf(value):
+        raise LiteralError("the double literal does not fit into 64 bits")
+    return value
 
 
 def string(token: str) -> str:

@@ -406,7 +406,7 @@ class _Builder:
 _LITERALS: dict[str, Callable[[str], object]] = {
     "INT_LIT": literals.integer,
     "UINT_LIT": literals.unsigned,
-    "FLOAT_LIT": float,
+    "FLOAT_LIT": literals.double,
     "STRING_LIT": literals.string,
     "MLSTRING_LIT": literals.string,
     "BYTES_LIT": literals.byte_string,

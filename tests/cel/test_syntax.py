@@ -1,6 +1,8 @@
 """What is an expression, where its parts are, and what is said of what is none."""
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rules_engine.cel import CelProblems, Environment, compile_expression, types
 from rules_engine.cel.bounds import MAX_EXPRESSION_LENGTH, MAX_NESTING
@@ -28,6 +30,9 @@ BROKEN = [
     ("9223372036854775808", "1:1: the int literal does not fit into 64 bits [cel-syntax]"),
     ("-9223372036854775809", "1:1: the int literal does not fit into 64 bits [cel-syntax]"),
     ("18446744073709551616u", "1:1: the uint literal does not fit into 64 bits [cel-syntax]"),
+    ("1" * 9000, "1:1: the int literal does not fit into 64 bits [cel-syntax]"),
+    ("1" * 9000 + "u", "1:1: the uint literal does not fit into 64 bits [cel-syntax]"),
+    ("1e999", "1:1: the double literal does not fit into 64 bits [cel-syntax]"),
     ("namespace", "1:1: 'namespace' is a reserved word [cel-syntax]"),
     (".package", "1:2: 'package' is a reserved word [cel-syntax]"),
     ("if(a)", "1:1: 'if' is a reserved word [cel-syntax]"),
@@ -145,3 +150,62 @@ def test_the_grammar_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(RuntimeError, match="cel-python is not installed"):
         parsing._parser.__wrapped__()
+
+
+PIECES = [
+    "object",
+    ".",
+    "?",
+    "[",
+    "]",
+    "(",
+    ")",
+    "{",
+    "}",
+    "'",
+    '"',
+    "`",
+    "r",
+    "b",
+    "u",
+    "1",
+    "0x",
+    "1.5",
+    "e",
+    "-",
+    "!",
+]
+PIECES += [
+    "&&",
+    "||",
+    ":",
+    ",",
+    "in",
+    "true",
+    "has",
+    "all",
+    "map",
+    "cel",
+    "bind",
+    "\\",
+    "\n",
+    " ",
+    "//",
+    "==",
+    "é",
+    "a.b",
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.one_of(st.text(max_size=30), st.lists(st.sampled_from(PIECES), max_size=12).map("".join)))
+def test_any_text_compiles_or_has_problems_inside_of_it(text: str) -> None:
+    source = SourceText.inline(text)
+    try:
+        compile_expression(source, EVERYTHING)
+    except CelProblems as error:
+        lines = text.split("\n")
+        for problem in error.problems:
+            assert 1 <= problem.location.line <= len(lines)
+            assert 1 <= problem.location.column <= len(lines[problem.location.line - 1]) + 1
+            assert problem.length >= 1

@@ -32,11 +32,13 @@ def mutate(rule_set: RuleSet, request: AdmissionRequest, cluster: Cluster, *, in
         return Decision(refusal=subject, result=request.object)
     fallen, pod = apply_ladders(_asked(rule_set.ladders, rule_set.ladder_index, subject, indexed), subject)
     subject = subject.with_pod(pod)
-    injected, pod = apply_injections(_asked(rule_set.injections, rule_set.injection_index, subject, indexed), subject)
+    injected, result = apply_injections(
+        _asked(rule_set.injections, rule_set.injection_index, subject, indexed), subject
+    )
     trace = (*fallen, *injected)
     if any(step.denies for step in trace):
         return Decision(trace=trace, result=request.object)
-    return Decision(trace=trace, patch=diff(request.object, pod.raw), result=pod.raw)
+    return Decision(trace=trace, patch=diff(request.object, result), result=result)
 
 
 def validate(rule_set: RuleSet, request: AdmissionRequest, cluster: Cluster, *, indexed: bool = False) -> Decision:

@@ -12,7 +12,8 @@ from rules_engine.evaluation.counts import malformed
 from rules_engine.evaluation.steps import skipped, stepped
 from rules_engine.evaluation.subject import Subject
 from rules_engine.model.decision import Action, Amount, Step
-from rules_engine.model.pod import Container, Pod, Role
+from rules_engine.model.patch import Json
+from rules_engine.model.pod import Container, Pod, Role, edited
 from rules_engine.model.quantity import NANOS, Quantity
 from rules_engine.model.reading import Path
 from rules_engine.model.rules import Entry, Mode, OnConflict, ResourceInjection
@@ -34,8 +35,11 @@ class _Triggered:
     warnings: tuple[str, ...]
 
 
-def apply_injections(injections: Sequence[CompiledInjection], subject: Subject) -> tuple[tuple[Step, ...], Pod]:
-    """All that apply: at most one per GPU resource enforces; those in audit mode are each asked on their own."""
+def apply_injections(injections: Sequence[CompiledInjection], subject: Subject) -> tuple[tuple[Step, ...], Json]:
+    """All that apply: at most one per GPU resource enforces; those in audit mode are each asked on their own.
+
+    What comes besides the steps is the pod's JSON after them.
+    """
     steps: dict[int, Step] = {}
     enforced: dict[int, _Triggered] = {}
     audited: dict[int, _Triggered] = {}
@@ -53,13 +57,13 @@ def apply_injections(injections: Sequence[CompiledInjection], subject: Subject) 
         else:
             holders[rule.gpu_resource] = rule
             enforced[index] = found
-    pod = subject.pod
+    written: dict[Path, str | None] = {}
     for index, triggered in audited.items():
         steps[index], _ = _inject(triggered, list(enforced.values()), subject)
     for index, triggered in enforced.items():
         steps[index], edits = _inject(triggered, list(enforced.values()), subject)
-        pod = pod.edited(edits)
-    return tuple(steps[index] for index in sorted(steps)), pod
+        written.update(edits)
+    return tuple(steps[index] for index in sorted(steps)), edited(subject.pod.raw, written)
 
 
 def _triggered(injection: CompiledInjection, subject: Subject) -> _Triggered | Step:

@@ -1,6 +1,6 @@
 """JSON Patch (RFC 6902) and JSON Pointer (RFC 6901): the smallest patch from one JSON value to another."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -35,33 +35,35 @@ def diff(before: Json, after: Json) -> tuple[Operation, ...]:
     operation depends on another. This applies under RFC 6902 and under the API server's library alike. What both
     values share by identity is not looked at.
     """
-    return tuple(_diff(before, after, ""))
+    found: list[Operation] = []
+    _diff(before, after, "", found)
+    return tuple(found)
 
 
-def _diff(before: Json, after: Json, path: str) -> Iterator[Operation]:
+def _diff(before: Json, after: Json, path: str, found: list[Operation]) -> None:
     if before is after:
         return
     if isinstance(before, dict) and isinstance(after, dict):
-        yield from _members(before, after, path)
+        _members(before, after, path, found)
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         for index, (old, new) in enumerate(zip(before, after, strict=True)):
-            yield from _diff(old, new, f"{path}/{index}")
+            _diff(old, new, f"{path}/{index}", found)
     elif not same(before, after):
-        yield Operation("replace", path, after)
+        found.append(Operation("replace", path, after))
 
 
-def _members(before: Mapping[str, Json], after: Mapping[str, Json], path: str) -> Iterator[Operation]:
+def _members(before: Mapping[str, Json], after: Mapping[str, Json], path: str, found: list[Operation]) -> None:
     changed = [key for key, value in after.items() if before.get(key, _ABSENT) is not value]
     for key in sorted([*changed, *(before.keys() - after.keys())]):
         here = path + pointer(key)
         if key not in after:
-            yield Operation("remove", here)
+            found.append(Operation("remove", here))
         elif before.get(key) is None and after[key] is not None:
-            yield Operation("add", here, after[key])
+            found.append(Operation("add", here, after[key]))
         elif key not in before:
-            yield Operation("add", here, None)
+            found.append(Operation("add", here, None))
         else:
-            yield from _diff(before[key], after[key], here)
+            _diff(before[key], after[key], here, found)
 
 
 _ABSENT = object()

@@ -12,6 +12,9 @@ from rules_engine.model.cluster import Node, Taint
 from rules_engine.model.patch import Json, pointer
 from rules_engine.model.reading import Path, PodError, items, mapping, string, strings
 
+PLACEMENT_MEMBERS = ("affinity", "nodeName", "nodeSelector", "tolerations")
+"""What of a Pod's spec says where it may run."""
+
 _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 _REPELLING = frozenset({"NoSchedule", "NoExecute"})
 """Effects that keep a pod off a node; PreferNoSchedule does not."""

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TypeAlias, cast
 
 from rules_engine.model.patch import Json, pointer
-from rules_engine.model.placement import Placement
+from rules_engine.model.placement import PLACEMENT_MEMBERS, Placement
 from rules_engine.model.quantity import MAX_TEXT, Quantity, QuantityError
 from rules_engine.model.reading import Path, PodError, items, kind_of, mapping, string, strings
 
@@ -55,6 +55,12 @@ class Pod:
     @classmethod
     def parse(cls, raw: Json) -> "Pod":
         """Read a Pod. Null counts as absent, as in the API. Raises PodError, naming the path, for anything else."""
+        return cls._read(raw, None)
+
+    @classmethod
+    def _read(cls, raw: Json, before: "Pod | None") -> "Pod":
+        """Read a Pod; what it shares with one that was read before is not read again."""
+        known = _Known(before)
         pod = mapping(raw, ())
         metadata = mapping(pod.get("metadata"), ("metadata",))
         spec = mapping(pod.get("spec"), ("spec",))
@@ -65,11 +71,11 @@ class Pod:
             labels=strings(metadata.get("labels"), ("metadata", "labels")),
             annotations=strings(metadata.get("annotations"), ("metadata", "annotations")),
             containers=(
-                *_containers(spec.get("containers"), ("spec", "containers"), init=False),
-                *_containers(spec.get("initContainers"), ("spec", "initContainers"), init=True),
+                *_containers(spec.get("containers"), ("spec", "containers"), known, init=False),
+                *_containers(spec.get("initContainers"), ("spec", "initContainers"), known, init=True),
             ),
             overhead=_quantities(spec.get("overhead"), ("spec", "overhead")),
-            placement=Placement.parse(spec),
+            placement=known.placement(spec) or Placement.parse(spec),
         )
 
     @property
@@ -104,15 +110,20 @@ class Pod:
 
     def edited(self, edits: Mapping[Path, str | None]) -> "Pod":
         """The pod with strings set (or, where None, removed) at paths; missing parents are created."""
-        tree: _Edits = {}
-        for path, value in edits.items():
-            *parents, leaf = path
-            branch = tree
-            for key in parents:
-                branch = cast(_Edits, branch.setdefault(key, {}))
-            branch[leaf] = value
-        raw = _edited(self.raw, tree)
-        return self if raw is self.raw else Pod.parse(raw)
+        raw = edited(self.raw, edits)
+        return self if raw is self.raw else Pod._read(raw, self)
+
+
+def edited(raw: Json, edits: Mapping[Path, str | None]) -> Json:
+    """A pod's JSON with strings set (or, where None, removed) at paths; what is not edited is shared."""
+    tree: _Edits = {}
+    for path, value in edits.items():
+        *parents, leaf = path
+        branch = tree
+        for key in parents:
+            branch = cast(_Edits, branch.setdefault(key, {}))
+        branch[leaf] = value
+    return _edited(raw, tree)
 
 
 _Edits: TypeAlias = "dict[str | int, _Edits | str | None]"
@@ -140,9 +151,35 @@ def _edited(node: Json, edits: _Edits) -> Json:
     return node if members == before else members
 
 
-def _containers(raw: Json, path: Path, *, init: bool) -> Iterable[Container]:
+class _Known:
+    """What was read of a pod before, by the JSON that it was read from."""
+
+    def __init__(self, pod: Pod | None) -> None:
+        self._pod = pod
+        self._spec: dict[str, Json] = {}
+        self._containers: dict[tuple[Path, int], Container] = {}
+        if pod is not None:
+            self._spec = mapping(pod.raw.get("spec"), ())
+            for container in pod.containers:
+                _, member, index = container.path
+                item = cast("dict[str, list[Json]]", self._spec)[cast(str, member)][cast(int, index)]
+                self._containers[container.path, id(item)] = container
+
+    def container(self, path: Path, raw: Json) -> Container | None:
+        return self._containers.get((path, id(raw)))
+
+    def placement(self, spec: Mapping[str, Json]) -> Placement | None:
+        if self._pod is None or any(spec.get(name) is not self._spec.get(name) for name in PLACEMENT_MEMBERS):
+            return None
+        return self._pod.placement
+
+
+def _containers(raw: Json, path: Path, known: _Known, *, init: bool) -> Iterable[Container]:
     for index, item in enumerate(items(raw, path)):
         here = (*path, index)
+        if (found := known.container(here, item)) is not None:
+            yield found
+            continue
         container = mapping(item, here)
         resources = mapping(container.get("resources"), (*here, "resources"))
         restart = string(container.get("restartPolicy"), (*here, "restartPolicy"))

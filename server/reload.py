@@ -56,7 +56,8 @@ def read_whole(paths: Sequence[Path], *, test: bool = False) -> Whole:
 
 
 class Reloader:
-    """Puts rules in force in `state`; `adopted` is told of a set before it decides anything."""
+    """Puts rules in force in `state`; `adopting` is told of a set before it decides anything, and may refuse
+    it with an UnusableError."""
 
     def __init__(
         self, paths: Sequence[Path], state: State, *, test: bool, adopting: Callable[[RuleSet], None] | None = None
@@ -71,6 +72,8 @@ class Reloader:
         now = datetime.now(UTC)
         try:
             rules = read_whole(self._paths, test=self._test).rules
+            if self._adopting is not None:
+                self._adopting(rules.rule_set)
         except UnusableError as error:
             self._refuse(now, error)
             return False
@@ -79,8 +82,6 @@ class Reloader:
             _log.warning("%s", rules.report)
         if served is None or rules.digest != served.digest:
             generation = 1 if served is None else served.generation + 1
-            if self._adopting is not None:
-                self._adopting(rules.rule_set)
             self._state.served = Served(
                 rule_set=rules.rule_set,
                 generation=generation,

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.cluster import Cluster, Freshness
+from server.cluster.source import ClusterSource, FixedCluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,24 +39,24 @@ class State:
     __slots__ = (
         "certificate_not_after",
         "certificates_refused",
-        "cluster",
         "in_flight",
         "last_reload",
         "reloads_refused",
         "served",
+        "source",
         "stopping",
     )
 
     def __init__(
         self,
         rule_set: RuleSet | None = None,
-        cluster: Cluster | None = None,
+        cluster: Cluster | ClusterSource | None = None,
         *,
         served: Served | None = None,
         stopping: bool = False,
     ) -> None:
         self.served = Served(rule_set=rule_set) if rule_set is not None else served
-        self.cluster = cluster
+        self.source = FixedCluster(cluster) if isinstance(cluster, Cluster) else cluster
         self.stopping = stopping
         """Whether the server was told to end: it answers still, but wants no new requests."""
         self.last_reload: Reload | None = None
@@ -74,12 +75,19 @@ class State:
         return None if served is None else served.rule_set
 
     @property
+    def cluster(self) -> Cluster | None:
+        """The cluster now; a request reads it once."""
+        return None if self.source is None else self.source.current()
+
+    @property
     def not_ready(self) -> str | None:
         """Why no request should be sent here; None when the server is ready."""
         if self.stopping:
             return "the server is stopping"
         if self.served is None:
             return "the rules are not compiled yet"
-        if self.cluster is None or self.cluster.freshness is Freshness.NEVER:
-            return "the cluster has not been read yet"
+        cluster = self.cluster
+        if self.source is None or cluster is None or cluster.freshness is Freshness.NEVER:
+            problems = () if self.source is None else self.source.problems
+            return ": ".join(("the cluster has not been read yet", *problems[:1]))
         return None

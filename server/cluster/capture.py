@@ -3,10 +3,13 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from rules_engine.evaluation.needs import Needs
 from rules_engine.model.cluster import Cluster, Node
 from rules_engine.model.patch import Json
 from rules_engine.model.quantity import Quantity
 from rules_engine.model.rules import API_VERSION
+from server.cluster.connection import Connection
+from server.cluster.live import LiveCluster
 from server.cluster.reading import Usage, is_extended
 
 NAME = "captured"
@@ -15,6 +18,24 @@ HEADER = """\
 # Written by gpu-rules capture. Of each node: cpu, memory and extended resources, labels, taints, Ready and cordon.
 # Of pods: those that hold extended resources, each as one container; free cpu and memory cannot be told from this.
 """
+
+
+class CaptureError(Exception):
+    """Why the cluster cannot be captured."""
+
+
+def capture(connection: Connection, seconds: float) -> dict[str, Json]:
+    """The cluster behind a connection, once all of it was read. Raises CaptureError at the first failure."""
+    live = LiveCluster(connection, Needs(nodes=True, pods=True, namespaces=True))
+    live.start()
+    try:
+        live.wait_until(lambda cluster: cluster.known or bool(live.problems), seconds)
+        cluster = live.current()
+        if not cluster.known:
+            raise CaptureError("; ".join(live.problems) or f"the cluster was not read in {seconds:g} seconds")
+        return inventory(cluster, live.held())
+    finally:
+        live.stop()
 
 
 def inventory(cluster: Cluster, held: Sequence[tuple[str, str, Usage]]) -> dict[str, Json]:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from threading import Event, Thread
 from time import monotonic
 from types import MappingProxyType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from rules_engine.evaluation.needs import Needs
 from rules_engine.model.admission import AdmissionRequest
@@ -49,47 +49,6 @@ PODS = Collection(
 )
 
 
-class ClusterSource(Protocol):
-    """Where decisions take their cluster from."""
-
-    def start(self) -> None:
-        """Begin to read it, if there is anything to begin."""
-
-    def stop(self) -> None:
-        """Let go of everything."""
-
-    def current(self) -> Cluster:
-        """The cluster now; never waits."""
-
-    @property
-    def problems(self) -> Sequence[str]:
-        """What stands between us and the cluster, for people."""
-
-    def admitted(self, request: AdmissionRequest, decision: Decision) -> None:
-        """A pod passed /validate: what it asks for is spoken for."""
-
-
-class FixedCluster:
-    """A cluster that was read from a file."""
-
-    problems: Sequence[str] = ()
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-
-    def start(self) -> None:
-        """There is nothing to begin."""
-
-    def stop(self) -> None:
-        """There is nothing to let go of."""
-
-    def current(self) -> Cluster:
-        return self._cluster
-
-    def admitted(self, request: AdmissionRequest, decision: Decision) -> None:
-        """A file says what is free, and goes on saying it."""
-
-
 class LiveCluster:
     """What rules need to know of the cluster behind a connection; `declared` are nodes that an autoscaler can bring."""
 
@@ -109,7 +68,7 @@ class LiveCluster:
         self._stop_seconds = stop_seconds
         self._store = Store(declared)
         self._stopping = Event()
-        self._threads: list[Thread] = []
+        self._threads: dict[str, Thread] = {}
         watch_seconds = max_staleness_seconds / WATCHES_PER_STALENESS
 
         def reflector(collection: Collection, sink: Sink[T]) -> Reflector[T]:
@@ -133,29 +92,30 @@ class LiveCluster:
         self._store.changed.set()
         for reflector in self._every.values():
             reflector.stop()
-        for thread in self._threads:
+        for thread in self._threads.values():
             thread.join(self._stop_seconds)
 
     def need(self, needs: Needs, seconds: float = ADOPTION_SECONDS) -> bool:
         """Read what other rules need as well, and wait for it; whether it came in time.
 
-        Until then the view is what it was; afterwards it depends on what they need, whether it came or not. What
-        nobody needs any more is read on.
+        Until it has come, the view is what it was: it never depends on what was never read. What nobody needs any
+        more is read on.
         """
         more = [reflector for reflector in self._needed(needs) if reflector not in self._reflectors]
         for reflector in more:
             self._run(reflector.run, reflector.name)
         came = self._store.wait_until(lambda _: all(reflector.synced for reflector in more), seconds)
-        self._reflectors = (*self._reflectors, *more)
+        if came:
+            self._reflectors = (*self._reflectors, *more)
         return came
 
     def _needed(self, needs: Needs) -> tuple[Reflector[Any], ...]:
         return tuple(reflector for name, reflector in self._every.items() if getattr(needs, name))
 
     def _run(self, target: Callable[[], None], name: str) -> None:
-        thread = Thread(target=target, name=f"cluster-{name}", daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        if name not in self._threads:
+            self._threads[name] = Thread(target=target, name=f"cluster-{name}", daemon=True)
+            self._threads[name].start()
 
     def current(self) -> Cluster:
         # What is asked first may be older than what is read after it: the view is taken last.
@@ -171,8 +131,8 @@ class LiveCluster:
 
     @property
     def health(self) -> tuple[Health, ...]:
-        """How each collection is doing."""
-        return tuple(reflector.health for reflector in self._reflectors)
+        """How each collection is doing that is read."""
+        return tuple(reflector.health for name, reflector in self._every.items() if name in self._threads)
 
     @property
     def problems(self) -> Sequence[str]:

@@ -12,8 +12,9 @@ from rules_engine.model.cluster import Cluster, Freshness
 from rules_engine.model.decision import Decision, Refusal
 from server.cluster.backoff import FORGET_SECONDS, Backoff
 from server.cluster.connection import Connection
-from server.cluster.live import ClusterSource, FixedCluster, LiveCluster
+from server.cluster.live import LiveCluster
 from server.cluster.reservations import LIFETIME_SECONDS
+from server.cluster.source import ClusterSource, FixedCluster
 from tests.support.apiserver import ApiServer, Silence, Status, api_server, bound, node
 from tests.support.cluster import NODES, PODS, Clock, View, plain, used, viewing
 
@@ -120,15 +121,16 @@ def test_rules_that_need_more_get_more(api: ApiServer) -> None:
         assert [health.name for health in view.live.health] == ["nodes", "pods"]
 
 
-def test_rules_that_need_what_cannot_be_had_have_no_view(api: ApiServer) -> None:
+def test_a_view_never_depends_on_what_cannot_be_had(api: ApiServer) -> None:
     api.forbidden = {"pods"}
     with viewing(api, NODES) as view:
         view.synced()
         assert not view.live.need(PODS, 0.1)
-        assert view.live.current().freshness is Freshness.NEVER
+        assert view.live.current().known
         assert "pods is forbidden" in view.live.problems[0]
         api.forbidden = set()
-        view.synced()
+        assert view.live.need(PODS)
+        assert view.live.problems == []
 
 
 def test_a_view_that_was_never_started_can_be_stopped(api: ApiServer) -> None:
@@ -223,6 +225,7 @@ def test_a_file_is_a_source_that_never_changes() -> None:
     source: ClusterSource = FixedCluster(cluster)
     source.start()
     source.admitted(admission(bound("p", "", {GPU: 1})), ALLOWED)
+    assert source.need(PODS)
     assert source.current() is cluster
     assert source.problems == ()
     source.stop()

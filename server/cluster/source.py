@@ -1,0 +1,64 @@
+"""Where decisions take their cluster from."""
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Protocol
+
+from rules_engine.evaluation.needs import Needs
+from rules_engine.model.admission import AdmissionRequest
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.decision import Decision
+
+
+class Live(Enum):
+    """How a live cluster is reached: as a pod in it, or as kubectl would."""
+
+    IN_CLUSTER = "in-cluster"
+    KUBECONFIG = "kubeconfig"
+
+
+class ClusterSource(Protocol):
+    """A cluster that may change."""
+
+    def start(self) -> None:
+        """Begin to read it, if there is anything to begin."""
+
+    def stop(self) -> None:
+        """Let go of everything."""
+
+    def current(self) -> Cluster:
+        """The cluster now; never waits."""
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """What stands between us and the cluster, for people."""
+
+    def need(self, needs: Needs) -> bool:
+        """Have what other rules need as well, after a wait; False, and nothing changes, where it cannot be had."""
+
+    def admitted(self, request: AdmissionRequest, decision: Decision) -> None:
+        """A pod went through /validate: what it asks for is spoken for if it was admitted."""
+
+
+class FixedCluster:
+    """A cluster that was read from a file: it has everything, and goes on saying what is free."""
+
+    problems: Sequence[str] = ()
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def start(self) -> None:
+        """There is nothing to begin."""
+
+    def stop(self) -> None:
+        """There is nothing to let go of."""
+
+    def current(self) -> Cluster:
+        return self._cluster
+
+    def need(self, needs: Needs) -> bool:  # noqa: ARG002 - whatever they are
+        return True
+
+    def admitted(self, request: AdmissionRequest, decision: Decision) -> None:
+        """A file does not change."""

@@ -32,7 +32,8 @@ CHARACTERS_PER_UNIT = 10
 class EvaluationError(Exception):
     """An expression that fails on a value. `message` names the sub-expression and types, never a value.
 
-    Raised without a location by functions and by other layers' activations; the place is filled in on its way out.
+    Raised without a location by functions and by other layers' activations: what comes out is a new error of the same
+    class with the place. So an instance may be kept and raised again, and a subclass has the same constructor.
     """
 
     def __init__(self, message: str, location: Location | None = None) -> None:

@@ -103,13 +103,13 @@ class _Writer:
 
     def function(self) -> str:
         expression = self._checked.expression
-        for name in sorted(self._needed(expression, frozenset())):
+        for name in sorted(self._needed(expression)):
             self._hoisted[name] = self._assigned(f"activation[{self._constant(name)}]")
         result = self._write(expression)
         self._lines.append(f"return {result.text}")
         return "\n ".join(["def evaluate(activation, budget):", *self._lines]) + "\n"
 
-    def _needed(self, node: Expression, bound: frozenset[str]) -> set[str]:
+    def _needed(self, node: Expression) -> set[str]:
         """The variables that every evaluation looks up, and that may so be looked up first and once."""
         reference = self._checked.references.get(node)
         if isinstance(reference, str):
@@ -121,7 +121,7 @@ class _Writer:
             parts = parts[:1]
         elif isinstance(node, Call) and node in self._checked.namespaced:
             parts = node.arguments
-        return {name for part in parts for name in self._needed(part, bound)}
+        return {name for part in parts for name in self._needed(part)}
 
     # Names
 

@@ -1,0 +1,47 @@
+"""What importing and using CEL brings into a process."""
+
+import subprocess
+import sys
+import threading
+
+from rules_engine.cel import CelProblems, Environment, compile_expression, types
+from rules_engine.model.source import SourceText
+
+SCRIPT = """
+import sys
+from rules_engine.cel import Budget, Environment, compile_expression, types
+from rules_engine.model.source import SourceText
+limit = sys.getrecursionlimit()
+assert not {"celpy", "kubernetes", "lark"} & set(sys.modules)
+program = compile_expression(SourceText.inline("object.spec.containers.size() > 0"), Environment({"object": types.POD}))
+assert program.evaluate({"object": {"spec": {"containers": [1]}}}, Budget()) is True
+assert not {"celpy", "kubernetes"} & set(sys.modules)
+assert sys.getrecursionlimit() == limit
+"""
+
+
+def test_neither_cel_python_nor_the_kubernetes_client_is_imported() -> None:
+    subprocess.run([sys.executable, "-c", SCRIPT], check=True)
+
+
+def test_threads_compile_at_the_same_time() -> None:
+    expressions = [f"object.spec.containers[{number}].name == 'a{number}' && x{number}" for number in range(40)]
+    environment = Environment({"object": types.POD})
+
+    def compiled(expression: str) -> str:
+        try:
+            return str(compile_expression(SourceText.inline(expression), environment).result)
+        except CelProblems as error:
+            return str(error)
+
+    found: dict[int, list[str]] = {}
+
+    def work(number: int) -> None:
+        found[number] = [compiled(expression) for expression in expressions]
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert list(found.values()) == [[compiled(expression) for expression in expressions]] * 4

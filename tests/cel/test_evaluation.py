@@ -102,7 +102,7 @@ class Knowing:
         raise EvaluationError("the cluster is not known")
 
     def total(self, resource: str) -> int:
-        return 16
+        return 2**63 if resource == "too much" else 16
 
 
 def test_the_cluster_is_asked_through_its_methods() -> None:
@@ -113,6 +113,8 @@ def test_the_cluster_is_asked_through_its_methods() -> None:
         "error",
         "<expression>:1:9: cluster.available('a'): the cluster is not known",
     )
+    kind, message = both(program("cluster.total('too much') > 0", declared), {"cluster": cluster})
+    assert (kind, message.split(": ")[-1]) == ("error", "integer out of range")
     assert both(program("type(cluster) == type(cluster)", declared), {"cluster": cluster})[1] is True
     assert both(program("type(dyn(cluster))", declared), {"cluster": object()})[1] == types.DYN
 

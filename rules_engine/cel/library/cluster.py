@@ -2,21 +2,21 @@
 
 from rules_engine.cel.functions import Library
 from rules_engine.cel.types import CLUSTER, INT, STRING
-from rules_engine.cel.values import Cluster
+from rules_engine.cel.values import Cluster, check_int
 
 LIBRARY = Library()
 
 
 @LIBRARY.method("allocatable", CLUSTER, STRING, gives=INT, constant=True)
 def allocatable(cluster: Cluster, resource: str) -> int:
-    return cluster.allocatable(resource)
+    return check_int(cluster.allocatable(resource))
 
 
 @LIBRARY.method("available", CLUSTER, STRING, gives=INT, constant=True)
 def available(cluster: Cluster, resource: str) -> int:
-    return cluster.available(resource)
+    return check_int(cluster.available(resource))
 
 
 @LIBRARY.method("total", CLUSTER, STRING, gives=INT, constant=True)
 def total(cluster: Cluster, resource: str) -> int:
-    return cluster.total(resource)
+    return check_int(cluster.total(resource))

@@ -12,10 +12,12 @@ import logging
 import os
 import socket
 import ssl
+import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from tempfile import TemporaryDirectory
+from datetime import UTC, datetime
+from pathlib import Path
 from threading import Event, Lock, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -52,6 +54,14 @@ SETTLE_SECONDS = 0.5
 IDLE_THREAD_SECONDS = 30
 """A thread without work ends after this."""
 
+LOOPBACK = "127.0.0.1"
+
+TRY_SECONDS = 30
+"""For a process to begin, serve and end, on a busy machine."""
+
+MAX_SAID = 500
+"""Characters of what a process said when it ended."""
+
 IO_THREADS = 8
 """Of granian, for files that it does not serve here."""
 
@@ -75,7 +85,10 @@ class Front:
         listener.listen(BACKLOG)
 
     def serve(self, identity: Identity) -> None:
-        """Answer new connections as `identity`; those that are open go on as they are. Raises TlsError."""
+        """Answer new connections as `identity`; those that are open go on as they are. Raises TlsError.
+
+        What OpenSSL takes and granian's TLS library does not ends the process: see `try_out`.
+        """
         with self._lock:
             if self._stopping.is_set():
                 return
@@ -113,7 +126,9 @@ class Front:
         for listener in listeners:
             listener.wait(max(end - monotonic(), 0.0))
         done = all(listener.wait(0.0) for listener in listeners)
-        if not done:
+        if done:
+            self._loop.close()
+        else:
             _log.warning("ended with %d connections open", cut_all(port))
         return done
 
@@ -148,7 +163,7 @@ class _Listener:
         self.accepting = True
         self.closing = False
         """Whether every answer is the last one of its connection."""
-        with _files(identity) as (certificate, key, client_ca):
+        with _files(identity) as (certificate, key, client_ca, _):
             descriptor = os.dup(listener.fileno())  # which granian closes when it ends
             worker = _worker(
                 worker_id=1,
@@ -168,26 +183,22 @@ class _Listener:
                 ssl_ca=client_ca,
                 ssl_client_verify=client_ca is not None,
             )
-            try:
-                scheduler = _new_cbscheduler(loop, self._answer, impl_asyncio=True)  # type: ignore[no-untyped-call]
-                worker.serve_mtr(scheduler, loop, self._signal)
-            except BaseException as error:
-                os.close(descriptor)
-                if type(error).__name__ != "PanicException":  # pyo3's, which is no Exception
-                    raise
-                raise TlsError(f"the certificate cannot be served: {error}") from None
+            scheduler = _new_cbscheduler(loop, self._answer, impl_asyncio=True)  # type: ignore[no-untyped-call]
+            worker.serve_mtr(scheduler, loop, self._signal)
         self._descriptor = descriptor
 
     def stop_accepting(self) -> None:
         """Leave new connections to other listeners; a handshake that has begun is finished.
 
-        granian cannot be told this. The descriptor that it accepts from is replaced by one where nobody connects.
+        granian cannot be told this. The descriptor that it accepts from is replaced by one where nobody connects: it
+        must be TCP too, since granian may not yet have looked at what it was given.
         """
         with self._lock:
             if self.accepting and not self._ended:
                 self.accepting = False
                 self.closing = True
-                with _silent_socket() as silent:
+                with socket.create_server((LOOPBACK, 0)) as silent:
+                    silent.setblocking(False)
                     os.dup2(silent.fileno(), self._descriptor, inheritable=False)
 
     def end(self) -> None:
@@ -271,18 +282,8 @@ _ENVIRONMENT: dict[str, Any] = {
 
 
 @contextmanager
-def _silent_socket() -> Iterator[socket.socket]:
-    """A listening socket that cannot be reached: its name is gone."""
-    with TemporaryDirectory(prefix="gpu-rules-") as folder, socket.socket(socket.AF_UNIX) as silent:
-        silent.setblocking(False)
-        silent.bind(f"{folder}/none")
-        silent.listen(1)
-        yield silent
-
-
-@contextmanager
-def _files(identity: Identity) -> Iterator[tuple[str, str, str | None]]:
-    """Names of files that granian can read for now: in memory, so that a key never lies on a disk."""
+def _files(identity: Identity) -> Iterator[tuple[str, str, str | None, Sequence[int]]]:
+    """Names of files that granian can read for now, and their descriptors: a key never lies on a disk."""
     descriptors: list[int] = []
 
     def file(content: bytes) -> str:
@@ -298,7 +299,46 @@ def _files(identity: Identity) -> Iterator[tuple[str, str, str | None]]:
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
         except ssl.SSLError as error:
             raise TlsError(f"the certificate cannot be served: {error}") from None
-        yield certificate, key, None if identity.client_ca is None else file(identity.client_ca)
+        yield certificate, key, None if identity.client_ca is None else file(identity.client_ca), descriptors
     finally:
         for descriptor in descriptors:
             os.close(descriptor)
+
+
+def try_out(identity: Identity) -> None:
+    """Serve `identity` in a process of its own: what its TLS library does not take ends that one. Raises TlsError."""
+    with _files(identity) as (certificate, key, client_ca, descriptors):
+        line = [sys.executable, "-P", "-m", "server.front", certificate, key, *([client_ca] if client_ca else [])]
+        try:
+            done = subprocess.run(  # noqa: S603 - ourselves
+                line,
+                pass_fds=descriptors,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                timeout=TRY_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise TlsError("the certificate cannot be served: trying it out took too long") from None
+    if done.returncode != 0:
+        said = " ".join(done.stderr.decode(errors="replace").split())[:MAX_SAID]
+        raise TlsError(f"the certificate cannot be served: {said}")
+
+
+def _serve_once(certificate: str, key: str, client_ca: str | None = None) -> None:
+    def content(name: str) -> bytes:
+        return Path(name).read_bytes()
+
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        front = Front(lambda *_: [b""], listener, threads=1)
+        not_after = datetime.max.replace(tzinfo=UTC)
+        trusted = None if client_ca is None else content(client_ca)
+        front.serve(
+            Identity(certificate=content(certificate), key=content(key), client_ca=trusted, not_after=not_after)
+        )
+        front.stop(TRY_SECONDS, 0)
+
+
+if __name__ == "__main__":
+    _serve_once(*sys.argv[1:])

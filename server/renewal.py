@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from server import tls
-from server.front import Front
+from server.front import Front, try_out
 from server.state import State
 
 _log = logging.getLogger(__name__)
@@ -42,6 +42,7 @@ class Renewal:
             identity = tls.read(self._certificate, self._key, self._client_ca, now=datetime.now(UTC))
             if identity == before:
                 return True
+            try_out(identity)
             self._front.serve(identity)
         except tls.TlsError as error:
             _log.error("the changed certificate is refused, the one before it stays: %s", error)

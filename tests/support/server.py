@@ -223,13 +223,15 @@ def certificate_files(
     """A self-signed certificate for localhost and its key, as an operator brings them."""
     folder.mkdir(exist_ok=True)
     key = key or ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    serial = x509.random_serial_number()
+    # Of several that are trusted, none must be taken for another's issuer.
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"localhost {serial % 10**9}")])
     certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
         .public_key(key.public_key())
-        .serial_number(1)
+        .serial_number(serial)
         .not_valid_before(begin)
         .not_valid_after(end)
         .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)

@@ -1,0 +1,195 @@
+"""Rules that change while the server runs, in every way that files change, under load."""
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from server.watching import Watcher, signature
+from tests.support.operating import METRICS, Load, Mounted, fetched, metrics_url, rules_report, saying, until
+from tests.support.server import Running, encoded, review, started
+
+TEST = """\
+apiVersion: gpurules.io/v1
+kind: RuleTest
+metadata: {name: t}
+spec:
+  cases:
+    - name: says so
+      pod: {apiVersion: v1, kind: Pod, metadata: {name: p}, spec: {containers: [{name: main, image: "a:1"}]}}
+      expect: {allowed: false, message: WANTED}
+"""
+
+
+def message(running: Running) -> str:
+    """What the rules in force say."""
+    text: str = running.send("POST", "/validate", encoded(review())).response["status"]["message"]
+    return text
+
+
+def generation(running: Running) -> int:
+    number: int = rules_report(running)["generation"]
+    return number
+
+
+def test_a_configmap_swapped_under_load_takes_over_at_once_and_fails_no_request(tmp_path: Path) -> None:
+    mounted = Mounted(tmp_path / "rules", {"a.yaml": saying("set 1"), "b.yaml": saying("more").replace("told", "also")})
+    with started(tmp_path, "--rules", mounted.folder, *METRICS) as running:
+        load = Load(running.port, running.context())
+        first = message(running)
+        with load.running():
+            load.wait_for(first)
+            answers = [first]
+            for number in range(2, 7):
+                mounted.swap({"a.yaml": saying(f"set {number}"), "b.yaml": saying("more").replace("told", "also")})
+                answers.append(first.replace("set 1", f"set {number}"))
+                load.wait_for(answers[-1])
+        assert not load.failures
+        # Each answer is by one whole set, and once a caller has met a set it never meets an older one again.
+        assert set(load.answers) == set(answers)
+        for seen in load.kept:
+            assert seen == sorted(seen)
+        report = rules_report(running)
+        assert report["generation"] == 6
+        assert report["lastReload"]["successful"] is True
+        assert "refused" not in running.logged()
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("rules")
+    (folder / "rules.yaml").write_text(saying("first"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def running(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    with started(tmp_path_factory.mktemp("server"), "--rules", files, *METRICS) as server:
+        yield server
+
+
+def test_a_plain_write_takes_effect(running: Running, files: Path) -> None:
+    (files / "rules.yaml").write_text(saying("written"))
+    until(lambda: "written" in message(running), "the write")
+
+
+def test_an_editors_rename_takes_effect(running: Running, files: Path) -> None:
+    (files / ".rules.yaml.swp").write_text(saying("renamed"))
+    (files / ".rules.yaml.swp").rename(files / "rules.yaml")
+    until(lambda: "renamed" in message(running), "the rename")
+
+
+def test_files_and_folders_that_come_and_go_take_effect(running: Running, files: Path) -> None:
+    (files / "more").mkdir()
+    (files / "more" / "new.yaml").write_text(saying("from below").replace("told-apart", "another"))
+    until(lambda: "from below" in message(running), "the new file")
+    (files / "more" / "new.yaml").write_text(saying("changed below").replace("told-apart", "another"))
+    until(lambda: "changed below" in message(running), "the change in the new folder")
+    (files / "more" / "new.yaml").unlink()
+    until(lambda: "below" not in message(running), "the removal")
+
+
+def test_a_broken_set_is_refused_whole_said_with_its_line_and_the_old_one_stays(running: Running, files: Path) -> None:
+    (files / "rules.yaml").write_text(saying("good"))
+    until(lambda: "good" in message(running), "the good set")
+    before = rules_report(running)
+    broken = files / "broken.yaml"
+    (files / "rules.yaml").write_text(saying("good too"))
+    broken.write_text(saying("bad").replace('"false"', "objct.metadata.name == 'x'"))
+    until(lambda: (rules_report(running)["lastReload"] or {}).get("refused"), "the refusal")
+    report = rules_report(running)
+    assert (report["generation"], report["digest"]) == (before["generation"], before["digest"])
+    [place, *_] = report["lastReload"]["refused"]
+    assert re.match(rf"{re.escape(str(broken))}:\d+:\d+: error: .*objct", place)
+    assert report["lastReload"]["successful"] is False
+    assert place in running.logged()
+    assert message(running).endswith("good")
+    assert running.send("GET", "/readyz").status == 200
+    assert fetched(f"{metrics_url(running)}/readyz")[0] == 200
+    broken.unlink()
+    until(lambda: "good too" in message(running), "the set without the broken file")
+    assert rules_report(running)["lastReload"]["successful"] is True
+
+
+def test_a_folder_without_rules_is_refused(running: Running, files: Path) -> None:
+    before = generation(running)
+    text = (files / "rules.yaml").read_text()
+    (files / "rules.yaml").unlink()
+    until(lambda: not rules_report(running)["lastReload"]["successful"], "the refusal")
+    assert generation(running) == before
+    (files / "rules.yaml").write_text(text)
+    until(lambda: rules_report(running)["lastReload"]["successful"], "the same rules again")
+    # The same text is the same set.
+    assert generation(running) == before
+
+
+def test_sighup_changes_nothing_where_nothing_has_changed(running: Running) -> None:
+    before = rules_report(running)
+    running.process.send_signal(signal.SIGHUP)
+    assert message(running)
+    assert rules_report(running) == before
+
+
+def test_with_test_on_reload_rules_whose_cases_fail_are_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "rules"
+    folder.mkdir()
+    rules, cases = folder / "rules.yaml", folder / "rules.test.yaml"
+    rules.write_text(saying("one"))
+    cases.write_text(TEST.replace("WANTED", '"told-apart: one"'))
+    with started(tmp_path, "--rules", folder, "--test-on-reload", *METRICS) as running:
+        rules.write_text(saying("two"))
+        until(lambda: rules_report(running)["lastReload"], "the refusal")
+        report = rules_report(running)
+        assert (report["generation"], report["lastReload"]["successful"]) == (1, False)
+        assert "says so" in "\n".join(report["lastReload"]["refused"])
+        assert message(running).endswith("one")
+        cases.write_text(TEST.replace("WANTED", '"told-apart: two"'))
+        until(lambda: message(running).endswith("two"), "rules that pass their cases")
+
+
+def test_a_look_sees_what_has_changed_without_reading(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("a")
+    first = signature([tmp_path])
+    assert signature([tmp_path]) == first
+    stamp = path.stat().st_mtime_ns
+    path.write_text("b")
+    os.utime(path, ns=(stamp, stamp + 1))
+    assert signature([tmp_path]) != first
+    assert signature([tmp_path / "none.yaml"]) != signature([tmp_path / "a.yaml"])
+
+
+def test_without_inotify_polling_finds_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.watching._inotify", lambda: None)
+    monkeypatch.setattr("server.watching.POLL_SECONDS", 0.05)
+    path = tmp_path / "a.yaml"
+    path.write_text("a")
+    seen: list[str] = []
+    watcher = Watcher([tmp_path], signature([tmp_path]), lambda: seen.append(path.read_text()), name="test")
+    watcher.start()
+    path.write_text("bb")
+    until(lambda: seen == ["bb"], "the change")
+    watcher.stop()
+
+
+def test_an_error_of_ours_does_not_end_the_watch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("a")
+    seen: list[str] = []
+
+    def changed() -> None:
+        seen.append(path.read_text())
+        if len(seen) == 1:
+            raise RuntimeError("ours")
+
+    watcher = Watcher([path], signature([path]), changed, name="test")
+    watcher.start()
+    path.write_text("bb")
+    until(lambda: seen == ["bb"], "the first change")
+    path.write_text("ccc")
+    until(lambda: seen == ["bb", "ccc"], "the second change")
+    watcher.stop()
+    assert "unexpected error while a change was taken in" in caplog.text

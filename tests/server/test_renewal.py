@@ -1,0 +1,202 @@
+"""Certificates that change while the server runs, and certificates demanded of clients."""
+
+import http.client
+import socket
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from server.front import Front, try_out
+from server.tls import Identity, TlsError, for_localhost, read
+from tests.support.operating import METRICS, Load, Mounted, fetched, metrics_url, saying, until
+from tests.support.server import PATIENCE_SECONDS, ROOT, Running, certificate_files, started
+
+NOW = datetime.now(UTC)
+
+
+def pair(folder: Path, begin: datetime = NOW, end: datetime = NOW + timedelta(days=9)) -> dict[str, bytes]:
+    """A new certificate and its key, as they lie in a Secret."""
+    certificate, key = certificate_files(folder, begin, end)
+    return {"tls.crt": certificate.read_bytes(), "tls.key": key.read_bytes()}
+
+
+def trusting(*pairs: dict[str, bytes]) -> ssl.SSLContext:
+    return ssl.create_default_context(cadata="".join(pair["tls.crt"].decode() for pair in pairs))
+
+
+def shown(running: Running) -> bytes:
+    """The certificate that a new connection is shown, DER."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    plain = socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_SECONDS)
+    with plain, context.wrap_socket(plain) as secure:
+        certificate = secure.getpeercert(binary_form=True)
+    assert certificate is not None
+    return certificate
+
+
+def der(pair: dict[str, bytes]) -> bytes:
+    return ssl.PEM_cert_to_DER_cert(pair["tls.crt"].decode())
+
+
+def descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def client_files(folder: Path) -> tuple[Path, Path, Path]:
+    """A CA, and a client's certificate and key by it."""
+    folder.mkdir()
+    ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, folder.name)])
+    issued = []
+    for name, public, ca in ((ca_name, ca_key.public_key(), True), (x509.Name([]), key.public_key(), False)):
+        builder = x509.CertificateBuilder().subject_name(name).issuer_name(ca_name).public_key(public)
+        builder = builder.serial_number(x509.random_serial_number())
+        builder = builder.not_valid_before(NOW - timedelta(days=1)).not_valid_after(NOW + timedelta(days=1))
+        builder = builder.add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+        if not ca:
+            names = x509.SubjectAlternativeName([x509.DNSName("kube-apiserver")])
+            builder = builder.add_extension(names, critical=True)
+            builder = builder.add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+        issued.append(builder.sign(ca_key, SHA256()).public_bytes(Encoding.PEM))
+    files = folder / "ca.crt", folder / "client.crt", folder / "client.key"
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    for path, content in zip(files, (*issued, private), strict=True):
+        path.write_bytes(content)
+    return files
+
+
+@pytest.fixture
+def rules(tmp_path: Path) -> Path:
+    path = tmp_path / "rules.yaml"
+    path.write_text(saying("no"))
+    return path
+
+
+def arguments(folder: Path, rules: Path) -> list[str | Path]:
+    return ["--rules", rules, "--tls-cert", folder / "tls.crt", "--tls-key", folder / "tls.key", *METRICS]
+
+
+def test_certificates_swapped_under_load_fail_no_request(tmp_path: Path, rules: Path) -> None:
+    pairs = [pair(tmp_path / f"pair-{number}") for number in range(6)]
+    mounted = Mounted(tmp_path / "secret", pairs[0])
+    with started(tmp_path, *arguments(mounted.folder, rules)) as running:
+        load = Load(running.port, trusting(*pairs))
+        idle, half = load.connect(), socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_SECONDS)
+        message, closes = load.ask(idle)
+        assert not closes
+        with load.running(kept=4, fresh=4):
+            for new in pairs[1:]:
+                mounted.swap(new)
+                until(lambda new=new: shown(running) == der(new), "the new certificate")  # type: ignore[misc]
+                load.wait_for(message)
+        assert not load.failures
+        assert set(load.answers) == {message}
+        # A connection that was open all the time is answered once more, and told that this was the last time.
+        assert load.ask(idle) == (message, True)
+        # One that had not even begun its handshake is still there.
+        with half, trusting(*pairs).wrap_socket(half, server_hostname="localhost") as secure:
+            secure.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert secure.recv(100).startswith(b"HTTP/1.1 200 ")
+
+
+@pytest.mark.parametrize("broken", ["no key", "no certificate", "another key", "expired", "not PEM"])
+def test_a_pair_that_cannot_be_served_is_said_and_the_old_one_stays(tmp_path: Path, rules: Path, broken: str) -> None:
+    first, good = pair(tmp_path / "first"), pair(tmp_path / "good")
+    bad = {
+        "no key": {"tls.crt": good["tls.crt"]},
+        "no certificate": {"tls.key": good["tls.key"]},
+        "another key": {"tls.crt": good["tls.crt"], "tls.key": first["tls.key"]},
+        "expired": pair(tmp_path / "old", NOW - timedelta(days=9), NOW - timedelta(days=1)),
+        "not PEM": {"tls.crt": b"nonsense", "tls.key": good["tls.key"]},
+    }[broken]
+    mounted = Mounted(tmp_path / "secret", first)
+    with started(tmp_path, *arguments(mounted.folder, rules)) as running:
+        mounted.swap(bad)
+        until(lambda: "the changed certificate is refused" in running.logged(), "the refusal")
+        assert str(mounted.folder) in running.logged().partition("refused")[2]
+        assert shown(running) == der(first)
+        mounted.swap(good)
+        until(lambda: shown(running) == der(good), "the good pair")
+        assert f"valid until {x509.load_pem_x509_certificate(good['tls.crt']).not_valid_after_utc.isoformat()}" in (
+            running.logged()
+        )
+
+
+def test_with_client_ca_only_clients_with_its_certificate_are_answered(tmp_path: Path, rules: Path) -> None:
+    own = pair(tmp_path / "own")
+    mounted = Mounted(tmp_path / "secret", own)
+    ca, *known = client_files(tmp_path / "known")
+    other_ca, *stranger = client_files(tmp_path / "stranger")
+    with started(tmp_path, *arguments(mounted.folder, rules), "--client-ca", ca) as running:
+
+        def status(files: list[Path]) -> int:
+            context = trusting(own)
+            if files:
+                context.load_cert_chain(files[0], files[1])
+            connection = http.client.HTTPSConnection("localhost", running.port, context=context, timeout=30)
+            try:
+                connection.request("GET", "/readyz")
+                return connection.getresponse().status
+            finally:
+                connection.close()
+
+        def refused(files: list[Path]) -> bool:
+            try:
+                return not status(files)
+            except (ssl.SSLError, ConnectionError, http.client.RemoteDisconnected):
+                return True
+
+        assert status(known) == 200
+        assert refused([])
+        assert refused(stranger)
+        assert fetched(f"{metrics_url(running)}/readyz")[0] == 200
+        ca.write_bytes(other_ca.read_bytes())
+        until(lambda: not refused(stranger), "the new CA")
+        assert status(stranger) == 200
+        assert refused(known)
+
+
+def test_a_certificate_that_the_tls_library_does_not_take_is_an_error_and_not_a_crash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    files = for_localhost(tmp_path, now=NOW)
+    good = read(files.certificate, files.key, now=NOW)
+    garbage = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+    before = descriptors()
+    try_out(good)
+    for bad in (
+        Identity(certificate=good.certificate + garbage, key=good.key, not_after=NOW),
+        Identity(certificate=good.certificate, key=good.key, client_ca=garbage, not_after=NOW),
+    ):
+        with pytest.raises(TlsError, match=r"the certificate cannot be served: \w"):
+            try_out(bad)
+    assert descriptors() == before
+
+
+def test_old_listeners_end_when_their_idle_connections_had_time_to_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.front.RETIRE_SECONDS", 0.05)
+    files = for_localhost(tmp_path, now=NOW)
+    identity = read(files.certificate, files.key, now=NOW)
+    listener = socket.create_server(("127.0.0.1", 0))
+    front = Front(lambda *_: [b""], listener, threads=1)
+    front.serve(identity)
+    front.serve(identity)
+    before = descriptors()
+    for _ in range(10):
+        front.serve(identity)
+    until(lambda: len(front._listeners) == 1, "the end of the old listeners")
+    until(lambda: descriptors() <= before, "their descriptors")
+    assert front.stop(1, 0)
+    front.serve(identity)  # too late, and no error
+    assert len(front._listeners) <= 1

@@ -55,7 +55,7 @@ def _diff(before: Json, after: Json, path: str, found: list[Operation]) -> None:
 def _members(before: Mapping[str, Json], after: Mapping[str, Json], path: str, found: list[Operation]) -> None:
     changed = [key for key, value in after.items() if before.get(key, _ABSENT) is not value]
     for key in sorted([*changed, *(before.keys() - after.keys())]):
-        here = path + pointer(key)
+        here = f"{path}/{key}" if key.isalnum() else path + pointer(key)
         if key not in after:
             found.append(Operation("remove", here))
         elif before.get(key) is None and after[key] is not None:

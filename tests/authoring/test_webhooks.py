@@ -352,7 +352,7 @@ KEPT = (
     "object.metadata.?labels.team.value() == 'ml'",
     "object.spec.containers[0].name == 'x'",
     "object.spec.containers.exists(object, has(object.securityContext) && object.metadata.labels.size() > 0)",
-    "object.spec.containers.exists(c, has(c.lifecycle) && object.spec.containers.exists(c, has(c.lifecycle.stopSignal)))",
+    "object.spec.containers.exists(c, has(c.lifecycle) && object.spec.containers.all(c, has(c.lifecycle.stopSignal)))",
     "(has(object.metadata.labels) || true) && object.metadata.labels.size() > 0",
     "object.spec.containers.map(c, c.name != 'x', c.name).size() > 0",
     "object.spec.containers.exists(i, c, i == 0)",

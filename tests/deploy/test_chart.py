@@ -1,0 +1,488 @@
+"""The chart, as helm renders it: complete, least in rights, and true to the rules and to the server's options."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy import render
+from rules_engine.authoring.rule_files import read_rules
+from rules_engine.authoring.webhooks import Service, Settings, configurations, drift, helm_values
+from rules_engine.evaluation import RuleSet
+from server.cli import main
+from tests.support.authoring import ladder, write
+from tests.support.chart import NAME, NAMESPACE, Object, helm, one, refused, rendered, sets
+
+OWN_RULES = {"ladder.yaml": ladder("own", "amd.com/gpu", offered="Available")}
+
+
+def own_values(folder: Path) -> dict[str, Any]:
+    """Rules of one's own, and what `webhook-config --output helm-values` says of them."""
+    write(folder, OWN_RULES)
+    derived: Any = helm_values(read_rules([folder]).rule_set)
+    policies = {"failurePolicy": "Ignore", "timeoutSeconds": 5}
+    webhook = {endpoint: {**policies, **said} for endpoint, said in derived["webhook"].items()}
+    return {"rules": OWN_RULES, "rbac": derived["rbac"], "webhook": webhook}
+
+
+EVERYTHING: Mapping[str, Any] = {
+    "image": {"repository": "r.example/gpu-rules", "digest": f"sha256:{'0' * 64}", "pullSecrets": [{"name": "p"}]},
+    "server": {
+        "maxStalenessSeconds": 60, "drainSeconds": 7, "graceSeconds": 20, "threads": 32, "maxConcurrent": 8,
+        "requestTimeoutSeconds": 1.5, "decisionLog": True, "events": True, "extraArgs": ["--test-on-reload"],
+    },
+    "rbac": {"nodes": True, "pods": True, "namespaces": True},
+    "clientCA": {"configMap": "api-server-ca"},
+    "metrics": {"enabled": True, "serviceMonitor": {"enabled": True, "labels": {"release": "prom"}, "interval": "15s"}},
+    "podAnnotations": {"a": "b"}, "podLabels": {"team": "gpu"}, "nodeSelector": {"pool": "system"},
+    "tolerations": [{"operator": "Exists"}], "priorityClassName": "system-cluster-critical",
+    "networkPolicy": {"enabled": True, "apiServerCIDRs": ["10.0.0.1/32"]},
+    "webhook": {
+        "excludeNamespaces": ["infra"],
+        "mutating": {"failurePolicy": "Fail", "timeoutSeconds": 2},
+        "validating": {"failurePolicy": "Fail", "timeoutSeconds": 3},
+    },
+}  # fmt: skip
+NOTHING: Mapping[str, Any] = {
+    "replicas": 1,
+    "metrics": {"enabled": False},
+    "networkPolicy": {"enabled": False},
+    "podDisruptionBudget": {"enabled": False, "minAvailable": 1},
+    "webhook": {
+        "compare": False,
+        "caBundle": "Zm9v",
+        "mutating": {"failurePolicy": "Ignore", "timeoutSeconds": 5},
+        "validating": {"failurePolicy": "Ignore", "timeoutSeconds": 5},
+    },
+    "rbac": {"nodes": False, "pods": False, "namespaces": False},
+    "tls": {"mode": "existingSecret", "secretName": "mine"},
+}
+CERT_MANAGER: Mapping[str, Any] = {"tls": {"mode": "certManager"}}
+OWN_ISSUER: Mapping[str, Any] = {
+    "tls": {"mode": "certManager", "certManager": {"issuerRef": {"name": "corp", "kind": "ClusterIssuer"}}}
+}
+VARIANTS = {
+    "defaults": {},
+    "everything": EVERYTHING,
+    "nothing": NOTHING,
+    "cert-manager": CERT_MANAGER,
+    "own issuer": OWN_ISSUER,
+}
+
+variants = pytest.mark.parametrize("values", VARIANTS.values(), ids=VARIANTS.keys())
+
+
+@pytest.fixture
+def default_rules() -> RuleSet:
+    return read_rules([render.RULES]).rule_set
+
+
+def deployment(objects: list[Object]) -> Object:
+    found: Object = one(objects, "Deployment")["spec"]
+    return found
+
+
+def container(objects: list[Object]) -> Object:
+    (found,) = deployment(objects)["template"]["spec"]["containers"]
+    checked: Object = found
+    return checked
+
+
+@variants
+def test_helm_finds_nothing_wrong(values: Mapping[str, Any]) -> None:
+    code, output, errors = helm("lint", "--strict", render.CHART, *sets(json.dumps(values)))
+
+    assert code == 0, output + errors
+
+
+@variants
+def test_objects_are_whole_and_each_is_there_once(values: Mapping[str, Any]) -> None:
+    objects = rendered(values)
+    clustered = ("ClusterRole", "ClusterRoleBinding", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+
+    for item in objects:
+        assert item["apiVersion"], item
+        assert re.fullmatch("[a-z0-9-]{1,63}", item["metadata"]["name"])
+        assert item["metadata"]["labels"]["app.kubernetes.io/name"] == "gpu-rules"
+        assert item["metadata"].get("namespace") == (None if item["kind"] in clustered else NAMESPACE)
+    named = [(item["kind"], item["metadata"]["name"]) for item in objects]
+    assert len(named) == len(set(named))
+
+
+@variants
+def test_selectors_find_the_pods(values: Mapping[str, Any]) -> None:
+    objects = rendered(values)
+    labels = deployment(objects)["template"]["metadata"]["labels"]
+    selectors = [deployment(objects)["selector"]["matchLabels"], one(objects, "Service")["spec"]["selector"]]
+    selectors += [i["spec"]["selector"]["matchLabels"] for i in objects if i["kind"] == "PodDisruptionBudget"]
+    selectors += [i["spec"]["podSelector"]["matchLabels"] for i in objects if i["kind"] == "NetworkPolicy"]
+
+    for selector in selectors:
+        assert selector
+        assert selector.items() <= labels.items()
+
+
+@variants
+def test_pods_meet_the_restricted_pod_security_standard(values: Mapping[str, Any]) -> None:
+    spec = deployment(rendered(values))["template"]["spec"]
+    (only,) = spec["containers"]
+
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["runAsUser"] > 0
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert only["securityContext"]["allowPrivilegeEscalation"] is False
+    assert only["securityContext"]["readOnlyRootFilesystem"] is True
+    assert only["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+    assert not {"hostNetwork", "hostPID", "hostIPC"} & spec.keys()
+    kinds = {kind for volume in spec["volumes"] for kind in volume.keys() - {"name"}}
+    assert kinds <= {"configMap", "emptyDir", "secret"}
+    mounted = {mount["name"] for mount in only["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in spec["volumes"]}
+    writable = [mount["mountPath"] for mount in only["volumeMounts"] if not mount.get("readOnly")]
+    assert writable == ["/tmp"]
+    assert only["resources"]["requests"].keys() == {"cpu", "memory"}
+
+
+def test_replicas_are_spread_and_one_is_always_there() -> None:
+    objects = rendered()
+    spec = deployment(objects)
+
+    assert spec["replicas"] == 2
+    assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
+    assert one(objects, "PodDisruptionBudget")["spec"]["minAvailable"] == 1
+    keys = [constraint["topologyKey"] for constraint in spec["template"]["spec"]["topologySpreadConstraints"]]
+    assert keys == ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
+    assert spec["template"]["spec"]["affinity"]["podAntiAffinity"]
+
+
+@pytest.mark.parametrize(("values", "seconds"), [({}, 20), (EVERYTHING, 32)])
+def test_a_pod_gets_the_time_that_its_end_takes(values: Mapping[str, Any], seconds: int) -> None:
+    assert deployment(rendered(values))["template"]["spec"]["terminationGracePeriodSeconds"] == seconds
+
+
+# Probes and listeners.
+
+
+def probes(objects: list[Object]) -> set[tuple[str, str, str]]:
+    found = [container(objects)[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")]
+    return {(probe["path"], probe["port"], probe["scheme"]) for probe in found}
+
+
+def test_probes_ask_the_plain_listener_which_wants_no_certificate() -> None:
+    assert probes(rendered(EVERYTHING)) == {("/healthz", "metrics", "HTTP"), ("/readyz", "metrics", "HTTP")}
+
+
+def test_without_metrics_probes_ask_the_tls_listener() -> None:
+    objects = rendered(NOTHING)
+
+    assert probes(objects) == {("/healthz", "https", "HTTPS"), ("/readyz", "https", "HTTPS")}
+    assert [port["name"] for port in container(objects)["ports"]] == ["https"]
+    assert [port["name"] for port in one(objects, "Service")["spec"]["ports"]] == ["https"]
+
+
+def test_a_demand_for_client_certificates_that_would_fail_every_probe_is_refused() -> None:
+    assert "metrics.enabled must be true" in refused({**NOTHING, "clientCA": {"configMap": "ca"}})
+
+
+@variants
+def test_ports_that_are_named_are_there(values: Mapping[str, Any]) -> None:
+    objects = rendered(values)
+    there = {port["name"]: port["containerPort"] for port in container(objects)["ports"]}
+    arguments = container(objects)["args"]
+
+    assert {port["targetPort"] for port in one(objects, "Service")["spec"]["ports"]} == there.keys()
+    for flag, port in (("--listen", "https"), ("--metrics-listen", "metrics")):
+        if port in there:
+            assert f"{flag}=0.0.0.0:{there[port]}" in arguments
+
+
+# The server's options.
+
+COMING = frozenset(
+    {
+        "--decision-log",
+        "--events",
+        "--max-staleness",
+        "--metrics-listen",
+        "--request-timeout",
+        "--tls-bootstrap",
+        "--tls-service",
+        "--webhook-name",
+    }
+)
+"""Options that are being written by others; none may be left here when they are there."""
+
+
+def options(values: Iterable[Mapping[str, Any]]) -> set[str]:
+    return {argument.partition("=")[0] for some in values for argument in container(rendered(some))["args"][1:]}
+
+
+def test_every_option_that_the_chart_gives_is_one_of_serve() -> None:
+    known = {name for parameter in main.commands["serve"].params for name in parameter.opts}
+    given = options(VARIANTS.values())
+
+    assert given - known <= COMING
+
+
+def test_every_value_for_the_server_becomes_its_option() -> None:
+    given = container(rendered(EVERYTHING))["args"]
+
+    assert given[0] == "serve"
+    assert {
+        "--max-staleness=60", "--drain-seconds=7", "--grace-seconds=20", "--threads=32", "--max-concurrent=8",
+        "--request-timeout=1.5", "--decision-log=-", "--events", "--test-on-reload",
+        "--client-ca=/etc/gpu-rules/client-ca/ca.crt",
+    } <= set(given)  # fmt: skip
+
+
+# Rights.
+
+Right = tuple[str, str, str, str]
+"""API group, resource, name or *, verb."""
+
+READ_NODES = {("", "nodes", "*", verb) for verb in ("list", "watch")}
+COMPARE = {
+    ("admissionregistration.k8s.io", f"{kind}webhookconfigurations", NAME, "get") for kind in ("mutating", "validating")
+}
+PATCH = {(group, resource, name, verb) for group, resource, name, _ in COMPARE for verb in ("update", "patch")}
+SECRET = {("", "secrets", f"{NAME}-tls", verb) for verb in ("get", "list", "watch", "update", "patch")}
+EVENTS = {(group, "events", "*", verb) for group in ("", "events.k8s.io") for verb in ("create", "patch")}
+
+
+def rights(objects: list[Object]) -> set[Right]:
+    """Everything that is granted; each role must be bound, to the server's account and to nobody else."""
+    found: set[Right] = set()
+    roles = [item for item in objects if item["kind"] in ("ClusterRole", "Role")]
+    for role in roles:
+        binding = one(objects, f"{role['kind']}Binding", role["metadata"]["name"])
+        assert binding["roleRef"]["kind"] == role["kind"]
+        assert binding["roleRef"]["name"] == role["metadata"]["name"]
+        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}]
+        for rule in role["rules"]:
+            assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+            found |= {
+                (group, resource, name, verb)
+                for group in rule["apiGroups"]
+                for resource in rule["resources"]
+                for name in rule.get("resourceNames", ["*"])
+                for verb in rule["verbs"]
+            }
+    assert len([item for item in objects if item["kind"].endswith("Binding")]) == len(roles)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({}, READ_NODES | COMPARE | PATCH | SECRET),
+        (CERT_MANAGER, READ_NODES | COMPARE),
+        (NOTHING, set()),
+        ({**NOTHING, "server": {"drainSeconds": 5, "graceSeconds": 5, "events": True}}, EVENTS),
+        ({**NOTHING, "rbac": {"nodes": False, "pods": True, "namespaces": False}},
+         {("", "pods", "*", "list"), ("", "pods", "*", "watch")}),
+    ],
+)  # fmt: skip
+def test_the_server_may_do_what_is_switched_on_and_nothing_else(
+    values: Mapping[str, Any], expected: set[Right]
+) -> None:
+    assert rights(rendered(values)) == expected
+
+
+def test_the_secret_that_the_server_fills_is_there_and_says_nothing_that_an_upgrade_could_overwrite() -> None:
+    secret = one(rendered(), "Secret", f"{NAME}-tls")
+
+    assert secret.keys() == {"apiVersion", "kind", "metadata", "type"}
+
+
+# Webhook configurations.
+
+
+def configured(objects: list[Object]) -> list[Object]:
+    return [one(objects, f"{kind}WebhookConfiguration") for kind in ("Mutating", "Validating")]
+
+
+def test_the_webhooks_are_those_of_the_command(default_rules: RuleSet) -> None:
+    settings = Settings(server=Service(NAME, NAMESPACE, 443), namespace=NAMESPACE)
+    expected = configurations(default_rules, settings)
+
+    assert [found["webhooks"] for found in configured(rendered())] == [made["webhooks"] for made in expected]
+
+
+@variants
+def test_the_server_would_find_no_drift(values: Mapping[str, Any], default_rules: RuleSet) -> None:
+    for found in configured(rendered(values)):
+        assert drift(default_rules, found) == ()
+
+
+def test_own_rules_bring_their_own_conditions_and_rights(tmp_path: Path) -> None:
+    objects = rendered(own_values(tmp_path))
+    rule_set = read_rules([tmp_path]).rule_set
+
+    mutating, validating = configured(objects)
+    assert "amd.com/gpu" in mutating["webhooks"][0]["matchConditions"][0]["expression"]
+    assert validating["webhooks"] == []
+    assert drift(rule_set, mutating) == drift(rule_set, validating) == ()
+    assert ("", "pods", "*", "watch") in rights(objects)
+    assert one(objects, "ConfigMap", f"{NAME}-rules")["data"].keys() == OWN_RULES.keys()
+
+
+@pytest.mark.parametrize("left_out", ["webhook", "rbac"])
+def test_own_rules_without_what_follows_from_them_are_refused(left_out: str, tmp_path: Path) -> None:
+    values = {key: value for key, value in own_values(tmp_path).items() if key != left_out}
+
+    assert "gpu-rules webhook-config --rules FOLDER --output helm-values" in refused(values)
+
+
+def test_what_the_operator_chooses_is_taken_over() -> None:
+    (mutating,), (validating,) = (found["webhooks"] for found in configured(rendered(EVERYTHING)))
+
+    assert (mutating["failurePolicy"], mutating["timeoutSeconds"]) == ("Fail", 2)
+    assert (validating["failurePolicy"], validating["timeoutSeconds"]) == ("Fail", 3)
+    (excluded,) = mutating["namespaceSelector"]["matchExpressions"]
+    assert excluded["values"] == [NAMESPACE, "infra", "kube-system"]
+    assert validating["namespaceSelector"] == mutating["namespaceSelector"]
+
+
+# Certificates.
+
+
+@pytest.mark.parametrize("values", [CERT_MANAGER, OWN_ISSUER])
+def test_cert_manager_makes_the_certificate_that_is_served_and_tells_the_api_server(values: Mapping[str, Any]) -> None:
+    objects = rendered(values)
+    certificate = one(objects, "Certificate")["spec"]
+    (volume,) = (v for v in deployment(objects)["template"]["spec"]["volumes"] if v["name"] == "tls")
+
+    assert f"{NAME}.{NAMESPACE}.svc" in certificate["dnsNames"]
+    assert volume["secret"]["secretName"] == certificate["secretName"]
+    for found in configured(objects):
+        assert found["metadata"]["annotations"]["cert-manager.io/inject-ca-from"] == f"{NAMESPACE}/{NAME}"
+
+
+def test_cert_managers_own_ca_signs_the_certificate() -> None:
+    objects = rendered(CERT_MANAGER)
+
+    assert one(objects, "Certificate")["spec"]["issuerRef"]["name"] == one(objects, "Issuer")["metadata"]["name"]
+    authority = one(objects, "Certificate", f"{NAME}-ca")["spec"]
+    assert authority["isCA"] is True
+    assert one(objects, "Issuer")["spec"]["ca"]["secretName"] == authority["secretName"]
+    assert one(objects, "Issuer", authority["issuerRef"]["name"])["spec"] == {"selfSigned": {}}
+
+
+def test_an_issuer_that_is_there_is_used_alone() -> None:
+    objects = rendered(OWN_ISSUER)
+
+    assert [item["kind"] for item in objects if "cert-manager" in item["apiVersion"]] == ["Certificate"]
+    assert one(objects, "Certificate")["spec"]["issuerRef"]["name"] == "corp"
+
+
+def test_a_secret_that_is_there_needs_its_ca() -> None:
+    assert "webhook.caBundle must hold the CA" in refused({"tls": {"mode": "existingSecret"}})
+
+
+# What may be set.
+
+
+@pytest.mark.parametrize(
+    ("values", "place"),
+    [
+        ({"replicas": 0}, "replicas"),
+        ({"replica": 3}, "replica"),
+        ({"tls": {"mode": "none"}}, "mode"),
+        ({"image": {"repository": ""}}, "repository"),
+        ({"image": {"repository": "a", "digest": "latest"}}, "digest"),
+        ({"rules": {"rules.txt": "a"}}, "rules"),
+        ({"rules": {"a.yaml": {"kind": "FallbackLadder"}}}, "rules"),
+        ({"server": {"drainSeconds": -1, "graceSeconds": 1}}, "drainSeconds"),
+        ({"server": {"drainSeconds": 1, "graceSeconds": 1, "extraArgs": ["serve"]}}, "extraArgs"),
+        ({"webhook": {"mutating": {"failurePolicy": "Maybe"}}}, "failurePolicy"),
+        ({"webhook": {"mutating": {"timeoutSeconds": 31}}}, "timeoutSeconds"),
+        ({"webhook": {"validating": {"operations": ["DELETE"]}}}, "operations"),
+        ({"networkPolicy": {"apiServerCIDRs": ["10.0.0.1"]}}, "apiServerCIDRs"),
+    ],
+)
+def test_values_that_cannot_be_meant_are_refused_by_place(values: Mapping[str, Any], place: str) -> None:
+    assert place in refused(values)
+
+
+def test_every_default_is_in_the_schema_and_every_member_of_the_schema_has_a_default() -> None:
+    values = yaml.safe_load((render.CHART / "values.yaml").read_text())
+    schema = json.loads((render.CHART / "values.schema.json").read_text())
+    free = {"webhook.mutating", "tls.certManager.issuerRef"}  # a closed object whose members are not all set
+
+    def compare(value: Any, part: Any, path: str) -> None:
+        if isinstance(value, dict) and "properties" in part and path not in free:
+            assert value.keys() == part["properties"].keys() - {"global"}, path
+            for key, inner in value.items():
+                compare(inner, part["properties"][key], f"{path}.{key}".lstrip("."))
+
+    compare(values, schema, "")
+
+
+# Monitoring.
+
+
+def test_prometheus_scrapes_the_port_of_the_service() -> None:
+    objects = rendered(EVERYTHING)
+    monitor = one(objects, "ServiceMonitor")
+
+    assert monitor["metadata"]["labels"]["release"] == "prom"
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["port"] in {port["name"] for port in one(objects, "Service")["spec"]["ports"]}
+    assert monitor["spec"]["selector"]["matchLabels"].items() <= one(objects, "Service")["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize(("feature", "file", "kind", "name"), [
+    ("alerts", "prometheus-rules.yaml", "PrometheusRule", NAME),
+    ("dashboard", "grafana-dashboard.json", "ConfigMap", f"{NAME}-dashboard"),
+])  # fmt: skip
+def test_what_is_there_to_watch_it_with_can_be_installed(feature: str, file: str, kind: str, name: str) -> None:
+    values = {"metrics": {"enabled": True, feature: {"enabled": True}}}
+    if not (render.CHART / "files" / file).exists():
+        assert f"packaged without files/{file}" in refused(values)
+        return
+    found = one(rendered(values), kind, name)
+    text = (render.DEPLOY / file).read_text()
+    if kind == "ConfigMap":
+        assert json.loads(found["data"]["gpu-rules.json"]) == json.loads(text)
+    else:
+        assert found["spec"]["groups"] == yaml.safe_load(text)["groups"]
+
+
+# What is made from other files.
+
+
+def test_the_charts_copies_and_conditions_are_current() -> None:
+    expected = render.chart_files()
+
+    assert {path: path.read_text() for path in expected if path.exists()} == expected, "run make manifests"
+    stray = {path for path in (render.CHART / "files").rglob("*") if path.is_file()} - expected.keys()
+    assert stray == set()
+
+
+def test_the_plain_manifests_are_current() -> None:
+    helm("version")
+    expected = render.manifests()
+
+    assert {path: path.read_text() for path in expected if path.exists()} == expected, "run make manifests"
+    assert set(render.MANIFESTS.iterdir()) == expected.keys()
+
+
+def test_the_plain_manifests_begin_with_their_namespace() -> None:
+    for path in render.MANIFESTS.iterdir():
+        first, *rest = (item for item in yaml.safe_load_all(path.read_text()) if item)
+        assert (first["kind"], first["metadata"]["name"]) == ("Namespace", "gpu-rules")
+        assert first["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+        assert {item["metadata"].get("namespace", "gpu-rules") for item in rest} == {"gpu-rules"}
+
+
+def test_the_rules_that_are_installed_are_the_packaged_ones(tmp_path: Path, default_rules: RuleSet) -> None:
+    write(tmp_path, one(rendered(), "ConfigMap", f"{NAME}-rules")["data"])
+    installed = read_rules([tmp_path])
+
+    assert not installed.failed
+    assert [kind.rule.id for kind in installed.rule_set.ladders] == [kind.rule.id for kind in default_rules.ladders]
+    assert len(installed.loaded.rules) == len(read_rules([render.RULES]).loaded.rules)

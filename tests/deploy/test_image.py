@@ -1,0 +1,138 @@
+"""The image: what can be told of it without building it, and what its build runs."""
+
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from deploy import render
+
+DOCKERFILE = render.DEPLOY / "Dockerfile"
+IGNORED = render.DEPLOY / "Dockerfile.dockerignore"
+PINS = render.DEPLOY / "requirements.txt"
+INSTALL = render.DEPLOY / "install.sh"
+
+
+def instructions() -> list[tuple[str, str]]:
+    """Each instruction and what follows it."""
+    lines = [line for line in DOCKERFILE.read_text().splitlines() if line.strip() and not line.startswith("#")]
+    text = "\n".join(lines).replace("\\\n", " ")
+    return [(name, rest) for name, _, rest in (line.partition(" ") for line in text.splitlines())]
+
+
+def stages() -> list[list[tuple[str, str]]]:
+    found: list[list[tuple[str, str]]] = []
+    for name, rest in instructions():
+        if name == "FROM":
+            found.append([])
+        if found:
+            found[-1].append((name, rest))
+    return found
+
+
+def test_the_last_stage_builds_nothing_and_runs_as_a_number_that_is_not_root() -> None:
+    build, last = stages()
+
+    assert [name for name, _ in build].count("RUN") == 1
+    assert not {"RUN", "ADD"} & {name for name, _ in last}
+    (user,) = (rest for name, rest in last if name == "USER")
+    uid, gid = user.split(":")
+    assert int(uid) > 0
+    assert int(gid) > 0
+    assert [rest.split()[0] for name, rest in last if name == "COPY"] == ["--from=build"]
+
+
+def test_the_base_is_one_exact_version_for_both_stages() -> None:
+    (base,) = (rest for name, rest in instructions() if name == "ARG")
+
+    assert re.fullmatch(r"BASE=python:3\.\d+\.\d+-slim-[a-z]+", base)
+    assert [rest.split()[0] for name, rest in instructions() if name == "FROM"] == ["${BASE}"] * 2
+
+
+def test_nothing_is_fetched_from_elsewhere() -> None:
+    assert "ADD" not in {name for name, _ in instructions()}
+    assert not re.search(r"curl|wget|apt-get", DOCKERFILE.read_text())
+
+
+def test_the_program_runs_without_a_shell_and_gets_its_signals() -> None:
+    last = dict(stages()[-1])
+
+    assert json.loads(last["ENTRYPOINT"]) == ["/opt/gpu-rules/bin/gpu-rules"]
+    assert json.loads(last["CMD"])[0] == "serve"
+    assert json.loads(dict(stages()[0])["RUN"]) == ["sh", "deploy/install.sh", "/src", "/opt/gpu-rules"]
+
+
+def test_the_ids_are_those_of_the_chart() -> None:
+    template = (render.CHART / "templates" / "deployment.yaml").read_text()
+    uid, gid = dict(stages()[-1])["USER"].split(":")
+
+    assert f"runAsUser: {uid}\n" in template
+    assert f"runAsGroup: {gid}\n" in template
+
+
+def test_what_is_copied_exists_and_is_sent_to_the_builder() -> None:
+    kept = {line.removeprefix("!") for line in IGNORED.read_text().splitlines() if line.startswith("!")}
+    copied = {path for name, rest in stages()[0] if name == "COPY" for path in rest.split()[:-1]}
+
+    assert copied == kept
+    assert all((render.ROOT / path).exists() for path in copied)
+
+
+def test_links_of_the_packages_lead_to_what_is_copied() -> None:
+    copied = {path for name, rest in stages()[0] if name == "COPY" for path in rest.split()[:-1]}
+    links = [path for package in ("rules_engine", "server") for path in (render.ROOT / package).iterdir()
+             if path.is_symlink()]  # fmt: skip
+
+    assert links
+    for link in links:
+        assert link.resolve().relative_to(render.ROOT).parts[0] in copied
+
+
+def pins() -> dict[str, str]:
+    lines = [line for line in PINS.read_text().splitlines() if not line.startswith("#")]
+    found = dict(line.split("==") for line in lines)
+    return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in found.items()}
+
+
+def test_every_dependency_is_pinned_within_its_range() -> None:
+    project = tomllib.loads((render.ROOT / "pyproject.toml").read_text())["project"]
+
+    for text in project["dependencies"]:
+        requirement = Requirement(text)
+        version = pins().get(re.sub(r"[-_.]+", "-", requirement.name).lower())
+        assert version is not None, f"{requirement.name} is not in {PINS}"
+        assert requirement.specifier.contains(version), text
+
+
+def test_what_the_dependencies_need_is_pinned_too() -> None:
+    for name in pins():
+        try:
+            needed = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue  # for another Python or platform than this one
+        for requirement in map(Requirement, needed):
+            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                assert re.sub(r"[-_.]+", "-", requirement.name).lower() in pins(), f"{name} needs {requirement}"
+
+
+def test_the_build_script_is_a_posix_shell_script() -> None:
+    subprocess.run(["sh", "-n", INSTALL], check=True)
+    assert "set -eu" in INSTALL.read_text()
+
+
+@pytest.mark.skipif("CI" not in os.environ, reason="fetches every dependency: runs where CI is set")
+def test_the_build_script_installs_what_runs(tmp_path: Path) -> None:
+    target = tmp_path / "gpu-rules"
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    subprocess.run(["sh", INSTALL, render.ROOT, target], check=True, env=environment, capture_output=True)
+
+    run = subprocess.run([target / "bin" / "gpu-rules", "schema"], check=True, capture_output=True, cwd=tmp_path)
+    assert json.loads(run.stdout)
+    assert not (target / "bin" / "pip").exists()

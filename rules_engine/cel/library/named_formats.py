@@ -114,7 +114,7 @@ def _qualified_name(value: str) -> list[str]:
     if not name:
         found.append("name part must be non-empty")
     elif len(name) > MAX_LABEL:
-        found.append(f"name part must be no more than {MAX_LABEL} characters")
+        found.append(f"name part must be no more than {MAX_LABEL} bytes")
     return found + _qualified_part(name)
 
 

@@ -51,11 +51,7 @@ def value(optional: Optional) -> object:
 
 
 @LIBRARY.method("or", optional_of(A), optional_of(A), gives=optional_of(A), constant=True)
-def or_(_none: Optional, other: Optional) -> Optional:
-    """The argument of this and the next is evaluated, and they are called, only where the optional is none."""
-    return other
-
-
 @LIBRARY.method("orValue", optional_of(A), A, gives=A, constant=True)
-def or_value(_none: Optional, other: object) -> object:
+def alternative(_none: Optional, other: object) -> object:
+    """The argument is evaluated only where the optional is none; then it is the result."""
     return other

@@ -43,7 +43,7 @@ def as_approximate_float(value: Quantity) -> float:
     return value.nanos / NANOS
 
 
-@LIBRARY.method("sign", QUANTITY, gives=INT, constant=True)
+@LIBRARY.function("sign", QUANTITY, gives=INT, constant=True)
 def sign(value: Quantity) -> int:
     return (value.nanos > 0) - (value.nanos < 0)
 

@@ -18,6 +18,8 @@ _USER = re.compile(r"[a-zA-Z0-9\-._:~!$&'()*+,;=%@]*")
 _IPV6_HOST = re.compile(r"\[[^\[\]%]*(?:%25[^\[\]]*)?\]")
 _PORT = re.compile(r"(?::[0-9]*)?")
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
+_ASCII_ESCAPE = re.compile("%[0-7]")
+"""In a host, only what ASCII lacks may be escaped (net/url, unescape in the mode encodeHost)."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _PATH_SAFE = "!$&'()*+,;=:@/[]"
 
@@ -74,7 +76,8 @@ def _host(authority: str) -> str:
     name, port = _name_and_port(host)
     bracketed = name.startswith("[")
     valid = (_IPV6_HOST if bracketed else _HOST).fullmatch(name) and _PORT.fullmatch(port)
-    if not valid or (at and not _USER.fullmatch(user)) or _BAD_ESCAPE.search(user):
+    escaped = not bracketed and _ASCII_ESCAPE.search(name)
+    if not valid or escaped or (at and not _USER.fullmatch(user)) or _BAD_ESCAPE.search(user):
         raise EvaluationError("the string is not a URL: its host is invalid")
     return unquote(name) + port
 

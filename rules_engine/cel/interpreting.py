@@ -214,7 +214,8 @@ class _Interpreter:
         """or and orValue look at their argument only when they need it (cel-go, cel/library.go)."""
         if target.present:
             return target if node.function == "or" else target.value
-        return self._checked.calls[node](self._budget, target, self.evaluate(node.arguments[0]))
+        other = self.evaluate(node.arguments[0])
+        return other if node.function == "orValue" else self._checked.calls[node](self._budget, target, other)
 
     # Macros
 

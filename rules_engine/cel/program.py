@@ -9,6 +9,7 @@ from rules_engine.cel.checking import Checked, check
 from rules_engine.cel.environment import Environment
 from rules_engine.cel.generating import Function, generate, weight
 from rules_engine.cel.interpreting import interpret
+from rules_engine.cel.syntax import Comprehension, Expression, Fold, ListLiteral, MapLiteral, children
 from rules_engine.cel.types import DYN, Type
 from rules_engine.cel.values import Optional, check_int, is_map
 from rules_engine.model.problems import Problem
@@ -22,6 +23,8 @@ class Program:
     checked: Checked
     generated: Function | None
     weight: int
+    builds: bool
+    """Whether the result may hold lists and maps that the expression itself makes."""
 
     @property
     def source(self) -> SourceText:
@@ -47,7 +50,7 @@ class Program:
             try:
                 budget.spend(self.weight)
                 value = self.generated.run(activation, budget)
-                return value if value is True or value is False else _sized(value, budget)
+                return value if value is True or value is False else self.bounded(value, budget)
             except Exception:
                 # Whatever it was: the interpreter finds the value or the error, and its place.
                 budget.spent = spent
@@ -56,7 +59,7 @@ class Program:
     def interpret(self, activation: Mapping[str, object], budget: Budget) -> object:
         """The same value, or the same error, without the generated code."""
         try:
-            return _sized(interpret(self.checked, activation, budget), budget)
+            return self.bounded(interpret(self.checked, activation, budget), budget)
         except RecursionError:
             raise EvaluationError("a value is nested too deeply", self.source.at(0)) from None
         except EvaluationError as error:
@@ -64,9 +67,22 @@ class Program:
                 raise
             raise type(error)(error.message, self.source.at(0)) from None
 
+    def bounded(self, value: object, budget: Budget) -> object:
+        """The result, if its ints are ints of CEL and, where the expression made it, its size is within the budget.
+
+        Parts of the activation are not walked: what they cost would depend on more than the expression reads.
+        """
+        if self.builds:
+            return _sized(value, budget)
+        if type(value) is int:
+            check_int(value)
+        elif type(value) is Optional and type(value.value) is int:
+            check_int(value.value)
+        return value
+
 
 def _sized(value: object, budget: Budget) -> object:
-    """A result whose ints are ints of CEL and whose size is bounded, however often it holds the same list."""
+    """A result of bounded size, however often it holds the same list."""
     left = [value]
     while left:
         item = left.pop()
@@ -115,4 +131,15 @@ def compile_expression(source: SourceText, environment: Environment, *, result: 
 
 def program_of(checked: Checked) -> Program:
     """What runs a checked expression."""
-    return Program(checked, generate(checked), weight(checked.expression))
+    expression = checked.expression
+    return Program(checked, generate(checked), weight(expression), _builds(expression))
+
+
+_BUILDERS = frozenset({Fold.MAP, Fold.TRANSFORM_LIST, Fold.TRANSFORM_MAP, Fold.TRANSFORM_MAP_ENTRY})
+
+
+def _builds(node: Expression) -> bool:
+    """Whether an expression can put a value into a list or map: only so can a small value hold another many times."""
+    if isinstance(node, ListLiteral | MapLiteral) or (isinstance(node, Comprehension) and node.fold in _BUILDERS):
+        return True
+    return any(map(_builds, children(node)))

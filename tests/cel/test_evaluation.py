@@ -172,6 +172,20 @@ def test_results_are_plain_values() -> None:
     assert evaluate("optional.of(1)") == Optional(True, 1)
 
 
+def test_a_part_of_the_activation_is_given_as_it_is() -> None:
+    pod = {"spec": {"containers": [{"name": "a"}] * 1000}}
+    compiled = program(
+        "object.spec.?containers.orValue([]).filter(c, false) == [] ? object.spec : null", environment(object=0)
+    )
+    assert compiled.builds
+    whole = program("object.?spec.value()", environment(object=0))
+    budget = Budget(10)
+    assert whole.evaluate({"object": pod}, budget) is pod["spec"]
+    assert budget.spent <= 5
+    variables = Lazy(a=EvaluationError("not needed"))
+    assert program("variables", environment(variables=0)).evaluate({"variables": variables}, Budget()) is variables
+
+
 # Bounds
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, compile_expression, types
 from rules_engine.cel.generating import generate
-from rules_engine.cel.program import Program, _sized
+from rules_engine.cel.program import Program
 from rules_engine.cel.values import type_of
 from rules_engine.model.source import SourceText
 from tests.cel.conformance import cases, program, same, value_of
@@ -28,7 +28,7 @@ def _generated(compiled: Program, activation: Any) -> tuple[bool, Any]:
     assert compiled.generated is not None
     budget = Budget()
     try:
-        return True, _sized(compiled.generated.run(activation, budget), budget)
+        return True, compiled.bounded(compiled.generated.run(activation, budget), budget)
     except Exception:
         return False, None
 
@@ -237,6 +237,7 @@ EDGES = [
     ("optional.of(a).orValue(5)", {"a": 2}, 2),
     ("optional.of(a).or(optional.of([1].map(x, x)))", {"a": 2}, None),
     ("optional.none().orValue(a)", {"a": 2}, 2),
+    ("(a.?b.orValue(n) == true) ? 1 : 2", {"a": {}, "n": 2**64}, 2),
     ("a.?b.hasValue() || a[?'c'].d.hasValue()", {"a": {"c": {"d": 1}}}, True),
     ("a.b.?c.hasValue()", {"a": {"b": {}}}, False),
     ("optional.of(a).?b.hasValue()", {"a": {"b": 1}}, True),

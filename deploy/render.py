@@ -16,6 +16,12 @@ from importlib.metadata import PackageNotFoundError, files, version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from rules_engine.authoring.rule_files import read_rules  # noqa: E402 - where this runs as a program
+from rules_engine.authoring.webhooks import helm_values  # noqa: E402
+from rules_engine.authoring.yaml_text import dump  # noqa: E402
+
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "chart" / "gpu-rules"
 MANIFESTS = DEPLOY / "manifests"
@@ -91,9 +97,9 @@ def chart_files() -> dict[Path, str]:
     """What the chart has of the default rules, by path."""
     made = {CHART / "files" / "rules" / path.name: path.read_text() for path in sorted(RULES.glob("*.yaml"))
             if not path.name.endswith(".test.yaml")}  # fmt: skip
-    command = [sys.executable, "-m", "server.cli", "webhook-config", "--rules", str(RULES), "--output", "helm-values"]
-    derived = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout  # noqa: S603
-    made[CHART / "files" / "webhook.yaml"] = f"# By make manifests, from rules/default.\n{derived}"
+    derived = helm_values(read_rules([RULES]).rule_set, {})
+    said = dump({key: derived[key] for key in ("webhook", "rbac")})
+    made[CHART / "files" / "webhook.yaml"] = f"# By make manifests, from rules/default.\n{said}"
     for name in COPIED:
         if (DEPLOY / name).exists():
             made[CHART / "files" / name] = (DEPLOY / name).read_text()

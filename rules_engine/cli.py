@@ -263,7 +263,7 @@ def schema(kind: str | None) -> None:
     type=click.Choice(["yaml", "json", "helm-values"]),
     default="yaml",
     show_default=True,
-    help="helm-values: what the chart has to know of the rules.",
+    help="helm-values: the rules and what follows from them, as values of the chart.",
 )
 def webhook_config(
     rules: tuple[Path, ...],
@@ -299,7 +299,9 @@ def webhook_config(
     for warning in webhooks.warnings(files.rule_set):
         click.echo(f"warning: {warning}", err=True)
     if output == "helm-values":
-        click.echo(dump(webhooks.helm_values(files.rule_set)), nl=False)
+        named = dict.fromkeys(rule.location.file for rule in files.loaded.rules)
+        texts = {name: Path(name).read_text("utf-8-sig") for name in named}
+        click.echo(dump(webhooks.helm_values(files.rule_set, texts)), nl=False)
         return
     settings = webhooks.Settings(
         name=name,

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 from hashlib import sha256
+from pathlib import PurePath
 
 from rules_engine.authoring.guards import handed_over
 from rules_engine.evaluation import RuleSet
@@ -125,8 +126,11 @@ def configurations(rule_set: RuleSet, settings: Settings) -> tuple[dict[str, Jso
     return tuple(_configuration(calls, settings) for calls in derive(rule_set))
 
 
-def helm_values(rule_set: RuleSet) -> dict[str, Json]:
-    """What the chart's values say of the rules: when the server is called, and what it must be allowed to read."""
+def helm_values(rule_set: RuleSet, files: Mapping[str, str]) -> dict[str, Json]:
+    """The chart's values for rules in `files`, texts by path.
+
+    They say what the rules are, when the server is called, and what it must be allowed to read.
+    """
     webhook: dict[str, Json] = {
         calls.endpoint.values_key: {
             "operations": [*calls.operations],
@@ -137,9 +141,20 @@ def helm_values(rule_set: RuleSet) -> dict[str, Json]:
     }
     asked = needs(rule_set)
     return {
+        "rules": dict(zip(_keys(list(files)), files.values(), strict=True)),
         "webhook": webhook,
         "rbac": {"nodes": asked.nodes, "pods": asked.pods, "namespaces": asked.namespaces},
     }
+
+
+def _keys(paths: Sequence[str]) -> list[str]:
+    """Keys of a ConfigMap for files: their names, with a number where two files have the same."""
+    names: list[str] = []
+    for path in paths:
+        name = re.sub(r"[^A-Za-z0-9._-]", "-", PurePath(path).name).lstrip(".")
+        repeated = len([other for other in names if other.endswith(name)])
+        names.append(f"{repeated + 1}-{name}" if name in names else name)
+    return names
 
 
 def warnings(rule_set: RuleSet) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ from rules_engine.model.rules import (
     Verb,
 )
 from tests.support.authoring import cli, write
+from tests.support.authoring import ladder as ladder_text
 from tests.support.authoring import validation as validation_text
 from tests.support.evaluation import (
     GPU,
@@ -550,7 +551,23 @@ def test_the_chart_gets_the_conditions_and_the_digests() -> None:
     ],
 )
 def test_the_chart_gets_what_the_server_must_be_allowed_to_read(rule: AnyRule, expected: dict[str, bool]) -> None:
-    assert webhooks.helm_values(compiled(rule))["rbac"] == expected
+    assert webhooks.helm_values(compiled(rule), {})["rbac"] == expected
+
+
+def test_the_chart_gets_the_rules_each_file_under_a_name_of_its_own(tmp_path: Path) -> None:
+    folder = write(tmp_path, {
+        "a/ladder.yaml": ladder_text("one", GPU), "b/ladder.yaml": f"# é \n{ladder_text('two', GPU)}\n\n",
+        "b/nodes.yaml": "apiVersion: gpurules.io/v1\nkind: ClusterInventory\nmetadata: {name: x}\nspec: {nodes: []}\n",
+        "c/my rules.yaml": validation_text("v", "object.spec.containers.size() > 0"),
+    })  # fmt: skip
+    result = cli("webhook-config", "--rules", folder, "--output", "helm-values")
+    rules = yaml.safe_load(result.stdout)["rules"]
+
+    assert rules == {
+        "ladder.yaml": (folder / "a" / "ladder.yaml").read_text(),
+        "2-ladder.yaml": (folder / "b" / "ladder.yaml").read_text(),
+        "my-rules.yaml": (folder / "c" / "my rules.yaml").read_text(),
+    }
 
 
 def test_the_server_may_be_at_a_url_with_its_ca(tmp_path: Path) -> None:

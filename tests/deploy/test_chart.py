@@ -23,10 +23,7 @@ OWN_RULES = {"ladder.yaml": ladder("own", "amd.com/gpu", offered="Available")}
 def own_values(folder: Path) -> dict[str, Any]:
     """Rules of one's own, and what `webhook-config --output helm-values` says of them."""
     write(folder, OWN_RULES)
-    derived: Any = helm_values(read_rules([folder]).rule_set)
-    policies = {"failurePolicy": "Ignore", "timeoutSeconds": 5}
-    webhook = {endpoint: {**policies, **said} for endpoint, said in derived["webhook"].items()}
-    return {"rules": OWN_RULES, "rbac": derived["rbac"], "webhook": webhook}
+    return dict(helm_values(read_rules([folder]).rule_set, OWN_RULES))
 
 
 EVERYTHING: Mapping[str, Any] = {
@@ -34,6 +31,7 @@ EVERYTHING: Mapping[str, Any] = {
     "server": {
         "maxStalenessSeconds": 60, "drainSeconds": 7, "graceSeconds": 20, "threads": 32, "maxConcurrent": 8,
         "requestTimeoutSeconds": 1.5, "decisionLog": True, "events": True, "extraArgs": ["--test-on-reload"],
+        "declare": "kind: ClusterInventory\n",
     },
     "rbac": {"nodes": True, "pods": True, "namespaces": True},
     "clientCA": {"configMap": "api-server-ca"},
@@ -234,9 +232,24 @@ def test_every_value_for_the_server_becomes_its_option() -> None:
     assert given[0] == "serve"
     assert {
         "--max-staleness=60", "--drain-seconds=7", "--grace-seconds=20", "--threads=32", "--max-concurrent=8",
-        "--request-timeout=1.5", "--decision-log=-", "--events", "--test-on-reload",
-        "--client-ca=/etc/gpu-rules/client-ca/ca.crt",
+        "--declare=/etc/gpu-rules/declared/nodes.yaml", "--request-timeout=1.5", "--decision-log=-",
+        "--events", "--test-on-reload", "--client-ca=/etc/gpu-rules/client-ca/ca.crt",
     } <= set(given)  # fmt: skip
+
+
+def test_files_that_options_name_are_mounted() -> None:
+    objects = rendered(EVERYTHING)
+    mounts = {mount["mountPath"]: mount["name"] for mount in container(objects)["volumeMounts"]}
+    volumes = {volume["name"]: volume for volume in deployment(objects)["template"]["spec"]["volumes"]}
+    named = [argument.partition("=")[2] for argument in container(objects)["args"] if "=/" in argument]
+
+    assert len(named) == 3
+    for path in named:
+        place = next(mount for mount in mounts if path == mount or path.startswith(f"{mount}/"))
+        source = volumes[mounts[place]]["configMap"]["name"]
+        if source != "api-server-ca":
+            data = one(objects, "ConfigMap", source)["data"]
+            assert path == place or path.removeprefix(f"{place}/") in data
 
 
 # Rights.

@@ -91,7 +91,7 @@ def test_files_that_are_named_exist(document: Path) -> None:
 
 @pytest.mark.parametrize("document", EVERY, ids=named)
 def test_commands_that_are_named_exist(document: Path) -> None:
-    spoken = set(re.findall(r"(?:^ *|`|\$ |; )gpu-rules ([a-z]+)\b", document.read_text(), re.MULTILINE))
+    spoken = set(re.findall(r"(?:^ *|`|\$ |; )gpu-rules ([a-z]+(?:-[a-z]+)*)\b", document.read_text(), re.MULTILINE))
 
     assert spoken <= set(main.commands)
 

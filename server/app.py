@@ -4,7 +4,7 @@ An admission costs a fraction of what Flask's routing and request objects cost; 
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from http import HTTPStatus
 from threading import Lock
 from time import perf_counter
@@ -15,11 +15,13 @@ import orjson
 from flask import Flask, Response
 from werkzeug.exceptions import HTTPException
 
+from rules_engine.cel import Budget
 from rules_engine.evaluation import RuleSet, mutate, validate
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Decision
 from server import probes
+from server.deadline import REQUEST_SECONDS, Deadline
 from server.exchange import Exchange, Observer
 from server.review import RefusedObjectError, ReviewError, StatusReason, parse, respond, respond_error, uid_of
 from server.state import State
@@ -38,7 +40,13 @@ class Decide(Protocol):
     """One of the two endpoints."""
 
     def __call__(
-        self, rule_set: RuleSet, request: AdmissionRequest, cluster: Cluster, *, indexed: bool = False
+        self,
+        rule_set: RuleSet,
+        request: AdmissionRequest,
+        cluster: Cluster,
+        *,
+        indexed: bool = False,
+        budget: Callable[[], Budget] = Budget,
     ) -> Decision: ...
 
 
@@ -47,11 +55,17 @@ ENDPOINTS: dict[str, Decide] = {"/mutate": mutate, "/validate": validate}
 _log = logging.getLogger(__name__)
 
 
-def create_app(state: State, *, max_concurrent: int, observers: Sequence[Observer] = ()) -> Flask:
+def create_app(
+    state: State,
+    *,
+    max_concurrent: int,
+    observers: Sequence[Observer] = (),
+    request_seconds: float = REQUEST_SECONDS,
+) -> Flask:
     """The whole server as a WSGI application, of which at most `max_concurrent` decisions are under way at once."""
     app = Flask(__name__, static_folder=None)
     slots = Slots(state, max_concurrent)
-    app.wsgi_app = Admission(state, app.wsgi_app, slots, observers)  # type: ignore[method-assign]
+    app.wsgi_app = Admission(state, app.wsgi_app, slots, observers, request_seconds)  # type: ignore[method-assign]
 
     @app.get("/healthz")
     def healthz() -> Response:
@@ -105,13 +119,21 @@ class BusyError(Exception):
 class Admission:
     """`POST /mutate` and `POST /validate`; every other path goes on to the next application."""
 
-    __slots__ = ("_next", "_observers", "_slots", "_state")
+    __slots__ = ("_next", "_observers", "_request_seconds", "_slots", "_state")
 
-    def __init__(self, state: State, next: "WSGIApplication", slots: Slots, observers: Sequence[Observer] = ()) -> None:
+    def __init__(
+        self,
+        state: State,
+        next: "WSGIApplication",
+        slots: Slots,
+        observers: Sequence[Observer] = (),
+        request_seconds: float = REQUEST_SECONDS,
+    ) -> None:
         self._state = state
         self._next = next
         self._slots = slots
         self._observers = tuple(observers)
+        self._request_seconds = request_seconds
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         path = environ["PATH_INFO"]
@@ -120,11 +142,11 @@ class Admission:
             return self._next(environ, start_response)
         headers = [("Content-Type", "application/json")]
         exchange = Exchange(path[1:])
-        begin = perf_counter()
+        arrived = begin = perf_counter()
         try:
             body = _body(environ)
             begin = perf_counter()
-            answer = self._answer(body, decide, exchange)
+            answer = self._answer(body, decide, exchange, Deadline(arrived, environ, self._request_seconds))
             code = HTTPStatus.OK
         except ReviewError as error:
             exchange.uid, exchange.error = error.uid, error.reason
@@ -148,7 +170,7 @@ class Admission:
         start_response(f"{code.value} {code.phrase}", headers)
         return [answer]
 
-    def _answer(self, body: bytes, decide: Decide, exchange: Exchange) -> bytes:
+    def _answer(self, body: bytes, decide: Decide, exchange: Exchange, deadline: Deadline) -> bytes:
         """Raises ReviewError."""
         try:
             request = parse(body)
@@ -161,7 +183,7 @@ class Admission:
             raise ReviewError(StatusReason.UNAVAILABLE, "the server is still starting", request.uid)
         try:
             with self._slots:
-                decision = decide(served.rule_set, request, cluster, indexed=True)
+                decision = decide(served.rule_set, request, cluster, indexed=True, budget=deadline)
         except BusyError:
             message = "too many requests at once: try again"
             raise ReviewError(StatusReason.UNAVAILABLE, message, request.uid) from None

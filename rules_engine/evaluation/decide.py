@@ -1,6 +1,6 @@
 """A request in, a decision out: the two endpoints, without any I/O."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from rules_engine.cel import Budget
@@ -20,14 +20,22 @@ from rules_engine.model.reading import PodError, kind_of
 C = TypeVar("C", bound=HasRule)
 
 
-def mutate(rule_set: RuleSet, request: AdmissionRequest, cluster: Cluster, *, indexed: bool = False) -> Decision:
+def mutate(
+    rule_set: RuleSet,
+    request: AdmissionRequest,
+    cluster: Cluster,
+    *,
+    indexed: bool = False,
+    budget: Callable[[], Budget] = Budget,
+) -> Decision:
     """Ladders, then injections on their result. Only Pods at CREATE are decided; all else is allowed as it is.
 
-    `indexed`: rules that the pod cannot meet are not asked, and leave no step. Nothing else differs.
+    `indexed`: rules that the pod cannot meet are not asked, and leave no step. Nothing else differs. `budget` makes
+    what bounds the expressions of rules in force, and again of those in audit mode.
     """
     if not _is_pod(request) or request.operation != "CREATE":
         return Decision(result=request.object)
-    subject = _subject(request, cluster)
+    subject = _subject(request, cluster, budget)
     if isinstance(subject, Refusal):
         return Decision(refusal=subject, result=request.object)
     fallen, pod = apply_ladders(_asked(rule_set.ladders, rule_set.ladder_index, subject, indexed), subject)
@@ -41,14 +49,21 @@ def mutate(rule_set: RuleSet, request: AdmissionRequest, cluster: Cluster, *, in
     return Decision(trace=trace, patch=diff(request.object, result), result=result)
 
 
-def validate(rule_set: RuleSet, request: AdmissionRequest, cluster: Cluster, *, indexed: bool = False) -> Decision:
+def validate(
+    rule_set: RuleSet,
+    request: AdmissionRequest,
+    cluster: Cluster,
+    *,
+    indexed: bool = False,
+    budget: Callable[[], Budget] = Budget,
+) -> Decision:
     """Validations on the pod as it is. Only Pods at CREATE are decided, and at UPDATE where a rule asks for it.
 
-    `indexed` is as for `mutate`.
+    `indexed` and `budget` are as for `mutate`.
     """
     if not _is_pod(request) or request.operation not in rule_set.validated_operations:
         return Decision(result=request.object)
-    subject = _subject(request, cluster)
+    subject = _subject(request, cluster, budget)
     if isinstance(subject, Refusal):
         return Decision(refusal=subject, result=request.object)
     validations = _asked(rule_set.validations, rule_set.validation_index, subject, indexed)
@@ -65,11 +80,11 @@ def _is_pod(request: AdmissionRequest) -> bool:
     return (request.group, request.kind, request.sub_resource) == ("", "Pod", "")
 
 
-def _subject(request: AdmissionRequest, cluster: Cluster) -> Subject | Refusal:
+def _subject(request: AdmissionRequest, cluster: Cluster, budget: Callable[[], Budget]) -> Subject | Refusal:
     if not isinstance(request.object, dict):
         return Refusal(422, "Invalid", f"the pod must be an object, not {kind_of(request.object)}")
     try:
         pod = Pod.parse(request.object)
     except PodError as error:
         return Refusal(422, "Invalid", f"the pod is malformed: {error}")
-    return Subject(request=request, pod=pod, cluster=cluster, budget=Budget(), audit_budget=Budget())
+    return Subject(request=request, pod=pod, cluster=cluster, budget=budget(), audit_budget=budget())

@@ -1,0 +1,67 @@
+"""The time of a request: expressions that would go on after it fail, and the failurePolicy of their rules decides."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from time import perf_counter
+from typing import Any
+
+from rules_engine.cel import Budget, CostExceeded
+
+REQUEST_SECONDS = 5.0
+"""Half of what an API server waits for a webhook when it is told nothing else."""
+
+SHARE = 0.8
+"""Of the time that a caller says it waits, so that an answer is there in time."""
+
+MAX_QUERY = 64
+"""Characters of a query that is looked at; `timeout=10s` is what an API server sends."""
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0}
+
+
+class Deadline:
+    """Makes the budgets of one request: they are used up with its time.
+
+    `arrived` is of time.perf_counter, when the headers were there; `seconds` is the most, and the caller may have said
+    that it waits for less.
+    """
+
+    __slots__ = ("_end", "_seconds")
+
+    def __init__(self, arrived: float, environ: Mapping[str, Any], seconds: float) -> None:
+        query = environ.get("QUERY_STRING")
+        if query and len(query) <= MAX_QUERY:
+            waits = _waits_seconds(query)
+            if waits is not None and waits * SHARE < seconds:
+                seconds = waits * SHARE
+        self._seconds = seconds
+        self._end = arrived + seconds
+
+    def __call__(self) -> Budget:
+        return _Timed(self._end, self._seconds)
+
+
+class _Timed(Budget):
+    __slots__ = ("_end", "_seconds")
+
+    def __init__(self, end: float, seconds: float) -> None:
+        super().__init__()
+        self._end = end
+        self._seconds = seconds
+
+    def spend(self, units: int) -> None:
+        super().spend(units)
+        if perf_counter() > self._end:
+            raise CostExceeded(f"the time of {self._seconds:g} s for one request is used up")
+
+
+@lru_cache(maxsize=64)
+def _waits_seconds(query: str) -> float | None:
+    """The `timeout` of an API server's call (apiserver, webhook/mutating/dispatcher.go), a Go duration of one unit."""
+    for part in query.split("&"):
+        name, _, value = part.partition("=")
+        number = value.rstrip("ms")
+        unit = _UNITS.get(value[len(number) :])
+        if name == "timeout" and unit is not None and number.isascii() and number.isdigit():
+            return int(number) * unit
+    return None

@@ -1,0 +1,113 @@
+"""The time of a request, and who decides when it is over."""
+
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import pytest
+
+from rules_engine.authoring.rule_files import read_rules
+from rules_engine.cel import CostExceeded
+from rules_engine.evaluation import RuleSet
+from rules_engine.model.cluster import Cluster
+from server.app import create_app
+from server.deadline import REQUEST_SECONDS, SHARE, Deadline
+from server.state import State
+from tests.support.server import MIG_POD, call, encoded, review
+
+RULES = """\
+apiVersion: gpurules.io/v1
+kind: FallbackLadder
+metadata: {{name: mig}}
+spec:
+  failurePolicy: {policy}
+  matchConditions: [{{name: always, expression: "object.metadata.name != ''"}}]
+  rungs: [{{resource: nvidia.com/mig-2g.20gb}}, {{resource: nvidia.com/gpu, assume: true}}]
+---
+apiVersion: gpurules.io/v1
+kind: Validation
+metadata: {{name: named}}
+spec:
+  failurePolicy: {policy}
+  validations: [{{expression: "object.metadata.name != ''", message: a pod has a name}}]
+---
+apiVersion: gpurules.io/v1
+kind: FallbackLadder
+metadata: {{name: without-expressions}}
+spec:
+  rungs: [{{resource: nvidia.com/mig-1g.10gb}}, {{resource: nvidia.com/gpu, assume: true}}]
+"""
+
+
+def rule_set(folder: Path, policy: str) -> RuleSet:
+    path = folder / "rules.yaml"
+    path.write_text(RULES.format(policy=policy))
+    return read_rules([path]).rule_set
+
+
+def test_within_its_time_a_request_is_decided(tmp_path: Path) -> None:
+    app = create_app(State(rule_set(tmp_path, "Fail"), Cluster()), max_concurrent=1)
+    assert call(app, "/mutate", encoded(review(MIG_POD))).patch
+    assert call(app, "/validate", encoded(review(MIG_POD))).response["allowed"] is True
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+def test_over_its_time_a_rule_that_says_fail_denies(tmp_path: Path, path: str) -> None:
+    app = create_app(State(rule_set(tmp_path, "Fail"), Cluster()), max_concurrent=1, request_seconds=-1)
+    response = call(app, path, encoded(review(MIG_POD))).response
+    assert (response["allowed"], response["status"]["code"]) == (False, 500)
+    assert "the time of -1 s for one request is used up" in response["status"]["message"]
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+def test_over_its_time_a_rule_that_says_ignore_changes_nothing_and_warns(tmp_path: Path, path: str) -> None:
+    app = create_app(State(rule_set(tmp_path, "Ignore"), Cluster()), max_concurrent=1, request_seconds=-1)
+    response = call(app, path, encoded(review(MIG_POD))).response
+    assert response["allowed"] is True
+    assert "patch" not in response
+    [warning] = response["warnings"]
+    assert "was ignored" in warning
+    assert "is used up" in warning
+
+
+def test_rules_without_expressions_take_no_time_worth_counting(tmp_path: Path) -> None:
+    app = create_app(State(rule_set(tmp_path, "Ignore"), Cluster()), max_concurrent=1, request_seconds=-1)
+    pod: Any = {**MIG_POD, "metadata": {}}
+    pod["spec"] = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/mig-1g.10gb": "1"}}}]}
+    assert call(app, "/mutate", encoded(review(pod))).patch
+
+
+def seconds(query: str, most: float = REQUEST_SECONDS) -> float:
+    """How long a request with this query may take."""
+    late = Deadline(perf_counter() - 1000, {"QUERY_STRING": query}, most)
+    with pytest.raises(CostExceeded) as caught:
+        late().spend(1)
+    return float(str(caught.value).split()[3])
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("", REQUEST_SECONDS),
+        ("timeout=10s", REQUEST_SECONDS),
+        ("timeout=2s", 2 * SHARE),
+        ("a=b&timeout=500ms", 0.5 * SHARE),
+        ("timeout=1m", REQUEST_SECONDS),
+        ("timeout=1m30s", REQUEST_SECONDS),
+        ("timeout=s", REQUEST_SECONDS),
+        ("timeout=-1s", REQUEST_SECONDS),
+        ("timeout=², s", REQUEST_SECONDS),
+        ("timeout=1sm", REQUEST_SECONDS),
+        ("timeout=1s" + "&" * 100, REQUEST_SECONDS),
+        ("time=1s", REQUEST_SECONDS),
+    ],
+)
+def test_a_request_takes_less_time_than_its_caller_waits(query: str, expected: float) -> None:
+    assert seconds(query) == expected
+
+
+def test_a_budget_in_time_still_counts_costs() -> None:
+    budget = Deadline(perf_counter(), {}, 1000)()
+    budget.spend(1)
+    with pytest.raises(CostExceeded, match="cost limit"):
+        budget.spend(budget.limit)

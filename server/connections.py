@@ -10,7 +10,7 @@ import os
 import socket
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,9 @@ from time import monotonic
 
 SWEEP_SECONDS = 1.0
 """Between two looks. As long as no request is waited for, a look costs nothing."""
+
+MEANWHILE_SECONDS = 0.05
+"""What came on a connection this long after a request began is more of it, as far as can be told."""
 
 _INFO_BYTES = 208
 """Of linux/tcp.h, struct tcp_info: the state at 0, last_data_sent at 44, last_data_recv at 52, bytes_sent at 200."""
@@ -40,10 +43,10 @@ class Connection:
 class Sweeper:
     """Cuts connections to a port whose request is not there `limit_seconds` after it began.
 
-    `waiting` tells since when the longest-waiting thread has waited for a body, None when none has.
+    `waiting` tells of each thread that waits for a body when its request began.
     """
 
-    def __init__(self, port: int, limit_seconds: float, waiting: Callable[[], float | None]) -> None:
+    def __init__(self, port: int, limit_seconds: float, waiting: Callable[[], Sequence[float]]) -> None:
         self._port = port
         self._limit_seconds = limit_seconds
         self._waiting = waiting
@@ -58,33 +61,60 @@ class Sweeper:
 
     def sweep(self, now: float) -> int:
         """Look once; how many connections were cut. `now` is of the clock that `waiting` tells."""
-        waiting = self._waiting()
-        if waiting is None or now - waiting < SWEEP_SECONDS:
+        waiting = [now - begun for begun in self._waiting()]
+        if max(waiting, default=0.0) < SWEEP_SECONDS:
             self._suspects = {}
             return 0
         suspects: dict[int, tuple[int, float]] = {}
-        late: list[tuple[bool, int]] = []
+        late: list[_Late] = []
         for connection in connections(self._port):
             if connection.received_milliseconds_ago > connection.sent_milliseconds_ago:
-                continue
+                continue  # what came was answered
             sent, since = self._suspects.get(connection.inode, (-1, now))
             if sent != connection.sent:
                 since = now
             suspects[connection.inode] = connection.sent, since
             if now - since >= self._limit_seconds:
-                tied = connection.received_milliseconds_ago == connection.sent_milliseconds_ago
-                late.append((tied, connection.inode))
+                received_seconds_ago = connection.received_milliseconds_ago / 1000
+                late.append(_Late(connection.inode, since, received_seconds_ago))
         self._suspects = suspects
-        if now - waiting < self._limit_seconds:
-            return 0
-        # The clock is coarse: what came in and what went out may seem to be of one moment. Such a connection may be
-        # idle, and is only cut when that of the waiting thread is not among the others.
-        certain = {inode for tied, inode in late if not tied}
-        return _cut(self._port, certain or {inode for _, inode in late}, socket.SHUT_RD)
+        overdue = [seconds for seconds in waiting if seconds >= self._limit_seconds]
+        chosen = _chosen(late, overdue)
+        return _cut(self._port, chosen, socket.SHUT_RD) if chosen else 0
 
     def _run(self) -> None:
         while not self._stopping.wait(SWEEP_SECONDS):
             self.sweep(monotonic())
+
+
+@dataclass(frozen=True, slots=True)
+class _Late:
+    inode: int
+    since: float
+    received_seconds_ago: float
+
+
+def _chosen(late: Sequence[_Late], overdue: Sequence[float]) -> set[int]:
+    """One connection for each thread to be freed: that on which something came when its request began, or since.
+
+    Others may look the same. A whole request may wait for a thread, and where the kernel's clock is too coarse to
+    tell what came after what, an idle connection seems to wait for an answer.
+    """
+    left = list(late)
+    chosen = set()
+    for seconds in sorted(overdue, reverse=True):
+        if not left:
+            break
+        best = min(left, key=lambda one: (_distance(one.received_seconds_ago, seconds), one.since))
+        left.remove(best)
+        chosen.add(best.inode)
+    return chosen
+
+
+def _distance(received_seconds_ago: float, begun_seconds_ago: float) -> float:
+    """How far what came last is from when a request began; what came later belongs to it as likely as not."""
+    later = begun_seconds_ago - received_seconds_ago
+    return -later if later < 0 else min(later, MEANWHILE_SECONDS)
 
 
 def cut_all(port: int) -> int:

@@ -100,9 +100,9 @@ class Front:
                 old.stop_accepting()
                 Thread(target=self._retire, args=(old,), name="front-retire", daemon=True).start()
 
-    def waiting_since(self) -> float | None:
-        """When the request began whose body is waited for longest (time.monotonic); None when there is none."""
-        return min(list(self._waiting.values()), default=None)
+    def waiting_since(self) -> Sequence[float]:
+        """Of each request whose body is being waited for, when it began (time.monotonic)."""
+        return list(self._waiting.values())
 
     def drain(self) -> None:
         """Go on answering, each connection once more."""

@@ -1,0 +1,209 @@
+"""Callers that are too many, too slow or malicious, and an end under load: over the wire."""
+
+import random
+import signal
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from threading import Barrier, Thread
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.support.operating import METRICS, Load, fetched, memory_kib, metrics_url, saying, until
+from tests.support.server import MIG_POD, PATIENCE_SECONDS, Running, encoded, review, started
+
+HEADERS = b"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+
+SLOW_RULE = """\
+apiVersion: gpurules.io/v1
+kind: Validation
+metadata: {name: slow}
+spec:
+  failurePolicy: Ignore
+  variables:
+    - {name: many, expression: "lists.range(700)"}
+  validations:
+    - {expression: "variables.many.all(a, variables.many.all(b, a + b >= 0))", message: never}
+"""
+"""Takes about as long as the bound on costs lets an expression take."""
+
+MEMORY_GROWTH = 1.2
+"""What may stay in memory after everything."""
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A server that waits for a body for 2 seconds."""
+    folder = tmp_path_factory.mktemp("server")
+    rules = folder / "rules.yaml"
+    rules.write_text(saying("no"))
+    with started(folder, "--rules", rules, "--receive-seconds", "2", *METRICS) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def memory_before(running: Running) -> int:
+    """After as many requests at once as it ever meets here: threads and buffers are there."""
+    load = Load(running.port, running.context())
+    with load.running(kept=20, fresh=10):
+        load.wait_for("Validation/told-apart: no", 2000)
+    assert not load.failures
+    return memory_kib(running)
+
+
+def opened(running: Running, stack: ExitStack, sent: bytes) -> ssl.SSLSocket:
+    """A connection on which something was sent."""
+    plain = stack.enter_context(socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_SECONDS))
+    secure = stack.enter_context(running.context().wrap_socket(plain, server_hostname="localhost"))
+    secure.sendall(sent)
+    return secure
+
+
+def received(connection: socket.socket) -> bytes:
+    """Everything until the server closes the connection."""
+    content = b""
+    try:
+        while part := connection.recv(65536):
+            content += part
+    except ConnectionResetError:
+        pass
+    return content
+
+
+def test_200_stalled_connections_do_not_stop_it_and_are_ended(running: Running, memory_before: int) -> None:
+    with ExitStack() as stack:
+        bodies = [opened(running, stack, HEADERS + b"{") for _ in range(120)]
+        for _ in range(40):
+            opened(running, stack, HEADERS[:30])
+        for _ in range(40):
+            stack.enter_context(socket.create_connection(("127.0.0.1", running.port)))
+        load = Load(running.port, running.context())
+        with load.running(kept=2, fresh=1):
+            load.wait_for("Validation/told-apart: no", 200)
+            for connection in bodies:
+                # An answer, since the client still listens, and the end.
+                answer = received(connection)
+                assert answer.startswith(b"HTTP/1.1 400 ")
+                assert b"shorter than its Content-Length" in answer
+        assert not load.failures
+
+
+def test_a_client_that_drips_its_body_is_ended_too(running: Running) -> None:
+    with ExitStack() as stack:
+        connection = opened(running, stack, HEADERS)
+        connection.settimeout(0.2)
+        answer = b""
+        while not answer:
+            try:
+                connection.sendall(b" ")
+                answer = connection.recv(65536)
+            except TimeoutError:
+                continue
+        assert answer.startswith(b"HTTP/1.1 400 ")
+
+
+def test_idle_connections_are_left_alone_while_slow_ones_are_ended(running: Running) -> None:
+    load = Load(running.port, running.context())
+    with ExitStack() as stack:
+        idle = stack.enter_context(closing(load.connect()))
+        message, _ = load.ask(idle)
+        assert received(opened(running, stack, HEADERS)).startswith(b"HTTP/1.1 400 ")
+        assert load.ask(idle) == (message, False)
+
+
+def test_more_slow_bodies_than_threads_hold_the_others_up_for_a_time_only(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(saying("no"))
+    with (
+        started(tmp_path, "--rules", rules, "--threads", "4", "--receive-seconds", "1") as running,
+        ExitStack() as stack,
+    ):
+        for _ in range(6):
+            opened(running, stack, HEADERS)
+        assert running.send("POST", "/validate", encoded(review())).status == 200
+
+
+def test_a_flood_over_the_concurrency_bound_is_turned_away_with_its_uid_and_the_rest_decided(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(SLOW_RULE)
+    with started(tmp_path, "--rules", rules, "--max-concurrent", "2") as running:
+        together = Barrier(24)
+        answers: list[Any] = []
+
+        def ask(number: int) -> None:
+            together.wait()
+            answers.append((number, running.send("POST", "/validate", encoded(review(uid=f"uid-{number}")))))
+
+        threads = [Thread(target=ask, args=(number,)) for number in range(24)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(answers) == 24
+        assert {answer.status for _, answer in answers} == {200, 503}
+        for number, answer in answers:
+            assert answer.response["uid"] == f"uid-{number}"
+            assert answer.response["allowed"] is (answer.status == 200)
+        assert running.send("POST", "/validate", encoded(review())).response["allowed"] is True
+
+
+def spoilt(body: bytes, chance: random.Random) -> bytes:
+    """A body with something cut out, put in, doubled or changed."""
+    content = bytearray(body)
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(len(content) + 1)
+        end = min(len(content), at + chance.randint(0, 40))
+        piece = content[at:end]
+        content[at:end] = chance.choice(
+            (b"", piece * 2, bytes(chance.randbytes(3)), b"null", b"-1e999", b'"', b"[[[[", b"{}", b'"\\ud800"')
+        )
+    return bytes(content)
+
+
+def test_10000_malformed_bodies_are_no_error_of_the_server(running: Running) -> None:
+    connection = running.connect()
+    good = encoded(review(MIG_POD))
+
+    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @given(seed=st.integers(0, 2**64))
+    def send(seed: int) -> None:
+        chance = random.Random(seed)
+        for _ in range(100):
+            connection.request("POST", "/mutate", spoilt(good, chance), {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            response.read()
+            assert response.status in (200, 400)
+
+    try:
+        send()
+    finally:
+        connection.close()
+    assert "Traceback" not in running.logged()
+
+
+def test_after_all_of_it_the_memory_is_back(running: Running, memory_before: int) -> None:
+    until(lambda: memory_kib(running) <= memory_before * MEMORY_GROWTH, f"memory of {memory_before} KiB")
+    assert running.send("GET", "/readyz").status == 200
+    assert "ERROR" not in running.logged()
+
+
+def test_sigterm_under_load_is_not_ready_at_once_answers_everything_and_ends(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(saying("no"))
+    with started(tmp_path, "--rules", rules, "--drain-seconds", "1", *METRICS) as running:
+        load = Load(running.port, running.context())
+        with load.running(kept=4, fresh=0):
+            load.wait_for("Validation/told-apart: no")
+            url = metrics_url(running)
+            running.process.send_signal(signal.SIGTERM)
+            until(lambda: fetched(f"{url}/readyz")[0] == 503, "not being ready")
+            load.wait_for("Validation/told-apart: no")
+            assert running.process.wait(PATIENCE_SECONDS) == 0
+        # Nobody who was connected lost an answer: what fails is only that there is nobody to connect to any more.
+        assert {failure.partition("(")[0] for failure in load.failures} == {"kept: ConnectionRefusedError"}
+        assert "open" not in running.logged()

@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 BIN := $(VENV)/bin
 JOBS ?= auto
 
-.PHONY: demo test lint types imports pytest bench clean
+.PHONY: demo test lint types imports pytest bench manifests clean
 
 demo: $(STAMP)
 	@$(BIN)/gpu-rules demo
@@ -26,8 +26,12 @@ pytest: $(STAMP)
 	$(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=
 	$(BIN)/python tests/coverage_floor.py
 
+# Ratios, each measured side by side in one run. bench.server needs wrk.
 bench: $(STAMP)
-	$(BIN)/python -m bench
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	$(BIN)/python -m bench.cel --check
+	$(BIN)/python -m bench.cluster
+	$(BIN)/python -m bench.server
 
 clean:
 	rm -rf $(VENV) build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis

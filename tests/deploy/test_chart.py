@@ -261,8 +261,8 @@ READ_NODES = {("", "nodes", "*", verb) for verb in ("list", "watch")}
 COMPARE = {
     ("admissionregistration.k8s.io", f"{kind}webhookconfigurations", NAME, "get") for kind in ("mutating", "validating")
 }
-PATCH = {(group, resource, name, verb) for group, resource, name, _ in COMPARE for verb in ("update", "patch")}
-SECRET = {("", "secrets", f"{NAME}-tls", verb) for verb in ("get", "list", "watch", "update", "patch")}
+PATCH = {(group, resource, name, "patch") for group, resource, name, _ in COMPARE}
+SECRET = {("", "secrets", f"{NAME}-tls", verb) for verb in ("get", "update")}
 EVENTS = {(group, "events", "*", verb) for group in ("", "events.k8s.io") for verb in ("create", "patch")}
 
 

@@ -1,11 +1,13 @@
 """The root command: the offline commands, and those that need the server's libraries, which are imported when run."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
 import click
 
 from rules_engine.cli import COMMANDS, Command
+from server.cluster.source import Live
 
 LAST_PORT = 65535
 
@@ -18,6 +20,12 @@ waits."""
 
 DRAIN_SECONDS = 2.0
 """Time for Services to see that the server is not ready, and to stop sending."""
+
+MAX_STALENESS_SECONDS = 60.0
+"""An API server restarts, or is replaced, in less; nodes come and go in minutes, and pods in seconds."""
+
+CAPTURE_SECONDS = 300.0
+"""100,000 pods come in a quarter of a minute from a server that is near; this is for one that is far."""
 
 RECEIVE_SECONDS = 10.0
 """A request is some kilobytes from the same cluster; 8 MiB come in this time over 7 Mbit/s."""
@@ -44,14 +52,12 @@ class Address(click.ParamType[tuple[str, int]]):
         return (host[1:-1] if bracketed else host) or "0.0.0.0", int(port)  # noqa: S104 - asked for by leaving it out
 
 
-class ClusterFile(click.Path):
-    """A file with a cluster's inventory; the words for a live cluster are known, so as not to look like lost files."""
-
-    name = "FILE"
+class ClusterPlace(click.Path):
+    """A file with a cluster's inventory, or one of the words for a live cluster."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value in ("in-cluster", "kubeconfig"):
-            self.fail(f"{value}: a live cluster cannot be read yet; give an inventory file", param, ctx)
+        if value in [live.value for live in Live]:
+            return Live(value)
         return super().convert(value, param, ctx)
 
 
@@ -81,10 +87,27 @@ _FILE = click.Path(path_type=Path)
 @click.argument("more_rules", type=_PATH, nargs=-1, metavar="")
 @click.option(
     "--cluster",
-    type=ClusterFile(exists=True, dir_okay=False, path_type=Path),
+    type=ClusterPlace(exists=True, dir_okay=False, path_type=Path),
     envvar="GPU_RULES_CLUSTER",
-    help="A ClusterInventory, or the output of kubectl get nodes,pods,namespaces -A -o json. "
-    "Without: two workers with four GPUs each.",
+    metavar="in-cluster|kubeconfig|FILE",
+    help="The live cluster, by the service account of this pod or by KUBECONFIG; or a file: a ClusterInventory, or the "
+    "output of kubectl get nodes,pods,namespaces -A -o json. Without: two workers with four GPUs each.",
+)
+@click.option(
+    "--max-staleness",
+    type=click.FloatRange(3, 3600),
+    default=MAX_STALENESS_SECONDS,
+    show_default=True,
+    envvar="GPU_RULES_MAX_STALENESS",
+    metavar="SECONDS",
+    help="How long after the last word of a live cluster's API server decisions still trust what it said.",
+)
+@click.option(
+    "--declare",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    envvar="GPU_RULES_DECLARE",
+    metavar="FILE",
+    help="A ClusterInventory of nodes that an autoscaler can bring: they count beside those of a live cluster.",
 )
 @click.option(
     "--listen",
@@ -99,6 +122,27 @@ _FILE = click.Path(path_type=Path)
     type=Address(),
     envvar="GPU_RULES_METRICS_LISTEN",
     help="Where to serve /healthz, /readyz, /metrics and /rules without TLS, for probes and Prometheus. Without: nowhere.",
+)
+@click.option(
+    "--decision-log",
+    type=_FILE,
+    envvar="GPU_RULES_DECISION_LOG",
+    metavar="FILE",
+    help="Where to append a line of JSON for each decision and why; - is standard output. Without: nowhere.",
+)
+@click.option(
+    "--events",
+    is_flag=True,
+    envvar="GPU_RULES_EVENTS",
+    help="Send Kubernetes Events on fallbacks and denials, few at once, to the live cluster; needs a Role for it.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["line", "json"]),
+    default="line",
+    show_default=True,
+    envvar="GPU_RULES_LOG_FORMAT",
+    help="How the server's own log is written, on standard error.",
 )
 @click.option("--tls-cert", type=_FILE, envvar="GPU_RULES_TLS_CERT", metavar="FILE", help="Certificate chain, PEM.")
 @click.option("--tls-key", type=_FILE, envvar="GPU_RULES_TLS_KEY", metavar="FILE", help="Its key, PEM.")
@@ -167,9 +211,14 @@ _FILE = click.Path(path_type=Path)
 def serve(
     rules: tuple[Path, ...],
     more_rules: tuple[Path, ...],
-    cluster: Path | None,
+    cluster: Path | Live | None,
+    max_staleness: float,
+    declare: Path | None,
     listen: tuple[str, int],
     metrics_listen: tuple[str, int] | None,
+    decision_log: Path | None,
+    events: bool,
+    log_format: str,
     tls_cert: Path | None,
     tls_key: Path | None,
     tls_dir: Path | None,
@@ -192,17 +241,25 @@ def serve(
         raise click.UsageError("--tls-cert and --tls-key come together")
     if tls_cert is not None and tls_dir is not None:
         raise click.UsageError("--tls-dir is for a certificate made here; --tls-cert gives one")
+    if declare is not None and not isinstance(cluster, Live):
+        raise click.UsageError("--declare is for a live cluster; a file names all its nodes itself")
+    if events and not isinstance(cluster, Live):
+        raise click.UsageError("--events needs a live cluster: --cluster in-cluster or kubeconfig")
 
+    from server.observing import Observed
     from server.prepare import Sources
     from server.serve import Settings, StartError
     from server.serve import serve as run
 
     settings = Settings(
-        sources=Sources((*rules, *more_rules), cluster),
+        sources=Sources((*rules, *more_rules), cluster, declare),
+        max_staleness_seconds=max_staleness,
         host=listen[0],
         port=listen[1],
         metrics_host=metrics_listen[0] if metrics_listen else "",
         metrics_port=metrics_listen[1] if metrics_listen else None,
+        observed=Observed(decision_log, events),
+        json_logs=log_format == "json",
         certificate=tls_cert,
         key=tls_key,
         tls_folder=tls_dir,
@@ -220,6 +277,38 @@ def serve(
     except StartError as error:
         click.echo(error, err=True)
         raise SystemExit(1) from None
+
+
+@main.command(cls=Command)
+@click.option(
+    "--output",
+    "form",
+    type=click.Choice(["yaml", "json"]),
+    default="yaml",
+    show_default=True,
+    help="YAML is for people; JSON may be larger: some 1,000 nodes are the most that are read back from YAML.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(1, 3600),
+    default=CAPTURE_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to read at most.",
+)
+def capture(form: str, timeout: float) -> None:
+    """Print the live cluster of KUBECONFIG as a ClusterInventory: what decisions on GPUs depend on, nothing else."""
+    from server.cluster import capture as capturing
+    from server.cluster.connection import Connection, kubeconfig
+
+    logging.disable(logging.WARNING)  # what goes wrong ends it, and is said once
+    try:
+        document = capturing.capture(Connection(kubeconfig), timeout)
+    except capturing.CaptureError as error:
+        for problem in error.problems:
+            click.echo(f"gpu-rules capture: {problem}", err=True)
+        raise SystemExit(1) from None
+    click.echo((capturing.as_json if form == "json" else capturing.as_yaml)(document), nl=False)
 
 
 @main.command(cls=Command)

@@ -11,14 +11,16 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.loading import load_cluster
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.problems import Problem, render
+from server.cluster.source import Live
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where rules and cluster come from; without paths, the packaged ones."""
+    """Where rules and cluster come from; without paths, the packaged ones. `declared`: nodes beside a live cluster."""
 
     rules: tuple[Path, ...] = ()
-    cluster: Path | None = None
+    cluster: Path | Live | None = None
+    declared: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +36,10 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """Everything that decisions need, and how it is called where the server says what it serves."""
+    """Everything that decisions need, and how it is called where the server says what it serves.
+
+    `cluster` is what a file says: of a live cluster, the nodes that are declared beside its own.
+    """
 
     rules: Rules
     cluster: Cluster
@@ -88,7 +93,7 @@ def prepare(sources: Sources) -> tuple[Prepared, str]:
         reports.append(rules.report)
     except UnusableError as error:
         reports.append(error.report)
-    cluster, problems, lines = load_cluster(sources.cluster or DEFAULT_CLUSTER)
+    cluster, problems, lines = _cluster(sources)
     reports.append(_report(problems, lines))
     report = "\n".join(filter(None, reports))
     if rules is None or cluster is None or has_errors(problems):
@@ -97,9 +102,22 @@ def prepare(sources: Sources) -> tuple[Prepared, str]:
         rules=rules,
         cluster=cluster,
         rules_from=" ".join(map(str, sources.rules)) or "the packaged set default",
-        cluster_from=str(sources.cluster or "the packaged inventory two-workers"),
+        cluster_from=_cluster_from(sources),
     )
     return prepared, report
+
+
+def _cluster(sources: Sources) -> tuple[Cluster | None, tuple[Problem, ...], Mapping[str, Sequence[str]]]:
+    """The cluster of a file, with problems and lines; of a live cluster, what is declared beside it."""
+    file = sources.declared if isinstance(sources.cluster, Live) else sources.cluster or DEFAULT_CLUSTER
+    return (Cluster(), (), {}) if file is None else load_cluster(file)
+
+
+def _cluster_from(sources: Sources) -> str:
+    if isinstance(sources.cluster, Live):
+        beside = f" and {sources.declared}" if sources.declared else ""
+        return f"live ({sources.cluster.value}){beside}"
+    return str(sources.cluster or "the packaged inventory two-workers")
 
 
 def _report(problems: Sequence[Problem], lines: Mapping[str, Sequence[str]]) -> str:

@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -18,11 +18,16 @@ from tempfile import TemporaryDirectory
 from types import FrameType
 from typing import Any
 
+from rules_engine.evaluation import RuleSet
+from rules_engine.evaluation.needs import needs
 from server import tls
 from server.app import create_app
+from server.cluster.source import ClusterSource, FixedCluster, Live
 from server.connections import Sweeper
+from server.exchange import Exchange, Observer
 from server.front import SETTLE_SECONDS, Front
-from server.metrics_listener import MetricsListener
+from server.metrics_listener import Exposition, MetricsListener
+from server.observing import Observed, Observing
 from server.prepare import Prepared, Sources, UnusableError, prepare
 from server.reload import Reloader
 from server.renewal import Renewal
@@ -35,6 +40,7 @@ class Settings:
     """What `gpu-rules serve` is told. `certificate` and `key` come together or not at all."""
 
     sources: Sources
+    max_staleness_seconds: float
     host: str
     port: int
     certificate: Path | None = None
@@ -44,6 +50,8 @@ class Settings:
     test_on_reload: bool = False
     metrics_host: str = ""
     metrics_port: int | None = None
+    observed: Observed = Observed()
+    json_logs: bool = False
     threads: int
     max_concurrent: int
     receive_seconds: float
@@ -61,18 +69,23 @@ def serve(settings: Settings) -> None:
     # As process 1 of a container, SIGTERM would otherwise do nothing.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end_at_once)
-    logging.config.dictConfig(_LOGGING)
+    logging.config.dictConfig(_logging("json" if settings.json_logs else "line"))
     rule_files = signature(settings.sources.rules)
     prepared = _prepared(settings.sources)
     with ExitStack() as stack:
         listener = stack.enter_context(_bound(settings.host, settings.port))
         files = _tls_files(settings, stack)
         rules = prepared.rules
+        source = _source(settings, prepared)
+        source.start()
+        stack.callback(source.stop)
         state = State(
-            cluster=prepared.cluster,
+            cluster=source,
             served=Served(rule_set=rules.rule_set, digest=rules.digest, rules_by_kind=rules.rules_by_kind),
         )
-        app = create_app(state, max_concurrent=settings.max_concurrent)
+        observing = stack.enter_context(_observing(settings, state))
+        observers = [_reserving(source), *observing.observers]
+        app = create_app(state, max_concurrent=settings.max_concurrent, observers=observers)
         front = Front(app, listener, threads=settings.threads)
         renewal = Renewal(front, state, files.certificate, files.key, settings.client_ca)
         tls_files = signature(renewal.paths)
@@ -83,7 +96,7 @@ def serve(settings: Settings) -> None:
         sweeper = Sweeper(listener.getsockname()[1], settings.receive_seconds, front.waiting_since)
         sweeper.start()
         stack.callback(sweeper.stop)
-        reloader = Reloader(settings.sources.rules, state, test=settings.test_on_reload)
+        reloader = Reloader(settings.sources.rules, state, test=settings.test_on_reload, adopting=_adopting(source))
         watchers = (
             Watcher(settings.sources.rules, rule_files, reloader.reload, name="rules"),
             Watcher(renewal.paths, tls_files, renewal.renew, name="certificate"),
@@ -91,7 +104,7 @@ def serve(settings: Settings) -> None:
         for watcher in watchers:
             watcher.start()
             stack.callback(watcher.stop)
-        metrics_url = stack.enter_context(_metrics(settings, state))
+        metrics_url = stack.enter_context(_metrics(settings, state, observing.metrics.exposition))
         signals = _Signals(on_hangup=watchers)
         _tell(listener, prepared, files, metrics_url, settings.ready_fd)
         ended = _run(signals, state, front, settings)
@@ -152,6 +165,63 @@ def _prepared(sources: Sources) -> Prepared:
     return prepared
 
 
+def _source(settings: Settings, prepared: Prepared) -> ClusterSource:
+    """The cluster as its file says, or as the API server will."""
+    if not isinstance(settings.sources.cluster, Live):
+        return FixedCluster(prepared.cluster)
+    from server.cluster.connection import Connection, in_cluster, kubeconfig
+    from server.cluster.live import LiveCluster
+
+    configure = in_cluster() if settings.sources.cluster is Live.IN_CLUSTER else kubeconfig
+    return LiveCluster(
+        Connection(configure),
+        needs(prepared.rule_set),
+        max_staleness_seconds=settings.max_staleness_seconds,
+        declared=prepared.cluster.nodes,
+    )
+
+
+def _adopting(source: ClusterSource) -> Callable[[RuleSet], None]:
+    """Have what changed rules need to know of the cluster, or refuse them."""
+
+    def adopt(rule_set: RuleSet) -> None:
+        if not source.need(needs(rule_set)):
+            problems = "; ".join(source.problems) or "it did not come in time"
+            raise UnusableError(f"what these rules need to know of the cluster cannot be read: {problems}")
+
+    return adopt
+
+
+@contextmanager
+def _observing(settings: Settings, state: State) -> Iterator[Observing]:
+    """Metrics, and what else is wanted; Events go to the live cluster."""
+    live, sender = settings.sources.cluster, None
+    if settings.observed.events and isinstance(live, Live):
+        from server.cluster.connection import Connection, in_cluster, kubeconfig
+
+        sender = Connection(in_cluster() if live is Live.IN_CLUSTER else kubeconfig)
+    observing = Observing(settings.observed, state, sender)
+    try:
+        observing.start()
+    except OSError as error:
+        where = settings.observed.decision_log
+        raise StartError(f"gpu-rules serve: the decision log {where} cannot be written: {error.strerror}") from None
+    try:
+        yield observing
+    finally:
+        observing.stop()
+
+
+def _reserving(source: ClusterSource) -> Observer:
+    """Tell the cluster of pods that were admitted."""
+
+    def reserve(exchange: Exchange) -> None:
+        if exchange.endpoint == "validate" and exchange.request is not None and exchange.decision is not None:
+            source.admitted(exchange.request, exchange.decision)
+
+    return reserve
+
+
 def _bound(host: str, port: int) -> socket.socket:
     """A socket at the address. Only this one: no SO_REUSEPORT, so that a port in use is an error."""
     try:
@@ -186,15 +256,13 @@ def _tls_files(settings: Settings, stack: ExitStack) -> tls.TlsFiles:
 
 
 @contextmanager
-def _metrics(settings: Settings, state: State) -> Iterator[str | None]:
+def _metrics(settings: Settings, state: State, exposition: Exposition) -> Iterator[str | None]:
     """The listener for probes and metrics; its URL, None where it is not wanted."""
     if settings.metrics_port is None:
         yield None
         return
-    from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-
     with _bound(settings.metrics_host, settings.metrics_port) as bound:
-        listener = MetricsListener(bound, state, lambda: (generate_latest(), CONTENT_TYPE_LATEST))
+        listener = MetricsListener(bound, state, exposition)
         listener.start()
         try:
             yield f"http://{_host_port(*bound.getsockname()[:2])}"
@@ -224,12 +292,16 @@ def _tell(
             file.write(f"{url}\n")
 
 
-_LOGGING: dict[str, Any] = {
-    "version": 1,
-    "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "stream": "ext://sys.stderr"}},
-    "root": {"handlers": ["stderr"], "level": "WARNING"},
-    "loggers": {"server": {"level": "INFO"}},
-}
-"""One format, on stderr, for granian and for us."""
+def _logging(form: str) -> dict[str, Any]:
+    """One format, `line` or `json`, on stderr, for granian and for us."""
+    return {
+        "version": 1,
+        "disable_existing_loggers": False,
+        "formatters": {
+            "line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"},
+            "json": {"()": "server.observing.JsonLines"},
+        },
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": form, "stream": "ext://sys.stderr"}},
+        "root": {"handlers": ["stderr"], "level": "WARNING"},
+        "loggers": {"server": {"level": "INFO"}},
+    }

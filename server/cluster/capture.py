@@ -23,6 +23,10 @@ HEADER = """\
 class CaptureError(Exception):
     """Why the cluster cannot be captured."""
 
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
 
 def capture(connection: Connection, seconds: float) -> dict[str, Json]:
     """The cluster behind a connection, once all of it was read. Raises CaptureError at the first failure."""
@@ -32,7 +36,7 @@ def capture(connection: Connection, seconds: float) -> dict[str, Json]:
         live.wait_until(lambda cluster: cluster.known or bool(live.problems), seconds)
         cluster = live.current()
         if not cluster.known:
-            raise CaptureError("; ".join(live.problems) or f"the cluster was not read in {seconds:g} seconds")
+            raise CaptureError(live.problems or [f"the cluster was not read in {seconds:g} seconds"])
         return inventory(cluster, live.held())
     finally:
         live.stop()

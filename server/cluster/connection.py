@@ -43,12 +43,24 @@ class Cause(Enum):
     GONE = "gone"
     """The resource version is too old: HTTP 410, in a watch also as an event."""
     THROTTLED = "throttled"
+    CONFLICT = "conflict"
+    """Somebody else has changed the object since it was read."""
+    MISSING = "missing"
+    INVALID = "invalid"
     REFUSED = "refused"
     """Any other status."""
     MALFORMED = "malformed"
 
 
-_CAUSES = {401: Cause.UNAUTHORIZED, 403: Cause.FORBIDDEN, 410: Cause.GONE, 429: Cause.THROTTLED}
+_CAUSES = {
+    401: Cause.UNAUTHORIZED,
+    403: Cause.FORBIDDEN,
+    404: Cause.MISSING,
+    409: Cause.CONFLICT,
+    410: Cause.GONE,
+    422: Cause.INVALID,
+    429: Cause.THROTTLED,
+}
 
 
 class ApiError(Exception):
@@ -121,20 +133,37 @@ class Connection:
         """An answer that goes on; `read_seconds` is how long it may be silent."""
         return self._open(path, query, read_seconds)
 
+    def send(self, method: str, path: str, content_type: str, body: bytes) -> bytes:
+        """Change something; the whole answer."""
+        with self._open(path, {}, READ_SECONDS, method, content_type, body) as answer:
+            return b"".join(answer.parts(MAX_PAGE_BYTES))
+
     def renew(self) -> None:
         """Read configuration and credentials anew at the next call."""
         with self._lock:
             self._access = None
 
-    def _open(self, path: str, query: Mapping[str, str], read_seconds: float) -> "Answer":
+    def _open(
+        self,
+        path: str,
+        query: Mapping[str, str],
+        read_seconds: float,
+        method: str = "GET",
+        content_type: str | None = None,
+        body: bytes | None = None,
+    ) -> "Answer":
         import urllib3
 
         access = self._accessed()
+        headers = {"Accept": "application/json", "User-Agent": "gpu-rules", **access.headers()}
+        if content_type is not None:
+            headers["Content-Type"] = content_type
         try:
             response = access.pool.request(
-                "GET",
+                method,
                 f"{access.url}{path}?{urlencode(query)}",
-                headers={"Accept": "application/json", "User-Agent": "gpu-rules", **access.headers()},
+                body=body,
+                headers=headers,
                 preload_content=False,
                 retries=False,
                 timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=read_seconds),
@@ -142,7 +171,7 @@ class Connection:
         except Exception as error:
             raise _failure(error) from None
         answer = Answer(response)
-        if response.status != 200:
+        if response.status not in (200, 201):
             with answer:
                 raise answer.refusal()
         return answer

@@ -20,9 +20,6 @@ from server.cluster.store import Store
 
 T = TypeVar("T")
 
-MAX_STALENESS_SECONDS = 60.0
-"""Without contact, before nothing is decided on the view any more."""
-
 PUBLISH_SECONDS = 0.05
 """Between two views at most events are gathered: a thousand of them in a second cost twenty views, not a thousand."""
 
@@ -57,7 +54,7 @@ class LiveCluster:
         connection: Connection,
         needs: Needs,
         *,
-        max_staleness_seconds: float = MAX_STALENESS_SECONDS,
+        max_staleness_seconds: float = 60.0,
         declared: Sequence[Node] = (),
         clock: Callable[[], float] = monotonic,
         stop_seconds: float = STOP_SECONDS,

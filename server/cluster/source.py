@@ -1,6 +1,6 @@
 """Where decisions take their cluster from."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Protocol
 
@@ -15,6 +15,22 @@ class Live(Enum):
 
     IN_CLUSTER = "in-cluster"
     KUBECONFIG = "kubeconfig"
+
+
+class CollectionHealth(Protocol):
+    """How a collection of a live cluster is doing; `contact`: when it was last known to be current, monotonic.
+
+    `counts` are by a closed set of words: lists, watches, kinds of events, causes of failure.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def synced(self) -> bool: ...
+    @property
+    def contact(self) -> float: ...
+    @property
+    def counts(self) -> Mapping[str, int]: ...
 
 
 class ClusterSource(Protocol):
@@ -33,6 +49,14 @@ class ClusterSource(Protocol):
     def problems(self) -> Sequence[str]:
         """What stands between us and the cluster, for people."""
 
+    @property
+    def health(self) -> Sequence[CollectionHealth]:
+        """How each collection is doing that is read from an API server."""
+
+    @property
+    def reservations(self) -> int:
+        """How many admitted pods are not yet seen on a node."""
+
     def need(self, needs: Needs) -> bool:
         """Have what other rules need as well, after a wait; False, and nothing changes, where it cannot be had."""
 
@@ -44,6 +68,8 @@ class FixedCluster:
     """A cluster that was read from a file: it has everything, and goes on saying what is free."""
 
     problems: Sequence[str] = ()
+    health: Sequence[CollectionHealth] = ()
+    reservations = 0
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

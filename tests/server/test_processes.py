@@ -295,7 +295,7 @@ def test_bad_tls_files_are_one_clear_error(tmp_path: Path, rules: Path) -> None:
         (["--listen", "::1:8443"], "an IPv6 address stands in brackets"),
         (["--rules", "/does/not/exist"], "'/does/not/exist' does not exist"),
         (["/"], "unexpected argument '/': paths of rules follow --rules"),
-        (["--cluster", "kubeconfig"], "kubeconfig: a live cluster cannot be read yet"),
+        (["--declare", __file__], "--declare is for a live cluster"),
         (["--cluster", "in-cluster"], "in-cluster: a live cluster cannot be read yet"),
         (["--tls-cert", "a"], "--tls-cert and --tls-key come together"),
         (["--tls-cert", "a", "--tls-key", "b", "--tls-dir", "c"], "--tls-dir is for a certificate made here"),

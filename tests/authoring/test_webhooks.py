@@ -23,9 +23,7 @@ from rules_engine.model.decision import Action, Decision
 from rules_engine.model.patch import Json
 from rules_engine.model.rules import (
     AnyRule,
-    ConditionKind,
     FallbackLadder,
-    LabelRequirement,
     LabelSelector,
     Match,
     Mode,
@@ -36,6 +34,7 @@ from rules_engine.model.rules import (
 from tests.support.authoring import cli, write
 from tests.support.authoring import ladder as ladder_text
 from tests.support.authoring import validation as validation_text
+from tests.support.conditions import CONDITIONS, HANDED_OVER, SELECTORS
 from tests.support.evaluation import (
     GPU,
     MIG1,
@@ -56,24 +55,6 @@ KUBERNETES = Environment({"object": types.DYN, "oldObject": types.DYN, "request"
 """What a webhook's match conditions may name, with the types that the API server gives them."""
 
 SETTINGS = Settings(server=Service("gpu-rules", "gpu-system", 443), namespace="gpu-system")
-
-CONDITIONS = (
-    "object.metadata.?labels.team.orValue('') != 'batch'",
-    "has(object.metadata.labels) && 'team' in object.metadata.labels && object.metadata.labels['team'] == 'ml'",
-    "object.metadata.labels.team == 'ml'",  # fails on a pod without the label
-    "request.namespace == 'ml' // nothing more",
-    "variables.team == 'ml'",
-    "object.spec.containers.exists(c, c.?resources.?limits.orValue({}).exists(r, r.startsWith('amd.com/')))",
-    "object.spec.containers.size() > 1 || int(object.metadata.labels.team) > 1",
-)
-SELECTORS = (
-    LabelSelector(),
-    LabelSelector(),
-    LabelSelector((LabelRequirement("team", ConditionKind.IN, ("ml", "")),)),
-    LabelSelector((LabelRequirement("team", ConditionKind.NOT_IN, ("ml",)),)),
-    LabelSelector((LabelRequirement("team", ConditionKind.EXISTS), LabelRequirement("x'\\/y", ConditionKind.EXISTS))),
-    LabelSelector((LabelRequirement("team", ConditionKind.DOES_NOT_EXIST),)),
-)
 
 
 @st.composite
@@ -327,21 +308,6 @@ def test_a_validation_is_sent_nothing_of_other_operations() -> None:
 
 # Conditions that may be handed over.
 
-HANDED_OVER = (
-    *(CONDITIONS[index] for index in (0, 1, 3, 5)),
-    "true",
-    "'a' < 'b' && 1 >= -1",
-    "has(object.metadata.labels) && has(object.metadata.labels.team) && object.metadata.labels.team == 'ml'",
-    "!has(object.metadata.labels) || !('team' in object.metadata.labels) || object.metadata.labels.team != 'x'",
-    "has(object.metadata.labels) ? 'team' in object.metadata.labels : false",
-    "!(!has(object.metadata.labels) || size(object.metadata.labels) == 0) && object.metadata.labels.size() > 0",
-    "object.metadata.?annotations[?'a/b'].orValue('') in ['x', 'y']",
-    "object.metadata.?annotations.hasValue()",
-    "object.spec.?tolerations.orValue([]).filter(t, t.?key.orValue('') == 'nvidia.com/gpu').size() > 0",
-    "object.spec.?tolerations.orValue([]).map(t, t.?key.orValue('')).exists_one(k, k == 'a')",
-    "(object.spec.containers + object.spec.?initContainers.orValue([])).all(c, !has(c.securityContext))",
-    "request.operation + request.namespace != 'x'",
-)
 KEPT = (
     CONDITIONS[2],
     CONDITIONS[4],

@@ -1,0 +1,109 @@
+"""What a real API server makes of the chart and of the derived conditions. Needs kubectl, and KUBECONFIG of a cluster.
+
+What is created there has this file's own names, touches only its own namespace, and is deleted again.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from deploy import render
+from rules_engine.authoring.webhooks import Settings, configurations, derive
+from rules_engine.model.patch import Json
+from rules_engine.model.rules import AnyRule, Match, Verb
+from tests.support.chart import helm
+from tests.support.conditions import HANDED_OVER, SELECTORS
+from tests.support.evaluation import GPU, compiled, container, injection, ladder, pod, validation
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif("KUBECONFIG" not in os.environ, reason="KUBECONFIG names no cluster"),
+    pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl"),
+]
+
+NOBODY = "https://127.0.0.1:1"
+"""Where no server is: who calls it fails, and so shows that a call was made."""
+
+ATTEMPTS = 100
+"""Looks at whether a new webhook configuration is in force; it takes about a second."""
+
+
+def kubectl(*arguments: str, stdin: Json = None) -> subprocess.CompletedProcess[str]:
+    text = None if stdin is None else json.dumps(stdin)
+    return subprocess.run(["kubectl", *arguments], input=text, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture
+def name() -> str:
+    return f"gpu-rules-test-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def namespace(name: str) -> Iterator[str]:
+    assert kubectl("create", "namespace", name).returncode == 0
+    yield name
+    kubectl("delete", "namespace", name, "--wait=false")
+
+
+def test_the_api_server_takes_everything_that_the_chart_makes(name: str) -> None:
+    code, rendered, errors = helm(
+        "template", name, render.CHART, "--namespace", "default", "--set=server.events=true,rbac.pods=true"
+    )
+    assert code == 0, errors
+    ended = subprocess.run(
+        ["kubectl", "apply", "--dry-run=server", "-f", "-"], input=rendered, capture_output=True, text=True, check=False
+    )
+
+    assert ended.returncode == 0, ended.stderr
+
+
+ODD: list[AnyRule] = [
+    *(ladder(GPU, name=f"c{n}", match_conditions={"c": text}) for n, text in enumerate(HANDED_OVER)),
+    *(ladder(GPU, name=f"s{n}", match=Match(object_selector=found)) for n, found in enumerate(SELECTORS) if found),
+    injection({"cpu": 1}, gpu_type="a'b\\\n\té😀", gpu_type_annotation="a/b"),
+    ladder(GPU, name="n", match=Match(namespaces=("m?", "x-*"), exclude_namespaces=("a", "*.b"))),
+]
+
+
+def test_the_api_server_compiles_every_condition_that_is_derived(name: str) -> None:
+    for rule in ODD:
+        rule_set = compiled(rule)
+        assert derive(rule_set)[0].expression
+        made, _ = configurations(rule_set, Settings(name=name, server=NOBODY))
+        ended = kubectl("apply", "--dry-run=server", "-f", "-", stdin=made)
+        assert ended.returncode == 0, ended.stderr
+
+
+def test_only_pods_that_a_rule_could_touch_are_sent(name: str, namespace: str) -> None:
+    guard = "object.spec.containers.exists(c, c.?resources.?limits.orValue({}).exists(r, r.startsWith('rdma/')))"
+    rules = (ladder(GPU), validation("true", match_conditions={"c": guard}, match=Match(operations=tuple(Verb))))
+    made: list[Any] = list(configurations(compiled(*rules), Settings(name=name, server=NOBODY, failure_policy="Fail")))
+    for configuration in made:
+        only = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace]}
+        configuration["webhooks"][0]["namespaceSelector"]["matchExpressions"].append(only)
+    plain, gpu = pod(container("c", {"cpu": 1})), pod(container("c", {GPU: 1}))
+    init, rdma = pod(container("c"), init=[container("i", limits={GPU: 1})]), pod(container("c", {"rdma/hca": 1}))
+
+    def refusal(asked: Json) -> str:
+        return kubectl("create", "-n", namespace, "--dry-run=server", "-f", "-", stdin=asked).stderr
+
+    try:
+        assert kubectl("create", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": made}).returncode == 0
+        in_force(lambda: "mutate.gpurules.io" in refusal(gpu) and "validate.gpurules.io" in refusal(rdma))
+        assert "mutate.gpurules.io" in refusal(init)
+        assert refusal(plain) == ""
+        assert "spec.containers: Required value" in refusal({**pod(), "spec": {"containers": []}})
+    finally:
+        kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
+        kubectl("delete", kinds, name, "--ignore-not-found")
+
+
+def in_force(holds: Callable[[], bool]) -> None:
+    """Ask until it holds: nothing tells when an API server has taken a configuration in."""
+    assert any(holds() for _ in range(ATTEMPTS))

@@ -1,0 +1,40 @@
+"""Match conditions and selectors of rules, as people write them."""
+
+from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector
+
+CONDITIONS = (
+    "object.metadata.?labels.team.orValue('') != 'batch'",
+    "has(object.metadata.labels) && 'team' in object.metadata.labels && object.metadata.labels['team'] == 'ml'",
+    "object.metadata.labels.team == 'ml'",  # fails on a pod without the label
+    "request.namespace == 'ml' // nothing more",
+    "variables.team == 'ml'",
+    "object.spec.containers.exists(c, c.?resources.?limits.orValue({}).exists(r, r.startsWith('amd.com/')))",
+    "object.spec.containers.size() > 1 || int(object.metadata.labels.team) > 1",
+)
+"""For rules: some of them can be handed over to the API server."""
+
+SELECTORS = (
+    LabelSelector(),
+    LabelSelector(),
+    LabelSelector((LabelRequirement("team", ConditionKind.IN, ("ml", "")),)),
+    LabelSelector((LabelRequirement("team", ConditionKind.NOT_IN, ("ml",)),)),
+    LabelSelector((LabelRequirement("team", ConditionKind.EXISTS), LabelRequirement("x'\\/y", ConditionKind.EXISTS))),
+    LabelSelector((LabelRequirement("team", ConditionKind.DOES_NOT_EXIST),)),
+)
+
+HANDED_OVER = (
+    *(CONDITIONS[index] for index in (0, 1, 3, 5)),
+    "true",
+    "'a' < 'b' && 1 >= -1",
+    "has(object.metadata.labels) && has(object.metadata.labels.team) && object.metadata.labels.team == 'ml'",
+    "!has(object.metadata.labels) || !('team' in object.metadata.labels) || object.metadata.labels.team != 'x'",
+    "has(object.metadata.labels) ? 'team' in object.metadata.labels : false",
+    "!(!has(object.metadata.labels) || size(object.metadata.labels) == 0) && object.metadata.labels.size() > 0",
+    "object.metadata.?annotations[?'a/b'].orValue('') in ['x', 'y']",
+    "object.metadata.?annotations.hasValue()",
+    "object.spec.?tolerations.orValue([]).filter(t, t.?key.orValue('') == 'nvidia.com/gpu').size() > 0",
+    "object.spec.?tolerations.orValue([]).map(t, t.?key.orValue('')).exists_one(k, k == 'a')",
+    "(object.spec.containers + object.spec.?initContainers.orValue([])).all(c, !has(c.securityContext))",
+    "request.operation + request.namespace != 'x'",
+)
+"""Those that the API server can be given: they cannot fail."""

@@ -121,7 +121,8 @@ _FILE = click.Path(path_type=Path)
     "--metrics-listen",
     type=Address(),
     envvar="GPU_RULES_METRICS_LISTEN",
-    help="Where to serve /healthz, /readyz, /metrics and /rules without TLS, for probes and Prometheus. Without: nowhere.",
+    help="Where to serve /healthz, /readyz, /metrics and /rules without TLS, for probes and Prometheus. "
+    "Without: nowhere.",
 )
 @click.option(
     "--decision-log",

@@ -6,9 +6,8 @@ has a bounded set of values: endpoints, outcomes, and names that the loaded rule
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from enum import Enum
 from itertools import accumulate
 from threading import Lock
@@ -92,7 +91,9 @@ COLLECTION_AGE = _gauge("cluster_age_seconds", "Since a collection was last know
 COLLECTION_EVENTS = _counter(
     "cluster_reads", "Lists, watches and their events, and calls that failed, by what it was.", "collection", "what"
 )
+RESERVATIONS = _gauge("cluster_reservations", "Admitted pods that are not yet seen on a node.")
 CERTIFICATE = _gauge("certificate_expiry_timestamp_seconds", "When the certificate that is served expires.")
+CERTIFICATES_REFUSED = _counter("certificates_refused", "Changed certificates that could not be served.")
 LOG_WRITTEN = _counter("decision_log_lines", "Lines of the decision log that were written.")
 LOG_DROPPED = _counter("decision_log_dropped", "Lines of the decision log that were lost, for want of time or space.")
 EVENTS_SENT = _counter("events", "Kubernetes Events that were sent.")
@@ -114,7 +115,9 @@ FAMILIES = (
     COLLECTION_SYNCED,
     COLLECTION_AGE,
     COLLECTION_EVENTS,
+    RESERVATIONS,
     CERTIFICATE,
+    CERTIFICATES_REFUSED,
     LOG_WRITTEN,
     LOG_DROPPED,
     EVENTS_SENT,
@@ -158,19 +161,6 @@ def _counted_step(step: Step) -> Iterator[Sample]:
         yield CLUSTER_UNKNOWN.name, rule, mode
 
 
-class CollectionHealth(Protocol):
-    """How a collection of the live cluster is doing; `contact` is by the monotonic clock."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def synced(self) -> bool: ...
-    @property
-    def contact(self) -> float: ...
-    @property
-    def counts(self) -> Mapping[str, int]: ...
-
-
 class Losses(Protocol):
     """Something that sends on what it is told, and drops what is too much."""
 
@@ -187,13 +177,11 @@ class Metrics(Collector):
         self,
         state: State,
         *,
-        collections: Callable[[], Iterable[CollectionHealth]] = tuple,
         decision_log: Losses | None = None,
         events: Losses | None = None,
         clock: Callable[[], float] = monotonic,
     ) -> None:
         self._state = state
-        self._collections = collections
         self._decision_log = decision_log
         self._events = events
         self._clock = clock
@@ -273,15 +261,17 @@ class Metrics(Collector):
         if reload is not None:
             yield RELOAD_TIME, (), reload.at.timestamp()
         yield FRESH, (), state.cluster is not None and state.cluster.freshness is Freshness.SYNCED
-        for collection in self._collections():
+        if state.source is not None:
+            yield RESERVATIONS, (), state.source.reservations
+        for collection in () if state.source is None else state.source.health:
             yield COLLECTION_SYNCED, (collection.name,), collection.synced
             if collection.synced:
                 yield COLLECTION_AGE, (collection.name,), max(0.0, self._clock() - collection.contact)
             for what, count in sorted(collection.counts.items()):
                 yield COLLECTION_EVENTS, (collection.name, what), count
-        expiry: datetime | None = state.certificate_not_after
-        if expiry is not None:
-            yield CERTIFICATE, (), expiry.timestamp()
+        if state.certificate_not_after is not None:
+            yield CERTIFICATE, (), state.certificate_not_after.timestamp()
+        yield CERTIFICATES_REFUSED, (), state.certificates_refused
         for losses, sent, dropped in (
             (self._decision_log, LOG_WRITTEN, LOG_DROPPED),
             (self._events, EVENTS_SENT, EVENTS_DROPPED),

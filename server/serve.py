@@ -50,7 +50,7 @@ class Settings:
     test_on_reload: bool = False
     metrics_host: str = ""
     metrics_port: int | None = None
-    observed: Observed = Observed()
+    observed: Observed
     json_logs: bool = False
     threads: int
     max_concurrent: int

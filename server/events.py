@@ -1,0 +1,217 @@
+"""Kubernetes Events on fallbacks and denials, for those who look at their Job and not at our metrics.
+
+The pod itself does not exist yet, or never will: the Event is about the controller that makes it, else about the pod by
+its name. What a rule's message says is left to the answer of the API server; the Event names rules, resources and
+reasons. Needs `create` on `events` in every namespace.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from queue import Empty, SimpleQueue
+from secrets import token_hex
+from threading import Thread
+from time import monotonic
+from typing import Protocol
+
+import orjson
+
+from rules_engine.model.decision import Action
+from rules_engine.model.patch import Json
+from server.cluster.connection import ApiError
+from server.exchange import Exchange
+
+MAX_QUEUED = 256
+"""Events that wait to be sent: more than an API server should have to take from us at once."""
+
+BURST = 25
+PER_SECOND = 1.0
+"""Events of this process: a burst of a Job's size, then one a second (client-go, tools/record, has 25 and fewer)."""
+
+QUIET_SECONDS = 300.0
+MAX_REMEMBERED = 1024
+"""The same thing of the same object is said once in this time: controllers try again for ever."""
+
+MAX_NAME = 253
+"""Of an object (apimachinery, pkg/util/validation, DNS1123SubdomainMaxLength)."""
+
+STOP_SECONDS = 2.0
+"""For what is being sent at the end."""
+
+_log = logging.getLogger(__name__)
+
+
+class Sender(Protocol):
+    """What changes objects of the API server."""
+
+    def send(self, method: str, path: str, content_type: str, body: bytes) -> bytes:
+        """Raises ApiError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What is said, and of what: `about` is an ObjectReference of core/v1 in `namespace`."""
+
+    namespace: str
+    about: tuple[tuple[str, str], ...]
+    type: str
+    reason: str
+    message: str
+
+    def to_json(self, at: datetime, suffix: str) -> dict[str, Json]:
+        """The object that is created (core/v1, Event)."""
+        about = dict(self.about)
+        time = at.isoformat(timespec="seconds").replace("+00:00", "Z")
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {
+                "namespace": self.namespace,
+                "name": f"{about['name'][: MAX_NAME - len(suffix) - 1].rstrip('.-')}.{suffix}",
+            },
+            "involvedObject": {**about, "namespace": self.namespace},
+            "type": self.type,
+            "reason": self.reason,
+            "message": self.message,
+            "source": {"component": "gpu-rules"},
+            "firstTimestamp": time,
+            "lastTimestamp": time,
+            "count": 1,
+        }
+
+
+class Events:
+    """An observer that sends Events; what is too much is dropped and counted."""
+
+    def __init__(self, sender: Sender, *, clock: Callable[[], float] = monotonic) -> None:
+        self._sender = sender
+        self._clock = clock
+        self._queue: SimpleQueue[Event | None] = SimpleQueue()
+        self._said: OrderedDict[Event, float] = OrderedDict()
+        self._allowance = float(BURST)
+        self._counted_at = clock()
+        self._thread = Thread(target=self._run, name="events", daemon=True)
+        self._failing = False
+        self.sent = 0
+        self.dropped = 0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Send no more."""
+        try:
+            while True:
+                self._queue.get_nowait()
+        except Empty:
+            self._queue.put(None)
+        if self._thread.is_alive():
+            self._thread.join(STOP_SECONDS)
+
+    def __call__(self, exchange: Exchange) -> None:
+        """Say what is to be said of an exchange, later and in another thread."""
+        for event in events(exchange):
+            if self._queue.qsize() >= MAX_QUEUED:
+                self.dropped += 1
+            else:
+                self._queue.put(event)
+
+    def _run(self) -> None:
+        while (event := self._queue.get()) is not None:
+            if self._is_new(event):
+                self._send(event)
+
+    def _is_new(self, event: Event) -> bool:
+        now = self._clock()
+        before = self._said.get(event)
+        if before is not None and now - before < QUIET_SECONDS:
+            return False
+        self._said[event] = now
+        self._said.move_to_end(event)
+        if len(self._said) > MAX_REMEMBERED:
+            self._said.popitem(last=False)
+        return True
+
+    def _send(self, event: Event) -> None:
+        now = self._clock()
+        self._allowance = min(float(BURST), self._allowance + (now - self._counted_at) * PER_SECOND)
+        self._counted_at = now
+        if self._allowance < 1:
+            self.dropped += 1
+            return
+        self._allowance -= 1
+        body = orjson.dumps(event.to_json(datetime.now(UTC), token_hex(8)))
+        try:
+            self._sender.send("POST", f"/api/v1/namespaces/{event.namespace}/events", "application/json", body)
+        except ApiError as error:
+            self.dropped += 1
+            if not self._failing:
+                _log.warning("Events cannot be sent: %s", error)
+            self._failing = True
+        else:
+            self.sent += 1
+            self._failing = False
+
+
+def events(exchange: Exchange) -> Iterator[Event]:
+    """One for all falls of a pod, one for its denial; none on a dry run, and none for what is only audited."""
+    request, decision = exchange.request, exchange.decision
+    if request is None or decision is None or exchange.dry_run:
+        return
+    steps = [step for step in decision.trace if not step.audit]
+    falls = [
+        f"{taken.resource} → {taken.to} ({step.rule})"
+        for step in steps
+        if step.action is Action.CHANGE
+        for taken in step.resources
+        if taken.to is not None
+    ]
+    denials = [f"{step.rule} ({step.reason})" for step in steps if step.action is Action.DENY]
+    if not (denials or (falls and decision.patch)):
+        return
+    found = _about(request.object, request.name)
+    namespace = _text(_member(request.object, "metadata"), "namespace") or request.namespace
+    if found is None or not namespace:
+        return
+    if denials:
+        message = f"A pod was denied by {', '.join(denials)}"
+        yield Event(namespace=namespace, about=found, type="Warning", reason="GPURulesDenied", message=_cut(message))
+    else:
+        message = f"A pod was given other GPUs than it asks for: {', '.join(falls)}"
+        yield Event(namespace=namespace, about=found, type="Normal", reason="GPUFallback", message=_cut(message))
+
+
+def _about(pod: Json, name: str) -> tuple[tuple[str, str], ...] | None:
+    """The controller that a pod belongs to, else the pod; None where it has no name yet."""
+    metadata = _member(pod, "metadata")
+    references = _member(metadata, "ownerReferences")
+    for reference in references if isinstance(references, list) else ():
+        if _member(reference, "controller") is True:
+            return _reference(reference, *(_text(reference, key) for key in ("apiVersion", "kind", "name")))
+    return _reference(metadata, "v1", "Pod", _text(metadata, "name") or name)
+
+
+def _reference(named: Json, api_version: str, kind: str, name: str) -> tuple[tuple[str, str], ...] | None:
+    if not name:
+        return None
+    members = {"apiVersion": api_version, "kind": kind, "name": name, "uid": _text(named, "uid")}
+    return tuple((key, value) for key, value in members.items() if value)
+
+
+def _member(value: Json, name: str) -> Json:
+    return value.get(name) if isinstance(value, dict) else None
+
+
+def _text(value: Json, name: str) -> str:
+    found = _member(value, name)
+    return found if isinstance(found, str) else ""
+
+
+MAX_MESSAGE = 1024
+"""Characters of an Event's message (apis/core/validation/events.go, NoteLengthLimit)."""
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"

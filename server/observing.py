@@ -1,0 +1,67 @@
+"""What watches the server from outside, as the operator asked for it: metrics always, the rest where it is wanted."""
+
+import json
+import logging
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from server.decision_log import DecisionLog
+from server.events import Events
+from server.exchange import Observer
+from server.metrics import Metrics
+from server.state import State
+
+if TYPE_CHECKING:
+    from server.events import Sender
+
+STANDARD_OUTPUT = Path("-")
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """What is wanted. `decision_log` None: no log; "-": to standard output."""
+
+    decision_log: Path | None = None
+    events: bool = False
+
+
+class Observing:
+    """Everything that is told of requests."""
+
+    def __init__(self, wanted: Observed, state: State, sender: "Sender | None") -> None:
+        log = wanted.decision_log
+        decisions = None if log is None else DecisionLog(None if log == STANDARD_OUTPUT else log)
+        events = Events(sender) if wanted.events and sender is not None else None
+        self._parts: list[DecisionLog | Events] = [part for part in (decisions, events) if part is not None]
+        self.metrics = Metrics(state, decision_log=decisions, events=events)
+
+    @property
+    def observers(self) -> tuple[Observer, ...]:
+        return (self.metrics, *self._parts)
+
+    def start(self) -> None:
+        """Begin. Raises OSError where the decision log cannot be written."""
+        for part in self._parts:
+            part.start()
+
+    def stop(self) -> None:
+        """Write what is left."""
+        for part in self._parts:
+            part.stop()
+
+
+class JsonLines(logging.Formatter):
+    """A log record as a line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        members = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            members["exception"] = self.formatException(record.exc_info)
+        return json.dumps(members, ensure_ascii=False)

@@ -296,7 +296,6 @@ def test_bad_tls_files_are_one_clear_error(tmp_path: Path, rules: Path) -> None:
         (["--rules", "/does/not/exist"], "'/does/not/exist' does not exist"),
         (["/"], "unexpected argument '/': paths of rules follow --rules"),
         (["--declare", __file__], "--declare is for a live cluster"),
-        (["--cluster", "in-cluster"], "in-cluster: a live cluster cannot be read yet"),
         (["--tls-cert", "a"], "--tls-cert and --tls-key come together"),
         (["--tls-cert", "a", "--tls-key", "b", "--tls-dir", "c"], "--tls-dir is for a certificate made here"),
         (["--threads", "0"], "0 is not in the range"),

@@ -1,6 +1,7 @@
 """The server's certificate: the operator's files checked, or one for localhost made."""
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from ipaddress import ip_address
@@ -107,10 +108,37 @@ def for_localhost(folder: Path, *, now: datetime) -> TlsFiles:
 
 
 def _made(ca: Path, certificate: Path, key: Path, now: datetime) -> TlsFiles:
-    begin, end = now - CLOCK_SKEW, now + timedelta(days=VALID_DAYS)
+    issued = issue("localhost", LOCAL_NAMES, now=now, days=VALID_DAYS)
+    try:
+        ca.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        _write(ca, issued.ca, 0o644)
+        _write(certificate, issued.certificate, 0o644)
+        _write(key, issued.key, 0o600)
+    except OSError as error:
+        raise TlsError(f"{ca.parent}: the certificate cannot be written there: {error.strerror}") from None
+    return TlsFiles(certificate=certificate, key=key, not_after=issued.not_after, ca=ca)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Issued:
+    """A certificate and its key, and the CA that signed it and nothing else, as PEM."""
+
+    ca: bytes
+    certificate: bytes
+    key: bytes
+    not_before: datetime
+    not_after: datetime
+
+
+def issue(name: str, names: Sequence[x509.GeneralName], *, now: datetime, days: float) -> Issued:
+    """A certificate for `names`, called `name`, by a CA of its own, whose key is thrown away."""
+    begin, end = (now - CLOCK_SKEW).replace(microsecond=0), (now + timedelta(days=days)).replace(microsecond=0)
     ca_key, leaf_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "gpu-rules localhost CA")])
-    leaf_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    # Several may be trusted at once: none must be taken for another by its name.
+    ca_name = x509.Name(
+        [x509.NameAttribute(NameOID.COMMON_NAME, f"gpu-rules {name} CA {begin:%Y-%m-%dT%H:%M:%S}"[:64])]
+    )
+    leaf_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
     ca_key_id = x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key())
     ca_certificate = (
         _builder(ca_name, ca_name, ca_key.public_key(), begin, end)
@@ -124,19 +152,45 @@ def _made(ca: Path, certificate: Path, key: Path, now: datetime) -> TlsFiles:
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName(LOCAL_NAMES), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(leaf_key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(ca_key_id), critical=False)
         .sign(ca_key, SHA256())
     )
+    return Issued(
+        ca=ca_certificate.public_bytes(Encoding.PEM),
+        certificate=leaf.public_bytes(Encoding.PEM),
+        key=leaf_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+        not_before=begin,
+        not_after=end,
+    )
+
+
+def issued(ca: bytes, certificate: bytes, key: bytes, dns_name: str) -> Issued:
+    """What was issued once, read again. Raises TlsError when it does not fit together or is not for `dns_name`."""
+    where = Path("the Secret")
+    leaf, signer = _certificate(where, certificate), _certificate(where, ca)
+    if _public_bytes(leaf.public_key()) != _public_bytes(_private_key(where, key).public_key()):
+        raise TlsError("the key does not belong to the certificate")
     try:
-        ca.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        _write(ca, ca_certificate.public_bytes(Encoding.PEM), 0o644)
-        _write(certificate, leaf.public_bytes(Encoding.PEM), 0o644)
-        _write(key, leaf_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()), 0o600)
-    except OSError as error:
-        raise TlsError(f"{ca.parent}: the certificate cannot be written there: {error.strerror}") from None
-    return TlsFiles(certificate=certificate, key=key, not_after=leaf.not_valid_after_utc, ca=ca)
+        leaf.verify_directly_issued_by(signer)
+        found = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
+        raise TlsError("the certificate is not by the CA") from None
+    if dns_name not in found.get_values_for_type(x509.DNSName):
+        raise TlsError(f"the certificate is not for {dns_name}")
+    return Issued(
+        ca=ca,
+        certificate=certificate,
+        key=key,
+        not_before=leaf.not_valid_before_utc,
+        not_after=leaf.not_valid_after_utc,
+    )
+
+
+def dns_names(*names: str) -> tuple[x509.GeneralName, ...]:
+    """Names of hosts, for `issue`."""
+    return tuple(x509.DNSName(name) for name in names)
 
 
 def _builder(

@@ -1,0 +1,218 @@
+"""The server's own certificate: made, shared, trusted, renewed."""
+
+from base64 import b64decode
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from threading import Barrier, Thread
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.x509.verification import PolicyBuilder, Store
+
+from server.bootstrap import FORGET, RENEW_DAYS, SPREAD, VALID_DAYS, Bootstrap, Place
+from server.cluster.connection import ApiError, Connection
+from server.tls import Identity
+from tests.support.objects import Objects, objects
+from tests.support.operating import until
+
+PLACE = Place(namespace="gpu", secret="tls", service="rules.gpu.svc", webhooks="rules")
+SECRET = "/api/v1/namespaces/gpu/secrets/tls"
+WEBHOOKS = [
+    f"/apis/admissionregistration.k8s.io/v1/{kind}/rules"
+    for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+]
+START = datetime(2030, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture
+def kept() -> Iterator[Objects]:
+    """What the chart makes: an empty Secret and two configurations."""
+    with objects() as found:
+        found.put(SECRET, {"kind": "Secret", "metadata": {"name": "tls"}, "type": "Opaque"})
+        for path in WEBHOOKS:
+            hooks = [{"name": "a", "clientConfig": {"service": {"name": "rules"}}}, {"name": "b", "clientConfig": {}}]
+            found.put(path, {"metadata": {"name": "rules"}, "webhooks": hooks})
+        yield found
+
+
+class Replica:
+    """A Bootstrap, its clock and what it shows."""
+
+    def __init__(self, kept: Objects) -> None:
+        def configure(configuration: Any) -> None:
+            configuration.host = kept.url
+
+        self.now = START
+        self.shown: list[Identity] = []
+        self.bootstrap = Bootstrap(Connection(configure), PLACE, self.shown.append, clock=lambda: self.now)
+
+    def look(self, after: timedelta = timedelta()) -> None:
+        self.now += after
+        self.bootstrap.look()
+
+    @property
+    def certificate(self) -> bytes:
+        return self.shown[-1].certificate
+
+
+def trusted(kept: Objects) -> list[x509.Certificate]:
+    """The CAs that the API server trusts: the same for every webhook of both configurations."""
+    bundles = {hook["clientConfig"]["caBundle"] for path in WEBHOOKS for hook in kept.get(path)["webhooks"]}
+    [bundle] = bundles
+    return x509.load_pem_x509_certificates(b64decode(bundle))
+
+
+def trusts(kept: Objects, certificate: bytes, now: datetime) -> bool:
+    """Whether an API server would take what is shown."""
+    verifier = PolicyBuilder().store(Store(trusted(kept))).time(now).build_server_verifier(x509.DNSName(PLACE.service))
+    try:
+        verifier.verify(x509.load_pem_x509_certificate(certificate), [])
+    except x509.verification.VerificationError:
+        return False
+    return True
+
+
+def test_the_first_replica_makes_a_certificate_that_both_configurations_trust_and_the_next_ones_take_it(
+    kept: Objects,
+) -> None:
+    one, two = Replica(kept), Replica(kept)
+    one.look()
+    two.look()
+    assert one.shown == two.shown
+    assert trusts(kept, one.certificate, START)
+    assert len(trusted(kept)) == 1
+    assert one.shown[0].not_after == START + timedelta(days=VALID_DAYS)
+    one.look()
+    assert len(one.shown) == 1, "nothing has changed"
+    assert kept.get(WEBHOOKS[0])["webhooks"][0]["clientConfig"]["service"] == {"name": "rules"}
+
+
+def test_replicas_that_begin_at_once_agree(kept: Objects) -> None:
+    replicas = [Replica(kept) for _ in range(6)]
+    together = Barrier(len(replicas))
+
+    def begin(replica: Replica) -> None:
+        together.wait()
+        replica.look()
+
+    threads = [Thread(target=begin, args=(replica,)) for replica in replicas]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({replica.certificate for replica in replicas}) == 1
+    assert trusts(kept, replicas[0].certificate, START)
+
+
+def test_it_is_renewed_well_before_its_end_and_what_any_replica_shows_is_always_trusted(kept: Objects) -> None:
+    replicas = [Replica(kept) for _ in range(3)]
+    seen: dict[bytes, datetime] = {}
+    most = 0
+    while replicas[0].now < START + timedelta(days=2 * VALID_DAYS):
+        before = len(seen)
+        for replica in replicas:
+            replica.look()
+            for other in replicas:
+                if other.shown:
+                    assert trusts(kept, other.certificate, replica.now)
+                    assert other.shown[-1].not_after - replica.now > timedelta(days=RENEW_DAYS - 6)
+            seen.setdefault(replica.certificate, replica.now)
+        changing = len(trusted(kept)) > 1
+        most = max(most, len(trusted(kept)))
+        shown_next = len(seen) > before or replicas[0].shown[-1].not_after - replicas[0].now > timedelta(days=80)
+        for replica in replicas:
+            replica.now += timedelta(days=5) if not changing else FORGET / 2 if shown_next else SPREAD / 2
+    assert len(seen) == 3
+    assert most == 2
+    assert len(trusted(kept)) == 1, "the old CA is forgotten"
+
+
+def test_a_new_certificate_is_only_shown_when_its_ca_has_been_trusted_for_a_while(kept: Objects) -> None:
+    one = Replica(kept)
+    one.look()
+    first = one.certificate
+    one.look(timedelta(days=VALID_DAYS - RENEW_DAYS, seconds=1))
+    assert one.certificate == first
+    assert len(trusted(kept)) == 2
+    kept.refuse[WEBHOOKS[1]] = 403
+    with pytest.raises(ApiError, match="403"):
+        one.look(SPREAD)
+    assert one.certificate == first
+    del kept.refuse[WEBHOOKS[1]]
+    # Somebody has put the configuration back as it was.
+    kept.put(WEBHOOKS[0], {"metadata": {"name": "rules"}, "webhooks": [{"name": "a", "clientConfig": {}}]})
+    one.look()
+    one.look(SPREAD - timedelta(seconds=1))
+    one.look(timedelta(seconds=1))
+    assert one.certificate != first
+    assert len(trusted(kept)) == 2
+    one.look(FORGET)
+    assert len(trusted(kept)) == 1
+    assert trusts(kept, one.certificate, one.now)
+
+
+@pytest.mark.parametrize("broken", ["nothing", "garbage", "not base64", "another service", "another key", "expired"])
+def test_a_secret_that_holds_nothing_of_use_is_filled_anew(kept: Objects, broken: str) -> None:
+    one = Replica(kept)
+    one.look()
+    secret = kept.get(SECRET)
+    other = Replica(kept)
+    if broken == "nothing":
+        secret["data"] = None
+    elif broken == "garbage":
+        secret["data"]["tls.crt"] = "AAAA"
+    elif broken == "not base64":
+        secret["data"]["tls.crt"] = "?"
+    elif broken == "another key":
+        kept.put(SECRET, {**secret, "data": {}})
+        other.look()
+        secret["data"]["tls.key"] = kept.get(SECRET)["data"]["tls.key"]
+    elif broken == "another service":
+        secret["data"] = {}
+        kept.put(SECRET, secret)
+        moved = Place(namespace="gpu", secret="tls", service="old.gpu.svc", webhooks="rules")
+        Bootstrap(one.bootstrap._connection, moved, one.shown.append, clock=lambda: START).look()
+        secret = kept.get(SECRET)
+    else:
+        other.now += timedelta(days=VALID_DAYS)
+    kept.put(SECRET, {**secret, "data": {**(secret["data"] or {}), "theirs": "QQ=="}})
+    other.look()
+    assert other.certificate not in [identity.certificate for identity in one.shown]
+    assert trusts(kept, other.certificate, other.now)
+    assert kept.get(SECRET)["data"]["theirs"] == "QQ=="
+
+
+def test_configurations_that_are_not_there_yet_are_filled_when_they_come(kept: Objects) -> None:
+    configuration = kept.get(WEBHOOKS[0])
+    for path in WEBHOOKS:
+        kept.delete(path)
+    one = Replica(kept)
+    one.look()
+    assert one.shown
+    for path in WEBHOOKS:
+        kept.put(path, configuration)
+    one.look()
+    assert trusts(kept, one.certificate, START)
+
+
+def test_a_start_waits_for_the_api_server_and_says_once_why(
+    kept: Objects, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.bootstrap.RETRY_SECONDS", 0.01)
+    kept.refuse[SECRET] = 403
+    one = Replica(kept)
+    thread = Thread(target=one.bootstrap.first)
+    thread.start()
+    until(lambda: "403: as the test wants it" in caplog.text, "the reason")
+    kept.refuse[SECRET] = 401
+    until(lambda: "401: as the test wants it" in caplog.text, "the other reason")
+    del kept.refuse[SECRET]
+    thread.join()
+    assert one.shown
+    assert caplog.text.count("403: ") == 1
+    monkeypatch.setattr("server.bootstrap.LOOK_SECONDS", 0.01)
+    one.bootstrap.start()
+    kept.put(SECRET, {"metadata": {"name": "tls"}})
+    until(lambda: len(one.shown) == 2, "the next look")
+    one.bootstrap.stop()

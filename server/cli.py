@@ -1,6 +1,7 @@
 """The root command: the offline commands, and those that need the server's libraries, which are imported when run."""
 
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ MAX_STALENESS_SECONDS = 60.0
 CAPTURE_SECONDS = 300.0
 """100,000 pods come in a quarter of a minute from a server that is near; this is for one that is far."""
 
+REQUEST_SECONDS = 5.0
+"""Half of what an API server waits for a webhook when it is told nothing else."""
+
 RECEIVE_SECONDS = 10.0
 """A request is some kilobytes from the same cluster; 8 MiB come in this time over 7 Mbit/s."""
 
@@ -50,6 +54,18 @@ class Address(click.ParamType[tuple[str, int]]):
         if ":" in host and not bracketed:
             self.fail(f"{value!r}: an IPv6 address stands in brackets, as in [::1]:8443", param, ctx)
         return (host[1:-1] if bracketed else host) or "0.0.0.0", int(port)  # noqa: S104 - asked for by leaving it out
+
+
+class SecretName(click.ParamType[tuple[str, str]]):
+    """`NAMESPACE/SECRET` as a pair."""
+
+    name = "NAMESPACE/SECRET"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        found = re.fullmatch(r"([a-z0-9-]{1,63})/([a-z0-9.-]{1,253})", str(value))
+        if not found:
+            self.fail(f"{value!r} is not NAMESPACE/SECRET", param, ctx)
+        return found[1], found[2]
 
 
 class ClusterPlace(click.Path):
@@ -163,6 +179,24 @@ _FILE = click.Path(path_type=Path)
     help="CAs, PEM: every client must show a certificate of one of them, probes too (see --metrics-listen).",
 )
 @click.option(
+    "--tls-bootstrap",
+    type=SecretName(),
+    envvar="GPU_RULES_TLS_BOOTSTRAP",
+    help="A Secret, which must be there, where the server keeps a certificate that it makes and renews by itself.",
+)
+@click.option(
+    "--tls-service",
+    envvar="GPU_RULES_TLS_SERVICE",
+    metavar="NAME.NAMESPACE.svc",
+    help="With --tls-bootstrap: the DNS name that the API server calls.",
+)
+@click.option(
+    "--webhook-name",
+    envvar="GPU_RULES_WEBHOOK_NAME",
+    metavar="NAME",
+    help="Of both webhook configurations; with --tls-bootstrap, their caBundle is kept up to date.",
+)
+@click.option(
     "--test-on-reload",
     is_flag=True,
     envvar="GPU_RULES_TEST_ON_RELOAD",
@@ -183,6 +217,16 @@ _FILE = click.Path(path_type=Path)
     show_default=True,
     envvar="GPU_RULES_MAX_CONCURRENT",
     help="Most decisions under way at once; a request over it is answered 503.",
+)
+@click.option(
+    "--request-timeout",
+    type=click.FloatRange(0.1, 30),
+    default=REQUEST_SECONDS,
+    show_default=True,
+    envvar="GPU_RULES_REQUEST_TIMEOUT",
+    metavar="SECONDS",
+    help="Over it, rules that are not evaluated yet fail, as their failurePolicy says; four fifths of the webhook's "
+    "timeoutSeconds are the most in any case.",
 )
 @click.option(
     "--receive-seconds",
@@ -224,9 +268,13 @@ def serve(
     tls_key: Path | None,
     tls_dir: Path | None,
     client_ca: Path | None,
+    tls_bootstrap: tuple[str, str] | None,
+    tls_service: str | None,
+    webhook_name: str | None,
     test_on_reload: bool,
     threads: int,
     max_concurrent: int,
+    request_timeout: float,
     receive_seconds: float,
     drain_seconds: float,
     grace_seconds: int,
@@ -242,6 +290,10 @@ def serve(
         raise click.UsageError("--tls-cert and --tls-key come together")
     if tls_cert is not None and tls_dir is not None:
         raise click.UsageError("--tls-dir is for a certificate made here; --tls-cert gives one")
+    if tls_bootstrap is not None and (tls_cert is not None or tls_dir is not None):
+        raise click.UsageError("--tls-bootstrap makes a certificate; --tls-cert and --tls-dir are for others")
+    if tls_bootstrap is not None and (tls_service is None or webhook_name is None):
+        raise click.UsageError("--tls-bootstrap needs --tls-service and --webhook-name")
     if declare is not None and not isinstance(cluster, Live):
         raise click.UsageError("--declare is for a live cluster; a file names all its nodes itself")
     if events and not isinstance(cluster, Live):
@@ -265,9 +317,11 @@ def serve(
         key=tls_key,
         tls_folder=tls_dir,
         client_ca=client_ca,
+        bootstrap=None if tls_bootstrap is None else (*tls_bootstrap, tls_service or "", webhook_name or ""),
         test_on_reload=test_on_reload,
         threads=threads,
         max_concurrent=max_concurrent,
+        request_seconds=request_timeout,
         receive_seconds=receive_seconds,
         drain_seconds=drain_seconds,
         grace_seconds=grace_seconds,
@@ -309,6 +363,8 @@ def capture(form: str, timeout: float) -> None:
         for problem in error.problems:
             click.echo(f"gpu-rules capture: {problem}", err=True)
         raise SystemExit(1) from None
+    finally:
+        logging.disable(logging.NOTSET)
     click.echo((capturing.as_json if form == "json" else capturing.as_yaml)(document), nl=False)
 
 

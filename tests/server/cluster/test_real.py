@@ -1,0 +1,312 @@
+"""Against a real API server: whatever KUBECONFIG leads to. Nodes, pods and a namespace are created and removed.
+
+    KUBECONFIG=… pytest -m cluster tests/server/cluster
+
+The user needs to be an administrator. Nothing is ever scheduled onto the nodes but what the tests create.
+"""
+
+import base64
+import json
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+import pytest
+
+from rules_engine.evaluation.needs import Needs
+from rules_engine.loading import load_cluster
+from rules_engine.model.cluster import Cluster, Freshness, Node
+from server.cluster.capture import as_yaml, inventory
+from server.cluster.connection import Connection, kubeconfig
+from server.cluster.live import LiveCluster
+from tests.support.cluster import EVERYTHING, PODS
+from tests.support.server import Running, started
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif("KUBECONFIG" not in os.environ, reason="needs a real API server, given by KUBECONFIG"),
+]
+
+GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-2g.20gb"
+PATIENCE_SECONDS = 60.0
+RULES = """\
+apiVersion: gpurules.io/v1
+kind: FallbackLadder
+metadata: {name: mig}
+spec:
+  offered: Available
+  nodes: {selector: {matchLabels: {gpu-rules-test: %s}}, require: [Ready, MatchesPod]}
+  match: {namespaceSelector: {matchLabels: {gpu-rules-test: %s}}}
+  rungs:
+    - {resource: nvidia.com/mig-2g.20gb}
+    - {resource: nvidia.com/gpu}
+"""
+
+
+class Kube:
+    """Things of one test run, all under one name, and gone after it."""
+
+    def __init__(self) -> None:
+        from kubernetes import client, config
+
+        config.load_kube_config(config_file=os.environ["KUBECONFIG"], persist_config=False)
+        self.name = f"gpu-rules-{uuid4().hex[:8]}"
+        self.core = client.CoreV1Api()
+        self.rbac = client.RbacAuthorizationV1Api()
+        self.admission = client.AdmissionregistrationV1Api()
+        self.nodes: list[str] = []
+
+    def start(self) -> None:
+        self.core.create_namespace({"metadata": {"name": self.name, "labels": {"gpu-rules-test": self.name}}})
+        # Pods need it, and a controller makes it.
+        eventually(lambda: self.core.read_namespaced_service_account("default", self.name))
+
+    def node(self, suffix: str, **allocatable: str) -> str:
+        """A Ready node of ours with these extended resources, `_` for what names cannot have."""
+        name = f"{self.name}-{suffix}"
+        labels = {"gpu-rules-test": self.name, "kubernetes.io/hostname": name}
+        self.nodes.append(name)
+        self.core.create_node({"metadata": {"name": name, "labels": labels}})
+        self.offer(name, **allocatable)
+        self.core.patch_node(name, {"spec": {"taints": None}})
+        return name
+
+    def offer(self, name: str, **allocatable: str) -> None:
+        amounts = {"cpu": "64", "memory": "256Gi", "pods": "110"}
+        amounts |= {{"gpu": GPU, "mig": MIG}[key]: value for key, value in allocatable.items()}
+        ready = {"type": "Ready", "status": "True", "reason": "Test", "message": ""}
+        self.core.patch_node_status(
+            name, {"status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}}
+        )
+
+    def pod(self, name: str, resource: str, **spec: Any) -> Any:
+        amounts = {resource: "1"}
+        container = {"name": "main", "image": "app:1", "resources": {"limits": amounts}}
+        body = {"metadata": {"name": name}, "spec": {"containers": [container], **spec}}
+        return self.core.create_namespaced_pod(self.name, body)
+
+    def delete_pod(self, name: str) -> None:
+        self.core.delete_namespaced_pod(name, self.name, grace_period_seconds=0)
+
+    def stop(self) -> None:
+        for pod in self.core.list_namespaced_pod(self.name).items:
+            self.delete_pod(pod.metadata.name)
+        for name in self.nodes:
+            self.core.delete_node(name)
+        self.core.delete_namespace(self.name)
+
+
+def eventually(holds: Callable[[], Any]) -> Any:
+    """The first true answer; errors of the API count as false."""
+    from kubernetes.client.exceptions import ApiException
+
+    end = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            if answer := holds():
+                return answer
+        except ApiException:
+            pass
+        assert time.monotonic() < end, "it never came"
+        time.sleep(0.05)  # there is nothing to wait on: a real API server has no hook for tests
+
+
+@pytest.fixture
+def kube() -> Iterator[Kube]:
+    made = Kube()
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
+def live() -> Iterator[LiveCluster]:
+    made = LiveCluster(Connection(kubeconfig), EVERYTHING)
+    made.start()
+    try:
+        assert made.wait_synced(PATIENCE_SECONDS), made.problems
+        yield made
+    finally:
+        made.stop()
+
+
+def find(cluster: Cluster, name: str) -> Node | None:
+    return next((node for node in cluster.nodes if node.name == name), None)
+
+
+def until(live: LiveCluster, holds: Callable[[Cluster], Any]) -> None:
+    assert live.wait_until(lambda cluster: bool(holds(cluster)), PATIENCE_SECONDS), live.health
+
+
+def free(cluster: Cluster, name: str, resource: str = GPU) -> str:
+    node = find(cluster, name)
+    return "" if node is None else str(node.available(resource))
+
+
+def test_nodes_pods_and_namespaces_are_followed(kube: Kube, live: LiveCluster) -> None:
+    name = kube.node("a", gpu="4")
+    until(live, lambda cluster: free(cluster, name) == "4")
+    until(live, lambda cluster: (node := find(cluster, name)) and node.ready and not node.taints)
+    kube.core.patch_node(name, {"spec": {"unschedulable": True}})
+    until(live, lambda cluster: (node := find(cluster, name)) and node.unschedulable)
+    kube.core.patch_node(name, {"spec": {"unschedulable": False}})
+    until(live, lambda cluster: cluster.namespaces.get(kube.name, {}).get("gpu-rules-test") == kube.name)
+    kube.pod("one", GPU, nodeName=name)
+    kube.pod("two", GPU, nodeName=name)
+    until(live, lambda cluster: free(cluster, name) == "2")
+    kube.core.patch_namespaced_pod_status("one", kube.name, {"status": {"phase": "Succeeded"}})
+    until(live, lambda cluster: free(cluster, name) == "3")
+    kube.delete_pod("two")
+    until(live, lambda cluster: free(cluster, name) == "4")
+    kube.offer(name, mig="8")
+    until(live, lambda cluster: free(cluster, name, MIG) == "8")
+    assert live.problems == []
+
+
+def test_a_list_in_pages_is_whole(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.cluster.reflector.PAGE_OBJECTS", 1)
+    names = [kube.node(suffix, gpu="1") for suffix in "abc"]
+    live = LiveCluster(Connection(kubeconfig), Needs(nodes=True))
+    live.start()
+    try:
+        assert live.wait_synced(PATIENCE_SECONDS)
+        assert [free(live.current(), name) for name in names] == ["1", "1", "1"]
+    finally:
+        live.stop()
+
+
+def test_watches_that_end_go_on_and_the_view_stays_fresh(kube: Kube) -> None:
+    live = LiveCluster(Connection(kubeconfig), Needs(nodes=True), max_staleness_seconds=3.0)
+    live.start()
+    try:
+        assert live.wait_synced(PATIENCE_SECONDS)
+        until(live, lambda _: live.health[0].counts["watches"] >= 4)
+        name = kube.node("a", gpu="1")
+        until(live, lambda cluster: free(cluster, name) == "1")
+        assert (live.health[0].counts["lists"], live.problems) == (1, [])
+    finally:
+        live.stop()
+
+
+def test_what_is_captured_loads_back(kube: Kube, live: LiveCluster, tmp_path: Path) -> None:
+    name = kube.node("a", gpu="4")
+    kube.pod("one", GPU, nodeName=name)
+    until(live, lambda cluster: free(cluster, name) == "3")
+    file = tmp_path / "captured.yaml"
+    file.write_text(as_yaml(inventory(live.current(), live.held())))
+    loaded, problems, _ = load_cluster(file)
+    assert (loaded is not None, problems) == (True, ())
+    assert loaded is not None
+    assert free(loaded, name) == "3"
+
+
+def test_a_missing_permission_is_named(kube: Kube, tmp_path: Path) -> None:
+    token = kube.core.create_namespaced_service_account_token("default", kube.name, {"spec": {}}).status.token
+    configuration = kube.core.api_client.configuration
+    cluster = {"server": configuration.host, "certificate-authority": configuration.ssl_ca_cert}
+    config = tmp_path / "kubeconfig"
+    content = {
+        "current-context": "x",
+        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+        "clusters": [{"name": "x", "cluster": cluster}],
+        "users": [{"name": "x", "user": {"token": token}}],
+    }
+    config.write_text(json.dumps(content))
+    rule = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]}
+    kube.rbac.create_cluster_role({"metadata": {"name": kube.name}, "rules": [rule]})
+    subject = {"kind": "ServiceAccount", "name": "default", "namespace": kube.name}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": kube.name}
+    kube.rbac.create_cluster_role_binding({"metadata": {"name": kube.name}, "subjects": [subject], "roleRef": role})
+
+    def configure(configuration: Any) -> None:
+        from kubernetes import config as loading
+
+        loading.load_kube_config(str(config), client_configuration=configuration, persist_config=False)
+
+    live = LiveCluster(Connection(configure), PODS)
+    live.start()
+    try:
+        until(live, lambda _: any("pods is forbidden" in problem for problem in live.problems))
+        assert live.current().freshness is Freshness.NEVER
+        until(live, lambda _: not any("nodes" in problem.partition(":")[0] for problem in live.problems))
+        rule["resources"].append("pods")
+        kube.rbac.patch_cluster_role(kube.name, {"rules": [rule]})
+        assert live.wait_synced(PATIENCE_SECONDS)
+    finally:
+        live.stop()
+        kube.rbac.delete_cluster_role_binding(kube.name)
+        kube.rbac.delete_cluster_role(kube.name)
+
+
+@pytest.fixture
+def webhook(kube: Kube, tmp_path: Path) -> Iterator[Running]:
+    """The server on this cluster, called for pods of our namespace."""
+    host = urlsplit(kube.core.api_client.configuration.host).hostname
+    if host not in ("127.0.0.1", "localhost"):
+        pytest.skip(f"the API server at {host} cannot call a webhook on this machine")
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(RULES % (kube.name, kube.name))
+    arguments = ("--rules", rules, "--cluster", "kubeconfig")
+    with started(tmp_path, *arguments, KUBECONFIG=os.environ["KUBECONFIG"]) as running:
+        eventually(lambda: running.send("GET", "/readyz").status == 200)
+        ca = base64.b64encode(running.ca.read_bytes()).decode()
+
+        def called(path: str) -> dict[str, Any]:
+            return {
+                "name": f"{path}.gpu-rules.test",
+                "clientConfig": {"url": f"https://127.0.0.1:{running.port}/{path}", "caBundle": ca},
+                "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+                "namespaceSelector": {"matchLabels": {"gpu-rules-test": kube.name}},
+                "sideEffects": "NoneOnDryRun",
+                "admissionReviewVersions": ["v1"],
+                "failurePolicy": "Fail",
+            }
+
+        metadata = {"name": kube.name}
+        mutating = {"metadata": metadata, "webhooks": [{**called("mutate"), "reinvocationPolicy": "IfNeeded"}]}
+        kube.admission.create_mutating_webhook_configuration(mutating)
+        kube.admission.create_validating_webhook_configuration({"metadata": metadata, "webhooks": [called("validate")]})
+        try:
+            yield running
+        finally:
+            kube.admission.delete_mutating_webhook_configuration(kube.name)
+            kube.admission.delete_validating_webhook_configuration(kube.name)
+
+
+def asked(pod: Any) -> dict[str, str]:
+    resources = pod.spec.containers[0].resources
+    assert resources.limits == resources.requests
+    limits: dict[str, str] = resources.limits
+    return limits
+
+
+def test_pods_fall_back_at_admission_and_run(kube: Kube, webhook: Running) -> None:
+    mig, whole = kube.node("mig", mig="2"), kube.node("whole", gpu="4")
+    # Until the API server has taken the configuration in and the server has seen the nodes, pods are left alone.
+    probe = {"metadata": {"name": "probe"}, "spec": {"containers": [{"name": "main", "image": "app:1"}]}}
+    probe["spec"]["containers"][0]["resources"] = {"limits": {MIG: "3"}}  # type: ignore[index]
+    eventually(lambda: GPU in asked(kube.core.create_namespaced_pod(kube.name, probe, dry_run="All")))
+    pods = [kube.pod(f"p{number}", MIG, nodeSelector={"gpu-rules-test": kube.name}) for number in range(5)]
+    assert [asked(pod) for pod in pods] == [{MIG: "1"}] * 2 + [{GPU: "1"}] * 3
+    notes = [(pod.metadata.annotations or {}).get("gpu-webhook.k8s.io/fallback") for pod in pods]
+    assert notes == [None, None, *["2g.20gb->gpu"] * 3]
+
+    def places() -> list[str]:
+        found = [kube.core.read_namespaced_pod(f"p{number}", kube.name).spec.node_name for number in range(5)]
+        return found if all(found) else []
+
+    assert eventually(places) == [mig] * 2 + [whole] * 3
+    kube.delete_pod("p0")
+    eventually(lambda: asked(kube.core.create_namespaced_pod(kube.name, named("again"), dry_run="All")) == {MIG: "1"})
+    assert asked(kube.pod("one-more", MIG, nodeSelector={"gpu-rules-test": kube.name})) == {MIG: "1"}
+
+
+def named(name: str) -> dict[str, Any]:
+    container = {"name": "main", "image": "app:1", "resources": {"limits": {MIG: "1"}}}
+    return {"metadata": {"name": name}, "spec": {"containers": [container]}}

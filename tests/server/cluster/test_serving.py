@@ -1,0 +1,172 @@
+"""The real server over HTTPS, on a live cluster that a stand-in API server tells it of."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from rules_engine.loading import load_cluster
+from server.cli import main
+from tests.support.apiserver import PATIENCE_SECONDS, ApiServer, Silence, api_server, bound, namespace, node
+from tests.support.server import Running, encoded, review, started
+
+MIG, GPU = "nvidia.com/mig-2g.20gb", "nvidia.com/gpu"
+RULES = """\
+apiVersion: gpurules.io/v1
+kind: FallbackLadder
+metadata: {name: mig}
+spec:
+  offered: %s
+  match: {namespaceSelector: {matchLabels: {team: ml}}}
+  rungs:
+    - {resource: nvidia.com/mig-2g.20gb}
+    - {resource: nvidia.com/gpu, assume: true}
+"""
+
+
+@pytest.fixture
+def api() -> Iterator[ApiServer]:
+    with api_server() as server:
+        server.put("nodes", node("one", {MIG: 2}))
+        server.put("namespaces", namespace("ml", team="ml"))
+        yield server
+
+
+def rules(folder: Path, offered: str) -> Path:
+    file = folder / "rules.yaml"
+    file.write_text(RULES % offered)
+    return file
+
+
+def ready(running: Running) -> dict[str, Any]:
+    answer = running.send("GET", "/readyz")
+    return {**answer.body, "status": answer.status}
+
+
+def eventually(running: Running, **wanted: Any) -> dict[str, Any]:
+    """Ask until readiness is as wanted."""
+    end = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        told = ready(running)
+        if all(told.get(key) == value for key, value in wanted.items()):
+            return told
+        assert time.monotonic() < end, told
+
+
+def pod(number: int) -> dict[str, Any]:
+    return bound(f"p{number}", "", {MIG: 1})
+
+
+def ask(running: Running, path: str, number: int, **request: Any) -> dict[str, Any]:
+    return running.send("POST", path, encoded(review(pod(number), **request))).response
+
+
+def test_pods_admitted_one_after_another_each_get_what_is_left(api: ApiServer, tmp_path: Path) -> None:
+    config = api.kubeconfig(tmp_path)
+    file = rules(tmp_path, "Available")
+    with started(tmp_path, "--rules", file, "--cluster", "kubeconfig", KUBECONFIG=str(config)) as running:
+        eventually(running, status=200, cluster="synced")
+        ask(running, "/validate", 100, dryRun=True)
+        moved = []
+        for number in range(4):
+            moved.append("patch" in ask(running, "/mutate", number))
+            assert ask(running, "/validate", number)["allowed"]
+        assert moved == [False, False, True, True]
+
+
+def test_a_server_without_its_cluster_comes_up_not_ready_and_recovers(api: ApiServer, tmp_path: Path) -> None:
+    config = api.kubeconfig(tmp_path)
+    api.stop()
+    file = rules(tmp_path, "Allocatable")
+    with started(tmp_path, "--rules", file, "--cluster", "kubeconfig", KUBECONFIG=str(config)) as running:
+        while "Connection refused" not in (told := eventually(running, status=503))["reason"]:
+            pass
+        assert told["reason"].startswith("the cluster has not been read yet: cannot list and watch nodes: ")
+        answer = ask(running, "/mutate", 1)
+        assert answer["allowed"] or "nothing is known of the namespace" in answer["status"]["message"]
+        assert "patch" not in answer
+        api.start()
+        eventually(running, status=200, cluster="synced")
+    assert "nodes: current again" in running.logged()
+
+
+def test_a_stale_view_moves_no_pod_and_stays_ready(api: ApiServer, tmp_path: Path) -> None:
+    api.delete("nodes", "one")
+    config = api.kubeconfig(tmp_path)
+    file = rules(tmp_path, "Allocatable")
+    arguments = ("--rules", file, "--cluster", "kubeconfig", "--max-staleness", "3")
+    with started(tmp_path, *arguments, KUBECONFIG=str(config)) as running:
+        eventually(running, status=200, cluster="synced")
+        assert "patch" in ask(running, "/mutate", 1)
+        api.fail("nodes", *[Silence()] * 100, watch=True)
+        api.fail("nodes", *[Silence()] * 100)
+        api.send("nodes", Silence())
+        eventually(running, status=200, cluster="stale")
+        answer = ask(running, "/mutate", 2)
+        assert answer["allowed"]
+        assert "patch" not in answer
+        assert "the cluster is not known (stale)" in answer["warnings"][0]
+
+
+def test_changed_rules_that_need_what_cannot_be_read_are_refused(api: ApiServer, tmp_path: Path) -> None:
+    api.forbidden = {"pods"}
+    config = api.kubeconfig(tmp_path)
+    file = rules(tmp_path, "Allocatable")
+    with started(tmp_path, "--rules", file, "--cluster", "kubeconfig", KUBECONFIG=str(config)) as running:
+        eventually(running, status=200, cluster="synced")
+        rules(tmp_path, "Available")
+        api.wait_for(lambda: api.lists("pods"))
+        assert ready(running)["status"] == 200
+        assert "patch" not in ask(running, "/mutate", 1)
+
+
+def test_declared_nodes_count_beside_the_live_ones(api: ApiServer, tmp_path: Path) -> None:
+    api.delete("nodes", "one")
+    config = api.kubeconfig(tmp_path)
+    declared = tmp_path / "pool.yaml"
+    declared.write_text(
+        "apiVersion: gpurules.io/v1\nkind: ClusterInventory\nmetadata: {name: pool}\n"
+        "spec: {nodes: [{name: pool-x, count: 0, scalable: true, allocatable: {nvidia.com/mig-2g.20gb: 4}}]}\n"
+    )
+    file = rules(tmp_path, "Available")
+    arguments = ("--rules", file, "--cluster", "kubeconfig", "--declare", declared)
+    with started(tmp_path, *arguments, KUBECONFIG=str(config)) as running:
+        eventually(running, status=200, cluster="synced")
+        assert "patch" not in ask(running, "/mutate", 1)
+
+
+@pytest.mark.parametrize("form", ["yaml", "json"])
+def test_capture_prints_the_cluster_of_the_kubeconfig(
+    form: str, api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.put("pods", bound("p", "one", {MIG: 1}))
+    monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path)))
+    done = CliRunner().invoke(main, ["capture", "--output", form])
+    assert (done.exit_code, done.stderr) == (0, "")
+    file = tmp_path / f"captured.{form}"
+    file.write_text(done.stdout)
+    cluster, problems, _ = load_cluster(file)
+    assert problems == ()
+    assert cluster is not None
+    assert [str(one.available(MIG)) for one in cluster.nodes] == ["1"]
+    assert cluster.namespaces == {"ml": {"team": "ml"}}
+
+
+def test_capture_says_what_it_may_not_read(api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    api.forbidden = {"pods"}
+    monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path)))
+    done = CliRunner().invoke(main, ["capture"])
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert done.stderr.startswith("gpu-rules capture: cannot list and watch pods: 403: pods is forbidden")
+
+
+def test_capture_waits_no_longer_than_it_is_told(
+    api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.fail("nodes", Silence())
+    monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path)))
+    done = CliRunner().invoke(main, ["capture", "--timeout", "1"])
+    assert (done.exit_code, done.stderr) == (1, "gpu-rules capture: the cluster was not read in 1 seconds\n")

@@ -47,6 +47,8 @@ class Settings:
     key: Path | None = None
     client_ca: Path | None = None
     tls_folder: Path | None = None
+    bootstrap: tuple[str, str, str, str] | None = None
+    """Namespace and name of a Secret, DNS name of the service, name of the webhook configurations."""
     test_on_reload: bool = False
     metrics_host: str = ""
     metrics_port: int | None = None
@@ -54,6 +56,7 @@ class Settings:
     json_logs: bool = False
     threads: int
     max_concurrent: int
+    request_seconds: float
     receive_seconds: float
     drain_seconds: float
     grace_seconds: int
@@ -74,7 +77,6 @@ def serve(settings: Settings) -> None:
     prepared = _prepared(settings.sources)
     with ExitStack() as stack:
         listener = stack.enter_context(_bound(settings.host, settings.port))
-        files = _tls_files(settings, stack)
         rules = prepared.rules
         source = _source(settings, prepared)
         source.start()
@@ -85,28 +87,26 @@ def serve(settings: Settings) -> None:
         )
         observing = stack.enter_context(_observing(settings, state))
         observers = [_reserving(source), *observing.observers]
-        app = create_app(state, max_concurrent=settings.max_concurrent, observers=observers)
+        app = create_app(
+            state,
+            max_concurrent=settings.max_concurrent,
+            observers=observers,
+            request_seconds=settings.request_seconds,
+        )
         front = Front(app, listener, threads=settings.threads)
-        renewal = Renewal(front, state, files.certificate, files.key, settings.client_ca)
-        tls_files = signature(renewal.paths)
-        try:
-            renewal.first()
-        except tls.TlsError as error:
-            raise StartError(f"gpu-rules serve: {error}") from None
+        trust, watchers = _certificate(settings, state, front, stack)
         sweeper = Sweeper(listener.getsockname()[1], settings.receive_seconds, front.waiting_since)
         sweeper.start()
         stack.callback(sweeper.stop)
         reloader = Reloader(settings.sources.rules, state, test=settings.test_on_reload, adopting=_adopting(source))
-        watchers = (
-            Watcher(settings.sources.rules, rule_files, reloader.reload, name="rules"),
-            Watcher(renewal.paths, tls_files, renewal.renew, name="certificate"),
-        )
+        if settings.sources.rules:
+            watchers.append(Watcher(settings.sources.rules, rule_files, reloader.reload, name="rules"))
         for watcher in watchers:
             watcher.start()
             stack.callback(watcher.stop)
         metrics_url = stack.enter_context(_metrics(settings, state, observing.metrics.exposition))
         signals = _Signals(on_hangup=watchers)
-        _tell(listener, prepared, files, metrics_url, settings.ready_fd)
+        _tell(listener, prepared, trust, metrics_url, settings.ready_fd)
         ended = _run(signals, state, front, settings)
     if not ended:
         # Threads that wait for stalled clients would be waited for.
@@ -242,17 +242,59 @@ def _host_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _tls_files(settings: Settings, stack: ExitStack) -> tls.TlsFiles:
-    now = datetime.now(UTC)
+def _certificate(settings: Settings, state: State, front: Front, stack: ExitStack) -> tuple[str, list[Watcher]]:
+    """Serve the certificate: what there is to say of it, and what sees to it that the next one is served."""
     try:
-        if settings.certificate is not None and settings.key is not None:
-            return tls.check(settings.certificate, settings.key, now=now)
-        folder = settings.tls_folder
-        if folder is None:
-            folder = Path(stack.enter_context(TemporaryDirectory(prefix="gpu-rules-tls-")))
-        return tls.for_localhost(folder, now=now)
+        if settings.bootstrap is not None:
+            return _bootstrapped(settings, settings.bootstrap, state, front, stack), []
+        files = _tls_files(settings, stack)
+        renewal = Renewal(front, state, files.certificate, files.key, settings.client_ca)
+        before = signature(renewal.paths)
+        renewal.first()
     except tls.TlsError as error:
         raise StartError(f"gpu-rules serve: {error}") from None
+    until = f"valid until {files.not_after:%Y-%m-%d}"
+    said = f"CA: {files.ca}" if files.ca else f"certificate: {files.certificate}, {until}"
+    return said, [Watcher(renewal.paths, before, renewal.renew, name="certificate")]
+
+
+def _bootstrapped(
+    settings: Settings, place: tuple[str, str, str, str], state: State, front: Front, stack: ExitStack
+) -> str:
+    """Serve what the Secret holds, once the API server can be reached. Raises TlsError."""
+    from server.bootstrap import Bootstrap, Place
+    from server.cluster.connection import SERVICE_ACCOUNT, Connection, in_cluster, kubeconfig
+
+    inside = settings.sources.cluster is Live.IN_CLUSTER or (
+        settings.sources.cluster is not Live.KUBECONFIG and SERVICE_ACCOUNT.exists()
+    )
+
+    def show(identity: tls.Identity) -> None:
+        front.serve(identity)
+        state.certificate_not_after = identity.not_after
+
+    namespace, secret, service, webhooks = place
+    bootstrap = Bootstrap(
+        Connection(in_cluster() if inside else kubeconfig),
+        Place(namespace=namespace, secret=secret, service=service, webhooks=webhooks),
+        show,
+        client_ca=None if settings.client_ca is None else tls.read_cas(settings.client_ca),
+    )
+    bootstrap.first()
+    bootstrap.start()
+    stack.callback(bootstrap.stop)
+    return f"certificate: Secret {namespace}/{secret}, valid until {state.certificate_not_after:%Y-%m-%d}"
+
+
+def _tls_files(settings: Settings, stack: ExitStack) -> tls.TlsFiles:
+    """Raises TlsError."""
+    now = datetime.now(UTC)
+    if settings.certificate is not None and settings.key is not None:
+        return tls.check(settings.certificate, settings.key, now=now)
+    folder = settings.tls_folder
+    if folder is None:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="gpu-rules-tls-")))
+    return tls.for_localhost(folder, now=now)
 
 
 @contextmanager
@@ -271,14 +313,11 @@ def _metrics(settings: Settings, state: State, exposition: Exposition) -> Iterat
 
 
 def _tell(
-    listener: socket.socket, prepared: Prepared, files: tls.TlsFiles, metrics_url: str | None, ready_fd: int | None
+    listener: socket.socket, prepared: Prepared, trust: str, metrics_url: str | None, ready_fd: int | None
 ) -> None:
     """Say what runs where. From now on requests are answered."""
     url = f"https://{_host_port(*listener.getsockname()[:2])}"
     rules = ", ".join(f"{count} {kind}" for kind, count in prepared.rules.rules_by_kind.items())
-    trust = (
-        f"CA: {files.ca}" if files.ca else f"certificate: {files.certificate}, valid until {files.not_after:%Y-%m-%d}"
-    )
     parts = (
         f"gpu-rules serves at {url}",
         f"{rules} from {prepared.rules_from}",

@@ -84,10 +84,7 @@ def read(certificate: Path, key: Path, client_ca: Path | None = None, *, now: da
         raise TlsError(
             f"{certificate}: the certificate is not valid before {leaf.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
         )
-    trusted = None
-    if client_ca is not None:
-        trusted = _read(client_ca)
-        _certificate(client_ca, trusted)
+    trusted = None if client_ca is None else read_cas(client_ca)
     return Identity(certificate=chain, key=private_pem, client_ca=trusted, not_after=leaf.not_valid_after_utc)
 
 
@@ -117,6 +114,13 @@ def _made(ca: Path, certificate: Path, key: Path, now: datetime) -> TlsFiles:
     except OSError as error:
         raise TlsError(f"{ca.parent}: the certificate cannot be written there: {error.strerror}") from None
     return TlsFiles(certificate=certificate, key=key, not_after=issued.not_after, ca=ca)
+
+
+def read_cas(path: Path) -> bytes:
+    """Certificates of CAs, as PEM. Raises TlsError where there is none."""
+    content = _read(path)
+    _certificate(path, content)
+    return content
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

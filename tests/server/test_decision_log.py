@@ -1,0 +1,238 @@
+"""The decision log says what was decided and why, and nothing of a pod that no rule names."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rules_engine.model.cluster import Cluster, Freshness
+from rules_engine.model.rules import AnyRule, ValidationAction
+from server.decision_log import DecisionLog, owner
+from server.exchange import Exchange
+from server.state import Served, State
+from tests.support.evaluation import asks, check, cluster, compiled, container, injection, ladder, pod, rung, validation
+from tests.support.observing import exchanged
+from tests.support.server import UID, encoded, review
+
+MIG = "nvidia.com/mig-2g.20gb"
+GPU = "nvidia.com/gpu"
+FALLS = ladder(MIG, rung(GPU, assume=True))
+
+
+def logged(folder: Path, *exchanges: Exchange) -> list[dict[str, Any]]:
+    """The lines that are written for exchanges."""
+    path = folder / "decisions.jsonl"
+    log = DecisionLog(path)
+    log.start()
+    for exchange in exchanges:
+        log(exchange)
+    log.stop()
+    lines = path.read_text().splitlines()
+    assert log.sent == len(lines)
+    return [json.loads(line) for line in lines]
+
+
+def test_a_line_says_what_was_decided_on_what_grounds_and_why(tmp_path: Path) -> None:
+    state = State(served=Served(rule_set=compiled(FALLS), generation=3, digest="abc"), cluster=cluster())
+    made: Any = asks({MIG: 2})
+    made["metadata"]["ownerReferences"] = [
+        {"kind": "Node", "name": "no-controller"},
+        {"kind": "Job", "name": "train", "controller": True},
+    ]
+    exchange = exchanged("/mutate", made, state=state)
+    exchange.seconds = 0.00123456
+    [line] = logged(tmp_path, exchange)
+    assert line.pop("time").endswith("Z")
+    assert line.pop("id").endswith("-1")
+    [step] = line.pop("trace")
+    assert (step["rule"], step["action"], step["annotations"]) == (
+        "FallbackLadder/ladder",
+        "change",
+        {"gpu-webhook.k8s.io/fallback": "2g.20gb->gpu"},
+    )
+    assert {operation["op"] for operation in line.pop("patch")} == {"add", "remove"}
+    assert line == {
+        "uid": UID,
+        "endpoint": "mutate",
+        "operation": "CREATE",
+        "namespace": "ml",
+        "owner": {"kind": "Job", "name": "train"},
+        "dryRun": False,
+        "outcome": "Changed",
+        "rules": {"digest": "abc", "generation": 3},
+        "inventory": {"version": 1, "freshness": "synced"},
+        "seconds": 0.001235,
+    }
+
+
+def test_each_decision_has_an_id_of_its_own_and_a_dry_run_is_marked(tmp_path: Path) -> None:
+    exchange = exchanged("/mutate", asks({MIG: 1}), FALLS, dryRun=True)
+    lines = logged(tmp_path, exchange, exchange)
+    assert len({line["id"] for line in lines}) == 2
+    assert [line["dryRun"] for line in lines] == [True, True]
+
+
+def test_the_version_of_the_inventory_changes_with_its_nodes_only(tmp_path: Path) -> None:
+    nodes = cluster({GPU: 1}).nodes
+    views = [
+        Cluster(nodes=nodes),
+        Cluster(nodes=nodes, freshness=Freshness.STALE),
+        cluster({GPU: 2}),
+    ]
+    lines = logged(tmp_path, *(exchanged("/mutate", asks({GPU: 1}), FALLS, on=view) for view in views))
+    assert [(line["inventory"]["version"], line["inventory"]["freshness"]) for line in lines] == [
+        (1, "synced"),
+        (1, "stale"),
+        (2, "synced"),
+    ]
+
+
+def test_what_got_no_decision_has_no_line(tmp_path: Path) -> None:
+    assert logged(tmp_path, exchanged("/mutate", b"{", FALLS)) == []
+
+
+SECRET = "correct-horse-battery-staple"
+
+
+def pod_full_of_secrets() -> Any:
+    main: Any = {
+        **container("main", {MIG: 1}),
+        "image": f"registry/{SECRET}",
+        "env": [{"name": "PASSWORD", "value": SECRET}, {"name": f"{SECRET}-name", "value": "x1"}],
+        "args": [SECRET],
+        "command": [SECRET],
+        "volumeMounts": [{"name": "v", "mountPath": f"/{SECRET}"}],
+    }
+    made: Any = pod(main, annotations={"mine": SECRET, f"{SECRET}/key": "x"}, labels={"team": SECRET})
+    made["metadata"]["name"] = "job"
+    made["spec"]["initContainers"] = [{"name": "init", "env": [{"name": "TOKEN", "value": SECRET}]}]
+    made["spec"]["volumes"] = [{"name": "v", "secret": {"secretName": SECRET}}]
+    made["spec"]["nodeSelector"] = {"pool": SECRET}
+    return made
+
+
+RULES: tuple[AnyRule, ...] = (
+    FALLS,
+    injection({"cpu": "4"}, gpu_type=None, annotations={"a/b": "from the rule"}),
+    validation("false", name="static", validation_actions=frozenset({ValidationAction.WARN})),
+    validation("object.metadata.annotations['mine'] == params.absent", name="fails"),
+    validation(
+        check("false", message_expression="'the value is ' + object.spec.containers[0].env[0].value"),
+        name="denies",
+    ),
+    validation(
+        check("false", message_expression="'short: ' + object.spec.containers[0].env[1].value + ', in x12'"),
+        name="warns",
+        validation_actions=frozenset({ValidationAction.WARN}),
+    ),
+)
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+def test_nothing_of_a_pod_is_written_that_no_rule_names(tmp_path: Path, path: str) -> None:
+    made = pod_full_of_secrets()
+    [line] = logged(tmp_path, exchanged(path, made, *RULES))
+    text = (tmp_path / "decisions.jsonl").read_text()
+    assert SECRET not in text
+    assert '"mine"' not in text
+    if path == "/validate":
+        messages = {step["rule"]: step.get("message") for step in line["trace"]}
+        assert messages["Validation/denies"] == "the value is [environment]"
+        assert messages["Validation/warns"] == "short: [environment], in x12"
+        assert messages["Validation/static"] == "failed expression: false"
+        warned = [step["warnings"] for step in line["trace"] if step["rule"] == "Validation/warns"]
+        assert warned == [["Validation/warns: short: [environment], in x12"]]
+    else:
+        assert line["outcome"] == "Changed"
+
+
+def test_why_a_pod_could_not_be_read_is_not_written(tmp_path: Path) -> None:
+    made = pod_full_of_secrets()
+    made["spec"]["containers"][0]["resources"]["limits"]["cpu"] = SECRET
+    body = encoded(review(made)).replace(b'"x1"', b"12345678901234567890123")
+    lines = logged(tmp_path, exchanged("/mutate", made, FALLS), exchanged("/mutate", body, FALLS))
+    assert [(line["outcome"], line["status"]) for line in lines] == [
+        ("Invalid", {"code": 422, "reason": "Invalid"}),
+        ("Invalid", {"code": 422, "reason": "Invalid"}),
+    ]
+    text = (tmp_path / "decisions.jsonl").read_text()
+    assert SECRET not in text
+    assert "123456789" not in text
+
+
+def test_what_the_queue_cannot_hold_is_dropped_and_counted(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    log = DecisionLog(path, max_queued=2)
+    exchange = exchanged("/mutate", asks({MIG: 1}), FALLS)
+    for _ in range(5):
+        log(exchange)  # nobody writes yet
+    log.start()
+    log.stop()
+    assert (log.sent, log.dropped, len(path.read_text().splitlines())) == (2, 3, 2)
+
+
+def test_a_log_that_is_moved_away_is_made_anew(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    log = DecisionLog(path)
+    log.start()
+    path.rename(tmp_path / "log.1")
+    log(exchanged("/mutate", asks({MIG: 1}), FALLS))
+    log.stop()
+    assert len(path.read_text().splitlines()) == 1
+    assert path.stat().st_mode & 0o777 & ~0o640 == 0
+
+
+def test_a_log_that_cannot_be_written_any_more_loses_lines_and_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    path = folder / "log"
+    log = DecisionLog(path)
+    log.start()
+    path.unlink()
+    folder.rmdir()
+    exchange = exchanged("/mutate", asks({MIG: 1}), FALLS)
+    with caplog.at_level(logging.ERROR):
+        log(exchange)
+        log(exchange)
+        log.stop()
+    assert (log.sent, log.dropped) == (0, 2)
+    assert caplog.text.count("cannot be written") == 1
+
+
+def test_a_log_that_cannot_be_written_at_all_is_an_error_at_once(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        DecisionLog(tmp_path / "none" / "log").start()
+
+
+def test_lines_can_go_to_standard_output(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    log = DecisionLog(None)
+    log.start()
+    log(exchanged("/mutate", asks({MIG: 1}), FALLS))
+    log.stop()
+    [line] = capfdbinary.readouterr().out.splitlines()
+    assert json.loads(line)["outcome"] == "Changed"
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        None,
+        [],
+        {},
+        {"metadata": {"ownerReferences": {}}},
+        {"metadata": {"ownerReferences": [None, {"controller": True, "kind": 1, "name": "x"}]}},
+        {"metadata": {"ownerReferences": [{"controller": "true", "kind": "Job", "name": "x"}]}},
+    ],
+)
+def test_a_pod_without_a_controller_has_no_owner(made: Any) -> None:
+    assert owner(made) is None
+
+
+def test_nothing_is_left_open(tmp_path: Path) -> None:
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    logged(tmp_path, *[exchanged("/mutate", asks({MIG: 1}), FALLS)] * 3)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -1,0 +1,356 @@
+"""Metrics say what was decided, under labels that are bounded by the rules."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import yaml
+
+from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster
+from rules_engine.model.decision import Action
+from rules_engine.model.rules import SKIP_ANNOTATION, AnyRule, FailurePolicy, Mode, ValidationAction
+from server.app import create_app
+from server.cluster.source import FixedCluster
+from server.exchange import OUTCOMES
+from server.metrics import FAMILIES, Family, Kind, Metrics
+from server.observing import Observed, Observing
+from server.state import Reload, Served, State
+from tests.support.evaluation import asks, cluster, compiled, container, injection, ladder, pod, rung, validation
+from tests.support.observing import counted, exchanged, series
+from tests.support.server import ROOT, call, encoded, review
+
+GPU = "nvidia.com/gpu"
+MIG = "nvidia.com/mig-2g.20gb"
+FALLS = ladder(MIG, rung(GPU, assume=True))
+ENFORCED = "{mode=enforce}"
+
+
+def after(path: str, object: Any, *rules: AnyRule, on: Cluster = cluster(), **request: Any) -> Metrics:  # noqa: B008 - immutable
+    """Metrics that have seen one request."""
+    state = State(compiled(*rules), on)
+    metrics = Metrics(state)
+    metrics(exchanged(path, object, state=state, **request))
+    return metrics
+
+
+def test_a_fall_is_counted_from_what_was_asked_to_what_was_given() -> None:
+    metrics = after("/mutate", asks({MIG: 1}), FALLS)
+    assert counted(metrics, "gpu_rules_ladder_falls_total") == {
+        f"{{from={MIG}}}{ENFORCED}{{rule=FallbackLadder/ladder}}{{to={GPU}}}": 1
+    }
+    assert counted(metrics, "gpu_rules_rule_steps_total") == {
+        f"{{action=change}}{ENFORCED}{{rule=FallbackLadder/ladder}}": 1
+    }
+    assert counted(metrics, "gpu_rules_requests_total") == {"{dry_run=false}{endpoint=mutate}{outcome=Changed}": 1}
+
+
+def test_audit_mode_is_told_apart_and_is_no_change() -> None:
+    metrics = after("/mutate", asks({MIG: 1}), ladder(MIG, rung(GPU, assume=True), mode=Mode.AUDIT))
+    assert list(counted(metrics, "gpu_rules_ladder_falls_total")) == [
+        f"{{from={MIG}}}{{mode=audit}}{{rule=FallbackLadder/ladder}}{{to={GPU}}}"
+    ]
+    assert counted(metrics, "gpu_rules_requests_total") == {"{dry_run=false}{endpoint=mutate}{outcome=Allowed}": 1}
+
+
+def test_an_injection_is_counted_once_for_each_resource() -> None:
+    two = pod(container("a", {GPU: 1}), container("b", {GPU: 1}))
+    metrics = after("/mutate", two, injection({"cpu": "4", "memory": "8Gi"}, gpu_type=None))
+    assert counted(metrics, "gpu_rules_injections_total") == {
+        f"{ENFORCED}{{resource={name}}}{{rule=ResourceInjection/injection}}": 1 for name in ("cpu", "memory")
+    }
+
+
+def test_denials_errors_opt_outs_and_unknown_clusters_are_counted_by_rule() -> None:
+    metrics = after("/validate", pod(), validation("false"))
+    assert counted(metrics, "gpu_rules_denials_total") == {
+        f"{ENFORCED}{{reason=invalid}}{{rule=Validation/validation}}": 1
+    }
+    assert list(counted(metrics, "gpu_rules_requests_total")) == ["{dry_run=false}{endpoint=validate}{outcome=Denied}"]
+
+    broken = validation("params.no == 1", failure_policy=FailurePolicy.IGNORE)
+    metrics = after("/validate", pod(), broken)
+    assert counted(metrics, "gpu_rules_evaluation_errors_total") == {
+        f"{{action=ignore}}{ENFORCED}{{rule=Validation/validation}}": 1
+    }
+    assert counted(metrics, "gpu_rules_denials_total") == {}
+
+    metrics = after("/mutate", asks({MIG: 1}, annotations={SKIP_ANNOTATION: "true"}), FALLS)
+    assert counted(metrics, "gpu_rules_opt_outs_total") == {"{rule=FallbackLadder/ladder}": 1}
+    assert counted(metrics, "gpu_rules_rule_steps_total") == {}
+
+    metrics = after("/mutate", asks({MIG: 1}), FALLS, on=UNKNOWN_CLUSTER)
+    assert counted(metrics, "gpu_rules_cluster_unknown_total") == {f"{ENFORCED}{{rule=FallbackLadder/ladder}}": 1}
+    assert counted(metrics, "gpu_rules_cluster_fresh") == {"": 0}
+
+
+def test_actions_that_only_warn_or_record_are_no_denials() -> None:
+    actions = frozenset({ValidationAction.WARN})
+    metrics = after("/validate", pod(), validation("false", validation_actions=actions))
+    assert counted(metrics, "gpu_rules_denials_total") == {}
+    assert list(counted(metrics, "gpu_rules_rule_steps_total")) == [
+        f"{{action=warn}}{ENFORCED}{{rule=Validation/validation}}"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [
+        (b"{", "BadRequest"),
+        (encoded(review({"spec": {"containers": "none"}})), "Invalid"),
+        (encoded(review()), "Allowed"),
+    ],
+)
+def test_requests_are_counted_by_what_became_of_them(body: bytes, outcome: str) -> None:
+    state = State(compiled(FALLS), cluster())
+    metrics = Metrics(state)
+    metrics(exchanged("/mutate", body, state=state))
+    assert counted(metrics, "gpu_rules_requests_total") == {
+        f"{{dry_run=false}}{{endpoint=mutate}}{{outcome={outcome}}}": 1
+    }
+    assert outcome in OUTCOMES
+
+
+def test_a_dry_run_is_marked() -> None:
+    metrics = after("/mutate", asks({GPU: 1}), FALLS, dryRun=True)
+    assert list(counted(metrics, "gpu_rules_requests_total")) == ["{dry_run=true}{endpoint=mutate}{outcome=Allowed}"]
+
+
+def test_the_histogram_has_every_request_once_in_buckets_that_only_grow() -> None:
+    state = State(compiled(FALLS), cluster())
+    metrics = Metrics(state)
+    for seconds in (0.0004, 0.0005, 0.3, 60.0):
+        exchange = exchanged("/mutate", pod(), state=state)
+        exchange.seconds = seconds
+        metrics(exchange)
+    found = series(metrics)
+    name = "gpu_rules_request_seconds"
+    buckets = [value for key, value in found.items() if key.startswith(f"{name}_bucket")]
+    assert buckets == sorted(buckets)
+    assert found[f"{name}_bucket{{endpoint=mutate}}{{le=0.0005}}"] == 2  # a bound belongs to its bucket
+    assert found[f"{name}_bucket{{endpoint=mutate}}{{le=0.5}}"] == 3
+    assert found[f"{name}_bucket{{endpoint=mutate}}{{le=+Inf}}"] == 4
+    assert found[f"{name}_count{{endpoint=mutate}}"] == 4
+    assert found[f"{name}_sum{{endpoint=mutate}}"] == pytest.approx(60.3009)
+
+
+def test_nothing_is_lost_between_threads() -> None:
+    state = State(compiled(FALLS), cluster())
+    metrics = Metrics(state)
+    exchange = exchanged("/mutate", asks({MIG: 1}), state=state)
+
+    def count() -> None:
+        for _ in range(500):
+            metrics(exchange)
+
+    threads = [Thread(target=count) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert list(counted(metrics, "gpu_rules_ladder_falls_total").values()) == [2000]
+    assert series(metrics)["gpu_rules_request_seconds_count{endpoint=mutate}"] == 2000
+
+
+def test_rules_that_are_not_in_force_any_more_lose_their_series() -> None:
+    state = State(compiled(FALLS), cluster())
+    metrics = Metrics(state)
+    metrics(exchanged("/mutate", asks({MIG: 1}), state=state))
+    assert counted(metrics, "gpu_rules_ladder_falls_total")
+    state.served = Served(rule_set=compiled(ladder(MIG, GPU, name="other")), generation=2)
+    assert counted(metrics, "gpu_rules_ladder_falls_total") == {}
+    assert counted(metrics, "gpu_rules_rule_steps_total") == {}
+    assert counted(metrics, "gpu_rules_requests_total")
+    assert counted(metrics, "gpu_rules_rules_generation") == {"": 2}
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """A collection that was read."""
+
+    name: str = "nodes"
+    synced: bool = True
+    contact: float = 90.0
+    counts: dict[str, int] = field(default_factory=lambda: {"lists": 2, "gone": 1})
+
+
+class Live(FixedCluster):
+    """A cluster with collections, one of which was never read."""
+
+    health = (Nodes(), Nodes(name="pods", synced=False, counts={}))
+    reservations = 3
+
+
+def test_what_the_server_knows_of_itself_is_read_when_it_is_asked() -> None:
+    at = datetime(2026, 1, 2, tzinfo=UTC)
+    served = Served(rule_set=compiled(FALLS), generation=7, rules_by_kind={"FallbackLadder": 1}, since=at)
+    state = State(served=served, cluster=Live(cluster()))
+    state.certificate_not_after = at
+    state.last_reload = Reload(at=at, refused="rules.yaml:1:1: error")
+    state.reloads_refused, state.certificates_refused, state.in_flight = 2, 1, 5
+    found = series(Metrics(state, clock=lambda: 100.0))
+    expected = {
+        "ready": 1,
+        "requests_in_flight": 5,
+        "rules{kind=FallbackLadder}": 1,
+        "rules_generation": 7,
+        "rules_since_timestamp_seconds": at.timestamp(),
+        "rules_last_reload_successful": 0,
+        "rules_last_reload_timestamp_seconds": at.timestamp(),
+        "rules_reloads_refused_total": 2,
+        "cluster_fresh": 1,
+        "cluster_synced{collection=nodes}": 1,
+        "cluster_synced{collection=pods}": 0,
+        "cluster_age_seconds{collection=nodes}": 10,
+        "cluster_reads_total{collection=nodes}{what=lists}": 2,
+        "cluster_reads_total{collection=nodes}{what=gone}": 1,
+        "cluster_reservations": 3,
+        "certificate_expiry_timestamp_seconds": at.timestamp(),
+        "certificates_refused_total": 1,
+    }
+    assert {
+        key.removeprefix("gpu_rules_"): value for key, value in found.items() if key.startswith("gpu_rules_")
+    } == expected
+
+
+def test_before_anything_is_known_there_are_metrics_too() -> None:
+    found = series(Metrics(State()))
+    assert found["gpu_rules_ready"] == 0
+    assert found["gpu_rules_cluster_fresh"] == 0
+    assert "gpu_rules_rules_generation" not in found
+
+
+def test_metrics_of_one_server_know_nothing_of_another() -> None:
+    one = after("/mutate", asks({MIG: 1}), FALLS)
+    assert counted(one, "gpu_rules_requests_total")
+    assert counted(Metrics(State()), "gpu_rules_requests_total") == {}
+
+
+def test_decisions_under_way_are_counted_and_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+    state = State(compiled(FALLS), cluster())
+    seen = []
+    app = create_app(state, max_concurrent=2, observers=[lambda _: seen.append(state.in_flight)])
+    call(app, "/mutate", encoded(review()))
+    assert seen == [0]
+    assert state.in_flight == 0
+
+
+def test_an_observer_that_fails_is_logged_and_changes_no_answer(caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_: Any) -> None:
+        raise RuntimeError("of the observer")
+
+    seen: list[Any] = []
+    app = create_app(State(compiled(FALLS), cluster()), max_concurrent=1, observers=[fail, seen.append])
+    answer = call(app, "/mutate", encoded(review(asks({MIG: 1}))))
+    assert answer.patch
+    assert len(seen) == 1
+    assert "of the observer" in caplog.text
+
+
+def test_what_is_wanted_observes_and_is_counted(tmp_path: Path) -> None:
+    state = State(compiled(FALLS), cluster())
+    observing = Observing(Observed(tmp_path / "log"), state, None)
+    observing.start()
+    exchange = exchanged("/mutate", asks({MIG: 1}), state=state)
+    for observe in observing.observers:
+        observe(exchange)
+    observing.stop()
+    found = series(observing.metrics)
+    assert found["gpu_rules_decision_log_lines_total"] == 1
+    assert found["gpu_rules_decision_log_dropped_total"] == 0
+    assert "gpu_rules_events_total" not in found
+
+
+# Dashboard, alerts and document name what there is.
+
+BY_NAME = {family.exposed_name: family for family in FAMILIES if family.kind is not Kind.HISTOGRAM}
+BY_NAME |= {
+    f"{family.name}{suffix}": family
+    for family in FAMILIES
+    if family.kind is Kind.HISTOGRAM
+    for suffix in ("_bucket", "_sum", "_count")
+}
+ADDED = {"pod", "namespace", "le"}
+"""Labels that Prometheus adds to what it scrapes, and that of a histogram's buckets."""
+
+VALUES = {
+    "outcome": set(OUTCOMES),
+    "mode": {"audit", "enforce"},
+    "dry_run": {"true", "false"},
+    "endpoint": {"mutate", "validate"},
+    "action": {action.value for action in Action},
+}
+
+
+def dashboard() -> Iterator[tuple[str, str]]:
+    for panel in json.loads((ROOT / "deploy/grafana-dashboard.json").read_text())["panels"]:
+        for target in panel["targets"]:
+            yield target["expr"], target["legendFormat"]
+
+
+def alerts() -> list[dict[str, Any]]:
+    groups = yaml.safe_load((ROOT / "deploy/prometheus-rules.yaml").read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def families(expression: str) -> list[Family]:
+    """The metrics that an expression names; a name that there is not is a KeyError."""
+    names = re.findall(r"\b(?:gpu_rules|process)_\w+", expression)
+    assert names, expression
+    return [BY_NAME[name] for name in names if not name.startswith("process_")]
+
+
+def wrong_labels(expression: str, shown: str = "") -> set[str]:
+    """Labels that an expression, or what is shown of it, takes from metrics that do not have them."""
+    known = ADDED.union(*(family.labels for family in families(expression)))
+    grouped = {name.strip() for group in re.findall(r"\bby \(([^)]*)\)", expression) for name in group.split(",")}
+    matchers = re.findall(r'(\w+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"', expression)
+    for name, value in matchers:
+        assert set(value.split("|")) <= VALUES[name], (name, value)
+    braces = set(re.findall(r"\{\{\s*(?:\$labels\.)?(\w+)\s*\}\}", shown))
+    return (grouped | {name for name, _ in matchers} | braces) - known
+
+
+@pytest.mark.parametrize(("expression", "legend"), list(dashboard()))
+def test_the_dashboard_names_metrics_and_labels_that_exist(expression: str, legend: str) -> None:
+    assert wrong_labels(expression, legend) == set()
+    grouped = {name.strip() for group in re.findall(r"\bby \(([^)]*)\)", expression) for name in group.split(",")}
+    shown = set(re.findall(r"\{\{(\w+)\}\}", legend))
+    assert not grouped or shown <= grouped, "what is shown has been summed away"
+
+
+@pytest.mark.parametrize("alert", alerts(), ids=lambda alert: alert["alert"])
+def test_alerts_name_metrics_and_labels_that_exist(alert: dict[str, Any]) -> None:
+    text = " ".join(alert["annotations"].values())
+    assert wrong_labels(alert["expr"], text) == set()
+    assert alert["labels"]["severity"] in ("critical", "warning")
+    for name in re.findall(r"gpu_rules_\w+", text):
+        assert name in BY_NAME
+
+
+@pytest.mark.parametrize("expression", ["sum(rate(gpu_rules_request_total[5m]))", "gpu_rules_requests"])
+def test_a_metric_that_does_not_exist_is_found_out(expression: str) -> None:
+    with pytest.raises(KeyError):
+        families(expression)
+
+
+def test_a_label_that_does_not_exist_is_found_out() -> None:
+    assert wrong_labels("sum by (node) (gpu_rules_ready)") == {"node"}
+    assert wrong_labels('sum(gpu_rules_requests_total{mode="audit"})') == {"mode"}
+    assert wrong_labels("gpu_rules_ready", "{{rule}}") == {"rule"}
+
+
+def test_every_metric_is_in_the_exposition_and_in_the_document() -> None:
+    content = Metrics(State()).exposition()[0].decode()
+    document = (ROOT / "docs/metrics.md").read_text()
+    for family in FAMILIES:
+        assert f"# HELP {family.exposed_name} {family.help}\n" in content
+        labels = ", ".join(f"`{label}`" for label in family.labels)
+        assert f"| `{family.exposed_name}` | {labels} | {family.help} |" in document
+    told = set(re.findall(r"`(gpu_rules_\w+)`", document))
+    assert told == {family.exposed_name for family in FAMILIES}

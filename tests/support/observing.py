@@ -1,0 +1,47 @@
+"""Exchanges as the server makes them, and metrics as Prometheus reads them."""
+
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.rules import AnyRule
+from server.app import create_app
+from server.exchange import Exchange
+from server.metrics import Metrics
+from server.state import State
+from tests.support.evaluation import compiled
+from tests.support.server import call, encoded, review
+
+
+def exchanged(
+    path: str,
+    object: Any,
+    *rules: AnyRule,
+    on: Cluster = Cluster(),  # noqa: B008 - immutable
+    state: State | None = None,
+    **request: Any,
+) -> Exchange:
+    """What observers are told of one request."""
+    seen: list[Exchange] = []
+    state = state or State(compiled(*rules), on)
+    body = object if isinstance(object, bytes) else encoded(review(object, **request))
+    call(create_app(state, max_concurrent=1, observers=[seen.append]), path, body)
+    [exchange] = seen
+    return exchange
+
+
+def series(metrics: Metrics) -> dict[str, float]:
+    """Every sample of an exposition, by its name and labels as `name{label=value,…}`."""
+    content, content_type = metrics.exposition()
+    assert content_type.startswith("text/plain")
+    return {
+        sample.name + "".join(f"{{{key}={value}}}" for key, value in sorted(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(content.decode())
+        for sample in family.samples
+    }
+
+
+def counted(metrics: Metrics, name: str) -> dict[str, float]:
+    """The samples of one metric, without its name."""
+    return {key.removeprefix(name): value for key, value in series(metrics).items() if key.split("{")[0] == name}

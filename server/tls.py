@@ -139,9 +139,7 @@ def issue(name: str, names: Sequence[x509.GeneralName], *, now: datetime, days: 
     begin, end = (now - CLOCK_SKEW).replace(microsecond=0), (now + timedelta(days=days)).replace(microsecond=0)
     ca_key, leaf_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     # Several may be trusted at once: none must be taken for another by its name.
-    ca_name = x509.Name(
-        [x509.NameAttribute(NameOID.COMMON_NAME, f"gpu-rules {name} CA {begin:%Y-%m-%dT%H:%M:%S}"[:64])]
-    )
+    ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{begin:%Y-%m-%dT%H:%M:%S} gpu-rules {name}"[:64])])
     leaf_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
     ca_key_id = x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key())
     ca_certificate = (

@@ -1,0 +1,225 @@
+"""Events tell of fallbacks and denials, few at once, and never of what did not happen."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from queue import SimpleQueue
+from threading import Event, Thread
+from typing import Any
+
+import pytest
+
+from rules_engine.model.rules import Mode
+from server.cluster.connection import Connection
+from server.events import BURST, MAX_MESSAGE, MAX_NAME, MAX_QUEUED, QUIET_SECONDS, Events, events
+from server.observing import Observed, Observing
+from server.state import State
+from tests.support.evaluation import asks, cluster, compiled, ladder, pod, rung, validation
+from tests.support.observing import exchanged, series
+from tests.support.server import PATIENCE_SECONDS
+
+MIG = "nvidia.com/mig-2g.20gb"
+GPU = "nvidia.com/gpu"
+FALLS = ladder(MIG, rung(GPU, assume=True))
+DENIES = validation("false", name="denies")
+
+
+class Api:
+    """An API server that takes Events, or refuses them all; each request is put into a queue."""
+
+    def __init__(self) -> None:
+        self.status = 201
+        self.requests: SimpleQueue[tuple[str, Any]] = SimpleQueue()
+
+    def next(self) -> tuple[str, Any]:
+        return self.requests.get(timeout=PATIENCE_SECONDS)
+
+
+@pytest.fixture
+def api() -> Iterator[tuple[Api, Connection]]:
+    found = Api()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            found.requests.put((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+            body = json.dumps({"kind": "Status", "message": "no", "code": found.status}).encode()
+            self.send_response(found.status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Quiet."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+
+    def configure(configuration: Any) -> None:
+        configuration.host = f"http://127.0.0.1:{server.server_port}"
+
+    yield found, Connection(configure)
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def owned(amounts: dict[str, int], name: str = "train") -> Any:
+    made: Any = asks(amounts)
+    reference = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": "u-1", "controller": True}
+    made["metadata"]["ownerReferences"] = [{"kind": "Other", "name": "other"}, reference]
+    return made
+
+
+def test_a_fall_is_told_of_the_controller_with_what_was_given(api: tuple[Api, Connection]) -> None:
+    server, connection = api
+    sender = Events(connection)
+    sender.start()
+    sender(exchanged("/mutate", owned({MIG: 1}), FALLS))
+    path, event = server.next()
+    sender.stop()
+    assert path.rstrip("?") == "/api/v1/namespaces/ml/events"
+    assert event["metadata"]["namespace"] == "ml"
+    assert event["metadata"]["name"].startswith("train.")
+    assert event["involvedObject"] == {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "name": "train",
+        "uid": "u-1",
+        "namespace": "ml",
+    }
+    assert (event["kind"], event["type"], event["reason"], event["count"]) == ("Event", "Normal", "GPUFallback", 1)
+    assert event["message"] == (f"A pod was given other GPUs than it asks for: {MIG} → {GPU} (FallbackLadder/ladder)")
+    assert event["firstTimestamp"] == event["lastTimestamp"]
+    assert sender.sent == 1
+
+
+def test_a_denial_names_rules_and_reasons_and_not_what_the_message_quotes() -> None:
+    [event] = events(exchanged("/validate", pod(), DENIES))
+    assert (event.type, event.reason) == ("Warning", "GPURulesDenied")
+    assert event.message == "A pod was denied by Validation/denies (invalid)"
+    assert dict(event.about) == {"apiVersion": "v1", "kind": "Pod", "name": "job"}
+
+
+@pytest.mark.parametrize(
+    ("path", "made", "rules", "request_"),
+    [
+        ("/mutate", asks({MIG: 1}), (FALLS,), {"dryRun": True}),
+        ("/mutate", asks({MIG: 1}), (ladder(MIG, rung(GPU, assume=True), mode=Mode.AUDIT),), {}),
+        ("/mutate", asks({GPU: 1}), (FALLS,), {}),
+        ("/validate", pod(), (validation("false", mode=Mode.AUDIT),), {}),
+        ("/validate", pod(), (validation("true"),), {}),
+        ("/validate", pod(name=""), (DENIES,), {}),
+        ("/validate", pod(), (DENIES,), {"namespace": ""}),
+    ],
+)
+def test_nothing_is_said_of_what_did_not_happen_or_has_no_name(
+    path: str, made: Any, rules: Any, request_: dict[str, Any]
+) -> None:
+    assert list(events(exchanged(path, made, *rules, **request_))) == []
+
+
+def test_what_could_not_be_read_is_no_event() -> None:
+    assert list(events(exchanged("/mutate", b"{", FALLS))) == []
+
+
+def test_names_and_messages_keep_to_what_the_api_takes() -> None:
+    rules = [validation("false", name=f"{'n' * 40}-{number}") for number in range(40)]
+    made: Any = pod(name="p" * 250 + ".x")
+    [event] = events(exchanged("/validate", made, *rules))
+    assert len(event.message) == MAX_MESSAGE
+    document: Any = event.to_json(datetime.now(UTC), "0123456789abcdef")
+    assert len(document["metadata"]["name"]) <= MAX_NAME
+    assert ".." not in document["metadata"]["name"]
+
+
+class Clock:
+    """A time that only a test moves on."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def drained(sender: Events, server: Api) -> list[str]:
+    """Names of the objects that Events were sent of: with all that waits sent, a last one marks the end."""
+    sender(exchanged("/validate", pod(name="last"), DENIES))
+    names = []
+    while (name := server.next()[1]["involvedObject"]["name"]) != "last":
+        names.append(name)
+    return names
+
+
+def test_the_same_of_the_same_object_is_said_once_in_a_while(api: tuple[Api, Connection]) -> None:
+    server, connection = api
+    clock = Clock()
+    sender = Events(connection, clock=clock)
+    sender.start()
+    for _ in range(3):
+        sender(exchanged("/mutate", owned({MIG: 1}), FALLS))
+    assert drained(sender, server) == ["train"]
+    clock.now = QUIET_SECONDS
+    sender(exchanged("/mutate", owned({MIG: 1}), FALLS))
+    assert drained(sender, server) == ["train"]
+    sender.stop()
+    assert sender.dropped == 0
+
+
+def test_a_flood_is_cut_and_counted_and_is_over_some_time_later(api: tuple[Api, Connection]) -> None:
+    server, connection = api
+    clock = Clock()
+    sender = Events(connection, clock=clock)
+    for number in range(BURST + 20):
+        sender(exchanged("/mutate", owned({MIG: 1}, f"train-{number}"), FALLS))
+    sender.start()
+    sent = [server.next()[1]["involvedObject"]["name"] for _ in range(BURST)]
+    assert sent == [f"train-{number}" for number in range(BURST)]
+    waiting = Event()
+    while sender.dropped < 20:  # nothing tells of what is not sent
+        waiting.wait(0.005)
+    clock.now = 2.0
+    sender(exchanged("/mutate", owned({MIG: 1}, "later"), FALLS))
+    assert drained(sender, server) == ["later"]
+    sender.stop()
+    assert (sender.sent, sender.dropped) == (BURST + 2, 20)
+
+
+def test_what_the_queue_cannot_hold_is_dropped_and_counted(api: tuple[Api, Connection]) -> None:
+    _, connection = api
+    sender = Events(connection)
+    exchange = exchanged("/mutate", owned({MIG: 1}), FALLS)
+    for _ in range(MAX_QUEUED + 3):
+        sender(exchange)  # nobody sends yet
+    assert sender.dropped == 3
+    sender.stop()
+
+
+def test_an_api_server_that_refuses_is_said_once_and_counted(
+    api: tuple[Api, Connection], caplog: pytest.LogCaptureFixture
+) -> None:
+    server, connection = api
+    server.status = 403
+    sender = Events(connection)
+    sender.start()
+    for name in ("one", "two"):
+        sender(exchanged("/mutate", owned({MIG: 1}, name), FALLS))
+        server.next()
+    sender.stop()
+    assert (sender.sent, sender.dropped) == (0, 2)
+    assert caplog.text.count("Events cannot be sent") == 1
+
+
+def test_events_are_sent_only_where_they_are_wanted(api: tuple[Api, Connection]) -> None:
+    server, connection = api
+    state = State(compiled(FALLS), cluster())
+    assert len(Observing(Observed(), state, connection).observers) == 1
+    observing = Observing(Observed(events=True), state, connection)
+    observing.start()
+    for observe in observing.observers:
+        observe(exchanged("/mutate", owned({MIG: 1}), state=state))
+    server.next()
+    observing.stop()
+    assert series(observing.metrics)["gpu_rules_events_total"] == 1

@@ -1,0 +1,102 @@
+"""A real server, watched from outside."""
+
+import json
+import logging
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from server.observing import JsonLines
+from tests.support.server import MIG_POD, PATIENCE_SECONDS, command, encoded, environment, review, started
+
+
+def test_decisions_of_a_server_are_logged_to_the_last_and_counted(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    with started(tmp_path, "--decision-log", path, "--metrics-listen", "127.0.0.1:0", "--drain-seconds", "0") as server:
+        for endpoint in ("/mutate", "/validate", "/mutate"):
+            assert server.send("POST", endpoint, encoded(review(MIG_POD))).response["allowed"]
+        found = re.search(r"metrics at (http://\S+)", server.logged())
+        assert found is not None
+        with urllib.request.urlopen(f"{found[1]}/metrics", timeout=PATIENCE_SECONDS) as answer:
+            families = {family.name: family for family in text_string_to_metric_families(answer.read().decode())}
+        assert server.stop(signal.SIGTERM) == 0
+    counts = {sample.labels["endpoint"]: sample.value for sample in families["gpu_rules_requests"].samples}
+    assert counts == {"mutate": 2, "validate": 1}
+    assert families["gpu_rules_ready"].samples[0].value == 1
+    assert families["process_resident_memory_bytes"].samples[0].value > 1e7
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["endpoint"] for line in lines] == ["mutate", "validate", "mutate"]
+    assert len({line["rules"]["digest"] for line in lines}) == 1
+
+
+def ran(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command("serve", "--listen", "127.0.0.1:0", *arguments),
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+
+
+def test_a_decision_log_that_cannot_be_written_is_said_before_anything_is_served(tmp_path: Path) -> None:
+    done = ran("--decision-log", tmp_path / "none" / "log")
+    assert done.returncode == 1
+    assert "none/log cannot be written: No such file or directory" in done.stderr
+    assert "serves at" not in done.stderr
+
+
+def test_events_need_a_live_cluster() -> None:
+    done = ran("--events")
+    assert done.returncode == 2
+    assert "--events needs a live cluster" in done.stderr
+
+
+def test_the_log_of_a_server_can_be_lines_of_json(tmp_path: Path) -> None:
+    rules = tmp_path / "rules"
+    rules.mkdir()
+    (rules / "rules.yaml").write_text(
+        json.dumps(
+            {
+                "apiVersion": "gpurules.io/v1",
+                "kind": "Validation",
+                "metadata": {"name": "v"},
+                "spec": {"validations": [{"expression": "true"}]},
+            }
+        )
+    )
+    with started(tmp_path, "--rules", rules, "--log-format", "json", "--drain-seconds", "0") as server:
+        (rules / "more.yaml").write_text("kind: Nothing\n")
+        server.process.send_signal(signal.SIGHUP)
+        with server.log.open() as log:
+            while not (lines := [line for line in log if line.startswith("{")]):
+                assert server.process.poll() is None
+        server.stop(signal.SIGTERM)
+    record = json.loads(lines[0])
+    assert set(record) >= {"time", "level", "logger", "message"}
+
+
+def test_an_exception_stays_within_its_line() -> None:
+    try:
+        raise ValueError("two\nlines")
+    except ValueError:
+        record = logging.LogRecord("server", logging.ERROR, "", 0, "what %s", ("happened",), sys.exc_info())
+    line = JsonLines().format(record)
+    assert "\n" not in line
+    members = json.loads(line)
+    assert (members["message"], members["level"], members["logger"]) == ("what happened", "ERROR", "server")
+    assert "ValueError: two\nlines" in members["exception"]
+
+
+def test_the_help_tells_of_what_can_be_seen() -> None:
+    done = subprocess.run(
+        command("serve", "--help"), env=environment(), capture_output=True, text=True, timeout=60, check=True
+    )
+    for option in ("--decision-log", "--events", "--log-format", "--metrics-listen"):
+        assert option in done.stdout

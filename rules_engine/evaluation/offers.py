@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rules_engine.evaluation.tallies import Demand, Question, Tally, label_keys, names_nodes, tally
+from rules_engine.evaluation.tallies import Demand, Question, Tally, label_keys, names_nodes, nodes_named, tally
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.placement import Placement
 from rules_engine.model.rules import FallbackLadder, NodeRequirement
@@ -30,7 +30,7 @@ class Offers:
     def cover(self, demand: Demand) -> bool:
         """Whether one node that counts has all of `demand`, which names resources of the ladder."""
         if self.placement is not None and names_nodes(self.placement):
-            # The few pods that choose a node by its name, those of DaemonSets, have every node looked at.
-            named = filter(self.placement.matches, self.cluster.nodes)
+            # The few pods that choose a node by its name are those of DaemonSets.
+            named = nodes_named(self.placement, self.cluster.nodes)
             return Tally.of(self.question, named).covers(demand, None)
         return tally(self.cluster, self.question).covers(demand, self.placement)

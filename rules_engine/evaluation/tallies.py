@@ -180,3 +180,12 @@ def label_keys(placement: Placement) -> tuple[str, ...]:
 def names_nodes(placement: Placement) -> bool:
     """Whether a pod chooses nodes by name, which no shape has."""
     return bool(placement.node_name) or any(term.fields for term in placement.terms or ())
+
+
+def nodes_named(placement: Placement, nodes: Iterable[Node]) -> Iterator[Node]:
+    """The nodes that a pod which chooses them by name may run on; all others are passed over by a glance."""
+    names: set[str] | None = {placement.node_name} if placement.node_name else set()
+    for term in placement.terms or ():
+        listed = [field.values for field in term.fields if field.operator == "In"]
+        names = names.union(*listed) if listed and names is not None else None
+    return (node for node in nodes if (names is None or node.name in names) and placement.matches(node))

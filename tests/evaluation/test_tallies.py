@@ -58,7 +58,9 @@ def placements(draw: st.DrawFn) -> Placement:
         pool: Json = {"key": POOL, "operator": draw(st.sampled_from(["Exists", "DoesNotExist"]))}
         terms: list[Json] = [{"matchExpressions": [zone]}, {"matchExpressions": [zone, pool]}, {}]
         if draw(st.integers(0, 3)) == 0:
-            terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["a"]}]}]
+            operator = draw(st.sampled_from(["In", "NotIn"]))
+            field: Json = {"key": "metadata.name", "operator": operator, "values": ["a", "b"]}
+            terms = [{"matchFields": [field]}, {"matchFields": [field, field]}, {"matchExpressions": [zone]}]
         chosen = draw(st.lists(st.sampled_from(terms), max_size=2))
         required: Json = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": chosen}}
         spec["affinity"] = {"nodeAffinity": required}

@@ -28,7 +28,7 @@ from tests.support.server import Running, started
 
 pytestmark = [
     pytest.mark.cluster,
-    pytest.mark.skipif("KUBECONFIG" not in os.environ, reason="needs a real API server, given by KUBECONFIG"),
+    pytest.mark.skipif(not os.environ.get("KUBECONFIG"), reason="needs a real API server, given by KUBECONFIG"),
 ]
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-2g.20gb"

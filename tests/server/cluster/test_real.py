@@ -55,9 +55,10 @@ class Kube:
 
         config.load_kube_config(config_file=os.environ["KUBECONFIG"], persist_config=False)
         self.name = f"gpu-rules-{uuid4().hex[:8]}"
-        self.core = client.CoreV1Api()
-        self.rbac = client.RbacAuthorizationV1Api()
-        self.admission = client.AdmissionregistrationV1Api()
+        # Bodies are plain JSON, which these take beside their own classes.
+        self.core: Any = client.CoreV1Api()
+        self.rbac: Any = client.RbacAuthorizationV1Api()
+        self.admission: Any = client.AdmissionregistrationV1Api()
         self.nodes: list[str] = []
 
     def start(self) -> None:
@@ -289,8 +290,7 @@ def asked(pod: Any) -> dict[str, str]:
 def test_pods_fall_back_at_admission_and_run(kube: Kube, webhook: Running) -> None:
     mig, whole = kube.node("mig", mig="2"), kube.node("whole", gpu="4")
     # Until the API server has taken the configuration in and the server has seen the nodes, pods are left alone.
-    probe = {"metadata": {"name": "probe"}, "spec": {"containers": [{"name": "main", "image": "app:1"}]}}
-    probe["spec"]["containers"][0]["resources"] = {"limits": {MIG: "3"}}  # type: ignore[index]
+    probe = manifest("probe", "3")
     eventually(lambda: GPU in asked(kube.core.create_namespaced_pod(kube.name, probe, dry_run="All")))
     pods = [kube.pod(f"p{number}", MIG, nodeSelector={"gpu-rules-test": kube.name}) for number in range(5)]
     assert [asked(pod) for pod in pods] == [{MIG: "1"}] * 2 + [{GPU: "1"}] * 3
@@ -303,10 +303,12 @@ def test_pods_fall_back_at_admission_and_run(kube: Kube, webhook: Running) -> No
 
     assert eventually(places) == [mig] * 2 + [whole] * 3
     kube.delete_pod("p0")
-    eventually(lambda: asked(kube.core.create_namespaced_pod(kube.name, named("again"), dry_run="All")) == {MIG: "1"})
+    eventually(
+        lambda: asked(kube.core.create_namespaced_pod(kube.name, manifest("again", "1"), dry_run="All")) == {MIG: "1"}
+    )
     assert asked(kube.pod("one-more", MIG, nodeSelector={"gpu-rules-test": kube.name})) == {MIG: "1"}
 
 
-def named(name: str) -> dict[str, Any]:
-    container = {"name": "main", "image": "app:1", "resources": {"limits": {MIG: "1"}}}
+def manifest(name: str, count: str) -> dict[str, Any]:
+    container = {"name": "main", "image": "app:1", "resources": {"limits": {MIG: count}}}
     return {"metadata": {"name": name}, "spec": {"containers": [container]}}

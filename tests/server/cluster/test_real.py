@@ -53,7 +53,7 @@ class Kube:
     def __init__(self) -> None:
         from kubernetes import client, config
 
-        config.load_kube_config(config_file=os.environ["KUBECONFIG"], persist_config=False)
+        config.load_kube_config(config_file=os.environ["KUBECONFIG"], persist_config=False)  # type: ignore[no-untyped-call]
         self.name = f"gpu-rules-{uuid4().hex[:8]}"
         # Bodies are plain JSON, which these take beside their own classes.
         self.core: Any = client.CoreV1Api()
@@ -228,7 +228,9 @@ def test_a_missing_permission_is_named(kube: Kube, tmp_path: Path) -> None:
     def configure(configuration: Any) -> None:
         from kubernetes import config as loading
 
-        loading.load_kube_config(str(config), client_configuration=configuration, persist_config=False)
+        loading.load_kube_config(  # type: ignore[no-untyped-call]
+            str(config), client_configuration=configuration, persist_config=False
+        )
 
     live = LiveCluster(Connection(configure), PODS)
     live.start()

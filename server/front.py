@@ -1,10 +1,10 @@
 """The listening socket, TLS and HTTP: granian, run inside this process, so that a new certificate loses nothing.
 
 granian by itself renews a certificate with a new worker process: reservations, metrics and the view of the cluster
-would start anew, and connections in the middle of a handshake are dropped when the old one ends (measured). Here each
-certificate gets a listener of its own on the same socket. A new one answers within a millisecond; the old one is
-kept from accepting, answers what its connections still ask with `Connection: close`, and ends when a client that
-keeps connections has given them up by itself.
+would start anew, and connections that have just come are dropped when the old one ends (measured: 42 of 65,053
+requests in eight changes). Here each certificate gets a listener of its own on the same socket. A new one answers
+within a millisecond; the old one is kept from accepting, answers what its connections still ask with
+`Connection: close`, and ends when a client that keeps connections has given them up by itself.
 """
 
 import asyncio

@@ -5,6 +5,7 @@ One process and no supervisor: what it knows lives once, and whatever ends it (a
 
 import logging.config
 import os
+import resource
 import signal
 import socket
 import sys
@@ -25,7 +26,7 @@ from server.app import create_app
 from server.cluster.source import ClusterSource, FixedCluster, Live
 from server.connections import Sweeper
 from server.exchange import Exchange, Observer
-from server.front import SETTLE_SECONDS, Front
+from server.front import MAX_CONNECTIONS, SETTLE_SECONDS, Front
 from server.metrics_listener import Exposition, MetricsListener
 from server.observing import Observed, Observing
 from server.prepare import Prepared, Sources, UnusableError, prepare
@@ -33,6 +34,9 @@ from server.reload import Reloader
 from server.renewal import Renewal
 from server.state import Served, State
 from server.watching import Watcher, signature
+
+FILES = 2 * MAX_CONNECTIONS
+"""Open files: those of two certificates' connections, of which one goes as the other comes, hardly fill half."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +77,7 @@ def serve(settings: Settings) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end_at_once)
     logging.config.dictConfig(_logging("json" if settings.json_logs else "line"))
+    _raise_file_limit()
     rule_files = signature(settings.sources.rules)
     prepared = _prepared(settings.sources)
     with ExitStack() as stack:
@@ -149,6 +154,15 @@ class _Signals:
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         self._queue.put(number)
+
+
+def _raise_file_limit() -> None:
+    """Every connection is a file, and many systems begin with a limit of 1,024 that may be raised."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < FILES:
+        resource.setrlimit(
+            resource.RLIMIT_NOFILE, (FILES if hard == resource.RLIM_INFINITY else min(hard, FILES), hard)
+        )
 
 
 def _end_at_once(_number: int, _frame: FrameType | None) -> None:

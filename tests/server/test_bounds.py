@@ -128,6 +128,16 @@ def test_more_slow_bodies_than_threads_hold_the_others_up_for_a_time_only(tmp_pa
         assert running.send("POST", "/validate", encoded(review())).status == 200
 
 
+def test_more_connections_than_the_usual_limit_on_files_do_not_stop_it(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(saying("no"))
+    prefix = ["bash", "-c", 'ulimit -Sn 128; exec "$@"', "bash"]
+    with started(tmp_path, "--rules", rules, prefix=prefix) as running, ExitStack() as stack:
+        for _ in range(300):
+            stack.enter_context(socket.create_connection(("127.0.0.1", running.port)))
+        assert running.send("POST", "/validate", encoded(review())).status == 200
+
+
 def test_a_flood_over_the_concurrency_bound_is_turned_away_with_its_uid_and_the_rest_decided(tmp_path: Path) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text(SLOW_RULE)

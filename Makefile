@@ -33,6 +33,10 @@ bench: $(STAMP)
 	$(BIN)/python -m bench.cluster
 	$(BIN)/python -m bench.server
 
+# What follows from the default rules and from the chart: conditions of the webhooks, plain manifests.
+manifests: $(STAMP)
+	$(BIN)/python deploy/render.py
+
 clean:
 	rm -rf $(VENV) build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 

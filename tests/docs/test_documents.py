@@ -9,11 +9,7 @@ import pytest
 import yaml
 
 from rules_engine.authoring.checking import check
-from rules_engine.cel import Budget, compile_expression, types
-from rules_engine.evaluation.compiled import ENVIRONMENT
 from rules_engine.model.problems import render
-from rules_engine.model.source import SourceText
-from server.app import ENDPOINTS
 from server.cli import main
 from server.review import StatusReason
 from tests.support import field_reference
@@ -186,51 +182,6 @@ def test_the_hook_that_is_shown_is_one_that_is_offered() -> None:
     ]
 
     assert [hook["id"] for hook in shown] == [hook["id"] for hook in offered]
-
-
-# The deployment in README.md
-
-
-def webhooks() -> list[dict[str, Any]]:
-    configurations = [
-        configuration
-        for block in blocks(README.read_text())
-        if "WebhookConfiguration" in block.text
-        for configuration in yaml.safe_load_all(block.text)
-    ]
-    return [webhook for configuration in configurations for webhook in configuration["webhooks"]]
-
-
-def test_the_webhook_configurations_name_the_two_endpoints() -> None:
-    assert {webhook["clientConfig"]["service"]["path"] for webhook in webhooks()} == set(ENDPOINTS)
-
-
-def test_an_outage_cannot_block_the_system_or_the_server_itself() -> None:
-    for webhook in webhooks():
-        (requirement,) = webhook["namespaceSelector"]["matchExpressions"]
-        assert (requirement["key"], requirement["operator"]) == ("kubernetes.io/metadata.name", "NotIn")
-        assert {"kube-system", webhook["clientConfig"]["service"]["namespace"]} <= set(requirement["values"])
-        assert 1 <= webhook["timeoutSeconds"] <= 30
-
-
-@pytest.mark.parametrize(
-    ("resources", "sent"),
-    [
-        ({"requests": {"nvidia.com/gpu": "1"}, "limits": {"nvidia.com/gpu": "1"}}, True),
-        ({"requests": {"cpu": "1"}}, False),
-        ({}, False),
-    ],
-)
-@pytest.mark.parametrize("place", ["containers", "initContainers"])
-def test_only_pods_with_devices_are_sent(place: str, resources: dict[str, Any], sent: bool) -> None:
-    pod: dict[str, Any] = {"spec": {"containers": [{"name": "plain"}]}}
-    pod["spec"].setdefault(place, []).append({"name": "main", "resources": resources})
-
-    conditions = [condition["expression"] for webhook in webhooks() for condition in webhook["matchConditions"]]
-    assert len(conditions) == len(ENDPOINTS)
-    for expression in conditions:
-        program = compile_expression(SourceText.inline(expression), ENVIRONMENT, result=types.BOOL)
-        assert program.evaluate({"object": pod}, Budget()) is sent
 
 
 def test_the_changelog_has_a_place_for_what_is_not_released() -> None:

@@ -1,12 +1,19 @@
-"""gpu-rules serve with an application that decides nothing: what TLS, HTTP and reading a body cost by themselves."""
+"""gpu-rules serve with less to do, to compare it with itself (python -m bench.fixed allow|nothing serve …).
 
+allow: every review is read, allowed without being decided, and answered: what any admission server has to do.
+nothing: the body is read and not looked at, and the answer is always the same bytes: what TLS and HTTP cost.
+"""
+
+import sys
 from collections.abc import Iterable
 from typing import Any
 
 import orjson
 
+import server.app
 import server.serve
 from bench.reviews import UID
+from rules_engine.model.decision import Decision
 from server.cli import main
 
 _ANSWER = orjson.dumps(
@@ -15,17 +22,22 @@ _ANSWER = orjson.dumps(
 _HEADERS = [("Content-Type", "application/json"), ("Content-Length", str(len(_ANSWER)))]
 
 
-def fixed(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-    """Read the body and allow."""
+def nothing(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
     environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"]))
     start_response("200 OK", _HEADERS)
     return [_ANSWER]
 
 
-def _create_app(*_arguments: Any, **_more: Any) -> Any:
-    return fixed
+def allow(*_arguments: Any, **_more: Any) -> Decision:
+    return Decision()
 
 
 if __name__ == "__main__":
-    server.serve.create_app = _create_app
+    match sys.argv.pop(1):
+        case "allow":
+            server.app.ENDPOINTS.update(dict.fromkeys(server.app.ENDPOINTS, allow))
+        case "nothing":
+            vars(server.serve)["create_app"] = lambda *_arguments, **_more: nothing
+        case other:
+            raise SystemExit(f"bench.fixed: {other}?")
     main(prog_name="gpu-rules")

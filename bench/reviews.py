@@ -113,7 +113,7 @@ def _container(name: str, amounts: dict[str, str], variables: int) -> dict[str, 
 
 
 def _managed() -> dict[str, Any]:
-    fields = {
+    fields: dict[str, Any] = {
         f"f:{name}": {"f:image": {}, "f:resources": {".": {}, "f:limits": {}, "f:requests": {}}, "f:env": {}}
         for name in ("main", "logs", "fetch")
     }

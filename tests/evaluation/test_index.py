@@ -216,6 +216,16 @@ def test_rules_are_met_in_the_order_of_evaluation() -> None:
     assert len(indexed.trace) == 9
 
 
+def test_globs_and_exclusions_of_namespaces_count() -> None:
+    rules = compiled(
+        validation("true", name="glob", match=Match(namespaces=("team-*",))),
+        validation("true", name="excluded", match=Match(exclude_namespaces=("team-a", "kube-*"))),
+    )
+    assert met(rules, pod(container()), "team-a") == {"glob"}
+    assert met(rules, pod(container()), "team-b") == {"glob", "excluded"}
+    assert met(rules, pod(container()), "kube-system") == set()
+
+
 def test_labels_a_rule_asks_for_have_to_be_there() -> None:
     def selecting(name: str, *requirements: LabelRequirement) -> AnyRule:
         return validation("true", name=name, match=Match(object_selector=LabelSelector(requirements)))

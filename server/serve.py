@@ -6,16 +6,18 @@ One process and no supervisor: what it knows lives once, and whatever ends it (a
 import logging.config
 import os
 import resource
+import select
 import signal
 import socket
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from tempfile import TemporaryDirectory
+from time import monotonic
 from types import FrameType
 from typing import Any
 
@@ -132,28 +134,40 @@ def _run(signals: "_Signals", state: State, front: Front, settings: Settings) ->
 
 
 class _Signals:
-    """SIGINT and SIGTERM in the order they come; at SIGHUP, files are looked at now."""
+    """SIGINT and SIGTERM in the order they come; at SIGHUP, files are looked at.
+
+    Through a pipe that Python fills as they come: a signal just before the main thread waits, or one that the system
+    gives to another thread, would else not be seen until the next one.
+    """
 
     def __init__(self, on_hangup: Sequence[Watcher]) -> None:
-        self._queue: SimpleQueue[int] = SimpleQueue()  # which a signal's handler may fill
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._handle)
         self._on_hangup = on_hangup
-        signal.signal(signal.SIGHUP, self._hang_up)
+        self._come: deque[int] = deque()
+        self._readable, writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, _noted)
 
     def wait(self, seconds: float | None) -> int | None:
         """The next signal; None when none came in time."""
-        try:
-            return self._queue.get(timeout=seconds)
-        except Empty:
-            return None
+        end = None if seconds is None else monotonic() + seconds
+        poll = select.poll()
+        poll.register(self._readable, select.POLLIN)
+        while True:
+            while self._come:
+                number = self._come.popleft()
+                if number != signal.SIGHUP:
+                    return number
+                for watcher in self._on_hangup:
+                    watcher.look()
+            left = None if end is None else max(end - monotonic(), 0.0) * 1000
+            if not poll.poll(left):
+                return None
+            self._come.extend(os.read(self._readable, 64))
 
-    def _hang_up(self, _number: int, _frame: FrameType | None) -> None:
-        for watcher in self._on_hangup:
-            watcher.look()
 
-    def _handle(self, number: int, _frame: FrameType | None) -> None:
-        self._queue.put(number)
+def _noted(_number: int, _frame: FrameType | None) -> None:
+    """The pipe tells."""
 
 
 def _raise_file_limit() -> None:

@@ -4,6 +4,7 @@ import http.client
 import io
 import json
 import os
+import signal
 import ssl
 import subprocess
 import sys
@@ -212,6 +213,10 @@ def started(folder: Path, *arguments: str | Path, prefix: Sequence[str] = (), **
             url = readable.readline().strip()
             assert url, log.read_text()
             yield Running(process, url, folder / "tls" / "ca.crt", log)
+            # As it should end; what it noted on the way, coverage too, is written then.
+            process.send_signal(signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(PATIENCE_SECONDS)
         finally:
             process.kill()
             process.wait(PATIENCE_SECONDS)

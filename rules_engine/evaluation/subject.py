@@ -56,25 +56,18 @@ class Scope:
 
     def __init__(self, subject: Subject, rule: Rule, variables: tuple[CompiledNamed, ...]) -> None:
         self._subject = subject
+        self._rule = rule
+        self._variables = variables
         self._budget = subject.audit_budget if rule.mode is Mode.AUDIT else subject.budget
-        self._names = _Names(
-            {
-                "object": subject.pod.raw,
-                "oldObject": subject.request.old_object,
-                "request": subject.request.raw,
-                "params": rule.params,
-                "cluster": ClusterFunctions(subject.cluster),
-            },
-            {
-                "namespaceObject": self._namespace_object,
-                "variables": lambda: {variable.name: self._names[variable.path] for variable in variables},
-                **{variable.path: partial(self.value, variable.program) for variable in variables},
-            },
-        )
+        self._names: _Names | None = None
+        """Made with the first expression: many rules have none."""
 
     def value(self, program: Program) -> object:
         """Raises EvaluationError."""
-        return program.evaluate(self._names, self._budget)
+        names = self._names
+        if names is None:
+            names = self._names = self._named()
+        return program.evaluate(names, self._budget)
 
     def holds(self, program: Program) -> bool:
         """Whether a condition is true; what is no bool is an error. Raises EvaluationError."""
@@ -82,6 +75,24 @@ class Scope:
         if not isinstance(value, bool):
             raise EvaluationError("the condition is not a bool", program.source.location)
         return value
+
+    def _named(self) -> "_Names":
+        subject, variables = self._subject, self._variables
+        names = _Names(
+            {
+                "object": subject.pod.raw,
+                "oldObject": subject.request.old_object,
+                "request": subject.request.raw,
+                "params": self._rule.params,
+                "cluster": ClusterFunctions(subject.cluster),
+            },
+            {
+                "namespaceObject": self._namespace_object,
+                "variables": lambda: {variable.name: names[variable.path] for variable in variables},
+                **{variable.path: partial(self.value, variable.program) for variable in variables},
+            },
+        )
+        return names
 
     def _namespace_object(self) -> object:
         labels = dict(self._subject.namespace_labels())

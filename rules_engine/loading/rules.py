@@ -168,9 +168,7 @@ def _injection(spec: MapNode, root: MapNode, report: Report) -> ResourceInjectio
 
 def _report_steering(name: str, steering: Container[str], place: Node | None, report: Report) -> None:
     if place is not None and name in steering:
-        message = (
-            f"{name} decides which rules apply: a rule that writes it would meet another pod the second time"
-        )
+        message = f"{name} decides which rules apply: a rule that writes it would meet another pod the second time"
         report.error(Code.STEERING_ANNOTATION, message, place.location, place.length)
 
 

@@ -1,10 +1,12 @@
 """Certificates that change while the server runs, and certificates demanded of clients."""
 
 import http.client
+import io
 import socket
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -14,7 +16,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from server.front import Front, try_out
-from server.tls import Identity, TlsError, for_localhost, read
+from server.tls import Identity, TlsError, for_localhost
+from server.tls import read as read_identity
 from tests.support.operating import METRICS, Load, Mounted, fetched, metrics_url, saying, until
 from tests.support.server import PATIENCE_SECONDS, ROOT, Running, certificate_files, started
 
@@ -99,12 +102,54 @@ def test_certificates_swapped_under_load_fail_no_request(tmp_path: Path, rules: 
                 load.wait_for(message)
         assert not load.failures
         assert set(load.answers) == {message}
-        # A connection that was open all the time is answered once more, and told that this was the last time.
-        assert load.ask(idle) == (message, True)
         # One that had not even begun its handshake is still there.
         with half, trusting(*pairs).wrap_socket(half, server_hostname="localhost") as secure:
             secure.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
             assert secure.recv(100).startswith(b"HTTP/1.1 200 ")
+        # A connection that was open all the time is answered once more, and told that this was the last time.
+        assert load.ask(idle) == (message, True)
+
+
+class Protocol:
+    """What granian gives for the answer to a request."""
+
+    def __init__(self) -> None:
+        self.answer: tuple[Any, ...] = ()
+
+    def response_bytes(self, *answer: Any) -> None:
+        self.answer = answer
+
+
+def test_an_application_is_called_as_wsgi_says(tmp_path: Path) -> None:
+    class Parts(list[bytes]):
+        closed = False
+
+        def close(self) -> None:
+            self.closed = True
+
+    parts = Parts([b"a", b"b"])
+    read: list[bytes] = []
+
+    def application(environ: Any, start_response: Any) -> Any:
+        read.append(environ["wsgi.input"].read(2))
+        read.append(environ["wsgi.input"].read())
+        assert environ["wsgi.input_terminated"] is True
+        with pytest.raises(NotImplementedError):
+            start_response("404 Not Found", [("A", "b")])(b"")
+        return parts
+
+    files = for_localhost(tmp_path, now=NOW)
+    front = Front(application, socket.create_server(("127.0.0.1", 0)), threads=1)
+    front.serve(read_identity(files.certificate, files.key, now=NOW))
+    protocol = Protocol()
+    front._listeners[0]._answer(protocol, {"wsgi.input": io.BytesIO(b"body")})
+    assert read == [b"bo", b"dy"]
+    assert (protocol.answer, parts.closed) == ((404, [("A", "b")], b"ab"), True)
+    assert not front.waiting_since()
+    front.drain()
+    front._listeners[0]._answer(protocol, {"wsgi.input": io.BytesIO(b"body")})
+    assert protocol.answer == (404, [("A", "b"), ("Connection", "close")], b"ab")
+    assert front.stop(1, 0)
 
 
 @pytest.mark.parametrize("broken", ["no key", "no certificate", "another key", "expired", "not PEM"])
@@ -125,9 +170,8 @@ def test_a_pair_that_cannot_be_served_is_said_and_the_old_one_stays(tmp_path: Pa
         assert shown(running) == der(first)
         mounted.swap(good)
         until(lambda: shown(running) == der(good), "the good pair")
-        assert f"valid until {x509.load_pem_x509_certificate(good['tls.crt']).not_valid_after_utc.isoformat()}" in (
-            running.logged()
-        )
+        not_after = x509.load_pem_x509_certificate(good["tls.crt"]).not_valid_after_utc
+        until(lambda: f"valid until {not_after.isoformat()}" in running.logged(), "the line that says so")
 
 
 def test_with_client_ca_only_clients_with_its_certificate_are_answered(tmp_path: Path, rules: Path) -> None:
@@ -169,7 +213,7 @@ def test_a_certificate_that_the_tls_library_does_not_take_is_an_error_and_not_a_
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     files = for_localhost(tmp_path, now=NOW)
-    good = read(files.certificate, files.key, now=NOW)
+    good = read_identity(files.certificate, files.key, now=NOW)
     garbage = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
     before = descriptors()
     try_out(good)
@@ -187,7 +231,7 @@ def test_old_listeners_end_when_their_idle_connections_had_time_to_go(
 ) -> None:
     monkeypatch.setattr("server.front.RETIRE_SECONDS", 0.05)
     files = for_localhost(tmp_path, now=NOW)
-    identity = read(files.certificate, files.key, now=NOW)
+    identity = read_identity(files.certificate, files.key, now=NOW)
     listener = socket.create_server(("127.0.0.1", 0))
     front = Front(lambda *_: [b""], listener, threads=1)
     front.serve(identity)

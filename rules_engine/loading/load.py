@@ -58,14 +58,15 @@ class Loaded:
 def load(paths: Sequence[Path]) -> Loaded:
     """Everything in files and folders. A document with an error yields nothing; the others of its file still do.
 
-    Manifests of pods and of what makes pods are passed over in folders: they belong to tests.
+    Manifests of pods and of what makes pods are passed over, wherever they are named: they belong to tests, and
+    pre-commit hands over any file of a folder.
     """
     loader = _Loader(frozenset(KINDS))
     files = find_files(paths, loader.report)
     for path in files:
         source = read_file(path, loader.report)
         if source is not None:
-            loader.read(source, in_folder=path not in paths)
+            loader.read(source)
     names = tuple(map(str, files))
     return Loaded(
         rules=tuple(loader.rules),
@@ -83,7 +84,7 @@ def load_cluster(path: Path) -> tuple[Cluster | None, tuple[Problem, ...], Sourc
     loader = _Loader(frozenset({"ClusterInventory"}))
     source = read_file(path, loader.report)
     if source is not None:
-        loader.read(source, in_folder=False)
+        loader.read(source)
     found = loader.inventories
     if len(found) != 1 and not loader.report.failed:
         message = f"expected one ClusterInventory, or the output of kubectl get nodes,pods -A -o json, not {len(found)}"
@@ -138,7 +139,7 @@ class _Loader:
         self._places: dict[tuple[str, str], Location] = {}
         self._clusters: dict[Path, Cluster | None] = {}
 
-    def read(self, source: SourceFile, *, in_folder: bool) -> None:
+    def read(self, source: SourceFile) -> None:
         """Every document of a file."""
         if source.is_json and self._read_cluster(_json(source.text), source.name):
             return
@@ -151,7 +152,7 @@ class _Loader:
         if not documents and not report.failed:
             report.error(Code.EMPTY_FILE, "the file holds no document", Location(source.name, 1, 1))
         self.report.problems.extend(report.problems)
-        ours = [document for document in documents if not self._passed_over(document.root, in_folder=in_folder)]
+        ours = [document for document in documents if not self._passed_over(document.root)]
         for document in ours:
             # Whoever writes manifests may leave empty documents among them.
             if not document.empty or len(ours) == len(documents):
@@ -166,10 +167,10 @@ class _Loader:
         self.inventories.append(Inventory(name=Path(file).stem, location=location, cluster=cluster))
         return True
 
-    def _passed_over(self, root: Node, *, in_folder: bool) -> bool:
+    def _passed_over(self, root: Node) -> bool:
         """Takes what kubectl printed; says whether a document is that, or a manifest among rules."""
         return _is_foreign(root) and (
-            self._read_cluster(manifest_json(root), root.location.file) or (in_folder and bool(manifests(root)))
+            self._read_cluster(manifest_json(root), root.location.file) or bool(manifests(root))
         )
 
     def _take(self, document: Document) -> None:

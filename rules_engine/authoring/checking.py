@@ -1,5 +1,6 @@
 """`check`: everything that is wrong with rule files, in one run."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,7 +61,7 @@ def read_tested(rules: Sequence[FilePath]) -> RuleFiles:
 def _once(problems: Sequence[Problem]) -> Iterator[Problem]:
     """Each problem once, under whatever name its file was reached."""
     told: Mapping[tuple[object, ...], Problem] = {
-        (str(Path(p.location.file).resolve()), p.location.line, p.location.column, p.code, p.message): p
+        (os.path.realpath(p.location.file), p.location.line, p.location.column, p.code, p.message): p
         for p in reversed(problems)
     }
     yield from told.values()

@@ -97,8 +97,13 @@ def _walk(folder: Path, above: frozenset[str], report: Report) -> Iterator[Path]
             continue
         if is_folder(path):
             yield from _walk(path, above | {here}, report)
-        elif path.suffix in SUFFIXES and path.name not in _NOT_RULES:
+        elif path.suffix in SUFFIXES and path.name not in _NOT_RULES and not _is_special(path):
             yield path
+
+
+def _is_special(path: Path) -> bool:
+    """A pipe or a device: to read one that nobody named may take for ever. A link that leads nowhere is a mistake."""
+    return os.path.exists(path) and not os.path.isfile(path)  # noqa: PTH110, PTH113 - Path's raise where links go in a circle
 
 
 def read_file(path: Path, report: Report) -> SourceFile | None:

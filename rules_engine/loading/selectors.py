@@ -22,6 +22,6 @@ def _requirement(line: MapNode, report: Report) -> LabelRequirement:
     compares = operator in (ConditionKind.IN, ConditionKind.NOT_IN)
     if compares and not values:
         report.error(Code.BAD_SELECTOR, f"{operator.value} needs at least one value", place.location, place.length)
-    if not compares and values:
+    if line.get("operator") and not compares and values:
         report.error(Code.BAD_SELECTOR, f"{operator.value} takes no values", place.location, place.length)
     return LabelRequirement(text(line, "key"), operator, values)

@@ -190,3 +190,11 @@ def test_each_shipped_set_alone_gives_no_warning_and_passes_its_tests(name: str)
     folder = Path(__file__).parents[2] / "rules" / name
     assert cli("check", folder).stdout.startswith("no problems in ")
     assert cli("test", folder).exit_code == 0
+
+
+def test_links_in_a_circle_are_problems_and_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").symlink_to("b.yaml")
+    (tmp_path / "b.yaml").symlink_to("a.yaml")
+    result = cli("check", tmp_path)
+    assert result.exit_code == 1
+    assert "a.yaml:1:1: error: it cannot be read" in result.stdout

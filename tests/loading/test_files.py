@@ -1,6 +1,7 @@
 """Which files are read, and in which order."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,18 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
     assert loaded.rules[0].location.column == 18
 
 
+def test_what_is_no_file_in_a_folder_is_not_waited_for(tmp_path: Path) -> None:
+    write(tmp_path / "a.yaml", "a")
+    os.mkfifo(tmp_path / "pipe.yaml")
+    assert names(tmp_path) == ["a"]
+
+
+def test_links_in_a_circle_are_problems(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").symlink_to("b.yaml")
+    (tmp_path / "b.yaml").symlink_to("a.yaml")
+    assert set(codes(load([tmp_path]).problems)) == {"unreadable-file"}
+
+
 def test_problems_are_in_the_order_of_the_paths(tmp_path: Path) -> None:
     for name in ("a.yaml", "b.yaml"):
         (tmp_path / name).write_text("3")
@@ -116,12 +129,12 @@ def test_problems_are_in_the_order_of_the_paths(tmp_path: Path) -> None:
     assert [Path(problem.location.file).name for problem in loaded.problems] == ["b.yaml", "c.yaml", "a.yaml"]
 
 
-def test_manifests_in_a_folder_of_rules_are_passed_over(tmp_path: Path) -> None:
+def test_manifests_among_rules_are_passed_over_in_folders_and_by_name(tmp_path: Path) -> None:
     write(tmp_path / "a.yaml", "a")
     (tmp_path / "pod.yaml").write_text("apiVersion: v1\nkind: Pod\nspec: {hostNetwork: yes}\n")
     (tmp_path / "job.yaml").write_text("kind: Job\nspec: {template: {spec: {containers: []}}}\n")
     assert names(tmp_path) == ["a"]
-    assert codes(load([tmp_path / "pod.yaml"]).problems) == ["unknown-kind"]
+    assert names(tmp_path / "a.yaml", tmp_path / "pod.yaml", tmp_path / "job.yaml") == ["a"]
 
 
 def test_other_kubernetes_objects_in_a_folder_of_rules_are_problems(tmp_path: Path) -> None:

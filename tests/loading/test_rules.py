@@ -311,3 +311,9 @@ def test_whatever_is_spoilt_is_reported_and_nothing_raises(tmp_path: Path, kind:
     loaded = load_text(tmp_path, rule(kind, spec))
     assert loaded.problems
     assert (loaded.rules, loaded.tests, loaded.inventories) == ((), (), ())
+
+
+def test_a_mistyped_operator_is_the_only_thing_that_is_said_of_its_requirement(tmp_path: Path) -> None:
+    match = "{objectSelector: {matchExpressions: [{key: a, operator: in, values: [b]}]}}"
+    loaded = load_text(tmp_path, rule("FallbackLadder", f"{{match: {match}, rungs: [{{resource: a.b/c}}]}}"))
+    assert codes(loaded.problems) == ["wrong-value"]

@@ -18,7 +18,7 @@ def malformed(container: Container, resource: str) -> str | None:
         return f"{container.name} asks for {resource} with the request {request} but the limit {limit}"
     asked = container.asked(resource)
     if asked is not None and (asked.nanos < 0 or not asked.is_whole):
-        return f"{container.name} asks for {asked} of {resource}, which must be a whole number"
+        return f"{container.name} asks for {asked} of {resource}, which must be a whole number and not negative"
     return None
 
 

@@ -232,7 +232,7 @@ class TestArithmetic:
     def test_a_count_that_cannot_be_is_left_to_the_api_server_with_a_warning(self, gpus: str) -> None:
         decision = mutated(typed(container("main", {GPU: gpus})), injection({"cpu": 4}))
         assert (decision.allowed, decision.patch) == (True, ())
-        assert "must be a whole number" in decision.warnings[0]
+        assert "must be a whole number and not negative" in decision.warnings[0]
 
     def test_a_limit_that_differs_from_the_request_is_too(self) -> None:
         decision = mutated(typed(container(limits={GPU: 2}, requests={GPU: 1})), injection({"cpu": 4}))

@@ -23,6 +23,9 @@ SWEEP_SECONDS = 1.0
 MEANWHILE_SECONDS = 0.05
 """What came on a connection this long after a request began is more of it, as far as can be told."""
 
+CLOCK_SECONDS = 0.01
+"""What the kernel's times cannot tell apart: two ticks of 250 a second, and a little."""
+
 _INFO_BYTES = 208
 """Of linux/tcp.h, struct tcp_info: the state at 0, last_data_sent at 44, last_data_recv at 52, bytes_sent at 200."""
 
@@ -75,8 +78,17 @@ class Sweeper:
                 since = now
             suspects[connection.inode] = connection.sent, since
             if now - since >= self._limit_seconds:
-                received_seconds_ago = connection.received_milliseconds_ago / 1000
-                late.append(_Late(connection.inode, since, received_seconds_ago))
+                received = connection.received_milliseconds_ago
+                unclear = received == connection.sent_milliseconds_ago
+                late.append(
+                    _Late(
+                        inode=connection.inode,
+                        sent=connection.sent,
+                        since=since,
+                        received_seconds_ago=received / 1000,
+                        unclear=unclear,
+                    )
+                )
         self._suspects = suspects
         overdue = [seconds for seconds in waiting if seconds >= self._limit_seconds]
         chosen = _chosen(late, overdue)
@@ -87,25 +99,33 @@ class Sweeper:
             self.sweep(monotonic())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Late:
+    """A connection that may be waited for; `unclear`: something was sent and something came in the same tick."""
+
     inode: int
+    sent: int
     since: float
     received_seconds_ago: float
+    unclear: bool
 
 
 def _chosen(late: Sequence[_Late], overdue: Sequence[float]) -> set[int]:
     """One connection for each thread to be freed: that on which something came when its request began, or since.
 
-    Others may look the same. A whole request may wait for a thread, and where the kernel's clock is too coarse to
-    tell what came after what, an idle connection seems to wait for an answer.
+    Others may look the same. A whole request may wait for a thread; to close its reading side takes nothing from it.
+    And where the kernel's clock is too coarse to tell what came after what, an idle connection seems to wait for an
+    answer: such come last, and of them first the one that was sent less, since it had no answer yet.
     """
     left = list(late)
     chosen = set()
     for seconds in sorted(overdue, reverse=True):
         if not left:
             break
-        best = min(left, key=lambda one: (_distance(one.received_seconds_ago, seconds), one.since))
+        best = min(
+            left,
+            key=lambda one: (one.unclear, _distance(one.received_seconds_ago, seconds), one.sent, one.since),
+        )
         left.remove(best)
         chosen.add(best.inode)
     return chosen
@@ -114,7 +134,8 @@ def _chosen(late: Sequence[_Late], overdue: Sequence[float]) -> set[int]:
 def _distance(received_seconds_ago: float, begun_seconds_ago: float) -> float:
     """How far what came last is from when a request began; what came later belongs to it as likely as not."""
     later = begun_seconds_ago - received_seconds_ago
-    return -later if later < 0 else min(later, MEANWHILE_SECONDS)
+    distance = -later if later < 0 else min(later, MEANWHILE_SECONDS)
+    return distance if distance > CLOCK_SECONDS else 0.0
 
 
 def cut_all(port: int) -> int:

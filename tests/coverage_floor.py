@@ -26,7 +26,8 @@ def package(file: str) -> str:
 
 def main() -> int:
     coverage = [sys.executable, "-m", "coverage"]
-    subprocess.run([*coverage, "combine", "--quiet"], check=False)
+    # What processes wrote that ended after pytest; usually nothing.
+    subprocess.run([*coverage, "combine", "--append", "--quiet"], check=False, capture_output=True)
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "coverage.json"
         subprocess.run([*coverage, "json", "--quiet", "-o", str(report)], check=True)

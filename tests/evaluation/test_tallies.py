@@ -148,6 +148,12 @@ def test_what_did_not_change_is_shared() -> None:
     assert [group is after.groups.get(shape) for shape, group in before.groups.items()] == [False, True]
 
 
+def test_a_kind_goes_with_its_last_node() -> None:
+    on = cluster({GPU: 4})
+    before = tally(on, Question(offered=Offered.ALLOCATABLE, resources=(GPU,)))
+    assert before.after([(on.nodes[0], None)]).groups == {}
+
+
 def test_alike_nodes_are_one_entry() -> None:
     on = cluster(*[node(f"n{number}", {GPU: 4}, labels={"host": str(number)}) for number in range(100)])
     [(amounts, count)] = tally(on, Question(offered=Offered.ALLOCATABLE, resources=(GPU, MIG1))).each()

@@ -78,6 +78,18 @@ def _output(*formats: str) -> Callable[[Callable[..., None]], Callable[..., None
     )
 
 
+# `--rules` takes several paths, as `serve` does: what follows the first one arrives as arguments.
+_rules_option = click.option(
+    "--rules",
+    "rules",
+    type=click.Path(exists=True, path_type=Path),
+    multiple=True,
+    metavar="PATH...",
+    help="Files or folders of rules. Without: the packaged set default.",
+)
+_more_rules_argument = click.argument("more_rules", type=click.Path(exists=True, path_type=Path), nargs=-1, metavar="")
+
+
 @click.command(cls=Command)
 @_PATHS
 @_output("text", "json", "sarif", "github")
@@ -139,15 +151,8 @@ def test(paths: tuple[Path, ...], keyword: str, output: str) -> None:
     type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
     help="Manifests of pods, or of what makes pods (Deployment, Job, ...); - is standard input.",
 )
-@click.option(
-    "--rules",
-    "rules",
-    type=click.Path(exists=True, path_type=Path),
-    multiple=True,
-    metavar="PATH...",
-    help="Files or folders of rules. Without: the packaged set default.",
-)
-@click.argument("more_rules", type=click.Path(exists=True, path_type=Path), nargs=-1, metavar="")
+@_rules_option
+@_more_rules_argument
 @click.option(
     "--cluster",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -215,15 +220,8 @@ def schema(kind: str | None) -> None:
 
 
 @click.command("webhook-config", cls=Command)
-@click.option(
-    "--rules",
-    "rules",
-    type=click.Path(exists=True, path_type=Path),
-    multiple=True,
-    metavar="PATH...",
-    help="Files or folders of rules. Without: the packaged set default.",
-)
-@click.argument("more_rules", type=click.Path(exists=True, path_type=Path), nargs=-1, metavar="")
+@_rules_option
+@_more_rules_argument
 @click.option(
     "--namespace",
     default="gpu-rules",

@@ -124,7 +124,7 @@ def _chosen(late: Sequence[_Late], overdue: Sequence[float]) -> set[int]:
             break
         best = min(
             left,
-            key=lambda one: (one.unclear, _distance(one.received_seconds_ago, seconds), one.sent, one.since),
+            key=lambda one: (_distance(one.received_seconds_ago, seconds), one.unclear, one.sent, one.since),
         )
         left.remove(best)
         chosen.add(best.inode)

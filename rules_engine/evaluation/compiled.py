@@ -1,12 +1,13 @@
 """Rules made ready for requests: their expressions compiled, their order fixed. Nothing here ever changes."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from rules_engine.cel import CelProblems, Environment, Program, Type, compile_expression, types
+from rules_engine.evaluation.constants import Constants
 from rules_engine.evaluation.index import Fact, Index
-from rules_engine.model.problems import Problem, in_file_order
+from rules_engine.model.problems import Problem, Severity, in_file_order
 from rules_engine.model.rules import (
     AnyRule,
     Check,
@@ -123,10 +124,10 @@ def compile_rules(rules: Iterable[AnyRule]) -> tuple[RuleSet, tuple[Problem, ...
     injections: list[CompiledInjection] = []
     validations: list[CompiledValidation] = []
     for rule in sorted(rules, key=lambda rule: rule.order):
-        compiler = _Compiler()
+        compiler = _Compiler(rule)
         compiled = compiler.rule(rule)
         problems.extend(compiler.problems)
-        if compiler.problems or rule.mode is Mode.OFF:
+        if compiler.failed or rule.mode is Mode.OFF:
             continue
         match compiled:
             case CompiledLadder():
@@ -142,8 +143,13 @@ def compile_rules(rules: Iterable[AnyRule]) -> tuple[RuleSet, tuple[Problem, ...
 class _Compiler:
     """Compiles the expressions of one rule and collects their problems."""
 
-    def __init__(self) -> None:
+    def __init__(self, rule: Rule) -> None:
         self.problems: list[Problem] = []
+        self._constants = Constants(rule.params)
+
+    @property
+    def failed(self) -> bool:
+        return any(problem.severity is Severity.ERROR for problem in self.problems)
 
     def rule(self, rule: AnyRule) -> CompiledLadder | CompiledInjection | CompiledValidation:
         variables, environment = self._variables(rule)
@@ -164,7 +170,7 @@ class _Compiler:
                 checks = tuple(
                     CompiledCheck(check, expression, message)
                     for check in rule.validations
-                    for message in [self._optional(check.message_expression, environment, types.STRING)]
+                    for message in [self._message(check.message_expression, environment)]
                     if (expression := self._compile(check.expression, environment, types.BOOL))
                 )
                 return CompiledValidation(rule=rule, variables=variables, conditions=conditions, checks=checks)
@@ -177,18 +183,31 @@ class _Compiler:
             program = self._compile(named.expression, _with_variables(declared), types.DYN)
             if program:
                 compiled.append(CompiledNamed(named.name, program))
+                self._constants.learn(compiled[-1].path, program)
             declared[named.name] = program.result if program else types.DYN
         return tuple(compiled), _with_variables(declared)
 
-    def _optional(self, source: SourceText | None, environment: Environment, result: Type) -> Program | None:
-        return None if source is None else self._compile(source, environment, result)
+    def _message(self, source: SourceText | None, environment: Environment) -> Program | None:
+        """A messageExpression: one that fails leaves the message in its place."""
+        return self._optional(source, environment, types.STRING, Severity.WARNING)
 
-    def _compile(self, source: SourceText, environment: Environment, result: Type) -> Program | None:
+    def _optional(
+        self, source: SourceText | None, environment: Environment, result: Type, failing: Severity = Severity.ERROR
+    ) -> Program | None:
+        return None if source is None else self._compile(source, environment, result, failing)
+
+    def _compile(
+        self, source: SourceText, environment: Environment, result: Type, failing: Severity = Severity.ERROR
+    ) -> Program | None:
+        """A program; None, and problems, where there is none. `failing`: how bad it is to fail for every pod."""
         try:
-            return compile_expression(source, environment, result=result)
+            program = compile_expression(source, environment, result=result)
         except CelProblems as found:
             self.problems.extend(found.problems)
             return None
+        doomed = self._constants.problems(program, environment, result)
+        self.problems.extend(replace(problem, severity=failing) for problem in doomed)
+        return program
 
 
 def _with_variables(declared: Mapping[str, Type]) -> Environment:

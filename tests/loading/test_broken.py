@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from rules_engine.authoring.rule_files import read_rules
 from rules_engine.loading import load
 from rules_engine.loading.codes import Code
 from rules_engine.loading.files import MAX_FILE_BYTES, MAX_FILES
-from tests.support.loading import rendered
+from rules_engine.model.problems import render
 
 BROKEN = Path(__file__).parent / "broken"
 CASES = sorted(path.stem for path in BROKEN.glob("*.txt"))
@@ -45,8 +46,9 @@ def broken(name: str, folder: Path) -> Path:
 
 @pytest.mark.parametrize("name", CASES)
 def test_each_mistake_is_told_exactly(name: str, tmp_path: Path) -> None:
-    loaded = load([broken(name, tmp_path)])
-    told = rendered(loaded).replace(f"{BROKEN}/", "").replace(f"{tmp_path}/", "")
+    files = read_rules([broken(name, tmp_path)])
+    found = "".join(render(problem, files.loaded.sources) + "\n" for problem in files.problems)
+    told = found.replace(f"{BROKEN}/", "").replace(f"{tmp_path}/", "")
     assert told == (BROKEN / f"{name}.txt").read_text(encoding="utf-8")
 
 

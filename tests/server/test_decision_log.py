@@ -117,7 +117,7 @@ RULES: tuple[AnyRule, ...] = (
     FALLS,
     injection({"cpu": "4"}, gpu_type=None, annotations={"a/b": "from the rule"}),
     validation("false", name="static", validation_actions=frozenset({ValidationAction.WARN})),
-    validation("object.metadata.annotations['mine'] == params.absent", name="fails"),
+    validation("object.metadata.annotations['mine'] == object.metadata.labels['absent']", name="fails"),
     validation(
         check("false", message_expression="'the value is ' + object.spec.containers[0].env[0].value"),
         name="denies",

@@ -73,7 +73,7 @@ def test_denials_errors_opt_outs_and_unknown_clusters_are_counted_by_rule() -> N
     }
     assert list(counted(metrics, "gpu_rules_requests_total")) == ["{dry_run=false}{endpoint=validate}{outcome=Denied}"]
 
-    broken = validation("params.no == 1", failure_policy=FailurePolicy.IGNORE)
+    broken = validation("1 / 0 == 1", failure_policy=FailurePolicy.IGNORE)
     metrics = after("/validate", pod(), broken)
     assert counted(metrics, "gpu_rules_evaluation_errors_total") == {
         f"{{action=ignore}}{ENFORCED}{{rule=Validation/validation}}": 1

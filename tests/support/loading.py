@@ -6,7 +6,7 @@ from rules_engine.loading import Loaded, load
 from rules_engine.loading.documents import Dialect, Document, read_documents
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.report import Report
-from rules_engine.model.problems import Problem, render
+from rules_engine.model.problems import Problem
 
 
 def documents(
@@ -29,11 +29,6 @@ def load_text(folder: Path, text: str, name: str = "x.yaml") -> Loaded:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return load([path])
-
-
-def rendered(loaded: Loaded) -> str:
-    """All problems as a terminal shows them."""
-    return "".join(render(problem, loaded.sources) + "\n" for problem in loaded.problems)
 
 
 def rule(kind: str, spec: str, name: str = "x") -> str:

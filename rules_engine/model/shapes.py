@@ -1,6 +1,6 @@
 """The shapes of Kubernetes' objects, from a table made of the kubernetes client's models.
 
-shapes.json is written by tests/cel/shape_table.py, and a test says when it is no longer what the client has; so neither
+shapes.json is written by tests/model/shape_table.py, and a test says when it is no longer what the client has; so neither
 start-up nor a request imports the client.
 """
 

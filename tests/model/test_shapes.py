@@ -5,7 +5,7 @@ from importlib.metadata import version
 import pytest
 
 from rules_engine.cel import types
-from tests.cel import shape_table
+from tests.model import shape_table
 
 
 def test_the_table_is_current() -> None:
@@ -13,7 +13,7 @@ def test_the_table_is_current() -> None:
     installed = f"kubernetes {version('kubernetes')}"
     if made_from != installed:
         pytest.skip(
-            f"the table was made from {made_from}; here is {installed}: python -m tests.cel.shape_table renews it"
+            f"the table was made from {made_from}; here is {installed}: python -m tests.model.shape_table renews it"
         )
     assert shape_table.text() == shape_table.TABLE.read_text(encoding="utf-8")
 

@@ -9,7 +9,7 @@ from rules_engine.authoring.analysis import analyse_case
 from rules_engine.authoring.checking import read_tested
 from rules_engine.authoring.rule_files import RuleFiles, Sources, has_errors
 from rules_engine.evaluation import RuleSet
-from rules_engine.loading import load
+from rules_engine.loading import SLIPS, load
 from rules_engine.model.decision import Step
 from rules_engine.model.pod import Container, Pod
 from rules_engine.model.problems import Problem, Severity, in_file_order
@@ -70,10 +70,11 @@ class TestRun:
 def run_tests(paths: Sequence[Path], keyword: str = "") -> TestRun:
     """Run the RuleTests in files and folders whose name, or whose case's name, contains `keyword`, whatever its case.
 
-    A test whose rules have errors is not run, nor is a case that expects what can never be.
+    A test whose rules have errors is not run, nor is a case that expects what can never be. Warnings of rules are for
+    `check`; those of the cases' pods are told here too.
     """
     loaded = load(paths)
-    problems = [problem for problem in loaded.problems if problem.severity is Severity.ERROR]
+    problems = [problem for problem in loaded.problems if problem.severity is Severity.ERROR or problem.code in SLIPS]
     sources = dict(loaded.sources)
     tested: dict[tuple[FilePath, ...], RuleFiles] = {}
     results: list[CaseResult] = []

@@ -2,10 +2,12 @@
 
 from rules_engine.loading.load import Inventory, Loaded, load, load_cluster, load_pods, read_pods
 from rules_engine.loading.manifests import Manifest
+from rules_engine.loading.pods import SLIPS
 from rules_engine.loading.schemas import KINDS, schema
 
 __all__ = [
     "KINDS",
+    "SLIPS",
     "Inventory",
     "Loaded",
     "Manifest",

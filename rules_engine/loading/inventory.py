@@ -10,12 +10,12 @@ from rules_engine.loading.fields import flag, items, number, section, sections, 
 from rules_engine.loading.manifests import manifest_json
 from rules_engine.loading.nodes import MapNode, find
 from rules_engine.loading.nodes import Node as Written
+from rules_engine.loading.pods import read_pod, warn_of_fields
 from rules_engine.loading.report import Report, shown
 from rules_engine.model.cluster import Cluster, Node, Taint
 from rules_engine.model.pod import Pod
 from rules_engine.model.problems import did_you_mean
 from rules_engine.model.quantity import Quantity
-from rules_engine.model.reading import PodError
 from rules_engine.model.source import Location
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -120,12 +120,10 @@ def _used(spec: MapNode, nodes: Mapping[str, Node], report: Report) -> dict[str,
 
 def _bound_pod(written: Written, nodes: Mapping[str, Node], report: Report) -> Pod | None:
     """A pod that holds something on a node; None for others, with a problem where that is a mistake."""
-    try:
-        pod = Pod.parse(manifest_json(written))
-    except PodError as error:
-        place = find(written, tuple(_steps(error.path)))
-        report.error(Code.BAD_POD, str(error), place.location, place.length)
+    pod = read_pod(manifest_json(written), written, report)
+    if pod is None:
         return None
+    warn_of_fields(written, report)
     node = pod.placement.node_name
     if node in nodes:
         return None if is_finished(pod) else pod
@@ -142,8 +140,3 @@ def is_finished(pod: Pod) -> bool:
     """Whether the pod's containers have ended for good."""
     status = pod.raw.get("status")
     return isinstance(status, dict) and status.get("phase") in FINISHED
-
-
-def _steps(pointer: str) -> Iterator[str | int]:
-    for step in pointer.split("/")[1:]:
-        yield int(step) if step.isdigit() else step.replace("~1", "/").replace("~0", "~")

@@ -15,6 +15,7 @@ from rules_engine.loading.inventory import build_cluster
 from rules_engine.loading.kubectl import is_cluster, read_cluster
 from rules_engine.loading.manifests import Manifest, manifest_json, manifests
 from rules_engine.loading.nodes import MapNode, Node, ScalarNode
+from rules_engine.loading.pods import read_pod
 from rules_engine.loading.report import Report, shown
 from rules_engine.loading.rules import build_rule, name_of
 from rules_engine.loading.schemas import KINDS, near, validate
@@ -112,6 +113,9 @@ def _pods(source: SourceFile, report: Report) -> tuple[tuple[Manifest, ...], tup
     if not found and not report.failed:
         message = "no pod here, and nothing with a pod template"
         report.error(Code.NOT_A_POD, message, Location(source.name, 1, 1))
+    for manifest in () if report.failed else found:
+        if read_pod(manifest.pod, manifest.node, report) is not None:
+            manifest.warn(report)
     return () if report.failed else tuple(found), in_file_order(report.problems), {source.name: source.lines}
 
 

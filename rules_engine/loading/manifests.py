@@ -1,10 +1,12 @@
 """Pods in Kubernetes manifests: on their own, or in the template of whatever makes them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import cast
 
 from rules_engine.loading.codes import Code
-from rules_engine.loading.nodes import ListNode, MapNode, Node, Path, ScalarNode, find
+from rules_engine.loading.nodes import ListNode, MapNode, Node, Path, ScalarNode, find, first_key
+from rules_engine.loading.pods import warn_of_pod
 from rules_engine.loading.report import Report
 from rules_engine.model.patch import Json
 from rules_engine.model.source import Location
@@ -12,13 +14,26 @@ from rules_engine.model.source import Location
 _AMOUNTS = frozenset({"requests", "limits", "overhead", "allocatable", "capacity"})
 """Members of Kubernetes objects that hold quantities by resource."""
 
+_SPEC = ("spec", "template")
+TEMPLATES: Mapping[str, Path] = {
+    "CronJob": ("spec", "jobTemplate", *_SPEC),
+    "DaemonSet": _SPEC,
+    "Deployment": _SPEC,
+    "Job": _SPEC,
+    "PodTemplate": ("template",),
+    "ReplicaSet": _SPEC,
+    "ReplicationController": _SPEC,
+    "StatefulSet": _SPEC,
+}
+"""Where Kubernetes' own objects have their template: there it is one, whatever is written in it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """A pod as an object makes it.
 
     `kind`, `name` and `namespace` ("" where not given) are the object's; `path` leads from it to the template and is
-    empty for a Pod. `pod` is a whole Pod.
+    empty for a Pod. `pod` is a whole Pod, made of what is written at `node`.
     """
 
     kind: str
@@ -26,7 +41,15 @@ class Manifest:
     namespace: str
     path: Path
     pod: dict[str, Json]
-    location: Location
+    node: MapNode
+
+    @property
+    def location(self) -> Location:
+        return first_key(self.node).location
+
+    def warn(self, report: Report) -> None:
+        """Warns of what makes another pod of this than its author meant."""
+        warn_of_pod(self.node, report, plain=not self.path or self.kind in TEMPLATES)
 
 
 def manifest_json(node: Node) -> Json:
@@ -65,7 +88,7 @@ def _manifests(value: Json, node: Node) -> Iterator[Manifest]:
             yield from _manifests(item, find(node, ("items", index)))
         return
     kind, name, namespace = _text(value, "kind"), _name(value, "name"), _name(value, "namespace")
-    for path, template in _templates(value, ()):
+    for path, template in list(_templates(value, ())) or _own_template(value, kind):
         yield Manifest(
             kind=kind or "Pod",
             name=name,
@@ -77,7 +100,7 @@ def _manifests(value: Json, node: Node) -> Iterator[Manifest]:
                 "metadata": template.get("metadata") or {},
                 **{key: part for key, part in template.items() if key not in ("apiVersion", "kind", "metadata")},
             },
-            location=_beginning(find(node, path)),
+            node=cast(MapNode, find(node, path)),
         )
 
 
@@ -102,6 +125,15 @@ def _is_pod(value: dict[str, Json], *, at_root: bool) -> bool:
     return isinstance(spec, dict) and isinstance(spec.get("containers"), list)
 
 
+def _own_template(value: dict[str, Json], kind: str) -> Iterator[tuple[Path, dict[str, Json]]]:
+    """The template of one of Kubernetes' own objects, though it has no list of containers."""
+    below: Json = value
+    for step in TEMPLATES.get(kind, ()):
+        below = below.get(str(step)) if isinstance(below, dict) else None
+    if isinstance(below, dict) and below is not value:
+        yield TEMPLATES[kind], below
+
+
 def _text(value: dict[str, Json], name: str) -> str:
     found = value.get(name)
     return found if isinstance(found, str) else ""
@@ -112,16 +144,16 @@ def _name(value: dict[str, Json], name: str) -> str:
     return _text(metadata, name) if isinstance(metadata, dict) else ""
 
 
-def _beginning(node: Node) -> Location:
-    first = next(iter(node), None) if isinstance(node, MapNode) else None
-    return first[0].location if first else node.location
-
-
 def the_pod(root: Node, place: Node, report: Report) -> Manifest | None:
-    """The one pod of a document; None, and a problem at `place`, where there is none or more than one."""
+    """The one pod of a document, warned of; None, and a problem at `place`, where there is none or more than one."""
     found = manifests(root)
     if len(found) == 1:
+        found[0].warn(report)
         return found[0]
-    given = f"one pod, not {len(found)}" if found else "a Pod, or something with a pod template"
+    given = (
+        f"one pod, not {len(found)}"
+        if found
+        else "a Pod (spec, with a list of containers) or something with a pod template"
+    )
     report.error(Code.NOT_A_POD, f"expected {given}", place.location, place.length)
     return None

@@ -85,6 +85,11 @@ def find(root: Node, path: Path) -> Node:
     return root
 
 
+def first_key(node: Node) -> Node:
+    """Where a document or a map begins for a reader: at its first key; the node itself where it has none."""
+    return next((key for key, _ in node), node) if isinstance(node, MapNode) else node
+
+
 def child(node: Node, step: str | int) -> Node | None:
     """A member or an item; None where there is none."""
     if isinstance(node, MapNode) and isinstance(step, str):

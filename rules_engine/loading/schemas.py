@@ -8,7 +8,7 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
 from rules_engine.loading.codes import Code
-from rules_engine.loading.nodes import MapNode, Node, Path, ScalarNode, find, without
+from rules_engine.loading.nodes import MapNode, Node, Path, ScalarNode, find, first_key, without
 from rules_engine.loading.report import Report, shown
 from rules_engine.model.problems import did_you_mean
 from rules_engine.model.reading import kind_of
@@ -98,7 +98,7 @@ class _Fault:
     def _find_owner(self, root: MapNode) -> Node:
         """The key that holds the value; for an item, the item; for the document, its beginning."""
         if not self._path or isinstance(self._path[-1], int):
-            return _first_key(self._node)
+            return first_key(self._node)
         above = find(root, self._path[:-1])
         key = above.key(self._path[-1]) if isinstance(above, MapNode) else None
         return key or self._node
@@ -222,10 +222,6 @@ class _Fault:
                 return Code.CONFLICTING_FIELDS, "'file' stands alone: it tells the whole cluster", self._key("file")
         repeated = next(index for index, value in enumerate(self._instance) if value in self._instance[:index])
         return Code.WRONG_COUNT, f"{self._name} names the same twice", find(self._node, (repeated,))
-
-
-def _first_key(node: Node) -> Node:
-    return next((key for key, _ in node), node) if isinstance(node, MapNode) else node
 
 
 def near(name: str, candidates: Iterable[str]) -> str:

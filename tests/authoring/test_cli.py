@@ -70,7 +70,7 @@ def test_no_color_is_respected(bad: Path) -> None:
 
 def test_a_narrow_terminal_loses_nothing(tmp_path: Path) -> None:
     rules = write(tmp_path, {"rules.yaml": ladder("mig", "nvidia.com/gpu", "nvidia.com/mig-2g.20gb")})
-    write(tmp_path, {"pod.yaml": "kind: Pod\nmetadata: {name: p}\nspec: {containers: []}\n"})
+    write(tmp_path, {"pod.yaml": "kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c}]}\n"})
     arguments = command("explain", "-f", tmp_path / "pod.yaml", "--rules", rules / "rules.yaml")
     assert f"skipped: the pod asks for none of its resources  {tmp_path}/rules.yaml:3:18" in on_a_terminal(
         arguments, NO_COLOR="1"
@@ -85,7 +85,7 @@ def test_a_pipe_gets_no_colours_and_unbroken_lines(bad: Path) -> None:
 
 
 def test_a_terminal_of_few_characters_gets_others_in_their_place(tmp_path: Path) -> None:
-    write(tmp_path, {"pod.yaml": "kind: Pod\nmetadata: {name: é}\nspec: {containers: []}\n"})
+    write(tmp_path, {"pod.yaml": "kind: Pod\nmetadata: {name: é}\nspec: {containers: [{name: c}]}\n"})
     result = subprocess.run(
         command("explain", "-f", tmp_path / "pod.yaml"),
         capture_output=True,

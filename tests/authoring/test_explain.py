@@ -133,11 +133,19 @@ def test_warnings_and_audits_are_shown(folder: Path) -> None:
     assert "Validation/fine  holds  rules/validation.yaml:" in result.stdout
 
 
-def test_a_malformed_pod_is_refused(folder: Path) -> None:
+def test_a_malformed_pod_is_told_at_its_place(folder: Path) -> None:
     write(folder, {"pod.yaml": POD.replace(": 2}", ": two}")})
     result = cli(*EXPLAINED)
-    assert result.exit_code == 1
-    assert "refused: the pod is malformed: /spec/containers/0/resources/limits" in result.stdout
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "pod.yaml:8:52: error: /spec/containers/0/resources/limits/nvidia.com~1" in result.stderr
+
+
+def test_what_is_probably_misspelt_in_a_pod_is_warned_of_and_the_pod_explained(folder: Path) -> None:
+    write(folder, {"pod.yaml": POD.replace("resources", "resource")})
+    result = cli(*EXPLAINED)
+    assert result.exit_code == 0
+    assert "Container has no field 'resource' (did you mean 'resources'?): Kubernetes drops it" in result.stderr
+    assert result.stdout.startswith("Pod/train in namespace default\n")
 
 
 DEPLOYMENT = """\

@@ -231,6 +231,13 @@ def test_a_test_with_errors_is_told(folder: Path) -> None:
     assert "(did you mean 'allowed'?) [unknown-field]" in out
 
 
+def test_what_is_probably_misspelt_in_a_case_is_warned_of_and_the_case_is_run(folder: Path) -> None:
+    code, out = run(folder, case("{allowed: true}", pod=POD.replace("resources", "resource")))
+    assert code == 0
+    assert "warning: Container has no field 'resource' (did you mean 'resources'?): Kubernetes drops it" in out
+    assert out.endswith("\npass  t: a case\n1 passed\n")
+
+
 def test_warnings_of_rules_are_for_check_and_do_not_fail_a_test(folder: Path) -> None:
     write(folder, {"rules.yaml": RULES.replace("memory: 8Gi", "memory: 8")})
     assert run(folder, case("{allowed: true}")) == (0, "pass  t: a case\n1 passed\n")

@@ -24,7 +24,7 @@ spec:
   cases:
     - name: falls to the whole card
       pod: {metadata: {namespace: own}, spec: {containers: [{name: c, resources: {limits: {a.b/c: 2}}}]}}
-      oldPod: {kind: Pod}
+      oldPod: {kind: Pod, spec: {containers: [{name: c}]}}
       request: {namespace: ml, namespaceLabels: {team: ml}, dryRun: true, operation: UPDATE}
       expect:
         allowed: true
@@ -57,7 +57,7 @@ def folder(tmp_path: Path) -> Path:
     (here / "ladder.yaml").touch()
     (here / "two-workers.yaml").write_text(rule("ClusterInventory", "{nodes: [{name: worker}]}"))
     (here / "pods" / "job.yaml").write_text(
-        "---\nkind: Job\nmetadata: {namespace: jobs}\nspec: {template: {spec: {suspend: yes, containers: []}}}\n---\n"
+        "---\nkind: Job\nmetadata: {namespace: jobs}\nspec: {template: {spec: {hostIPC: yes, containers: [{name: c}]}}}\n---\n"
     )
     return tmp_path
 
@@ -76,7 +76,7 @@ def test_every_field_of_a_test_is_read(folder: Path) -> None:
         "metadata": {"namespace": "own"},
         "spec": {"containers": [{"name": "c", "resources": {"limits": {"a.b/c": "2"}}}]},
     }
-    assert case.old_pod == {"apiVersion": "v1", "kind": "Pod", "metadata": {}}
+    assert case.old_pod == {"apiVersion": "v1", "kind": "Pod", "metadata": {}, "spec": {"containers": [{"name": "c"}]}}
     assert (case.namespace, case.namespace_labels, case.operation) == ("ml", {"team": "ml"}, "UPDATE")
     assert case.dry_run
     expect = case.expect
@@ -101,7 +101,7 @@ def test_what_a_case_does_not_say_is_not_looked_at(folder: Path) -> None:
 
 
 def test_without_rules_the_folder_is_meant_and_without_cluster_one_without_nodes(folder: Path) -> None:
-    case = "{name: a, pod: {spec: {containers: []}}, expect: {message: none}}"
+    case = "{name: a, pod: {spec: {containers: [{name: c}]}}, expect: {message: none}}"
     test = only(folder, rule("RuleTest", f"{{cases: [{case}]}}"))
     assert test.rules == (str(folder / "set"),)
     assert test.cluster == Cluster()
@@ -111,7 +111,7 @@ def test_without_rules_the_folder_is_meant_and_without_cluster_one_without_nodes
 
 
 def test_the_cluster_may_be_written_in_the_test(folder: Path) -> None:
-    case = "{name: a, pod: {spec: {containers: []}}, expect: {allowed: true}}"
+    case = "{name: a, pod: {spec: {containers: [{name: c}]}}, expect: {allowed: true}}"
     spec = f"{{cluster: {{nodes: [{{name: a, cards: 2}}], namespaces: {{ml: {{}}}}}}, cases: [{case}]}}"
     test = only(folder, rule("RuleTest", spec))
     assert str(test.cluster.nodes[0].allocatable["nvidia.com/gpu"]) == "2"

@@ -132,7 +132,7 @@ def test_problems_are_in_the_order_of_the_paths(tmp_path: Path) -> None:
 def test_manifests_among_rules_are_passed_over_in_folders_and_by_name(tmp_path: Path) -> None:
     write(tmp_path / "a.yaml", "a")
     (tmp_path / "pod.yaml").write_text("apiVersion: v1\nkind: Pod\nspec: {hostNetwork: yes}\n")
-    (tmp_path / "job.yaml").write_text("kind: Job\nspec: {template: {spec: {containers: []}}}\n")
+    (tmp_path / "job.yaml").write_text("kind: Job\nspec: {template: {spec: {containers: [{name: c}]}}}\n")
     assert names(tmp_path) == ["a"]
     assert names(tmp_path / "a.yaml", tmp_path / "pod.yaml", tmp_path / "job.yaml") == ["a"]
 
@@ -144,7 +144,7 @@ def test_other_kubernetes_objects_in_a_folder_of_rules_are_problems(tmp_path: Pa
 
 
 def test_what_is_misspelt_is_never_passed_over(tmp_path: Path) -> None:
-    pod = "{cases: [{name: a, pod: {spec: {containers: []}}, expect: {allowed: true}}]}"
+    pod = "{cases: [{name: a, pod: {spec: {containers: [{name: c}]}}, expect: {allowed: true}}]}"
     (tmp_path / "a.yaml").write_text(rule("RuleTests", pod))
     (tmp_path / "b.yaml").write_text(rule("Cases", pod))
     (tmp_path / "c.yaml").write_text(rule("RuleTest", pod).replace("gpurules", "rules"))

@@ -5,7 +5,9 @@ from pathlib import Path
 import pytest
 
 from rules_engine.loading import Manifest, load_pods, read_pods
-from tests.support.loading import codes
+from rules_engine.loading.documents import Dialect
+from rules_engine.loading.manifests import manifests
+from tests.support.loading import codes, documents
 
 TEMPLATE = "{metadata: {labels: {a: b}}, spec: {containers: [{name: c}]}}"
 POD = {
@@ -53,36 +55,38 @@ def test_the_pod_of_a_template_is_found_whatever_holds_it(kind: str, spec: str, 
 
 def test_a_pod_is_taken_whole() -> None:
     (found,) = pods(
-        "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: ml}\nspec: {}\nstatus: {phase: Running}\n"
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: ml}\nspec: {containers: [{name: c}]}\n"
+        "status: {phase: Running}\n"
     )
     assert (found.kind, found.name, found.namespace, found.path) == ("Pod", "p", "ml", ())
     assert found.pod == {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": "p", "namespace": "ml"},
-        "spec": {},
+        "spec": {"containers": [{"name": "c"}]},
         "status": {"phase": "Running"},
     }
 
 
 def test_what_has_containers_and_no_kind_is_a_pod() -> None:
-    (found,) = pods("spec: {containers: []}\n")
+    (found,) = pods("spec: {containers: [{name: c}]}\n")
     assert (found.kind, found.name, found.namespace) == ("Pod", "", "")
     assert found.pod["metadata"] == {}
 
 
 def test_a_template_knows_its_namespace_where_its_owner_does_not() -> None:
-    (found,) = pods("kind: Job\nspec: {template: {metadata: {namespace: ml}, spec: {containers: []}}}\n")
+    (found,) = pods("kind: Job\nspec: {template: {metadata: {namespace: ml}, spec: {containers: [{name: c}]}}}\n")
     assert found.namespace == "ml"
 
 
 def test_every_pod_of_every_document_and_list_is_found_where_it_is() -> None:
     found = pods(
-        "kind: Pod\n---\n---\nkind: List\nitems:\n- kind: Pod\n"
-        "- kind: Job\n  spec:\n    template:\n      spec: {containers: []}\n- 3\n"
-        "---\nkind: PodList\nitems: [{spec: {containers: []}}]\n---\nkind: ConfigMap\n---\n- 3\n"
+        "kind: Pod\nspec: {containers: [{name: c}]}\n---\n---\nkind: List\nitems:\n"
+        "- kind: Pod\n  spec: {containers: [{name: c}]}\n"
+        "- kind: Job\n  spec:\n    template:\n      spec: {containers: [{name: c}]}\n- 3\n"
+        "---\nkind: PodList\nitems: [{spec: {containers: [{name: c}]}}]\n---\nkind: ConfigMap\n---\n- 3\n"
     )
-    assert [(item.kind, item.location.line) for item in found] == [("Pod", 1), ("Pod", 6), ("Job", 10), ("Pod", 14)]
+    assert [(item.kind, item.location.line) for item in found] == [("Pod", 1), ("Pod", 7), ("Job", 12), ("Pod", 16)]
 
 
 def test_each_template_of_an_object_is_a_pod() -> None:
@@ -96,7 +100,8 @@ def test_quantities_are_the_text_that_was_written() -> None:
         "kind: Pod\nspec: {overhead: {cpu: 0.10}, priority: 3, containers: [{name: c, resources: "
         "{limits: {nvidia.com/gpu: 1, cpu: 1e3, memory: 8Gi, a/b: null, c/d: true}, requests: [1.0]}}]}\n"
     )
-    (found,) = pods(text)
+    (document,), _ = documents(text, Dialect.MANIFESTS)
+    (found,) = manifests(document.root)
     assert found.pod["spec"] == {
         "overhead": {"cpu": "0.10"},
         "priority": 3,
@@ -113,17 +118,72 @@ def test_quantities_are_the_text_that_was_written() -> None:
 
 
 def test_json_from_standard_input_may_be_indented_by_tabs() -> None:
-    (found,) = pods('{\n\t"kind": "Pod"\n}\n')
+    (found,) = pods('{\n\t"kind": "Pod",\n\t"spec": {"containers": [{"name": "c"}]}\n}\n')
     assert found.kind == "Pod"
+
+
+def warned(text: str) -> list[str]:
+    """Line, column and message of each warning about a text whose pods are given all the same."""
+    found, problems, _ = read_pods(text)
+    assert found
+    assert {problem.severity.value for problem in problems} <= {"warning"}
+    return [f"{problem.location.line}:{problem.location.column}: {problem.message}" for problem in problems]
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "CronJob"])
+def test_a_template_of_kubernetes_own_objects_is_one_whatever_is_written_in_it(kind: str) -> None:
+    template = "template: {spec: {container: [{name: c}]}}"
+    spec = f"jobTemplate: {{spec: {{{template}}}}}" if kind == "CronJob" else template
+    [warning] = warned(f"kind: {kind}\nspec:\n  {spec}\n")
+    assert warning.startswith("3:")
+    assert "PodSpec has no field 'container' (did you mean 'containers'?): Kubernetes drops it" in warning
+    found, problems, _ = read_pods(f"kind: {kind}\nspec: {{template: 3, jobTemplate: [], replicas: 3}}\n")
+    assert (found, codes(problems)) == ((), ["not-a-pod"])
+
+
+def test_templates_of_other_projects_may_have_fields_of_their_own_but_not_their_containers() -> None:
+    knative = "kind: Service\nspec: {template: {spec: {containerConcurrency: 3, containers: [{name: c, imag: x}]}}}\n"
+    assert warned(knative) == [
+        "2:74: Container has no field 'imag' (did you mean 'image'?): Kubernetes drops it",
+    ]
+
+
+def test_fields_are_looked_at_in_lists_and_objects_and_not_in_open_maps() -> None:
+    text = (
+        "kind: Pod\nmetadata: {labels: {anything: x}, lables: {}}\nspec:\n  containers:\n"
+        "  - {name: c, resources: {limits: {a.b/c: 1}}, env: [{name: x, valeu: y}, 3], ports: {}}\n  - 3\n"
+    )
+    assert [warning.split(":")[0] for warning in warned(text.replace("  - 3\n", ""))] == ["2", "5"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        ("{containers: []}", ["2:8: the pod has no containers: Kubernetes refuses it"]),
+        ("{initContainers: [{name: a}]}", ["2:1: the pod has no containers: Kubernetes refuses it"]),
+        ("", ["2:1: the pod has no containers: Kubernetes refuses it"]),
+        (
+            "{containers: [{name: a}, {name: b}, {name: a}], initContainers: [{name: b}, {image: x}, {name: null}]}",
+            [
+                "2:50: the container 'a' is already in line 2: Kubernetes refuses that",
+                "2:79: the container 'b' is already in line 2: Kubernetes refuses that",
+            ],
+        ),
+    ],
+)
+def test_what_kubernetes_would_refuse_is_a_warning(spec: str, told: list[str]) -> None:
+    assert warned(f"kind: Pod\nspec: {spec}\n") == told
+    assert warned("kind: Pod\n") == ["1:1: the pod has no containers: Kubernetes refuses it"]
 
 
 @pytest.mark.parametrize(
     ("text", "code"),
     [
         ("", "not-a-pod"),
-        ("kind: Prometheus\nspec: {containers: []}\n", "not-a-pod"),
+        ("kind: Prometheus\nspec: {containers: [{name: c}]}\n", "not-a-pod"),
         ("kind: Pod\nkind: Pod\n", "yaml-duplicate-key"),
         ("kind: Pod\nspec: [\n", "yaml-syntax"),
+        ("kind: Pod\nspec: {containers: {}}\n", "bad-pod"),
         ("#" * (4 * 2**20 + 1), "file-too-large"),
     ],
 )
@@ -135,7 +195,7 @@ def test_a_text_without_pods_or_with_errors_gives_none(text: str, code: str) -> 
 
 def test_pods_are_read_from_files(tmp_path: Path) -> None:
     path = tmp_path / "pod.yaml"
-    path.write_text("kind: Pod\n")
+    path.write_text("kind: Pod\nspec: {containers: [{name: c}]}\n")
     (found,), problems, sources = load_pods(path)
     assert (found.location.file, problems, list(sources)) == (str(path), (), [str(path)])
     assert codes(load_pods(tmp_path / "absent.yaml")[1]) == ["missing-file"]

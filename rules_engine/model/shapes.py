@@ -1,7 +1,7 @@
 """The shapes of Kubernetes' objects, from a table made of the kubernetes client's models.
 
-shapes.json is written by tests/model/shape_table.py, and a test says when it is no longer what the client has; so neither
-start-up nor a request imports the client.
+shapes.json is written by tests/model/shape_table.py, and a test says when it is no longer what the client has; so
+neither start-up nor a request imports the client.
 """
 
 import json

@@ -57,7 +57,8 @@ def folder(tmp_path: Path) -> Path:
     (here / "ladder.yaml").touch()
     (here / "two-workers.yaml").write_text(rule("ClusterInventory", "{nodes: [{name: worker}]}"))
     (here / "pods" / "job.yaml").write_text(
-        "---\nkind: Job\nmetadata: {namespace: jobs}\nspec: {template: {spec: {hostIPC: yes, containers: [{name: c}]}}}\n---\n"
+        "---\nkind: Job\nmetadata: {namespace: jobs}\n"
+        "spec: {template: {spec: {hostIPC: yes, containers: [{name: c}]}}}\n---\n"
     )
     return tmp_path
 

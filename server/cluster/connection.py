@@ -29,6 +29,9 @@ MAX_EVENT_BYTES = 16 * 1024 * 1024
 
 _CHUNK_BYTES = 256 * 1024
 
+_IMPORTING = Lock()
+"""The kubernetes package imports itself in a circle: two threads that import it at once see parts of it."""
+
 
 class Cause(Enum):
     """Why a call failed: a closed set, for metrics."""
@@ -239,8 +242,9 @@ class Answer:
 
 
 def _access(configure: Configure) -> Access:
-    from kubernetes.client import Configuration
-    from kubernetes.client.rest import RESTClientObject
+    with _IMPORTING:
+        from kubernetes.client import Configuration
+        from kubernetes.client.rest import RESTClientObject
 
     try:
         configuration = Configuration()

@@ -2,6 +2,7 @@
 
 import json
 import ssl
+import subprocess
 import sys
 from base64 import b64encode
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from server import tls
 from server.cluster.connection import ApiError, Cause, Connection, in_cluster, kubeconfig
 from tests.support.apiserver import ApiServer, Body, Reset, Status, api_server, node
 from tests.support.cluster import NODES, names, plain, viewing
+from tests.support.server import environment
 
 
 @pytest.fixture
@@ -172,3 +174,38 @@ def test_an_answer_that_has_ended_can_be_interrupted(api: ApiServer) -> None:
         assert b"".join(answer.parts(10_000)).startswith(b"{")
         answer.interrupt()
     answer.interrupt()
+
+
+FIRST_USES = """
+import sys
+from threading import Event, Thread
+from server.cluster.connection import ApiError, Connection
+
+class Midway:
+    def find_spec(self, name, path, target=None):
+        if name == "kubernetes.config.kube_config":
+            midway.set()
+
+def configure(configuration):
+    configuration.host = "http://127.0.0.1:1"
+
+def use():
+    try:
+        Connection(configure).get("/", {})
+    except ApiError as error:
+        causes.append(error.cause.value)
+
+midway, causes = Event(), []
+sys.meta_path.insert(0, Midway())
+first = Thread(target=use)
+first.start()
+midway.wait()
+use()
+first.join()
+print(*causes)
+"""
+
+
+def test_a_second_thread_may_need_it_while_the_first_is_importing() -> None:
+    done = subprocess.run([sys.executable, "-c", FIRST_USES], capture_output=True, text=True, env=environment())
+    assert (done.stdout.split(), done.stderr) == (["unreachable"] * 2, "")

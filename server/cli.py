@@ -194,7 +194,8 @@ _FILE = click.Path(path_type=Path)
     "--webhook-name",
     envvar="GPU_RULES_WEBHOOK_NAME",
     metavar="NAME",
-    help="Of both webhook configurations; with --tls-bootstrap, their caBundle is kept up to date.",
+    help="Of both webhook configurations: they are compared with the rules, and what differs is said. With "
+    "--tls-bootstrap, their caBundle is kept up to date too.",
 )
 @click.option(
     "--test-on-reload",
@@ -294,6 +295,8 @@ def serve(
         raise click.UsageError("--tls-bootstrap makes a certificate; --tls-cert and --tls-dir are for others")
     if tls_bootstrap is not None and (tls_service is None or webhook_name is None):
         raise click.UsageError("--tls-bootstrap needs --tls-service and --webhook-name")
+    if webhook_name is not None and tls_bootstrap is None and not isinstance(cluster, Live):
+        raise click.UsageError("--webhook-name needs a live cluster or --tls-bootstrap")
     if declare is not None and not isinstance(cluster, Live):
         raise click.UsageError("--declare is for a live cluster; a file names all its nodes itself")
     if events and not isinstance(cluster, Live):
@@ -318,6 +321,7 @@ def serve(
         tls_folder=tls_dir,
         client_ca=client_ca,
         bootstrap=None if tls_bootstrap is None else (*tls_bootstrap, tls_service or "", webhook_name or ""),
+        webhooks=webhook_name,
         test_on_reload=test_on_reload,
         threads=threads,
         max_concurrent=max_concurrent,

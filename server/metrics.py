@@ -94,6 +94,10 @@ COLLECTION_EVENTS = _counter(
 RESERVATIONS = _gauge("cluster_reservations", "Admitted pods that are not yet seen on a node.")
 CERTIFICATE = _gauge("certificate_expiry_timestamp_seconds", "When the certificate that is served expires.")
 CERTIFICATES_REFUSED = _counter("certificates_refused", "Changed certificates that could not be served.")
+WEBHOOK_READ = _gauge("webhook_read", "Whether a webhook configuration could be read when last looked at.", "endpoint")
+WEBHOOK_DRIFT = _gauge(
+    "webhook_drift", "Whether a webhook configuration is another than the rules in force need.", "endpoint"
+)
 LOG_WRITTEN = _counter("decision_log_lines", "Lines of the decision log that were written.")
 LOG_DROPPED = _counter("decision_log_dropped", "Lines of the decision log that were lost, for want of time or space.")
 EVENTS_SENT = _counter("events", "Kubernetes Events that were sent.")
@@ -118,6 +122,8 @@ FAMILIES = (
     RESERVATIONS,
     CERTIFICATE,
     CERTIFICATES_REFUSED,
+    WEBHOOK_READ,
+    WEBHOOK_DRIFT,
     LOG_WRITTEN,
     LOG_DROPPED,
     EVENTS_SENT,
@@ -272,6 +278,7 @@ class Metrics(Collector):
         if state.certificate_not_after is not None:
             yield CERTIFICATE, (), state.certificate_not_after.timestamp()
         yield CERTIFICATES_REFUSED, (), state.certificates_refused
+        yield from self._compared()
         for losses, sent, dropped in (
             (self._decision_log, LOG_WRITTEN, LOG_DROPPED),
             (self._events, EVENTS_SENT, EVENTS_DROPPED),
@@ -279,6 +286,13 @@ class Metrics(Collector):
             if losses is not None:
                 yield sent, (), losses.sent
                 yield dropped, (), losses.dropped
+
+    def _compared(self) -> Iterator[Value]:
+        """How the webhook configurations fit the rules; of one that was never read nothing is known."""
+        for endpoint, compared in (self._state.webhooks or {}).items():
+            yield WEBHOOK_READ, (endpoint,), compared.problem is None
+            if compared.differences is not None:
+                yield WEBHOOK_DRIFT, (endpoint,), bool(compared.differences)
 
 
 class _Durations:

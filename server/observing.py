@@ -53,7 +53,7 @@ class Observing:
 
 
 class JsonLines(logging.Formatter):
-    """A log record as a line of JSON."""
+    """A log record as a line of JSON; `extra={"members": {...}}` gives it more members."""
 
     def format(self, record: logging.LogRecord) -> str:
         members = {
@@ -62,6 +62,7 @@ class JsonLines(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
+        members |= getattr(record, "members", {})
         if record.exc_info:
             members["exception"] = self.formatException(record.exc_info)
         return json.dumps(members, ensure_ascii=False)

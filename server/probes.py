@@ -5,7 +5,7 @@ from http import HTTPStatus
 from typing import Any, TypeAlias
 
 from rules_engine.model.cluster import Freshness
-from server.state import State
+from server.state import Compared, State
 
 Report: TypeAlias = tuple[HTTPStatus, dict[str, Any]]
 
@@ -25,7 +25,7 @@ def readiness(state: State) -> Report:
 
 
 def rules(state: State) -> Report:
-    """Which rules are in force, and what became of those that were found since."""
+    """Which rules are in force, what became of those that were found since, and whether the API server knows them."""
     served, reload = state.served, state.last_reload
     if served is None:
         return HTTPStatus.SERVICE_UNAVAILABLE, {"generation": 0}
@@ -35,6 +35,7 @@ def rules(state: State) -> Report:
         "since": _time(served.since),
         "rules": dict(served.rules_by_kind),
         "lastReload": None,
+        "webhooks": None,
     }
     if reload is not None:
         report["lastReload"] = {
@@ -43,7 +44,20 @@ def rules(state: State) -> Report:
             "digest": reload.digest,
             "refused": None if reload.refused is None else reload.refused.splitlines(),
         }
+    if state.webhooks is not None:
+        report["webhooks"] = {endpoint: _compared(found) for endpoint, found in state.webhooks.items()}
     return HTTPStatus.OK, report
+
+
+def _compared(found: Compared) -> dict[str, Any]:
+    return {
+        "configuration": found.configuration,
+        "generation": found.generation,
+        "at": None if found.at is None else _time(found.at),
+        "differences": found.differences,
+        "mending": found.mending,
+        "problem": found.problem,
+    }
 
 
 def _time(at: datetime) -> str:

@@ -57,15 +57,22 @@ def read_whole(paths: Sequence[Path], *, test: bool = False) -> Whole:
 
 class Reloader:
     """Puts rules in force in `state`; `adopting` is told of a set before it decides anything, and may refuse
-    it with an UnusableError."""
+    it with an UnusableError; `adopted` is called when it is in force."""
 
     def __init__(
-        self, paths: Sequence[Path], state: State, *, test: bool, adopting: Callable[[RuleSet], None] | None = None
+        self,
+        paths: Sequence[Path],
+        state: State,
+        *,
+        test: bool,
+        adopting: Callable[[RuleSet], None] | None = None,
+        adopted: Callable[[], None] = lambda: None,
     ) -> None:
         self._paths = tuple(paths)
         self._state = state
         self._test = test
         self._adopting = adopting
+        self._adopted = adopted
 
     def reload(self) -> bool:
         """Read what is there now; whether it is in force. Never raises for what files hold."""
@@ -93,6 +100,7 @@ class Reloader:
         else:
             _log.info("the rules are again those of generation %d, which is in force", served.generation)
         self._state.last_reload = Reload(at=now, digest=rules.digest)
+        self._adopted()
         return True
 
     def _refuse(self, now: datetime, error: UnusableError) -> None:

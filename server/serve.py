@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.needs import needs
@@ -36,6 +36,10 @@ from server.reload import Reloader
 from server.renewal import Renewal
 from server.state import Served, State
 from server.watching import Watcher, signature
+
+if TYPE_CHECKING:
+    from server.cluster.connection import Connection
+    from server.comparing import Comparing
 
 FILES = 2 * MAX_CONNECTIONS
 """Open files: those of two certificates' connections, of which one goes as the other comes, hardly fill half."""
@@ -55,6 +59,8 @@ class Settings:
     tls_folder: Path | None = None
     bootstrap: tuple[str, str, str, str] | None = None
     """Namespace and name of a Secret, DNS name of the service, name of the webhook configurations."""
+    webhooks: str | None = None
+    """The name of the webhook configurations, to be compared with the rules."""
     test_on_reload: bool = False
     metrics_host: str = ""
     metrics_port: int | None = None
@@ -105,7 +111,14 @@ def serve(settings: Settings) -> None:
         sweeper = Sweeper(listener.getsockname()[1], settings.receive_seconds, front.waiting_since)
         sweeper.start()
         stack.callback(sweeper.stop)
-        reloader = Reloader(settings.sources.rules, state, test=settings.test_on_reload, adopting=_adopting(source))
+        comparing = _comparing(settings, state, stack)
+        reloader = Reloader(
+            settings.sources.rules,
+            state,
+            test=settings.test_on_reload,
+            adopting=_adopting(source),
+            adopted=comparing.look_soon if comparing else lambda: None,
+        )
         if settings.sources.rules:
             watchers.append(Watcher(settings.sources.rules, rule_files, reloader.reload, name="rules"))
         for watcher in watchers:
@@ -114,6 +127,8 @@ def serve(settings: Settings) -> None:
         metrics_url = stack.enter_context(_metrics(settings, state, observing.metrics.exposition))
         signals = _Signals(on_hangup=watchers)
         _tell(listener, prepared, trust, metrics_url, settings.ready_fd)
+        if comparing:
+            comparing.start()
         ended = _run(signals, state, front, settings)
     if not ended:
         # Threads that wait for stalled clients would be waited for.
@@ -197,16 +212,35 @@ def _source(settings: Settings, prepared: Prepared) -> ClusterSource:
     """The cluster as its file says, or as the API server will."""
     if not isinstance(settings.sources.cluster, Live):
         return FixedCluster(prepared.cluster)
-    from server.cluster.connection import Connection, in_cluster, kubeconfig
     from server.cluster.live import LiveCluster
 
-    configure = in_cluster() if settings.sources.cluster is Live.IN_CLUSTER else kubeconfig
     return LiveCluster(
-        Connection(configure),
+        _connection(settings),
         needs(prepared.rule_set),
         max_staleness_seconds=settings.max_staleness_seconds,
         declared=prepared.cluster.nodes,
     )
+
+
+def _connection(settings: Settings) -> "Connection":
+    """To the API server of the live cluster; else of the cluster that we run in, or that KUBECONFIG names."""
+    from server.cluster.connection import SERVICE_ACCOUNT, Connection, in_cluster, kubeconfig
+
+    inside = settings.sources.cluster is Live.IN_CLUSTER or (
+        settings.sources.cluster is not Live.KUBECONFIG and SERVICE_ACCOUNT.exists()
+    )
+    return Connection(in_cluster() if inside else kubeconfig)
+
+
+def _comparing(settings: Settings, state: State, stack: ExitStack) -> "Comparing | None":
+    """What sees whether the webhook configurations fit the rules, where their name is known."""
+    if settings.webhooks is None:
+        return None
+    from server.comparing import Comparing
+
+    comparing = Comparing(_connection(settings), settings.webhooks, state)
+    stack.callback(comparing.stop)
+    return comparing
 
 
 def _adopting(source: ClusterSource) -> Callable[[RuleSet], None]:
@@ -225,9 +259,7 @@ def _observing(settings: Settings, state: State) -> Iterator[Observing]:
     """Metrics, and what else is wanted; Events go to the live cluster."""
     live, sender = settings.sources.cluster, None
     if settings.observed.events and isinstance(live, Live):
-        from server.cluster.connection import Connection, in_cluster, kubeconfig
-
-        sender = Connection(in_cluster() if live is Live.IN_CLUSTER else kubeconfig)
+        sender = _connection(settings)
     observing = Observing(settings.observed, state, sender)
     try:
         observing.start()
@@ -291,11 +323,6 @@ def _bootstrapped(
 ) -> str:
     """Serve what the Secret holds, once the API server can be reached. Raises TlsError."""
     from server.bootstrap import Bootstrap, Place
-    from server.cluster.connection import SERVICE_ACCOUNT, Connection, in_cluster, kubeconfig
-
-    inside = settings.sources.cluster is Live.IN_CLUSTER or (
-        settings.sources.cluster is not Live.KUBECONFIG and SERVICE_ACCOUNT.exists()
-    )
 
     def show(identity: tls.Identity) -> None:
         front.serve(identity)
@@ -303,7 +330,7 @@ def _bootstrapped(
 
     namespace, secret, service, webhooks = place
     bootstrap = Bootstrap(
-        Connection(in_cluster() if inside else kubeconfig),
+        _connection(settings),
         Place(namespace=namespace, secret=secret, service=service, webhooks=webhooks),
         show,
         client_ca=None if settings.client_ca is None else tls.read_cas(settings.client_ca),

@@ -33,6 +33,22 @@ class Reload:
     refused: str | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """A webhook configuration beside the rules of a generation.
+
+    `differences` None: not compared yet. `mending` is a command for them. `problem`: why it cannot be read now; what
+    was found before still stands.
+    """
+
+    configuration: str
+    generation: int
+    at: datetime | None = None
+    differences: tuple[str, ...] | None = None
+    mending: str | None = None
+    problem: str | None = None
+
+
 class State:
     """What the server knows. Its values are replaced whole, never changed, and a request reads each of them once."""
 
@@ -45,6 +61,7 @@ class State:
         "served",
         "source",
         "stopping",
+        "webhooks",
     )
 
     def __init__(
@@ -65,6 +82,8 @@ class State:
         self.certificate_not_after: datetime | None = None
         """The end of what is shown in handshakes now."""
         self.certificates_refused = 0
+        self.webhooks: Mapping[str, Compared] | None = None
+        """By endpoint, once each was looked at; None: the server was not told their name."""
         self.in_flight = 0
         """Decisions under way."""
 

@@ -76,6 +76,7 @@ class Calls:
     """
 
     endpoint: Endpoint
+    rules: tuple[AnyRule, ...]
     operations: tuple[str, ...]
     expression: str | None
     widened: tuple[RuleId, ...] = ()
@@ -157,55 +158,14 @@ def _keys(paths: Sequence[str]) -> list[str]:
     return names
 
 
+def about(rule: AnyRule) -> str:
+    """An expression that is true of every pod that a rule could touch, at its operations; "" where that is any pod."""
+    return _clause(rule, set(rule.match.operations)).expression
+
+
 def warnings(rule_set: RuleSet) -> tuple[str, ...]:
     """Why more pods are sent than could be."""
     return tuple(text for calls in derive(rule_set) for text in _warnings(calls))
-
-
-def drift(rule_set: RuleSet, configuration: Mapping[str, Json]) -> tuple[str, ...]:
-    """How a configuration in the cluster differs from what these rules need; empty where it does not.
-
-    Only what follows from the rules is compared: failurePolicy, timeouts and selectors are the operator's.
-    """
-    calls = next((calls for calls in derive(rule_set) if calls.endpoint.kind == configuration.get("kind")), None)
-    if calls is None:
-        return (f"{configuration.get('kind')!r} is no kind of webhook configuration",)
-    metadata = _object(configuration.get("metadata"))
-    name = f"{calls.endpoint.kind} {metadata.get('name')}"
-    found: list[str] = []
-    digest = _object(metadata.get("annotations")).get(DIGEST_ANNOTATION)
-    if digest != calls.digest:
-        found.append(f"{name}: the annotation {DIGEST_ANNOTATION} is {digest}, for these rules it is {calls.digest}")
-    listed = configuration.get("webhooks")
-    webhooks = [_object(webhook) for webhook in listed] if isinstance(listed, list) else []
-    if bool(webhooks) != bool(calls.operations):
-        found.append(
-            f"{name}: has a webhook that no rule needs" if webhooks else f"{name}: has no webhook; rules need one"
-        )
-    for webhook in webhooks if calls.operations else ():
-        found.extend(f"{name}: {webhook.get('name')}: {text}" for text in _differences(webhook, calls))
-    return tuple(found)
-
-
-def _differences(webhook: Mapping[str, Json], calls: Calls) -> Iterable[str]:
-    operations = _operations(webhook)
-    if operations != set(calls.operations):
-        called, needed = (", ".join(sorted(names)) for names in (operations, calls.operations))
-        yield f"is called at {called or 'nothing'}, the rules need {needed}"
-    listed = webhook.get("matchConditions")
-    conditions = [_object(item).get("expression") for item in listed] if isinstance(listed, list) else []
-    if conditions != ([] if calls.expression is None else [calls.expression]):
-        yield f"its matchConditions are not those of the rules: {calls.expression or 'none, every pod is needed'}"
-
-
-def _operations(webhook: Mapping[str, Json]) -> set[str]:
-    rules = webhook.get("rules")
-    lists = [_object(rule).get("operations") for rule in rules] if isinstance(rules, list) else []
-    return {str(name) for names in lists if isinstance(names, list) for name in names}
-
-
-def _object(value: Json) -> Mapping[str, Json]:
-    return value if isinstance(value, dict) else {}
 
 
 def _warnings(calls: Calls) -> Iterable[str]:
@@ -312,7 +272,7 @@ def _calls(endpoint: Endpoint, rules: Sequence[AnyRule]) -> Calls:
     clauses = {rule.id: _clause(rule, verbs) for rule in rules}
     widened = tuple(sorted(name for name, clause in clauses.items() if clause.everything))
     if widened or not clauses:
-        return Calls(endpoint=endpoint, operations=operations, expression=None, widened=widened)
+        return Calls(endpoint=endpoint, rules=(*rules,), operations=operations, expression=None, widened=widened)
     expression = _either(clauses.values())
     simplified = len(expression) > MAX_EXPRESSION
     if simplified:
@@ -321,6 +281,7 @@ def _calls(endpoint: Endpoint, rules: Sequence[AnyRule]) -> Calls:
         )
     return Calls(
         endpoint=endpoint,
+        rules=(*rules,),
         operations=operations,
         expression=expression if 0 < len(expression) <= MAX_EXPRESSION else None,
         simplified=simplified,

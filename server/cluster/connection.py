@@ -66,6 +66,10 @@ _CAUSES = {
 }
 
 
+MENDED_BY_NEW_CREDENTIALS = frozenset({Cause.UNAUTHORIZED, Cause.UNREACHABLE, Cause.CONFIGURATION})
+"""A token, a certificate or an address that was replaced since they were read."""
+
+
 class ApiError(Exception):
     """A call to the API server that failed; `retry_after_seconds` is what the server asked to wait."""
 

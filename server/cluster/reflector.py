@@ -19,7 +19,7 @@ import orjson
 
 from rules_engine.model.patch import Json
 from server.cluster.backoff import Backoff
-from server.cluster.connection import Answer, ApiError, Cause, Connection
+from server.cluster.connection import MENDED_BY_NEW_CREDENTIALS, Answer, ApiError, Cause, Connection
 from server.cluster.reading import Object, UnreadableError
 
 T = TypeVar("T")
@@ -37,10 +37,6 @@ MAX_REMEMBERED_DELETIONS = 4096
 """Deleted objects whose version is kept, so that an event that comes late does not bring them back."""
 
 _log = logging.getLogger(__name__)
-
-
-_MENDED_BY_NEW_CREDENTIALS = frozenset({Cause.UNAUTHORIZED, Cause.UNREACHABLE, Cause.CONFIGURATION})
-"""A token, a certificate or an address that was replaced since they were read."""
 
 
 class Sink(Protocol[T]):
@@ -286,7 +282,7 @@ class Reflector(Generic[T]):
             self._failure = message
         if error.cause in (Cause.GONE, Cause.MALFORMED) or isinstance(error, _WatchError):
             self._version = None
-        if error.cause in _MENDED_BY_NEW_CREDENTIALS:
+        if error.cause in MENDED_BY_NEW_CREDENTIALS:
             self._connection.renew()
         return self._backoff.seconds(error.retry_after_seconds)
 

@@ -2,7 +2,6 @@
 
 import base64
 import json
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 from rules_engine.authoring import webhooks
 from rules_engine.authoring.guards import handed_over
 from rules_engine.authoring.rule_files import DEFAULT_RULES, read_rules
-from rules_engine.authoring.webhooks import Calls, Service, Settings, configurations, derive, drift
+from rules_engine.authoring.webhooks import Calls, Service, Settings, configurations, derive
 from rules_engine.cel import Budget, Environment, compile_expression, types
 from rules_engine.evaluation import mutate, validate
 from rules_engine.model.cluster import Cluster
@@ -416,54 +415,6 @@ def test_an_endpoint_that_no_rule_needs_gets_no_webhook() -> None:
 
     assert len(mutating["webhooks"]) == 1
     assert validating["webhooks"] == []
-
-
-RULES = (ladder(GPU), validation("true", match_conditions={"c": CONDITIONS[5]}))
-
-
-def test_a_configuration_as_it_was_made_has_not_drifted() -> None:
-    for configuration in both(*RULES):
-        assert drift(compiled(*RULES), configuration) == ()
-
-
-def test_what_is_the_operators_is_not_compared() -> None:
-    mutating, _ = both(*RULES)
-    mutating["webhooks"][0] |= {"failurePolicy": "Fail", "timeoutSeconds": 1, "namespaceSelector": {}}
-    mutating["metadata"] |= {"name": "other", "managedFields": []}
-
-    assert drift(compiled(*RULES), mutating) == ()
-
-
-def test_other_rules_are_drift() -> None:
-    mutating, validating = both(*RULES)
-    now = compiled(ladder(GPU, MIG1), replace(RULES[1], match=Match(operations=tuple(Verb))))
-
-    assert len(drift(now, mutating)) == 2
-    digest, operations = drift(now, validating)
-    assert "webhook-digest is sha256:" in digest
-    assert operations.endswith("validate.gpurules.io: is called at CREATE, the rules need CREATE, UPDATE")
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"webhooks": []}, "has no webhook; rules need one"),
-        ({"webhooks": None}, "has no webhook; rules need one"),
-        ({"webhooks": [{"name": "m"}]}, "is called at nothing, the rules need CREATE"),
-        ({"metadata": None}, "webhook-digest is None"),
-        ({"kind": "Pod"}, "'Pod' is no kind of webhook configuration"),
-    ],
-)
-def test_whatever_a_configuration_looks_like_the_difference_is_told(change: Mapping[str, Any], said: str) -> None:
-    mutating, _ = both(*RULES)
-
-    assert any(said in text for text in drift(compiled(*RULES), {**mutating, **change}))
-
-
-def test_a_webhook_that_no_rule_needs_any_more_is_drift() -> None:
-    _, validating = both(*RULES)
-
-    assert any("a webhook that no rule needs" in text for text in drift(compiled(ladder(GPU)), validating))
 
 
 # The command.

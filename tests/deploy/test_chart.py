@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from deploy import render
+from rules_engine.authoring.drift import drift
 from rules_engine.authoring.rule_files import read_rules
-from rules_engine.authoring.webhooks import Service, Settings, configurations, drift, helm_values
+from rules_engine.authoring.webhooks import Service, Settings, configurations, derive, helm_values
 from rules_engine.evaluation import RuleSet
 from server.cli import main
 from tests.support.authoring import ladder, write
@@ -318,8 +319,8 @@ def test_the_webhooks_are_those_of_the_command(default_rules: RuleSet) -> None:
 
 @variants
 def test_the_server_would_find_no_drift(values: Mapping[str, Any], default_rules: RuleSet) -> None:
-    for found in configured(rendered(values)):
-        assert drift(default_rules, found) == ()
+    for calls, found in zip(derive(default_rules), configured(rendered(values)), strict=True):
+        assert drift(calls, NAME, found) == ()
 
 
 def test_own_rules_bring_their_own_conditions_and_rights(tmp_path: Path) -> None:
@@ -329,7 +330,8 @@ def test_own_rules_bring_their_own_conditions_and_rights(tmp_path: Path) -> None
     mutating, validating = configured(objects)
     assert "amd.com/gpu" in mutating["webhooks"][0]["matchConditions"][0]["expression"]
     assert validating["webhooks"] == []
-    assert drift(rule_set, mutating) == drift(rule_set, validating) == ()
+    mutate, validate = derive(rule_set)
+    assert drift(mutate, NAME, mutating) == drift(validate, NAME, validating) == ()
     assert ("", "pods", "*", "watch") in rights(objects)
     assert one(objects, "ConfigMap", f"{NAME}-rules")["data"].keys() == OWN_RULES.keys()
 

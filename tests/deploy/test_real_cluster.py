@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from deploy import render
+from rules_engine.authoring.drift import drift
 from rules_engine.authoring.webhooks import Settings, configurations, derive
 from rules_engine.model.patch import Json
 from rules_engine.model.rules import AnyRule, Match, Verb
@@ -107,3 +108,26 @@ def test_only_pods_that_a_rule_could_touch_are_sent(name: str, namespace: str) -
 def in_force(holds: Callable[[], bool]) -> None:
     """Ask until it holds: nothing tells when an API server has taken a configuration in."""
     assert any(holds() for _ in range(ATTEMPTS))
+
+
+def test_what_the_api_server_gives_back_has_not_drifted_until_somebody_changes_it(name: str) -> None:
+    rules = (
+        ladder(GPU),
+        validation("true", match_conditions={"c": HANDED_OVER[1]}, match=Match(operations=tuple(Verb))),
+    )
+    rule_set = compiled(*rules)
+    made = configurations(rule_set, Settings(name=name, server=NOBODY))
+
+    def kept(kind: str) -> Any:
+        return json.loads(kubectl("get", kind, name, "-o", "json").stdout)
+
+    try:
+        kubectl("create", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": list(made)})
+        for calls in derive(rule_set):
+            assert drift(calls, name, kept(calls.endpoint.kind)) == ()
+        change = [{"op": "replace", "path": "/webhooks/0/matchConditions/0/expression", "value": "false"}]
+        kubectl("patch", "mutatingwebhookconfiguration", name, "--type=json", "-p", json.dumps(change))
+        (found,) = drift(derive(rule_set)[0], name, kept("MutatingWebhookConfiguration"))
+        assert "does not send what FallbackLadder/ladder must be asked about" in found
+    finally:
+        kubectl("delete", "mutatingwebhookconfigurations,validatingwebhookconfigurations", name, "--ignore-not-found")

@@ -101,7 +101,9 @@ class ApiServer:
         self.tokens: set[str] | None = None
         """The bearer tokens that are let in; None: everybody is."""
         self.forbidden: set[str] = set()
-        """Collections that nobody may list or watch."""
+        """Collections that nobody may list or watch, and paths of objects that nobody may get."""
+        self.single: dict[str, Object] = {}
+        """Objects by path, that are only ever read one by one."""
         self.gone_as_status = False
         """Whether a watch from a version that is gone is told so by its status or by an event: both happen."""
         self._oldest = first_version
@@ -231,6 +233,24 @@ class ApiServer:
         return path
 
     # Answering.
+
+    def answer_single(self, handler: "_Handler", path: str, token: str | None) -> None:
+        with self.changed:
+            self.requests.append(Request(path, {}, token))
+            self.changed.notify_all()
+            faults = self._faults[path, False]
+            fault = faults.popleft() if faults else None
+            found = deepcopy(self.single.get(path))
+        if fault is not None and not isinstance(fault, Nothing):
+            self._meet(handler, fault)
+        elif self.tokens is not None and token not in self.tokens:
+            handler.status(Status(401, "Unauthorized"))
+        elif path in self.forbidden:
+            handler.status(Status(403, f'{path} is forbidden: User "system:serviceaccount:gpu:rules" cannot get it'))
+        elif found is None:
+            handler.status(Status(404, f"{path} not found"))
+        else:
+            handler.json(200, found)
 
     def answer(self, handler: "_Handler", collection: str, query: dict[str, str], token: str | None) -> None:
         watch = query.get("watch") == "true"
@@ -395,11 +415,11 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
         collection = parts.path.removeprefix("/api/v1/")
-        if collection not in COLLECTIONS:
-            self.status(Status(404, "the server could not find the requested resource"))
-            return
         authorization = self.headers.get("Authorization", "")
         token = authorization.split(" ", 1)[1].strip() if " " in authorization else None
+        if collection not in COLLECTIONS:
+            self.api.answer_single(self, parts.path, token)
+            return
         self.api.answer(self, collection, dict(parse_qsl(parts.query)), token)
 
     def json(self, code: int, document: Object, headers: Mapping[str, str] | None = None) -> None:

@@ -1,0 +1,175 @@
+"""Configurations in a cluster beside the rules: what differs, and which pods that concerns."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from rules_engine.authoring.drift import MAX_NAMED, drift, mending
+from rules_engine.authoring.webhooks import Service, Settings, configurations, derive
+from rules_engine.model.rules import AnyRule, Match, Verb
+from tests.support.conditions import CONDITIONS, SELECTORS
+from tests.support.evaluation import GPU, MIG1, MIG2, compiled, injection, ladder, validation
+
+SETTINGS = Settings(server=Service("gpu-rules", "gpu-system", 443), namespace="gpu-system")
+RULES = (ladder(GPU), validation("true", match_conditions={"c": CONDITIONS[5]}))
+MUTATING = "MutatingWebhookConfiguration gpu-rules: "
+VALIDATING = "ValidatingWebhookConfiguration gpu-rules: "
+
+
+def made(*rules: AnyRule) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Both configurations for rules."""
+    mutating, validating = configurations(compiled(*rules), SETTINGS)
+    return mutating, validating
+
+
+def found(configuration: Mapping[str, Any] | None, *rules: AnyRule, at: int = 0) -> tuple[str, ...]:
+    """The differences of a configuration; `at` 1: it is the validating one."""
+    return drift(derive(compiled(*rules))[at], "gpu-rules", configuration)
+
+
+def conditions(configuration: dict[str, Any], *expressions: str) -> dict[str, Any]:
+    """A configuration with other match conditions."""
+    listed = [{"name": f"c{index}", "expression": text} for index, text in enumerate(expressions)]
+    return {**configuration, "webhooks": [{**configuration["webhooks"][0], "matchConditions": listed}]}
+
+
+def test_a_configuration_as_it_was_made_has_not_drifted() -> None:
+    mutating, validating = made(*RULES)
+
+    assert found(mutating, *RULES) == ()
+    assert found(validating, *RULES, at=1) == ()
+
+
+def test_what_is_the_operators_is_not_compared() -> None:
+    mutating, _ = made(*RULES)
+    mutating["webhooks"][0] |= {"failurePolicy": "Fail", "timeoutSeconds": 1, "namespaceSelector": {}}
+    mutating["metadata"] |= {"managedFields": [], "annotations": None}
+    mutating["webhooks"].append({"name": "somebody.else.example"})
+
+    assert found(mutating, *RULES) == ()
+
+
+@pytest.mark.parametrize(
+    ("rule", "example"),
+    [
+        (ladder(MIG1), f"a pod in namespace default that asks for {MIG1}, at CREATE"),
+        (ladder(GPU, match=Match(namespaces=("m?", "x"))), f"a pod in namespace mx that asks for {GPU}, at CREATE"),
+        (
+            ladder(MIG2, match=Match(object_selector=SELECTORS[2])),
+            f"a pod in namespace default that asks for {MIG2} and has the label team=ml, at CREATE",
+        ),
+        (
+            injection({"cpu": 1}, gpu_type="T4", gpu_type_annotation="a/b"),
+            f"a pod in namespace default that asks for {GPU} and has the annotation a/b=T4, at CREATE",
+        ),
+    ],
+)
+def test_a_rule_whose_pods_are_not_sent_is_named_with_one_of_them(rule: AnyRule, example: str) -> None:
+    old = ladder("amd.com/gpu", name="old", match=Match(namespaces=("ml",)))
+    mutating, _ = made(old)
+
+    assert found(mutating, old, rule) == (
+        f"{MUTATING}mutate.gpurules.io does not send what {rule.id} must be asked about, such as {example}",
+    )
+
+
+def test_many_rules_are_not_all_named() -> None:
+    mutating, _ = made(ladder(GPU))
+    rules = [ladder(f"example.com/d{number}", name=f"l{number}") for number in range(3 * MAX_NAMED)]
+
+    (text,) = found(mutating, ladder(GPU, name="old"), *rules)
+    assert text.count("FallbackLadder/") == MAX_NAMED
+    assert "and more must be asked" in text
+
+
+def test_pods_that_no_rule_is_about_any_more_are_said() -> None:
+    mutating, _ = made(ladder(GPU, "amd.com/gpu"))
+
+    example = "a pod in namespace default that asks for amd.com/gpu, at CREATE"
+    assert found(mutating, ladder(GPU)) == (
+        f"{MUTATING}mutate.gpurules.io sends what no rule is about, such as {example}",
+    )
+    assert "asks for no device" in found(conditions(mutating), ladder(GPU))[0]
+
+
+def test_a_namespace_that_is_left_out_no_more_is_found() -> None:
+    left_out = ladder(GPU, match=Match(exclude_namespaces=("monitoring",)))
+    mutating, _ = made(left_out)
+
+    (text,) = found(mutating, ladder(GPU))
+    assert (
+        f"FallbackLadder/ladder must be asked about, such as a pod in namespace monitoring that asks for {GPU}" in text
+    )
+
+
+def test_a_rule_about_every_pod_is_missed_by_any_condition() -> None:
+    _, validating = made(RULES[1])
+
+    (text,) = found(validating, validation("true", name="all"), at=1)
+    assert "does not send what Validation/all must be asked about" in text
+
+
+def test_conditions_that_mean_the_same_in_other_words_are_told_as_such() -> None:
+    mutating, _ = made(ladder(GPU))
+    same = mutating["webhooks"][0]["matchConditions"][0]["expression"]
+
+    (text,) = found(conditions(mutating, f"({same})", "true"), ladder(GPU))
+    assert text.endswith("has other matchConditions than these rules make; every pod that was tried is treated alike")
+
+
+def test_conditions_that_fail_send_nothing_and_those_that_are_not_ours_are_not_tried() -> None:
+    mutating, _ = made(ladder(GPU))
+
+    assert "does not send what FallbackLadder/ladder" in found(conditions(mutating, "object.a.b == 1"), ladder(GPU))[0]
+    (text,) = found(conditions(mutating, "authorizer.path('/').check('get').allowed()"), ladder(GPU))
+    assert "which cannot be tried: " in text
+
+
+def test_operations_are_told_with_the_rules_that_want_them() -> None:
+    both = replace(RULES[1], match=Match(operations=tuple(Verb)))
+    _, before = made(RULES[1])
+    _, after = made(both)
+
+    assert (
+        f"{VALIDATING}validate.gpurules.io is not called at UPDATE, where Validation/validation must be asked"
+        in found(before, both, at=1)
+    )
+    assert f"{VALIDATING}validate.gpurules.io is called at UPDATE, which no rule needs" in found(after, RULES[1], at=1)
+    after["webhooks"][0]["rules"][0]["operations"] = ["*"]
+    assert found(after, both, at=1) == ()
+
+
+@pytest.mark.parametrize(
+    ("configuration", "said"),
+    [
+        (None, "is not there: /mutate is never called, and FallbackLadder/ladder never asked"),
+        ({"webhooks": []}, "has no webhook: /mutate is never called, and FallbackLadder/ladder never asked"),
+        ({"webhooks": None}, "has no webhook: /mutate is never called, and FallbackLadder/ladder never asked"),
+        (
+            {"webhooks": [{"name": "m", "rules": 3}]},
+            "m is not called at CREATE, where FallbackLadder/ladder must be asked",
+        ),
+    ],
+)
+def test_whatever_a_configuration_looks_like_the_difference_is_told(
+    configuration: Mapping[str, Any] | None, said: str
+) -> None:
+    assert f"{MUTATING}{said}" in found(configuration, *RULES)
+
+
+def test_a_webhook_that_no_rule_needs_is_drift_and_none_is_not() -> None:
+    _, validating = made(*RULES)
+
+    assert found(validating, ladder(GPU), at=1) == (f"{VALIDATING}calls /validate, which no rule needs",)
+    assert found(None, ladder(GPU), at=1) == ()
+
+
+def test_what_mends_it_is_what_made_it() -> None:
+    mutating, _ = made(*RULES)
+
+    assert mending("x", None) == "gpu-rules webhook-config --rules FOLDER --name x | kubectl apply -f -"
+    assert "--name x --namespace gpu-system |" in mending("x", mutating)
+    mutating["metadata"]["labels"]["app.kubernetes.io/managed-by"] = "Helm"
+    assert mending("x", mutating).endswith("> rules-values.yaml, then helm upgrade with that file")

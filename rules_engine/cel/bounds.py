@@ -58,16 +58,38 @@ class CelProblems(Exception):  # noqa: N818
 
 
 class Budget:
-    """What the expressions of one request may still cost; one object for all of them, used by one thread."""
+    """What the expressions of one request may still cost; one object for all of them, used by one thread.
 
-    __slots__ = ("limit", "spent")
+    `left` is counted down, by generated code as well; below zero, `more` says whether there is more to spend. So a
+    subclass may grant the limit in parts, and look at something else before each.
+    """
+
+    __slots__ = ("left", "limit", "withheld")
 
     def __init__(self, limit: int = REQUEST_COST) -> None:
         self.limit = limit
-        self.spent = 0
+        self.left = limit
+        self.withheld = 0
+        """Units that `more` has yet to grant."""
+
+    @property
+    def spent(self) -> int:
+        return self.limit - self.left - self.withheld
 
     def spend(self, units: int) -> None:
         """Count `units` of work that is about to be done. Raises CostExceeded when that is too much."""
-        self.spent += units
-        if self.spent > self.limit:
+        self.left -= units
+        if self.left < 0:
+            self.more()
+
+    def more(self) -> None:
+        """Grant what is withheld. Raises CostExceeded where that is not enough."""
+        self.left += self.withheld
+        self.withheld = 0
+        if self.left < 0:
             raise CostExceeded(f"the cost limit of {self.limit} for one request is used up")
+
+    def rewind(self, spent: int) -> None:
+        """Go back to where so much was spent; all that is left has to be granted anew."""
+        self.left = 0
+        self.withheld = self.limit - spent

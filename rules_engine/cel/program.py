@@ -53,7 +53,7 @@ class Program:
                 return value if value is True or value is False else self.bounded(value, budget)
             except Exception:
                 # Whatever it was: the interpreter finds the value or the error, and its place.
-                budget.spent = spent
+                budget.rewind(spent)
         return self.interpret(activation, budget)
 
     def interpret(self, activation: Mapping[str, object], budget: Budget) -> object:

@@ -256,6 +256,43 @@ def test_a_budget_is_shared_by_all_expressions_of_a_request() -> None:
         compiled.evaluate({}, budget)
 
 
+def test_what_failed_over_its_cost_is_counted_once() -> None:
+    compiled = program("lists.range(100).exists(x, x > 10)", Environment({}))
+    budget = Budget(200)
+    # Counted ahead that is too much, and counted while it runs it is not.
+    assert compiled.evaluate({}, budget) is True
+    precise = Budget()
+    assert compiled.interpret({}, precise) is True
+    assert budget.spent == precise.spent <= 200
+
+
+class Sliced(Budget):
+    """Grants a hundred units at a time."""
+
+    __slots__ = ("looks",)
+
+    def __init__(self, limit: int = REQUEST_COST) -> None:
+        super().__init__(limit)
+        self.looks = 0
+        self.rewind(0)
+
+    def more(self) -> None:
+        super().more()
+        self.looks += 1
+        granted = self.left
+        self.left = min(granted, 100)
+        self.withheld = granted - self.left
+
+
+def test_a_budget_granted_in_parts_has_the_same_limit() -> None:
+    budget = Sliced(250)
+    budget.spend(250)
+    assert budget.spent == 250
+    for _ in range(2):
+        with pytest.raises(CostExceeded, match="the cost limit of 250 for one request is used up"):
+            budget.spend(1)
+
+
 def test_a_used_up_budget_is_not_absorbed() -> None:
     compiled = program("lists.range(100).all(x, x < 0) || true", Environment({}))
     with pytest.raises(CostExceeded):

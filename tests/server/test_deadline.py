@@ -1,17 +1,18 @@
 """The time of a request, and who decides when it is over."""
 
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time, sleep
 from typing import Any
 
 import pytest
 
 from rules_engine.authoring.rule_files import read_rules
-from rules_engine.cel import CostExceeded
+from rules_engine.cel import CostExceeded, Environment, compile_expression
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.cluster import Cluster
+from rules_engine.model.source import SourceText
 from server.app import create_app
-from server.deadline import REQUEST_SECONDS, SHARE, Deadline
+from server.deadline import REQUEST_SECONDS, SHARE, SLICE, Deadline
 from server.state import State
 from tests.support.server import MIG_POD, call, encoded, review
 
@@ -104,6 +105,38 @@ def seconds(query: str, most: float = REQUEST_SECONDS) -> float:
 )
 def test_a_request_takes_less_time_than_its_caller_waits(query: str, expected: float) -> None:
     assert seconds(query) == expected
+
+
+def test_the_clock_is_looked_at_again_after_every_slice() -> None:
+    budget = Deadline(perf_counter(), {}, 0.02)()
+    budget.spend(1)
+    sleep(0.03)
+    for _ in range(SLICE):
+        budget.spend(1)
+    for _ in range(2):
+        with pytest.raises(CostExceeded, match=r"the time of 0\.02 s for one request is used up"):
+            budget.spend(1)
+
+
+def test_time_that_is_over_is_noticed_by_the_next_expression() -> None:
+    """Generated code that was stopped by the clock leaves nothing to the interpreter, nor to what comes after."""
+    compiled = compile_expression(SourceText.inline("lists.range(100000).all(x, x >= 0)"), Environment({}))
+    budget = Deadline(perf_counter() - 1, {}, 1)()
+    for _ in range(2):
+        with pytest.raises(CostExceeded, match="time of 1 s"):
+            compiled.evaluate({}, budget)
+        assert budget.spent <= 2
+
+
+def test_a_long_loop_ends_with_its_time() -> None:
+    nested = "lists.range(300).all(x, lists.range(300).all(y, x + y >= 0))"
+    compiled = compile_expression(SourceText.inline(nested), Environment({}))
+    started = process_time()
+    for _ in range(20):
+        with pytest.raises(CostExceeded, match=r"time of 0\.001 s"):
+            compiled.evaluate({}, Deadline(perf_counter(), {}, 0.001)())
+    # Without a look at the clock each would take some 50 ms.
+    assert process_time() - started < 0.5
 
 
 def test_a_budget_in_time_still_counts_costs() -> None:

@@ -140,9 +140,9 @@ def sort_by(budget: Budget, items: list[Any], keys: list[Any]) -> list[Any]:
         raise EvaluationError(f"values of type {type_of(keys[0])} have no order")
     if any(type(key) is not kind for key in keys):
         raise EvaluationError("values of different types have no order")
-    budget.spend(len(items) * len(items).bit_length())
 
     def compare(one: int, two: int) -> int:
+        budget.spend(1)
         return int(operators.greater(keys[one], keys[two], budget)) - int(operators.less(keys[one], keys[two], budget))
 
     return [items[place] for place in sorted(range(len(items)), key=functools.cmp_to_key(compare))]

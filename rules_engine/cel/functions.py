@@ -1,6 +1,6 @@
 """What a function is: a name, the types it takes and gives, and the Python that does it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -100,34 +100,42 @@ class Dispatch:
     def __init__(self, name: str, overloads: tuple[Overload, ...]) -> None:
         self.name = name
         self.overloads = overloads
-        self._found: dict[tuple[type, ...], Overload] = {}
+        self._found: dict[tuple[type, ...], tuple[Overload, tuple[int, ...]]] = {}
 
     def __call__(self, budget: Budget, *arguments: Any) -> Any:
         """Call the overload that fits. Raises EvaluationError when none does, and what the function raises."""
         classes = tuple(map(type, arguments))
-        overload = self._found.get(classes)
-        if overload is None:
-            overload = self._found[classes] = self._fitting(arguments)
-        for argument in arguments:
-            kind = type(argument)
+        found = self._found.get(classes)
+        if found is None:
+            found = self._found[classes] = self._chosen(arguments)
+        overload, measured = found
+        for place in measured:
+            argument = arguments[place]
+            kind = classes[place]
             if kind is int:
                 check_int(argument)
-            elif overload.constant:
-                continue
-            elif kind is str or kind is bytes:
-                budget.spend(len(argument) // CHARACTERS_PER_UNIT)
             elif kind is list:
                 budget.spend(len(argument))
+            elif len(argument) >= CHARACTERS_PER_UNIT:
+                budget.spend(len(argument) // CHARACTERS_PER_UNIT)
         if overload.budgeted:
             return overload.implementation(budget, *arguments)
         return overload.implementation(*arguments)
 
-    def _fitting(self, arguments: tuple[Any, ...]) -> Overload:
-        found = [type_of(argument) for argument in arguments]
+    def _chosen(self, arguments: tuple[Any, ...]) -> tuple[Overload, tuple[int, ...]]:
+        """The overload that fits, and the places of arguments whose range or length is looked at."""
+        overload = self.fitting([type_of(argument) for argument in arguments])
+        if overload is None:
+            raise no_overload(f"{self.name}()", *arguments)
+        measured = {int} if overload.constant else {int, str, bytes, list}
+        return overload, tuple(place for place, argument in enumerate(arguments) if type(argument) in measured)
+
+    def fitting(self, found: Sequence[Type]) -> Overload | None:
+        """The overload that takes arguments of these types."""
         for overload in self.overloads:
             if all(map(takes, overload.parameters, found)):
                 return overload
-        raise no_overload(f"{self.name}()", *arguments)
+        return None
 
 
 def no_overload(operator: str, *values: object) -> EvaluationError:

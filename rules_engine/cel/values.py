@@ -45,9 +45,12 @@ class Duration:
     nanos: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Optional:
-    """A value that may be absent; `value` says nothing when `present` is false."""
+    """A value that may be absent; `value` says nothing when `present` is false.
+
+    Nobody changes one. It is not frozen since that trebles the time to make one, and expressions make many.
+    """
 
     cel_type: ClassVar[Type] = Type("optional_type")
     present: bool

@@ -1,8 +1,7 @@
 """What a rule is asked about: one request, one pod, one view of the cluster, and what CEL sees of them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 
 from rules_engine.cel import Budget, EvaluationError, Program
 from rules_engine.evaluation.compiled import CompiledNamed
@@ -51,71 +50,64 @@ class Subject:
         return labels
 
 
-class Scope:
-    """The names that the expressions of one rule see for one subject."""
+class Scope(dict[str, object]):
+    """The names that the expressions of one rule see for one subject.
+
+    Each value is made when it is first read, and kept; so is the error of a variable.
+    """
+
+    __slots__ = ("_budget", "_errors", "_rule", "_subject", "_variables")
 
     def __init__(self, subject: Subject, rule: Rule, variables: tuple[CompiledNamed, ...]) -> None:
         self._subject = subject
         self._rule = rule
         self._variables = variables
         self._budget = subject.audit_budget if rule.mode is Mode.AUDIT else subject.budget
-        self._names: _Names | None = None
-        """Made with the first expression: many rules have none."""
+        self._errors: Mapping[str, EvaluationError] = {}
 
     def value(self, program: Program) -> object:
         """Raises EvaluationError."""
-        names = self._names
-        if names is None:
-            names = self._names = self._named()
-        return program.evaluate(names, self._budget)
+        return program.evaluate(self, self._budget)
 
     def holds(self, program: Program) -> bool:
         """Whether a condition is true; what is no bool is an error. Raises EvaluationError."""
-        value = self.value(program)
+        value = program.evaluate(self, self._budget)
         if not isinstance(value, bool):
             raise EvaluationError("the condition is not a bool", program.source.location)
         return value
-
-    def _named(self) -> "_Names":
-        subject, variables = self._subject, self._variables
-        names = _Names(
-            {
-                "object": subject.pod.raw,
-                "oldObject": subject.request.old_object,
-                "request": subject.request.raw,
-                "params": self._rule.params,
-                "cluster": ClusterFunctions(subject.cluster),
-            },
-            {
-                "namespaceObject": self._namespace_object,
-                "variables": lambda: {variable.name: names[variable.path] for variable in variables},
-                **{variable.path: partial(self.value, variable.program) for variable in variables},
-            },
-        )
-        return names
-
-    def _namespace_object(self) -> object:
-        labels = dict(self._subject.namespace_labels())
-        return {"metadata": {"name": self._subject.namespace, "labels": labels}}
-
-
-class _Names(dict[str, object]):
-    """Names and values; those in `made` are made when first read, their value or their error kept."""
-
-    def __init__(self, values: Mapping[str, object], made: Mapping[str, Callable[[], object]]) -> None:
-        super().__init__(values)
-        self._made = made
-        self._errors: dict[str, EvaluationError] = {}
 
     def __missing__(self, name: str) -> object:
         if name in self._errors:
             raise self._errors[name]
         try:
-            value = self[name] = self._made[name]()
+            value = self[name] = self._made(name)
         except EvaluationError as error:
-            self._errors[name] = error
+            self._errors = {**self._errors, name: error}
             raise
         return value
+
+    def _made(self, name: str) -> object:
+        """The value of a name. Raises EvaluationError."""
+        subject = self._subject
+        for variable in self._variables:
+            if variable.path == name:
+                return self.value(variable.program)
+        match name:
+            case "object":
+                return subject.pod.raw
+            case "oldObject":
+                return subject.request.old_object
+            case "request":
+                return subject.request.raw
+            case "namespaceObject":
+                labels = dict(subject.namespace_labels())
+                return {"metadata": {"name": subject.namespace, "labels": labels}}
+            case "params":
+                return self._rule.params
+            case "cluster":
+                return ClusterFunctions(subject.cluster)
+        # ENVIRONMENT has no other name than `variables`.
+        return {variable.name: self[variable.path] for variable in self._variables}
 
 
 @dataclass(frozen=True, slots=True)

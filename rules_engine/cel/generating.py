@@ -12,15 +12,16 @@ where that is too much, the interpreter counts exactly.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from rules_engine.cel import members, operators, regex
-from rules_engine.cel.bounds import CHARACTERS_PER_UNIT, Budget, EvaluationError
+from rules_engine.cel.bounds import CHARACTERS_PER_UNIT, MAX_RESULT_ITEMS, Budget, EvaluationError
 from rules_engine.cel.checking import Checked, Constant
-from rules_engine.cel.functions import Dispatch
-from rules_engine.cel.library.lists import bounded
+from rules_engine.cel.functions import Dispatch, Overload
+from rules_engine.cel.interpreting import interpret
+from rules_engine.cel.library.core import same
 from rules_engine.cel.numbers import parse_int
 from rules_engine.cel.syntax import (
     Binary,
@@ -43,11 +44,24 @@ from rules_engine.cel.syntax import (
     children,
 )
 from rules_engine.cel.values import INT_MAX, INT_MIN, NONE, Optional, equals, is_map, make_map
+from rules_engine.model.quantity import Quantity
 
 Generated = Callable[[Mapping[str, object], Budget], object]
 
-BOOL, INT, STR, LIST, MAP, OPT, ANY = "bool", "int", "str", "list", "map", "optional", ""
+BOOL, INT, STR, LIST, MAP, OPT, QUANTITY, ANY = "bool", "int", "str", "list", "map", "optional", "Quantity", ""
 """What is known of a piece of code: the class of its value, or nothing."""
+
+SHORT_TEXT = 100
+"""Characters of a text that are searched for a word in the time of the node that says so."""
+
+LONG_LOOP = 64
+"""Rounds of a loop that are paid for at once; more are paid for as they come."""
+
+SHORT_CODE = 40
+"""Characters of code that may be written twice rather than given a name."""
+
+FOLDING_COST = 100
+"""Cost of a sub-expression without variables that is worth evaluating ahead."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,18 +105,24 @@ def weight(node: Expression) -> int:
 
 
 class _Writer:
-    """Writes one function. Statements go to `_lines`, which nested blocks replace while they are written."""
+    """Writes one function. Statements go to `_lines`, which nested blocks replace while they are written.
+
+    `_kinds` is what is known of names: where some code of a block raises for any other class than one, all code of the
+    block may rely on that class, since the whole block either runs or raises.
+    """
 
     def __init__(self, checked: Checked) -> None:
         self._checked = checked
         self.constants: dict[str, object] = {}
         self._lines: list[str] = []
         self._locals: dict[str, str] = {}
+        self._kinds: dict[str, str] = {}
         self._hoisted: dict[str, str] = {}
         self._made = 0
 
     def function(self) -> str:
         expression = self._checked.expression
+        self._spend(str(weight(expression)))
         for name in sorted(self._needed(expression)):
             self._hoisted[name] = self._assigned(f"activation[{self._constant(name)}]")
         result = self._write(expression)
@@ -139,14 +159,40 @@ class _Writer:
         self._lines.append(f"{name} = {text}")
         return name
 
+    def _named(self, code: Code) -> tuple[str, str]:
+        """Code that gives a value a name, and the name; where it has one, that is both."""
+        if _NAME.fullmatch(code.text):
+            return code.text, code.text
+        name = self._fresh("t")
+        return f"{name} := {code.text}", name
+
+    def _plain(self, code: Code) -> Code:
+        """The same under a name, given to it in a statement where it has none."""
+        return code if _NAME.fullmatch(code.text) else Code(self._assigned(code.text), code.kind)
+
+    def _learn(self, code: Code, kind: str) -> None:
+        """Code that was just written raises for a value of any other class."""
+        if _NAME.fullmatch(code.text):
+            self._kinds[code.text] = kind
+
+    def _spend(self, units: str) -> None:
+        self._lines += _spending(units)
+
     # Blocks
 
-    def _block(self, write: Callable[[], Code]) -> tuple[list[str], Code]:
+    def _captured(self, write: Callable[[], Code]) -> tuple[list[str], Code]:
         """Code with the statements that it needs, which are not yet part of the function."""
         outer, self._lines = self._lines, []
         code = write()
         lines, self._lines = self._lines, outer
         return lines, code
+
+    def _block(self, write: Callable[[], Code]) -> tuple[list[str], Code]:
+        """The same for code that may not run, or run more than once: what it teaches holds for itself only."""
+        known = self._kinds.copy()
+        captured = self._captured(write)
+        self._kinds = known
+        return captured
 
     def _under(self, head: str, lines: Iterable[str]) -> None:
         self._lines.append(head)
@@ -156,22 +202,45 @@ class _Writer:
         method: Any = _METHODS.get(type(node))
         if method is None:
             raise _NotGeneratedError
+        folded = self._folded(node)
+        if folded is not None:
+            return folded
         code: Code = method(self, node)
         return code
+
+    def _folded(self, node: Expression) -> Code | None:
+        """The value of a sub-expression without variables; None where it has some, fails, or is a list or a map."""
+        if not isinstance(node, Unary | Binary | Call) or not self._is_constant(node):
+            return None
+        try:
+            value = interpret(replace(self._checked, expression=node), {}, Budget(FOLDING_COST))
+        except EvaluationError:
+            return None
+        return None if type(value) is list or is_map(value) else self._valued(value)
+
+    def _is_constant(self, node: Expression) -> bool:
+        if isinstance(node, Call):
+            parts = node.arguments if node in self._checked.namespaced else children(node)
+            return all(map(self._is_constant, parts))
+        if isinstance(node, Unary | Binary):
+            return all(map(self._is_constant, children(node)))
+        return isinstance(node, Literal)
 
     def _bool(self, code: Code) -> str:
         if code.kind == BOOL:
             return code.text
-        name = self._fresh("t")
-        return f"({name} if type({name} := {code.text}) is bool else refuse())"
+        setting, name = self._named(code)
+        self._learn(code, BOOL)
+        return f"({name} if type({setting}) is bool else refuse())"
 
     # Leaves
 
     def literal(self, node: Literal) -> Code:
         # By name even where Python has a literal: it warns of "is" and of brackets behind one.
-        kinds = {bool: BOOL, int: INT, str: STR}
-        value = self._checked.patterns.get(node, node.value)
-        return Code(self._constant(value), kinds.get(type(value), ANY))
+        return self._valued(self._checked.patterns.get(node, node.value))
+
+    def _valued(self, value: object) -> Code:
+        return Code(self._constant(value), _VALUE_KINDS.get(type(value), ANY))
 
     def name(self, node: Name) -> Code:
         reference = self._checked.references.get(node)
@@ -179,13 +248,16 @@ class _Writer:
             return self._referred(reference)
         if node.absolute or node.name not in self._locals:
             raise _NotGeneratedError
-        return Code(self._locals[node.name])
+        local = self._locals[node.name]
+        return Code(local, self._kinds.get(local, ANY))
 
     def _referred(self, reference: str | Constant) -> Code:
         if isinstance(reference, Constant):
             return Code(self._constant(reference.value))
         hoisted = self._hoisted.get(reference)
-        return Code(hoisted or f"activation[{self._constant(reference)}]")
+        if hoisted is None:
+            return Code(f"activation[{self._constant(reference)}]")
+        return Code(hoisted, self._kinds.get(hoisted, ANY))
 
     # Members
 
@@ -193,10 +265,19 @@ class _Writer:
         reference = self._checked.references.get(node)
         if reference is not None:
             return self._referred(reference)
+        chain = self._chain(node)
+        if chain is not None:
+            return _made_optional(*chain)
         return self._member(self._write(node.operand), Code(self._constant(node.field), STR), node.optional, "field")
 
     def index(self, node: Index) -> Code:
+        chain = self._chain(node)
+        if chain is not None:
+            return _made_optional(*chain)
         operand, key = self._write(node.operand), self._write(node.key)
+        if isinstance(node.key, Literal) and type(node.key.value) is int and node.key.value >= 0 and not node.optional:
+            setting, name = self._named(operand)
+            return Code(f"({name}[{key.text}] if type({setting}) is list else required_element({name}, {key.text}))")
         return self._member(operand, key, node.optional, "element")
 
     def _member(self, operand: Code, key: Code, optional: bool, find: str) -> Code:
@@ -205,14 +286,20 @@ class _Writer:
         if key.kind == STR:
             # Of all values only maps take a string in brackets; an optional, a list and a str raise TypeError.
             return Code(f"{operand.text}[{key.text}]")
-        return Code(f"required_element({operand.text}, {key.text})")
+        if key.kind != ANY or len(operand.text) > SHORT_CODE:
+            return Code(f"required_element({operand.text}, {key.text})")
+        setting, name = self._named(key)
+        quick = f"{operand.text}[{name}] if type({setting}) is str"
+        return Code(f"({quick} else required_element({operand.text}, {name}))")
 
     def has(self, node: Has) -> Code:
         operand = self._write(node.select.operand)
         if operand.kind == OPT:
             raise _NotGeneratedError
+        field = self._constant(node.select.field)
+        setting, name = self._named(operand)
         # keys() keeps out strings and lists, in which a name may occur too.
-        return Code(f"({self._constant(node.select.field)} in {operand.text}.keys())", BOOL)
+        return Code(f"({field} in {name} if type({setting}) is dict else {field} in {name}.keys())", BOOL)
 
     # Operators
 
@@ -242,10 +329,8 @@ class _Writer:
 
     def _guarded(self, tested: Code, number: int, operator: str, otherwise: str) -> str:
         """A test of an unknown value against a number: quick if it is an int in range, the operator's own if not."""
-        name = self._fresh("t")
-        quick = (
-            f"{name} {operator} {number} if type({name} := {tested.text}) is int and {INT_MIN} <= {name} <= {INT_MAX}"
-        )
+        setting, name = self._named(tested)
+        quick = f"{name} {operator} {number} if type({setting}) is int and {INT_MIN} <= {name} <= {INT_MAX}"
         return f"({quick} else {otherwise}({name}, {number}, budget))"
 
     def _equality(self, node: Binary, left: Code, right: Code) -> Code:
@@ -282,30 +367,33 @@ class _Writer:
     def _membership(self, node: Binary, left: Code, right: Code) -> Code:
         words = _words(node.right)
         if words is not None:
-            name = self._fresh("t")
-            test = f"{name} in {self._constant(words)} if type({name} := {left.text}) is str"
+            setting, name = self._named(left)
+            test = f"{name} in {self._constant(words)} if type({setting}) is str"
             return Code(f"({test} else contains({name}, {right.text}, budget))", BOOL)
         if left.kind == STR:
-            name = self._fresh("t")
-            test = f"{left.text} in {name} if type({name} := {right.text}) is dict"
+            left = self._plain(left)
+            setting, name = self._named(right)
+            test = f"{left.text} in {name} if type({setting}) is dict"
             return Code(f"({test} else contains({left.text}, {name}, budget))", BOOL)
         return Code(f"contains({left.text}, {right.text}, budget)", BOOL)
 
     def logic(self, node: Logic) -> Code:
-        blocks = [self._operand(operand) for operand in node.operands]
-        word = " and " if node.operator == "&&" else " or "
-        if not any(lines for lines, _ in blocks[1:]):
-            self._lines += blocks[0][0]
-            return Code(f"({word.join(code.text for _, code in blocks)})", BOOL)
-        self._lines += blocks[0][0]
-        name = self._assigned(blocks[0][1].text)
+        first = self._operand(node.operands[0])
+        known = self._kinds.copy()
+        # What one operand teaches holds for those after it: they run only if it did.
+        blocks = [self._captured(lambda: self._operand(operand)) for operand in node.operands[1:]]  # noqa: B023
+        self._kinds = known
+        if not any(lines for lines, _ in blocks):
+            word = " and " if node.operator == "&&" else " or "
+            return Code(f"({word.join([first.text, *(code.text for _, code in blocks)])})", BOOL)
+        name = self._assigned(first.text)
         test = f"if {name}:" if node.operator == "&&" else f"if not {name}:"
-        for lines, code in blocks[1:]:
+        for lines, code in blocks:
             self._under(test, [*lines, f"{name} = {code.text}"])
         return Code(name, BOOL)
 
-    def _operand(self, node: Expression) -> tuple[list[str], Code]:
-        return self._block(lambda: Code(self._bool(self._write(node)), BOOL))
+    def _operand(self, node: Expression) -> Code:
+        return Code(self._bool(self._write(node)), BOOL)
 
     def conditional(self, node: Conditional) -> Code:
         condition = self._bool(self._write(node.condition))
@@ -357,24 +445,63 @@ class _Writer:
         return self._dispatched(dispatch, node.arguments)
 
     def _dispatched(self, dispatch: Dispatch, arguments: Iterable[Expression]) -> Code:
-        written = [self._write(argument).text for argument in arguments]
-        results = {overload.result for overload in dispatch.overloads}
-        kind = _KINDS.get(results.pop().name, ANY) if len(results) == 1 else ANY
-        return Code(f"{self._constant(dispatch)}({', '.join(['budget', *written])})", kind)
+        written = [self._write(argument) for argument in arguments]
+        overload = _likely(dispatch, [code.kind for code in written])
+        if overload is not None:
+            return self._expected(dispatch, overload, written)
+        kind = _common_kind(dispatch.overloads)
+        return Code(f"{self._constant(dispatch)}({', '.join(['budget', *(code.text for code in written)])})", kind)
+
+    def _expected(self, dispatch: Dispatch, overload: Overload, arguments: list[Code]) -> Code:
+        """A call of one overload, where the classes are those it takes and texts too short to count; else of all."""
+        if len(arguments) > 1:
+            # What stands behind "and" might get no name.
+            arguments = [self._plain(code) for code in arguments]
+        tests, names = [], []
+        for code, parameter in zip(arguments, overload.parameters, strict=True):
+            kind = _KINDS[parameter.name]
+            setting, name = self._named(code)
+            if code.kind != kind:
+                tests.append(f"type({setting}) is {kind}")
+                setting = name
+            if kind == STR and not overload.constant:
+                tests.append(f"len({setting}) < {CHARACTERS_PER_UNIT}")
+                setting = name
+            names.append(name if setting == name else code.text)
+        implementation = overload.implementation
+        quick = names[0] if implementation is same else f"{self._constant(implementation)}({', '.join(names)})"
+        if not tests:
+            return Code(quick, _common_kind((overload,)))
+        slow = f"{self._constant(dispatch)}({', '.join(['budget', *names])})"
+        return Code(f"({quick} if {' and '.join(tests)} else {slow})", _common_kind(dispatch.overloads))
 
     def size(self, _node: Call, target: Expression) -> Code | None:
         # Strings, bytes, lists and maps have a length, and no other value of CEL has one.
         return Code(f"len({self._write(target).text})", INT)
 
-    def edge(self, node: Call, target: Expression) -> Code | None:
-        """startsWith and endsWith with a literal: bytes and all else than a string raise."""
-        part = node.arguments[0]
-        if not isinstance(part, Literal) or type(part.value) is not str:
-            return None
-        return Code(f"{self._write(target).text}.{_EDGES[node.function]}({self._constant(part.value)})", BOOL)
+    def edge(self, node: Call, target: Expression) -> Code:
+        """startsWith and endsWith: bytes and all else than a string raise."""
+        text, part = self._write(target), self._write(node.arguments[0])
+        self._learn(text, STR)
+        edge = _EDGES[node.function]
+        if isinstance(node.arguments[0], Literal) and part.kind == STR:
+            return Code(f"{text.text}.{edge}({part.text})", BOOL)
+        text, part = self._plain(text), self._plain(part)
+        test = f"type({part.text}) is str and len({part.text}) <= {SHORT_TEXT}"
+        slow = f"{self._constant(self._checked.calls[node])}(budget, {text.text}, {part.text})"
+        return Code(f"({text.text}.{edge}({part.text}) if {test} else {slow})", BOOL)
 
     def contains(self, node: Call, target: Expression) -> Code | None:
-        return Code(f"occurs({self._write(target).text}, {self._write(node.arguments[0]).text}, budget)", BOOL)
+        text, part = self._write(target), self._write(node.arguments[0])
+        setting, name = self._named(text)
+        test = f"len({setting}) <= {SHORT_TEXT}"
+        if text.kind != STR:
+            test = f"type({setting}) is str and len({name}) <= {SHORT_TEXT}"
+        self._learn(text, STR)
+        if part.kind != STR:
+            return Code(f"occurs({text.text}, {part.text}, budget)", BOOL)
+        part = self._plain(part)
+        return Code(f"({part.text} in {name} if {test} else occurs({name}, {part.text}, budget))", BOOL)
 
     def matches(self, node: Call, target: Expression) -> Code | None:
         pattern = node.arguments[0]
@@ -383,8 +510,9 @@ class _Writer:
         compiled = self._checked.patterns.get(pattern)
         if compiled is None:
             return None
-        matcher = _matcher(compiled, pattern.value)
-        return Code(f"{self._constant(matcher)}({self._write(target).text}, budget)", BOOL)
+        text = self._write(target)
+        self._learn(text, STR)
+        return Code(f"{self._constant(_matcher(compiled, pattern.value))}({text.text}, budget)", BOOL)
 
     # Optionals
 
@@ -396,8 +524,11 @@ class _Writer:
         return Code(f"{self._write(target).text}.present", BOOL)
 
     def value(self, _node: Call, target: Expression) -> Code | None:
-        name = self._fresh("t")
-        return Code(f"({name}.value if ({name} := {self._write(target).text}).present else refuse())")
+        chain = self._chain(target)
+        if chain is not None:
+            return Code(f"(refuse() if {chain[1]} else {chain[0]})")
+        setting, name = self._named(self._write(target))
+        return Code(f"({name}.value if ({setting}).present else refuse())")
 
     def or_value(self, node: Call, target: Expression) -> Code | None:
         chain = self._chain(target)
@@ -405,7 +536,7 @@ class _Writer:
             name, missing = chain
             found = name
         else:
-            name = self._assigned(self._write(target).text)
+            name = self._plain(self._write(target)).text
             found, missing = f"{name}.value", f"not {name}.present"
         lines, other = self._block(lambda: self._write(node.arguments[0]))
         if not lines:
@@ -416,44 +547,57 @@ class _Writer:
         return Code(result)
 
     def or_(self, node: Call, target: Expression) -> Code | None:
-        name = self._assigned(self._write(target).text)
+        name = self._plain(self._write(target)).text
         lines, other = self._block(lambda: self._write(node.arguments[0]))
         if lines:
             raise _NotGeneratedError
         return Code(f"({name} if {name}.present else as_optional({other.text}))", OPT)
 
     def _chain(self, target: Expression) -> tuple[str, str] | None:
-        """For a.?b.c["d"]: the name that holds its value, and the test that sets it and is true where it is missing.
+        """For a.?b.c[?"d"]: the name that holds its value, and the test that sets it and is true where it is missing.
 
         dict.get steps through maps without an Optional for each; whatever is no map has no get, and raises.
         """
         steps: list[str] = []
+        base, inside = target, 0
         current = target
-        optional = False
-        while not optional:
+        while True:
             if isinstance(current, Select) and current not in self._checked.references:
                 key, optional, current = current.field, current.optional, current.operand
             elif isinstance(current, Index) and isinstance(current.key, Literal) and type(current.key.value) is str:
                 key, optional, current = current.key.value, current.optional, current.operand
             else:
-                return None
+                break
             steps.append(key)
-        base = self._write(current)
-        if base.kind == OPT:
+            if optional:
+                base, inside = current, len(steps)
+        if not inside:
             return None
+        written = self._write(base)
         name = self._fresh("t")
-        *later, first = steps
-        tests = [f"({name} := {base.text}.get({self._constant(first)}, missing)) is missing"]
-        tests += [f"({name} := {name}.get({self._constant(key)}, missing)) is missing" for key in reversed(later)]
+        tests = []
+        text = written.text
+        if written.kind == OPT:
+            setting, text = self._named(written)
+            tests = [f"not ({setting}).present"]
+            text = f"{text}.value"
+        for key in reversed(steps[:inside]):
+            tests.append(f"({name} := {text}.get({self._constant(key)}, missing)) is missing")
+            text = name
         return name, " or ".join(tests)
 
     def optional_map(self, node: OptionalMap) -> Code:
-        target = self._assigned(self._write(node.target).text)
+        chain = self._chain(node.target)
+        if chain is not None:
+            found, missing = chain
+        else:
+            target = self._plain(self._write(node.target)).text
+            found, missing = f"{target}.value", f"not {target}.present"
         variable, result = self._fresh("x"), self._fresh("t")
         lines, body = self._block(lambda: self._within({node.name: variable}, node.body))
         made = f"as_optional({body.text})" if node.flat else f"Optional(True, {body.text})"
-        self._under(f"if {target}.present:", [f"{variable} = {target}.value", *lines, f"{result} = {made}"])
-        self._under("else:", [f"{result} = NONE"])
+        self._under(f"if {missing}:", [f"{result} = NONE"])
+        self._under("else:", [f"{variable} = {found}", *lines, f"{result} = {made}"])
         return Code(result, OPT)
 
     # Macros
@@ -466,62 +610,92 @@ class _Writer:
         return code
 
     def bind(self, node: Bind) -> Code:
-        variable = self._fresh("x")
-        self._lines.append(f"{variable} = {self._write(node.value).text}")
-        return self._within({node.name: variable}, node.body)
+        value = self._plain(self._write(node.value))
+        self._learn(value, value.kind)
+        return self._within({node.name: value.text}, node.body)
 
     def comprehension(self, node: Comprehension) -> Code:
-        write = _FOLDS.get(node.fold)
-        if write is None:
+        fold = _FOLDS.get(node.fold)
+        if fold is None:
             raise _NotGeneratedError
-        target = self._assigned(self._write(node.target).text)
+        written = self._write(node.target)
         names = {node.first: self._fresh("x")}
         if node.second is None:
-            self._under(f"if type({target}) is not list:", [f"{target} = keys({target})"])
-            head = f"for {names[node.first]} in {target}:"
+            target, variables = self._assigned(written.text), names[node.first]
+            if written.kind != LIST:
+                no_iterable = f"if type({target}) is not list and type({target}) is not dict:"
+                self._under(no_iterable, [f"{target} = as_map({target})"])
         else:
             names[node.second] = self._fresh("x")
-            head = f"for {names[node.first]}, {names[node.second]} in pairs({target}):"
+            target, variables = self._assigned(f"pairs({written.text})"), ", ".join(names.values())
+        result = self._assigned(fold.start)
+        lines, _ = self._block(lambda: fold.write(self, node, names, result))
         rounds = 1 + weight(node.body) + (0 if node.condition is None else weight(node.condition))
-        self._lines.append(f"budget.spend(len({target}) * {rounds})")
-        return write(self, node, head, names)
+        paying = _spending(f"len({target}) * {rounds}")
+        if not isinstance(node.target, ListLiteral) or len(node.target.elements) > LONG_LOOP:
+            later = [f"if len({target}) > {LONG_LOOP}:", f" {target} = paced({target}, {rounds}, budget)", "else:"]
+            paying = [*later, *[f" {line}" for line in paying]]
+        loop = [f"for {variables} in {target}:", *[f" {line}" for line in lines]]
+        bound = [f"if len({result}) > {MAX_RESULT_ITEMS}:", " refuse()"] if fold.kind == LIST else []
+        self._under(f"if {target}:", [*paying, *loop, *bound])
+        return Code(fold.result.format(result), fold.kind)
 
-    def decided(self, node: Comprehension, head: str, names: Mapping[str, str]) -> Code:
+    def decided(self, node: Comprehension, names: Mapping[str, str], result: str) -> Code:
         decisive = node.fold is Fold.EXISTS
-        result = self._assigned(repr(not decisive))
-        lines, body = self._block(lambda: Code(self._bool(self._within(names, node.body))))
-        test = f"if {body.text}:" if decisive else f"if not {body.text}:"
-        self._under(head, [*lines, test, f" {result} = {decisive!r}", " break"])
-        return Code(result, BOOL)
+        test = self._bool(self._within(names, node.body))
+        self._under(f"if {test}:" if decisive else f"if not {test}:", [f"{result} = {decisive!r}", "break"])
+        return Code(result)
 
-    def counted(self, node: Comprehension, head: str, names: Mapping[str, str]) -> Code:
-        result = self._assigned("0")
-        lines, body = self._block(lambda: Code(self._bool(self._within(names, node.body))))
-        self._under(head, [*lines, f"if {body.text}:", f" {result} += 1"])
-        return Code(f"({result} == 1)", BOOL)
+    def counted(self, node: Comprehension, names: Mapping[str, str], result: str) -> Code:
+        self._under(f"if {self._bool(self._within(names, node.body))}:", [f"{result} += 1"])
+        return Code(result)
 
-    def filtered(self, node: Comprehension, head: str, names: Mapping[str, str]) -> Code:
-        result = self._assigned("[]")
-        lines, body = self._block(lambda: Code(self._bool(self._within(names, node.body))))
-        self._under(head, [*lines, f"if {body.text}:", f" {result}.append({names[node.first]})"])
-        return Code(f"bounded({result})", LIST)
+    def filtered(self, node: Comprehension, names: Mapping[str, str], result: str) -> Code:
+        self._under(f"if {self._bool(self._within(names, node.body))}:", [f"{result}.append({names[node.first]})"])
+        return Code(result)
 
-    def mapped(self, node: Comprehension, head: str, names: Mapping[str, str]) -> Code:
-        return Code(f"bounded({self._collected(node, head, names, '{}')})", LIST)
+    def mapped(self, node: Comprehension, names: Mapping[str, str], result: str) -> Code:
+        return self._collected(node, names, f"{result}.append({{}})")
 
-    def transformed(self, node: Comprehension, head: str, names: Mapping[str, str]) -> Code:
-        return Code(f"make_map({self._collected(node, head, names, f'({names[node.first]}, {{}})')})", MAP)
+    def transformed(self, node: Comprehension, names: Mapping[str, str], result: str) -> Code:
+        return self._collected(node, names, f"{result}.append(({names[node.first]}, {{}}))")
 
-    def _collected(self, node: Comprehension, head: str, names: Mapping[str, str], item: str) -> str:
-        result = self._assigned("[]")
-        lines, body = self._block(lambda: self._within(names, node.body))
-        lines.append(f"{result}.append({item.format(body.text)})")
-        condition = node.condition
-        if condition is not None:
-            before, test = self._block(lambda: Code(self._bool(self._within(names, condition))))
-            lines = [*before, f"if {test.text}:", *[f" {line}" for line in lines]]
-        self._under(head, lines)
-        return result
+    def _collected(self, node: Comprehension, names: Mapping[str, str], collect: str) -> Code:
+        condition = None if node.condition is None else self._bool(self._within(names, node.condition))
+        lines, body = self._captured(lambda: self._within(names, node.body))
+        lines.append(collect.format(body.text))
+        if condition is None:
+            self._lines += lines
+        else:
+            self._under(f"if {condition}:", lines)
+        return body
+
+
+def _spending(units: str) -> list[str]:
+    """Budget.spend, without the call."""
+    return [f"budget.left -= {units}", "if budget.left < 0:", " budget.more()"]
+
+
+def _made_optional(name: str, missing: str) -> Code:
+    return Code(f"(NONE if {missing} else Optional(True, {name}))", OPT)
+
+
+def _common_kind(overloads: Iterable[Overload]) -> str:
+    results = {overload.result.name for overload in overloads}
+    return _KINDS.get(results.pop(), ANY) if len(results) == 1 else ANY
+
+
+def _likely(dispatch: Dispatch, kinds: list[str]) -> Overload | None:
+    """The overload for arguments of these kinds, where it takes nothing but strings and quantities, and no budget.
+
+    What is unknown is expected to be what it takes.
+    """
+    for overload in dispatch.overloads:
+        wanted = [_KINDS.get(parameter.name) for parameter in overload.parameters]
+        fits = all(want in (STR, QUANTITY) and kind in (want, ANY) for want, kind in zip(wanted, kinds, strict=True))
+        if fits and not overload.budgeted and dispatch.fitting(overload.parameters) is overload:
+            return overload
+    return None
 
 
 def _words(node: Expression) -> frozenset[str] | None:
@@ -534,6 +708,9 @@ def _words(node: Expression) -> frozenset[str] | None:
     return frozenset(words) if all(type(word) is str for word in words) else None  # type: ignore[arg-type]
 
 
+_NAME = re.compile(r"[ctx][0-9]+")
+"""A name made by _Writer."""
+
 _PLAIN_TEXT = re.compile(r"(\^?)([A-Za-z0-9 _/:,=@-]*)(\$?)")
 """A pattern that is a word, perhaps with an anchor."""
 
@@ -545,15 +722,24 @@ def _refuse() -> NoReturn:
     raise EvaluationError("left to the interpreter")
 
 
-def _keys(value: Any) -> list[Any]:
-    return list(value) if is_map(value) else _refuse()
+def _as_map(value: Any) -> Any:
+    return value if is_map(value) else _refuse()
 
 
-def _pairs(value: Any) -> Iterable[Any]:
+def _pairs(value: Any) -> list[Any]:
     if type(value) is list:
-        return enumerate(value)
-    items: Iterable[Any] = value.items() if is_map(value) else _refuse()
-    return items
+        return list(enumerate(value))
+    return list(value.items()) if is_map(value) else _refuse()
+
+
+def _paced(items: Any, rounds: int, budget: Budget) -> Iterator[Any]:
+    """The items of a long loop, paid for as they come, so that time is kept."""
+    left = len(items)
+    for place, item in enumerate(items):
+        if place % LONG_LOOP == 0:
+            budget.spend(min(left, LONG_LOOP) * rounds)
+            left -= LONG_LOOP
+        yield item
 
 
 def _occurs(text: Any, part: Any, budget: Budget) -> bool:
@@ -600,22 +786,30 @@ _OPERATORS = {
 }
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _EDGES = {"startsWith": "startswith", "endsWith": "endswith"}
-_KINDS = {"bool": BOOL, "int": INT, "string": STR, "list": LIST, "optional_type": OPT}
+_KINDS = {
+    "bool": BOOL,
+    "int": INT,
+    "string": STR,
+    "list": LIST,
+    "optional_type": OPT,
+    "kubernetes.Quantity": QUANTITY,
+}
+_VALUE_KINDS = {bool: BOOL, int: INT, str: STR, Optional: OPT, Quantity: QUANTITY}
 
 _HELPERS: Mapping[str, object] = {
     **{name: operators.BINARY[operator] for operator, name in _OPERATORS.items()},
     "NONE": NONE,
     "Optional": Optional,
+    "Quantity": Quantity,
+    "as_map": _as_map,
     "as_optional": members.as_optional,
     "bool": bool,
-    "bounded": bounded,
     "contains": operators.contains,
     "dict": dict,
     "element": members.element,
     "equals": equals,
     "field": members.field,
     "int": int,
-    "keys": _keys,
     "len": len,
     "list": list,
     "make_map": make_map,
@@ -623,6 +817,7 @@ _HELPERS: Mapping[str, object] = {
     "negate": operators.negate,
     "occurs": _occurs,
     "optional_member": members.optional_member,
+    "paced": _paced,
     "pairs": _pairs,
     "refuse": _refuse,
     "required_element": members.required_element,
@@ -650,14 +845,25 @@ _METHODS: Mapping[type, Callable[[_Writer, Any], Code]] = {
     OptionalMap: _Writer.optional_map,
 }
 
-_FOLDS: Mapping[Fold, Callable[[_Writer, Comprehension, str, Mapping[str, str]], Code]] = {
-    Fold.ALL: _Writer.decided,
-    Fold.EXISTS: _Writer.decided,
-    Fold.EXISTS_ONE: _Writer.counted,
-    Fold.FILTER: _Writer.filtered,
-    Fold.MAP: _Writer.mapped,
-    Fold.TRANSFORM_LIST: _Writer.mapped,
-    Fold.TRANSFORM_MAP: _Writer.transformed,
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loop:
+    """How a macro's loop is written: what its result starts as, what a round does, what is made of the result."""
+
+    start: str
+    write: Callable[[_Writer, Comprehension, Mapping[str, str], str], Code]
+    result: str = "{}"
+    kind: str = LIST
+
+
+_FOLDS: Mapping[Fold, _Loop] = {
+    Fold.ALL: _Loop(start="True", write=_Writer.decided, kind=BOOL),
+    Fold.EXISTS: _Loop(start="False", write=_Writer.decided, kind=BOOL),
+    Fold.EXISTS_ONE: _Loop(start="0", write=_Writer.counted, result="({} == 1)", kind=BOOL),
+    Fold.FILTER: _Loop(start="[]", write=_Writer.filtered),
+    Fold.MAP: _Loop(start="[]", write=_Writer.mapped),
+    Fold.TRANSFORM_LIST: _Loop(start="[]", write=_Writer.mapped),
+    Fold.TRANSFORM_MAP: _Loop(start="[]", write=_Writer.transformed, result="make_map({})", kind=MAP),
 }
 
 _SPECIAL: Mapping[tuple[str, int], Callable[[_Writer, Call, Expression], Code | None]] = {

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from types import NoneType
 
 from rules_engine.cel.bounds import Budget, CelProblems, EvaluationError
+from rules_engine.cel.building import levels
 from rules_engine.cel.checking import Checked, check
 from rules_engine.cel.environment import Environment
-from rules_engine.cel.generating import Function, generate, weight
+from rules_engine.cel.generating import Function, generate
 from rules_engine.cel.interpreting import interpret
-from rules_engine.cel.syntax import Comprehension, Expression, Fold, ListLiteral, MapLiteral, children
 from rules_engine.cel.types import DYN, Type
 from rules_engine.cel.values import Optional, check_int, is_map
 from rules_engine.model.problems import Problem
@@ -22,9 +22,8 @@ class Program:
 
     checked: Checked
     generated: Function | None
-    weight: int
-    builds: bool
-    """Whether the result may hold lists and maps that the expression itself makes."""
+    levels: int
+    """How deep the result may be made of lists and maps that the expression itself makes."""
 
     @property
     def source(self) -> SourceText:
@@ -48,7 +47,6 @@ class Program:
         if self.generated is not None:
             spent = budget.spent
             try:
-                budget.spend(self.weight)
                 value = self.generated.run(activation, budget)
                 return value if value is True or value is False else self.bounded(value, budget)
             except Exception:
@@ -72,31 +70,32 @@ class Program:
 
         Parts of the activation are not walked: what they cost would depend on more than the expression reads.
         """
-        if self.builds:
-            return _sized(value, budget)
-        if type(value) is int:
-            check_int(value)
-        elif type(value) is Optional and type(value.value) is int:
-            check_int(value.value)
+        layer = [value]
+        for _ in range(self.levels):
+            layer = _next(layer, budget)
+        for item in layer:
+            while type(item) is Optional:
+                item = item.value
+            if type(item) is int:
+                check_int(item)
         return value
 
 
-def _sized(value: object, budget: Budget) -> object:
-    """A result of bounded size, however often it holds the same list."""
-    left = [value]
-    while left:
-        item = left.pop()
-        if type(item) is int:
-            check_int(item)
-        elif type(item) is list:
+def _next(layer: list[object], budget: Budget) -> list[object]:
+    """What lists and maps hold, however often they hold the same, and the rest of the layer as it is."""
+    found: list[object] = []
+    for item in layer:
+        while type(item) is Optional:
+            item = item.value
+        if type(item) is list:
             budget.spend(len(item))
-            left += [member for member in item if type(member) not in _SIMPLE]
+            found += [member for member in item if type(member) not in _SIMPLE]
         elif type(item) is dict or is_map(item):
             budget.spend(len(item))  # type: ignore[arg-type]
-            left += [member for member in item.values() if type(member) not in _SIMPLE]  # type: ignore[attr-defined]
-        elif type(item) is Optional:
-            left.append(item.value)
-    return value
+            found += [member for member in item.values() if type(member) not in _SIMPLE]  # type: ignore[attr-defined]
+        else:
+            found.append(item)
+    return found
 
 
 _SIMPLE = frozenset({str, bool, float, NoneType})
@@ -131,15 +130,4 @@ def compile_expression(source: SourceText, environment: Environment, *, result: 
 
 def program_of(checked: Checked) -> Program:
     """What runs a checked expression."""
-    expression = checked.expression
-    return Program(checked, generate(checked), weight(expression), _builds(expression))
-
-
-_BUILDERS = frozenset({Fold.MAP, Fold.TRANSFORM_LIST, Fold.TRANSFORM_MAP, Fold.TRANSFORM_MAP_ENTRY})
-
-
-def _builds(node: Expression) -> bool:
-    """Whether an expression can put a value into a list or map: only so can a small value hold another many times."""
-    if isinstance(node, ListLiteral | MapLiteral) or (isinstance(node, Comprehension) and node.fold in _BUILDERS):
-        return True
-    return any(map(_builds, children(node)))
+    return Program(checked, generate(checked), levels(checked))

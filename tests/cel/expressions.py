@@ -74,6 +74,7 @@ class Expressions:
         options += ["{bool}", "{int}", "{string}", "{list}", "{map}", "({bool} ? {any} : {any})", "{any}.a"]
         options += ["{any}[{any}]", "{optional}.orValue({any})", "{optional}.value()", "dyn({any})", "{double}"]
         options += ["cel.bind(v, {any}, {any:v})", "{list}[{int}]", "{map}[{string}]", "type({any})"]
+        options += ["{any}.?a.b.?gpu.orValue({any})", "{any}[0]", "cel.bind(v, {any}, v[{any:v}])"]
         return self._of(options, depth, names)
 
     def _bool(self, depth: int, names: tuple[str, ...]) -> str:
@@ -99,13 +100,19 @@ class Expressions:
             "({bool} ? {bool} : {bool})",
             "sets.contains({list}, {list})",
         ]
+        options += ["{list}.exists(x, x.contains('a') && {bool:x})", "{list}.all(x, x.startsWith('n') || {bool:x})"]
+        options += [
+            "cel.bind(v, {any}, v.contains('g') == {bool:v})",
+            "cel.bind(v, {any}, ({bool:v} || v.matches('^a')))",
+        ]
+        options += ["quantity({string}).isInteger()", "{string}.contains('g')", "{any}.?a.?b.hasValue()"]
         options += ["{any}.?a.hasValue()", "{any}.?a.b.hasValue()", "has({any}.gpu)", "({list} == {list})"]
         return self._of(options, depth, names)
 
     def _int(self, depth: int, names: tuple[str, ...]) -> str:
         options = ["0", "1", "-1", "7", "2", "number", "9223372036854775807", "-9223372036854775808", "items.size()"]
         options += ["({int} + {int})", "({int} - {int})", "({int} * {int})", "({int} / {int})", "({int} % {int})"]
-        options += ["-{int}", "size({any})", "{string}.size()", "int({any})", "int({string})", "{list}.size()"]
+        options += ["-({int})", "size({any})", "{string}.size()", "int({any})", "int({string})", "{list}.size()"]
         options += [
             "{string}.indexOf({string})",
             "math.abs({int})",
@@ -177,6 +184,8 @@ class Expressions:
         options += [
             "{optional}.or({optional})",
             "{optional}.optMap(v, {any:v})",
+            "{any}.?a.?b.optMap(v, {any:v})",
+            "{any}.?a[?'b'].gpu",
             "{optional}.optFlatMap(v, {optional:v})",
         ]
         options += ["{optional}[{any}]", "{optional}.?b"]

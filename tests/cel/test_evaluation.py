@@ -177,7 +177,7 @@ def test_a_part_of_the_activation_is_given_as_it_is() -> None:
     compiled = program(
         "object.spec.?containers.orValue([]).filter(c, false) == [] ? object.spec : null", environment(object=0)
     )
-    assert compiled.builds
+    assert compiled.levels == 0
     whole = program("object.?spec.value()", environment(object=0))
     budget = Budget(10)
     assert whole.evaluate({"object": pod}, budget) is pod["spec"]
@@ -284,6 +284,26 @@ class Sliced(Budget):
         self.withheld = granted - self.left
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "lists.range(10000).all(x, x >= 0)",
+        "lists.range(10000).map(x, x).size() > 0",
+        "lists.range(10000).exists(i, x, x < 0) || true",
+        "lists.range(10000).filter(x, x < 0) == []",
+        "lists.range(2000).map(x, 10000 - x).sort()[0] == 8001",
+        "lists.range(100).all(x, lists.range(100).all(y, y >= 0))",
+    ],
+)
+def test_work_is_counted_while_it_is_done(expression: str) -> None:
+    compiled = program(expression, Environment({}))
+    whole, sliced = Budget(), Sliced()
+    assert compiled.evaluate({}, whole) is compiled.evaluate({}, sliced) is True
+    assert sliced.spent == whole.spent
+    # However much a loop costs, it asks again and again: that is when a deadline is noticed.
+    assert sliced.looks > 20_000 // 1000
+
+
 def test_a_budget_granted_in_parts_has_the_same_limit() -> None:
     budget = Sliced(250)
     budget.spend(250)
@@ -291,6 +311,32 @@ def test_a_budget_granted_in_parts_has_the_same_limit() -> None:
     for _ in range(2):
         with pytest.raises(CostExceeded, match="the cost limit of 250 for one request is used up"):
             budget.spend(1)
+
+
+def test_lists_made_of_lists_of_other_expressions_are_paid_for_where_they_are_read() -> None:
+    twice, budget = program("[x, x]", environment(x=0)), Budget(LIMIT)
+    made: Any = [1]
+    for _ in range(40):
+        made = twice.evaluate({"x": made}, budget)
+    assert budget.spent < 1000
+    for expression in ("x == x", "'%s'.format([x])", "x in [x]", "x.flatten(50) == []"):
+        assert _exceeds(expression, Budget(LIMIT), x=made) == USED_UP
+
+
+def test_ints_beyond_64_bits_are_no_result_but_of_what_is_not_looked_at() -> None:
+    big = {"object": {"big": 2**63, "list": [2**63], "deep": [[2**63]]}}
+    for expression in (
+        "object.big",
+        "object.?big",
+        "[object.big]",
+        "{'a': object.big}",
+        "[[optional.of(object.big)]]",
+        "object.list.map(x, x)",
+        "object.deep.map(x, x.map(y, y))",
+    ):
+        assert "integer out of range" in failure(expression, **big)
+    for expression in ("object.list", "object.list + []", "object.list.filter(x, true)", "[object.list]"):
+        evaluate(expression, **big)
 
 
 def test_a_used_up_budget_is_not_absorbed() -> None:

@@ -115,7 +115,8 @@ def _assert_only_our_own(source: str) -> None:
         "evaluate",
         "activation",
         "budget",
-        "spend",
+        "left",
+        "more",
         "get",
         "keys",
         "present",
@@ -191,13 +192,30 @@ WRONG_TYPES = [
     ("object.a.or(optional.of(1))", ["abc", 1]),
     ("object.a.optMap(x, x)", ["abc", 1]),
     ("int(object.a)", [None, [], "x"]),
+    ("object.?a.?b.orValue(1)", ["abc", [1], None]),
+    ("object.?a.?b.optMap(x, x)", ["abc", [1], None]),
+    ("object.?a.?b.hasValue()", ["abc", [1], None]),
+    ("[object.?a.?b]", ["abc", [1], None]),
+    ("object.?a[?'b'].value()", ["abc", [1], {"c": 1}, {}]),
+    ("optional.of(object).a.?b.orValue(1)", ["abc", [1]]),
+    ("object.a[object.k]", ["abc", [1], None]),
+    ("[object.a].exists(x, x.contains('a') || x.contains('b'))", [["a"], ["b"], {"a": 1}, 1]),
+    ("[object.a].exists(x, x in ['a'] || x.contains('b'))", [["b"], {"b": 1}, 1]),
+    ("cel.bind(x, object.a, [1].exists(y, x.contains('a')) || x.contains('a'))", [["a"], {"a": 1}]),
+    ("cel.bind(x, object.a, x.contains('b') == [1].exists(y, x.contains('a')))", [["a"], {"a": 1}]),
+    ("cel.bind(x, object.a, x.matches('^a') && x.startsWith('b') || x.endsWith('a'))", [["a"], 1]),
+    ("cel.bind(x, object.a, (x ? 1 : 2) + (x ? 1 : 2))", ["abc", 1, None]),
+    ("string(object.a)", [["a"], {"a": 1}, None]),
+    ("quantity(string(object.a)).isInteger()", ["x", "1" * 100, True, [1], None]),
+    ("quantity(object.a).compareTo(quantity('1')) > 0", ["x", 1, None]),
+    ("object.a.startsWith(object.k)", [1, ["key"], None]),
 ]
 
 
 @pytest.mark.parametrize(("expression", "values"), WRONG_TYPES)
 def test_values_of_other_types_than_expected_are_errors(expression: str, values: list[Any]) -> None:
     for value in values:
-        failure(expression, object={"a": value})
+        failure(expression, object={"a": value, "k": "key"})
 
 
 EDGES = [
@@ -267,6 +285,35 @@ EDGES = [
     ("cel.bind(x, a + 1, x * x)", {"a": 2}, 9),
     ("matches(a, 'x+')", {"a": "xx"}, True),
     ("a[0] + a[1]", {"a": [1, 2]}, 3),
+    ("a.?b.?c.orValue(5)", {"a": {"b": {"c": 1}}}, 1),
+    ("a.?b.?c.orValue(5)", {"a": {"b": {}}}, 5),
+    ("a.?b.c.?d[?'e'].f.orValue(5)", {"a": {"b": {"c": {"d": {"e": {"f": 1}}}}}}, 1),
+    ("a.?b.c.?d[?'e'].f.orValue(5)", {"a": {}}, 5),
+    ("[a.?b.?c, a.?b.d].map(x, x.orValue(0))", {"a": {"b": {"d": 2}}}, [0, 2]),
+    ("a.?b.?c.optMap(x, x + 1).orValue(0)", {"a": {"b": {"c": 1}}}, 2),
+    ("a.?b.?c.optMap(x, x + 1).orValue(0)", {"a": {}}, 0),
+    ("a.?b.c.value()", {"a": {"b": {"c": 1}}}, 1),
+    ("optional.of(a).?b.?c.hasValue()", {"a": {"b": {"c": 1}}}, True),
+    ("optional.none().?b.?c.hasValue()", {}, False),
+    ("a[b]", {"a": {"x": 1}, "b": "x"}, 1),
+    ("a[b]", {"a": [1, 2], "b": 1}, 2),
+    ("a.exists(x, x.contains('/') && !x.contains('//') && x in b)", {"a": ["c", "a/b"], "b": {"a/b": 1}}, True),
+    ("a.contains('b') || a.contains('c')", {"a": "x" * 200 + "c"}, True),
+    ("a.exists(x, x > 1)", {"a": {}}, False),
+    ("a.all(i, x, x > i)", {"a": [1, 2]}, True),
+    ("a.all(i, x, x > i)", {"a": []}, True),
+    ("a.map(x, x * 2).size()", {"a": list(range(1000))}, 1000),
+    ("a.exists_one(x, x == 999)", {"a": list(range(1000))}, True),
+    ("a.exists(i, x, x == 999 && i == 999)", {"a": list(range(1000))}, True),
+    ("a.filter(k, k.endsWith('9')).size()", {"a": {str(place): place for place in range(1000)}}, 100),
+    ("quantity(string(a)).compareTo(quantity(string(b))) == 0", {"a": 4, "b": "4"}, True),
+    ("quantity(string(a)).isInteger()", {"a": "1500000000m"}, True),
+    ("quantity(a).isGreaterThan(quantity('0')) && quantity('1').isLessThan(quantity('2'))", {"a": "1"}, True),
+    ("string(a) == '1.5' && string(b) == 'long enough to count'", {"a": 1.5, "b": "long enough to count"}, True),
+    ("a.startsWith(b)", {"a": "a long text", "b": "a long te"}, True),
+    ("math.greatest(-1, -2) + -(1 + 2) == a", {"a": -4}, True),
+    ("(1 / 0 == 1 || a) && duration('1h') > duration('1m')", {"a": True}, None),
+    ("'a,b'.split(',') == [a, 'b'] && 'abc'.charAt(1) == b", {"a": "a", "b": "b"}, True),
 ]
 
 

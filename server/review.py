@@ -16,13 +16,13 @@ import orjson
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.decision import Decision, Refusal
 from rules_engine.model.patch import Json, pointer
-from rules_engine.model.reading import kind_of
+from rules_engine.model.reading import Path, kind_of
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
 
-MAX_DEPTH = 100
-"""Levels of nesting in a request: three times what any Kubernetes object has, and far from Python's own limit."""
+MAX_DEPTH = 250
+"""Levels of nesting in a request: many times what any Kubernetes object has, and far from Python's own limit."""
 
 MAX_WARNING = 255
 """Characters of one warning: the API server cuts at 256 when all of them are long (warning.go, truncateItemRunes)."""
@@ -150,7 +150,7 @@ def _uid_in(review: Json) -> str | None:
 def _request(review: Json, uid: str | None, body: bytes) -> AdmissionRequest:
     if not isinstance(review, dict):
         raise _MalformedError(f"the body must be an {KIND}, not {kind_of(review)}")
-    has_floats = _look_through(review)
+    _refuse_depth(review, body)
     if review.get("apiVersion") != API_VERSION or review.get("kind") != KIND:
         raise _MalformedError(f"the body must be an {KIND} of {API_VERSION}")
     if review.get("request") is None:
@@ -180,8 +180,8 @@ def _request(review: Json, uid: str | None, body: bytes) -> AdmissionRequest:
         raise _MalformedError(f"request.operation must be one of {', '.join(sorted(OPERATIONS))}")
     if not (parsed.kind and parsed.version):
         raise _MalformedError("request.kind must name a version and a kind")
-    if has_floats and parsed.kind == "Pod":
-        _refuse_inexact_numbers(body, uid)
+    if parsed.kind == "Pod" and (_has_floats(parsed.object) or _has_floats(parsed.old_object)):
+        _refuse_inexact_quantities(body, uid)
     return parsed
 
 
@@ -216,28 +216,50 @@ def _boolean(parent: Mapping[str, Json], name: str, where: str) -> bool:
     return value
 
 
-def _look_through(document: dict[str, Json]) -> bool:
-    """Whether there is a float anywhere. Raises _MalformedError when the nesting is too deep.
+def _refuse_depth(document: dict[str, Json], body: bytes) -> None:
+    """Raise _MalformedError when the nesting is too deep.
 
-    Level by level, not recursively: the parser lets ten times the depth through.
+    Where the body has no more brackets than that, it cannot be. Else level by level, not recursively: the parser lets
+    four times the depth through.
     """
-    has_floats = False
+    if len(body.translate(None, _NO_OPENING_BRACKETS)) <= MAX_DEPTH:
+        return
     level: list[Json] = [document]
     for _ in range(MAX_DEPTH):
-        found = [
+        level = [
             child
             for node in level
             for child in (node.values() if type(node) is dict else node)  # type: ignore[union-attr]
-            if type(child) in _LOOKED_AT
+            if type(child) in _NESTING
         ]
-        level = [child for child in found if type(child) is not float]
-        has_floats = has_floats or len(level) < len(found)
         if not level:
-            return has_floats
+            return
     raise _MalformedError(f"the body is nested more than {MAX_DEPTH} levels deep")
 
 
-_LOOKED_AT = frozenset({dict, list, float})
+_NESTING = frozenset({dict, list})
+_NO_OPENING_BRACKETS = bytes(set(range(256)) - set(b"{["))
+
+
+def _amounts(pod: Json) -> Iterator[tuple[Path, dict[str, Json]]]:
+    """Every object of quantities that decisions are made on, and where it stands; what is no pod has none."""
+    spec = pod.get("spec") if isinstance(pod, dict) else None
+    if not isinstance(spec, dict):
+        return
+    if isinstance(overhead := spec.get("overhead"), dict):
+        yield ("spec", "overhead"), overhead
+    for name in ("containers", "initContainers"):
+        containers = spec.get(name)
+        for index, container in enumerate(containers if isinstance(containers, list) else ()):
+            resources = container.get("resources") if isinstance(container, dict) else None
+            if isinstance(resources, dict):
+                for section in ("limits", "requests"):
+                    if isinstance(amounts := resources.get(section), dict):
+                        yield ("spec", name, index, "resources", section), amounts
+
+
+def _has_floats(pod: Json) -> bool:
+    return float in [type(value) for _, amounts in _amounts(pod) for value in amounts.values()]
 
 
 class _Inexact(str):
@@ -246,21 +268,24 @@ class _Inexact(str):
     __slots__ = ()
 
 
-def _refuse_inexact_numbers(body: bytes, uid: str) -> None:
-    """Raise RefusedObjectError when the pod holds a number that lost digits on its way through a float.
+def _refuse_inexact_quantities(body: bytes, uid: str) -> None:
+    """Raise RefusedObjectError when the pod holds a quantity that lost digits on its way through a float.
 
     The API server writes quantities as strings. Where somebody else wrote a number of 2^64 or more, or one of more
     digits than a float has, the decision would be about another amount than the pod's.
     """
-    review = json.loads(body, parse_int=_integer, parse_float=_float)
-    for member in ("object", "oldObject"):
-        found = _first_inexact(review["request"].get(member))
-        if found is not None:
-            path, text = found
-            raise RefusedObjectError(
-                uid, f"{path}: the number {_cut(text, MAX_DIGITS)} cannot be read exactly: quote it"
-            )
+    request = json.loads(body, parse_int=_integer, parse_float=_float)["request"]
+    for member in _PODS:
+        for path, amounts in _amounts(request.get(member)):
+            for name, value in amounts.items():
+                if isinstance(value, _Inexact):
+                    where = pointer(*path, name)
+                    raise RefusedObjectError(
+                        uid, f"{where}: the number {_cut(value, MAX_DIGITS)} cannot be read exactly: quote it"
+                    )
 
+
+_PODS = ("object", "oldObject")
 
 MAX_DIGITS = 64
 """Characters of a number that are looked at: more than any exact one has."""
@@ -276,20 +301,6 @@ def _float(text: str) -> float | _Inexact:
     value = float(text)
     exact = text == repr(value) or (len(text) <= MAX_DIGITS and Decimal(text) == Decimal(repr(value)))
     return value if exact else _Inexact(text)
-
-
-def _first_inexact(document: object) -> tuple[str, str] | None:
-    """Pointer and text of an inexact number; not recursive."""
-    left: list[tuple[str, object]] = [("", document)]
-    while left:
-        path, node = left.pop()
-        if isinstance(node, _Inexact):
-            return path, node
-        if isinstance(node, dict):
-            left.extend((path + pointer(key), value) for key, value in node.items())
-        elif isinstance(node, list):
-            left.extend((path + pointer(index), value) for index, value in enumerate(node))
-    return None
 
 
 def _review(response: dict[str, Json]) -> bytes:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.model.decision import Action, Decision, Refusal, Step
-from rules_engine.model.patch import Operation
+from rules_engine.model.patch import Json, Operation
 from rules_engine.model.rules import RuleId
 from rules_engine.model.source import Location
 from server.review import (
@@ -201,9 +201,41 @@ def test_numbers_outside_pods_are_not_looked_at() -> None:
     assert parse(encoded(review(options={"n": 18446744073709551616}))).kind == "Pod"
 
 
-def test_an_inexact_number_in_the_old_object_is_denied_too() -> None:
-    with pytest.raises(RefusedObjectError, match=r"^/n: "):
-        parse(encoded(review(oldObject={"n": 2**64})))
+HUGE = 2**64
+"""The least number that the parser reads as a float."""
+
+
+@pytest.mark.parametrize(
+    ("spec", "where"),
+    [
+        ({"overhead": {"cpu": HUGE}}, "/spec/overhead/cpu"),
+        (
+            {"containers": [{}, {"resources": {"requests": {"a/b": HUGE}}}]},
+            "/spec/containers/1/resources/requests/a~1b",
+        ),
+        (
+            {"initContainers": [{"resources": {"limits": {"cpu": HUGE}}}]},
+            "/spec/initContainers/0/resources/limits/cpu",
+        ),
+    ],
+)
+@pytest.mark.parametrize("member", ["object", "oldObject"])
+def test_an_inexact_quantity_is_denied_wherever_decisions_read_one(spec: Json, where: str, member: str) -> None:
+    with pytest.raises(RefusedObjectError, match=f"^{where}: "):
+        parse(encoded(review(**{member: {"spec": spec}})))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        {"n": HUGE},
+        {"spec": HUGE},
+        {"spec": {"containers": HUGE, "overhead": [HUGE]}},
+        {"spec": {"containers": [HUGE, {"resources": HUGE}, {"resources": {"limits": [HUGE], "other": {"x": HUGE}}}]}},
+    ],
+)
+def test_no_other_number_is_refused(made: Json) -> None:
+    assert parse(encoded(review(made))).object == made
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**63), 2**64 - 1))

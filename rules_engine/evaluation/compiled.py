@@ -7,6 +7,7 @@ from typing import Generic, TypeVar
 from rules_engine.cel import CelProblems, Environment, Program, Type, compile_expression, types
 from rules_engine.evaluation.constants import Constants
 from rules_engine.evaluation.index import Fact, Index
+from rules_engine.evaluation.tallies import Question
 from rules_engine.model.problems import Problem, Severity, in_file_order
 from rules_engine.model.rules import (
     AnyRule,
@@ -77,7 +78,16 @@ class Compiled(Generic[R]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledLadder(Compiled[FallbackLadder]):
+    """`resources` are those of the rungs, in their order; `question` is what the ladder asks of nodes."""
+
     rungs: tuple[CompiledRung, ...]
+    resources: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    question: Question = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        question = Question.of(self.rule)
+        object.__setattr__(self, "resources", question.resources)
+        object.__setattr__(self, "question", question)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

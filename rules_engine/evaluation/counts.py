@@ -1,11 +1,12 @@
 """How many devices of a ladder's resources the containers of a pod ask for, and the edits that change it."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
+from rules_engine.model.edits import Edits
 from rules_engine.model.pod import Container, Pod
 from rules_engine.model.quantity import NANOS, Quantity
 from rules_engine.model.reading import Path
+from rules_engine.model.record import record
 
 
 def malformed(container: Container, resource: str) -> str | None:
@@ -22,7 +23,7 @@ def malformed(container: Container, resource: str) -> str | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Counts:
     """Whole numbers above zero by resource, for each of the pod's containers."""
 
@@ -30,23 +31,18 @@ class Counts:
     by_container: tuple[Mapping[str, int], ...]
 
     @classmethod
-    def read(cls, pod: Pod, resources: Iterable[str]) -> "Counts":
+    def read(cls, pod: Pod, resources: Sequence[str]) -> "Counts":
         """What the pod asks of these resources."""
-        names = tuple(resources)
-        return cls(
-            pod,
-            tuple(
-                [
-                    {name: asked.whole for name in names if (asked := container.asked(name))}
-                    for container in pod.containers
-                ]
-            ),
-        )
+        by_container = [
+            {name: asked.whole for name in resources if (asked := container.asked(name))}
+            for container in pod.containers
+        ]
+        return cls(pod, tuple(by_container))
 
     @property
     def resources(self) -> frozenset[str]:
         """Those that some container asks for."""
-        return frozenset(resource for counts in self.by_container for resource in counts)
+        return frozenset([resource for counts in self.by_container for resource in counts])
 
     def effective(self, resource: str) -> int:
         """The pod's effective request, in nanos."""
@@ -54,33 +50,36 @@ class Counts:
 
     def moved(self, source: str, target: str, numerator: int, denominator: int) -> "Counts":
         """All of `source` given as `target`, added to what is there: × numerator ÷ denominator, rounded up."""
+        moved = []
+        for counts in self.by_container:
+            count = counts.get(source)
+            if count is not None:
+                rest = {resource: amount for resource, amount in counts.items() if resource != source}
+                rest[target] = rest.get(target, 0) + -(-count * numerator // denominator)
+                counts = rest
+            moved.append(counts)
+        return Counts(self.pod, tuple(moved))
 
-        def move(counts: Mapping[str, int]) -> Mapping[str, int]:
-            if source not in counts:
-                return counts
-            rest = {resource: count for resource, count in counts.items() if resource != source}
-            return {**rest, target: rest.get(target, 0) + -(-counts[source] * numerator // denominator)}
 
-        return Counts(self.pod, tuple(map(move, self.by_container)))
-
-
-def edits(before: Counts, after: Counts, moves: Mapping[str, str]) -> dict[Path, str | None]:
+def edits(before: Counts, after: Counts, moves: Mapping[str, str]) -> Edits:
     """What to write into the pod for moves of whole resources, source to target.
 
     The target is written into limits, and into requests as well where the container has the source or the target
     there.
     """
-    written: dict[Path, str | None] = {}
+    written: dict[Path, dict[str, str | None]] = {}
     for container, old, new in zip(before.pod.containers, before.by_container, after.by_container, strict=True):
         sources = [source for source in moves if source in old]
-        for source in sources:
-            for section, named in (("requests", container.requests), ("limits", container.limits)):
-                if source in named:
-                    written[(*container.path, "resources", section, source)] = None
+        if not sources:
+            continue
+        requests: dict[str, str | None] = {source: None for source in sources if source in container.requests}
+        limits: dict[str, str | None] = {source: None for source in sources if source in container.limits}
         for source in sources:
             target = moves[source]
-            text = str(Quantity.of(new[target]))
-            written[(*container.path, "resources", "limits", target)] = text
+            limits[target] = text = str(Quantity.of(new[target]))
             if source in container.requests or target in container.requests:
-                written[(*container.path, "resources", "requests", target)] = text
+                requests[target] = text
+        written[container.limits_path] = limits
+        if requests:
+            written[container.requests_path] = requests
     return written

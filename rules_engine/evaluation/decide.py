@@ -12,8 +12,8 @@ from rules_engine.evaluation.subject import Subject
 from rules_engine.evaluation.validations import apply_validations
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
-from rules_engine.model.decision import Decision, Refusal
-from rules_engine.model.patch import diff
+from rules_engine.model.decision import Decision, Refusal, denied
+from rules_engine.model.edits import merged, patch
 from rules_engine.model.pod import Pod
 from rules_engine.model.reading import PodError, kind_of
 
@@ -34,19 +34,18 @@ def mutate(
     what bounds the expressions of rules in force, and again of those in audit mode.
     """
     if not _is_pod(request) or request.operation != "CREATE":
-        return Decision(result=request.object)
+        return Decision(object=request.object)
     subject = _subject(request, cluster, budget)
     if isinstance(subject, Refusal):
-        return Decision(refusal=subject, result=request.object)
+        return Decision(refusal=subject, object=request.object)
     fallen, pod = apply_ladders(_asked(rule_set.ladders, rule_set.ladder_index, subject, indexed), subject)
     subject = subject.with_pod(pod)
-    injected, result = apply_injections(
-        _asked(rule_set.injections, rule_set.injection_index, subject, indexed), subject
-    )
+    injected, edits = apply_injections(_asked(rule_set.injections, rule_set.injection_index, subject, indexed), subject)
     trace = (*fallen, *injected)
-    if any(step.denies for step in trace):
-        return Decision(trace=trace, result=request.object)
-    return Decision(trace=trace, patch=diff(request.object, result), result=result)
+    if denied(trace):
+        return Decision(trace=trace, object=request.object)
+    edits = merged(pod.edits, edits)
+    return Decision(trace=trace, patch=patch(request.object, edits), object=request.object, edits=edits)
 
 
 def validate(
@@ -62,12 +61,12 @@ def validate(
     `indexed` and `budget` are as for `mutate`.
     """
     if not _is_pod(request) or request.operation not in rule_set.validated_operations:
-        return Decision(result=request.object)
+        return Decision(object=request.object)
     subject = _subject(request, cluster, budget)
     if isinstance(subject, Refusal):
-        return Decision(refusal=subject, result=request.object)
+        return Decision(refusal=subject, object=request.object)
     validations = _asked(rule_set.validations, rule_set.validation_index, subject, indexed)
-    return Decision(trace=apply_validations(validations, subject), result=request.object)
+    return Decision(trace=apply_validations(validations, subject), object=request.object)
 
 
 def _asked(rules: Sequence[C], index: Index[C], subject: Subject, indexed: bool) -> Sequence[C]:

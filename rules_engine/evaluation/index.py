@@ -89,7 +89,7 @@ class Index(Generic[C]):
         found = self._in_namespace(namespace) & self._operations.met([operation])
         found &= self._labels.met([*pod.labels, *pod.labels.items()])
         found &= self._annotations.met(pod.annotations.items())
-        found &= self._resources.met(pod.resources())
+        found &= self._resources.met(pod.resources)
         return [self._compiled[position] for position in _positions(found)]
 
 

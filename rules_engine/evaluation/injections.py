@@ -4,7 +4,6 @@ What it keeps of the webhook that it replaces, and what it does better, is told 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from rules_engine.evaluation.applicability import applicability
 from rules_engine.evaluation.compiled import CompiledInjection
@@ -12,21 +11,18 @@ from rules_engine.evaluation.counts import malformed
 from rules_engine.evaluation.steps import skipped, stepped
 from rules_engine.evaluation.subject import Subject
 from rules_engine.model.decision import Action, Amount, Step
-from rules_engine.model.patch import Json
-from rules_engine.model.pod import Container, Pod, Role, edited
+from rules_engine.model.edits import Edits, merged
+from rules_engine.model.pod import ANNOTATIONS, Container, Pod, Role
 from rules_engine.model.quantity import NANOS, Quantity
 from rules_engine.model.reading import Path
+from rules_engine.model.record import record
 from rules_engine.model.rules import Entry, Mode, OnConflict, ResourceInjection
 
-SHARED_UNITS = {
-    "cpu": Quantity(NANOS // 1000),
-    "memory": Quantity(NANOS),
-    "ephemeral-storage": Quantity(NANOS),
-}
-"""Resources that the containers of a pod share, and the smallest amount of each that Kubernetes can tell apart."""
+SHARED_UNITS = {"cpu": NANOS // 1000, "memory": NANOS, "ephemeral-storage": NANOS}
+"""Resources that the containers of a pod share, and the nanos of the least of each that Kubernetes can tell apart."""
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class _Triggered:
     """An injection whose entry applies to the pod: some regular container asks for its GPU resource."""
 
@@ -35,10 +31,10 @@ class _Triggered:
     warnings: tuple[str, ...]
 
 
-def apply_injections(injections: Sequence[CompiledInjection], subject: Subject) -> tuple[tuple[Step, ...], Json]:
+def apply_injections(injections: Sequence[CompiledInjection], subject: Subject) -> tuple[tuple[Step, ...], Edits]:
     """All that apply: at most one per GPU resource enforces; those in audit mode are each asked on their own.
 
-    What comes besides the steps is the pod's JSON after them.
+    What comes besides the steps is what they write into the pod.
     """
     steps: dict[int, Step] = {}
     enforced: dict[int, _Triggered] = {}
@@ -57,13 +53,13 @@ def apply_injections(injections: Sequence[CompiledInjection], subject: Subject) 
         else:
             holders[rule.gpu_resource] = rule
             enforced[index] = found
-    written: dict[Path, str | None] = {}
+    written: Edits = {}
     for index, triggered in audited.items():
         steps[index], _ = _inject(triggered, list(enforced.values()), subject)
     for index, triggered in enforced.items():
         steps[index], edits = _inject(triggered, list(enforced.values()), subject)
-        written.update(edits)
-    return tuple(steps[index] for index in sorted(steps)), edited(subject.pod.raw, written)
+        written = merged(written, edits)
+    return tuple([steps[index] for index in sorted(steps)]), written
 
 
 def _triggered(injection: CompiledInjection, subject: Subject) -> _Triggered | Step:
@@ -77,9 +73,6 @@ def _triggered(injection: CompiledInjection, subject: Subject) -> _Triggered | S
     if not any(container.requested(rule.gpu_resource) for container in subject.pod.regular):
         return skipped(rule, "no-request", f"no container asks for {rule.gpu_resource}")
     return _Triggered(rule, rule.entry(subject.namespace), found.warnings)
-
-
-Edits = Mapping[Path, str | None]
 
 
 def _inject(triggered: _Triggered, enforced: Sequence[_Triggered], subject: Subject) -> tuple[Step, Edits]:
@@ -130,28 +123,35 @@ class _Calculation:
                 self._others.append(container)
 
     def outcome(self) -> tuple[Step, Edits]:
-        rule, triggered = self._rule, self._triggered
-        total = sum(count for _, count in self._gpus)
-        left = {name: self._left(name, total) for name in self._entry.coefficients if name in SHARED_UNITS}
-        short = sorted(name for name, remaining in left.items() if remaining.nanos < 0)
+        rule, triggered, coefficients = self._rule, self._triggered, self._entry.coefficients
+        total = sum([count for _, count in self._gpus])
+        left = {
+            name: coefficient.nanos * total - self._beside(name)
+            for name, coefficient in coefficients.items()
+            if name in SHARED_UNITS
+        }
+        short = sorted([name for name, remaining in left.items() if remaining < 0])
         if short:
             why = "; ".join(
-                f"other containers request {self._beside(name)} of {self._total(name, total)} {name} for {total} GPUs"
+                f"other containers request {self._others_request(name)} of {coefficients[name] * total} {name}"
+                f" for {total} GPUs"
                 for name in short
             )
             message = f"pod {self._subject.display} resource {', '.join(short)} too large: {why}"
             return stepped(rule, Action.DENY, "too-large", message, warnings=triggered.warnings), {}
         amounts: list[Amount] = []
-        edits: dict[Path, str | None] = {}
-        for name, coefficient in self._entry.coefficients.items():
+        edits: dict[Path, dict[str, str | None]] = {}
+        for name, coefficient in coefficients.items():
+            unit = SHARED_UNITS.get(name)
             for container, count in self._gpus:
-                if name in SHARED_UNITS:
-                    injected = left[name].share(total, SHARED_UNITS[name]) * count
+                if unit is not None:
+                    nanos = left[name] // (total * unit) * unit * count
                 else:
-                    injected = (coefficient * count).floored(Quantity(NANOS))
-                self._write(container, name, injected, amounts, edits)
+                    nanos = coefficient.nanos * count // NANOS * NANOS
+                self._write(container, name, Quantity(nanos, coefficient.format), amounts, edits)
         annotations = self._annotations()
-        edits.update({("metadata", "annotations", key): value for key, value in annotations.items()})
+        if annotations:
+            edits[ANNOTATIONS] = dict(annotations)
         action = Action.CHANGE if amounts or annotations else Action.KEEP
         message = f"{total} × {rule.gpu_resource}"
         step = stepped(
@@ -166,36 +166,35 @@ class _Calculation:
         )
         return step, edits
 
-    def _total(self, name: str, total: int) -> Quantity:
-        return self._entry.coefficients[name] * total
+    def _beside(self, name: str) -> int:
+        """What the containers without GPUs request, in nanos."""
+        return sum([asked.nanos for container in self._others if (asked := container.requested(name))])
 
-    def _beside(self, name: str) -> Quantity:
-        """What the containers without GPUs request."""
+    def _others_request(self, name: str) -> Quantity:
+        """The same as it is shown."""
         return sum((container.requested(name) or _NONE for container in self._others), _NONE)
 
-    def _left(self, name: str, total: int) -> Quantity:
-        """What is left for the GPU containers; negative where the others ask for more than there is."""
-        return self._total(name, total) - self._beside(name)
-
     def _write(
-        self, container: Container, name: str, injected: Quantity, amounts: list[Amount], edits: dict[Path, str | None]
+        self,
+        container: Container,
+        name: str,
+        injected: Quantity,
+        amounts: list[Amount],
+        edits: dict[Path, dict[str, str | None]],
     ) -> None:
         limit, request = container.limits.get(name), container.requested(name)
-        named = [amount for amount in (limit, request) if amount is not None]
-        match self._rule.on_conflict:
-            case OnConflict.KEEP if named:
+        if self._rule.on_conflict is not OnConflict.OVERWRITE:
+            named = [amount for amount in (limit, request) if amount is not None]
+            if named and self._rule.on_conflict is OnConflict.KEEP:
                 return
-            case OnConflict.RAISE:
-                injected = max([injected, *named])
-            case _:
-                pass
+            injected = max([injected, *named])
         if limit == injected and container.requests.get(name) == injected:
             return
         text = str(injected)
         before = str(request) if request is not None else None
         amounts.append(Amount(container=container.name, resource=name, before=before, after=text))
-        edits[(*container.path, "resources", "requests", name)] = text
-        edits[(*container.path, "resources", "limits", name)] = text
+        for path in (container.requests_path, container.limits_path):
+            edits.setdefault(path, {})[name] = text
 
     def _annotations(self) -> Mapping[str, str]:
         """Those to write: where the rule does not overwrite, a key that is there stays."""

@@ -1,7 +1,7 @@
 """Fallback ladders: what a pod gets instead of a GPU resource that the cluster does not offer."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from rules_engine.cel import EvaluationError
 from rules_engine.evaluation.applicability import applicability
@@ -11,8 +11,9 @@ from rules_engine.evaluation.offers import Offers
 from rules_engine.evaluation.steps import Details, failed, skipped, stepped
 from rules_engine.evaluation.subject import Scope, Subject
 from rules_engine.model.decision import Action, Attempt, ResourceDecision, Step
-from rules_engine.model.pod import Pod
+from rules_engine.model.pod import ANNOTATIONS, Pod
 from rules_engine.model.quantity import Quantity
+from rules_engine.model.record import record
 from rules_engine.model.rules import Counts as CountsPolicy
 from rules_engine.model.rules import Direction, Mode, RuleId, WhenExhausted
 
@@ -20,7 +21,7 @@ NVIDIA_PREFIX = "nvidia.com/"
 MIG_PREFIX = "mig-"
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class Claims:
     """What the enforcing ladders of one admission have decided so far.
 
@@ -70,22 +71,26 @@ class _Climb:
         self._warnings = warnings
         self._claims = claims
         self._offers = _offers(ladder, subject)
-        self._before = Counts.read(subject.pod, (rung.resource for rung in self._rule.rungs))
+        named = subject.pod.resources
+        self._present = [name for name in ladder.resources if name in named]
+        self._before = Counts.read(subject.pod, self._present)
         self._counts = self._before
-        self._settled = [rung.resource for rung in self._rule.rungs if self._lost(rung.resource)]
+        self._lost = [name for name in self._present if name in claims.winners and name in self._before.resources]
+        """What earlier ladders decided."""
+        self._settled = list(self._lost)
         """The resources that are decided, as they will be in the pod: a node has to offer them all together."""
 
     def outcome(self) -> tuple[Step, Pod]:
         """The step, and the pod after it. Raises EvaluationError."""
         pod = self._subject.pod
-        names = [rung.resource for rung in self._rule.rungs]
-        present = pod.resources()
-        mine = [name for name in names if name in present and name not in self._claims.winners]
-        notes = tuple(f"{name} was decided by {self._claims.winners[name]}" for name in names if self._lost(name))
-        wrong = [text for c in pod.containers for name in names if name in present and (text := malformed(c, name))]
+        winners, present = self._claims.winners, self._present
+        mine = [name for name in present if name not in winners]
+        notes = tuple([f"{name} was decided by {winners[name]}" for name in self._lost])
+        wrong = [text for container in pod.containers for name in present if (text := malformed(container, name))]
         if mine and wrong:
             return self._kept(mine, "malformed", "; ".join(wrong)), pod
-        asked = [index for index, name in enumerate(names) if name in mine and name in self._before.resources]
+        counted = self._before.resources
+        asked = [self._ladder.resources.index(name) for name in mine if name in counted]
         if not asked:
             if notes:
                 return skipped(self._rule, "already-decided", "; ".join(notes)), pod
@@ -102,7 +107,7 @@ class _Climb:
         Where requests move both ways, those that stay come first: a second admission meets them in another place, and
         has to find the others under the same conditions.
         """
-        if self._rule.direction is Direction.UP:
+        if len(asked) == 1 or self._rule.direction is Direction.UP:
             return asked
         if self._rule.direction is Direction.DOWN:
             return asked[::-1]
@@ -111,9 +116,6 @@ class _Climb:
     def _stays(self, index: int) -> bool:
         rung = self._rule.rungs[index]
         return rung.assume or self._offers.cover({rung.resource: self._counts.effective(rung.resource)})
-
-    def _lost(self, name: str) -> bool:
-        return name in self._claims.winners and name in self._before.resources
 
     def _kept(self, mine: Sequence[str], reason: str, message: str) -> Step:
         """Nothing moves, and the user is told why."""
@@ -159,8 +161,8 @@ class _Climb:
                 targets = higher
             case _:
                 targets = (*lower, *higher)
-        yield from (target for target in targets if not target.rung.assume)
-        yield from (target for target in targets if target.rung.assume)
+        yield from [target for target in targets if not target.rung.assume]
+        yield from [target for target in targets if target.rung.assume]
 
     def _moved(self, index: int, target: CompiledRung) -> Counts:
         source = self._rule.rungs[index]
@@ -203,7 +205,8 @@ class _Climb:
         message = ", ".join(f"{source} → {target}" for source, target in moves.items())
         annotations = self._annotations(moves)
         written = edits(self._before, self._counts, moves)
-        written.update({("metadata", "annotations", key): value for key, value in annotations.items()})
+        if annotations:
+            written = {**written, ANNOTATIONS: annotations}
         common["annotations"] = annotations
         return stepped(self._rule, Action.CHANGE, "moved", message, **common), pod.edited(written)
 
@@ -235,4 +238,4 @@ def _taken(target: CompiledRung) -> str:
 
 
 def _offers(ladder: CompiledLadder, subject: Subject) -> Offers:
-    return Offers.to(ladder.rule, subject.pod.placement, subject.cluster)
+    return Offers(ladder.question, subject.pod.placement, subject.cluster)

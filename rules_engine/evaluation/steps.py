@@ -7,6 +7,8 @@ from rules_engine.cel import EvaluationError
 from rules_engine.model.decision import Action, Amount, ResourceDecision, Step
 from rules_engine.model.rules import FailurePolicy, Mode, Rule
 
+_AUDIT, _SKIP = Mode.AUDIT, Action.SKIP  # to look a member up on its enum takes a while
+
 
 class Details(TypedDict, total=False):
     """What a step may say besides; see Step."""
@@ -30,14 +32,14 @@ def stepped(rule: Rule, action: Action, reason: str, message: str, **details: Un
         action=action,
         reason=reason,
         message=message,
-        audit=rule.mode is Mode.AUDIT,
+        audit=rule.mode is _AUDIT,
         **details,
     )
 
 
 def skipped(rule: Rule, reason: str, message: str) -> Step:
     """The rule does not apply."""
-    return stepped(rule, Action.SKIP, reason, message)
+    return stepped(rule, _SKIP, reason, message)
 
 
 def failed(rule: Rule, error: EvaluationError) -> Step:

@@ -1,7 +1,7 @@
 """What a rule is asked about: one request, one pod, one view of the cluster, and what CEL sees of them."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rules_engine.cel import Budget, EvaluationError, Program
 from rules_engine.evaluation.compiled import CompiledNamed
@@ -10,10 +10,11 @@ from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.pod import Pod
 from rules_engine.model.quantity import NANOS
+from rules_engine.model.record import record
 from rules_engine.model.rules import Mode, Offered, Rule
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Subject:
     """One request as the rules see it at some point of its way: `pod` is what earlier rules made of it.
 
@@ -35,12 +36,14 @@ class Subject:
     @property
     def display(self) -> str:
         """The pod as messages name it; one without a name yet by its generateName."""
-        metadata = self.pod.raw.get("metadata")
+        metadata = self.pod.original.get("metadata")
         generated = metadata.get("generateName") if isinstance(metadata, dict) else None
         return f"{self.namespace}/{self.pod.name or self.request.name or generated or ''}"
 
     def with_pod(self, pod: Pod) -> "Subject":
-        return replace(self, pod=pod)
+        return Subject(
+            request=self.request, pod=pod, cluster=self.cluster, budget=self.budget, audit_budget=self.audit_budget
+        )
 
     def namespace_labels(self) -> Mapping[str, str]:
         """Raises EvaluationError where the cluster does not know the namespace."""

@@ -11,7 +11,7 @@ from typing import Self
 from rules_engine.model.cluster import Change, Cluster, Node, Taint
 from rules_engine.model.placement import Placement
 from rules_engine.model.quantity import Quantity
-from rules_engine.model.rules import NodeFilter, NodeRequirement, Offered
+from rules_engine.model.rules import FallbackLadder, NodeFilter, NodeRequirement, Offered
 
 MAX_TALLIES = 64
 """Tallies of one cluster. Rules need a few; each set of label keys that pods select nodes by is one more, and pods
@@ -42,6 +42,12 @@ class Question:
     offered: Offered
     resources: tuple[str, ...]
     labels: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, ladder: FallbackLadder) -> Self:
+        """What a ladder asks of nodes, whatever the pod."""
+        resources = tuple(rung.resource for rung in ladder.rungs)
+        return cls(nodes=ladder.nodes, offered=ladder.offered, resources=resources)
 
     @property
     def by_pod(self) -> bool:
@@ -128,11 +134,17 @@ class Tally:
         """
         positions = [(self.question.resources.index(resource), amount) for resource, amount in demand.items()]
         groups = self.groups.values() if placement is None else self._groups(placement)
-        return any(
-            (placement is None or placement.matches(group.node))
-            for group in groups
-            if any(all(amounts[position] >= amount for position, amount in positions) for amounts in group.counts)
-        )
+        for group in groups:
+            for amounts in group.counts:
+                # Loops, since this is asked for every rung; generators would cost as much again.
+                for position, amount in positions:
+                    if amounts[position] < amount:
+                        break
+                else:
+                    if placement is None or placement.matches(group.node):
+                        return True
+                    break
+        return False
 
     def each(self) -> Iterator[tuple[Amounts, int]]:
         """What nodes offer, and how many of them."""

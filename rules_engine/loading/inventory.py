@@ -43,7 +43,7 @@ def total(requests: Iterable[tuple[str, Pod]]) -> dict[str, dict[str, Quantity]]
     used: dict[str, dict[str, Quantity]] = {}
     for node, pod in requests:
         sums = used.setdefault(node, {})
-        for resource in pod.resources() | pod.overhead.keys():
+        for resource in pod.resources | pod.overhead.keys():
             sums[resource] = sums.get(resource, Quantity(0)) + pod.effective_request(resource)
     return used
 
@@ -138,5 +138,5 @@ def _bound_pod(written: Written, nodes: Mapping[str, Node], report: Report) -> P
 
 def is_finished(pod: Pod) -> bool:
     """Whether the pod's containers have ended for good."""
-    status = pod.raw.get("status")
+    status = pod.original.get("status")
     return isinstance(status, dict) and status.get("phase") in FINISHED

@@ -1,13 +1,14 @@
 """One admission request, as far as decisions need it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 
 from rules_engine.model.patch import Json
+from rules_engine.model.record import record
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class AdmissionRequest:
     """The request of an AdmissionReview v1 (k8s.io/api/admission/v1, AdmissionRequest).
 

@@ -1,12 +1,14 @@
 """What was decided for one request, and why."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import field
 from enum import Enum
 from hashlib import sha256
 from types import MappingProxyType
 
+from rules_engine.model.edits import Edits, applied
 from rules_engine.model.patch import Json, Operation
+from rules_engine.model.record import record
 from rules_engine.model.rules import RuleId
 from rules_engine.model.source import Location
 
@@ -30,7 +32,10 @@ class Action(Enum):
     """The rule could not be evaluated; its failurePolicy is Ignore, and all it did was undone."""
 
 
-@dataclass(frozen=True, slots=True)
+_DENY = Action.DENY  # to look a member up on its enum takes a while
+
+
+@record()
 class Attempt:
     """A rung that was looked at for a request, and why it was taken or passed over."""
 
@@ -39,7 +44,7 @@ class Attempt:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class ResourceDecision:
     """What a ladder decided for one resource of the pod: `to` is None where it stays."""
 
@@ -49,7 +54,7 @@ class ResourceDecision:
     attempts: tuple[Attempt, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Amount:
     """A resource that a container got: quantities in canonical text, `before` None where it had none."""
 
@@ -59,7 +64,7 @@ class Amount:
     after: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Step:
     """What one rule did.
 
@@ -86,7 +91,7 @@ class Step:
 
     @property
     def denies(self) -> bool:
-        return self.action is Action.DENY and not self.audit
+        return self.action is _DENY and not self.audit
 
     @property
     def decides(self) -> bool:
@@ -131,7 +136,15 @@ class Step:
         return {key: value for key, value in members.items() if value not in (None, "", [], {}, False)}
 
 
-@dataclass(frozen=True, slots=True)
+def denied(trace: Sequence[Step]) -> bool:
+    """Whether some step denies."""
+    for step in trace:  # noqa: SIM110 - a generator would cost more than all the rest
+        if step.action is _DENY and not step.audit:
+            return True
+    return False
+
+
+@record()
 class Refusal:
     """A request that no rule could be asked about: a malformed pod. `code` is an HTTP status."""
 
@@ -140,21 +153,27 @@ class Refusal:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Decision:
     """The answer to one request. Read off the trace, so the two cannot disagree.
 
-    `result` is the object as it stands after the patch; None where there was no object to decide on.
+    `object` is what it was decided for, None where there was none; `edits` are what the patch makes.
     """
 
     trace: tuple[Step, ...] = ()
     patch: tuple[Operation, ...] = ()
     refusal: Refusal | None = None
-    result: Json = None
+    object: Json = None
+    edits: Edits = field(default_factory=dict)
+
+    @property
+    def result(self) -> Json:
+        """The object as it stands after the patch."""
+        return applied(self.object, self.edits)
 
     @property
     def allowed(self) -> bool:
-        return self.refusal is None and not any(step.denies for step in self.trace)
+        return self.refusal is None and not denied(self.trace)
 
     @property
     def status(self) -> Refusal | None:
@@ -164,9 +183,9 @@ class Decision:
         """
         if self.refusal is not None:
             return self.refusal
-        denials = [step for step in self.trace if step.denies]
-        if not denials:
+        if not denied(self.trace):
             return None
+        denials = [step for step in self.trace if step.denies]
         first = denials[0]
         rules: dict[str, list[str]] = {}
         for step in denials:
@@ -177,7 +196,7 @@ class Decision:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Warnings for the user, each once, in order of the trace; a rule in audit mode warns nobody."""
-        return tuple(dict.fromkeys(text for step in self.trace if not step.audit for text in step.warnings))
+        return tuple(dict.fromkeys([text for step in self.trace if not step.audit for text in step.warnings]))
 
     @property
     def audit_annotations(self) -> Mapping[str, str]:
@@ -185,7 +204,7 @@ class Decision:
         return {
             _audit_key(step.rule): f"{step.action.value}: {step.message}" if step.message else step.action.value
             for step in self.trace
-            if step.recorded or (step.audit and step.action not in (Action.SKIP, Action.PASS))
+            if step.recorded or (step.audit and step.action is not Action.SKIP and step.action is not Action.PASS)
         }
 
     def to_json(self) -> dict[str, Json]:

@@ -5,12 +5,12 @@ Source: k8s.io/component-helpers/scheduling/corev1 (nodeaffinity), k8s.io/api/co
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Self
 
 from rules_engine.model.cluster import Node, Taint
 from rules_engine.model.patch import Json, pointer
 from rules_engine.model.reading import Path, PodError, items, mapping, string, strings
+from rules_engine.model.record import record
 
 PLACEMENT_MEMBERS = ("affinity", "nodeName", "nodeSelector", "tolerations")
 """What of a Pod's spec says where it may run."""
@@ -22,7 +22,7 @@ _REPELLING = frozenset({"NoSchedule", "NoExecute"})
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Toleration:
     """A toleration; "" stands for an absent member."""
 
@@ -41,7 +41,7 @@ class Toleration:
         return self.operator in ("", "Equal") and bool(self.key) and self.value == taint.value
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class NodeRequirement:
     """One expression of a node selector term."""
 
@@ -72,7 +72,7 @@ class NodeRequirement:
         return left > right if self.operator == "Gt" else left < right
 
 
-@dataclass(frozen=True, slots=True)
+@record()
 class NodeTerm:
     """A node selector term: all of its expressions and fields hold; an empty one matches no node."""
 
@@ -86,7 +86,7 @@ class NodeTerm:
         return all(e.holds(node.labels) for e in self.expressions) and all(f.holds(fields) for f in self.fields)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record(kw_only=True)
 class Placement:
     """What a pod demands of its node; `terms` None: no required affinity, which is not the same as no term."""
 
@@ -98,21 +98,11 @@ class Placement:
     @classmethod
     def parse(cls, spec: Mapping[str, Json]) -> Self:
         """Read a Pod's spec. Raises PodError."""
-        affinity = mapping(spec.get("affinity"), ("spec", "affinity"))
-        at: Path = ("spec", "affinity", "nodeAffinity")
-        node_affinity = mapping(affinity.get("nodeAffinity"), at)
-        at = (*at, "requiredDuringSchedulingIgnoredDuringExecution")
-        required = node_affinity.get("requiredDuringSchedulingIgnoredDuringExecution")
-        terms = None
-        if required is not None:
-            at = (*at, "nodeSelectorTerms")
-            listed = items(mapping(required, at[:-1]).get("nodeSelectorTerms"), at)
-            terms = tuple(_term(term, (*at, index)) for index, term in enumerate(listed))
-        selector = strings(spec.get("nodeSelector"), ("spec", "nodeSelector"))
+        affinity, selector = spec.get("affinity"), spec.get("nodeSelector")
         return cls(
             node_name=string(spec.get("nodeName"), ("spec", "nodeName")),
-            node_selector=tuple(selector.items()),
-            terms=terms,
+            node_selector=() if selector is None else tuple(strings(selector, ("spec", "nodeSelector")).items()),
+            terms=None if affinity is None else _terms(affinity),
             tolerations=tuple(_tolerations(spec.get("tolerations"))),
         )
 
@@ -135,12 +125,23 @@ def _tolerations(raw: Json) -> Iterator[Toleration]:
     for index, item in enumerate(items(raw, at)):
         here = (*at, index)
         members = mapping(item, here)
-        yield Toleration(
-            key=string(members.get("key"), (*here, "key")),
-            operator=string(members.get("operator"), (*here, "operator")),
-            value=string(members.get("value"), (*here, "value")),
-            effect=string(members.get("effect"), (*here, "effect")),
-        )
+        key, operator, value, effect = [
+            text if type(text := members.get(name, "")) is str else string(text, (*here, name))
+            for name in ("key", "operator", "value", "effect")
+        ]
+        yield Toleration(key=key, operator=operator, value=value, effect=effect)
+
+
+def _terms(affinity: Json) -> tuple[NodeTerm, ...] | None:
+    """The terms of required node affinity."""
+    at: Path = ("spec", "affinity")
+    for name in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
+        affinity = mapping(affinity, at).get(name)
+        at = (*at, name)
+    if affinity is None:
+        return None
+    listed = items(mapping(affinity, at).get("nodeSelectorTerms"), (*at, "nodeSelectorTerms"))
+    return tuple(_term(term, (*at, "nodeSelectorTerms", index)) for index, term in enumerate(listed))
 
 
 def _term(raw: Json, at: Path) -> NodeTerm:

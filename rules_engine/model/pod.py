@@ -1,15 +1,18 @@
 """The part of a Pod that decisions are made on, read once from its JSON."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import field
 from enum import Enum
 from types import MappingProxyType
-from typing import TypeAlias, cast
 
+from rules_engine.model.edits import Edits, applied, merged
 from rules_engine.model.patch import Json, pointer
-from rules_engine.model.placement import PLACEMENT_MEMBERS, Placement
-from rules_engine.model.quantity import MAX_TEXT, Quantity, QuantityError
+from rules_engine.model.placement import Placement
+from rules_engine.model.quantity import MAX_TEXT, Quantity, QuantityError, parse_quantity
 from rules_engine.model.reading import Path, PodError, items, kind_of, mapping, string, strings
+from rules_engine.model.record import record
+
+ANNOTATIONS: Path = ("metadata", "annotations")
 
 
 class Role(Enum):
@@ -20,7 +23,10 @@ class Role(Enum):
     SIDECAR = "sidecar"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+_REGULAR, _SIDECAR = Role.REGULAR, Role.SIDECAR  # to look a member up on its enum takes a while
+
+
+@record(kw_only=True)
 class Container:
     """A container's name, its place in the pod and its resources."""
 
@@ -32,18 +38,50 @@ class Container:
 
     def asked(self, resource: str) -> Quantity | None:
         """Its limit, else its request: what a container asks for of a resource that cannot be overcommitted."""
-        return self.limits.get(resource, self.requests.get(resource))
+        limit = self.limits.get(resource)
+        return self.requests.get(resource) if limit is None else limit
 
     def requested(self, resource: str) -> Quantity | None:
         """Its request, else its limit, as the API server's defaulting copies it."""
-        return self.requests.get(resource, self.limits.get(resource))
+        request = self.requests.get(resource)
+        return self.limits.get(resource) if request is None else request
+
+    @property
+    def requests_path(self) -> Path:
+        """Where its requests stand in the pod."""
+        return (*self.path, "resources", "requests")
+
+    @property
+    def limits_path(self) -> Path:
+        return (*self.path, "resources", "limits")
+
+    def edited(self, edits: Edits) -> "Container":
+        requests, limits = edits.get(self.requests_path), edits.get(self.limits_path)
+        if requests is None and limits is None:
+            return self
+        return Container(
+            name=self.name,
+            role=self.role,
+            path=self.path,
+            requests=_edited(self.requests, requests or {}),
+            limits=_edited(self.limits, limits or {}),
+        )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+def _edited(amounts: Mapping[str, Quantity], members: Mapping[str, str | None]) -> Mapping[str, Quantity]:
+    left = {name: amount for name, amount in amounts.items() if name not in members}
+    return {**left, **{name: parse_quantity(text) for name, text in members.items() if text is not None}}
+
+
+@record(kw_only=True)
 class Pod:
-    """A Pod's JSON and what was read from it; `containers` holds regular ones, then init containers, in their order."""
+    """What was read of a Pod's JSON, and what rules have written since.
 
-    raw: dict[str, Json]
+    `containers` holds regular ones, then init containers, in their order.
+    """
+
+    original: dict[str, Json]
+    edits: Edits = field(default_factory=dict)
     name: str
     namespace: str
     labels: Mapping[str, str]
@@ -51,36 +89,38 @@ class Pod:
     containers: tuple[Container, ...]
     overhead: Mapping[str, Quantity]
     placement: Placement
+    resources: frozenset[str] = field(init=False, compare=False, repr=False)
+    """Every resource that some container names."""
+
+    def __post_init__(self) -> None:
+        named = [name for item in self.containers for amounts in (item.requests, item.limits) for name in amounts]
+        object.__setattr__(self, "resources", frozenset(named))
 
     @classmethod
     def parse(cls, raw: Json) -> "Pod":
         """Read a Pod. Null counts as absent, as in the API. Raises PodError, naming the path, for anything else."""
-        return cls._read(raw, None)
-
-    @classmethod
-    def _read(cls, raw: Json, before: "Pod | None") -> "Pod":
-        """Read a Pod; what it shares with one that was read before is not read again."""
-        known = _Known(before)
         pod = mapping(raw, ())
         metadata = mapping(pod.get("metadata"), ("metadata",))
         spec = mapping(pod.get("spec"), ("spec",))
         return cls(
-            raw=pod,
+            original=pod,
             name=string(metadata.get("name"), ("metadata", "name")),
             namespace=string(metadata.get("namespace"), ("metadata", "namespace")),
             labels=strings(metadata.get("labels"), ("metadata", "labels")),
-            annotations=strings(metadata.get("annotations"), ("metadata", "annotations")),
-            containers=(
-                *_containers(spec.get("containers"), ("spec", "containers"), known, init=False),
-                *_containers(spec.get("initContainers"), ("spec", "initContainers"), known, init=True),
-            ),
+            annotations=strings(metadata.get("annotations"), ANNOTATIONS),
+            containers=(*_containers(spec, "containers"), *_containers(spec, "initContainers")),
             overhead=_quantities(spec.get("overhead"), ("spec", "overhead")),
-            placement=known.placement(spec) or Placement.parse(spec),
+            placement=Placement.parse(spec),
         )
 
     @property
+    def raw(self) -> Json:
+        """Its JSON, with what rules have written: made anew each time where they have."""
+        return applied(self.original, self.edits)
+
+    @property
     def regular(self) -> tuple[Container, ...]:
-        return tuple(container for container in self.containers if container.role is Role.REGULAR)
+        return tuple([container for container in self.containers if container.role is _REGULAR])
 
     def effective(self, resource: str, amounts: Sequence[int]) -> int:
         """What the pod as a whole needs of a resource, by what each of `containers` needs, in nanos.
@@ -90,9 +130,11 @@ class Pod:
         """
         running = sidecars = peak = 0
         for container, amount in zip(self.containers, amounts, strict=True):
-            if container.role is Role.REGULAR:
+            if not amount:
+                continue
+            if container.role is _REGULAR:
                 running += amount
-            elif container.role is Role.SIDECAR:
+            elif container.role is _SIDECAR:
                 sidecars += amount
             else:
                 peak = max(peak, sidecars + amount)
@@ -104,88 +146,39 @@ class Pod:
         requested = (container.requested(resource) for container in self.containers)
         return Quantity(self.effective(resource, [quantity.nanos if quantity else 0 for quantity in requested]))
 
-    def resources(self) -> frozenset[str]:
-        """Every resource that some container names."""
-        return frozenset([name for c in self.containers for amounts in (c.requests, c.limits) for name in amounts])
-
-    def edited(self, edits: Mapping[Path, str | None]) -> "Pod":
-        """The pod with strings set (or, where None, removed) at paths; missing parents are created."""
-        raw = edited(self.raw, edits)
-        return self if raw is self.raw else Pod._read(raw, self)
-
-
-def edited(raw: Json, edits: Mapping[Path, str | None]) -> Json:
-    """A pod's JSON with strings set (or, where None, removed) at paths; what is not edited is shared."""
-    tree: _Edits = {}
-    for path, value in edits.items():
-        *parents, leaf = path
-        branch = tree
-        for key in parents:
-            branch = cast(_Edits, branch.setdefault(key, {}))
-        branch[leaf] = value
-    return _edited(raw, tree)
+    def edited(self, edits: Edits) -> "Pod":
+        """The pod after edits of its annotations, and of what its containers request or are limited to."""
+        if not edits:
+            return self
+        annotations = {**self.annotations, **edits.get(ANNOTATIONS, {})}
+        return Pod(
+            original=self.original,
+            edits=merged(self.edits, edits),
+            name=self.name,
+            namespace=self.namespace,
+            labels=self.labels,
+            annotations={key: value for key, value in annotations.items() if value is not None},
+            containers=tuple([container.edited(edits) for container in self.containers]),
+            overhead=self.overhead,
+            placement=self.placement,
+        )
 
 
-_Edits: TypeAlias = "dict[str | int, _Edits | str | None]"
-"""Edits by what they share: each object or list is copied once, however many of its leaves change."""
-
-
-def _edited(node: Json, edits: _Edits) -> Json:
-    """A copy of `node` with leaves changed, or `node` itself where nothing does; what is not edited is shared."""
-    if isinstance(node, list):
-        changed: list[Json] = list(node)
-        for key, edit in edits.items():
-            index = cast(int, key)
-            changed[index] = _edited(node[index], cast(_Edits, edit))
-        return node if changed == node else changed
-    before = node if isinstance(node, dict) else {}
-    members = dict(before)
-    for key, edit in edits.items():
-        name = cast(str, key)
-        if edit is None:
-            members.pop(name, None)
-        elif isinstance(edit, str):
-            members[name] = edit
-        elif (inner := _edited(members.get(name), edit)) is not None:
-            members[name] = inner
-    return node if members == before else members
-
-
-class _Known:
-    """What was read of a pod before, by the JSON that it was read from."""
-
-    def __init__(self, pod: Pod | None) -> None:
-        self._pod = pod
-        self._spec: dict[str, Json] = {}
-        self._containers: dict[tuple[Path, int], Container] = {}
-        if pod is not None:
-            self._spec = mapping(pod.raw.get("spec"), ())
-            for container in pod.containers:
-                _, member, index = container.path
-                item = cast("dict[str, list[Json]]", self._spec)[cast(str, member)][cast(int, index)]
-                self._containers[container.path, id(item)] = container
-
-    def container(self, path: Path, raw: Json) -> Container | None:
-        return self._containers.get((path, id(raw)))
-
-    def placement(self, spec: Mapping[str, Json]) -> Placement | None:
-        if self._pod is None or any(spec.get(name) is not self._spec.get(name) for name in PLACEMENT_MEMBERS):
-            return None
-        return self._pod.placement
-
-
-def _containers(raw: Json, path: Path, known: _Known, *, init: bool) -> Iterable[Container]:
-    for index, item in enumerate(items(raw, path)):
-        here = (*path, index)
-        if (found := known.container(here, item)) is not None:
-            yield found
-            continue
-        container = mapping(item, here)
-        resources = mapping(container.get("resources"), (*here, "resources"))
-        restart = string(container.get("restartPolicy"), (*here, "restartPolicy"))
+def _containers(spec: Mapping[str, Json], member: str) -> Iterable[Container]:
+    # The usual types are looked at here; what is to be said of others is known where they are read strictly.
+    init = member == "initContainers"
+    for index, item in enumerate(items(spec.get(member), ("spec", member))):
+        here = ("spec", member, index)
+        container = item if type(item) is dict else mapping(item, here)
+        name, restart = container.get("name"), container.get("restartPolicy")
+        resources = container.get("resources")
+        if type(resources) is not dict:
+            resources = mapping(resources, (*here, "resources"))
+        if restart is not None:
+            restart = string(restart, (*here, "restartPolicy"))
         yield Container(
-            name=string(container.get("name"), (*here, "name")),
-            role=(Role.SIDECAR if restart == "Always" else Role.INIT) if init else Role.REGULAR,
+            name=name if type(name) is str else string(name, (*here, "name")),
+            role=(Role.SIDECAR if restart == "Always" else Role.INIT) if init else _REGULAR,
             path=here,
             requests=_quantities(resources.get("requests"), (*here, "resources", "requests")),
             limits=_quantities(resources.get("limits"), (*here, "resources", "limits")),
@@ -201,8 +194,8 @@ def _quantities(raw: Json, path: Path) -> Mapping[str, Quantity]:
     members = mapping(raw, path)
     try:
         # Nearly always all of them are texts that are quantities; else it is told which one is not.
-        return {name: Quantity.parse(text.strip()) for name, text in members.items()}  # type: ignore[union-attr]
-    except (AttributeError, QuantityError):
+        return {name: parse_quantity(text) for name, text in members.items()}  # type: ignore[arg-type]
+    except (TypeError, QuantityError):
         return {name: _quantity(value, (*path, name)) for name, value in members.items()}
 
 

@@ -6,9 +6,11 @@ result beyond exa is written in E.
 """
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from functools import lru_cache
+
+from rules_engine.model.record import record
 
 NANOS = 10**9
 """Nanos in one: the precision that Kubernetes keeps; anything finer is rounded away from zero."""
@@ -38,7 +40,7 @@ class Format(Enum):
     DECIMAL_EXPONENT = "DecimalExponent"
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@record(order=True)
 class Quantity:
     """An exact amount; two quantities are equal when their values are, whatever their formats."""
 
@@ -48,7 +50,7 @@ class Quantity:
     @classmethod
     def parse(cls, text: str) -> "Quantity":
         """Read a quantity as the API server does. Raises QuantityError."""
-        return _parse(text)
+        return parse_quantity(text)
 
     @classmethod
     def of(cls, whole: int, format: Format = Format.DECIMAL_SI) -> "Quantity":
@@ -106,15 +108,13 @@ class Quantity:
 
     def __str__(self) -> str:
         """The canonical text (quantity.go, CanonicalizeBytes)."""
-        if not self.nanos:
-            return "0"
-        if self.format is Format.BINARY_SI and self.is_whole and abs(self.nanos) >= 1024 * NANOS:
-            return _binary_text(self.nanos // NANOS)
-        return _decimal_text(self.nanos, exponent_form=self.format is Format.DECIMAL_EXPONENT)
+        form = self.format
+        return _text(self.nanos, form is Format.BINARY_SI, form is Format.DECIMAL_EXPONENT)
 
 
 @lru_cache(maxsize=4096)  # pods repeat the same few texts; the bound keeps hostile variety from growing it
-def _parse(text: str) -> Quantity:
+def parse_quantity(text: str) -> Quantity:
+    """`Quantity.parse`, for callers to whom one call less matters."""
     if len(text) > MAX_TEXT:
         raise QuantityError(f"a quantity has at most {MAX_TEXT} characters")
     found = _SYNTAX.fullmatch(text)
@@ -151,6 +151,15 @@ def _scaled_up(mantissa: int, power: int) -> int:
 
 def _suffixes() -> str:
     return ", ".join([*filter(None, _DECIMAL), *_BINARY])
+
+
+@lru_cache(maxsize=4096)
+def _text(nanos: int, binary: bool, exponent_form: bool) -> str:
+    if not nanos:
+        return "0"
+    if binary and nanos % NANOS == 0 and abs(nanos) >= 1024 * NANOS:
+        return _binary_text(nanos // NANOS)
+    return _decimal_text(nanos, exponent_form=exponent_form)
 
 
 def _binary_text(value: int) -> str:

@@ -1,7 +1,7 @@
 """Reading a Pod's JSON strictly: what is absent or null is empty, what has the wrong type is an error with its path."""
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from rules_engine.model.patch import Json, pointer
 
@@ -46,7 +46,11 @@ def string(raw: Json, path: Path) -> str:
 
 def strings(raw: Json, path: Path) -> Mapping[str, str]:
     """An object whose values are strings, as labels and annotations are. Raises PodError."""
-    return {name: string(value, (*path, name)) for name, value in mapping(raw, path).items()}
+    members = mapping(raw, path)
+    for value in members.values():
+        if type(value) is not str:
+            return {name: string(value, (*path, name)) for name, value in members.items()}
+    return cast("dict[str, str]", members)
 
 
 def kind_of(value: Json) -> str:

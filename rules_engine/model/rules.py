@@ -130,10 +130,10 @@ class Rule:
     match_conditions: tuple[Named, ...] = ()
     failure_policy: FailurePolicy = FailurePolicy.FAIL
     opt_out: OptOut = OptOut.ALLOWED
+    id: RuleId = field(init=False, repr=False, compare=False)
 
-    @property
-    def id(self) -> RuleId:
-        return RuleId(f"{self.kind}/{self.name}")
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", RuleId(f"{self.kind}/{self.name}"))
 
     @property
     def order(self) -> tuple[int, str]:

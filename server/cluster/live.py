@@ -157,7 +157,7 @@ class LiveCluster:
             pod = Pod.parse(request.object)
         except PodError:
             return  # not a pod, then; pods that cannot be read were denied
-        metadata = pod.raw.get("metadata")
+        metadata = pod.original.get("metadata")
         uid = metadata.get("uid") if isinstance(metadata, dict) else None
         name = pod.name or request.name
         if isinstance(uid, str) and uid and name:

@@ -97,7 +97,7 @@ def read_pod(raw: Object) -> HeldPod:
 
 def usage(pod: Pod, among: Iterable[str] | None = None) -> Usage:
     """What the scheduler counts for a pod, of all resources that it names or of some."""
-    names = pod.resources() | pod.overhead.keys() if among is None else among
+    names = pod.resources | pod.overhead.keys() if among is None else among
     return tuple((intern(name), pod.effective_request(name).nanos) for name in sorted(names))
 
 

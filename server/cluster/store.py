@@ -95,7 +95,7 @@ class Store:
         Nothing is kept for a pod that asks for no device, or that no node has room for: it will wait, and holds
         nothing while it does.
         """
-        demand = usage(pod, filter(is_extended, pod.resources() | pod.overhead.keys()))
+        demand = usage(pod, filter(is_extended, pod.resources | pod.overhead.keys()))
         demand = tuple((resource, amount) for resource, amount in demand if amount > 0)
         if not demand:
             return

@@ -108,8 +108,8 @@ def test_kinds_of_nodes_offer_what_their_nodes_offer(
     on: Cluster, rule: FallbackLadder, placement: Placement, demand: Mapping[str, int]
 ) -> None:
     expected = one_by_one(on, rule, placement, demand)
-    assert Offers.to(rule, placement, on).cover(demand) is expected
-    assert Offers.to(rule, placement, on).cover(demand) is expected  # and when it is asked again
+    assert Offers(Question.of(rule), placement, on).cover(demand) is expected
+    assert Offers(Question.of(rule), placement, on).cover(demand) is expected  # and when it is asked again
 
 
 @law
@@ -117,7 +117,7 @@ def test_kinds_of_nodes_offer_what_their_nodes_offer(
 def test_a_tally_carried_on_is_the_tally_of_what_is_there(
     data: st.DataObject, on: Cluster, rule: FallbackLadder, placement: Placement, demand: Mapping[str, int]
 ) -> None:
-    Offers.to(rule, placement, on).cover(demand)
+    Offers(Question.of(rule), placement, on).cover(demand)
     ClusterFunctions(on).total(GPU)
     there = {one.name: one for one in on.nodes}
     changes: list[Change] = []
@@ -129,7 +129,7 @@ def test_a_tally_carried_on_is_the_tally_of_what_is_there(
     after = on.changed(tuple(there.values()), changes, {"ml": {}})
     assert (after.nodes, after.namespaces) == (tuple(there.values()), {"ml": {}})
     assert after.views == {key: Tally.of(key, after.nodes) for key in on.views if isinstance(key, Question)}
-    assert Offers.to(rule, placement, after).cover(demand) is one_by_one(after, rule, placement, demand)
+    assert Offers(Question.of(rule), placement, after).cover(demand) is one_by_one(after, rule, placement, demand)
 
 
 def test_what_did_not_change_is_shared() -> None:

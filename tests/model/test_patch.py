@@ -7,9 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.model.patch import Json, Operation, diff, pointer, same
+from rules_engine.model.patch import Json, Operation, pointer
 from tests.support.laws import jsons, law
-from tests.support.patching import PatchRefusedError, apply_as_api_server, apply_strictly, resolve, unescape
+from tests.support.patching import (
+    PatchRefusedError,
+    apply_as_api_server,
+    apply_strictly,
+    diff,
+    resolve,
+    same,
+    unescape,
+)
 
 objects = st.dictionaries(st.text(max_size=3) | st.sampled_from(["~", "/", "a"]), jsons(), max_size=4)
 

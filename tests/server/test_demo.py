@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.model.patch import diff
 from server.demo import DemoError, Server, admit, patched, run, running
 from server.scenarios import SCENARIOS, Scenario
+from tests.support.patching import diff
 from tests.support.server import PATIENCE_SECONDS, command, environment
 
 

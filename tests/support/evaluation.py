@@ -8,7 +8,7 @@ from rules_engine.evaluation import RuleSet, compile_rules, mutate, validate
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster, Node
 from rules_engine.model.decision import Decision
-from rules_engine.model.patch import Json, same
+from rules_engine.model.patch import Json
 from rules_engine.model.quantity import Quantity
 from rules_engine.model.rules import (
     AnyRule,
@@ -21,7 +21,7 @@ from rules_engine.model.rules import (
     Validation,
 )
 from rules_engine.model.source import Location, SourceText
-from tests.support.patching import apply_as_api_server, apply_strictly, resolve
+from tests.support.patching import apply_as_api_server, apply_strictly, resolve, same
 
 HERE = Location("rules.yaml", 1, 1)
 

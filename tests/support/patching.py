@@ -1,15 +1,16 @@
-"""Two ways of applying a JSON Patch: by the letter of RFC 6902, and as kube-apiserver's library does.
+"""Two ways of applying a JSON Patch, by the letter of RFC 6902 and as kube-apiserver's library does; and the smallest.
 
 The second restates what the library is known to do (evanphx/json-patch, version 4, as vendored by Kubernetes): it
 replaces a member that is not there, but refuses a parent that is not there or null, and a removal of what is not there.
 """
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import jsonpatch
 
-from rules_engine.model.patch import Json, Operation
+from rules_engine.model.patch import Json, Operation, pointer
 
 
 class PatchRefusedError(Exception):
@@ -50,6 +51,54 @@ def resolve(document: Any, pointer: str) -> Any:
     for token in pointer.split("/")[1:]:
         document = document[int(token)] if isinstance(document, list) else document[unescape(token)]
     return document
+
+
+def diff(before: Json, after: Json) -> tuple[Operation, ...]:
+    """The fewest operations that turn `before` into `after`, members in order of name.
+
+    A member that is absent, or null, is written with `add`, whole; no operation depends on another.
+    """
+    found: list[Operation] = []
+    _diff(before, after, "", found)
+    return tuple(found)
+
+
+def _diff(before: Json, after: Json, path: str, found: list[Operation]) -> None:
+    if before is after:
+        return
+    if isinstance(before, dict) and isinstance(after, dict):
+        _members(before, after, path, found)
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for index, (old, new) in enumerate(zip(before, after, strict=True)):
+            _diff(old, new, f"{path}/{index}", found)
+    elif not same(before, after):
+        found.append(Operation("replace", path, after))
+
+
+def _members(before: Mapping[str, Json], after: Mapping[str, Json], path: str, found: list[Operation]) -> None:
+    changed = [key for key, value in after.items() if before.get(key, _ABSENT) is not value]
+    for key in sorted([*changed, *(before.keys() - after.keys())]):
+        here = f"{path}/{key}" if key.isalnum() else path + pointer(key)
+        if key not in after:
+            found.append(Operation("remove", here))
+        elif before.get(key) is None and after[key] is not None:
+            found.append(Operation("add", here, after[key]))
+        elif key not in before:
+            found.append(Operation("add", here, None))
+        else:
+            _diff(before[key], after[key], here, found)
+
+
+_ABSENT = object()
+
+
+def same(left: Json, right: Json) -> bool:
+    """JSON equality: unlike Python's, `true` is not 1."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(same(value, right[key]) for key, value in left.items())
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(same, left, right))
+    return isinstance(left, bool) == isinstance(right, bool) and left == right
 
 
 def _find(document: Any, tokens: list[str], operation: Operation) -> Any:

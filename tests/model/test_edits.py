@@ -1,0 +1,152 @@
+"""Edits: the value with them, and the patch that makes them."""
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.model.edits import Edits, applied, merged, patch
+from rules_engine.model.patch import Json, Operation
+from rules_engine.model.reading import Path
+from tests.support.laws import jsons, law, pods
+from tests.support.patching import apply_as_api_server, apply_strictly, diff, same
+
+NAMES = st.sampled_from(["a", "b", "a/b"])
+"""Of objects that edits are made in."""
+
+TEXTS = st.sampled_from(["t", "m~n", "a/c"])
+"""Of what is written: no edit writes over the object of another."""
+
+MEMBERS = st.dictionaries(TEXTS, st.none() | st.sampled_from(["", "1", "x"]), max_size=3)
+
+objects = st.dictionaries(
+    NAMES | TEXTS,
+    st.recursive(
+        st.none() | st.sampled_from(["1", "x"]) | st.just(1) | st.booleans(),
+        lambda inner: st.dictionaries(NAMES | TEXTS, inner, max_size=3) | st.lists(inner, max_size=2),
+        max_leaves=8,
+    ),
+    max_size=4,
+)
+
+
+@st.composite
+def edits_of(draw: st.DrawFn, value: Json) -> Edits:
+    """Edits that fit the value: of objects in it, and of objects that are not there yet."""
+    return {draw(paths_in(value)): draw(MEMBERS) for _ in range(draw(st.integers(0, 4)))}
+
+
+@st.composite
+def paths_in(draw: st.DrawFn, value: Json) -> Path:
+    """The way to an object: never through a text, and through lists only where they have an item."""
+    path: list[str | int] = []
+    while draw(st.booleans()):
+        if isinstance(value, list):
+            index = draw(st.integers(0, len(value) - 1))
+            path.append(index)
+            value = value[index]
+        else:
+            members = value if isinstance(value, dict) else {}
+            possible = [name for name in ("a", "b", "a/b") if _goes_on(members.get(name))]
+            if not possible:
+                break
+            path.append(draw(st.sampled_from(possible)))
+            value = members.get(str(path[-1]))
+    while isinstance(value, list):
+        path.append(0)
+        value = value[0]
+    return tuple(path)
+
+
+def _goes_on(value: Json) -> bool:
+    """Whether a way may lead through the value."""
+    if isinstance(value, list):
+        return bool(value) and all(map(_goes_on, value))
+    return value is None or isinstance(value, dict)
+
+
+@law
+@given(st.data(), objects)
+def test_the_patch_makes_the_edits_wherever_it_is_applied(data: st.DataObject, value: Json) -> None:
+    edits = data.draw(edits_of(value))
+    before = copy.deepcopy(value)
+    after = applied(value, edits)
+    assert value == before
+    assert same(apply_strictly(value, patch(value, edits)), after)
+    if isinstance(value, dict):
+        assert same(apply_as_api_server(value, patch(value, edits)), after)
+
+
+@law
+@given(st.data(), objects)
+def test_the_patch_is_the_smallest_there_is(data: st.DataObject, value: Json) -> None:
+    edits = data.draw(edits_of(value))
+    ours, smallest = patch(value, edits), diff(value, applied(value, edits))
+    assert sorted(ours, key=lambda operation: operation.path) == sorted(smallest, key=lambda operation: operation.path)
+
+
+@law
+@given(st.data(), objects)
+def test_merged_edits_are_one_after_the_other(data: st.DataObject, value: Json) -> None:
+    first = data.draw(edits_of(value))
+    then = data.draw(edits_of(applied(value, first)))
+    assert same(applied(value, merged(first, then)), applied(applied(value, first), then))
+
+
+@law
+@given(jsons())
+def test_what_changes_nothing_is_the_same_value(value: Json) -> None:
+    assert applied(value, {}) is value
+    assert patch(value, {}) == ()
+
+
+@pytest.mark.parametrize(
+    "edits",
+    [
+        {("labels",): {"a": "1"}},
+        {("labels",): {"b": None}},
+        {("annotations",): {"b": None}},
+        {("items", 0, "limits"): {"x": None}},
+        {("null",): {"x": None}},
+    ],
+)
+def test_edits_that_say_what_is_there_change_nothing(edits: Edits) -> None:
+    value: Json = {"labels": {"a": "1"}, "items": [{}], "null": None}
+    assert applied(value, edits) is value
+    assert patch(value, edits) == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "edits", "operations"),
+    [
+        ({}, {("m", "n"): {"a/b": "1"}}, [Operation("add", "/m", {"n": {"a/b": "1"}})]),
+        ({"m": None}, {("m", "n"): {"a": "1"}}, [Operation("add", "/m", {"n": {"a": "1"}})]),
+        ({"m": {}}, {("m", "n"): {"a": "1"}}, [Operation("add", "/m/n", {"a": "1"})]),
+        ({"m": {"n": {}}}, {("m", "n"): {"a/b": "1"}}, [Operation("add", "/m/n/a~1b", "1")]),
+        (
+            {},
+            {("r", "requests"): {"x": "2"}, ("r", "limits"): {"x": "2", "y": None}},
+            [Operation("add", "/r", {"limits": {"x": "2"}, "requests": {"x": "2"}})],
+        ),
+        ({"m": {"a": None}}, {("m",): {"a": "1"}}, [Operation("add", "/m/a", "1")]),
+        ({"m": {"a": 1}}, {("m",): {"a": "1"}}, [Operation("replace", "/m/a", "1")]),
+        ({"m": {"b": "1", "a": "1"}}, {("m",): {"b": "2", "a": None}}, [
+            Operation("remove", "/m/a"), Operation("replace", "/m/b", "2")
+        ]),
+        ({"l": [None]}, {("l", 0, "m"): {"a": "1"}}, [Operation("replace", "/l/0", {"m": {"a": "1"}})]),
+    ],
+)  # fmt: skip
+def test_operations_in_order_of_path(value: Json, edits: Edits, operations: list[Operation]) -> None:
+    assert list(patch(value, edits)) == operations
+
+
+@law
+@given(pods(), st.sampled_from(["limits", "requests"]), st.sampled_from(["1", None]))
+def test_what_is_not_edited_is_shared(made: Any, section: str, text: str | None) -> None:
+    edited: Any = applied(made, {("spec", "containers", 0, "resources", section): {"new": text}})
+    assert edited["metadata"] is made["metadata"]
+    assert all(
+        new is old for new, old in zip(edited["spec"]["containers"][1:], made["spec"]["containers"][1:], strict=True)
+    )

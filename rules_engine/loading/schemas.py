@@ -192,8 +192,9 @@ class _Fault:
             return Code.WRONG_FORM, f"a {self._title} has at most {self._wanted} characters, not {len(text)}", node
         if not text.strip():
             return Code.WRONG_FORM, f"the {self._title} is empty", node
-        example = next((f" such as {example}" for example in self._schema.get("examples", ())), "")
-        hint = ": in a resource's name + is written ." if "+" in text and "resource" in self._title else example
+        hint = next((f" such as {example}" for example in self._schema.get("examples", ())), "")
+        if "resource" in self._title:
+            hint = _resource_hint(text) or hint
         return Code.WRONG_FORM, f"'{shown(text)}' is not {_article(self._title)} {self._title}{hint}", node
 
     def _key(self, name: str) -> Node:
@@ -222,6 +223,19 @@ class _Fault:
                 return Code.CONFLICTING_FIELDS, "'file' stands alone: it tells the whole cluster", self._key("file")
         repeated = next(index for index, value in enumerate(self._instance) if value in self._instance[:index])
         return Code.WRONG_COUNT, f"{self._name} names the same twice", find(self._node, (repeated,))
+
+
+def _resource_hint(text: str) -> str:
+    """Why a text is no name of a resource, where that is easily overlooked.
+
+    Source: k8s.io/kubernetes/pkg/apis/core/v1/helper (IsExtendedResourceName).
+    """
+    domain = text.partition("/")[0]
+    if domain.startswith("requests."):
+        return f": 'requests.' is for quotas, write {shown(text.removeprefix('requests.'))}"
+    if domain.endswith("kubernetes.io"):
+        return ": kubernetes.io is for Kubernetes' own resources, which no device plugin offers"
+    return ": in a resource's name + is written ." if "+" in text else ""
 
 
 def near(name: str, candidates: Iterable[str]) -> str:

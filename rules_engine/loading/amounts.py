@@ -34,22 +34,34 @@ def quantity(node: ScalarNode, report: Report) -> Quantity | None:
     return amount
 
 
-def warn_of_units(node: MapNode, name: str, found: Mapping[str, Quantity], report: Report) -> None:
-    """Warns of amounts of `found`, written under a field, that nobody means."""
+def warn_of_units(
+    node: MapNode, name: str, found: Mapping[str, Quantity], report: Report, *, per_gpu: bool = False
+) -> None:
+    """Warns of amounts of `found`, written under a field, that nobody means; `per_gpu`: they are multiplied first."""
     for resource, written in scalars(node, name):
-        message = _doubt(resource, found[resource], written.source.text) if resource in found else ""
+        message = _doubt(resource, found[resource], written.source.text, per_gpu) if resource in found else ""
         if message:
             report.warning(Code.UNLIKELY_UNIT, message, written.location, written.length)
 
 
-def _doubt(resource: str, amount: Quantity, text: str) -> str:
+def _doubt(resource: str, amount: Quantity, text: str, per_gpu: bool) -> str:
     if resource == "cpu" and amount.format is Format.BINARY_SI:
         return f"cpu of {text}: cpu is counted in cores (4) or millicores (4000m)"
     if resource in _BYTES and amount and amount < _FEW_BYTES:
-        return f"{resource} of {text} is {amount.whole} bytes: write Mi or Gi for more"
+        return f"{resource} of {text} is {_bytes(amount)}: write Mi or Gi for more"
     if "/" in resource and not amount.is_whole:
-        return f"{resource} is given in whole numbers: {text} is rounded down to {amount.nanos // NANOS}"
+        whole = f"{resource} is given in whole numbers"
+        if per_gpu:
+            one, two = (part.nanos // NANOS for part in (amount, amount * 2))
+            return f"{whole}: {text} times the number of GPUs is rounded down, to {one} for one GPU and {two} for two"
+        return f"{whole}: {text} is rounded down to {amount.nanos // NANOS}"
     return ""
+
+
+def _bytes(amount: Quantity) -> str:
+    if amount.nanos < NANOS:
+        return "less than a byte (m is a thousandth)"
+    return "1 byte" if amount.whole == 1 else f"{amount.whole} bytes"
 
 
 def origins(node: MapNode, name: str) -> dict[tuple[str, str], Location]:

@@ -254,6 +254,8 @@ class _Composer:
             # A word of ours, where nothing else can be meant.
             return ScalarNode(value=text, source=source)
         value, surprise = resolve(text)
+        if self._strict and surprise is not None and surprise.number is not None:
+            value = surprise.number
         node = ScalarNode(value=value, source=source)
         if self._strict and self._is_key() and (surprise is not None or not isinstance(value, str)):
             self._report.error(Code.YAML_KEY, f'a key must be text: write "{shown(text)}"', node.location, node.length)

@@ -192,7 +192,7 @@ class _Loader:
             self._build(kind, root, document, report)
         elif kind is not None:
             return
-        self.report.problems.extend((*document.report.problems, *_news(report, document)))
+        self.report.problems.extend(_told(report, document))
 
     def _build(self, kind: str, written: MapNode, document: Document, report: Report) -> None:
         root = validate(kind, written, report)
@@ -248,10 +248,15 @@ def _failed(report: Report, document: Document) -> bool:
     return report.failed or document.report.failed
 
 
-def _news(report: Report, document: Document) -> list[Problem]:
-    """One problem at a place is enough: what YAML makes of a value is not worth checking further."""
-    known = {problem.location for problem in document.report.problems}
-    return [problem for problem in report.problems if problem.location not in known]
+def _told(report: Report, document: Document) -> list[Problem]:
+    """One problem at a place is enough: what YAML makes of a value is not worth checking further.
+
+    Of numbers the schema knows more: which are possible, and that no text is.
+    """
+    checked = {problem.location for problem in report.problems}
+    read = [p for p in document.report.problems if p.code != Code.YAML_NUMBER.value or p.location not in checked]
+    known = {problem.location for problem in read}
+    return [*read, *(problem for problem in report.problems if problem.location not in known)]
 
 
 def _is_foreign(root: Node) -> bool:

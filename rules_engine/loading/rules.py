@@ -174,7 +174,7 @@ def _report_steering(name: str, steering: Container[str], place: Node | None, re
 
 def _entry(node: MapNode, place: Node, report: Report) -> Entry:
     coefficients = amounts(node, "coefficients", report)
-    warn_of_units(node, "coefficients", coefficients, report)
+    warn_of_units(node, "coefficients", coefficients, report, per_gpu=True)
     return Entry(
         location=place.location,
         coefficients=coefficients,

@@ -30,10 +30,14 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:(?:[Tt]|[ \t]+)[0-9:. \t+\
 
 @dataclass(frozen=True, slots=True)
 class Surprise:
-    """A scalar that is not what it looks like to every reader; `message` says what it becomes and how to write it."""
+    """A scalar that is not what it looks like to every reader; `message` says what it becomes and how to write it.
+
+    `number` is what was meant where a number is wanted, for a schema to say what is wrong with it.
+    """
 
     code: Code
     message: str
+    number: int | float | None = None
 
 
 def resolve(text: str) -> tuple[Plain, Surprise | None]:
@@ -57,14 +61,13 @@ def _number(text: str) -> tuple[Plain, Surprise | None]:
         # The length is looked at first: to read a number of many digits is itself costly.
         if len(text) > len(str(MAX_INTEGER)) + 1 or not -MAX_INTEGER <= int(text) < MAX_INTEGER:
             message = f"{shown(text)} does not fit into 64 bits: write it in quotes for the text"
-            return text, Surprise(Code.YAML_NUMBER, message)
+            return text, Surprise(Code.YAML_NUMBER, message, _sign(text) * MAX_INTEGER)
         return int(text), None
     if _FLOAT.fullmatch(text):
         value = float(text)
         if value in (float("inf"), float("-inf")):
-            return text, Surprise(
-                Code.YAML_NUMBER, f"{shown(text)} is larger than any number: write it in quotes for the text"
-            )
+            message = f"{shown(text)} is larger than any number: write it in quotes for the text"
+            return text, Surprise(Code.YAML_NUMBER, message, value)
         return value, None
     if _DATE.fullmatch(text):
         return text, Surprise(Code.YAML_DATE, f'{text} is a date in YAML 1.1 and text in YAML 1.2: write "{text}"')
@@ -130,7 +133,8 @@ def _sexagesimal(text: str) -> tuple[Plain, Surprise | None]:
 
 def _special(text: str) -> tuple[Plain, Surprise | None]:
     name = "not a number" if text.lower() == ".nan" else "infinity"
-    return text, Surprise(Code.YAML_NUMBER, f'{text} is {name}, which JSON does not have: write "{text}" for the text')
+    message = f'{text} is {name}, which JSON does not have: write "{text}" for the text'
+    return text, Surprise(Code.YAML_NUMBER, message, float(text.replace(".", "")))
 
 
 _ODD_NUMBERS: tuple[tuple[re.Pattern[str], _Reading], ...] = (

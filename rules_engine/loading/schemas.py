@@ -121,6 +121,9 @@ class _Fault:
                 yield Code.WRONG_VALUE, f"{self._written} {listed}{meant}", self._node
             case "pattern" | "maxLength":
                 yield self._wrong_form()
+            case "minimum" | "maximum" if isinstance(self._instance, float) and not self._instance.is_integer():
+                # That it is no whole number is told already.
+                return
             case "minimum" | "maximum":
                 bound = "less" if self._keyword == "minimum" else "more"
                 yield Code.WRONG_VALUE, f"{self._name} cannot be {bound} than {self._wanted}", self._node
@@ -179,8 +182,9 @@ class _Fault:
         expected = " or ".join(_TYPES[name] for name in wanted)
         if self._instance is None:
             return Code.WRONG_TYPE, f"{self._name} has no value: it must be {expected}", self._owner
-        given = str(self._instance) if isinstance(self._instance, float) else kind_of(self._instance)
-        hint = ""
+        given, hint = kind_of(self._instance), ""
+        if isinstance(self._instance, float) and isinstance(self._node, ScalarNode):
+            given = shown(self._node.source.text)
         if "string" in wanted and isinstance(self._node, ScalarNode):
             hint = f': write "{shown(self._node.source.text)}"'
         return Code.WRONG_TYPE, f"{self._name} must be {expected}, not {_GIVEN.get(given, given)}{hint}", self._node

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from rules_engine.loading import mig
 from rules_engine.loading.amounts import amounts, warn_of_units
 from rules_engine.loading.codes import Code
 from rules_engine.loading.fields import flag, items, number, section, sections, strings, text, texts
@@ -78,6 +79,10 @@ def _names(written: MapNode) -> Iterator[str]:
 def _shape(written: MapNode, report: Report) -> Node:
     allocatable = amounts(written, "allocatable", report)
     warn_of_units(written, "allocatable", allocatable, report)
+    impossible = mig.doubt(texts(written, "migDevices"))
+    if impossible:
+        place = written.key("migDevices") or written
+        report.warning(Code.IMPOSSIBLE_MIG, impossible, place.location, place.length)
     for resource, count in _devices(written).items():
         given = allocatable.setdefault(resource, count)
         if given != count:

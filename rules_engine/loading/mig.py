@@ -1,0 +1,67 @@
+"""Which MIG devices fit on a card.
+
+Source: NVIDIA Multi-Instance GPU User Guide, "Supported MIG Profiles": no card has more than 7 slices of compute and 8
+of memory. It is not told here which card an inventory means, so that only what fits on none is found.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+COMPUTE_SLICES = 7
+MEMORY_SLICES = 8
+
+_MEMORY = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}
+"""Slices of memory by slices of compute."""
+
+_OTHER_SIZES = {1: 2, 3: 3}
+"""1g also comes with two slices of memory, as 1g.20gb of a card that has 1g.10gb; simulated clusters have 3g.30gb."""
+
+_TOLERANCE = 1.1
+"""Gigabytes of a profile are rounded: 12, 24, 47 and 94 are those of 1, 2, 4 and 8 slices of one card."""
+
+_PROFILE = re.compile(r"(?:([0-9]+)c\.)?([0-9]+)g\.([0-9]+)gb")
+
+
+@dataclass(frozen=True, slots=True)
+class _Profile:
+    """A profile by what it takes; several of `shared` ones, such as 1c.3g.20gb, divide one device among them."""
+
+    name: str
+    compute: int
+    slices: int
+    gigabytes: int
+    shared: bool
+
+    @classmethod
+    def read(cls, name: str) -> "_Profile":
+        found = _PROFILE.match(name)
+        part, slices, gigabytes = found.groups() if found else (None, "0", "0")
+        return cls(name, int(part or slices), int(slices), int(gigabytes), part is not None)
+
+    def slice_sizes(self) -> tuple[float, ...]:
+        """How many gigabytes one slice of memory may have."""
+        usual = _MEMORY[self.slices]
+        return self.gigabytes / usual, self.gigabytes / _OTHER_SIZES.get(self.slices, usual)
+
+
+def doubt(names: Sequence[str]) -> str:
+    """Why no card can be split into devices of these profiles; "" where one may be."""
+    profiles = [_Profile.read(name) for name in names]
+    for profile in profiles:
+        if profile.slices not in _MEMORY:
+            return f"there is no MIG device of {profile.slices} slices: {profile.name}"
+        if not _alike(profiles[0], profile):
+            return f"no card has both {profiles[0].name} and {profile.name}: their slices of memory differ in size"
+    compute = sum(profile.compute for profile in profiles)
+    memory = sum(_MEMORY[profile.slices] for profile in profiles if not profile.shared)
+    for given, most, what in ((compute, COMPUTE_SLICES, "compute"), (memory, MEMORY_SLICES, "memory")):
+        if given > most:
+            return f"these MIG devices take {given} slices of {what} together, and no card has more than {most}"
+    return ""
+
+
+def _alike(one: _Profile, two: _Profile) -> bool:
+    pairs = product(one.slice_sizes(), two.slice_sizes())
+    return any(max(pair) <= _TOLERANCE * min(pair) for pair in pairs)

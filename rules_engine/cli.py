@@ -49,6 +49,18 @@ class Kind(click.ParamType[str]):
         return found
 
 
+class NamespaceName(click.ParamType[str]):
+    """A name that a namespace can have: an RFC 1123 label."""
+
+    name = "NAME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if value and not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", str(value)):
+            rule = "lower-case letters, digits and '-', at most 63 characters, the first and last no '-'"
+            self.fail(f"{value!r} is no name of a namespace: {rule}", param, ctx)
+        return str(value)
+
+
 class ServiceAddress(click.ParamType[tuple[str, str, int]]):
     """`NAME/NAMESPACE` or `NAME/NAMESPACE/PORT` as a triple."""
 
@@ -160,7 +172,14 @@ def test(paths: tuple[Path, ...], keyword: str, output: str) -> None:
     help="A ClusterInventory, or the output of kubectl get nodes,pods,namespaces -A -o json. "
     "Without: two workers with four GPUs each.",
 )
-@click.option("-n", "--namespace", default="", metavar="NAME", help="The request's namespace. Without: the manifest's.")
+@click.option(
+    "-n",
+    "--namespace",
+    type=NamespaceName(),
+    default="",
+    metavar="NAME",
+    help="The request's namespace. Without: the manifest's.",
+)
 @click.option(
     "--operation", type=click.Choice(["CREATE", "UPDATE"]), default="CREATE", show_default=True, help="What is asked."
 )
@@ -224,6 +243,7 @@ def schema(kind: str | None) -> None:
 @_more_rules_argument
 @click.option(
     "--namespace",
+    type=NamespaceName(),
     default="gpu-rules",
     show_default=True,
     metavar="NAME",

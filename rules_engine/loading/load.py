@@ -26,6 +26,9 @@ from rules_engine.model.rules import API_VERSION, AnyRule
 from rules_engine.model.ruletest import RuleTest
 from rules_engine.model.source import Location
 
+_CLUSTER = "ClusterInventory"
+_EXPECTED_CLUSTER = "a ClusterInventory, or the output of kubectl get nodes,pods,namespaces -A -o json"
+
 Sources = Mapping[str, Sequence[str]]
 """The lines of each file by its name, for snippets."""
 
@@ -82,14 +85,20 @@ def load(paths: Sequence[Path]) -> Loaded:
 
 def load_cluster(path: Path) -> tuple[Cluster | None, tuple[Problem, ...], Sources]:
     """The cluster in a file: its one ClusterInventory, or what kubectl printed; None where it has errors."""
-    loader = _Loader(frozenset({"ClusterInventory"}))
+    loader = _Loader(frozenset({_CLUSTER}))
     source = read_file(path, loader.report)
     if source is not None:
         loader.read(source)
     found = loader.inventories
-    if len(found) != 1 and not loader.report.failed:
-        message = f"expected one ClusterInventory, or the output of kubectl get nodes,pods -A -o json, not {len(found)}"
-        loader.report.error(Code.NOT_A_CLUSTER, message, Location(str(path), 1, 1))
+    if not loader.report.failed:
+        if len(found) > 1:
+            message = f"expected one ClusterInventory, not {len(found)}"
+            loader.report.error(Code.NOT_A_CLUSTER, message, found[1].location)
+        elif not found:
+            kind = loader.other
+            given = f"{shown(kind.source.text)} is no cluster: " if kind else ""
+            place, length = (kind.location, kind.length) if kind else (Location(str(path), 1, 1), 1)
+            loader.report.error(Code.NOT_A_CLUSTER, f"{given}expected {_EXPECTED_CLUSTER}", place, length)
     cluster = None if loader.report.failed else found[0].cluster
     return cluster, in_file_order(loader.report.problems), loader.sources
 
@@ -130,7 +139,7 @@ def _manifest_documents(source: SourceFile, report: Report) -> list[Node]:
 
 
 class _Loader:
-    """What has been read so far; documents of other kinds than `kinds` are passed over."""
+    """What has been read so far; documents of other kinds than `kinds` are passed over, `other` is the first's kind."""
 
     def __init__(self, kinds: frozenset[str]) -> None:
         self.report = Report()
@@ -139,6 +148,7 @@ class _Loader:
         self.drafts: list[AnyRule] = []
         self.tests: list[RuleTest] = []
         self.inventories: list[Inventory] = []
+        self.other: ScalarNode | None = None
         self._kinds = kinds
         self._places: dict[tuple[str, str], Location] = {}
         self._clusters: dict[Path, Cluster | None] = {}
@@ -172,10 +182,19 @@ class _Loader:
         return True
 
     def _passed_over(self, root: Node) -> bool:
-        """Takes what kubectl printed; says whether a document is that, or a manifest among rules."""
-        return _is_foreign(root) and (
-            self._read_cluster(manifest_json(root), root.location.file) or bool(manifests(root))
-        )
+        """Takes what kubectl printed; says whether a document is that, or a manifest among rules.
+
+        Where rules are not wanted, nothing else is either: all other objects are passed over.
+        """
+        if self._kinds == {_CLUSTER}:
+            kind = root.get("kind") if isinstance(root, MapNode) else None
+            if isinstance(kind, ScalarNode) and kind.source.text != _CLUSTER:
+                self.other = self.other or kind
+        if not _is_foreign(root):
+            return False
+        if self._read_cluster(manifest_json(root), root.location.file):
+            return True
+        return self._kinds == {_CLUSTER} or bool(manifests(root))
 
     def _take(self, document: Document) -> None:
         root = document.root

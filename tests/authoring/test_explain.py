@@ -148,6 +148,13 @@ def test_what_is_probably_misspelt_in_a_pod_is_warned_of_and_the_pod_explained(f
     assert result.stdout.startswith("Pod/train in namespace default\n")
 
 
+@pytest.mark.parametrize("name", ["Foo Bar", "ML", "-a", "a" * 64])
+def test_what_no_namespace_is_called_is_refused(folder: Path, name: str) -> None:
+    result = cli(*EXPLAINED, "-n", name)
+    assert result.exit_code == 2
+    assert "is no name of a namespace: lower-case letters" in result.stderr
+
+
 DEPLOYMENT = """\
 apiVersion: apps/v1
 kind: Deployment

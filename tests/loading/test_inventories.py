@@ -194,7 +194,9 @@ def test_a_cluster_is_read_from_an_inventory_beside_other_documents(tmp_path: Pa
             "not-a-cluster",
         ),
         (rule("FallbackLadder", "{rungs: []}"), "not-a-cluster"),
-        ("kind: ConfigMap\n", "unknown-kind"),
+        ("kind: ConfigMap\n", "not-a-cluster"),
+        ("kind: Pod\n---\nkind: ConfigMap\n", "not-a-cluster"),
+        ("3\n", "wrong-type"),
         ("", "empty-file"),
     ],
 )

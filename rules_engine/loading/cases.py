@@ -88,9 +88,9 @@ def _case(line: MapNode, folder: Path, report: Report, reader: Reader) -> Case:
         place = request.key("operation") or request
         report.error(Code.MISSING_FIELD, "operation: UPDATE needs 'oldPod'", place.location, place.length)
     if operation != "UPDATE" and old is not None:
-        place = line.key("oldPod") or old
+        key = line.key("oldPod") or old
         message = f"oldPod is not looked at: with operation: {operation} there is no pod before"
-        report.warning(Code.IGNORED_FIELD, message, place.location, place.length)
+        report.warning(Code.IGNORED_FIELD, message, key.location, key.length)
     before = the_pod(old, line.key("oldPod") or old, report) if old is not None else None
     made = _pod(line, folder, report, reader)
     return Case(

@@ -81,8 +81,8 @@ def _shape(written: MapNode, report: Report) -> Node:
     warn_of_units(written, "allocatable", allocatable, report)
     impossible = mig.doubt(texts(written, "migDevices"))
     if impossible:
-        place = written.key("migDevices") or written
-        report.warning(Code.IMPOSSIBLE_MIG, impossible, place.location, place.length)
+        key = written.key("migDevices") or written
+        report.warning(Code.IMPOSSIBLE_MIG, impossible, key.location, key.length)
     for resource, count in _devices(written).items():
         given = allocatable.setdefault(resource, count)
         if given != count:

@@ -53,7 +53,7 @@ class _Timed(Budget):
         super().__init__()
         self._end = end
         self._seconds = seconds
-        self.rewind(0)
+        self.rewind(self.limit)
 
     def more(self) -> None:
         super().more()

@@ -89,7 +89,7 @@ class Budget:
         if self.left < 0:
             raise CostExceeded(f"the cost limit of {self.limit} for one request is used up")
 
-    def rewind(self, spent: int) -> None:
-        """Go back to where so much was spent; all that is left has to be granted anew."""
+    def rewind(self, left: int) -> None:
+        """Go back to where so much was left and withheld; all of it has to be granted anew."""
         self.left = 0
-        self.withheld = self.limit - spent
+        self.withheld = left

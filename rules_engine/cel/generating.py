@@ -370,12 +370,12 @@ class _Writer:
             setting, name = self._named(left)
             test = f"{name} in {self._constant(words)} if type({setting}) is str"
             return Code(f"({test} else contains({name}, {right.text}, budget))", BOOL)
-        if left.kind == STR:
-            left = self._plain(left)
-            setting, name = self._named(right)
-            test = f"{left.text} in {name} if type({setting}) is dict"
-            return Code(f"({test} else contains({left.text}, {name}, budget))", BOOL)
-        return Code(f"contains({left.text}, {right.text}, budget)", BOOL)
+        if left.kind not in (STR, ANY):
+            return Code(f"contains({left.text}, {right.text}, budget)", BOOL)
+        key = self._plain(left)
+        setting, name = self._named(right)
+        test = f"type({setting}) is dict" if key.kind == STR else f"type({setting}) is dict and type({key.text}) is str"
+        return Code(f"({key.text} in {name} if {test} else contains({key.text}, {name}, budget))", BOOL)
 
     def logic(self, node: Logic) -> Code:
         first = self._operand(node.operands[0])

@@ -85,12 +85,6 @@ def text_length(budget: Budget, length: int) -> None:
 def add(left: Any, right: Any, budget: Budget) -> object:
     kind, other = type(left), type(right)
     if kind is other:
-        if kind is int:
-            return whole(check_int(left) + check_int(right))
-        if kind is Uint:
-            return unsigned(int(left) + int(right))
-        if kind is float:
-            return left + right
         if kind is str or kind is bytes:
             text_length(budget, len(left) + len(right))
             return left + right
@@ -99,6 +93,12 @@ def add(left: Any, right: Any, budget: Budget) -> object:
             budget.spend(length)
             if length > MAX_RESULT_ITEMS:
                 raise CostExceeded(f"a list result has more than {MAX_RESULT_ITEMS} elements")
+            return left + right
+        if kind is int:
+            return whole(check_int(left) + check_int(right))
+        if kind is Uint:
+            return unsigned(int(left) + int(right))
+        if kind is float:
             return left + right
         if kind is Duration:
             return span(left.nanos + right.nanos)

@@ -47,11 +47,11 @@ def _mismatch(match: Match, subject: Subject) -> tuple[str, str] | None:
     namespace = subject.namespace
     if subject.request.operation not in [verb.value for verb in match.operations]:
         return "operation", f"not for {subject.request.operation}"
-    if not globs.in_any(match.namespaces, namespace):
+    if "*" not in match.namespaces and not globs.in_any(match.namespaces, namespace):
         return "namespace", f"not for the namespace {namespace}"
-    if globs.in_any(match.exclude_namespaces, namespace):
+    if match.exclude_namespaces and globs.in_any(match.exclude_namespaces, namespace):
         return "namespace", f"the namespace {namespace} is excluded"
-    if not match.object_selector.matches(subject.pod.labels):
+    if match.object_selector and not match.object_selector.matches(subject.pod.labels):
         return "object-selector", "the labels of the pod do not match"
     # Last, since it is the only one that can fail: where the others say no, nobody needs to know the namespace.
     if match.namespace_selector and not match.namespace_selector.matches(subject.namespace_labels()):

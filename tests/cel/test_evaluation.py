@@ -274,7 +274,7 @@ class Sliced(Budget):
     def __init__(self, limit: int = REQUEST_COST) -> None:
         super().__init__(limit)
         self.looks = 0
-        self.rewind(0)
+        self.rewind(limit)
 
     def more(self) -> None:
         super().more()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rules_engine.cel import regex, types
+from rules_engine.cel import habits, regex, types
 from rules_engine.cel.bounds import Budget, EvaluationError
 from rules_engine.cel.environment import REFUSED, Environment
 from rules_engine.cel.functions import Dispatch, Functions, Overload
@@ -80,6 +80,9 @@ CONVERSIONS = frozenset(
 
 MAX_SHOWN = 4
 """Overloads of a function that a message lists."""
+
+RELATIONS = frozenset({"<", "<=", ">", ">="})
+"""Operators of order, which do not chain."""
 
 PREDICATES = frozenset({Fold.ALL, Fold.EXISTS, Fold.EXISTS_ONE, Fold.FILTER})
 """The macros whose body is a condition."""
@@ -175,7 +178,8 @@ class _Checker:
             return found
         if node.name in REFUSED:
             return self.problem("cel-undeclared", REFUSED[node.name], node.span)
-        hint = did_you_mean(node.name, {*self.environment.variables, *self.locals})
+        names = {*self.environment.variables, *self.locals}
+        hint = habits.name(node.name, names) or did_you_mean(node.name, names)
         return self.problem("cel-undeclared", f"undeclared reference to '{node.name}'{hint}", node.span)
 
     def _named(self, node: Expression, name: str, *, absolute: bool) -> Type | None:
@@ -213,7 +217,8 @@ class _Checker:
             return operand.parameters[1]
         if self.inference.settled(operand) == DYN:
             return DYN
-        return self.problem("cel-type", f"{self.shown(operand)} has no fields", node.name_span)
+        message = f"{self.shown(operand)} has no fields{habits.function(node.field)}"
+        return self.problem("cel-type", message, node.name_span)
 
     def _object_field(self, operand: ObjectType, name: str, span: Span) -> Type:
         found = operand.fields.get(name)
@@ -342,10 +347,11 @@ class _Checker:
             message = f"{name}() takes {MACRO_ARGUMENTS[name]} arguments, not {len(node.arguments)}"
             return self.problem("cel-arguments", message.replace(" 1 arguments", " 1 argument"), node.name_span)
         names = self.functions.names(method=method) | (MACRO_ARGUMENTS.keys() - {"has"} if method else set())
-        hint = did_you_mean(name, names)
+        habit = habits.function(name)
+        hint = habit or did_you_mean(name, names)
         if self.functions.named(name, method=not method) or name in MACRO_ARGUMENTS:
             hint = f" (write {name}(…))" if method else f" (write ….{name}())"
-        if hint.removeprefix(" (did you mean '").removesuffix("'?)") not in MACRO_ARGUMENTS:
+        if not habit and hint.removeprefix(" (did you mean '").removesuffix("'?)") not in MACRO_ARGUMENTS:
             # A misspelt macro's variable would be one more undeclared name.
             for argument in node.arguments:
                 self.type(argument)
@@ -404,16 +410,20 @@ class _Checker:
             return types.BOOL if node.operator == "!" else DYN
         return self._not_applicable(node.operator, [operand], node.span)
 
-    def _not_applicable(self, operator: str, found: list[Type], span: Span) -> Type:
+    def _not_applicable(self, operator: str, found: list[Type], span: Span, hint: str = "") -> Type:
         shown = " and ".join(self.shown(kind) for kind in found)
-        return self.problem("cel-type", f"operator {operator} cannot be applied to {shown}", span)
+        return self.problem("cel-type", f"operator {operator} cannot be applied to {shown}{hint}", span)
 
     def _type_binary(self, node: Binary) -> Type:
         found = [self.type(node.left), self.type(node.right)]
         if isinstance(found[1], ObjectType) and node.operator == "in":
             found[1] = types.MAP
         result, _ = self._overloaded(SIGNATURES[node.operator], found)
-        return self._not_applicable(node.operator, found, node.span) if result is None else result
+        if result is not None:
+            return result
+        chained = node.operator in RELATIONS and isinstance(node.left, Binary) and node.left.operator in RELATIONS
+        hint = " (write a < b && b < c)" if chained else ""
+        return self._not_applicable(node.operator, found, node.span, hint)
 
     def _bool(self, node: Expression, where: str) -> None:
         found = self.type(node)

@@ -15,7 +15,7 @@ import lark
 from lark import Token
 from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
-from rules_engine.cel import literals
+from rules_engine.cel import habits, literals
 from rules_engine.cel.bounds import MAX_EXPRESSION_LENGTH, MAX_NESTING, CelProblems
 from rules_engine.cel.syntax import (
     Binary,
@@ -93,7 +93,7 @@ def parse(source: SourceText) -> Expression:
         code, message, span = problem.code, str(problem), problem.span
     except UnexpectedCharacters as error:
         offset = error.pos_in_stream or 0
-        code, span, message = "cel-syntax", Span(offset, offset + 1), _unexpected_character(text, offset)
+        code, span, message = "cel-syntax", *_unexpected_character(text, offset)
     except UnexpectedToken as error:
         code, span, message = "cel-syntax", *_unexpected_token(text, error.token)
     raise CelProblems(
@@ -118,19 +118,21 @@ def _parser() -> lark.Lark:
     )
 
 
-def _unexpected_character(text: str, offset: int) -> str:
+def _unexpected_character(text: str, offset: int) -> tuple[Span, str]:
     character = text[offset]
+    span = Span(offset, offset + 1)
     if character in "'\"":
-        return "the string is not closed"
-    return f"unexpected {character!r}"
+        return span, "the string is not closed"
+    return habits.unexpected(text, offset) or (span, f"unexpected {character!r}")
 
 
 def _unexpected_token(text: str, token: Token) -> tuple[Span, str]:
     if token.type == "$END":
         end = len(text.rstrip())
-        return Span(max(0, end - 1), end), "the expression ends too early"
+        return habits.too_early(text) or (Span(max(0, end - 1), end), "the expression ends too early")
     start = token.start_pos or 0
-    return Span(start, start + len(token)), f"unexpected {_shown(token)}"
+    span = Span(start, start + len(token))
+    return habits.unexpected(text, start) or (span, f"unexpected {_shown(token)}")
 
 
 def _shown(token: str) -> str:
@@ -364,7 +366,10 @@ class _Builder:
 
     def _has(self, argument: Expression, children: list[Child]) -> Expression:
         if not isinstance(argument, Select):
-            raise SyntaxProblem("cel-syntax", "has() takes a field selection such as has(a.b)", argument.span)
+            message = "has() takes a field selection such as has(a.b)"
+            if isinstance(argument, Index):
+                message += " (write key in map)"
+            raise SyntaxProblem("cel-syntax", message, argument.span)
         return Has(select=argument, **self._place(children, argument))
 
     def _macro(
@@ -427,4 +432,5 @@ def _variable(argument: Expression) -> str:
 
 def _refuse_reserved(name: Token) -> None:
     if name in RESERVED:
-        raise SyntaxProblem("cel-syntax", f"'{name}' is a reserved word", _token_span(name))
+        message = f"'{name}' is a reserved word{habits.reserved(name)}"
+        raise SyntaxProblem("cel-syntax", message, _token_span(name))

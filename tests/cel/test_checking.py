@@ -43,6 +43,15 @@ PROBLEMS = [
     ),
     ("variables.tem", "1:11: variables has no field 'tem' (did you mean 'team'?) [cel-field]"),
     ("params.x", "1:8: params has no field 'x' [cel-field]"),
+    ("None", "1:1: undeclared reference to 'None' (write null) [cel-undeclared]"),
+    ("object.spec.hostIPC == True", "1:24: undeclared reference to 'True' (write true) [cel-undeclared]"),
+    ("pod.spec.hostIPC", "1:1: undeclared reference to 'pod' (write object) [cel-undeclared]"),
+    ("len(object.spec.containers)", "1:1: undeclared function 'len' (write ….size()) [cel-no-such-function]"),
+    ("''.length()", "1:4: undeclared function 'length' (write ….size()) [cel-no-such-function]"),
+    ("object.spec.containers.length", "1:24: list(Container) has no fields (write ….size()) [cel-type]"),
+    ("not (1 in [1])", "1:1: undeclared function 'not' (write !(…)) [cel-no-such-function]"),
+    ("[1].any(x, x > 0)", "1:5: undeclared function 'any' (write ….exists(x, …)) [cel-no-such-function]"),
+    ("0 < 1 < 2", "1:1: operator < cannot be applied to bool and int (write a < b && b < c) [cel-type]"),
     ("foo(1)", "1:1: undeclared function 'foo' [cel-no-such-function]"),
     ("math.abss(1)", "1:6: undeclared function 'math.abss' (did you mean 'math.abs'?) [cel-no-such-function]"),
     ("math.nothing(1)", "1:6: undeclared function 'math.nothing' [cel-no-such-function]"),
@@ -221,7 +230,7 @@ def test_a_program_knows_what_it_reads() -> None:
 def test_a_macro_variable_hides_a_variable_and_a_namespace() -> None:
     assert problems("[{'a': 1}].all(object, object.a == 1)", POLICY) == []
     assert problems("['x'].all(math, math.abs(1) == 1)", POLICY) == [
-        "1:22: undeclared function 'abs' [cel-no-such-function]"
+        "1:22: undeclared function 'abs' (write math.abs(…)) [cel-no-such-function]"
     ]
     assert problems("[1].all(object, .object.spec == null)", POLICY) == []
 

@@ -35,8 +35,8 @@ BROKEN = [
     ("1e999", "1:1: the double literal does not fit into 64 bits [cel-syntax]"),
     ("namespace", "1:1: 'namespace' is a reserved word [cel-syntax]"),
     (".package", "1:2: 'package' is a reserved word [cel-syntax]"),
-    ("if(a)", "1:1: 'if' is a reserved word [cel-syntax]"),
-    (".for(a)", "1:2: 'for' is a reserved word [cel-syntax]"),
+    ("if(a)", "1:1: 'if' is a reserved word (write … ? … : …) [cel-syntax]"),
+    (".for(a)", "1:2: 'for' is a reserved word (write ….map(x, …) or ….filter(x, …)) [cel-syntax]"),
     ("a.true", "1:3: unexpected 'true' [cel-syntax]"),
     ("a.in()", "1:3: unexpected 'in' [cel-syntax]"),
     ("has(a)", "1:5: has() takes a field selection such as has(a.b) [cel-syntax]"),
@@ -51,6 +51,58 @@ BROKEN = [
 @pytest.mark.parametrize(("expression", "problem"), BROKEN)
 def test_broken_syntax_is_said_with_its_place(expression: str, problem: str) -> None:
     assert problems(expression, EVERYTHING) == [problem]
+
+
+HABITS = [
+    ("a = b", "1:3: unexpected '=' (write ==)"),
+    ("a == 'x' && b = 'y'", "1:15: unexpected '=' (write ==)"),
+    ("a =-1", "1:3: unexpected '=' (write ==)"),
+    ("a === b", "1:3: unexpected '===' (write ==)"),
+    ("a !== b", "1:3: unexpected '!==' (write !=)"),
+    ("a <> b", "1:3: unexpected '<>' (write !=)"),
+    ("a =< b", "1:3: unexpected '=<' (write <=)"),
+    ("a =~ 'x'", "1:3: unexpected '=~' (write ….matches('…'))"),
+    ("a & b", "1:3: unexpected '&' (write &&)"),
+    ("a | b", "1:3: unexpected '|' (write ||)"),
+    ("~a", "1:1: unexpected '~' (write !)"),
+    ("a ?? b", "1:3: unexpected '??' (write ….orValue(…))"),
+    ("a ?: b", "1:3: unexpected '?:' (write ….orValue(…))"),
+    ("a->b", "1:2: unexpected '->' (write .)"),
+    ("a.exists(x => x > 1)", "1:12: unexpected '=>' (write >=, or in a macro a comma)"),
+    ("a == '?.' || a?.b", "1:15: unexpected '?.' (write .?)"),
+    ("a and b", "1:3: unexpected 'and' (write &&)"),
+    ("a OR b", "1:3: unexpected 'OR' (write ||)"),
+    ("not a", "1:1: unexpected 'not' (write !)"),
+    ("a && not b.c", "1:6: unexpected 'not' (write !)"),
+    ("a not  in b", "1:3: unexpected 'not in' (write !(… in …))"),
+    ("a is null", "1:3: unexpected 'is' (write ==)"),
+    ("a is not null", "1:3: unexpected 'is not' (write !=)"),
+    ("if a then b else a", "1:1: unexpected 'if' (write … ? … : …)"),
+    ("a if b else a", "1:3: unexpected 'if' (write … ? … : …)"),
+    ("a ? b : elif b", "1:9: unexpected 'elif' (write … ? … : …)"),
+    ("a.map(lambda x: x)", "1:7: unexpected 'lambda' (write x, …)"),
+    ("[x for x in a]", "1:4: unexpected 'for' (write ….map(x, …) or ….filter(x, …))"),
+    ("a in ('x', 'y')", "1:10: unexpected ',' (write … in [a, b])"),
+    ("has(a['b'])", "1:5: has() takes a field selection such as has(a.b) (write key in map)"),
+    # No habit, and nothing to say of them.
+    ("a == == b", "1:6: unexpected '=='"),
+    ("a && && b", "1:6: unexpected '&&'"),
+    ("a += 1", "1:4: unexpected '='"),
+    ("a &&& b", "1:5: unexpected '&'"),
+    ("object.not b", "1:12: unexpected 'b'"),
+    ("a isnt b", "1:3: unexpected 'isnt'"),
+    ("a, b", "1:2: unexpected ','"),
+    ("a == 'b?.c' &&", "1:14: the expression ends too early"),
+]
+
+
+@pytest.mark.parametrize(("expression", "problem"), HABITS)
+def test_what_is_written_by_habit_is_said_in_cel(expression: str, problem: str) -> None:
+    assert problems(expression, EVERYTHING) == [f"{problem} [cel-syntax]"]
+
+
+def test_a_name_of_ones_own_is_no_habit() -> None:
+    assert problems("not && or.and == None", Environment(dict.fromkeys(("not", "or", "None"), types.DYN))) == []
 
 
 LITERALS = [

@@ -11,7 +11,7 @@ MAX_EXPRESSION_LENGTH = 20_000
 """Characters in one expression: 40 times the longest rule we know; parsing that much takes about 0.1 s."""
 
 MAX_NESTING = 100
-"""Levels of an expression: the interpreter uses up to four Python frames a level, of the 1,000 that Python allows."""
+"""Levels of an expression: the interpreter uses up to five Python frames a level, of the 1,000 that Python allows."""
 
 MAX_RESULT_ITEMS = 100_000
 """Elements of a list or map that an expression may make: more than any object the API server stores has fields."""

@@ -1,6 +1,6 @@
 """The precise interpreter: it walks the tree and knows, for every failure, where and of what type."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from rules_engine.cel import members, operators
@@ -142,17 +142,24 @@ class _Interpreter:
         return operators.BINARY[node.operator](left, right, self._budget)
 
     def logic(self, node: Logic) -> bool:
-        """One operand that decides makes the errors of the others disappear, whichever comes first."""
-        decisive = node.operator == "||"
+        return self._absorbing(node, node.operator == "||", ((operand, None) for operand in node.operands))
+
+    def _absorbing(
+        self,
+        node: Logic | Comprehension,
+        decisive: bool,
+        parts: Iterable[tuple[Expression, Mapping[str, object] | None]],
+    ) -> bool:
+        """One part that decides makes the errors of the others disappear, whichever comes first.
+
+        A part is a condition, and the variables of a macro that it is asked with.
+        """
         failure: EvaluationError | None = None
-        for operand in node.operands:
+        for part, names in parts:
             try:
-                value = self.evaluate(operand)
-                if type(value) is bool:
-                    if value == decisive:
-                        return decisive
-                else:
-                    raise self._placed(no_overload(node.operator, value), operand)
+                value = self.evaluate(part) if names is None else self._bound(names, part)
+                if self._predicate(node, value, part) == decisive:
+                    return decisive
             except CostExceeded:
                 raise
             except EvaluationError as error:
@@ -160,6 +167,15 @@ class _Interpreter:
         if failure is not None:
             raise failure
         return not decisive
+
+    def _predicate(self, node: Logic | Comprehension, value: object, part: Expression) -> bool:
+        if type(value) is bool:
+            return value
+        if isinstance(node, Logic):
+            error = no_overload(node.operator, value)
+        else:
+            error = EvaluationError(f"{node.fold.value}() needs a bool, not {type_of(value)}")
+        raise self._placed(error, part)
 
     def conditional(self, node: Conditional) -> object:
         condition = self.evaluate(node.condition)
@@ -260,26 +276,8 @@ class _Interpreter:
                 yield {first: key if only_key else value}
 
     def decided(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> bool:
-        """all and exists: like a chain of && or ||, one decisive element hides the errors of the others."""
-        decisive = node.fold is Fold.EXISTS
-        failure: EvaluationError | None = None
-        for names in steps:
-            try:
-                if self._predicate(node, self._bound(names, node.body), node.body) == decisive:
-                    return decisive
-            except CostExceeded:
-                raise
-            except EvaluationError as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
-        return not decisive
-
-    def _predicate(self, node: Comprehension, value: object, part: Expression) -> bool:
-        if type(value) is bool:
-            return value
-        error = EvaluationError(f"{node.fold.value}() needs a bool, not {type_of(value)}")
-        raise self._placed(error, part)
+        """all and exists are chains of && and of ||."""
+        return self._absorbing(node, node.fold is Fold.EXISTS, ((node.body, names) for names in steps))
 
     def counted(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> bool:
         count = 0

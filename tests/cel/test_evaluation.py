@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from rules_engine.cel import Budget, CostExceeded, Environment, EvaluationError, Optional, compile_expression, types
+from rules_engine.cel import (
+    Budget,
+    CelProblems,
+    CostExceeded,
+    Environment,
+    EvaluationError,
+    Optional,
+    compile_expression,
+    types,
+)
 from rules_engine.cel.bounds import MAX_RESULT_CHARACTERS, MAX_RESULT_ITEMS, REQUEST_COST
 from rules_engine.cel.values import KeyedMap, Uint, make_map
 from rules_engine.model.source import SourceText
@@ -346,6 +355,16 @@ def test_a_used_up_budget_is_not_absorbed() -> None:
     exists = program("lists.range(100).exists(x, lists.range(100).all(y, y >= 0))", Environment({}))
     with pytest.raises(CostExceeded):
         exists.interpret({}, Budget(200))
+
+
+@pytest.mark.parametrize(
+    ("head", "tail", "levels"),
+    [("[1].all(x, ", ")", 99), ("!(false || ", ")", 49), ("[1].map(x, ", ")[0]", 49), ("(true ? ", " : false)", 99)],
+)
+def test_an_expression_may_nest_as_deeply_as_is_allowed(head: str, tail: str, levels: int) -> None:
+    """Each level takes some of Python's frames, of which there are a thousand."""
+    compiled = program(head * levels + "true" + tail * levels, Environment({}))
+    assert compiled.evaluate({}, Budget()) is compiled.interpret({}, Budget())
 
 
 def test_a_value_that_nests_too_deeply_is_an_error() -> None:

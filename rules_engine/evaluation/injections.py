@@ -186,7 +186,10 @@ class _Calculation:
         if self._rule.on_conflict is not OnConflict.OVERWRITE:
             named = [amount for amount in (limit, request) if amount is not None]
             if named and self._rule.on_conflict is OnConflict.KEEP:
+                self._notes += (f"the container {container.name} keeps its own {name}: onConflict Keep",)
                 return
+            if named and injected < max(named):
+                self._notes += (f"the container {container.name} names more {name} than the {injected} injected",)
             injected = max([injected, *named])
         if limit == injected and container.requests.get(name) == injected:
             return
@@ -199,12 +202,11 @@ class _Calculation:
     def _annotations(self) -> Mapping[str, str]:
         """Those to write: where the rule does not overwrite, a key that is there stays."""
         present = self._subject.pod.annotations
-        overwrites = self._rule.on_conflict is OnConflict.OVERWRITE
-        return {
-            key: value
-            for key, value in self._entry.annotations.items()
-            if (overwrites and present.get(key) != value) or key not in present
-        }
+        if self._rule.on_conflict is OnConflict.OVERWRITE:
+            return {key: value for key, value in self._entry.annotations.items() if present.get(key) != value}
+        kept = [key for key, value in self._entry.annotations.items() if present.get(key, value) != value]
+        self._notes += tuple(f"the annotation {key} stays: onConflict {self._rule.on_conflict.value}" for key in kept)
+        return {key: value for key, value in self._entry.annotations.items() if key not in present}
 
 
 _NONE = Quantity(0)

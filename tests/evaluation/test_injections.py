@@ -306,6 +306,23 @@ class TestOnConflict:
         rule = injection(annotations={"a/b": "new", "c": "d"}, on_conflict=how)
         assert annotations(mutated(made, rule)) == {**V100, "a/b": "old", "c": "d"}
 
+    def test_the_trace_tells_what_stays_and_why(self) -> None:
+        main = container("main", {GPU: 1, "cpu": 9, "memory": "1Gi"})
+        made = typed(main, said={"a/b": "old", "same": "s"})
+        said = {"a/b": "new", "same": "s", "c": "d"}
+        keep = injection({"cpu": 4, "memory": "8Gi"}, on_conflict=OnConflict.KEEP, annotations=said)
+        assert mutated(made, keep).trace[0].notes == (
+            "the container main keeps its own cpu: onConflict Keep",
+            "the container main keeps its own memory: onConflict Keep",
+            "the annotation a/b stays: onConflict Keep",
+        )
+        larger = injection({"cpu": 4, "memory": "8Gi"}, on_conflict=OnConflict.RAISE, annotations=said)
+        assert mutated(made, larger).trace[0].notes == (
+            "the container main names more cpu than the 4 injected",
+            "the annotation a/b stays: onConflict Raise",
+        )
+        assert mutated(made, injection({"cpu": 4}, annotations=said)).trace[0].notes == ()
+
     def test_the_trace_tells_what_each_container_got(self) -> None:
         made = typed(container("main", {GPU: 2, "cpu": 1}))
         step = mutated(made, injection({"cpu": 4, "memory": "1Gi"}, annotations={"a": "b"})).trace[0]

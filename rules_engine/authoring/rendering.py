@@ -63,9 +63,9 @@ class Screen:
             color = _RED if problem.severity is Severity.ERROR else _YELLOW
             place = f"{problem.location}: "
             line = Text.assemble(
-                (place, _BOLD),
+                (_visible(place), _BOLD),
                 (f"{problem.severity.value}: ", color + _BOLD),
-                head.removeprefix(f"{place}{problem.severity.value}: "),
+                _visible(head.removeprefix(f"{place}{problem.severity.value}: ")),
             )
             self._line(line)
             for index, text in enumerate(below):

@@ -1,11 +1,15 @@
 """Problems an author can mend: what, where, and what was probably meant."""
 
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
 
 from rules_engine.model.source import Location
+
+MAX_SHOWN = 160
+"""Characters of a source line that are shown: more would fill a terminal with one line."""
 
 
 class Severity(Enum):
@@ -50,15 +54,37 @@ def in_file_order(problems: Iterable[Problem], files: Sequence[str] = ()) -> tup
 
 
 def snippet(problem: Problem, line: str) -> str:
-    """The source line under its number, with a caret and a span below it; empty for an empty line."""
+    """The source line under its number, with a caret and a span below it; empty for an empty line.
+
+    Of a long line it is the part around the problem, with … where it is cut.
+    """
     if not line.strip():
         return ""
-    number = f"{problem.location.line:>5}"
     start = min(problem.location.column - 1, len(line))
-    width = max(1, min(problem.length, len(line) - start))
+    end = min(max(start + 1, start + problem.length), max(len(line), start + 1))
+    first = max(0, min(start - MAX_SHOWN // 2, len(line) - MAX_SHOWN))
+    last = first + MAX_SHOWN
+    before, meant, after = line[first:start], line[start : min(end, last)], line[end:last]
+    before = f"…{before}" if first else before
+    after = f"{after}…" if last < len(line) else after
+    number = f"{problem.location.line:>5}"
     # A tab before the caret stays a tab, so that the two lines still stand under each other in any terminal.
-    indent = "".join("\t" if character == "\t" else " " for character in line[:start])
-    return f"{number} | {line}\n{' ' * len(number)} | {indent}^{'~' * (width - 1)}"
+    indent = "".join("\t" if character == "\t" else " " * _columns(character) for character in before)
+    width = max(1, sum(map(_columns, meant)))
+    text = "".join(map(_visible, f"{before}{meant}{after}"))
+    return f"{number} | {text}\n{' ' * len(number)} | {indent}^{'~' * (width - 1)}"
+
+
+def _columns(character: str) -> int:
+    """How many columns of a terminal a character takes (Unicode Standard Annex 11, and marks that combine)."""
+    if unicodedata.category(character) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
+
+
+def _visible(character: str) -> str:
+    """What a terminal would act upon, or show nothing of, made visible in one column."""
+    return "\ufffd" if unicodedata.category(character) in ("Cc", "Cf") and character != "\t" else character
 
 
 def render(problem: Problem, sources: Mapping[str, Sequence[str]]) -> str:

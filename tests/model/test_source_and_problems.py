@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.model.problems import Problem, Severity, did_you_mean, in_file_order, render, snippet
+from rules_engine.model.problems import MAX_SHOWN, Problem, Severity, did_you_mean, in_file_order, render, snippet
 from rules_engine.model.source import Location, SourceText
 from tests.support.laws import law
 
@@ -72,12 +72,37 @@ class TestProblem:
             ("abc", 1, 0, "^"),
             ("\tab\tc", 5, 1, "\t  \t^"),
             ("é→x", 3, 1, "  ^"),
+            ("日本x", 3, 1, "    ^"),
+            ("日本x", 1, 2, "^~~~"),
+            ("e\u0301x", 3, 1, " ^"),
         ],
     )
     def test_the_caret_stays_within_the_line_and_under_its_place(
         self, line: str, column: int, length: int, marks: str
     ) -> None:
         assert snippet(problem(1, column, length=length), line) == f"    1 | {line}\n      | {marks}"
+
+    def test_what_a_terminal_would_act_upon_is_made_visible(self) -> None:
+        assert snippet(problem(1, 3), "\x1b\u202ex") == "    1 | \ufffd\ufffdx\n      |   ^"
+
+    @pytest.mark.parametrize(
+        ("line", "column", "shown", "caret"),
+        [
+            ("x" * MAX_SHOWN, 1, "x" * MAX_SHOWN, 0),
+            ("x" * 500, 1, f"{'x' * MAX_SHOWN}…", 0),
+            ("x" * 500, 250, f"…{'x' * MAX_SHOWN}…", MAX_SHOWN // 2 + 1),
+            ("x" * 500, 500, f"…{'x' * MAX_SHOWN}", MAX_SHOWN),
+            ("x" * 500, 501, f"…{'x' * MAX_SHOWN}", MAX_SHOWN + 1),
+        ],
+    )
+    def test_of_a_long_line_the_part_around_the_place_is_shown(
+        self, line: str, column: int, shown: str, caret: int
+    ) -> None:
+        assert snippet(problem(1, column), line) == f"    1 | {shown}\n      | {' ' * caret}^"
+
+    def test_a_span_ends_with_what_is_shown(self) -> None:
+        marks = snippet(problem(1, 10, length=900), "x" * 999).partition("\n")[2]
+        assert marks == f"      | {' ' * 9}^{'~' * (MAX_SHOWN - 10)}"
 
     @pytest.mark.parametrize("sources", [{}, {"b.yaml": ["x"]}, {"a.yaml": []}, {"a.yaml": [" "]}])
     def test_without_a_line_to_show_it_is_the_one_line(self, sources: dict[str, list[str]]) -> None:

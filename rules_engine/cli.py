@@ -1,7 +1,10 @@
 """The commands that need no server and no cluster. What they do is imported when they run: help is quick."""
 
+import codecs
+import errno
 import io
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -14,9 +17,45 @@ INTERRUPTED = 128 + 2
 """Exit code after Ctrl-C, as of a process that SIGINT (2) ended."""
 
 PROBLEMS_FOUND = 1
+OUTPUT_LOST = 1
 
 HTTPS_PORT = 443
 LAST_PORT = 65535
+
+
+_PLAIN = {"✓": "ok", "✗": "not", "→": "->", "×": "x", "…": "..."}
+"""What stands for a character on a terminal that does not have it; "?" for all others."""
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""Why a file that is written to takes no more."""
+
+
+def _plain(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return "".join(_PLAIN.get(character, "?") for character in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error("gpu-rules", _plain)
+
+
+class Root(click.Group):
+    """The command whose subcommands these are; says in one line that there is no room for what it prints."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        if sys.stdout is None:  # closed by whoever called
+            sys.stdout = io.StringIO()
+        try:
+            try:
+                return super().main(*args, **kwargs)
+            finally:
+                sys.stdout.flush()
+        except OSError as error:
+            if error.errno not in _FULL or error.filename is not None:
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
+            click.echo(f"gpu-rules: the output cannot be written: {error.strerror}", err=True)
+            sys.exit(OUTPUT_LOST)
 
 
 class Command(click.Command):
@@ -25,7 +64,7 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors="replace")
+                stream.reconfigure(errors="gpu-rules")
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -61,6 +100,17 @@ class NamespaceName(click.ParamType[str]):
         return str(value)
 
 
+class Readable(click.Path):
+    """A path, or - for standard input."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value != "-":
+            return super().convert(value, param, ctx)
+        from rules_engine.loading import STDIN
+
+        return STDIN
+
+
 class ServiceAddress(click.ParamType[tuple[str, str, int]]):
     """`NAME/NAMESPACE` or `NAME/NAMESPACE/PORT` as a triple."""
 
@@ -74,9 +124,8 @@ class ServiceAddress(click.ParamType[tuple[str, str, int]]):
         return found[1], found[2], port
 
 
-_PATHS = click.argument(
-    "paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(exists=True, path_type=Path)
-)
+def _paths(kind: click.Path) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=kind)
 
 
 def _output(*formats: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -103,12 +152,12 @@ _more_rules_argument = click.argument("more_rules", type=click.Path(exists=True,
 
 
 @click.command(cls=Command)
-@_PATHS
+@_paths(Readable(exists=True, path_type=Path))
 @_output("text", "json", "sarif", "github")
 def check(paths: tuple[Path, ...], output: str) -> None:
     """Find everything that is wrong with rule files.
 
-    PATH is a file or a folder. Ends with 1 if there are errors; warnings alone do not count.
+    PATH is a file or a folder; - is standard input. Ends with 1 if there are errors; warnings alone do not count.
     """
     from rules_engine.authoring import checking, reports
 
@@ -129,7 +178,7 @@ def check(paths: tuple[Path, ...], output: str) -> None:
 
 
 @click.command(cls=Command)
-@_PATHS
+@_paths(click.Path(exists=True, path_type=Path))
 @click.option("-k", "keyword", metavar="NAME", default="", help="Only cases whose test's or own name contains this.")
 @_output("text", "json")
 def test(paths: tuple[Path, ...], keyword: str, output: str) -> None:
@@ -160,7 +209,7 @@ def test(paths: tuple[Path, ...], keyword: str, output: str) -> None:
     "manifest",
     required=True,
     metavar="FILE",
-    type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    type=Readable(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
     help="Manifests of pods, or of what makes pods (Deployment, Job, ...); - is standard input.",
 )
 @_rules_option
@@ -204,9 +253,10 @@ def explain(
     from rules_engine.authoring import explaining, reports
     from rules_engine.authoring.rendering import Screen
     from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_errors
+    from rules_engine.loading import load_pods
 
     material = explaining.read_material((*rules, *more_rules) or (DEFAULT_RULES,), cluster or DEFAULT_CLUSTER)
-    found, problems, sources = _read_manifests(manifest)
+    found, problems, sources = load_pods(manifest)
     Screen(sys.stderr).problems((*material.problems, *problems), {**material.sources, **sources})
     if has_errors((*material.problems, *problems)):
         raise SystemExit(PROBLEMS_FOUND)
@@ -338,17 +388,6 @@ def webhook_config(
 
 COMMANDS: tuple[click.Command, ...] = (check, test, explain, schema, webhook_config)
 """For the root command, which has others besides."""
-
-
-def _read_manifests(path: Path) -> Any:
-    from rules_engine.loading import load_pods, read_pods
-
-    if str(path) != "-":
-        return load_pods(path)
-    try:
-        return read_pods(sys.stdin.buffer.read().decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        raise click.ClickException(f"standard input is not UTF-8: {error}") from None
 
 
 def _certificates(path: Path) -> bytes:

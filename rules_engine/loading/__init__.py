@@ -1,6 +1,7 @@
 """Files → positioned YAML → JSON Schema → rules."""
 
-from rules_engine.loading.load import Inventory, Loaded, load, load_cluster, load_pods, read_pods
+from rules_engine.loading.files import STDIN
+from rules_engine.loading.load import Inventory, Loaded, load, load_cluster, load_pods
 from rules_engine.loading.manifests import Manifest
 from rules_engine.loading.pods import SLIPS
 from rules_engine.loading.schemas import KINDS, schema
@@ -8,12 +9,12 @@ from rules_engine.loading.schemas import KINDS, schema
 __all__ = [
     "KINDS",
     "SLIPS",
+    "STDIN",
     "Inventory",
     "Loaded",
     "Manifest",
     "load",
     "load_cluster",
     "load_pods",
-    "read_pods",
     "schema",
 ]

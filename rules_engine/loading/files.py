@@ -2,7 +2,9 @@
 
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -20,6 +22,9 @@ MAX_CLUSTER_BYTES = 256 * 1024 * 1024
 
 MAX_FILES = 10_000
 """Files read in one run: a folder given by mistake (a home, a root) ends early."""
+
+STDIN = Path("<stdin>")
+"""Standard input in place of a file, and how messages call it. What it refers to is sought in the current folder."""
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 
@@ -111,7 +116,7 @@ def read_file(path: Path, report: Report) -> SourceFile | None:
     is_json = path.suffix == ".json"
     limit = MAX_CLUSTER_BYTES if is_json else MAX_FILE_BYTES
     try:
-        with path.open("rb") as file:
+        with nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb") as file:
             data = file.read(limit + 1)
     except FileNotFoundError:
         report.error(Code.MISSING_FILE, "there is no such file or folder", Location(str(path), 1, 1))
@@ -123,7 +128,8 @@ def read_file(path: Path, report: Report) -> SourceFile | None:
         report_too_large(str(path), limit, report)
         return None
     try:
-        return SourceFile(str(path), data.decode("utf-8-sig"), is_json)
+        text = data.decode("utf-8-sig")
+        return SourceFile(str(path), text, is_json or (path == STDIN and text.lstrip().startswith("{")))
     except UnicodeDecodeError as error:
         before = SourceFile(str(path), data[: error.start].decode("utf-8-sig")).lines
         message = f"byte 0x{data[error.start]:02X} is not UTF-8: save the file as UTF-8"

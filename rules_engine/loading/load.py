@@ -109,15 +109,6 @@ def load_pods(path: Path) -> tuple[tuple[Manifest, ...], tuple[Problem, ...], So
     source = read_file(path, report)
     if source is None:
         return (), tuple(report.problems), {}
-    return _pods(source, report)
-
-
-def read_pods(text: str, name: str = "<stdin>") -> tuple[tuple[Manifest, ...], tuple[Problem, ...], Sources]:
-    """As `load_pods`, from text that was read already; `name` is how messages call it."""
-    return _pods(SourceFile(name, text, is_json=text.lstrip().startswith("{")), Report())
-
-
-def _pods(source: SourceFile, report: Report) -> tuple[tuple[Manifest, ...], tuple[Problem, ...], Sources]:
     found = [manifest for root in _manifest_documents(source, report) for manifest in manifests(root)]
     if not found and not report.failed:
         message = "no pod here, and nothing with a pod template"

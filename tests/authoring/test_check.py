@@ -50,6 +50,15 @@ def test_every_problem_is_shown_with_its_line_and_a_caret_in_file_order(tmp_path
     assert result.exit_code == 1
 
 
+def test_standard_input_is_read_for_a_dash(tmp_path: Path) -> None:
+    result = cli("check", "-", stdin=BAD)
+    assert result.exit_code == 1
+    assert result.stdout.startswith("<stdin>:5:3: error: FallbackLadder spec has no field 'rugns'")
+    assert "    5 |   rugns:\n" in result.stdout
+    assert cli("check", "-", stdin=json.dumps({"kind": "List", "items": [{"kind": "Node"}]})).exit_code == 0
+    assert cli("check", "-", stdin=b"\xff").stdout.startswith("<stdin>:1:1: error: byte 0xFF is not UTF-8")
+
+
 def test_warnings_alone_are_exit_code_0(tmp_path: Path) -> None:
     result = cli("check", write(tmp_path, {"b.yaml": WARNED}) / "b.yaml")
     assert result.stdout.endswith("\n1 warning in 1 file\n")

@@ -1,23 +1,27 @@
 """How the commands behave as programs: terminals, pipes, interrupts, usage."""
 
+import errno
 import json
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import sys
 import termios
 from pathlib import Path
 
+import click
 import jsonschema
 import pytest
 
+from rules_engine.cli import Command, Root
 from rules_engine.loading import KINDS, schema
 from tests.support.authoring import cli, ladder, write
 
 PROGRAM = (
-    "import signal, click; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "from rules_engine.cli import COMMANDS; click.Group('gpu-rules', commands=list(COMMANDS))()"
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from rules_engine.cli import COMMANDS, Root; Root('gpu-rules', commands=list(COMMANDS))()"
 )
 """The commands as a process; interrupts count even where the tests run in the background."""
 
@@ -96,6 +100,23 @@ def test_a_terminal_of_few_characters_gets_others_in_their_place(tmp_path: Path)
     assert result.stdout.startswith(b"Pod/? in namespace default\n")
 
 
+def test_marks_have_words_in_their_place_where_a_terminal_has_none(tmp_path: Path) -> None:
+    main = "{name: c, resources: {limits: {nvidia.com/mig-2g.20gb: 1}}}"
+    write(tmp_path, {"pod.yaml": f"kind: Pod\nspec: {{containers: [{main}]}}\n"})
+    result = subprocess.run(
+        command("explain", "-f", tmp_path / "pod.yaml"),
+        capture_output=True,
+        env=environment(PYTHONIOENCODING="ascii"),
+        check=False,
+    )
+    assert b"not nvidia.com/mig-2g.20gb: asked for, but no node offers 1\n" in result.stdout
+    assert b"ok nvidia.com/gpu: assumed" in result.stdout
+    assert b"nvidia.com/mig-2g.20gb -> nvidia.com/gpu" in result.stdout
+    assert b"?" not in result.stdout
+    with pytest.raises(UnicodeDecodeError):  # it is for writing
+        b"\xff".decode("ascii", "gpu-rules")
+
+
 def test_ctrl_c_ends_quietly_with_130(tmp_path: Path) -> None:
     fifo = tmp_path / "pod.yaml"
     os.mkfifo(fifo)
@@ -118,6 +139,31 @@ def test_a_reader_that_went_away_gets_no_traceback(bad: Path, arguments: list[st
     )
     os.close(writer)
     assert (result.returncode, result.stderr) == (1, b"")
+
+
+@pytest.mark.parametrize("arguments", [["check", "a.yaml"], ["check", "a.yaml", "--output", "json"], ["--help"]])
+def test_output_that_has_no_room_is_told_in_a_line(bad: Path, arguments: list[str]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        result = subprocess.run(
+            command(*arguments), cwd=bad, stdout=full, stderr=subprocess.PIPE, env=environment(), check=False
+        )
+    message = b"gpu-rules: the output cannot be written: No space left on device\n"
+    assert (result.returncode, result.stderr) == (1, message)
+
+
+def test_closed_output_is_no_error(bad: Path) -> None:
+    line = f"{shlex.join(command('check', 'a.yaml'))} >&-"
+    result = subprocess.run(["/bin/sh", "-c", line], cwd=bad, stderr=subprocess.PIPE, env=environment(), check=False)
+    assert (result.returncode, result.stderr) == (1, b"")
+
+
+def test_other_errors_of_the_system_are_not_taken_for_a_full_disk() -> None:
+    @click.command(cls=Command)
+    def fails() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "somewhere.yaml")
+
+    with pytest.raises(OSError, match=r"somewhere\.yaml"):
+        Root("gpu-rules", commands=[fails]).main(["fails"], standalone_mode=False)
 
 
 def test_help_imports_nothing_but_the_command_line() -> None:

@@ -217,7 +217,7 @@ def test_a_manifest_may_come_from_standard_input(folder: Path) -> None:
         ("", "no pod here"),
         ("kind: ConfigMap", "no pod here"),
         ("a: [", "<stdin>:1:"),
-        (b"\xff\xfe", "standard input is not UTF-8"),
+        (b"\xff\xfe", "byte 0xFF is not UTF-8"),
     ],
 )
 def test_what_is_no_manifest_is_told_on_standard_error(folder: Path, stdin: str | bytes, message: str) -> None:

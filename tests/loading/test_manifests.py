@@ -1,13 +1,15 @@
 """Pods in manifests."""
 
+import sys
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
 
-from rules_engine.loading import Manifest, load_pods, read_pods
+from rules_engine.loading import STDIN, Manifest, load_pods
 from rules_engine.loading.documents import Dialect
 from rules_engine.loading.manifests import manifests
-from tests.support.loading import codes, documents
+from tests.support.loading import codes, documents, read_pods
 
 TEMPLATE = "{metadata: {labels: {a: b}}, spec: {containers: [{name: c}]}}"
 POD = {
@@ -21,7 +23,7 @@ POD = {
 def pods(text: str) -> tuple[Manifest, ...]:
     found, problems, sources = read_pods(text)
     assert problems == ()
-    assert list(sources) == ["<stdin>"]
+    assert ["".join(f"{line}\n" for line in lines[:-1]) for lines in sources.values()] == [text]
     return found
 
 
@@ -117,9 +119,11 @@ def test_quantities_are_the_text_that_was_written() -> None:
     }
 
 
-def test_json_from_standard_input_may_be_indented_by_tabs() -> None:
-    (found,) = pods('{\n\t"kind": "Pod",\n\t"spec": {"containers": [{"name": "c"}]}\n}\n')
-    assert found.kind == "Pod"
+def test_json_from_standard_input_may_be_indented_by_tabs(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = b'{\n\t"kind": "Pod",\n\t"spec": {"containers": [{"name": "c"}]}\n}\n'
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(text)))
+    (found,), problems, sources = load_pods(STDIN)
+    assert (found.kind, found.location.file, problems, list(sources)) == ("Pod", "<stdin>", (), ["<stdin>"])
 
 
 def warned(text: str) -> list[str]:
@@ -188,9 +192,8 @@ def test_what_kubernetes_would_refuse_is_a_warning(spec: str, told: list[str]) -
     ],
 )
 def test_a_text_without_pods_or_with_errors_gives_none(text: str, code: str) -> None:
-    found, problems, _ = read_pods(text, "here")
+    found, problems, _ = read_pods(text)
     assert (found, codes(problems)) == ((), [code])
-    assert problems[0].location.file == "here"
 
 
 def test_pods_are_read_from_files(tmp_path: Path) -> None:
@@ -199,3 +202,6 @@ def test_pods_are_read_from_files(tmp_path: Path) -> None:
     (found,), problems, sources = load_pods(path)
     assert (found.location.file, problems, list(sources)) == (str(path), (), [str(path)])
     assert codes(load_pods(tmp_path / "absent.yaml")[1]) == ["missing-file"]
+    large = tmp_path / "large.json"
+    large.write_text(" " * (4 * 2**20 + 1))
+    assert codes(load_pods(large)[1]) == ["file-too-large"]

@@ -1,8 +1,10 @@
 """Builders for tests of what reads files."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from rules_engine.loading import Loaded, load
+from rules_engine.loading import Loaded, Manifest, load, load_pods
 from rules_engine.loading.documents import Dialect, Document, read_documents
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.report import Report
@@ -29,6 +31,14 @@ def load_text(folder: Path, text: str, name: str = "x.yaml") -> Loaded:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return load([path])
+
+
+def read_pods(text: str) -> tuple[tuple[Manifest, ...], tuple[Problem, ...], Mapping[str, Sequence[str]]]:
+    """The pods of a file with this text."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "pods.yaml"
+        path.write_text(text, encoding="utf-8")
+        return load_pods(path)
 
 
 def rule(kind: str, spec: str, name: str = "x") -> str:

@@ -82,7 +82,7 @@ def running(folder: Path, arguments: Sequence[str], *, fixed: str | None = None)
     """A server of this working tree on a free port, or what bench.fixed makes of it."""
     ready, theirs = os.pipe()
     begin = monotonic()
-    module = ["bench.fixed", fixed] if fixed else ["server.cli"]
+    module = ["bench.fixed", fixed] if fixed else ["server"]
     line = [sys.executable, "-m", *module, "serve", "--listen", "127.0.0.1:0", "--ready-fd", str(theirs)]
     with (folder / "server.log").open("ab") as log:
         process = subprocess.Popen([*line, *arguments], pass_fds=[theirs], stdout=log, stderr=log)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rules_engine.cli import COMMANDS, Command
+from rules_engine.cli import COMMANDS, Command, Root
 from server.cluster.source import Live
 
 LAST_PORT = 65535
@@ -77,7 +77,7 @@ class ClusterPlace(click.Path):
         return super().convert(value, param, ctx)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="gpu-rules", prog_name="gpu-rules")
 def main() -> None:
     """Declarative admission rules for GPUs on Kubernetes."""
@@ -378,7 +378,3 @@ def demo() -> None:
     from server.demo import run
 
     raise SystemExit(run())
-
-
-if __name__ == "__main__":
-    main(prog_name="gpu-rules")

@@ -160,7 +160,7 @@ def open_serve(inventory: str, folder: Path) -> Iterator[str]:
     # Not the current folder, in which anything may be called `server`; and ours also where nothing is installed.
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (here, environment.get("PYTHONPATH"))))
     ready, theirs = os.pipe()
-    command = [sys.executable, "-P", "-m", "server.cli", "serve", "--listen", "127.0.0.1:0", "--ready-fd", str(theirs)]
+    command = [sys.executable, "-P", "-m", "server", "serve", "--listen", "127.0.0.1:0", "--ready-fd", str(theirs)]
     command += ["--rules", str(DEFAULT_RULES), "--cluster", str(DEFAULT_CLUSTER.with_name(f"{inventory}.yaml"))]
     command += ["--tls-dir", str(folder)]
     log = folder / "log"

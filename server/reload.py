@@ -118,7 +118,7 @@ def _counts(rules: Rules) -> str:
 
 def _test(paths: Sequence[Path], digest: str) -> None:
     """Run the RuleTests in a process of their own. Raises UnusableError unless they pass."""
-    line = [sys.executable, "-P", "-m", "server.cli", "test", *map(str, paths)]
+    line = [sys.executable, "-P", "-m", "server", "test", *map(str, paths)]
     try:
         done = subprocess.run(  # noqa: S603 - our own command, with the paths that we were given
             line, stdin=subprocess.DEVNULL, capture_output=True, timeout=TEST_SECONDS, check=False

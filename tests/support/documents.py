@@ -92,7 +92,7 @@ class _Renewal:
         commands = self._folder / "bin"
         commands.mkdir(exist_ok=True)
         entry = commands / "gpu-rules"
-        entry.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m server.cli "$@"\n')
+        entry.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m server "$@"\n')
         entry.chmod(0o755)
         work = self._folder / "work"
         work.mkdir(exist_ok=True)

@@ -138,7 +138,7 @@ def call(
 
 def command(*arguments: str | Path) -> list[str]:
     """`gpu-rules` from this working tree."""
-    return [sys.executable, "-P", "-m", "server.cli", *map(str, arguments)]
+    return [sys.executable, "-P", "-m", "server", *map(str, arguments)]
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 A fenced block may say after its language what it is:
 
-    yaml NAME           a file of the document's own folder, for the commands in it
+    yaml NAME           a file of the document's own folder, for the commands after it
     console             commands after `$ `, each with what it prints, run in that folder in order
     json METHOD PATH    a request to a server with the packaged rules and cluster
     json STATUS         its answer; json patch: the patch in it, decoded
@@ -52,13 +52,7 @@ def blocks(text: str) -> Iterator[Block]:
 def renewed(text: str) -> str:
     """The document with every output and answer as it comes out now."""
     with TemporaryDirectory() as name:
-        folder = Path(name)
-        for block in blocks(text):
-            if block.language == "yaml" and block.title:
-                file = folder / "work" / block.title
-                file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(block.text)
-        return _Renewal(folder).of(text)
+        return _Renewal(Path(name)).of(text)
 
 
 class _Renewal:
@@ -76,6 +70,10 @@ class _Renewal:
         if language == "console":
             commands = [line[2:] for line in text.splitlines() if line.startswith("$ ")]
             return "".join(f"$ {command}\n{self._output(command)}" for command in commands)
+        if language == "yaml" and title:
+            file = self._folder / "work" / title
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
         if language != "json" or not title:
             return text
         if title == "patch":

@@ -8,6 +8,7 @@ from rules_engine.loading.codes import Code
 from rules_engine.loading.nodes import ListNode, MapNode, Node, Path, ScalarNode, find, first_key
 from rules_engine.loading.pods import warn_of_pod
 from rules_engine.loading.report import Report
+from rules_engine.model.lenient import Object, mapping, text
 from rules_engine.model.patch import Json
 from rules_engine.model.source import Location
 
@@ -87,7 +88,7 @@ def _manifests(value: Json, node: Node) -> Iterator[Manifest]:
         for index, item in enumerate(items):
             yield from _manifests(item, find(node, ("items", index)))
         return
-    kind, name, namespace = _text(value, "kind"), _name(value, "name"), _name(value, "namespace")
+    kind, name, namespace = text(value, "kind"), _name(value, "name"), _name(value, "namespace")
     for path, template in list(_templates(value, ())) or _own_template(value, kind):
         yield Manifest(
             kind=kind or "Pod",
@@ -134,14 +135,8 @@ def _own_template(value: dict[str, Json], kind: str) -> Iterator[tuple[Path, dic
         yield TEMPLATES[kind], below
 
 
-def _text(value: dict[str, Json], name: str) -> str:
-    found = value.get(name)
-    return found if isinstance(found, str) else ""
-
-
-def _name(value: dict[str, Json], name: str) -> str:
-    metadata = value.get("metadata")
-    return _text(metadata, name) if isinstance(metadata, dict) else ""
+def _name(value: Object, name: str) -> str:
+    return text(mapping(value.get("metadata")), name)
 
 
 def the_pod(root: Node, place: Node, report: Report) -> Manifest | None:

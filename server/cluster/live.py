@@ -11,10 +11,11 @@ from rules_engine.evaluation.needs import Needs
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Freshness, Node
 from rules_engine.model.decision import Decision
+from rules_engine.model.lenient import Object
 from rules_engine.model.pod import Pod
 from rules_engine.model.reading import PodError
 from server.cluster.connection import Connection
-from server.cluster.reading import HeldPod, Namespace, Object, PodKey, Usage, read_namespace, read_node, read_pod
+from server.cluster.reading import HeldPod, Namespace, PodKey, Usage, read_namespace, read_node, read_pod
 from server.cluster.reflector import Collection, Health, Reflector, Sink
 from server.cluster.store import Store
 

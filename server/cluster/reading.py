@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from sys import intern
 
 from rules_engine.model.cluster import Node, Taint
-from rules_engine.model.patch import Json
+from rules_engine.model.lenient import Object, mapping, objects, strings, text
 from rules_engine.model.pod import Pod
 from rules_engine.model.quantity import Quantity, QuantityError
 from rules_engine.model.reading import PodError
-
-Object = Mapping[str, Json]
 
 FINISHED = frozenset({"Succeeded", "Failed"})
 """Phases of pods that hold nothing any more. A pod that is being deleted holds its devices to the end."""
@@ -56,36 +54,36 @@ class Namespace:
 
 def read_node(raw: Object) -> Node:
     """A node with nothing in use. Raises UnreadableError."""
-    metadata, spec, status = (_map(raw.get(name)) for name in ("metadata", "spec", "status"))
+    metadata, spec, status = (mapping(raw.get(name)) for name in ("metadata", "spec", "status"))
     return Node(
         name=_name(metadata),
         labels=_labels(metadata),
         taints=tuple(
-            Taint(key=_text(taint, "key"), effect=_text(taint, "effect"), value=_text(taint, "value"))
-            for taint in _objects(spec.get("taints"))
+            Taint(key=text(taint, "key"), effect=text(taint, "effect"), value=text(taint, "value"))
+            for taint in objects(spec.get("taints"))
         ),
         ready=all(
             condition.get("status") == "True"
-            for condition in _objects(status.get("conditions"))
+            for condition in objects(status.get("conditions"))
             if condition.get("type") == "Ready"
         ),
         unschedulable=spec.get("unschedulable") is True,
-        allocatable=dict(_amounts(_map(status.get("allocatable")))),
+        allocatable=dict(_amounts(mapping(status.get("allocatable")))),
     )
 
 
 def read_namespace(raw: Object) -> Namespace:
     """Raises UnreadableError."""
-    metadata = _map(raw.get("metadata"))
+    metadata = mapping(raw.get("metadata"))
     return Namespace(_name(metadata), _labels(metadata))
 
 
 def read_pod(raw: Object) -> HeldPod:
     """Raises UnreadableError, also for requests that cannot be read: what it holds is not known then."""
-    metadata = _map(raw.get("metadata"))
-    key = PodKey(intern(_text(metadata, "namespace")), _name(metadata), _text(metadata, "uid"))
-    finished = _text(_map(raw.get("status")), "phase") in FINISHED
-    node = _text(_map(raw.get("spec")), "nodeName")
+    metadata = mapping(raw.get("metadata"))
+    key = PodKey(intern(text(metadata, "namespace")), _name(metadata), text(metadata, "uid"))
+    finished = text(mapping(raw.get("status")), "phase") in FINISHED
+    node = text(mapping(raw.get("spec")), "nodeName")
     if finished or not node:
         return HeldPod(key, "", (), finished)
     try:
@@ -121,24 +119,11 @@ def _amounts(written: Object) -> Iterator[tuple[str, Quantity]]:
 
 def _labels(metadata: Object) -> Mapping[str, str]:
     # Thousands of nodes say the same few things: each text is kept once.
-    return {intern(key): intern(value) for key, value in _map(metadata.get("labels")).items() if isinstance(value, str)}
+    return {intern(key): intern(value) for key, value in strings(metadata.get("labels")).items()}
 
 
 def _name(metadata: Object) -> str:
-    name = _text(metadata, "name")
+    name = text(metadata, "name")
     if not name:
         raise UnreadableError("an object without a name")
     return name
-
-
-def _map(value: Json) -> Object:
-    return value if isinstance(value, dict) else {}
-
-
-def _objects(value: Json) -> list[Object]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def _text(value: Object, name: str) -> str:
-    found = value.get(name)
-    return found if isinstance(found, str) else ""

@@ -17,10 +17,11 @@ from typing import Generic, Protocol, TypeVar
 
 import orjson
 
+from rules_engine.model.lenient import Object
 from rules_engine.model.patch import Json
 from server.cluster.backoff import Backoff
 from server.cluster.connection import MENDED_BY_NEW_CREDENTIALS, Answer, ApiError, Cause, Connection
-from server.cluster.reading import Object, UnreadableError
+from server.cluster.reading import UnreadableError
 
 T = TypeVar("T")
 

@@ -139,13 +139,11 @@ class Bootstrap:
         place: Place,
         serve: Callable[[Identity], None],
         *,
-        client_ca: bytes | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._connection = connection
         self._place = place
         self._serve = serve
-        self._client_ca = client_ca
         self._clock = clock
         self._served: Identity | None = None
         self._said: str | None = None
@@ -264,7 +262,6 @@ class Bootstrap:
         identity = Identity(
             certificate=held.current.certificate,
             key=held.current.key,
-            client_ca=self._client_ca,
             not_after=held.current.not_after,
         )
         if identity != self._served:

@@ -1,8 +1,10 @@
-"""A certificate that changes while the server runs: read, checked, then shown to new connections."""
+"""A certificate, or the CAs of clients, that change while the server runs: read, checked, then for new connections."""
 
 import logging
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Lock
 
 from server import tls
 from server.front import Front, try_out
@@ -52,3 +54,51 @@ class Renewal:
         self._state.certificate_not_after = identity.not_after
         _log.info("a new certificate is served, valid until %s", identity.not_after.isoformat())
         return True
+
+
+class Clients:
+    """Serves certificates that come from elsewhere, and demands of clients what a file of CAs says, as it changes."""
+
+    def __init__(self, front: Front, state: State, client_ca: Path | None) -> None:
+        """Raises TlsError where the file holds no CA."""
+        self._front = front
+        self._state = state
+        self._file = client_ca
+        self._cas = None if client_ca is None else tls.read_cas(client_ca)
+        self._lock = Lock()
+        self._served: tls.Identity | None = None
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files to watch."""
+        return () if self._file is None else (self._file,)
+
+    def serve(self, identity: tls.Identity) -> None:
+        """Show another certificate; the CAs stay. Raises TlsError."""
+        with self._lock:
+            self._serve(replace(identity, client_ca=self._cas))
+
+    def renew(self) -> bool:
+        """Look at the CAs again; whether what the file holds is demanded now."""
+        with self._lock:
+            if self._file is None or self._served is None:
+                return False
+            try:
+                cas = tls.read_cas(self._file)
+                if cas == self._cas:
+                    return True
+                identity = replace(self._served, client_ca=cas)
+                try_out(identity)
+                self._serve(identity)
+            except tls.TlsError as error:
+                _log.error("the changed CAs of clients are refused, those before them stay: %s", error)
+                self._state.certificates_refused += 1
+                return False
+            self._cas = cas
+        _log.info("other CAs of clients are trusted: %s", self._file)
+        return True
+
+    def _serve(self, identity: tls.Identity) -> None:
+        self._front.serve(identity)
+        self._served = identity
+        self._state.certificate_not_after = identity.not_after

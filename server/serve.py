@@ -33,7 +33,7 @@ from server.metrics_listener import Exposition, MetricsListener
 from server.observing import Observed, Observing
 from server.prepare import Prepared, Sources, UnusableError, prepare
 from server.reload import Reloader
-from server.renewal import Renewal
+from server.renewal import Clients, Renewal
 from server.state import Served, State
 from server.watching import Watcher, signature
 
@@ -306,7 +306,7 @@ def _certificate(settings: Settings, state: State, front: Front, stack: ExitStac
     """Serve the certificate: what there is to say of it, and what sees to it that the next one is served."""
     try:
         if settings.bootstrap is not None:
-            return _bootstrapped(settings, settings.bootstrap, state, front, stack), []
+            return _bootstrapped(settings, settings.bootstrap, state, front, stack)
         files = _tls_files(settings, stack)
         renewal = Renewal(front, state, files.certificate, files.key, settings.client_ca)
         before = signature(renewal.paths)
@@ -320,25 +320,23 @@ def _certificate(settings: Settings, state: State, front: Front, stack: ExitStac
 
 def _bootstrapped(
     settings: Settings, place: tuple[str, str, str, str], state: State, front: Front, stack: ExitStack
-) -> str:
+) -> tuple[str, list[Watcher]]:
     """Serve what the Secret holds, once the API server can be reached. Raises TlsError."""
     from server.bootstrap import Bootstrap, Place
 
-    def show(identity: tls.Identity) -> None:
-        front.serve(identity)
-        state.certificate_not_after = identity.not_after
-
+    before = signature([settings.client_ca] if settings.client_ca else [])
+    clients = Clients(front, state, settings.client_ca)
     namespace, secret, service, webhooks = place
     bootstrap = Bootstrap(
         _connection(settings),
         Place(namespace=namespace, secret=secret, service=service, webhooks=webhooks),
-        show,
-        client_ca=None if settings.client_ca is None else tls.read_cas(settings.client_ca),
+        clients.serve,
     )
     bootstrap.first()
     bootstrap.start()
     stack.callback(bootstrap.stop)
-    return f"certificate: Secret {namespace}/{secret}, valid until {state.certificate_not_after:%Y-%m-%d}"
+    said = f"certificate: Secret {namespace}/{secret}, valid until {state.certificate_not_after:%Y-%m-%d}"
+    return said, [Watcher(clients.paths, before, clients.renew, name="client-ca")] if clients.paths else []
 
 
 def _tls_files(settings: Settings, stack: ExitStack) -> tls.TlsFiles:

@@ -4,6 +4,7 @@ import http.client
 import io
 import socket
 import ssl
+from base64 import b64decode
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from server.front import Front, try_out
+from server.renewal import Clients
+from server.state import State
 from server.tls import Identity, TlsError, for_localhost
 from server.tls import read as read_identity
+from tests.support.apiserver import kubeconfig
+from tests.support.objects import objects
 from tests.support.operating import METRICS, Load, Mounted, fetched, metrics_url, saying, until
 from tests.support.server import PATIENCE_SECONDS, ROOT, Running, certificate_files, started
 
@@ -180,32 +185,80 @@ def test_with_client_ca_only_clients_with_its_certificate_are_answered(tmp_path:
     ca, *known = client_files(tmp_path / "known")
     other_ca, *stranger = client_files(tmp_path / "stranger")
     with started(tmp_path, *arguments(mounted.folder, rules), "--client-ca", ca) as running:
-
-        def status(files: list[Path]) -> int:
-            context = trusting(own)
-            if files:
-                context.load_cert_chain(files[0], files[1])
-            connection = http.client.HTTPSConnection("localhost", running.port, context=context, timeout=30)
-            try:
-                connection.request("GET", "/readyz")
-                return connection.getresponse().status
-            finally:
-                connection.close()
-
-        def refused(files: list[Path]) -> bool:
-            try:
-                return not status(files)
-            except (ssl.SSLError, ConnectionError, http.client.RemoteDisconnected):
-                return True
-
-        assert status(known) == 200
-        assert refused([])
-        assert refused(stranger)
+        assert answered(running.port, own["tls.crt"].decode(), known)
+        assert not answered(running.port, own["tls.crt"].decode(), [])
+        assert not answered(running.port, own["tls.crt"].decode(), stranger)
         assert fetched(f"{metrics_url(running)}/readyz")[0] == 200
         ca.write_bytes(other_ca.read_bytes())
-        until(lambda: not refused(stranger), "the new CA")
-        assert status(stranger) == 200
-        assert refused(known)
+        until(lambda: answered(running.port, own["tls.crt"].decode(), stranger), "the new CA")
+        assert not answered(running.port, own["tls.crt"].decode(), known)
+
+
+def test_with_a_bootstrapped_certificate_the_cas_of_clients_are_read_again_as_well(tmp_path: Path, rules: Path) -> None:
+    ca, *known = client_files(tmp_path / "known")
+    other_ca, *stranger = client_files(tmp_path / "stranger")
+    mounted = Mounted(tmp_path / "client-ca", {"ca.crt": ca.read_bytes()})
+    secret = "/api/v1/namespaces/gpu/secrets/tls"
+    with objects() as kept:
+        kept.put(secret, {"metadata": {"name": "tls"}})
+        config = kubeconfig(tmp_path, kept.url)
+        bootstrap = ("--tls-bootstrap", "gpu/tls", "--tls-service", "localhost", "--webhook-name", "rules")
+        arguments = ("--rules", rules, "--client-ca", mounted.folder / "ca.crt", *bootstrap, *METRICS)
+        with started(tmp_path, *arguments, KUBECONFIG=str(config)) as running:
+            own = b64decode(kept.get(secret)["data"]["ca.crt"]).decode()
+            assert answered(running.port, own, known)
+            assert not answered(running.port, own, stranger)
+            mounted.swap({"ca.crt": b"nonsense"})
+            until(lambda: "the changed CAs of clients are refused" in running.logged(), "the refusal")
+            assert answered(running.port, own, known)
+            mounted.swap({"ca.crt": other_ca.read_bytes()})
+            until(lambda: answered(running.port, own, stranger), "the new CA")
+            assert not answered(running.port, own, known)
+            assert "gpu_rules_certificates_refused_total 1.0" in fetched(f"{metrics_url(running)}/metrics")[1]
+
+
+def test_a_certificate_that_is_made_anew_demands_the_cas_that_were_read_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    ca, *known = client_files(tmp_path / "known")
+    other_ca, *stranger = client_files(tmp_path / "stranger")
+    one, two = (for_localhost(tmp_path / name, now=NOW) for name in ("one", "two"))
+    listener, state = socket.create_server(("127.0.0.1", 0)), State()
+
+    def application(_environ: Any, start_response: Any) -> list[bytes]:
+        start_response("200 OK", [("Content-Length", "0")])
+        return [b""]
+
+    front = Front(application, listener, threads=1)
+    clients = Clients(front, state, ca)
+    assert not clients.renew(), "nothing is served yet"
+    clients.serve(read_identity(one.certificate, one.key, now=NOW))
+    assert clients.renew(), "nothing has changed"
+    ca.write_bytes(other_ca.read_bytes())
+    assert clients.renew()
+    clients.serve(read_identity(two.certificate, two.key, now=NOW))
+    assert two.ca
+    port = listener.getsockname()[1]
+    assert answered(port, two.ca.read_text(), stranger)
+    assert not answered(port, two.ca.read_text(), known)
+    assert state.certificate_not_after == two.not_after
+    assert front.stop(1, 0)
+
+
+def answered(port: int, trusted: str, files: list[Path]) -> bool:
+    """Whether a client that trusts a CA, and has this certificate and key or none, gets an answer."""
+    context = ssl.create_default_context(cadata=trusted)
+    if files:
+        context.load_cert_chain(files[0], files[1])
+    connection = http.client.HTTPSConnection("localhost", port, context=context, timeout=PATIENCE_SECONDS)
+    try:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == 200
+    except (ssl.SSLError, ConnectionError, http.client.RemoteDisconnected):
+        return False
+    finally:
+        connection.close()
 
 
 def test_a_certificate_that_the_tls_library_does_not_take_is_an_error_and_not_a_crash(

@@ -220,17 +220,7 @@ class ApiServer:
         self, folder: Path, user: Mapping[str, Any] | None = None, cluster: Mapping[str, Any] | None = None
     ) -> Path:
         """A kubeconfig for this server; more of its user and of its cluster."""
-        path = folder / "kubeconfig"
-        content = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "here",
-            "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
-            "clusters": [{"name": "here", "cluster": {"server": self.url, **(cluster or {})}}],
-            "users": [{"name": "me", "user": dict(user or {})}],
-        }
-        path.write_text(json.dumps(content))
-        return path
+        return kubeconfig(folder, self.url, user, cluster)
 
     # Answering.
 
@@ -397,6 +387,23 @@ def api_server(context: ssl.SSLContext | None = None) -> Iterator[ApiServer]:
         yield server
     finally:
         server.stop()
+
+
+def kubeconfig(
+    folder: Path, url: str, user: Mapping[str, Any] | None = None, cluster: Mapping[str, Any] | None = None
+) -> Path:
+    """A kubeconfig for the server at a URL; more of its user and of its cluster."""
+    path = folder / "kubeconfig"
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
+        "clusters": [{"name": "here", "cluster": {"server": url, **(cluster or {})}}],
+        "users": [{"name": "me", "user": dict(user or {})}],
+    }
+    path.write_text(json.dumps(content))
+    return path
 
 
 class _Server(ThreadingHTTPServer):

@@ -201,7 +201,8 @@ def started(folder: Path, *arguments: str | Path, prefix: Sequence[str] = (), **
     """`gpu-rules serve` on a free port, reachable when this gives it, and gone afterwards whatever happens."""
     ready, theirs = os.pipe()
     log = folder / "server.log"
-    tls = () if "--tls-cert" in arguments or "--tls-dir" in arguments else ("--tls-dir", folder / "tls")
+    given = {"--tls-cert", "--tls-dir", "--tls-bootstrap"}.intersection(arguments)
+    tls = () if given else ("--tls-dir", folder / "tls")
     line = command("serve", "--listen", "127.0.0.1:0", "--ready-fd", str(theirs), *tls, *arguments)
     with os.fdopen(ready, encoding="ascii") as readable:
         with log.open("wb") as stderr:

@@ -88,15 +88,40 @@ class Kind(click.ParamType[str]):
         return found
 
 
+LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+"""Names of namespaces and Services (RFC 1123; apimachinery, pkg/util/validation, DNS1123Label)."""
+
+PART = "[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
+MAX_NAME = 253
+"""Names of other objects: parts with dots between them, of so many characters in all (DNS1123Subdomain)."""
+
+
 class NamespaceName(click.ParamType[str]):
     """A name that a namespace can have: an RFC 1123 label."""
 
     name = "NAME"
 
+    def __init__(self, *, empty: bool = False) -> None:
+        self._empty = empty
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if value and not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", str(value)):
+        if not (self._empty and value == "") and not re.fullmatch(LABEL, str(value)):
             rule = "lower-case letters, digits and '-', at most 63 characters, the first and last no '-'"
             self.fail(f"{value!r} is no name of a namespace: {rule}", param, ctx)
+        return str(value)
+
+
+class ObjectName(click.ParamType[str]):
+    """A name that most other objects can have: RFC 1123 labels with dots between them."""
+
+    name = "NAME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if len(str(value)) > MAX_NAME or not re.fullmatch(rf"{PART}(?:\.{PART})*", str(value)):
+            rule = (
+                f"lower-case letters, digits, '-' and '.', at most {MAX_NAME} characters, a letter or digit at each end"
+            )
+            self.fail(f"{value!r} is no name of an object: {rule}", param, ctx)
         return str(value)
 
 
@@ -117,7 +142,7 @@ class ServiceAddress(click.ParamType[tuple[str, str, int]]):
     name = "NAME/NAMESPACE[/PORT]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str, int]:
-        found = re.fullmatch(r"([a-z0-9-]{1,63})/([a-z0-9-]{1,63})(?:/([0-9]{1,5}))?", str(value))
+        found = re.fullmatch(f"({LABEL})/({LABEL})(?:/([0-9]{{1,5}}))?", str(value))
         port = int(found[3] or HTTPS_PORT) if found else 0
         if found is None or not 0 < port <= LAST_PORT:
             self.fail(f"{value!r} is not NAME/NAMESPACE or NAME/NAMESPACE/PORT", param, ctx)
@@ -224,7 +249,7 @@ def test(paths: tuple[Path, ...], keyword: str, output: str) -> None:
 @click.option(
     "-n",
     "--namespace",
-    type=NamespaceName(),
+    type=NamespaceName(empty=True),
     default="",
     metavar="NAME",
     help="The request's namespace. Without: the manifest's.",
@@ -296,10 +321,9 @@ def schema(kind: str | None) -> None:
     type=NamespaceName(),
     default="gpu-rules",
     show_default=True,
-    metavar="NAME",
     help="Where the server runs. Its own pods are not sent to it, and neither are those of kube-system.",
 )
-@click.option("--name", default="gpu-rules", show_default=True, help="Of both configurations.")
+@click.option("--name", type=ObjectName(), default="gpu-rules", show_default=True, help="Of both configurations.")
 @click.option(
     "--service",
     type=ServiceAddress(),

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rules_engine.cli import COMMANDS, Command, Root
+from rules_engine.cli import COMMANDS, Command, ObjectName, Root
 from server.cluster.source import Live
 
 LAST_PORT = 65535
@@ -192,8 +192,8 @@ _FILE = click.Path(path_type=Path)
 )
 @click.option(
     "--webhook-name",
+    type=ObjectName(),
     envvar="GPU_RULES_WEBHOOK_NAME",
-    metavar="NAME",
     help="Of both webhook configurations: they are compared with the rules, and what differs is said. With "
     "--tls-bootstrap, their caBundle is kept up to date too.",
 )

@@ -315,6 +315,7 @@ def test_bad_tls_files_are_one_clear_error(tmp_path: Path, rules: Path) -> None:
         (["--tls-cert", "a"], "--tls-cert and --tls-key come together"),
         (["--tls-cert", "a", "--tls-key", "b", "--tls-dir", "c"], "--tls-dir is for a certificate made here"),
         (["--tls-bootstrap", "ns"], "'ns' is not NAMESPACE/SECRET"),
+        (["--webhook-name", "a/b"], "'a/b' is no name of an object"),
         (["--tls-bootstrap", "ns/s"], "--tls-bootstrap needs --tls-service and --webhook-name"),
         (["--tls-bootstrap", "ns/s", "--tls-dir", "d"], "--tls-bootstrap makes a certificate"),
         (["--metrics-listen", "9090"], "'9090' is not HOST:PORT"),

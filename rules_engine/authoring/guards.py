@@ -5,8 +5,10 @@ is asked. So only what provably has a value is handed over. The proof leans on t
 has the types of the Pod's schema, and no nulls.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TypeAlias
 
 from rules_engine.cel import CelProblems, Environment, Type, compile_expression, types
@@ -57,8 +59,23 @@ FOLDS = frozenset({Fold.ALL, Fold.EXISTS, Fold.EXISTS_ONE, Fold.FILTER, Fold.MAP
 """The macros of CEL itself; the others came with later versions of Kubernetes."""
 
 
+MAX_BRACKETS = 100
+"""Brackets in brackets. cel-go takes 250 levels of any rule of its grammar (parser.go, maxRecursionDepth). Brackets are
+one; each level of our tree, of which there are 100 at most, may be another; what surrounds a condition is a few."""
+
+_OPAQUE = re.compile(
+    r"""//[^\n]*|[rR](\'{3}|"{3}|'|").*?\1|(\'{3}|"{3}|'|")(?:\\.|.)*?\2""",
+    re.DOTALL,
+)
+"""Comments, raw strings and strings, of a text that is known to be CEL."""
+
+_STEP = {**dict.fromkeys("([{", 1), **dict.fromkeys(")]}", -1)}
+
+
 def handed_over(condition: SourceText) -> str | None:
     """The condition's text, if the API server can evaluate it and it cannot fail there; else None."""
+    if "`" in condition.text or _brackets(condition.text) > MAX_BRACKETS:
+        return None  # Kubernetes' CEL has no names in backquotes
     try:
         # With these names only: what reads variables, params, the namespace or the cluster does not compile.
         program = compile_expression(condition, ENVIRONMENT, result=BOOL)
@@ -66,6 +83,11 @@ def handed_over(condition: SourceText) -> str | None:
         return None
     proven = _proven(program.checked.expression, _Known(ROOTS, ALWAYS))
     return condition.text.strip() if proven == BOOL else None
+
+
+def _brackets(text: str) -> int:
+    """How deep brackets are nested. The tree does not say: those around a whole expression leave nothing in it."""
+    return max(accumulate(_STEP.get(character, 0) for character in _OPAQUE.sub("", text)), default=0)
 
 
 @dataclass(frozen=True, slots=True)

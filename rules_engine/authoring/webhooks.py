@@ -172,8 +172,8 @@ def _warnings(calls: Calls) -> Iterable[str]:
     rules = ", ".join(calls.widened)
     if rules:
         yield (
-            f"every pod is sent to {calls.endpoint.path} because of {rules}: no matchCondition that reads only object "
-            "and request, and cannot fail, says which pods it is about"
+            f"every pod is sent to {calls.endpoint.path} because of {rules}: no matchCondition that the API server can "
+            "evaluate, as it reads only object and request, and that cannot fail says which pods it is about"
         )
     elif calls.simplified and calls.expression is None:
         yield f"every pod is sent to {calls.endpoint.path}: the rules name too much for one match condition"

@@ -332,6 +332,10 @@ KEPT = (
     "{'a': 1}.size() > 0",
     "object.metadata.name",
     "dyn('a').contains('b')",
+    "object.metadata.?labels.?`team`.orValue('') == 'ml'",
+    f"{'(' * 101}true{')' * 101}",
+    f"{'(' * 101} ')' == ')' {')' * 101}",
+    f"{'(' * 50}true && // ){'(' * 51}\n{'(' * 51}true{')' * 101}",
 )
 
 

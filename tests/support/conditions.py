@@ -36,5 +36,10 @@ HANDED_OVER = (
     "object.spec.?tolerations.orValue([]).map(t, t.?key.orValue('')).exists_one(k, k == 'a')",
     "(object.spec.containers + object.spec.?initContainers.orValue([])).all(c, !has(c.securityContext))",
     "request.operation + request.namespace != 'x'",
+    f"{'(' * 99}'(((' + r'\\' != \"(((\"{')' * 99} // (((",
+    f"{'!(' * 90}object.metadata.?labels.team.orValue('') == '('{')' * 90}",
+    " + ".join(["'a'"] * 90) + " != ''",
+    " || ".join(f"request.namespace == 'n{number}'" for number in range(400)),
+    "".join(f"request.namespace == 'n{number}' ? true : " for number in range(90)) + "false",
 )
 """Those that the API server can be given: they cannot fail."""

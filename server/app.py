@@ -4,7 +4,7 @@ An admission costs a fraction of what Flask's routing and request objects cost; 
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from threading import Lock
 from time import perf_counter
@@ -34,6 +34,17 @@ MAX_BODY_BYTES = 8 * 1024 * 1024
 
 MAX_READ_BYTES = 2 * MAX_BODY_BYTES
 """What is read of a body that is too large, in all: a client that is still sending would miss the answer."""
+
+
+RETRY_AFTER_SECONDS = 1
+"""What a caller is asked to wait before it tries again, as an API server does, ten times at most and within its
+timeoutSeconds (client-go, rest/with_retry.go). A burst is over in less; without this, or at 0, so is its patience."""
+
+_HEADERS: Mapping[StatusReason, Sequence[tuple[str, str]]] = {
+    StatusReason.METHOD_NOT_ALLOWED: [("Allow", "POST")],
+    StatusReason.UNAVAILABLE: [("Retry-After", str(RETRY_AFTER_SECONDS))],
+}
+"""Headers that go with an error."""
 
 
 class Decide(Protocol):
@@ -152,8 +163,7 @@ class Admission:
             exchange.uid, exchange.error = error.uid, error.reason
             answer = respond_error(error)
             code = HTTPStatus(error.reason.code)
-            if error.reason is StatusReason.METHOD_NOT_ALLOWED:
-                headers.append(("Allow", "POST"))
+            headers += _HEADERS.get(error.reason, ())
         except Exception:
             # Our bug, whatever it is: said aloud here, and to the caller as a failed call, never as a decision.
             _log.exception("unexpected error while request %s was answered", exchange.uid or "without a uid")

@@ -227,6 +227,7 @@ def test_over_the_concurrency_bound_the_answer_is_503_with_the_uid_and_later_a_d
     with slots, slots:
         answer = call(admission, "/mutate", encoded(review()))
         assert "too many" in refusal(answer, 503, "ServiceUnavailable", uid=UID)
+        assert answer.headers["retry-after"] == "1"
     for _ in range(5):
         assert call(admission, "/mutate", encoded(review())).status == 200
 

@@ -116,11 +116,21 @@ def kubeconfig(configuration: "Configuration") -> None:
     """The current context of KUBECONFIG, or of ~/.kube/config."""
     from kubernetes import config
 
-    config.load_kube_config(  # type: ignore[no-untyped-call]
-        config_file=os.environ.get("KUBECONFIG"),
-        client_configuration=configuration,
-        persist_config=False,  # a file that others use as well
-    )
+    named = os.environ.get("KUBECONFIG")
+    files = named or "~/.kube/config"
+    if not any(Path(file).expanduser().exists() for file in files.split(os.pathsep) if file):
+        unnamed = "" if named else ", and KUBECONFIG names no other"
+        raise ApiError(Cause.CONFIGURATION, f"there is no kubeconfig {files}{unnamed}")
+    try:
+        config.load_kube_config(  # type: ignore[no-untyped-call]
+            config_file=files,
+            client_configuration=configuration,
+            persist_config=False,  # a file that others use as well
+        )
+    except Exception as error:
+        # ConfigException, and whatever unreadable files and broken YAML raise: not all say where, some in lines.
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise ApiError(Cause.CONFIGURATION, f"kubeconfig {files}: {said}") from None
 
 
 class Connection:

@@ -127,7 +127,7 @@ def test_a_start_without_credentials_recovers_when_they_come(
     monkeypatch.setenv("KUBECONFIG", str(path))
     with viewing(api, NODES, configure=kubeconfig) as view:
         view.counted("nodes", "configuration")
-        assert view.live.problems == ["cannot list and watch nodes: Invalid kube-config file. No configuration found."]
+        assert view.live.problems == [f"cannot list and watch nodes: there is no kubeconfig {path}"]
         api.kubeconfig(tmp_path)
         view.synced()
 
@@ -139,7 +139,21 @@ def test_a_broken_kubeconfig_is_a_failure_like_any_other(
     path = tmp_path / "kubeconfig"
     path.write_text(text)
     monkeypatch.setenv("KUBECONFIG", str(path))
-    assert refused(Connection(kubeconfig)).cause is Cause.CONFIGURATION
+    error = refused(Connection(kubeconfig))
+    assert error.cause is Cause.CONFIGURATION
+    assert str(error).startswith(f"kubeconfig {path}: ")
+    assert "\n" not in str(error)
+
+
+def test_without_any_kubeconfig_the_place_is_named_where_one_would_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    expected = "there is no kubeconfig ~/.kube/config, and KUBECONFIG names no other"
+    assert str(refused(Connection(kubeconfig))) == expected
+    monkeypatch.setenv("KUBECONFIG", "/nope:~/neither")
+    assert str(refused(Connection(kubeconfig))) == "there is no kubeconfig /nope:~/neither"
 
 
 def test_outside_of_a_cluster_there_is_no_service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,6 +164,13 @@ def _output(*formats: str) -> Callable[[Callable[..., None]], Callable[..., None
     )
 
 
+class _More(click.Argument):
+    """The further paths of an option, which is what messages are about."""
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:  # noqa: ARG002 - click's signature
+        return "'--rules'"
+
+
 # `--rules` takes several paths, as `serve` does: what follows the first one arrives as arguments.
 _rules_option = click.option(
     "--rules",
@@ -173,7 +180,9 @@ _rules_option = click.option(
     metavar="PATH...",
     help="Files or folders of rules. Without: the packaged set default.",
 )
-_more_rules_argument = click.argument("more_rules", type=click.Path(exists=True, path_type=Path), nargs=-1, metavar="")
+more_rules_argument = click.argument(
+    "more_rules", cls=_More, type=click.Path(exists=True, path_type=Path), nargs=-1, metavar=""
+)
 
 
 @click.command(cls=Command)
@@ -238,7 +247,7 @@ def test(paths: tuple[Path, ...], keyword: str, output: str) -> None:
     help="Manifests of pods, or of what makes pods (Deployment, Job, ...); - is standard input.",
 )
 @_rules_option
-@_more_rules_argument
+@more_rules_argument
 @click.option(
     "--cluster",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -303,7 +312,7 @@ def explain(
     _end(succeeded=all(explanation.admission.allowed for explanation in explanations))
 
 
-@click.command(cls=Command)
+@click.command(cls=Command, short_help="Print the JSON Schema of a kind, or of all.")
 @click.argument("kind", type=Kind(), required=False)
 def schema(kind: str | None) -> None:
     """Print the JSON Schema of a kind, or of all in one, for editors and other tools."""
@@ -313,9 +322,9 @@ def schema(kind: str | None) -> None:
     _print_json(schema_of(kind) if kind else combined_schema())
 
 
-@click.command("webhook-config", cls=Command)
+@click.command("webhook-config", cls=Command, short_help="Print the webhook configurations for rules.")
 @_rules_option
-@_more_rules_argument
+@more_rules_argument
 @click.option(
     "--namespace",
     type=NamespaceName(),

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from rules_engine.cli import COMMANDS, Command, ObjectName, Root
+from rules_engine.cli import COMMANDS, Command, ObjectName, Root, more_rules_argument
 from server.cluster.source import Live
 
 LAST_PORT = 65535
@@ -100,7 +100,7 @@ _FILE = click.Path(path_type=Path)
     envvar="GPU_RULES_RULES",
     help="Files or folders of rules; in the variable, separated by colons. Without: the packaged set default.",
 )
-@click.argument("more_rules", type=_PATH, nargs=-1, metavar="")
+@more_rules_argument
 @click.option(
     "--cluster",
     type=ClusterPlace(exists=True, dir_okay=False, path_type=Path),
@@ -338,7 +338,7 @@ def serve(
         raise SystemExit(1) from None
 
 
-@main.command(cls=Command)
+@main.command(cls=Command, short_help="Print the live cluster as a ClusterInventory.")
 @click.option(
     "--output",
     "form",
@@ -372,7 +372,7 @@ def capture(form: str, timeout: float) -> None:
     click.echo((capturing.as_json if form == "json" else capturing.as_yaml)(document), nl=False)
 
 
-@main.command(cls=Command)
+@main.command(cls=Command, short_help="Send scenarios through a real server over HTTPS.")
 def demo() -> None:
     """Send the old webhook's scenarios through a real server over HTTPS and print what comes out."""
     from server.demo import run

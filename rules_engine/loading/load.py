@@ -109,14 +109,27 @@ def load_pods(path: Path) -> tuple[tuple[Manifest, ...], tuple[Problem, ...], So
     source = read_file(path, report)
     if source is None:
         return (), tuple(report.problems), {}
-    found = [manifest for root in _manifest_documents(source, report) for manifest in manifests(root)]
+    roots = _manifest_documents(source, report)
+    found = [manifest for root in roots for manifest in manifests(root)]
     if not found and not report.failed:
-        message = "no pod here, and nothing with a pod template"
-        report.error(Code.NOT_A_POD, message, Location(source.name, 1, 1))
+        _report_no_pod(source, roots, report)
     for manifest in () if report.failed else found:
         if read_pod(manifest.pod, manifest.node, report) is not None:
             manifest.warn(report)
     return () if report.failed else tuple(found), in_file_order(report.problems), {source.name: source.lines}
+
+
+def _report_no_pod(source: SourceFile, roots: Sequence[Node], report: Report) -> None:
+    kinds = [root.get("kind") for root in roots if isinstance(root, MapNode)]
+    place = next((kind for kind in kinds if isinstance(kind, ScalarNode)), None)
+    if place is None:
+        message = "no pod here, and nothing with a pod template"
+        report.error(Code.NOT_A_POD, message, Location(source.name, 1, 1))
+        return
+    kind = place.source.text
+    hint = ": rules are named by --rules" if kind in KINDS[:3] else ""
+    message = f"{shown(kind)} is no pod and has no pod template{hint}"
+    report.error(Code.NOT_A_POD, message, place.location, place.length)
 
 
 def _manifest_documents(source: SourceFile, report: Report) -> list[Node]:

@@ -166,6 +166,12 @@ def test_other_errors_of_the_system_are_not_taken_for_a_full_disk() -> None:
         Root("gpu-rules", commands=[fails]).main(["fails"], standalone_mode=False)
 
 
+def test_a_path_of_rules_that_is_not_there_is_told_under_the_options_name(bad: Path) -> None:
+    result = cli("explain", "-f", bad / "a.yaml", "--rules", bad / "a.yaml", "absent.yaml")
+    assert result.exit_code == 2
+    assert "Invalid value for '--rules': Path 'absent.yaml' does not exist." in result.stderr
+
+
 def test_help_imports_nothing_but_the_command_line() -> None:
     program = (
         "import sys, rules_engine.cli; others = ('rules_engine.', 'rich', 'yaml', 'jsonschema', 'lark'); "

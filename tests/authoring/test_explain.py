@@ -215,7 +215,9 @@ def test_a_manifest_may_come_from_standard_input(folder: Path) -> None:
     ("stdin", "message"),
     [
         ("", "no pod here"),
-        ("kind: ConfigMap", "no pod here"),
+        ("kind: ConfigMap", "1:7: error: ConfigMap is no pod and has no pod template [not-a-pod]"),
+        ("- 3", "no pod here"),
+        ("kind: Validation", "Validation is no pod and has no pod template: rules are named by --rules"),
         ("a: [", "<stdin>:1:"),
         (b"\xff\xfe", "byte 0xFF is not UTF-8"),
     ],

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -18,7 +18,7 @@ from rules_engine.authoring.drift import drift
 from rules_engine.authoring.webhooks import Settings, configurations, derive
 from rules_engine.model.patch import Json
 from rules_engine.model.rules import AnyRule, Match, Verb
-from tests.support.chart import helm
+from tests.support.chart import helm, sets
 from tests.support.conditions import HANDED_OVER, SELECTORS
 from tests.support.evaluation import GPU, compiled, container, injection, ladder, pod, validation
 
@@ -52,13 +52,31 @@ def namespace(name: str) -> Iterator[str]:
     kubectl("delete", "namespace", name, "--wait=false")
 
 
-def test_the_api_server_takes_everything_that_the_chart_makes(name: str) -> None:
-    code, rendered, errors = helm(
-        "template", name, render.CHART, "--namespace", "default", "--set=server.events=true,rbac.pods=true"
-    )
+OPTIONS: Mapping[str, Any] = {
+    "rbac": {"pods": True, "namespaces": True},
+    "server": {"events": True, "declare": "kind: ClusterInventory"},
+    "webhook": {"excludeNamespaces": ["a"], "mutating": {"failurePolicy": "Fail", "timeoutSeconds": 30}},
+    "networkPolicy": {
+        "apiServerCIDRs": ["10.0.0.0/8", "fd00::/8"],
+        "metricsFrom": [{"podSelector": {"matchLabels": {"app": "prometheus"}}}, {"ipBlock": {"cidr": "10.0.0.0/8"}}],
+    },
+    "podDisruptionBudget": {"minAvailable": "50%"},
+    "metrics": {"dashboard": {"enabled": True}},
+    "clientCA": {"configMap": "ca"},
+}
+"""Everything that needs no kinds of others."""
+
+
+@pytest.mark.parametrize("values", [{}, OPTIONS], ids=["defaults", "options"])
+def test_the_api_server_takes_everything_that_the_chart_makes(name: str, values: Mapping[str, Any]) -> None:
+    code, rendered, errors = helm("template", name, render.CHART, "--namespace", "default", *sets(json.dumps(values)))
     assert code == 0, errors
     ended = subprocess.run(
-        ["kubectl", "apply", "--dry-run=server", "-f", "-"], input=rendered, capture_output=True, text=True, check=False
+        ["kubectl", "apply", "--dry-run=server", "--validate=strict", "-f", "-"],
+        input=rendered,
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
     assert ended.returncode == 0, ended.stderr

@@ -33,6 +33,9 @@ from rules_engine.cel.values import type_of
 from rules_engine.model.patch import Json
 from rules_engine.model.problems import Problem, did_you_mean
 
+MAX_COST = 100_000
+"""Cost units that are spent on one expression here, a tenth of a request's: what costs more is left to requests."""
+
 MAX_SHOWN = 60
 """Characters of an expression that a message repeats: it stands in the line below."""
 
@@ -85,7 +88,7 @@ class _Reading:
     def __init__(self, checked: Checked, values: Mapping[str, object]) -> None:
         self._checked = checked
         self._values = values
-        self._budget = Budget()
+        self._budget = Budget(MAX_COST)
         self._read: dict[Expression, frozenset[str]] = {}
 
     def value(self, node: Expression) -> object:

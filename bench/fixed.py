@@ -35,7 +35,7 @@ def allow(*_arguments: Any, **_more: Any) -> Decision:
 if __name__ == "__main__":
     match sys.argv.pop(1):
         case "allow":
-            server.app.ENDPOINTS.update(dict.fromkeys(server.app.ENDPOINTS, allow))
+            server.app.ENDPOINTS.update(dict.fromkeys(server.app.ENDPOINTS, lambda _served: allow))
         case "nothing":
             vars(server.serve)["create_app"] = lambda *_arguments, **_more: nothing
         case other:

@@ -1,4 +1,4 @@
-"""The pod that the benchmarks send: what the API server sends for a training job's pod, with its defaults filled in."""
+"""The pods that the benchmarks send: what the API server sends for training jobs, with its defaults filled in."""
 
 import json
 from typing import Any
@@ -8,17 +8,17 @@ UID = "7f0b5b1e-2f0e-4c0b-9a39-3e3f4f1f7a52"
 MIG = "nvidia.com/mig-3g.40gb"
 
 
-def review(pod: dict[str, Any], namespace: str = "gpu-training") -> bytes:
+def review(pod: dict[str, Any], namespace: str = "gpu-training", uid: str = UID) -> bytes:
     """An AdmissionReview of a pod at CREATE, as the API server encodes it."""
     resource = {"group": "", "version": "v1", "resource": "pods"}
     kind = {"group": "", "version": "v1", "kind": "Pod"}
     request = {
-        "uid": UID,
+        "uid": uid,
         "kind": kind,
         "resource": resource,
         "requestKind": kind,
         "requestResource": resource,
-        "name": "train-0",
+        "name": pod["metadata"]["name"],
         "namespace": namespace,
         "operation": "CREATE",
         "userInfo": {
@@ -96,6 +96,32 @@ def training_pod(resource: str = MIG, namespace: str = "gpu-training") -> dict[s
         },
         "status": {},
     }
+
+
+def job_pods(resource: str, count: int) -> list[dict[str, Any]]:
+    """Pods of one indexed Job: each has a name, a uid, an index and a time of its own."""
+    pods = []
+    for number in range(count):
+        pod = training_pod(resource)
+        index = str(number)
+        pod["metadata"] |= {
+            "name": f"train-{number}",
+            "uid": f"5c6f4c1e-6a07-4c4d-8c3a-{number:012}",
+            "creationTimestamp": f"2025-03-01T12:{number // 60 % 60:02}:{number % 60:02}Z",
+        }
+        pod["metadata"]["labels"]["batch.kubernetes.io/job-completion-index"] = index
+        pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"] = index
+        pods.append(pod)
+    return pods
+
+
+def different_pods(resource: str, count: int) -> list[dict[str, Any]]:
+    """Pods that have nothing in common: each asks for an amount of memory of its own."""
+    pods = job_pods(resource, count)
+    for number, pod in enumerate(pods):
+        for amounts in pod["spec"]["containers"][0]["resources"].values():
+            amounts["memory"] = f"{65536 + number}Mi"
+    return pods
 
 
 def _container(name: str, amounts: dict[str, str], variables: int) -> dict[str, Any]:

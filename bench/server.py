@@ -1,10 +1,13 @@
 """The server under load, beside itself with nothing to decide (python -m bench.server).
 
-wrk sends one AdmissionReview over TLS on connections that are kept alive, in turns to servers that differ in one thing
-each. What counts is the ratio, round by round, to the same server when it allows every review without deciding it:
-absolute figures move with whatever else the machine does. That server still reads the review and answers with its uid,
-as any admission server has to; what TLS and HTTP cost alone is shown besides, and nothing is promised of it. The exit
-code is 1 if a promise of the project is not kept.
+wrk sends AdmissionReviews over TLS on connections that are kept alive, in turns to servers that differ in one thing
+each. They are of the pods of one Job, which differ as such pods do: rules that cannot tell two of them apart are asked
+once. What it costs when every pod asks for something of its own is shown besides, and nothing is promised of it.
+
+What counts is the ratio, round by round, to the same server when it allows every review without deciding it: absolute
+figures move with whatever else the machine does. That server still reads the review and answers with its uid, as any
+admission server has to; what TLS and HTTP cost alone is shown besides. The exit code is 1 if a promise of the project
+is not kept.
 """
 
 import argparse
@@ -22,8 +25,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
+from uuid import uuid4
 
-from bench.reviews import review, training_pod
+from bench.reviews import different_pods, job_pods, review
 
 THROUGHPUT = 0.6
 THROUGHPUT_LOGGED = 0.5
@@ -48,12 +52,12 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """A server to measure: its arguments, and the file with the request that it gets."""
+    """A server to measure: its arguments, and the file with the requests that it gets."""
 
     name: str
     arguments: tuple[str, ...]
     path: str
-    body: Path
+    reviews: Path
     fixed: str | None = None
     """What bench.fixed is to do in the server's place."""
 
@@ -102,7 +106,7 @@ def load(server: Running, subject: Subject, script: Path, *, seconds: int, conne
     """Let wrk send for a while. Raises SystemExit where an answer was no success."""
     line = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", str(script)]
     found = subprocess.run(
-        [*line, server.url + subject.path, "--", str(subject.body)], capture_output=True, text=True, check=True
+        [*line, server.url + subject.path, "--", str(subject.reviews)], capture_output=True, text=True, check=True
     ).stdout
     if "Non-2xx" in found or "Socket errors" in found:
         raise SystemExit(f"{subject.name}: {found}")
@@ -114,14 +118,28 @@ def load(server: Running, subject: Subject, script: Path, *, seconds: int, conne
 
 
 SCRIPT = """\
+local requests, last = {}, 0
 function init(arguments)
-  local file = io.open(arguments[1], "rb")
   wrk.method = "POST"
   wrk.headers["Content-Type"] = "application/json"
-  wrk.body = file:read("*a")
-  file:close()
+  for line in io.lines(arguments[1]) do
+    requests[#requests + 1] = wrk.format(nil, nil, nil, line)
+  end
+end
+function request()
+  last = last % #requests + 1
+  return requests[last]
 end
 """
+
+PODS = 500
+"""That are sent in turn."""
+
+
+def reviews(pods: Sequence[dict[str, Any]], file: Path) -> Path:
+    """A file with a review of each pod in a line of its own."""
+    file.write_bytes(b"".join(review(pod, uid=str(uuid4())) + b"\n" for pod in pods))
+    return file
 
 
 def rules(count: int, folder: Path) -> Path:
@@ -239,32 +257,40 @@ def main() -> int:
     promises: list[Promise] = []
     with TemporaryDirectory(prefix="gpu-rules-bench-") as name:
         folder = Path(name)
-        falls, stays, other = folder / "falls.json", folder / "stays.json", folder / "other.json"
-        other.write_bytes(review(training_pod("example.com/nic")))
-        falls.write_bytes(review(training_pod(FALLEN)))
-        stays.write_bytes(review(training_pod("nvidia.com/gpu")))
+        other = reviews(job_pods("example.com/nic", PODS), folder / "other")
+        stays = reviews(job_pods("nvidia.com/gpu", PODS), folder / "stays")
+        falls = reviews(job_pods(FALLEN, PODS), folder / "falls")
+        all_fall = reviews(different_pods(FALLEN, PODS), folder / "all-fall")
+        all_stay = reviews(different_pods("nvidia.com/gpu", PODS), folder / "all-stay")
         log = ("--decision-log", str(folder / "decisions.jsonl"))
-        print(f"packaged rules and cluster, a review of {falls.stat().st_size} bytes:")
-        subjects = [
-            Subject("TLS and HTTP alone", (), "/mutate", falls, fixed="nothing"),
+        print(f"packaged rules and cluster, reviews of {falls.stat().st_size // PODS} bytes, the pods of one Job:")
+        promised = [
             Subject(FIXED, (), "/mutate", falls, fixed="allow"),
-            Subject("/mutate, a pod without GPUs", (), "/mutate", other),
-            Subject("/mutate, the pod is injected", (), "/mutate", stays),
-            Subject("/mutate, the pod falls and is injected", (), "/mutate", falls),
+            Subject("/mutate, pods without GPUs", (), "/mutate", other),
+            Subject("/mutate, pods are injected", (), "/mutate", stays),
+            Subject("/mutate, pods fall and are injected", (), "/mutate", falls),
             Subject("/mutate, the same with the decision log", log, "/mutate", falls),
             Subject("/validate", (), "/validate", stays),
         ]
+        shown = [
+            Subject("TLS and HTTP alone", (), "/mutate", falls, fixed="nothing"),
+            Subject("/mutate, every pod asks for something else", (), "/mutate", all_fall),
+            Subject("/validate, every pod asks for something else", (), "/validate", all_stay),
+        ]
+        subjects = [*promised, *shown]
         found = measured(subjects, folder, rounds=asked.rounds, **how)
-        for subject in subjects[2:]:
+        for subject in promised[1:]:
             throughput, p99 = ratio(found, subject.name, FIXED)
             least = THROUGHPUT_LOGGED if subject.arguments else THROUGHPUT
             promises.append(Promise(f"{subject.name}: throughput to fixed", throughput, least, least=True))
             promises.append(Promise(f"{subject.name}: p99 to fixed", p99, P99))
 
-        print("many rules, three of which apply:")
+        print("many rules, three of which apply, every pod asks for something else:")
         few, many = (rules(count, folder / f"rules-{count}") for count in (10, 1000))
         for path in ("/mutate", "/validate"):
-            subjects = [Subject(f"{path}, {where.name}", ("--rules", str(where)), path, falls) for where in (few, many)]
+            subjects = [
+                Subject(f"{path}, {where.name}", ("--rules", str(where)), path, all_fall) for where in (few, many)
+            ]
             found = measured(subjects, folder, rounds=asked.rounds, **how)
             throughput, _ = ratio(found, subjects[1].name, subjects[0].name)
             promises.append(Promise(f"{path}: 1,000 rules cost, to 10", 1 / throughput, MANY_RULES))
@@ -275,7 +301,7 @@ def main() -> int:
             with running(folder, hundred) as server:
                 starts.append(server.ready_seconds)
                 script = folder / "post.lua"
-                load(server, Subject("100 rules", hundred, "/mutate", falls), script, **{**how, "seconds": 2})
+                load(server, Subject("100 rules", hundred, "/mutate", all_fall), script, **{**how, "seconds": 2})
                 rss = server.rss_mib
         promises.append(Promise("100 rules: RSS after a load", rss, RSS_MIB, unit=" MiB"))
         promises.append(Promise("100 rules: start to ready", statistics.median(starts), READY_SECONDS, unit=" s"))

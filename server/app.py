@@ -6,6 +6,7 @@ An admission costs a fraction of what Flask's routing and request objects cost; 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
+from operator import attrgetter
 from threading import Lock
 from time import perf_counter
 from types import TracebackType
@@ -16,7 +17,6 @@ from flask import Flask, Response
 from werkzeug.exceptions import HTTPException
 
 from rules_engine.cel import Budget
-from rules_engine.evaluation import RuleSet, mutate, validate
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Decision
@@ -24,7 +24,7 @@ from server import probes
 from server.deadline import REQUEST_SECONDS, Deadline
 from server.exchange import Exchange, Observer
 from server.review import RefusedObjectError, ReviewError, StatusReason, parse, respond, respond_error, uid_of
-from server.state import State
+from server.state import Served, State
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -51,17 +51,14 @@ class Decide(Protocol):
     """One of the two endpoints."""
 
     def __call__(
-        self,
-        rule_set: RuleSet,
-        request: AdmissionRequest,
-        cluster: Cluster,
-        *,
-        indexed: bool = False,
-        budget: Callable[[], Budget] = Budget,
+        self, request: AdmissionRequest, cluster: Cluster, *, budget: Callable[[], Budget] = Budget
     ) -> Decision: ...
 
 
-ENDPOINTS: dict[str, Decide] = {"/mutate": mutate, "/validate": validate}
+ENDPOINTS: dict[str, Callable[[Served], Decide]] = {
+    "/mutate": attrgetter("mutate"),
+    "/validate": attrgetter("validate"),
+}
 
 _log = logging.getLogger(__name__)
 
@@ -148,8 +145,8 @@ class Admission:
 
     def __call__(self, environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
         path = environ["PATH_INFO"]
-        decide = ENDPOINTS.get(path)
-        if decide is None:
+        endpoint = ENDPOINTS.get(path)
+        if endpoint is None:
             return self._next(environ, start_response)
         headers = [("Content-Type", "application/json")]
         exchange = Exchange(path[1:])
@@ -157,7 +154,7 @@ class Admission:
         try:
             body = _body(environ)
             begin = perf_counter()
-            answer = self._answer(body, decide, exchange, Deadline(arrived, environ, self._request_seconds))
+            answer = self._answer(body, endpoint, exchange, Deadline(arrived, environ, self._request_seconds))
             code = HTTPStatus.OK
         except ReviewError as error:
             exchange.uid, exchange.error = error.uid, error.reason
@@ -180,7 +177,9 @@ class Admission:
         start_response(f"{code.value} {code.phrase}", headers)
         return [answer]
 
-    def _answer(self, body: bytes, decide: Decide, exchange: Exchange, deadline: Deadline) -> bytes:
+    def _answer(
+        self, body: bytes, endpoint: Callable[[Served], Decide], exchange: Exchange, deadline: Deadline
+    ) -> bytes:
         """Raises ReviewError."""
         try:
             request = parse(body)
@@ -193,7 +192,7 @@ class Admission:
             raise ReviewError(StatusReason.UNAVAILABLE, "the server is still starting", request.uid)
         try:
             with self._slots:
-                decision = decide(served.rule_set, request, cluster, indexed=True, budget=deadline)
+                decision = endpoint(served)(request, cluster, budget=deadline)
         except BusyError:
             message = "too many requests at once: try again"
             raise ReviewError(StatusReason.UNAVAILABLE, message, request.uid) from None

@@ -59,6 +59,9 @@ def _gauge(name: str, help: str, *labels: str) -> Family:
 
 
 REQUESTS = _counter("requests", "Admission requests by what became of them.", "endpoint", "outcome", "dry_run")
+REMEMBERED = _counter(
+    "remembered", "Requests that got the decision of an earlier one, which no rule can tell from them.", "endpoint"
+)
 SECONDS = Family(
     name="gpu_rules_request_seconds",
     kind=Kind.HISTOGRAM,
@@ -103,7 +106,10 @@ LOG_DROPPED = _counter("decision_log_dropped", "Lines of the decision log that w
 EVENTS_SENT = _counter("events", "Kubernetes Events that were sent.")
 EVENTS_DROPPED = _counter("events_dropped", "Kubernetes Events that were not sent: too many, or a call that failed.")
 
-COUNTED = (REQUESTS, STEPS, FALLS, INJECTIONS, DENIALS, ERRORS, OPT_OUTS, CLUSTER_UNKNOWN)
+_NAME_NO_RULE = frozenset({REQUESTS.name, REMEMBERED.name})
+
+COUNTED = (REQUESTS, REMEMBERED, STEPS, FALLS, INJECTIONS, DENIALS, ERRORS, OPT_OUTS, CLUSTER_UNKNOWN)
+
 FAMILIES = (
     *COUNTED,
     SECONDS,
@@ -141,6 +147,8 @@ def counted(exchange: Exchange) -> Iterator[Sample]:
     """What one request adds, each by one."""
     yield REQUESTS.name, exchange.endpoint, exchange.outcome, "true" if exchange.dry_run else "false"
     if exchange.decision is not None:
+        if exchange.decision.remembered:
+            yield REMEMBERED.name, exchange.endpoint
         for step in exchange.decision.trace:
             yield from _counted_step(step)
 
@@ -242,7 +250,7 @@ class Metrics(Collector):
             return
         rules = served.rule_set
         known = {item.rule.id for kind in (rules.ladders, rules.injections, rules.validations) for item in kind}
-        for sample in [sample for sample in self._counts if sample[0] != REQUESTS.name and sample[1] not in known]:
+        for sample in [sample for sample in self._counts if sample[0] not in _NAME_NO_RULE and sample[1] not in known]:
             del self._counts[sample]
 
     @staticmethod

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
 
-from rules_engine.evaluation import RuleSet
+from rules_engine.evaluation import Remembering, RuleSet
 from rules_engine.model.cluster import Cluster, Freshness
 from server.cluster.source import ClusterSource, FixedCluster
 
@@ -22,6 +22,12 @@ class Served:
     digest: str = ""
     rules_by_kind: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
+    mutate: Remembering = field(init=False, repr=False, compare=False)
+    validate: Remembering = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mutate", Remembering.mutations(self.rule_set))
+        object.__setattr__(self, "validate", Remembering.validations(self.rule_set))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

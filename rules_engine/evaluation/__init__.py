@@ -2,5 +2,6 @@
 
 from rules_engine.evaluation.compiled import RuleSet, compile_rules
 from rules_engine.evaluation.decide import mutate, validate
+from rules_engine.evaluation.remembering import Remembering
 
-__all__ = ["RuleSet", "compile_rules", "mutate", "validate"]
+__all__ = ["Remembering", "RuleSet", "compile_rules", "mutate", "validate"]

@@ -1,8 +1,8 @@
 """Rules made ready for requests: their expressions compiled, their order fixed. Nothing here ever changes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from rules_engine.cel import CelProblems, Environment, Program, Type, compile_expression, types
 from rules_engine.evaluation.constants import Constants
@@ -100,6 +100,28 @@ class CompiledValidation(Compiled[Validation]):
     checks: tuple[CompiledCheck, ...]
 
 
+AnyCompiled: TypeAlias = CompiledLadder | CompiledInjection | CompiledValidation
+
+
+def programs(compiled: AnyCompiled) -> Iterator[Program]:
+    """Every expression that a decision may come of; those of messages only say why it did."""
+    for named in (*compiled.variables, *compiled.conditions):
+        yield named.program
+    match compiled:
+        case CompiledLadder():
+            yield from (rung.when for rung in compiled.rungs if rung.when is not None)
+        case CompiledValidation():
+            yield from (check.expression for check in compiled.checks)
+        case _:
+            pass
+
+
+def messages(compiled: AnyCompiled) -> Iterator[Program]:
+    """The expressions of messages."""
+    if isinstance(compiled, CompiledValidation):
+        yield from (check.message for check in compiled.checks if check.message is not None)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleSet:
     """Everything that decides requests, each kind in the order of evaluation. Rules that are Off are not in it."""
@@ -112,6 +134,11 @@ class RuleSet:
     validation_index: Index[CompiledValidation] = field(init=False, repr=False, compare=False)
     validated_operations: frozenset[Fact] = field(init=False, repr=False, compare=False)
     """CREATE, and what else some validation is to be asked at: nothing but them is even read."""
+
+    @property
+    def rules(self) -> tuple[AnyCompiled, ...]:
+        """Those of every kind."""
+        return (*self.ladders, *self.injections, *self.validations)
 
     def __post_init__(self) -> None:
         indexes = {

@@ -33,7 +33,7 @@ def mutate(
     `indexed`: rules that the pod cannot meet are not asked, and leave no step. Nothing else differs. `budget` makes
     what bounds the expressions of rules in force, and again of those in audit mode.
     """
-    if not _is_pod(request) or request.operation != "CREATE":
+    if not request.is_pod or request.operation != "CREATE":
         return Decision(object=request.object)
     subject = _subject(request, cluster, budget)
     if isinstance(subject, Refusal):
@@ -60,7 +60,7 @@ def validate(
 
     `indexed` and `budget` are as for `mutate`.
     """
-    if not _is_pod(request) or request.operation not in rule_set.validated_operations:
+    if not request.is_pod or request.operation not in rule_set.validated_operations:
         return Decision(object=request.object)
     subject = _subject(request, cluster, budget)
     if isinstance(subject, Refusal):
@@ -73,10 +73,6 @@ def _asked(rules: Sequence[C], index: Index[C], subject: Subject, indexed: bool)
     if not indexed:
         return rules
     return index.meeting(subject.pod, subject.namespace, subject.request.operation)
-
-
-def _is_pod(request: AdmissionRequest) -> bool:
-    return (request.group, request.kind, request.sub_resource) == ("", "Pod", "")
 
 
 def _subject(request: AdmissionRequest, cluster: Cluster, budget: Callable[[], Budget]) -> Subject | Refusal:

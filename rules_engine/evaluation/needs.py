@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rules_engine.cel import Program
-from rules_engine.evaluation.compiled import Compiled, CompiledLadder, CompiledValidation, RuleSet
-from rules_engine.model.rules import Offered, Rule
+from rules_engine.evaluation.compiled import AnyCompiled, RuleSet, messages, programs
+from rules_engine.model.rules import Offered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +19,7 @@ class Needs:
 
 def needs(rule_set: RuleSet) -> Needs:
     """What the rules ask for; rules in audit mode ask like all others."""
-    rules: tuple[Compiled[Rule], ...] = (*rule_set.ladders, *rule_set.injections, *rule_set.validations)  # type: ignore[arg-type]
+    rules = rule_set.rules
     # The whole rule counts: a variable may be the cluster, and another expression ask it.
     asking = [rule for rule in rules if any("cluster" in program.reads for program in _programs(rule))]
     # An expression cannot ask for what is free without saying this word.
@@ -34,15 +34,7 @@ def needs(rule_set: RuleSet) -> Needs:
     )
 
 
-def _programs(rule: Compiled[Rule]) -> Iterator[Program]:
+def _programs(rule: AnyCompiled) -> Iterator[Program]:
     """Every expression of a rule."""
-    for named in (*rule.variables, *rule.conditions):
-        yield named.program
-    match rule:
-        case CompiledLadder():
-            yield from (rung.when for rung in rule.rungs if rung.when is not None)
-        case CompiledValidation():
-            for check in rule.checks:
-                yield check.expression
-                if check.message is not None:
-                    yield check.message
+    yield from programs(rule)
+    yield from messages(rule)

@@ -28,3 +28,8 @@ class AdmissionRequest:
     object: Json = None
     old_object: Json = None
     raw: Mapping[str, Json] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def is_pod(self) -> bool:
+        """Whether it is about a pod itself, not about one of its sub-resources."""
+        return self.kind == "Pod" and not self.group and not self.sub_resource

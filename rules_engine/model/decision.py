@@ -157,7 +157,8 @@ class Refusal:
 class Decision:
     """The answer to one request. Read off the trace, so the two cannot disagree.
 
-    `object` is what it was decided for, None where there was none; `edits` are what the patch makes.
+    `object` is what it was decided for, None where there was none; `edits` are what the patch makes. `remembered`: the
+    rules were not asked again, as they had been for a request that they cannot tell from this one.
     """
 
     trace: tuple[Step, ...] = ()
@@ -165,6 +166,7 @@ class Decision:
     refusal: Refusal | None = None
     object: Json = None
     edits: Edits = field(default_factory=dict)
+    remembered: bool = field(default=False, compare=False)
 
     @property
     def result(self) -> Json:

@@ -21,7 +21,7 @@ from server.exchange import OUTCOMES
 from server.metrics import FAMILIES, Family, Kind, Metrics
 from server.observing import Observed, Observing
 from server.state import Reload, Served, State
-from tests.support.evaluation import asks, cluster, compiled, container, injection, ladder, pod, rung, validation
+from tests.support.evaluation import asks, cluster, compiled, container, injection, ladder, node, pod, rung, validation
 from tests.support.observing import counted, exchanged, series
 from tests.support.server import ROOT, call, encoded, review
 
@@ -56,6 +56,15 @@ def test_audit_mode_is_told_apart_and_is_no_change() -> None:
         f"{{from={MIG}}}{{mode=audit}}{{rule=FallbackLadder/ladder}}{{to={GPU}}}"
     ]
     assert counted(metrics, "gpu_rules_requests_total") == {"{dry_run=false}{endpoint=mutate}{outcome=Allowed}": 1}
+
+
+def test_decisions_that_are_given_again_are_counted_like_all_others() -> None:
+    state = State(compiled(FALLS), cluster(node(allocatable={GPU: 8})))
+    metrics = Metrics(state)
+    for _ in range(3):
+        metrics(exchanged("/mutate", asks({MIG: 1}), state=state))
+    assert counted(metrics, "gpu_rules_remembered_total") == {"{endpoint=mutate}": 2}
+    assert sum(counted(metrics, "gpu_rules_ladder_falls_total").values()) == 3
 
 
 def test_an_injection_is_counted_once_for_each_resource() -> None:
@@ -160,12 +169,14 @@ def test_nothing_is_lost_between_threads() -> None:
 def test_rules_that_are_not_in_force_any_more_lose_their_series() -> None:
     state = State(compiled(FALLS), cluster())
     metrics = Metrics(state)
-    metrics(exchanged("/mutate", asks({MIG: 1}), state=state))
+    for _ in range(2):
+        metrics(exchanged("/mutate", asks({MIG: 1}), state=state))
     assert counted(metrics, "gpu_rules_ladder_falls_total")
     state.served = Served(rule_set=compiled(ladder(MIG, GPU, name="other")), generation=2)
     assert counted(metrics, "gpu_rules_ladder_falls_total") == {}
     assert counted(metrics, "gpu_rules_rule_steps_total") == {}
     assert counted(metrics, "gpu_rules_requests_total")
+    assert counted(metrics, "gpu_rules_remembered_total")
     assert counted(metrics, "gpu_rules_rules_generation") == {"": 2}
 
 

@@ -1,0 +1,134 @@
+"""What rules can see of a request: requests that are the same in this get the same decision.
+
+The pods of one Job or Deployment differ in their names and uids, and in labels and annotations that no rule names.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from marshal import dumps
+
+from rules_engine.cel.reads import Chain, chains
+from rules_engine.evaluation.compiled import AnyCompiled, programs
+from rules_engine.model.admission import AdmissionRequest
+from rules_engine.model.patch import Json
+from rules_engine.model.placement import PLACEMENT_MEMBERS
+from rules_engine.model.rules import SKIP_ANNOTATION, FallbackLadder, ResourceInjection
+
+MAX_KEY_BYTES = 16 * 1024
+"""Of what is seen of one request: several times what an ordinary pod's containers take."""
+
+MAX_CHAINS = 16
+"""Places that are looked up in a request: with more of them, larger parts of it are."""
+
+_ROOTS = frozenset({"object", "oldObject", "request"})
+
+_UNIQUE = tuple(
+    [("object", "metadata", name) for name in ("name", "uid", "resourceVersion", "creationTimestamp", "managedFields")]
+    + [("request", name) for name in ("uid", "name", "object", "oldObject")]
+)
+"""What is different for every pod."""
+
+_PLAIN_MARSHAL = 2
+"""The last version of marshal's format that writes equal values alike, whoever else holds them."""
+
+
+class Reads:
+    """What some rules can see of a request for a pod, but for what only their messages say."""
+
+    __slots__ = ("_annotations", "_chains", "_labels", "repeats")
+
+    def __init__(self, rules: Iterable[AnyCompiled]) -> None:
+        labels: set[str] = set()
+        annotations = {SKIP_ANNOTATION}
+        found: set[Chain] = set()
+        for compiled in rules:
+            rule = compiled.rule
+            labels.update(requirement.key for requirement in rule.match.object_selector.requirements)
+            if isinstance(rule, FallbackLadder):
+                annotations.add(rule.annotation)
+            elif isinstance(rule, ResourceInjection):
+                annotations.add(rule.gpu_type_annotation)
+                for entry in (rule.default, *rule.namespaces.values()):
+                    annotations.update(entry.annotations)
+            for program in programs(compiled):
+                found.update(chain for chain in chains(program.checked.expression) if chain[0] in _ROOTS)
+        self._labels = frozenset(labels)
+        self._annotations = frozenset(annotations)
+        self._chains = _few(found)
+        self.repeats = not any(
+            chain == unique or _below(chain, unique) or _below(unique, chain)
+            for chain in self._chains
+            for unique in _UNIQUE
+        )
+        """Whether two requests can look alike to these rules at all."""
+
+    def key(self, request: AdmissionRequest) -> bytes | None:
+        """What the rules see of the request. None where it is not as usual: then it is not worth looking at further.
+
+        All that reading the pod looks at is either in it or checked here: none of it can be an error for one of two
+        pods with the same key.
+        """
+        pod = request.object
+        metadata, spec = (pod.get("metadata"), pod.get("spec")) if isinstance(pod, dict) else (None, None)
+        if not isinstance(metadata, dict) or not isinstance(spec, dict):
+            return None
+        labels, annotations = metadata.get("labels"), metadata.get("annotations")
+        if not (isinstance(metadata.get("name", ""), str) and _all_texts(labels) and _all_texts(annotations)):
+            return None
+        seen: list[object] = [request.operation, request.namespace, metadata.get("namespace"), spec.get("overhead")]
+        seen += map(spec.get, PLACEMENT_MEMBERS)
+        seen += (_among(labels, self._labels), _among(annotations, self._annotations))
+        for member in ("containers", "initContainers"):
+            containers = spec.get(member)
+            if containers is not None:
+                if not isinstance(containers, list):
+                    return None
+                seen.append(member)
+                for container in containers:
+                    if not isinstance(container, dict):
+                        return None
+                    seen += map(container.get, ("name", "restartPolicy", "resources"))
+        for root, *members in self._chains:
+            value = pod if root == "object" else request.old_object if root == "oldObject" else request.raw
+            seen += _found(value, members)
+        key = dumps(seen, _PLAIN_MARSHAL)
+        return key if len(key) <= MAX_KEY_BYTES else None
+
+
+def _all_texts(members: Json) -> bool:
+    """Whether labels or annotations are what the API says; most pods have few."""
+    if members is None:
+        return True
+    if not isinstance(members, dict):
+        return False
+    for value in members.values():  # noqa: SIM110 - a generator would cost more than all the rest
+        if type(value) is not str:
+            return False
+    return True
+
+
+def _among(members: Json, names: Set[str]) -> list[tuple[str, Json]] | None:
+    """What an object says of these names; None where there is no object."""
+    return [item for item in members.items() if item[0] in names] if isinstance(members, dict) else None
+
+
+def _found(value: object, members: Sequence[str]) -> tuple[object, ...]:
+    """How many of the members are there, and the value of the last one of them."""
+    for depth, name in enumerate(members):
+        if not isinstance(value, Mapping) or name not in value:
+            return depth, value if not isinstance(value, Mapping) else None
+        value = value[name]
+    return len(members), value
+
+
+def _few(chains: Set[Chain]) -> tuple[Chain, ...]:
+    """Those that are below no other; cut shorter, which is to read more, where they are too many."""
+    for length in range(max(map(len, chains), default=0), 0, -1):
+        cut = {chain[:length] for chain in chains}
+        top = tuple(sorted(chain for chain in cut if not any(chain[:end] in cut for end in range(1, len(chain)))))
+        if len(top) <= MAX_CHAINS:
+            return top
+    return ()
+
+
+def _below(chain: Chain, other: Chain) -> bool:
+    return len(chain) > len(other) and chain[: len(other)] == other

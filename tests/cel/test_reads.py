@@ -1,0 +1,29 @@
+"""Which members of its variables an expression can look at."""
+
+import pytest
+
+from rules_engine.cel.parsing import parse
+from rules_engine.cel.reads import chains
+from rules_engine.model.source import SourceText
+
+
+@pytest.mark.parametrize(
+    ("expression", "found"),
+    [
+        ("object", "object"),
+        (".object.spec", "object.spec"),
+        ("object.spec.containers.all(c, c.name != object.metadata.labels['app'])",
+         "object.spec.containers c.name object.metadata.labels.app"),
+        ("object.?spec.?nodeSelector[?'pool'].orValue('')", "object.spec.nodeSelector.pool"),
+        ("object.spec.containers[0].image", "object.spec.containers"),
+        ("object.metadata.labels[params.key]", "object.metadata.labels params.key"),
+        ("has(object.spec.priority) && size(object.spec.x) > 0", "object.spec.priority object.spec.x"),
+        ("{'a': object.a}.a + [object.b][0]", "object.a object.b"),
+        ("cel.bind(spec, object.spec, spec.x)", "object.spec spec.x"),
+        ("object.spec.?x.optMap(x, x.y)", "object.spec.x x.y"),
+        ("oldObject == null ? request.dryRun : -object.n < 1", "oldObject request.dryRun object.n"),
+        ("1 + 2 == 3", ""),
+    ],
+)  # fmt: skip
+def test_the_chains_of_an_expression(expression: str, found: str) -> None:
+    assert {".".join(chain) for chain in chains(parse(SourceText.inline(expression)))} == set(found.split())

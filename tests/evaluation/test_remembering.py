@@ -1,0 +1,550 @@
+"""Decisions that are given again: only to requests that no rule can tell apart."""
+
+import copy
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rules_engine.evaluation import Remembering, RuleSet, mutate, validate
+from rules_engine.evaluation.reads import MAX_CHAINS, MAX_KEY_BYTES, Reads
+from rules_engine.evaluation.remembering import MAX_DECISIONS
+from rules_engine.model.admission import AdmissionRequest
+from rules_engine.model.cluster import Cluster, Taint
+from rules_engine.model.decision import Decision
+from rules_engine.model.patch import Json
+from rules_engine.model.rules import (
+    SKIP_ANNOTATION,
+    AnyRule,
+    FailurePolicy,
+    Match,
+    Mode,
+    NodeFilter,
+    NodeRequirement,
+    OnConflict,
+    OptOut,
+    ValidationAction,
+    Verb,
+)
+from tests.support.conditions import HANDED_OVER, SELECTORS
+from tests.support.evaluation import asks, check, cluster, compiled, container, injection, ladder, node, pod, validation
+from tests.support.laws import GPUS, clusters, injections, ladders, law, pods
+from tests.support.patching import apply_strictly, same
+
+MIG, GPU = "nvidia.com/mig-1g.10gb", "nvidia.com/gpu"
+GPU_TYPE = "task.bkbcs.tencent.com/gpu-type"
+
+EXPRESSIONS = (
+    *HANDED_OVER,
+    "object.metadata.name != 'b'",
+    "object.metadata.?labels[?'team'].orValue('') != 'b'",
+    "has(object.spec.nodeSelector) && object.spec.nodeSelector.size() > 1",
+    "object.spec.?priority.orValue(0) == 0",
+    "object.spec.containers.all(c, c.?image.orValue('') != 'b')",
+    "object.spec.containers[0].name == 'main'",
+    "cel.bind(spec, object.spec, spec.containers.size() > 1)",
+    "oldObject == null || oldObject.metadata.name == 'b'",
+    "oldObject.?spec.?priority.orValue(0) == 0",
+    "request.?userInfo.?username.orValue('') != 'b'",
+    "request.dryRun == false",
+    "request['namespace'] == 'ml'",
+    "namespaceObject.metadata.?labels[?'team'].orValue('') != 'b'",
+    "cluster.allocatable('nvidia.com/gpu') > 1",
+    "params.?x.hasValue()",
+    "variables.first == 'b'",
+    "object.metadata == object.metadata",
+)
+
+
+@st.composite
+def conditions(draw: st.DrawFn) -> dict[str, Any]:
+    """What rules of all kinds have in common."""
+    return {
+        "match": Match(
+            namespaces=draw(st.sampled_from([("*",), ("ml",)])),
+            object_selector=draw(st.sampled_from(SELECTORS)),
+            namespace_selector=draw(st.sampled_from(SELECTORS[:3])),
+        ),
+        "match_conditions": {
+            f"c{index}": text
+            for index, text in enumerate(draw(st.lists(st.sampled_from(EXPRESSIONS), max_size=2, unique=True)))
+        },
+        "variables": {"first": "object.?metadata.?annotations[?'a/b'].orValue('none')"},
+        "failure_policy": draw(st.sampled_from(FailurePolicy)),
+        "opt_out": draw(st.sampled_from(OptOut)),
+        "mode": draw(st.sampled_from([Mode.ENFORCE] * 4 + [Mode.AUDIT])),
+    }
+
+
+@st.composite
+def rule_sets(draw: st.DrawFn) -> RuleSet:
+    made: list[AnyRule] = []
+    for index in range(draw(st.integers(0, 2))):
+        made.append(draw(ladders(f"l{index}", **draw(conditions()))))
+    for index in range(draw(st.integers(0, 2))):
+        made.append(draw(injections(f"i{index}", **draw(conditions()))))
+    for index in range(draw(st.integers(0, 2))):
+        common = draw(conditions())
+        if draw(st.booleans()):
+            common["match"] = replace(common["match"], operations=(Verb.CREATE, Verb.UPDATE))
+        checks = [
+            check(text, "no", message_expression="'no: ' + object.metadata.name")
+            for text in draw(st.lists(st.sampled_from(EXPRESSIONS), min_size=1, max_size=2))
+        ]
+        actions = frozenset(draw(st.sets(st.sampled_from(ValidationAction), min_size=1)))
+        made.append(validation(*checks, name=f"v{index}", validation_actions=actions, **common))
+    return compiled(*made)
+
+
+def asked(raw: dict[str, Any]) -> AdmissionRequest:
+    """A request as the server reads it; of what the server has checked before, nothing is wrong."""
+    return AdmissionRequest(
+        uid=raw["uid"],
+        operation=raw["operation"],
+        namespace=raw["namespace"],
+        name=raw["name"],
+        dry_run=raw["dryRun"],
+        object=raw["object"],
+        old_object=raw["oldObject"],
+        raw=raw,
+    )
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> dict[str, Any]:
+    """The JSON of a request."""
+    made: Any = draw(pods())
+    made["metadata"].update(
+        draw(
+            st.fixed_dictionaries(
+                {"name": st.sampled_from("ab"), "uid": st.just("1")},
+                optional={
+                    "labels": st.dictionaries(st.sampled_from(["team", "tier"]), st.sampled_from("ab")),
+                    "annotations": st.dictionaries(
+                        st.sampled_from(["a/b", GPU_TYPE, "other", SKIP_ANNOTATION]), st.sampled_from(["b", "true"])
+                    ),
+                    "namespace": st.sampled_from(["ml", "prod"]),
+                },
+            )
+        )
+    )
+    made["spec"].update(
+        draw(
+            st.fixed_dictionaries(
+                {},
+                optional={
+                    "priority": st.integers(0, 1),
+                    "tolerations": st.just([{"key": "a", "operator": "Exists"}]),
+                    "nodeSelector": st.just({"pool": "a"}),
+                    "nodeName": st.sampled_from(["n0", "n1"]),
+                },
+            )
+        )
+    )
+    return {
+        "uid": "0",
+        "operation": draw(st.sampled_from(["CREATE", "CREATE", "UPDATE"])),
+        "namespace": draw(st.sampled_from(["ml", "prod"])),
+        "name": "b",
+        "dryRun": draw(st.booleans()),
+        "userInfo": {"username": "a"},
+        "object": made,
+        "oldObject": draw(st.none() | st.just({"metadata": {"name": "b"}})),
+    }
+
+
+def places(value: Json) -> Iterator[tuple[Any, Any]]:
+    """Every object or list in a value, with each of its members or items."""
+    if isinstance(value, dict | list):
+        for key in list(value) if isinstance(value, dict) else range(len(value)):
+            yield value, key
+            yield from places(value[key])  # type: ignore[index]
+
+
+TEXTS = st.sampled_from(["a", "b", "ml", "1", "2", "4", ""])
+OTHERS: st.SearchStrategy[Json] = (
+    st.none() | st.booleans() | st.integers(0, 2) | st.just([]) | st.just({}) | st.just({"a": "b"})
+)
+
+
+@st.composite
+def changed(draw: st.DrawFn, raw: dict[str, Any]) -> dict[str, Any]:
+    """The same request but for one thing anywhere in its pod or its user."""
+    other = copy.deepcopy(raw)
+    within = draw(st.sampled_from(["object", "object", "object", "oldObject", "userInfo"]))
+    found = [(other, within), *places(other[within])]
+    parent, key = draw(st.sampled_from(found))
+    match draw(st.sampled_from(["text", "text", "other", "gone", "more"])):
+        case "text":
+            parent[key] = draw(TEXTS)
+        case "other":
+            parent[key] = draw(OTHERS)
+        case "gone" if parent is not other:
+            del parent[key]
+        case _ if isinstance(parent[key], dict):
+            parent[key][draw(st.sampled_from(["a", "a/b", "team", "image", GPUS, "limits"]))] = draw(TEXTS | OTHERS)
+        case _:
+            other["uid"] = "1"
+    return other
+
+
+def told(decision: Decision) -> tuple[Any, ...]:
+    return decision.trace, decision.patch, decision.refusal, decision.warnings, decision.audit_annotations
+
+
+@settings(law, max_examples=300)
+@given(st.data(), rule_sets(), requests(), clusters())
+def test_every_decision_is_what_the_rules_say_whatever_was_asked_before(
+    data: st.DataObject, rule_set: RuleSet, raw: dict[str, Any], on: Cluster
+) -> None:
+    """The law that this stands on: one request after the other, each a little different from the first or the last."""
+    mutations, validations = Remembering.mutations(rule_set), Remembering.validations(rule_set)
+    last = raw
+    for _ in range(5):
+        for decide, remembering in ((mutate, mutations), (validate, validations)):
+            for asking in (asked(copy.deepcopy(last)), asked(copy.deepcopy(last))):
+                fresh, given = decide(rule_set, asking, on, indexed=True), remembering(asking, on)
+                assert told(given) == told(fresh)
+                assert given.object is asking.object
+                assert same(given.result, fresh.result)
+        last = data.draw(changed(data.draw(st.sampled_from([raw, last]))))
+
+
+FULL: dict[str, Any] = {
+    "uid": "0",
+    "operation": "CREATE",
+    "namespace": "ml",
+    "name": "a",
+    "dryRun": False,
+    "userInfo": {"username": "a"},
+    "oldObject": {"metadata": {"name": "a"}, "spec": {"priority": 0}},
+    "object": {
+        "metadata": {
+            "namespace": "ml",
+            "labels": {"team": "a"},
+            "annotations": {"a/b": "a", GPU_TYPE: "V100", SKIP_ANNOTATION: "false"},
+        },
+        "spec": {
+            "containers": [
+                {"name": "main", "image": "a", "resources": {"limits": {"amd.com/x": "1", "cpu": "2"}}},
+                {"name": "side", "resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "1", "memory": "1Gi"}}},
+            ],
+            "initContainers": [
+                {"name": "init", "resources": {"limits": {"amd.com/x": "2"}}},
+                {"name": "watch", "restartPolicy": "Always", "resources": {"limits": {"amd.com/x": "1"}}},
+            ],
+            "overhead": {"amd.com/x": "1"},
+            "nodeSelector": {"pool": "a"},
+            "tolerations": [{"key": "a", "operator": "Exists", "effect": "NoSchedule"}],
+            "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["a"]}]},
+            ]}}},
+            "priority": 1,
+        },
+    },
+}  # fmt: skip
+"""A request with something in every place that rules can look at."""
+
+VALUES: tuple[Any, ...] = ("b", "2", "true", "Always", None, True, 1, 1.0, [], {})
+
+
+def variations(raw: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The request with one thing changed, taken away or added, for every place and every way to do it."""
+    for number, (parent, key) in enumerate(list(places(raw))):
+        if parent is raw and key in ("uid", "operation", "namespace", "name", "dryRun"):
+            continue  # the server has seen to their types
+        for change in (*VALUES, ...):
+            other = copy.deepcopy(raw)
+            parent, key = list(places(other))[number]
+            if change is ...:
+                del parent[key]
+            else:
+                parent[key] = change
+            if "object" in other and "oldObject" in other:
+                yield other
+    for member in ("nodeName", "restartPolicy"):
+        for number, (parent, _) in enumerate(list(places(raw))):
+            if isinstance(parent, dict) and parent is not raw:
+                other = copy.deepcopy(raw)
+                list(places(other))[number][0][member] = "n"
+                yield other
+
+
+AROUND = Cluster(
+    nodes=(
+        node("n", allocatable={"amd.com/x": 3}, labels={"pool": "a"}),
+        node(
+            "m",
+            allocatable={"amd.com/y": 9, GPU: 9},
+            labels={"pool": "a"},
+            taints=(Taint(key="a", effect="NoSchedule"),),
+        ),
+    ),
+    namespaces={"ml": {"team": "a"}},
+)
+
+
+@pytest.mark.parametrize("expression", [text for text in EXPRESSIONS if "metadata.name" not in text])
+def test_whatever_is_different_the_rules_say_what_is_decided(expression: str) -> None:
+    """The same law, tried on every place of one request."""
+    common: dict[str, Any] = {
+        "match_conditions": {"c": expression},
+        "variables": {"first": "object.?metadata.?annotations[?'a/b'].orValue('none')"},
+    }
+    falls = ladder(
+        "amd.com/x", "amd.com/y", nodes=NodeFilter(require=frozenset({NodeRequirement.MATCHES_POD})), **common
+    )
+    injects = injection(
+        {"cpu": "4"}, gpu_type="V100", gpu_resource="amd.com/y", on_conflict=OnConflict.RAISE, annotations={"a/b": "z"}
+    )
+    selects = validation("true", name="selects", match=Match(object_selector=SELECTORS[2]), opt_out=OptOut.ALLOWED)
+    checks = validation(expression, variables=common["variables"], failure_policy=FailurePolicy.IGNORE)
+    rule_set = compiled(falls, injects, selects, checks)
+    for decide, remembering in (
+        (mutate, Remembering.mutations(rule_set)),
+        (validate, Remembering.validations(rule_set)),
+    ):
+        remembering(asked(FULL), AROUND)
+        for raw in variations(FULL):
+            given, fresh = remembering(asked(raw), AROUND), decide(rule_set, asked(raw), AROUND, indexed=True)
+            assert told(given) == told(fresh)
+
+
+@settings(law, max_examples=100)
+@given(rule_sets(), requests(), clusters())
+def test_what_is_asked_again_is_remembered_where_nothing_forbids_it(
+    rule_set: RuleSet, raw: dict[str, Any], on: Cluster
+) -> None:
+    """That the law above is one of decisions which are given again, and not of a memory that never remembers."""
+    for remembering, reads in (
+        (Remembering.mutations(rule_set), Reads((*rule_set.ladders, *rule_set.injections))),
+        (Remembering.validations(rule_set), Reads(rule_set.validations)),
+    ):
+        first, again = remembering(asked(raw), on), remembering(asked(copy.deepcopy(raw)), on)
+        assert not first.remembered
+        quiet = all(step.action.value in ("skip", "keep", "pass", "change") for step in first.trace)
+        assert again.remembered is (quiet and first.refusal is None and reads.repeats)
+
+
+FALLS = ladder(MIG, GPU)
+INJECTS = injection({"cpu": "4"}, annotations={"a/b": "c"}, gpu_type="V100")
+ON = cluster(node(allocatable={GPU: 8}))
+
+
+def job_pod(number: int, **annotations: str) -> dict[str, Any]:
+    """A pod of an indexed Job."""
+    made: Any = asks({MIG: 1, "cpu": 1})
+    made["metadata"] = {
+        "name": f"train-{number}",
+        "uid": str(number),
+        "labels": {"job": "train", "batch.kubernetes.io/job-completion-index": str(number)},
+        "annotations": {GPU_TYPE: "V100", "index": str(number), **annotations},
+    }
+    return made  # type: ignore[no-any-return]
+
+
+def review(made: Json, **rest: Any) -> AdmissionRequest:
+    return asked(
+        {
+            "uid": "0",
+            "operation": "CREATE",
+            "namespace": "ml",
+            "name": "",
+            "dryRun": False,
+            "object": made,
+            "oldObject": None,
+            **rest,
+        }
+    )
+
+
+class TestPodsOfOneJob:
+    def test_the_rules_are_asked_once(self) -> None:
+        remembering = Remembering.mutations(compiled(FALLS, INJECTS))
+        decisions = [remembering(review(job_pod(number)), ON) for number in range(3)]
+        assert [decision.remembered for decision in decisions] == [False, True, True]
+
+    def test_each_gets_its_own_result_from_the_same_patch(self) -> None:
+        remembering = Remembering.mutations(compiled(FALLS, INJECTS))
+        for number in range(3):
+            made = job_pod(number)
+            decision = remembering(review(made), ON)
+            result: Any = decision.result
+            assert same(apply_strictly(made, decision.patch), result)
+            assert result["metadata"]["name"] == f"train-{number}"
+            assert result["spec"]["containers"][0]["resources"]["limits"] == {GPU: "1", "cpu": "4"}
+
+    def test_it_does_not_matter_how_their_json_was_read(self) -> None:
+        reads = Reads(compiled(FALLS, INJECTS).rules)
+        shared = {"limits": {"cpu": "1"}}
+        made: Any = {"metadata": {}, "spec": {"containers": [{"name": name, "resources": shared} for name in "ab"]}}
+        assert reads.key(review(made)) == reads.key(review(json.loads(json.dumps(made))))
+
+    def test_what_is_remembered_holds_no_pod(self) -> None:
+        remembering = Remembering.mutations(compiled(FALLS))
+        remembering(review(job_pod(1)), ON)
+        (kept,) = remembering._table[1].values()
+        assert kept.object is None
+
+    def test_validations_pass_once_and_fail_each_time_with_their_own_message(self) -> None:
+        rule = validation(check("object.spec.containers.size() == 1", message_expression="object.metadata.name"))
+        remembering = Remembering.validations(compiled(rule))
+        assert [remembering(review(job_pod(n)), ON).remembered for n in (0, 1)] == [False, True]
+        for number in (0, 1):
+            made = job_pod(number)
+            made["spec"]["containers"].append(container("second"))
+            decision = remembering(review(made), ON)
+            assert not decision.remembered
+            assert decision.status is not None
+            assert decision.status.message.endswith(f": train-{number}")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda made: made["metadata"]["annotations"].update({GPU_TYPE: "T4"}),
+        lambda made: made["metadata"]["annotations"].update({"gpu-webhook.k8s.io/fallback": "x"}),
+        lambda made: made["metadata"]["annotations"].update({"a/b": "x"}),
+        lambda made: made["metadata"]["annotations"].update({SKIP_ANNOTATION: "true"}),
+        lambda made: made["metadata"].update({"annotations": None}),
+        lambda made: made["metadata"].update({"namespace": "prod"}),
+        lambda made: made["metadata"]["labels"].update({"team": "a"}),
+        lambda made: made["spec"]["containers"][0].update({"name": "other"}),
+        lambda made: made["spec"]["containers"][0]["resources"]["limits"].update({"cpu": "2"}),
+        lambda made: made["spec"]["containers"][0]["resources"]["limits"].update({"cpu": "1000m"}),
+        lambda made: made["spec"]["containers"].append({}),
+        lambda made: made["spec"].update({"initContainers": []}),
+        lambda made: made["spec"].update({"initContainers": [{}]}),
+        lambda made: made["spec"].update({"overhead": {"cpu": "1"}}),
+        lambda made: made["spec"].update({"nodeName": "n"}),
+        lambda made: made["spec"].update({"nodeSelector": {"a": "b"}}),
+        lambda made: made["spec"].update({"tolerations": [{}]}),
+        lambda made: made["spec"].update({"affinity": {}}),
+        lambda made: made["spec"].update({"priority": 1}),
+        lambda made: made["spec"].update({"priority": True}),
+        lambda made: made["spec"].update({"priority": None}),
+    ],
+)
+def test_what_a_rule_can_see_makes_another_pod(change: Callable[[Any], object]) -> None:
+    selector = SELECTORS[2]
+    rules = (FALLS, INJECTS, ladder("x", name="selects", match=Match(object_selector=selector)))
+    reads = injection({}, name="reads", match_conditions={"c": "object.spec.?priority.orValue(0) == 0"})
+    remembering = Remembering.mutations(compiled(*rules, reads))
+    remembering(review(job_pod(0)), ON)
+    made = job_pod(0)
+    change(made)
+    assert not remembering(review(made), ON).remembered
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        {"namespace": "prod"},
+        {"operation": "UPDATE"},
+        {"dryRun": True},
+        {"oldObject": {"metadata": {"name": "x"}}},
+        {"userInfo": {"username": "x"}},
+    ],
+)
+def test_what_a_rule_can_see_makes_another_request(rest: dict[str, Any]) -> None:
+    conditions = {
+        "a": "request.dryRun == request.dryRun",
+        "b": "oldObject.metadata == oldObject.metadata",
+        "c": "!has(request.userInfo) || request.userInfo.username != ''",
+    }
+    rule = injection({}, match_conditions={name: f"true || {text}" for name, text in conditions.items()})
+    remembering = Remembering.mutations(compiled(rule))
+    remembering(review(job_pod(0)), ON)
+    assert remembering(review(job_pod(1)), ON).remembered
+    assert not remembering(review(job_pod(0), **rest), ON).remembered
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda made: made.update({"metadata": None}),
+        lambda made: made.update({"spec": []}),
+        lambda made: made["metadata"].update({"name": 1}),
+        lambda made: made["metadata"].update({"labels": {"unread": 1}}),
+        lambda made: made["metadata"].update({"labels": ["unread"]}),
+        lambda made: made["metadata"].update({"annotations": {GPU_TYPE: "V100", "unread": True}}),
+        lambda made: made["spec"].update({"containers": {}}),
+        lambda made: made["spec"].update({"containers": [1]}),
+    ],
+)
+def test_a_pod_that_cannot_be_read_is_not_taken_for_one_that_can(change: Callable[[Any], object]) -> None:
+    rule_set = compiled(FALLS, INJECTS)
+    remembering = Remembering.mutations(rule_set)
+    remembering(review(job_pod(0)), ON)
+    made = job_pod(1)
+    change(made)
+    decision = remembering(review(made), ON)
+    assert not decision.remembered
+    assert told(decision) == told(mutate(rule_set, review(made), ON, indexed=True))
+
+
+def test_another_view_of_the_cluster_is_asked_anew() -> None:
+    remembering = Remembering.mutations(compiled(FALLS))
+    remembering(review(job_pod(0)), ON)
+    mig = cluster(node(allocatable={MIG: 8}))
+    assert not remembering(review(job_pod(0)), mig).remembered
+    assert remembering(review(job_pod(0)), mig).patch == ()
+    assert not remembering(review(job_pod(0)), ON).remembered
+
+
+def test_the_oldest_is_forgotten_first() -> None:
+    remembering = Remembering.mutations(compiled(FALLS))
+    for number in range(MAX_DECISIONS + 1):
+        remembering(review(job_pod(0), namespace=f"n{number}"), ON)
+    assert len(remembering._table[1]) == MAX_DECISIONS
+    assert remembering(review(job_pod(0), namespace=f"n{MAX_DECISIONS}"), ON).remembered
+    assert not remembering(review(job_pod(0), namespace="n0"), ON).remembered
+
+
+def test_a_huge_pod_is_not_kept() -> None:
+    rule = validation("object.spec.containers.size() > 0")
+    remembering = Remembering.validations(compiled(rule))
+    made = pod({**container("main"), "image": "x" * MAX_KEY_BYTES})
+    assert [remembering(review(made), ON).remembered for _ in range(2)] == [False, False]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "object != null",
+        "object.metadata != null",
+        "object.metadata.name != ''",
+        "object.metadata.uid != ''",
+        "object.metadata.managedFields.size() > 0",
+        "request != null",
+        "request.name != ''",
+    ],
+)
+def test_rules_that_see_what_every_pod_has_of_its_own_are_always_asked(expression: str) -> None:
+    assert not Reads(compiled(validation(expression)).validations).repeats
+
+
+def test_more_places_than_are_looked_up_make_larger_parts_of_the_request_count() -> None:
+    expressions = [f"has(object.metadata.labels.l{n})" for n in range(MAX_CHAINS + 1)]
+    remembering = Remembering.validations(compiled(validation(*(f"!{text}" for text in expressions))))
+    made = [pod(container("main"), labels={"other": other}) for other in "ab"]
+    assert [remembering(review(one), ON).remembered for one in (made[0], made[0], made[1])] == [False, True, False]
+
+
+def test_threads_get_what_is_theirs() -> None:
+    rule_set = compiled(FALLS, INJECTS)
+    remembering = Remembering.mutations(rule_set)
+    mig = cluster(node(allocatable={MIG: 8}))
+
+    def decided(number: int) -> bool:
+        made = job_pod(number, **({"a/b": "c"} if number % 3 else {}))
+        on = mig if number % 50 == 0 else ON
+        return told(remembering(review(made), on)) == told(mutate(rule_set, review(made), on, indexed=True))
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(decided, range(2000)))

@@ -10,7 +10,7 @@ import os
 import socket
 import stat
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +20,18 @@ from time import monotonic
 SWEEP_SECONDS = 1.0
 """Between two looks. As long as no request is waited for, a look costs nothing."""
 
-MEANWHILE_SECONDS = 0.05
-"""What came on a connection this long after a request began is more of it, as far as can be told."""
+START_SECONDS = 2.0
+"""A thread takes a request up this long after it came, on a machine that has too much to do."""
 
 CLOCK_SECONDS = 0.01
 """What the kernel's times cannot tell apart: two ticks of 250 a second, and a little."""
+
+LOOKS = 5
+"""At one connection."""
+
+ANSWER_BYTES = 64
+"""Fewer than any answer has. A connection on which less than this was sent besides the handshake had none: what the
+server sends last of a handshake may be later than the request, which the client need not hold back."""
 
 _INFO_BYTES = 208
 """Of linux/tcp.h, struct tcp_info: the state at 0, last_data_sent at 44, last_data_recv at 52, bytes_sent at 200."""
@@ -34,13 +41,17 @@ _ESTABLISHED, _CLOSE_WAIT = 1, 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """A connection as the kernel sees it; `inode` tells it from every other, `sent` counts bytes."""
+    """A connection as the kernel sees it; `inode` tells it from every other, `sent` counts bytes.
+
+    `seen` is when it was looked at (time.monotonic).
+    """
 
     inode: int
     socket: socket.socket
     sent: int
     sent_milliseconds_ago: int
     received_milliseconds_ago: int
+    seen: float
 
 
 class Sweeper:
@@ -53,7 +64,7 @@ class Sweeper:
         self._port = port
         self._limit_seconds = limit_seconds
         self._waiting = waiting
-        self._suspects: dict[int, tuple[int, float]] = {}
+        self._suspects: dict[int, _Suspect] = {}
         self._stopping = Event()
 
     def start(self) -> None:
@@ -68,29 +79,26 @@ class Sweeper:
         if max(waiting, default=0.0) < SWEEP_SECONDS:
             self._suspects = {}
             return 0
-        suspects: dict[int, tuple[int, float]] = {}
-        late: list[_Late] = []
-        for connection in connections(self._port):
-            if connection.received_milliseconds_ago > connection.sent_milliseconds_ago:
+        suspects: dict[int, _Suspect] = {}
+        seen = list(connections(self._port))
+        handshake = min((connection.sent for connection in seen), default=0)
+        for connection in seen:
+            fresh = connection.sent < handshake + ANSWER_BYTES
+            if connection.received_milliseconds_ago > connection.sent_milliseconds_ago and not fresh:
                 continue  # what came was answered
-            sent, since = self._suspects.get(connection.inode, (-1, now))
-            if sent != connection.sent:
-                since = now
-            suspects[connection.inode] = connection.sent, since
-            if now - since >= self._limit_seconds:
-                received = connection.received_milliseconds_ago
-                unclear = received == connection.sent_milliseconds_ago
-                late.append(
-                    _Late(
-                        inode=connection.inode,
-                        sent=connection.sent,
-                        since=since,
-                        received_seconds_ago=received / 1000,
-                        unclear=unclear,
-                    )
-                )
+            known = self._suspects.get(connection.inode)
+            if known is not None and known.sent == connection.sent:
+                suspects[connection.inode] = known
+                continue
+            suspects[connection.inode] = _Suspect(
+                sent=connection.sent,
+                since=now,
+                came=connection.seen - connection.received_milliseconds_ago / 1000,
+                doubtful=connection.received_milliseconds_ago == connection.sent_milliseconds_ago and not fresh,
+            )
         self._suspects = suspects
-        overdue = [seconds for seconds in waiting if seconds >= self._limit_seconds]
+        late = {inode: one for inode, one in suspects.items() if now - one.since >= self._limit_seconds}
+        overdue = [now - seconds for seconds in waiting if seconds >= self._limit_seconds]
         chosen = _chosen(late, overdue)
         return _cut(self._port, chosen, socket.SHUT_RD) if chosen else 0
 
@@ -100,42 +108,40 @@ class Sweeper:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Late:
-    """A connection that may be waited for; `unclear`: something was sent and something came in the same tick."""
+class _Suspect:
+    """A connection that may be waited for, as it was when it first looked so: at `since`.
 
-    inode: int
+    `sent` counts bytes; something came last at `came`. `doubtful`: it may have been answered within the same tick.
+    """
+
     sent: int
     since: float
-    received_seconds_ago: float
-    unclear: bool
+    came: float
+    doubtful: bool
 
 
-def _chosen(late: Sequence[_Late], overdue: Sequence[float]) -> set[int]:
-    """One connection for each thread to be freed: that on which something came when its request began, or since.
+def _chosen(late: Mapping[int, _Suspect], overdue: Sequence[float]) -> set[int]:
+    """One connection for each thread to be freed, by when their requests began.
 
-    Others may look the same. A whole request may wait for a thread; to close its reading side takes nothing from it.
-    And where the kernel's clock is too coarse to tell what came after what, an idle connection seems to wait for an
-    answer: such come last, and of them first the one that was sent less, since it had no answer yet.
+    Others may look the same. A whole request may wait for a thread: requests are taken up in the order in which they
+    come, so it came later than those. And where the kernel's clock is too coarse to tell what came after what, an idle
+    connection seems to wait for an answer: such come last.
     """
-    left = list(late)
+    left = dict(late)
     chosen = set()
-    for seconds in sorted(overdue, reverse=True):
+    for begun in sorted(overdue):
         if not left:
             break
-        best = min(
-            left,
-            key=lambda one: (_distance(one.received_seconds_ago, seconds), one.unclear, one.sent, one.since),
-        )
-        left.remove(best)
-        chosen.add(best.inode)
+        best = min(left, key=lambda inode: _unlikeliness(left[inode], begun))
+        del left[best]
+        chosen.add(best)
     return chosen
 
 
-def _distance(received_seconds_ago: float, begun_seconds_ago: float) -> float:
-    """How far what came last is from when a request began; what came later belongs to it as likely as not."""
-    later = begun_seconds_ago - received_seconds_ago
-    distance = -later if later < 0 else min(later, MEANWHILE_SECONDS)
-    return distance if distance > CLOCK_SECONDS else 0.0
+def _unlikeliness(suspect: _Suspect, begun: float) -> tuple[float, bool, float]:
+    """How unlikely it is that a request which was taken up at `begun` came on this connection."""
+    early, late = begun - suspect.came - START_SECONDS, suspect.came - begun - CLOCK_SECONDS
+    return max(early, late, 0.0), suspect.doubtful, suspect.came
 
 
 def cut_all(port: int) -> int:
@@ -164,7 +170,12 @@ def _seen(found: socket.socket, inode: int, port: int) -> Connection | None:
     try:
         if found.getsockname()[1] != port:
             return None
-        info = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
+        # Again where this thread had to wait in between: else it would not be known when that was.
+        for _ in range(LOOKS):
+            before = monotonic()
+            info = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _INFO_BYTES)
+            if monotonic() - before < CLOCK_SECONDS / 2:
+                break
     except OSError:
         return None  # it ended while we looked
     if len(info) < _INFO_BYTES or info[0] not in (_ESTABLISHED, _CLOSE_WAIT):
@@ -175,6 +186,7 @@ def _seen(found: socket.socket, inode: int, port: int) -> Connection | None:
         sent=int.from_bytes(info[200:208], sys.byteorder),
         sent_milliseconds_ago=int.from_bytes(info[44:48], sys.byteorder),
         received_milliseconds_ago=int.from_bytes(info[52:56], sys.byteorder),
+        seen=before,
     )
 
 

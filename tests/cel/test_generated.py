@@ -5,6 +5,7 @@ import keyword
 import re
 import threading
 import tokenize
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, compile_expression, types
 from rules_engine.cel.generating import generate
 from rules_engine.cel.program import Program
-from rules_engine.cel.values import type_of
+from rules_engine.cel.values import Optional, type_of
 from rules_engine.model.source import SourceText
 from tests.cel.conformance import cases, program, same, value_of
 from tests.cel.evaluating import environment, evaluate, failure
@@ -86,6 +87,40 @@ def test_a_known_type_is_the_type_of_the_value(expression: str, activation: Any)
         return
     # A null may stand where there could be a list, a map, an optional or a time.
     assert compiled.result == types.DYN or value is None or type_of(value).name == compiled.result.name
+
+
+def _containers(value: Any) -> list[Any]:
+    """The lists and maps in a value, itself among them."""
+    while isinstance(value, Optional):
+        value = value.value
+    if isinstance(value, Mapping):
+        return [value, *(found for member in value.values() for found in _containers(member))]
+    if isinstance(value, list):
+        return [value, *(found for member in value for found in _containers(member))]
+    return []
+
+
+def _made_levels(value: Any, given: set[int]) -> int:
+    """How deep lists and maps that were not given stand in each other."""
+    while isinstance(value, Optional):
+        value = value.value
+    if id(value) in given or not isinstance(value, Mapping | list):
+        return 0
+    members = value.values() if isinstance(value, Mapping) else value
+    return 1 + max((_made_levels(member, given) for member in members), default=0)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=SLOW)
+@given(expressions(), activations())
+def test_a_value_is_made_of_no_more_levels_than_is_known_before(expression: str, activation: Any) -> None:
+    try:
+        compiled = program(expression, ENVIRONMENT)
+        value = compiled.evaluate(activation, Budget())
+    except (CelProblems, EvaluationError):
+        return
+    given = {id(found) for found in _containers(list(activation.values()))}
+    # One more than counted is a list or map of given ones, as filter() and + make them.
+    assert _made_levels(value, given) <= compiled.levels + 1, expression
 
 
 HOSTILE = [

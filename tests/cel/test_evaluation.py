@@ -254,6 +254,49 @@ def test_what_would_take_forever_ends_as_an_error(expression: str, message: str)
     assert _exceeds(expression, budget, text="x" * 600_000) == message
 
 
+LEVELS = [
+    ("object", 0),
+    ("object.a + object.b", 0),
+    ("object.a.filter(x, x > 0)", 0),
+    ("object.?a.orValue([])", 0),
+    ("object.?a.orValue({})", 0),
+    ("[object.a].size()", 0),
+    ("[object.a] == [object.b] || [object].exists(x, x.a)", 0),
+    ("[object.a]", 1),
+    ("{'a': object.a}", 1),
+    ("object.a.map(x, x)", 1),
+    ("object.a.map(x, [x])", 2),
+    ("[[object.a]].map(x, x)", 2),
+    ("[[object.a]].transformMap(i, x, x)", 2),
+    ("[[object.a]].transformMapEntry(i, x, {'a': x})", 2),
+    ("[[object.a]].filter(x, true)[0]", 1),
+    ("optional.of([object.a]).optMap(x, [x]).value()", 2),
+    ("cel.bind(x, [object.a], [x, x])", 2),
+    ("object.a ? [1] : dyn([[1]])", 2),
+    ("[[1]].reverse()", 2),
+    ("lists.range(2)", 0),
+]
+
+
+@pytest.mark.parametrize(("expression", "levels"), LEVELS)
+def test_it_is_known_how_deep_an_expression_makes_lists_of_lists(expression: str, levels: int) -> None:
+    assert program(expression, environment(object=0)).levels == levels
+
+
+@pytest.mark.parametrize("expression", ["items.map(x, x)", "items.filter(x, true)", "items.transformList(i, x, i)"])
+def test_a_list_made_of_a_longer_one_is_bounded(expression: str) -> None:
+    assert _exceeds(expression, Budget(), items=[1] * (MAX_RESULT_ITEMS + 1)) == TOO_MANY
+
+
+@pytest.mark.parametrize(
+    "expression", ["string(text)", "text.lowerAscii()", "text.contains('y')", "text.startsWith(text)"]
+)
+def test_reading_a_long_text_is_paid_for(expression: str) -> None:
+    budget = Budget()
+    program(expression, environment(text="")).evaluate({"text": "x" * 10_000}, budget)
+    assert 1000 <= budget.spent <= 3000
+
+
 def test_a_budget_is_shared_by_all_expressions_of_a_request() -> None:
     compiled = program("lists.range(100).all(x, x >= 0)", Environment({}))
     budget = Budget(1500)
@@ -301,6 +344,7 @@ class Sliced(Budget):
         "lists.range(10000).filter(x, x < 0) == []",
         "lists.range(2000).map(x, 10000 - x).sort()[0] == 8001",
         "lists.range(100).all(x, lists.range(100).all(y, y >= 0))",
+        f"[{'1,' * 5000}].all(x, x > 0)",
     ],
 )
 def test_work_is_counted_while_it_is_done(expression: str) -> None:
@@ -341,6 +385,8 @@ def test_ints_beyond_64_bits_are_no_result_but_of_what_is_not_looked_at() -> Non
         "[[optional.of(object.big)]]",
         "object.list.map(x, x)",
         "object.deep.map(x, x.map(y, y))",
+        "dyn(object.big) == 1",
+        "quantity('1').add(object.big) == quantity('1')",
     ):
         assert "integer out of range" in failure(expression, **big)
     for expression in ("object.list", "object.list + []", "object.list.filter(x, true)", "[object.list]"):
@@ -348,6 +394,8 @@ def test_ints_beyond_64_bits_are_no_result_but_of_what_is_not_looked_at() -> Non
 
 
 def test_a_used_up_budget_is_not_absorbed() -> None:
+    for expression in ("lists.range(100001) == [] || true", "[100001, 1].exists(x, lists.range(x) != [])"):
+        assert _exceeds(expression, Budget()) == TOO_MANY
     compiled = program("lists.range(100).all(x, x < 0) || true", Environment({}))
     with pytest.raises(CostExceeded):
         compiled.evaluate({}, Budget(50))

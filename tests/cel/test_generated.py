@@ -240,6 +240,12 @@ WRONG_TYPES = [
     ("cel.bind(x, object.a, x.contains('b') == [1].exists(y, x.contains('a')))", [["a"], {"a": 1}]),
     ("cel.bind(x, object.a, x.matches('^a') && x.startsWith('b') || x.endsWith('a'))", [["a"], 1]),
     ("cel.bind(x, object.a, (x ? 1 : 2) + (x ? 1 : 2))", ["abc", 1, None]),
+    # What is learnt of x in code that does not run says nothing of x.
+    ("cel.bind(x, object.a, (object.k == '' && x.contains('a')) || x.contains('b'))", [["b"], {"b": 1}]),
+    ("cel.bind(x, object.a, (object.k == '' ? x.contains('a') : false) || x.contains('b'))", [["b"], {"b": 1}]),
+    ("cel.bind(x, object.a, object.?c.orValue([]).exists(y, x.contains('a')) || x.contains('b'))", [["b"]]),
+    ("cel.bind(x, object.a, object.?c.optMap(y, x.contains('a')).orValue(false) || x.contains('b'))", [["b"]]),
+    ("cel.bind(x, object.a, object.?k.orValue(x.contains('a') ? '' : '') == '' || x.contains('b'))", [["b"]]),
     ("string(object.a)", [["a"], {"a": 1}, None]),
     ("quantity(string(object.a)).isInteger()", ["x", "1" * 100, True, [1], None]),
     ("quantity(object.a).compareTo(quantity('1')) > 0", ["x", 1, None]),

@@ -209,10 +209,17 @@ class TestMatchConditions:
 
 
 def test_variables_are_evaluated_once_a_request() -> None:
-    """Otherwise doubling twenty times would cost a million."""
-    doubling = {f"v{n + 1}": f"variables.v{n} + variables.v{n}" for n in range(20)}
-    rule = falls(variables={"v0": "1", **doubling}, match_conditions={"a": f"variables.v20 == {2**20}"})
+    """Otherwise the thirtieth of Fibonacci's numbers would cost a million."""
+    sums = {f"v{n + 2}": f"variables.v{n} + variables.v{n + 1}" for n in range(30)}
+    rule = falls(variables={"v0": "0", "v1": "1", **sums}, match_conditions={"a": "variables.v30 == 832040"})
     assert applied(decide(rule))
+
+
+def test_variables_fail_once_a_request() -> None:
+    either = {f"v{n + 2}": f"variables.v{n} || variables.v{n + 1}" for n in range(30)}
+    bad = "1 / 0 == 1"
+    rule = falls(variables={"v0": bad, "v1": bad, **either}, match_conditions={"a": "variables.v30"})
+    assert "division by zero" in decide(rule).trace[0].message
 
 
 class TestWhatCelSees:

@@ -97,20 +97,22 @@ def test_certificates_swapped_under_load_fail_no_request(tmp_path: Path, rules: 
     mounted = Mounted(tmp_path / "secret", pairs[0])
     with started(tmp_path, *arguments(mounted.folder, rules)) as running:
         load = Load(running.port, trusting(*pairs))
-        idle, half = load.connect(), socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_SECONDS)
+        idle = load.connect()
         message, closes = load.ask(idle)
         assert not closes
         with load.running(kept=4, fresh=4):
             for new in pairs[1:]:
+                # Ten seconds are what a client has for its handshake: one such connection for each certificate.
+                half = socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_SECONDS)
                 mounted.swap(new)
                 until(lambda new=new: shown(running) == der(new), "the new certificate")  # type: ignore[misc]
+                # One that had not even begun its handshake is still there.
+                with half, trusting(*pairs).wrap_socket(half, server_hostname="localhost") as secure:
+                    secure.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+                    assert secure.recv(100).startswith(b"HTTP/1.1 200 ")
                 load.wait_for(message)
         assert not load.failures
         assert set(load.answers) == {message}
-        # One that had not even begun its handshake is still there.
-        with half, trusting(*pairs).wrap_socket(half, server_hostname="localhost") as secure:
-            secure.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert secure.recv(100).startswith(b"HTTP/1.1 200 ")
         # A connection that was open all the time is answered once more, and told that this was the last time.
         assert load.ask(idle) == (message, True)
 

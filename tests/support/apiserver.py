@@ -275,6 +275,7 @@ class ApiServer:
                 handler.send_response(fault.code)
                 handler.send_header("Content-Type", "application/json")
                 handler.send_header("Content-Length", str(fault.promised or len(fault.data)))
+                handler.send_header("Connection", "close")
                 handler.end_headers()
                 handler.wfile.write(fault.data)
                 handler.close_connection = True

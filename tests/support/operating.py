@@ -114,6 +114,7 @@ class Load:
         self.answers: Counter[str] = Counter()
         """By the message of the denial."""
         self.failures: Counter[str] = Counter()
+        """By what was done: connecting, asking on a connection that is kept, or anew on one that is not."""
         self.kept: list[list[str]] = []
         """Of each caller that keeps its connection, the messages as they changed."""
         self._port = port
@@ -155,10 +156,15 @@ class Load:
         self.kept.append(seen)
         connection = self.connect()
         while not self._stopping.is_set():
+            doing = "kept"
             try:
+                if connection.sock is None:
+                    doing = "connecting"
+                    connection.connect()
+                    doing = "kept"
                 message, closes = self.ask(connection)
             except (OSError, http.client.HTTPException) as error:
-                self.failures[f"kept: {error!r}"] += 1
+                self.failures[f"{doing}: {error!r}"] += 1
                 connection.close()
                 continue
             self.answers[message] += 1

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 from threading import Event, Thread
 from time import monotonic
@@ -30,8 +31,11 @@ LOOKS = 5
 """At one connection."""
 
 ANSWER_BYTES = 64
-"""Fewer than any answer has. A connection on which less than this was sent besides the handshake had none: what the
-server sends last of a handshake may be later than the request, which the client need not hold back."""
+"""Fewer than any answer has."""
+
+HANDSHAKE_BYTES = 16 * 1024
+"""More than a server sends in any handshake. What it sends last of one may be later than the request, which the client
+need not hold back: where no more than this was sent, that something was sent does not say that it was an answer."""
 
 _INFO_BYTES = 208
 """Of linux/tcp.h, struct tcp_info: the state at 0, last_data_sent at 44, last_data_recv at 52, bytes_sent at 200."""
@@ -81,10 +85,10 @@ class Sweeper:
             return 0
         suspects: dict[int, _Suspect] = {}
         seen = list(connections(self._port))
-        handshake = min((connection.sent for connection in seen), default=0)
+        handshake = min((connection.sent for connection in seen if connection.sent), default=0)
         for connection in seen:
-            fresh = connection.sent < handshake + ANSWER_BYTES
-            if connection.received_milliseconds_ago > connection.sent_milliseconds_ago and not fresh:
+            before = connection.received_milliseconds_ago - connection.sent_milliseconds_ago
+            if before > 0 and connection.sent > HANDSHAKE_BYTES:
                 continue  # what came was answered
             known = self._suspects.get(connection.inode)
             if known is not None and known.sent == connection.sent:
@@ -94,7 +98,7 @@ class Sweeper:
                 sent=connection.sent,
                 since=now,
                 came=connection.seen - connection.received_milliseconds_ago / 1000,
-                doubtful=connection.received_milliseconds_ago == connection.sent_milliseconds_ago and not fresh,
+                doubt=_doubt(before, answered=connection.sent > handshake + ANSWER_BYTES),
             )
         self._suspects = suspects
         late = {inode: one for inode, one in suspects.items() if now - one.since >= self._limit_seconds}
@@ -107,25 +111,44 @@ class Sweeper:
             self.sweep(monotonic())
 
 
+class _Doubt(IntEnum):
+    """Whether a connection was answered."""
+
+    NONE = 0
+    """Something came after what was sent last, or nothing but a handshake was sent."""
+    SMALL = 1
+    """Within one tick of the kernel's clock."""
+    GREAT = 2
+    """Something was sent later, an answer or the end of the handshake."""
+
+
+def _doubt(milliseconds_before: int, *, answered: bool) -> _Doubt:
+    """By how long before what was sent last something came, and whether more than a handshake seems to be sent."""
+    if milliseconds_before < 0 or not answered:
+        return _Doubt.NONE
+    return _Doubt.GREAT if milliseconds_before else _Doubt.SMALL
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Suspect:
     """A connection that may be waited for, as it was when it first looked so: at `since`.
 
-    `sent` counts bytes; something came last at `came`. `doubtful`: it may have been answered within the same tick.
+    `sent` counts bytes; something came last at `came`.
     """
 
     sent: int
     since: float
     came: float
-    doubtful: bool
+    doubt: _Doubt
 
 
 def _chosen(late: Mapping[int, _Suspect], overdue: Sequence[float]) -> set[int]:
     """One connection for each thread to be freed, by when their requests began.
 
     Others may look the same. A whole request may wait for a thread: requests are taken up in the order in which they
-    come, so it came later than those. And where the kernel's clock is too coarse to tell what came after what, an idle
-    connection seems to wait for an answer: such come last.
+    come, so it came later than those. An idle connection may look the same too, where the kernel's clock is too coarse
+    to tell what came after what, or where it may have been only the handshake that was sent: such come last, and of
+    them first the one on which less was sent.
     """
     left = dict(late)
     chosen = set()
@@ -138,10 +161,11 @@ def _chosen(late: Mapping[int, _Suspect], overdue: Sequence[float]) -> set[int]:
     return chosen
 
 
-def _unlikeliness(suspect: _Suspect, begun: float) -> tuple[float, bool, float]:
+def _unlikeliness(suspect: _Suspect, begun: float) -> tuple[float, int, int, float]:
     """How unlikely it is that a request which was taken up at `begun` came on this connection."""
     early, late = begun - suspect.came - START_SECONDS, suspect.came - begun - CLOCK_SECONDS
-    return max(early, late, 0.0), suspect.doubtful, suspect.came
+    sent = suspect.sent if suspect.doubt is _Doubt.GREAT else 0
+    return max(early, late, 0.0), suspect.doubt, sent, suspect.came
 
 
 def cut_all(port: int) -> int:

@@ -107,6 +107,48 @@ def test_a_client_that_drips_its_body_is_ended_too(running: Running) -> None:
         assert answer.startswith(b"HTTP/1.1 400 ")
 
 
+def test_a_client_that_does_not_wait_for_the_end_of_the_handshake_is_ended_whoever_else_is_there(
+    running: Running,
+) -> None:
+    """Its request comes before the last of the handshake is sent; another that never begins one tells nothing of it."""
+    with ExitStack() as stack:
+        stack.enter_context(socket.create_connection(("127.0.0.1", running.port)))
+        eager = [eagerly_opened(running, stack, HEADERS + b"{") for _ in range(20)]
+        for connection in eager:
+            assert received_by(*connection).startswith(b"HTTP/1.1 400 ")
+
+
+Eager = tuple[socket.socket, ssl.SSLObject, ssl.MemoryBIO]
+
+
+def eagerly_opened(running: Running, stack: ExitStack, sent: bytes) -> Eager:
+    """A connection whose first request comes in one segment with the end of the handshake."""
+    plain = stack.enter_context(socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_SECONDS))
+    coming, going = ssl.MemoryBIO(), ssl.MemoryBIO()
+    secure = running.context().wrap_bio(coming, going, server_hostname="localhost")
+    while True:
+        try:
+            secure.do_handshake()
+            break
+        except ssl.SSLWantReadError:
+            plain.sendall(going.read())
+            coming.write(plain.recv(65536))
+    secure.write(sent)
+    plain.sendall(going.read())
+    return plain, secure, coming
+
+
+def received_by(plain: socket.socket, secure: ssl.SSLObject, coming: ssl.MemoryBIO) -> bytes:
+    """The first of what comes on a connection that was opened eagerly."""
+    while True:
+        try:
+            return secure.read(65536)
+        except ssl.SSLWantReadError:
+            content = plain.recv(65536)
+            assert content, "closed without an answer"
+            coming.write(content)
+
+
 def test_idle_connections_are_left_alone_while_slow_ones_are_ended(running: Running) -> None:
     load = Load(running.port, running.context())
     with ExitStack() as stack:

@@ -2,7 +2,8 @@
 
 wrk sends AdmissionReviews over TLS on connections that are kept alive, in turns to servers that differ in one thing
 each. They are of the pods of one Job, which differ as such pods do: rules that cannot tell two of them apart are asked
-once. What it costs when every pod asks for something of its own is shown besides, and nothing is promised of it.
+once, as long as the view of the cluster is the same, which that of a file always is. What it costs when every pod asks
+for something of its own is shown besides, and nothing is promised of it.
 
 What counts is the ratio, round by round, to the same server when it allows every review without deciding it: absolute
 figures move with whatever else the machine does. That server still reads the review and answers with its uid, as any

@@ -82,7 +82,7 @@ class Reads:
             if containers is not None:
                 if not isinstance(containers, list):
                     return None
-                seen.append(member)
+                seen += (member, len(containers))
                 for container in containers:
                     if not isinstance(container, dict):
                         return None
@@ -112,10 +112,12 @@ def _among(members: Json, names: Set[str]) -> list[tuple[str, Json]] | None:
 
 
 def _found(value: object, members: Sequence[str]) -> tuple[object, ...]:
-    """How many of the members are there, and the value of the last one of them."""
+    """How many of the members are there, and what is in the place where the next one is looked for."""
     for depth, name in enumerate(members):
-        if not isinstance(value, Mapping) or name not in value:
-            return depth, value if not isinstance(value, Mapping) else None
+        if not isinstance(value, Mapping):
+            return -1, depth, value
+        if name not in value:
+            return (depth,)
         value = value[name]
     return len(members), value
 

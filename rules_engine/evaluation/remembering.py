@@ -12,8 +12,14 @@ from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster
 from rules_engine.model.decision import Action, Decision, Step
 
-MAX_DECISIONS = 256
-"""That are remembered at once, the oldest forgotten first: four megabytes at most."""
+MAX_BYTES = 4 * 1024 * 1024
+"""Of what is remembered of one endpoint, as far as it can be told; the oldest is forgotten first."""
+
+MAX_DECISION_BYTES = MAX_BYTES // 64
+"""Of one decision: many times what an ordinary one takes."""
+
+_OBJECT_BYTES = 400
+"""About what an operation, a step or a part of one takes in memory, with its texts but for the longest."""
 
 _REPEATABLE = frozenset({Action.SKIP, Action.KEEP, Action.PASS, Action.CHANGE})
 """What says nothing that is different for another pod. A denial names the pod, and so may a validation's message; what
@@ -40,7 +46,7 @@ class Remembering:
     A decision is given again while the view of the cluster is the same: what changes there may change any of them.
     """
 
-    __slots__ = ("_decide", "_lock", "_reads", "_rule_set", "_table")
+    __slots__ = ("_bytes", "_decide", "_lock", "_reads", "_rule_set", "_table")
 
     def __init__(self, decide: Decide, rule_set: RuleSet, rules: Sequence[AnyCompiled]) -> None:
         self._decide = decide
@@ -48,6 +54,7 @@ class Remembering:
         self._reads = Reads(rules)
         self._lock = Lock()
         self._table: tuple[Cluster, dict[bytes, Decision]] = (UNKNOWN_CLUSTER, {})
+        self._bytes = 0
 
     @classmethod
     def mutations(cls, rule_set: RuleSet) -> "Remembering":
@@ -75,14 +82,34 @@ class Remembering:
         return decision
 
     def _keep(self, key: bytes, cluster: Cluster, decision: Decision) -> None:
+        size = _size(key, decision)
+        if size > MAX_DECISION_BYTES:
+            return
         kept = Decision(trace=decision.trace, patch=decision.patch, edits=decision.edits)
         with self._lock:
             if self._table[0] is not cluster:
-                self._table = (cluster, {})
+                self._table, self._bytes = (cluster, {}), 0
             decisions = self._table[1]
-            if len(decisions) >= MAX_DECISIONS:
-                del decisions[next(iter(decisions))]
+            if key in decisions:
+                return
+            self._bytes += size
+            while self._bytes > MAX_BYTES:
+                oldest = next(iter(decisions))
+                self._bytes -= _size(oldest, decisions.pop(oldest))
             decisions[key] = kept
+
+
+def _size(key: bytes, decision: Decision) -> int:
+    """About how many bytes it takes to remember a decision."""
+    objects = len(decision.patch) + sum(map(len, decision.edits.values()))
+    characters = 0
+    for step in decision.trace:
+        texts = (step.message, *step.notes, *step.warnings)
+        characters += sum(map(len, texts))
+        objects += 1 + len(texts) + len(step.amounts) + len(step.annotations)
+        objects += sum(1 + len(found.attempts) for found in step.resources)
+        characters += sum(len(amount.container) for amount in step.amounts)
+    return len(key) + 4 * characters + _OBJECT_BYTES * (1 + objects)
 
 
 def _repeatable(trace: Sequence[Step]) -> bool:

@@ -62,6 +62,8 @@ class LiveCluster:
         **reflecting: Any,
     ) -> None:
         self._max_staleness_seconds = max_staleness_seconds
+        self._stale = (UNKNOWN_CLUSTER, UNKNOWN_CLUSTER)
+        """A view of the cluster, and the same as what it is once it is stale: made once, and told to be the same."""
         self._clock = clock
         self._stop_seconds = stop_seconds
         self._store = Store(declared)
@@ -125,7 +127,13 @@ class LiveCluster:
             if reflector.contact < oldest:
                 freshness = Freshness.STALE
         cluster = self._store.cluster
-        return cluster if freshness is Freshness.SYNCED else replace(cluster, freshness=freshness)
+        if freshness is Freshness.SYNCED:
+            return cluster
+        seen, stale = self._stale
+        if seen is not cluster:
+            stale = replace(cluster, freshness=freshness)
+            self._stale = (cluster, stale)
+        return stale
 
     @property
     def health(self) -> tuple[Health, ...]:

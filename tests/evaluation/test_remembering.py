@@ -2,6 +2,7 @@
 
 import copy
 import json
+import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from rules_engine.evaluation import Remembering, RuleSet, mutate, validate
 from rules_engine.evaluation.reads import MAX_CHAINS, MAX_KEY_BYTES, Reads
-from rules_engine.evaluation.remembering import MAX_DECISIONS
+from rules_engine.evaluation.remembering import MAX_BYTES, MAX_DECISION_BYTES, _size
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster, Taint
 from rules_engine.model.decision import Decision
@@ -50,6 +51,7 @@ EXPRESSIONS = (
     "cel.bind(spec, object.spec, spec.containers.size() > 1)",
     "oldObject == null || oldObject.metadata.name == 'b'",
     "oldObject.?spec.?priority.orValue(0) == 0",
+    "!has(object.spec.securityContext.runAsUser)",
     "request.?userInfo.?username.orValue('') != 'b'",
     "request.dryRun == false",
     "request['namespace'] == 'ml'",
@@ -245,6 +247,7 @@ FULL: dict[str, Any] = {
                 {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["a"]}]},
             ]}}},
             "priority": 1,
+            "securityContext": {},
         },
     },
 }  # fmt: skip
@@ -497,13 +500,59 @@ def test_another_view_of_the_cluster_is_asked_anew() -> None:
     assert not remembering(review(job_pod(0)), ON).remembered
 
 
-def test_the_oldest_is_forgotten_first() -> None:
+def many_containers(count: int, number: int = 0) -> Json:
+    return pod(*(container(f"{number}-{index}", {MIG: 1}) for index in range(count)))
+
+
+def test_the_oldest_is_forgotten_first_and_memory_is_bounded() -> None:
+    remembering = Remembering.mutations(compiled(FALLS, injection({"cpu": "4", "memory": "1Gi"}, gpu_type=None)))
+    size = _size(b"", remembering(review(many_containers(30)), ON))
+    assert size < MAX_DECISION_BYTES
+    tracemalloc.start()
+    try:
+        for number in range(2 * MAX_BYTES // size):
+            remembering(review(many_containers(30, number)), ON)
+        remembered, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert MAX_BYTES / 4 < remembered < 2 * MAX_BYTES
+    assert remembering(review(many_containers(30, number)), ON).remembered
+    assert not remembering(review(many_containers(30, 0)), ON).remembered
+
+
+def test_what_is_kept_twice_at_once_is_counted_once() -> None:
     remembering = Remembering.mutations(compiled(FALLS))
-    for number in range(MAX_DECISIONS + 1):
-        remembering(review(job_pod(0), namespace=f"n{number}"), ON)
-    assert len(remembering._table[1]) == MAX_DECISIONS
-    assert remembering(review(job_pod(0), namespace=f"n{MAX_DECISIONS}"), ON).remembered
-    assert not remembering(review(job_pod(0), namespace="n0"), ON).remembered
+    decision = remembering(review(job_pod(0)), ON)
+    counted = remembering._bytes
+    (key,) = remembering._table[1]
+    remembering._keep(key, ON, decision)
+    assert remembering._bytes == counted > 0
+
+
+def test_a_large_decision_is_not_kept() -> None:
+    remembering = Remembering.mutations(compiled(FALLS))
+    made = many_containers(200)
+    assert [remembering(review(made), ON).remembered for _ in range(2)] == [False, False]
+
+
+def test_what_is_no_pod_is_no_pod_though_it_looks_like_one() -> None:
+    remembering = Remembering.mutations(compiled(FALLS))
+    remembering(review(job_pod(0)), ON)
+    others: list[dict[str, Any]] = [{"sub_resource": "status"}, {"kind": "Deployment"}, {"group": "apps"}]
+    for other in others:
+        asked_for = AdmissionRequest(uid="0", namespace="ml", object=job_pod(0), **other)
+        decision = remembering(asked_for, ON)
+        assert (decision.patch, decision.remembered) == ((), False)
+
+
+def test_containers_and_init_containers_are_told_apart() -> None:
+    rule_set = compiled(FALLS)
+    remembering = Remembering.mutations(rule_set)
+    one: Json = {"containers": [{"name": "initContainers", "restartPolicy": "x"}], "initContainers": []}
+    other: Json = {"containers": [], "initContainers": [{"name": "x", "resources": "initContainers"}]}
+    for spec in (one, other):
+        asking = review({"metadata": {}, "spec": spec})
+        assert told(remembering(asking, ON)) == told(mutate(rule_set, asking, ON, indexed=True))
 
 
 def test_a_huge_pod_is_not_kept() -> None:

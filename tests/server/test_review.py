@@ -116,6 +116,11 @@ def test_nesting_up_to_the_bound_is_read_and_one_more_is_refused_with_the_uid() 
     assert error.uid == UID
 
 
+def test_brackets_are_counted_to_the_last() -> None:
+    for depth, message in ((MAX_DEPTH, "the body must be an AdmissionReview"), (MAX_DEPTH + 1, "the body is nested")):
+        assert refused(b'{"a":' * depth + b"1" + b"}" * depth).message.startswith(message)
+
+
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
 def test_nesting_without_end_is_refused_and_not_followed(opening: bytes) -> None:
     assert "depth" in refused(opening * 1_000_000).message

@@ -1,6 +1,7 @@
 """Decisions that are given again: rules are asked once for pods that they cannot tell apart."""
 
 from collections.abc import Callable, Sequence
+from sys import getsizeof
 from threading import Lock
 from typing import Protocol
 
@@ -15,11 +16,11 @@ from rules_engine.model.decision import Action, Decision, Step
 MAX_BYTES = 4 * 1024 * 1024
 """Of what is remembered of one endpoint, as far as it can be told; the oldest is forgotten first."""
 
-MAX_DECISION_BYTES = MAX_BYTES // 64
+MAX_DECISION_BYTES = MAX_BYTES // 32
 """Of one decision: many times what an ordinary one takes."""
 
-_OBJECT_BYTES = 400
-"""About what an operation, a step or a part of one takes in memory, with its texts but for the longest."""
+_OBJECT_BYTES = 160
+"""About what an operation, a step or a part of one takes in memory, with its short texts."""
 
 _REPEATABLE = frozenset({Action.SKIP, Action.KEEP, Action.PASS, Action.CHANGE})
 """What says nothing that is different for another pod. A denial names the pod, and so may a validation's message; what
@@ -102,14 +103,13 @@ class Remembering:
 def _size(key: bytes, decision: Decision) -> int:
     """About how many bytes it takes to remember a decision."""
     objects = len(decision.patch) + sum(map(len, decision.edits.values()))
-    characters = 0
+    size = len(key)
     for step in decision.trace:
-        texts = (step.message, *step.notes, *step.warnings)
-        characters += sum(map(len, texts))
-        objects += 1 + len(texts) + len(step.amounts) + len(step.annotations)
+        objects += 1 + len(step.amounts) + len(step.annotations)
         objects += sum(1 + len(found.attempts) for found in step.resources)
-        characters += sum(len(amount.container) for amount in step.amounts)
-    return len(key) + 4 * characters + _OBJECT_BYTES * (1 + objects)
+        names = [amount.container for amount in step.amounts]
+        size += sum(map(getsizeof, (step.message, *step.notes, *step.warnings, *names)))
+    return size + _OBJECT_BYTES * (1 + objects)
 
 
 def _repeatable(trace: Sequence[Step]) -> bool:

@@ -125,8 +125,8 @@ def test_ctrl_c_ends_quietly_with_130(tmp_path: Path) -> None:
     )
     writer = os.open(fifo, os.O_WRONLY)  # returns when the command has begun to read
     process.send_signal(signal.SIGINT)
+    os.close(writer)  # what comes just before the command waits would not wake it
     out, err = process.communicate()
-    os.close(writer)
     assert (process.returncode, out, err) == (130, "", "")
 
 

@@ -1,8 +1,8 @@
 """Conditions of rules that the API server may be given: they mean the same there, and cannot fail.
 
 A webhook's match condition that fails denies the pod, or keeps it from every rule, before any failurePolicy of a rule
-is asked. So only what provably has a value is handed over. The proof leans on the API server's decoding: what it sends
-has the types of the Pod's schema, and no nulls.
+is asked. So only what provably has a value, at a cost that the API server bears, is handed over. The proof leans on the
+API server's decoding: what it sends has the types of the Pod's schema, and no nulls.
 """
 
 import re
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TypeAlias
 
+from rules_engine.authoring.costs import affordable
 from rules_engine.cel import CelProblems, Environment, Type, compile_expression, types
 from rules_engine.cel.syntax import (
     Binary,
@@ -82,7 +83,7 @@ def handed_over(condition: SourceText) -> str | None:
     except CelProblems:
         return None
     proven = _proven(program.checked.expression, _Known(ROOTS, ALWAYS))
-    return condition.text.strip() if proven == BOOL else None
+    return condition.text.strip() if proven == BOOL and affordable(condition.text) else None
 
 
 def _brackets(text: str) -> int:

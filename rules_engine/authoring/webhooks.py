@@ -14,6 +14,7 @@ from enum import Enum
 from hashlib import sha256
 from pathlib import PurePath
 
+from rules_engine.authoring.costs import LARGE, affordable
 from rules_engine.authoring.guards import handed_over
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.needs import needs
@@ -273,19 +274,34 @@ def _calls(endpoint: Endpoint, rules: Sequence[AnyRule]) -> Calls:
     widened = tuple(sorted(name for name, clause in clauses.items() if clause.everything))
     if widened or not clauses:
         return Calls(endpoint=endpoint, rules=(*rules,), operations=operations, expression=None, widened=widened)
-    expression = _either(clauses.values())
-    simplified = len(expression) > MAX_EXPRESSION
+    expression = _borne(_either(clauses.values()))
+    simplified = not expression
     if simplified:
-        expression = _either(
-            _Clause(frozenset(), clause.resources) if clause.resources else clause for clause in clauses.values()
+        expression = _borne(
+            _either(
+                _Clause(frozenset(), clause.resources) if clause.resources else clause for clause in clauses.values()
+            )
         )
     return Calls(
         endpoint=endpoint,
         rules=(*rules,),
         operations=operations,
-        expression=expression if 0 < len(expression) <= MAX_EXPRESSION else None,
+        expression=expression or None,
         simplified=simplified,
     )
+
+
+def _borne(expression: str) -> str:
+    """An expression that the API server evaluates whatever the pod; "" if there is none.
+
+    What together is too much for the largest pods is asked only of others: those are sent.
+    """
+    large_too = f"{LARGE} || {expression}"
+    if len(large_too) > MAX_EXPRESSION:
+        return expression if 0 < len(expression) <= MAX_EXPRESSION and affordable(expression) else ""
+    if not expression or affordable(expression):
+        return expression
+    return large_too if affordable(large_too, small=True) else ""
 
 
 def _either(clauses: Iterable[_Clause]) -> str:
@@ -372,10 +388,10 @@ def _asks_for(resources: Iterable[str]) -> str:
 
     The API server sends a null for the containers of a pod that has none; it refuses the pod in better words later.
     """
+    named = f".orValue({{}}).exists(name, name in {_list(sorted(resources))})"
     return (
         "[object.spec.?containers, object.spec.?initContainers].exists(list, list.orValue(null) != null && "
-        "list.value().exists(c, [c.?resources.limits, c.?resources.requests].exists(amounts, "
-        f"amounts.orValue({{}}).exists(name, name in {_list(sorted(resources))}))))"
+        f"list.value().exists(c, c.?resources.limits{named} || c.?resources.requests{named}))"
     )
 
 

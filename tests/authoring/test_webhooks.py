@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.authoring import webhooks
+from rules_engine.authoring import costs, webhooks
 from rules_engine.authoring.guards import handed_over
 from rules_engine.authoring.rule_files import DEFAULT_RULES, read_rules
 from rules_engine.authoring.webhooks import Calls, Service, Settings, configurations, derive
@@ -33,7 +33,7 @@ from rules_engine.model.rules import (
 from tests.support.authoring import cli, write
 from tests.support.authoring import ladder as ladder_text
 from tests.support.authoring import validation as validation_text
-from tests.support.conditions import CONDITIONS, HANDED_OVER, SELECTORS
+from tests.support.conditions import CONDITIONS, HANDED_OVER, SELECTORS, TOO_COSTLY
 from tests.support.evaluation import (
     GPU,
     MIG1,
@@ -347,6 +347,46 @@ def test_a_condition_that_cannot_fail_is_handed_over_as_it_is(text: str) -> None
 @pytest.mark.parametrize("text", KEPT)
 def test_a_condition_that_may_fail_or_that_the_api_server_cannot_read_is_kept(text: str) -> None:
     assert handed_over(cel(text)) is None
+
+
+@pytest.mark.parametrize("text", TOO_COSTLY)
+def test_a_condition_that_may_cost_too_much_on_a_large_pod_is_kept(text: str) -> None:
+    assert handed_over(cel(text)) is None
+    assert "because of Validation/validation" in "".join(
+        webhooks.warnings(compiled(validation("true", match_conditions={"c": text})))
+    )
+
+
+@pytest.mark.parametrize("calls", derive(read_rules([DEFAULT_RULES]).rule_set), ids=lambda calls: calls.endpoint.value)
+def test_the_conditions_of_the_default_rules_are_cheap_enough_for_any_pod(calls: Calls) -> None:
+    assert calls.expression
+    assert costs.LARGE not in calls.expression
+    assert costs.worst(calls.expression) < 0.9 * costs.PER_CALL
+
+
+GUARD = "object.spec.containers.exists(c, c.?resources.limits.orValue({{}}).exists(r, r.startsWith('{}/')))"
+
+
+def test_conditions_that_together_cost_too_much_are_asked_of_small_pods_and_large_ones_are_sent() -> None:
+    rules = [validation("true", name=f"v{n}", match_conditions={"c": GUARD.format(f"a{n}")}) for n in range(3)]
+    rule_set = compiled(*rules)
+    _, calls = derive(rule_set)
+
+    assert calls.expression is not None
+    assert calls.expression.startswith(costs.LARGE)
+    assert webhooks.warnings(rule_set) == ()
+    assert costs.worst(calls.expression) > costs.PER_CALL > costs.worst(calls.expression, small=True)
+    assert sent(calls, asks({"a1/x": 1}))
+    assert not sent(calls, asks({"b/x": 1}))
+    assert not sent(calls, pod(*[container(f"c{n}") for n in range(costs.LARGE_CONTAINERS)]))
+    assert sent(calls, pod(*[container(f"c{n}") for n in range(costs.LARGE_CONTAINERS + 1)]))
+    assert sent(calls, asks({f"b/x{n}": 1 for n in range(costs.LARGE_AMOUNTS + 1)}))
+
+
+def test_conditions_that_cost_too_much_even_of_small_pods_are_left_out() -> None:
+    rules = [validation("true", name=f"v{n}", match_conditions={"c": GUARD.format(f"a{n}")}) for n in range(40)]
+
+    assert derive(compiled(*rules))[1].expression is None
 
 
 _PLACES = (

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from deploy import render
+from rules_engine.authoring.costs import PER_CALL, worst
 from rules_engine.authoring.drift import drift
+from rules_engine.authoring.rule_files import DEFAULT_RULES, read_rules
 from rules_engine.authoring.webhooks import Settings, configurations, derive
 from rules_engine.model.patch import Json
 from rules_engine.model.rules import AnyRule, Match, Verb
@@ -36,7 +38,7 @@ ATTEMPTS = 100
 
 
 def kubectl(*arguments: str, stdin: Json = None) -> subprocess.CompletedProcess[str]:
-    text = None if stdin is None else json.dumps(stdin)
+    text = None if stdin is None else json.dumps(stdin, separators=(",", ":"))
     return subprocess.run(["kubectl", *arguments], input=text, capture_output=True, text=True, check=False)
 
 
@@ -121,6 +123,45 @@ def test_only_pods_that_a_rule_could_touch_are_sent(name: str, namespace: str) -
     finally:
         kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
         kubectl("delete", kinds, name, "--ignore-not-found")
+
+
+LEAST: Mapping[str, Any] = {"name": "c", "image": "a", "imagePullPolicy": "Never", "terminationMessagePath": "/"}
+LARGEST: Mapping[str, Any] = {
+    "containers": pod(*[{**LEAST, "name": f"c{n}"} for n in range(35_000)]),
+    "amounts": pod(container("c", {f"kubernetes.io/{n}": 1 for n in range(20_000)})),
+    "annotations": pod(container("c"), annotations={"a": "x" * 130_000, "b": "x" * 130_000}),
+    "image": pod({**LEAST, "image": "a" * 1_400_000}),
+}
+"""Pods of about the size that etcd takes, where there is as much as there can be of one thing."""
+
+
+def test_no_pod_is_so_large_that_a_condition_costs_too_much(name: str, namespace: str) -> None:
+    """Each condition has a webhook of its own, that is never called: only an error would refuse a pod.
+
+    Only those that cost most: each takes seconds for such a pod, and after 34 the API server gives up on the request.
+    """
+    made: Any = configurations(
+        compiled(ladder(GPU)), Settings(name=name, server=NOBODY, failure_policy="Fail", namespace="default")
+    )[0]
+    (webhook,) = made["webhooks"]
+    webhook["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
+    derived = [calls.expression for calls in derive(read_rules([DEFAULT_RULES]).rule_set)]
+    costly = [text for text in HANDED_OVER if worst(text) > PER_CALL * 3 / 4]
+    for number, text in enumerate((*derived, *costly)):
+        condition = {"name": "c", "expression": f"({text}\n) && false"}
+        made["webhooks"].append({**webhook, "name": f"c{number}.gpurules.io", "matchConditions": [condition]})
+    path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
+
+    def refusal(asked: Json) -> str:
+        return kubectl("create", "--raw", path, "-f", "-", stdin=asked).stderr
+
+    try:
+        ended = kubectl("create", "-f", "-", stdin=made)
+        assert ended.returncode == 0, ended.stderr
+        in_force(lambda: "mutate.gpurules.io" in refusal(pod(container("c", {GPU: 1}))))
+        assert {title: refusal(large) for title, large in LARGEST.items()} == dict.fromkeys(LARGEST, "")
+    finally:
+        kubectl("delete", "mutatingwebhookconfigurations", name, "--ignore-not-found")
 
 
 def in_force(holds: Callable[[], bool]) -> None:

@@ -32,8 +32,14 @@ HANDED_OVER = (
     "!(!has(object.metadata.labels) || size(object.metadata.labels) == 0) && object.metadata.labels.size() > 0",
     "object.metadata.?annotations[?'a/b'].orValue('') in ['x', 'y']",
     "object.metadata.?annotations.hasValue()",
-    "object.spec.?tolerations.orValue([]).filter(t, t.?key.orValue('') == 'nvidia.com/gpu').size() > 0",
-    "object.spec.?tolerations.orValue([]).map(t, t.?key.orValue('')).exists_one(k, k == 'a')",
+    "object.spec.containers.filter(c, c.?image.orValue('') == 'nvidia.com/gpu').size() > 0",
+    "object.spec.containers.map(c, c.?image.orValue('')).exists_one(k, k == 'a')",
+    "['a', 'b'].exists(a, ['b', 'c'].exists(b, object.metadata.?labels[?a].orValue('') == b))",
+    "object.spec.containers.exists(c, 'a/b' in c.?resources.requests.orValue({}))",
+    "object.metadata.?annotations.orValue({}).exists(a, a.startsWith('nvidia.com/'))",
+    "object.metadata.?annotations.a.orValue('').contains('nvidia.com/')",
+    "object.spec.containers.exists(c, c.?image.orValue('').contains(request.namespace == '' ? 'nvidia' : 'gpu'))",
+    "object.metadata.?annotations.a.orValue('') + object.metadata.?annotations.b.orValue('') != 'x'",
     "(object.spec.containers + object.spec.?initContainers.orValue([])).all(c, !has(c.securityContext))",
     "request.operation + request.namespace != 'x'",
     f"{'(' * 99}'(((' + r'\\' != \"(((\"{')' * 99} // (((",
@@ -42,4 +48,27 @@ HANDED_OVER = (
     " || ".join(f"request.namespace == 'n{number}'" for number in range(400)),
     "".join(f"request.namespace == 'n{number}' ? true : " for number in range(90)) + "false",
 )
-"""Those that the API server can be given: they cannot fail."""
+"""Those that the API server can be given: they cannot fail, and cost it little."""
+
+TOO_COSTLY = (
+    "object.spec.containers.exists(c, object.spec.containers.exists(d, d.?image == c.?image && !has(d.args)))",
+    "object.spec.containers.exists(c, object.spec.?volumes.orValue([]).exists(v, !has(v.emptyDir)))",
+    "object.spec.containers.exists(c, [object.spec.containers].exists(all, all.exists(d, !has(d.args))))",
+    "object.spec.containers.map(c, object.spec.containers).exists(all, all.exists(d, !has(d.args)))",
+    "[1, 2].map(n, object.spec.containers).exists(all, all.size() > 1)",
+    "object.spec.containers.map(c, [c]).exists(one, one.size() > 1)",
+    "object.spec.containers.map(c, c.?image.orValue('')) == object.spec.containers.map(c, c.?image.orValue(''))",
+    "object.spec.containers.exists(c, c.?args.orValue([]).exists(a, a in c.?command.orValue([])))",
+    "object.spec.containers.exists(c, 'a' in object.spec.?imagePullSecrets.orValue([]).map(s, s.?name.orValue('')))",
+    "object.metadata.?annotations.a.orValue('').contains(object.metadata.?annotations.b.orValue(''))",
+    "object.spec.containers.exists(c, object.metadata.?annotations.a.orValue('').contains('nvidia'))",
+    "object.spec.containers.exists(c, object.metadata.?annotations.a.orValue('') + 'x' == 'ax')",
+    "object.spec.containers.exists_one(c, request.namespace.contains(c.?image.orValue('')))",
+    "object.spec.containers.all(c, c.?resources.limits.orValue({}).all(r, r in c.?resources.requests.orValue({})))",
+    "object.spec.?tolerations.orValue([]).exists(t, t.?key.orValue('') == 'nvidia.com/gpu')",
+    "object.spec.containers.exists(c, c.?args.orValue([]).exists(a, a == '--gpu'))",
+    "object.spec.containers.exists(c, c.?env.orValue([]).exists(e, e.?value.orValue('') == 'gpu'))",
+    " || ".join(["object.spec.containers.exists(c, has(c.lifecycle))"] * 6),
+    "[1, 2].exists(a, " * 20 + "true" + ")" * 20,
+)
+"""Those that cannot fail but may cost more than the API server spends on one."""

@@ -134,7 +134,10 @@ end
 """
 
 PODS = 500
-"""That are sent in turn."""
+"""Of one Job, that are sent in turn."""
+
+DIFFERENT_PODS = 3000
+"""Several times what is remembered."""
 
 
 def reviews(pods: Sequence[dict[str, Any]], file: Path) -> Path:
@@ -261,8 +264,8 @@ def main() -> int:
         other = reviews(job_pods("example.com/nic", PODS), folder / "other")
         stays = reviews(job_pods("nvidia.com/gpu", PODS), folder / "stays")
         falls = reviews(job_pods(FALLEN, PODS), folder / "falls")
-        all_fall = reviews(different_pods(FALLEN, PODS), folder / "all-fall")
-        all_stay = reviews(different_pods("nvidia.com/gpu", PODS), folder / "all-stay")
+        all_fall = reviews(different_pods(FALLEN, DIFFERENT_PODS), folder / "all-fall")
+        all_stay = reviews(different_pods("nvidia.com/gpu", DIFFERENT_PODS), folder / "all-stay")
         log = ("--decision-log", str(folder / "decisions.jsonl"))
         print(f"packaged rules and cluster, reviews of {falls.stat().st_size // PODS} bytes, the pods of one Job:")
         promised = [

@@ -31,8 +31,12 @@ from server.exchange import Exchange
 MAX_QUEUED = 8192
 """Decisions that wait to be written: two seconds of the most that a server decides, a few kilobytes each."""
 
-GATHER_SECONDS = 0.05
-"""How long lines are gathered before they are written together: a thread that wakes for each would cost more."""
+GATHER_SECONDS = 0.01
+"""How long lines are gathered before they are written together: a thread that wakes for each would cost more, and one
+that has many to write holds requests up."""
+
+MAX_WRITTEN = 64
+"""Decisions whose text is kept, since they may be given again."""
 
 STOP_SECONDS = 2.0
 """For what is left at the end."""
@@ -68,6 +72,8 @@ class DecisionLog:
         self._stopping = Event()
         self._thread = Thread(target=self._run, name="decision-log", daemon=True)
         self._failing = False
+        self._texts: dict[int, tuple[tuple[Step, ...], orjson.Fragment | None, orjson.Fragment | None]] = {}
+        """By the identity of a trace, which is kept so that no other has it: what is written of it and of its patch."""
         self.sent = 0
         """Lines that were written."""
         self.dropped = 0
@@ -110,7 +116,7 @@ class DecisionLog:
         self._write_waiting()
 
     def _write_waiting(self) -> None:
-        lines = [orjson.dumps(line(entry, f"{self._process}-{entry.number}")) for entry in self._waiting()]
+        lines = [self._text(entry) for entry in self._waiting()]
         if not lines:
             return
         try:
@@ -123,6 +129,17 @@ class DecisionLog:
         else:
             self.sent += len(lines)
             self._failing = False
+
+    def _text(self, entry: Entry) -> bytes:
+        id_ = f"{self._process}-{entry.number}"
+        if entry.private:
+            return orjson.dumps(line(entry, id_, _patch(entry), _trace(entry)))
+        known = self._texts.get(id(entry.trace))
+        if known is None:
+            if len(self._texts) >= MAX_WRITTEN:
+                self._texts.clear()
+            known = self._texts[id(entry.trace)] = (entry.trace, _written(_patch(entry)), _written(_trace(entry)))
+        return orjson.dumps(line(entry, id_, *known[1:]))
 
     def _waiting(self) -> Iterator[Entry]:
         while True:
@@ -162,17 +179,29 @@ def described(exchange: Exchange, view: int) -> dict[str, Json]:
     }
 
 
-def line(entry: Entry, id: str) -> dict[str, Json]:
+def line(entry: Entry, id: str, patch: object, trace: object) -> dict[str, Any]:
     """An entry as it is written; members that say nothing are left out."""
     at = datetime.fromtimestamp(entry.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     members: dict[str, Any] = {
         "time": at,
         "id": id,
         **entry.exchange,
-        "patch": [operation.to_json() for operation in entry.patch],
-        "trace": [_step(step, entry.private) for step in entry.trace],
+        "patch": patch,
+        "trace": trace,
     }
     return {name: value for name, value in members.items() if value not in (None, [])}
+
+
+def _written(parts: list[Json]) -> orjson.Fragment | None:
+    return orjson.Fragment(orjson.dumps(parts)) if parts else None
+
+
+def _patch(entry: Entry) -> list[Json]:
+    return [operation.to_json() for operation in entry.patch]
+
+
+def _trace(entry: Entry) -> list[Json]:
+    return [_step(step, entry.private) for step in entry.trace]
 
 
 def owner(pod: Json) -> dict[str, Json] | None:

@@ -9,7 +9,7 @@ import pytest
 
 from rules_engine.model.cluster import Cluster, Freshness
 from rules_engine.model.rules import AnyRule, ValidationAction
-from server.decision_log import DecisionLog, owner
+from server.decision_log import MAX_WRITTEN, DecisionLog, owner
 from server.exchange import Exchange
 from server.state import Served, State
 from tests.support.evaluation import asks, check, cluster, compiled, container, injection, ladder, pod, rung, validation
@@ -72,6 +72,16 @@ def test_each_decision_has_an_id_of_its_own_and_a_dry_run_is_marked(tmp_path: Pa
     lines = logged(tmp_path, exchange, exchange)
     assert len({line["id"] for line in lines}) == 2
     assert [line["dryRun"] for line in lines] == [True, True]
+
+
+def test_a_decision_that_is_given_again_is_written_like_the_first(tmp_path: Path) -> None:
+    state = State(served=Served(rule_set=compiled(FALLS)), cluster=cluster())
+    pods = [asks({MIG: count}) for count in (1, 2, 1, *range(3, MAX_WRITTEN + 4), 1)]
+    lines = logged(tmp_path, *(exchanged("/mutate", made, state=state) for made in pods))
+    first, other, again, last = lines[0], lines[1], lines[2], lines[-1]
+    assert first["patch"] == again["patch"] == last["patch"] != other["patch"]
+    assert first["trace"] == again["trace"] == last["trace"]
+    assert len({line["id"] for line in lines}) == len(pods)
 
 
 def test_the_version_of_the_inventory_changes_with_its_nodes_only(tmp_path: Path) -> None:

@@ -18,8 +18,11 @@ from rules_engine.model.reading import Path
 from rules_engine.model.record import record
 from rules_engine.model.rules import Entry, Mode, OnConflict, ResourceInjection
 
-SHARED_UNITS = {"cpu": NANOS // 1000, "memory": NANOS, "ephemeral-storage": NANOS}
-"""Resources that the containers of a pod share, and the nanos of the least of each that Kubernetes can tell apart."""
+_NONE = Quantity(0)
+_ONE = Quantity.of(1)
+
+SHARED_UNITS = {"cpu": Quantity(NANOS // 1000), "memory": _ONE, "ephemeral-storage": _ONE}
+"""Resources that the containers of a pod share, and the smallest amount of each that Kubernetes can tell apart."""
 
 
 @record()
@@ -126,15 +129,14 @@ class _Calculation:
         rule, triggered, coefficients = self._rule, self._triggered, self._entry.coefficients
         total = sum([count for _, count in self._gpus])
         left = {
-            name: coefficient.nanos * total - self._beside(name)
+            name: coefficient * total - self._beside(name)
             for name, coefficient in coefficients.items()
             if name in SHARED_UNITS
         }
-        short = sorted([name for name, remaining in left.items() if remaining < 0])
+        short = sorted([name for name, remaining in left.items() if remaining.nanos < 0])
         if short:
             why = "; ".join(
-                f"other containers request {self._others_request(name)} of {coefficients[name] * total} {name}"
-                f" for {total} GPUs"
+                f"other containers request {self._beside(name)} of {coefficients[name] * total} {name} for {total} GPUs"
                 for name in short
             )
             message = f"pod {self._subject.display} resource {', '.join(short)} too large: {why}"
@@ -145,10 +147,11 @@ class _Calculation:
             unit = SHARED_UNITS.get(name)
             for container, count in self._gpus:
                 if unit is not None:
-                    nanos = left[name] // (total * unit) * unit * count
+                    injected = left[name].share(total, unit) * count
                 else:
-                    nanos = coefficient.nanos * count // NANOS * NANOS
-                self._write(container, name, Quantity(nanos, coefficient.format), amounts, edits)
+                    injected = (coefficient * count).floored(_ONE)
+                # As the coefficient is written, also where it is 0 and others request less than nothing.
+                self._write(container, name, Quantity(injected.nanos, coefficient.format), amounts, edits)
         annotations = self._annotations()
         if annotations:
             edits[ANNOTATIONS] = dict(annotations)
@@ -166,12 +169,8 @@ class _Calculation:
         )
         return step, edits
 
-    def _beside(self, name: str) -> int:
-        """What the containers without GPUs request, in nanos."""
-        return sum([asked.nanos for container in self._others if (asked := container.requested(name))])
-
-    def _others_request(self, name: str) -> Quantity:
-        """The same as it is shown."""
+    def _beside(self, name: str) -> Quantity:
+        """What the containers without GPUs request."""
         return sum((container.requested(name) or _NONE for container in self._others), _NONE)
 
     def _write(
@@ -207,6 +206,3 @@ class _Calculation:
         kept = [key for key, value in self._entry.annotations.items() if present.get(key, value) != value]
         self._notes += tuple(f"the annotation {key} stays: onConflict {self._rule.on_conflict.value}" for key in kept)
         return {key: value for key, value in self._entry.annotations.items() if key not in present}
-
-
-_NONE = Quantity(0)

@@ -160,15 +160,14 @@ def events(exchange: Exchange) -> Iterator[Event]:
     request, decision = exchange.request, exchange.decision
     if request is None or decision is None or exchange.dry_run:
         return
-    steps = [step for step in decision.trace if not step.audit]
     falls = [
         f"{taken.resource} → {taken.to} ({step.rule})"
-        for step in steps
-        if step.action is Action.CHANGE
+        for step in decision.trace
+        if step.action is Action.CHANGE and not step.audit
         for taken in step.resources
         if taken.to is not None
     ]
-    denials = [f"{step.rule} ({step.reason})" for step in steps if step.action is Action.DENY]
+    denials = [f"{step.rule} ({step.reason})" for step in decision.trace if step.denies]
     if not (denials or (falls and decision.patch)):
         return
     found = _about(request.object, request.name)

@@ -91,6 +91,7 @@ class Step:
 
     @property
     def denies(self) -> bool:
+        """Whether the request is denied because of this rule."""
         return self.action is _DENY and not self.audit
 
     @property
@@ -139,7 +140,7 @@ class Step:
 def denied(trace: Sequence[Step]) -> bool:
     """Whether some step denies."""
     for step in trace:  # noqa: SIM110 - a generator would cost more than all the rest
-        if step.action is _DENY and not step.audit:
+        if step.denies:
             return True
     return False
 
@@ -185,9 +186,9 @@ class Decision:
         """
         if self.refusal is not None:
             return self.refusal
-        if not denied(self.trace):
-            return None
         denials = [step for step in self.trace if step.denies]
+        if not denials:
+            return None
         first = denials[0]
         rules: dict[str, list[str]] = {}
         for step in denials:

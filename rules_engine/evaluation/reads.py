@@ -54,11 +54,7 @@ class Reads:
         self._labels = frozenset(labels)
         self._annotations = frozenset(annotations)
         self._chains = _few(found)
-        self.repeats = not any(
-            chain == unique or _below(chain, unique) or _below(unique, chain)
-            for chain in self._chains
-            for unique in _UNIQUE
-        )
+        self.repeats = not any(_along(chain, unique) for chain in self._chains for unique in _UNIQUE)
         """Whether two requests can look alike to these rules at all."""
 
     def key(self, request: AdmissionRequest) -> bytes | None:
@@ -132,5 +128,6 @@ def _few(chains: Set[Chain]) -> tuple[Chain, ...]:
     return ()
 
 
-def _below(chain: Chain, other: Chain) -> bool:
-    return len(chain) > len(other) and chain[: len(other)] == other
+def _along(one: Chain, other: Chain) -> bool:
+    """Whether one leads on from the other, or both are the same."""
+    return all(name == other_name for name, other_name in zip(one, other, strict=False))

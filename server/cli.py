@@ -2,6 +2,7 @@
 
 import logging
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -90,167 +91,152 @@ _PATH = click.Path(exists=True, path_type=Path)
 _FILE = click.Path(path_type=Path)
 
 
+def _option(name: str, *names: str, **attributes: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """An option that can also be given as an environment variable: its long name in upper case."""
+    variable = f"GPU_RULES_{name.removeprefix('--').replace('-', '_').upper()}"
+    return click.option(name, *names, envvar=variable, **attributes)
+
+
 @main.command(cls=Command)
-@click.option(
+@_option(
     "--rules",
     "rules",
     type=_PATH,
     multiple=True,
     metavar="PATH...",
-    envvar="GPU_RULES_RULES",
     help="Files or folders of rules; in the variable, separated by colons. Without: the packaged set default.",
 )
 @more_rules_argument
-@click.option(
+@_option(
     "--cluster",
     type=ClusterPlace(exists=True, dir_okay=False, path_type=Path),
-    envvar="GPU_RULES_CLUSTER",
     metavar="in-cluster|kubeconfig|FILE",
     help="The live cluster, by the service account of this pod or by KUBECONFIG; or a file: a ClusterInventory, or the "
     "output of kubectl get nodes,pods,namespaces -A -o json. Without: two workers with four GPUs each.",
 )
-@click.option(
+@_option(
     "--max-staleness",
     type=click.FloatRange(3, 3600),
     default=MAX_STALENESS_SECONDS,
     show_default=True,
-    envvar="GPU_RULES_MAX_STALENESS",
     metavar="SECONDS",
     help="How long after the last word of a live cluster's API server decisions still trust what it said.",
 )
-@click.option(
+@_option(
     "--declare",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    envvar="GPU_RULES_DECLARE",
     metavar="FILE",
     help="A ClusterInventory of nodes that an autoscaler can bring: they count beside those of a live cluster.",
 )
-@click.option(
+@_option(
     "--listen",
     type=Address(),
     default="127.0.0.1:8443",
     show_default=True,
-    envvar="GPU_RULES_LISTEN",
     help="Where to serve; port 0 takes a free one.",
 )
-@click.option(
+@_option(
     "--metrics-listen",
     type=Address(),
-    envvar="GPU_RULES_METRICS_LISTEN",
     help="Where to serve /healthz, /readyz, /metrics and /rules without TLS, for probes and Prometheus. "
     "Without: nowhere.",
 )
-@click.option(
+@_option(
     "--decision-log",
     type=_FILE,
-    envvar="GPU_RULES_DECISION_LOG",
     metavar="FILE",
     help="Where to append a line of JSON for each decision and why; - is standard output. Without: nowhere.",
 )
-@click.option(
+@_option(
     "--events",
     is_flag=True,
-    envvar="GPU_RULES_EVENTS",
     help="Send Kubernetes Events on fallbacks and denials, few at once, to the live cluster; needs a Role for it.",
 )
-@click.option(
+@_option(
     "--log-format",
     type=click.Choice(["line", "json"]),
     default="line",
     show_default=True,
-    envvar="GPU_RULES_LOG_FORMAT",
     help="How the server's own log is written, on standard error.",
 )
-@click.option("--tls-cert", type=_FILE, envvar="GPU_RULES_TLS_CERT", metavar="FILE", help="Certificate chain, PEM.")
-@click.option("--tls-key", type=_FILE, envvar="GPU_RULES_TLS_KEY", metavar="FILE", help="Its key, PEM.")
-@click.option(
+@_option("--tls-cert", type=_FILE, metavar="FILE", help="Certificate chain, PEM.")
+@_option("--tls-key", type=_FILE, metavar="FILE", help="Its key, PEM.")
+@_option(
     "--tls-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    envvar="GPU_RULES_TLS_DIR",
     metavar="DIR",
     help="Where a certificate for localhost and its CA (ca.crt) are kept when none is given. "
     "Without: a folder that is gone when the server ends.",
 )
-@click.option(
+@_option(
     "--client-ca",
     type=_FILE,
-    envvar="GPU_RULES_CLIENT_CA",
     metavar="FILE",
     help="CAs, PEM: every client must show a certificate of one of them, probes too (see --metrics-listen).",
 )
-@click.option(
+@_option(
     "--tls-bootstrap",
     type=SecretName(),
-    envvar="GPU_RULES_TLS_BOOTSTRAP",
     help="A Secret, which must be there, where the server keeps a certificate that it makes and renews by itself.",
 )
-@click.option(
+@_option(
     "--tls-service",
-    envvar="GPU_RULES_TLS_SERVICE",
     metavar="NAME.NAMESPACE.svc",
     help="With --tls-bootstrap: the DNS name that the API server calls.",
 )
-@click.option(
+@_option(
     "--webhook-name",
     type=ObjectName(),
-    envvar="GPU_RULES_WEBHOOK_NAME",
     help="Of both webhook configurations: they are compared with the rules, and what differs is said. With "
     "--tls-bootstrap, their caBundle is kept up to date too.",
 )
-@click.option(
+@_option(
     "--test-on-reload",
     is_flag=True,
-    envvar="GPU_RULES_TEST_ON_RELOAD",
     help="Run the RuleTests that lie with changed rules first, and refuse the rules where one fails.",
 )
-@click.option(
+@_option(
     "--threads",
     type=click.IntRange(1, MOST),
     default=THREADS,
     show_default=True,
-    envvar="GPU_RULES_THREADS",
     help="Most requests that are read or answered at once.",
 )
-@click.option(
+@_option(
     "--max-concurrent",
     type=click.IntRange(1, MOST),
     default=MAX_CONCURRENT,
     show_default=True,
-    envvar="GPU_RULES_MAX_CONCURRENT",
     help="Most decisions under way at once; a request over it is answered 503.",
 )
-@click.option(
+@_option(
     "--request-timeout",
     type=click.FloatRange(0.1, 30),
     default=REQUEST_SECONDS,
     show_default=True,
-    envvar="GPU_RULES_REQUEST_TIMEOUT",
     metavar="SECONDS",
     help="Over it, rules that are not evaluated yet fail, as their failurePolicy says; four fifths of the webhook's "
     "timeoutSeconds are the most in any case.",
 )
-@click.option(
+@_option(
     "--receive-seconds",
     type=click.FloatRange(1, 600),
     default=RECEIVE_SECONDS,
     show_default=True,
-    envvar="GPU_RULES_RECEIVE_SECONDS",
     help="How long a request's body may take to come.",
 )
-@click.option(
+@_option(
     "--drain-seconds",
     type=click.FloatRange(0, 600),
     default=DRAIN_SECONDS,
     show_default=True,
-    envvar="GPU_RULES_DRAIN_SECONDS",
     help="After SIGTERM, how long to go on answering while not ready.",
 )
-@click.option(
+@_option(
     "--grace-seconds",
     type=click.IntRange(1, 600),
     default=GRACE_SECONDS,
     show_default=True,
-    envvar="GPU_RULES_GRACE_SECONDS",
     help="At the end, how long requests under way may take.",
 )
 @click.option("--ready-fd", type=click.IntRange(3), hidden=True, help="Gets the URL as a line once it can be reached.")

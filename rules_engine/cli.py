@@ -185,6 +185,13 @@ more_rules_argument = click.argument(
 )
 
 
+def rule_paths(rules: tuple[Path, ...], more_rules: tuple[Path, ...]) -> tuple[Path, ...]:
+    """All paths of rules, empty where none is given. Raises UsageError where the further ones follow no `--rules`."""
+    if more_rules and not rules:
+        raise click.UsageError(f"unexpected argument {str(more_rules[0])!r}: paths of rules follow --rules")
+    return (*rules, *more_rules)
+
+
 @click.command(cls=Command)
 @_paths(Readable(exists=True, path_type=Path))
 @_output("text", "json", "sarif", "github")
@@ -282,14 +289,13 @@ def explain(
 
     Ends with 1 if a pod is denied, or if rules, cluster or manifests have errors.
     """
-    if more_rules and not rules:
-        raise click.UsageError(f"unexpected argument {str(more_rules[0])!r}: paths of rules follow --rules")
+    paths = rule_paths(rules, more_rules)
     from rules_engine.authoring import explaining, reports
     from rules_engine.authoring.rendering import Screen
     from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_errors
     from rules_engine.loading import load_pods
 
-    material = explaining.read_material((*rules, *more_rules) or (DEFAULT_RULES,), cluster or DEFAULT_CLUSTER)
+    material = explaining.read_material(paths or (DEFAULT_RULES,), cluster or DEFAULT_CLUSTER)
     found, problems, sources = load_pods(manifest)
     Screen(sys.stderr).problems((*material.problems, *problems), {**material.sources, **sources})
     if has_errors((*material.problems, *problems)):
@@ -382,8 +388,7 @@ def webhook_config(
 
     Their matchConditions are derived from the rules: print them again when rules change.
     """
-    if more_rules and not rules:
-        raise click.UsageError(f"unexpected argument {str(more_rules[0])!r}: paths of rules follow --rules")
+    paths = rule_paths(rules, more_rules)
     if url is not None and service is not None:
         raise click.UsageError("--url and --service exclude each other")
     if url is not None and not url.startswith("https://"):
@@ -393,7 +398,7 @@ def webhook_config(
     from rules_engine.authoring.rule_files import DEFAULT_RULES, read_rules
     from rules_engine.authoring.yaml_text import dump
 
-    files = read_rules((*rules, *more_rules) or (DEFAULT_RULES,))
+    files = read_rules(paths or (DEFAULT_RULES,))
     Screen(sys.stderr).problems(files.problems, files.loaded.sources)
     if files.failed:
         raise SystemExit(PROBLEMS_FOUND)

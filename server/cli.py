@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from rules_engine.cli import COMMANDS, Command, ObjectName, Root, more_rules_argument
+from rules_engine.cli import COMMANDS, Command, ObjectName, Root, more_rules_argument, rule_paths
 from server.cluster.source import Live
 
 LAST_PORT = 65535
@@ -271,8 +271,7 @@ def serve(
 
     Every option can also be given as an environment variable: GPU_RULES_ and its name, as in GPU_RULES_LISTEN.
     """
-    if more_rules and not rules:
-        raise click.UsageError(f"unexpected argument {str(more_rules[0])!r}: paths of rules follow --rules")
+    paths = rule_paths(rules, more_rules)
     if (tls_cert is None) != (tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key come together")
     if tls_cert is not None and tls_dir is not None:
@@ -294,7 +293,7 @@ def serve(
     from server.serve import serve as run
 
     settings = Settings(
-        sources=Sources((*rules, *more_rules), cluster, declare),
+        sources=Sources(paths, cluster, declare),
         max_staleness_seconds=max_staleness,
         host=listen[0],
         port=listen[1],

@@ -25,6 +25,7 @@ import orjson
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Action, Decision, Step
+from rules_engine.model.lenient import controller, mapping, objects, text
 from rules_engine.model.patch import Json, Operation
 from server.exchange import Exchange
 
@@ -205,14 +206,10 @@ def _trace(entry: Entry) -> list[Json]:
 
 
 def owner(pod: Json) -> dict[str, Json] | None:
-    """Kind and name of the controller that a pod belongs to (meta/v1, OwnerReference)."""
-    references = _member(_member(pod, "metadata"), "ownerReferences")
-    for reference in references if isinstance(references, list) else ():
-        if _member(reference, "controller") is True:
-            kind, name = _member(reference, "kind"), _member(reference, "name")
-            if isinstance(kind, str) and isinstance(name, str):
-                return {"kind": kind, "name": name}
-    return None
+    """Kind and name of the controller that a pod belongs to."""
+    reference = controller(pod) or {}
+    kind, name = reference.get("kind"), reference.get("name")
+    return {"kind": kind, "name": name} if isinstance(kind, str) and isinstance(name, str) else None
 
 
 QUOTING = frozenset({Action.DENY, Action.WARN, Action.RECORD})
@@ -237,14 +234,12 @@ def _with_expressions(rule_set: RuleSet) -> set[str]:
 
 
 def _environment(pod: Json) -> Iterator[str]:
-    spec = _member(pod, "spec")
+    spec = mapping(mapping(pod).get("spec"))
     for member in ("containers", "initContainers", "ephemeralContainers"):
-        containers = _member(spec, member)
-        for container in containers if isinstance(containers, list) else ():
-            variables = _member(container, "env")
-            for variable in variables if isinstance(variables, list) else ():
-                value = _member(variable, "value")
-                if isinstance(value, str) and value:
+        for container in objects(spec.get(member)):
+            for variable in objects(container.get("env")):
+                value = text(variable, "value")
+                if value:
                     yield value
 
 
@@ -274,12 +269,7 @@ def _without(texts: Json, private: Sequence[str]) -> Json:
 
 
 def _namespace(pod: Json, otherwise: str) -> str:
-    named = _member(_member(pod, "metadata"), "namespace")
-    return named if isinstance(named, str) and named else otherwise
-
-
-def _member(value: Json, name: str) -> Json:
-    return value.get(name) if isinstance(value, dict) else None
+    return text(mapping(mapping(pod).get("metadata")), "namespace") or otherwise
 
 
 class _Views:

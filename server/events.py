@@ -19,6 +19,7 @@ from typing import Protocol
 import orjson
 
 from rules_engine.model.decision import Action
+from rules_engine.model.lenient import Object, controller, mapping, text
 from rules_engine.model.patch import Json
 from server.cluster.connection import ApiError
 from server.exchange import Exchange
@@ -171,7 +172,7 @@ def events(exchange: Exchange) -> Iterator[Event]:
     if not (denials or (falls and decision.patch)):
         return
     found = _about(request.object, request.name)
-    namespace = _text(_member(request.object, "metadata"), "namespace") or request.namespace
+    namespace = text(mapping(mapping(request.object).get("metadata")), "namespace") or request.namespace
     if found is None or not namespace:
         return
     if denials:
@@ -184,28 +185,18 @@ def events(exchange: Exchange) -> Iterator[Event]:
 
 def _about(pod: Json, name: str) -> tuple[tuple[str, str], ...] | None:
     """The controller that a pod belongs to, else the pod; None where it has no name yet."""
-    metadata = _member(pod, "metadata")
-    references = _member(metadata, "ownerReferences")
-    for reference in references if isinstance(references, list) else ():
-        if _member(reference, "controller") is True:
-            return _reference(reference, *(_text(reference, key) for key in ("apiVersion", "kind", "name")))
-    return _reference(metadata, "v1", "Pod", _text(metadata, "name") or name)
+    reference = controller(pod)
+    if reference is not None:
+        return _reference(reference, *(text(reference, key) for key in ("apiVersion", "kind", "name")))
+    metadata = mapping(mapping(pod).get("metadata"))
+    return _reference(metadata, "v1", "Pod", text(metadata, "name") or name)
 
 
-def _reference(named: Json, api_version: str, kind: str, name: str) -> tuple[tuple[str, str], ...] | None:
+def _reference(named: Object, api_version: str, kind: str, name: str) -> tuple[tuple[str, str], ...] | None:
     if not name:
         return None
-    members = {"apiVersion": api_version, "kind": kind, "name": name, "uid": _text(named, "uid")}
+    members = {"apiVersion": api_version, "kind": kind, "name": name, "uid": text(named, "uid")}
     return tuple((key, value) for key, value in members.items() if value)
-
-
-def _member(value: Json, name: str) -> Json:
-    return value.get(name) if isinstance(value, dict) else None
-
-
-def _text(value: Json, name: str) -> str:
-    found = _member(value, name)
-    return found if isinstance(found, str) else ""
 
 
 MAX_MESSAGE = 1024

@@ -11,6 +11,7 @@ from itertools import islice
 
 from rules_engine.authoring.webhooks import Calls, about
 from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, Program, compile_expression, types
+from rules_engine.model.lenient import Object, items, mapping, objects
 from rules_engine.model.patch import Json
 from rules_engine.model.rules import (
     AnyRule,
@@ -37,13 +38,12 @@ _RESOURCE = re.compile(r"[a-z0-9][a-z0-9.-]*/[A-Za-z0-9._-]*")
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 
 
-def drift(calls: Calls, name: str, configuration: Mapping[str, Json] | None) -> tuple[str, ...]:
+def drift(calls: Calls, name: str, configuration: Object | None) -> tuple[str, ...]:
     """The differences between what the rules need and a configuration; None: there is none of that name.
 
     Only what follows from the rules is compared: failurePolicy, timeouts and selectors are the operator's.
     """
-    listed = None if configuration is None else configuration.get("webhooks")
-    webhooks = [_object(webhook) for webhook in listed] if isinstance(listed, list) else []
+    webhooks = _webhooks(configuration)
     # Beside ours there may be others under the same roof.
     webhooks = [webhook for webhook in webhooks if webhook.get("name") == calls.endpoint.webhook] or webhooks
     if not calls.operations:
@@ -56,10 +56,10 @@ def drift(calls: Calls, name: str, configuration: Mapping[str, Json] | None) -> 
     return tuple(f"{calls.endpoint.kind} {name}: {text}" for text in found)
 
 
-def mending(name: str, configuration: Mapping[str, Json] | None) -> str:
+def mending(name: str, configuration: Object | None) -> str:
     """What brings a configuration in line with rules, done the way it was made."""
-    metadata = _object((configuration or {}).get("metadata"))
-    if _object(metadata.get("labels")).get("app.kubernetes.io/managed-by") == "Helm":
+    metadata = mapping((configuration or {}).get("metadata"))
+    if mapping(metadata.get("labels")).get("app.kubernetes.io/managed-by") == "Helm":
         return (
             "gpu-rules webhook-config --rules FOLDER --output helm-values > rules-values.yaml, "
             "then helm upgrade with that file"
@@ -67,16 +67,19 @@ def mending(name: str, configuration: Mapping[str, Json] | None) -> str:
     return f"gpu-rules webhook-config --rules FOLDER --name {name}{_namespace(configuration)} | kubectl apply -f -"
 
 
-def _namespace(configuration: Mapping[str, Json] | None) -> str:
-    listed = (configuration or {}).get("webhooks")
-    for webhook in listed if isinstance(listed, list) else ():
-        service = _object(_object(_object(webhook).get("clientConfig")).get("service"))
+def _webhooks(configuration: Object | None) -> list[Object]:
+    return [mapping(webhook) for webhook in items((configuration or {}).get("webhooks"))]
+
+
+def _namespace(configuration: Object | None) -> str:
+    for webhook in _webhooks(configuration):
+        service = mapping(mapping(webhook.get("clientConfig")).get("service"))
         if service.get("namespace"):
             return f" --namespace {service['namespace']}"
     return ""
 
 
-def _differences(webhook: Mapping[str, Json], calls: Calls) -> Iterator[str]:
+def _differences(webhook: Object, calls: Calls) -> Iterator[str]:
     called = _operations(webhook)
     for verb in sorted(set(calls.operations) - called):
         concerned = [rule for rule in calls.rules if Verb(verb) in rule.match.operations]
@@ -88,20 +91,13 @@ def _differences(webhook: Mapping[str, Json], calls: Calls) -> Iterator[str]:
         yield from _tried(conditions, calls)
 
 
-def _operations(webhook: Mapping[str, Json]) -> set[str]:
-    rules = webhook.get("rules")
-    lists = [_object(rule).get("operations") for rule in rules] if isinstance(rules, list) else []
-    named = {str(name) for names in lists if isinstance(names, list) for name in names}
+def _operations(webhook: Object) -> set[str]:
+    named = {str(name) for rule in objects(webhook.get("rules")) for name in items(rule.get("operations"))}
     return {verb.value for verb in Verb} if "*" in named else named
 
 
-def _conditions(webhook: Mapping[str, Json]) -> list[str]:
-    listed = webhook.get("matchConditions")
-    return [str(_object(item).get("expression")) for item in listed] if isinstance(listed, list) else []
-
-
-def _object(value: Json) -> Mapping[str, Json]:
-    return value if isinstance(value, dict) else {}
+def _conditions(webhook: Object) -> list[str]:
+    return [str(mapping(condition).get("expression")) for condition in items(webhook.get("matchConditions"))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

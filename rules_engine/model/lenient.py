@@ -1,6 +1,7 @@
-"""Reading JSON that the API server wrote: what is absent, or of another type than it should be, is empty.
+"""Reading JSON leniently: what is absent, or of another type than it should be, is empty.
 
-For what people and requests bring, see rules_engine.model.reading.
+This is for what the API server wrote, and for what is only told of a request. For what people and requests bring to be
+decided on, see rules_engine.model.reading.
 """
 
 from collections.abc import Mapping
@@ -15,9 +16,14 @@ def mapping(value: Json) -> Object:
     return value if isinstance(value, dict) else {}
 
 
+def items(value: Json) -> list[Json]:
+    """A list's items."""
+    return value if isinstance(value, list) else []
+
+
 def objects(value: Json) -> list[Object]:
     """Those of a list's items that are objects."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    return [item for item in items(value) if isinstance(item, dict)]
 
 
 def text(value: Object, name: str) -> str:
@@ -29,3 +35,9 @@ def text(value: Object, name: str) -> str:
 def strings(value: Json) -> dict[str, str]:
     """Those of an object's members that are strings, as all labels are."""
     return {key: member for key, member in mapping(value).items() if isinstance(member, str)}
+
+
+def controller(value: Json) -> Object | None:
+    """The reference to the controller that an object belongs to: it has one at most (meta/v1, OwnerReference)."""
+    references = objects(mapping(mapping(value).get("metadata")).get("ownerReferences"))
+    return next((reference for reference in references if reference.get("controller") is True), None)

@@ -153,7 +153,7 @@ class Bootstrap:
     def look(self) -> None:
         """Take every step that is due, and serve what the Secret says. Raises ApiError and TlsError."""
         for _ in range(MAX_CONFLICTS):
-            secret = self._get(self._place.secret_path)
+            secret = self._connection.object(self._place.secret_path)
             held = read(secret.get("data"), self._place)
             trusted = held is not None and self._trust(held)
             step = due(held, self._place, self._clock(), trusted=trusted)
@@ -202,15 +202,6 @@ class Bootstrap:
         self._said = None
         return True
 
-    def _get(self, path: str) -> dict[str, Any]:
-        try:
-            document = orjson.loads(self._connection.get(path, {}))
-        except orjson.JSONDecodeError as error:
-            raise ApiError(Cause.MALFORMED, f"{path}: {error}") from None
-        if not isinstance(document, dict):
-            raise ApiError(Cause.MALFORMED, f"{path}: not an object")
-        return document
-
     def _write(self, secret: Mapping[str, Any], held: Held) -> None:
         # The resourceVersion that was read makes this a refusal where somebody was faster. Data of others stay.
         data = {name: value for name, value in (secret.get("data") or {}).items() if name not in _OURS}
@@ -235,7 +226,7 @@ class Bootstrap:
     def _trust_in(self, kind: str, bundle: str) -> bool:
         path = f"/apis/admissionregistration.k8s.io/v1/{kind}/{self._place.webhooks}"
         try:
-            configuration = self._get(path)
+            configuration = self._connection.object(path)
         except ApiError as error:
             if error.cause is Cause.MISSING:
                 return True

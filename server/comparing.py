@@ -13,8 +13,6 @@ from threading import Event, Thread
 from time import monotonic
 from typing import Any
 
-import orjson
-
 from rules_engine.authoring.drift import drift, mending
 from rules_engine.authoring.webhooks import Calls, Endpoint, derive
 from rules_engine.evaluation import RuleSet
@@ -120,16 +118,11 @@ class Comparing:
         """A configuration; None where there is none. Raises ApiError."""
         path = f"/apis/admissionregistration.k8s.io/v1/{endpoint.kind.lower()}s/{self._name}"
         try:
-            document = orjson.loads(self._connection.get(path, {}))
+            return self._connection.object(path)
         except ApiError as error:
             if error.cause is Cause.MISSING:
                 return None
             raise
-        except orjson.JSONDecodeError as error:
-            raise ApiError(Cause.MALFORMED, f"no JSON: {error}") from None
-        if not isinstance(document, dict):
-            raise ApiError(Cause.MALFORMED, "no JSON object")
-        return document
 
     def _compare(
         self, calls: Calls, configuration: Mapping[str, Any] | None, served: Served, *, prompted: bool

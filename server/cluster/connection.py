@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 import orjson
@@ -145,6 +145,16 @@ class Connection:
         """A whole answer."""
         with self._open(path, query, READ_SECONDS) as answer:
             return b"".join(answer.parts(MAX_PAGE_BYTES))
+
+    def object(self, path: str) -> dict[str, Any]:
+        """The JSON of one object."""
+        try:
+            document = orjson.loads(self.get(path, {}))
+        except orjson.JSONDecodeError as error:
+            raise ApiError(Cause.MALFORMED, f"{path}: no JSON: {error}") from None
+        if not isinstance(document, dict):
+            raise ApiError(Cause.MALFORMED, f"{path}: no JSON object")
+        return document
 
     def watch(self, path: str, query: Mapping[str, str], read_seconds: float) -> "Answer":
         """An answer that goes on; `read_seconds` is how long it may be silent."""

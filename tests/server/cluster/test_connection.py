@@ -182,6 +182,15 @@ def test_an_answer_that_is_too_large_is_not_read_to_its_end(api: ApiServer, monk
     assert (error.cause, str(error)) == (Cause.MALFORMED, "the answer is too large")
 
 
+@pytest.mark.parametrize(("body", "said"), [(b"<html>", "no JSON: "), (b"[]", "no JSON object")])
+def test_an_answer_that_is_no_object_is_malformed_and_told_by_its_path(api: ApiServer, body: bytes, said: str) -> None:
+    api.fail("nodes", Body(body))
+    with pytest.raises(ApiError) as caught:
+        Connection(plain(api)).object("/api/v1/nodes")
+    assert caught.value.cause is Cause.MALFORMED
+    assert str(caught.value).startswith(f"/api/v1/nodes: {said}")
+
+
 def test_an_answer_that_has_ended_can_be_interrupted(api: ApiServer) -> None:
     answer = Connection(plain(api)).watch("/api/v1/nodes", {}, 1.0)
     with answer:

@@ -23,6 +23,7 @@ from rules_engine.model.decision import Decision
 from server import probes
 from server.deadline import REQUEST_SECONDS, Deadline
 from server.exchange import Exchange, Observer
+from server.gateway import ARRIVED, BusyError
 from server.review import RefusedObjectError, ReviewError, StatusReason, parse, respond, respond_error, uid_of
 from server.state import Served, State
 
@@ -120,10 +121,6 @@ class Slots:
             self._state.in_flight -= 1
 
 
-class BusyError(Exception):
-    """All slots are taken."""
-
-
 class Admission:
     """`POST /mutate` and `POST /validate`; every other path goes on to the next application."""
 
@@ -150,11 +147,12 @@ class Admission:
             return self._next(environ, start_response)
         headers = [("Content-Type", "application/json")]
         exchange = Exchange(path[1:])
-        arrived = begin = perf_counter()
+        begin = perf_counter()
         try:
             body = _body(environ)
+            deadline = Deadline(environ.get(ARRIVED, begin), environ, self._request_seconds)
             begin = perf_counter()
-            answer = self._answer(body, endpoint, exchange, Deadline(arrived, environ, self._request_seconds))
+            answer = self._answer(body, endpoint, exchange, deadline)
             code = HTTPStatus.OK
         except ReviewError as error:
             exchange.uid, exchange.error = error.uid, error.reason
@@ -194,8 +192,7 @@ class Admission:
             with self._slots:
                 decision = endpoint(served)(request, cluster, budget=deadline)
         except BusyError:
-            message = "too many requests at once: try again"
-            raise ReviewError(StatusReason.UNAVAILABLE, message, request.uid) from None
+            raise _too_many(request.uid) from None
         exchange.served, exchange.cluster, exchange.decision = served, cluster, decision
         return respond(request.uid, decision)
 
@@ -204,12 +201,19 @@ def _body(environ: "WSGIEnvironment") -> bytes:
     """The body of a request as it should be. Raises ReviewError."""
     if environ["REQUEST_METHOD"] != "POST":
         raise ReviewError(StatusReason.METHOD_NOT_ALLOWED, f"{environ['PATH_INFO']} takes POST")
-    body = _read(environ)
+    try:
+        body = _read(environ)
+    except BusyError:
+        raise _too_many() from None
     media_type = environ.get("CONTENT_TYPE", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
         message = f"the content type must be application/json, not {media_type or 'absent'}"
         raise ReviewError(StatusReason.UNSUPPORTED_MEDIA_TYPE, message, uid_of(body))
     return body
+
+
+def _too_many(uid: str | None = None) -> ReviewError:
+    return ReviewError(StatusReason.UNAVAILABLE, "too many requests at once: try again", uid)
 
 
 _OUR_BUG = "an unexpected error; the server's log says more"

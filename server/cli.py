@@ -13,9 +13,6 @@ from server.cluster.source import Live
 
 LAST_PORT = 65535
 
-THREADS = 256
-"""A body that never comes holds a thread: 200 of them must leave some. Threads are started when they are needed."""
-
 MAX_CONCURRENT = 64
 """Far more decisions than two cores make at once: over it, a caller that tries again is served sooner than one that
 waits."""
@@ -196,13 +193,6 @@ def _option(name: str, *names: str, **attributes: Any) -> Callable[[Callable[...
     help="Run the RuleTests that lie with changed rules first, and refuse the rules where one fails.",
 )
 @_option(
-    "--threads",
-    type=click.IntRange(1, MOST),
-    default=THREADS,
-    show_default=True,
-    help="Most requests that are read or answered at once.",
-)
-@_option(
     "--max-concurrent",
     type=click.IntRange(1, MOST),
     default=MAX_CONCURRENT,
@@ -259,7 +249,6 @@ def serve(
     tls_service: str | None,
     webhook_name: str | None,
     test_on_reload: bool,
-    threads: int,
     max_concurrent: int,
     request_timeout: float,
     receive_seconds: float,
@@ -308,7 +297,6 @@ def serve(
         bootstrap=None if tls_bootstrap is None else (*tls_bootstrap, tls_service or "", webhook_name or ""),
         webhooks=webhook_name,
         test_on_reload=test_on_reload,
-        threads=threads,
         max_concurrent=max_concurrent,
         request_seconds=request_timeout,
         receive_seconds=receive_seconds,

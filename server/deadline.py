@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping
 from functools import lru_cache
+from math import inf
 from time import perf_counter
 from typing import Any
 
 from rules_engine.cel import Budget, CostExceeded
+from server.gateway import PATIENT_UNTIL, TakesLonger
 
 REQUEST_SECONDS = 5.0
 """Half of what an API server waits for a webhook when it is told nothing else."""
@@ -23,13 +25,13 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0}
 
 
 class Deadline:
-    """Makes the budgets of one request: they are used up with its time.
+    """Makes the budgets of one request: they are used up with its time, or raise TakesLonger where it holds others up.
 
     `arrived` is of time.perf_counter, when the headers were there; `seconds` is the most, and the caller may have said
     that it waits for less.
     """
 
-    __slots__ = ("_end", "_seconds")
+    __slots__ = ("_end", "_patient_until", "_seconds")
 
     def __init__(self, arrived: float, environ: Mapping[str, Any], seconds: float) -> None:
         query = environ.get("QUERY_STRING")
@@ -39,28 +41,33 @@ class Deadline:
                 seconds = waits * SHARE
         self._seconds = seconds
         self._end = arrived + seconds
+        self._patient_until: float = environ.get(PATIENT_UNTIL, inf)
 
     def __call__(self) -> Budget:
-        return _Timed(self._end, self._seconds)
+        return _Timed(self._end, self._seconds, self._patient_until)
 
 
 class _Timed(Budget):
     """Looks at the clock before each slice of the limit that it grants."""
 
-    __slots__ = ("_end", "_seconds")
+    __slots__ = ("_end", "_patient_until", "_seconds")
 
-    def __init__(self, end: float, seconds: float) -> None:
+    def __init__(self, end: float, seconds: float, patient_until: float) -> None:
         super().__init__()
         self._end = end
         self._seconds = seconds
+        self._patient_until = patient_until
         self.rewind(self.limit)
 
     def more(self) -> None:
         super().more()
         granted = self.left
-        if perf_counter() > self._end:
+        now = perf_counter()
+        if now > self._end:
             self.left, self.withheld = 0, granted
             raise CostExceeded(f"the time of {self._seconds:g} s for one request is used up")
+        if now > self._patient_until:
+            raise TakesLonger
         self.left = min(granted, SLICE)
         self.withheld = granted - self.left
 

@@ -7,32 +7,27 @@ within a millisecond; the old one is kept from accepting, answers what its conne
 `Connection: close`, and ends when a client that keeps connections has given them up by itself.
 """
 
-import asyncio
 import logging
 import os
 import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event, Lock, Thread
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from granian._futures import _new_cbscheduler
-from granian._granian import WorkerSignal, WSGIWorker
+from granian._granian import CallbackScheduler, RSGIWorker, WorkerSignal
 from granian.http import HTTP1Settings
 from granian.net import SocketHolder  # type: ignore[attr-defined]
 
 from server.connections import cut_all
+from server.gateway import Gateway
 from server.tls import Identity, TlsError
-
-if TYPE_CHECKING:
-    from _typeshed import OptExcInfo
-    from _typeshed.wsgi import WSGIApplication, WSGIEnvironment
 
 BACKLOG = 1024
 """Connections that wait to be accepted: a burst of pods is not turned away while the server starts."""
@@ -51,9 +46,6 @@ RETIRE_SECONDS = 100.0
 SETTLE_SECONDS = 0.5
 """At the end, for handshakes under way and for the requests that follow them."""
 
-IDLE_THREAD_SECONDS = 30
-"""A thread without work ends after this."""
-
 LOOPBACK = "127.0.0.1"
 
 TRY_SECONDS = 30
@@ -65,23 +57,20 @@ MAX_SAID = 500
 IO_THREADS = 8
 """Of granian, for files that it does not serve here."""
 
-_worker: Any = WSGIWorker  # its type stub is of an earlier version
+_worker: Any = RSGIWorker  # its type stub is of an earlier version
 
 _log = logging.getLogger(__name__)
 
 
 class Front:
-    """Answers connections to a listening socket with a WSGI application."""
+    """Answers connections to a listening socket, through a gateway that is started."""
 
-    def __init__(self, application: "WSGIApplication", listener: socket.socket, *, threads: int) -> None:
-        self._application = application
+    def __init__(self, gateway: Gateway, listener: socket.socket) -> None:
+        self._gateway = gateway
         self._listener = listener
-        self._threads = threads
         self._lock = Lock()
         self._listeners: list[_Listener] = []
         self._stopping = Event()
-        self._waiting: dict[int, float] = {}
-        self._loop = asyncio.new_event_loop()  # granian asks for one, and does not use it for WSGI
         listener.listen(BACKLOG)
 
     def serve(self, identity: Identity) -> None:
@@ -92,17 +81,13 @@ class Front:
         with self._lock:
             if self._stopping.is_set():
                 return
-            started = _Listener(self._application, self._listener, identity, self._threads, self._loop, self._waiting)
+            started = _Listener(self._gateway, self._listener, identity)
             self._listeners.append(started)
             retired = self._listeners[:-1]
         for old in retired:
             if old.accepting:
                 old.stop_accepting()
                 Thread(target=self._retire, args=(old,), name="front-retire", daemon=True).start()
-
-    def waiting_since(self) -> Sequence[float]:
-        """Of each request whose body is being waited for, when it began (time.monotonic)."""
-        return list(self._waiting.values())
 
     def drain(self) -> None:
         """Go on answering, each connection once more."""
@@ -126,9 +111,7 @@ class Front:
         for listener in listeners:
             listener.wait(max(end - monotonic(), 0.0))
         done = all(listener.wait(0.0) for listener in listeners)
-        if done:
-            self._loop.close()
-        else:
+        if not done:
             _log.warning("ended with %d connections open", cut_all(port))
         return done
 
@@ -144,17 +127,8 @@ class Front:
 class _Listener:
     """One granian on a duplicate of the listening socket, with one certificate."""
 
-    def __init__(
-        self,
-        application: "WSGIApplication",
-        listener: socket.socket,
-        identity: Identity,
-        threads: int,
-        loop: asyncio.AbstractEventLoop,
-        waiting: dict[int, float],
-    ) -> None:
-        self._application = application
-        self._waiting = waiting
+    def __init__(self, gateway: Gateway, listener: socket.socket, identity: Identity) -> None:
+        self._gateway = gateway
         self._lock = Lock()
         self._ended = False
         self._done = Event()
@@ -171,8 +145,7 @@ class _Listener:
                 ipc=None,
                 threads=1,
                 blocking_threads=IO_THREADS,
-                py_threads=threads,
-                py_threads_idle_timeout=IDLE_THREAD_SECONDS,
+                py_threads=1,
                 backpressure=MAX_CONNECTIONS,
                 http_mode="1",  # which is what an API server speaks to webhooks
                 http1_opts=HTTP1Settings(header_read_timeout=KEEP_ALIVE_SECONDS * 1000),
@@ -183,8 +156,8 @@ class _Listener:
                 ssl_ca=client_ca,
                 ssl_client_verify=client_ca is not None,
             )
-            scheduler = _new_cbscheduler(loop, self._answer, impl_asyncio=True)  # type: ignore[no-untyped-call]
-            worker.serve_mtr(scheduler, loop, self._signal)
+            loop = _Now()
+            worker.serve_mtr(_Scheduler(loop, self._take), loop, self._signal)
         self._descriptor = descriptor
 
     def stop_accepting(self) -> None:
@@ -212,73 +185,31 @@ class _Listener:
         """Wait until every connection is closed; whether they are."""
         return self._done.wait(seconds)
 
-    def _answer(self, protocol: Any, scope: "WSGIEnvironment") -> None:
-        start = _Start()
-        scope["wsgi.input"] = _Body(scope["wsgi.input"], self._waiting)
-        body = self._application(_ENVIRONMENT | scope, start)
-        content = body[0] if type(body) is list and len(body) == 1 else _joined(body)
-        headers = [*start.headers, ("Connection", "close")] if self.closing else start.headers
-        protocol.response_bytes(start.status, headers, content)
+    def _take(self, watcher: Any) -> None:
+        self._gateway.take(watcher, self._is_closing)
+
+    def _is_closing(self) -> bool:
+        return self.closing
 
 
-class _Body:
-    """The body of one request; while somebody waits for more of it, `waiting` tells since when."""
+class _Scheduler(CallbackScheduler):
+    """Has granian call `schedule` for each request."""
 
-    __slots__ = ("_begun", "_stream", "_waiting")
+    def __new__(cls, loop: "_Now", _schedule: Callable[[Any], None]) -> "_Scheduler":
+        scheduler: _Scheduler = super().__new__(cls, loop, None, None, None, None)  # type: ignore[call-arg]
+        return scheduler
 
-    def __init__(self, stream: Any, waiting: dict[int, float]) -> None:
-        self._stream = stream
-        self._waiting = waiting
-        self._begun = monotonic()
-
-    def read(self, size: int | None = None) -> bytes:
-        self._waiting[id(self)] = self._begun
-        try:
-            content: bytes = self._stream.read(size)
-        finally:
-            del self._waiting[id(self)]
-        return content
+    def __init__(self, _loop: "_Now", schedule: Callable[[Any], None]) -> None:
+        self._schedule_fn = schedule
 
 
-class _Start:
-    """`start_response` of one request."""
+class _Now:
+    """In place of an event loop: what becomes due is done at once, in the thread where it does."""
 
-    __slots__ = ("headers", "status")
+    def call_soon(self, callback: Callable[..., object], *arguments: object, context: object = None) -> None:  # noqa: ARG002
+        callback(*arguments)
 
-    def __init__(self) -> None:
-        self.status = 500
-        self.headers: list[tuple[str, str]] = []
-
-    def __call__(
-        self, status: str, headers: list[tuple[str, str]], _exc_info: "OptExcInfo | None" = None
-    ) -> Callable[[bytes], object]:
-        self.status = int(status[:3])
-        self.headers = headers
-        return _write
-
-
-def _write(_content: bytes) -> None:
-    raise NotImplementedError("answers are returned, not written")
-
-
-def _joined(body: Iterable[bytes]) -> bytes:
-    try:
-        return b"".join(body)
-    finally:
-        close = getattr(body, "close", None)
-        if close is not None:
-            close()
-
-
-_ENVIRONMENT: dict[str, Any] = {
-    "SCRIPT_NAME": "",
-    "wsgi.errors": sys.stderr,
-    "wsgi.input_terminated": True,  # granian ends the body where the request ends
-    "wsgi.multiprocess": False,
-    "wsgi.multithread": True,
-    "wsgi.run_once": False,
-    "wsgi.version": (1, 0),
-}
+    call_soon_threadsafe = call_soon
 
 
 @contextmanager
@@ -331,7 +262,10 @@ def _serve_once(certificate: str, key: str, client_ca: str | None = None) -> Non
         return Path(name).read_bytes()
 
     with socket.create_server((LOOPBACK, 0)) as listener:
-        front = Front(lambda *_: [b""], listener, threads=1)
+        gateway = Gateway(
+            lambda *_: [b""], receive_seconds=TRY_SECONDS, most_bytes=0, slow_threads=1, address=(LOOPBACK, 0)
+        )
+        front = Front(gateway, listener)
         not_after = datetime.max.replace(tzinfo=UTC)
         trusted = None if client_ca is None else content(client_ca)
         front.serve(

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.needs import needs
 from server import tls
-from server.app import create_app
+from server.app import MAX_BODY_BYTES, create_app
 from server.cluster.source import ClusterSource, FixedCluster, Live
-from server.connections import Sweeper
 from server.exchange import Exchange, Observer
 from server.front import MAX_CONNECTIONS, SETTLE_SECONDS, Front
+from server.gateway import Gateway
 from server.metrics_listener import Exposition, MetricsListener
 from server.observing import Observed, Observing
 from server.prepare import Prepared, Sources, UnusableError, prepare
@@ -66,7 +66,6 @@ class Settings:
     metrics_port: int | None = None
     observed: Observed
     json_logs: bool = False
-    threads: int
     max_concurrent: int
     request_seconds: float
     receive_seconds: float
@@ -106,11 +105,17 @@ def serve(settings: Settings) -> None:
             observers=observers,
             request_seconds=settings.request_seconds,
         )
-        front = Front(app, listener, threads=settings.threads)
+        gateway = Gateway(
+            app,
+            receive_seconds=settings.receive_seconds,
+            most_bytes=MAX_BODY_BYTES,
+            slow_threads=settings.max_concurrent + 1,  # so that what is over the bound is told so at once
+            address=listener.getsockname()[:2],
+        )
+        gateway.start()
+        stack.callback(gateway.stop)
+        front = Front(gateway, listener)
         trust, watchers = _certificate(settings, state, front, stack)
-        sweeper = Sweeper(listener.getsockname()[1], settings.receive_seconds, front.waiting_since)
-        sweeper.start()
-        stack.callback(sweeper.stop)
         comparing = _comparing(settings, state, stack)
         reloader = Reloader(
             settings.sources.rules,

@@ -30,7 +30,7 @@ def own_values(folder: Path) -> dict[str, Any]:
 EVERYTHING: Mapping[str, Any] = {
     "image": {"repository": "r.example/gpu-rules", "digest": f"sha256:{'0' * 64}", "pullSecrets": [{"name": "p"}]},
     "server": {
-        "maxStalenessSeconds": 60, "drainSeconds": 7, "graceSeconds": 20, "threads": 32, "maxConcurrent": 8,
+        "maxStalenessSeconds": 60, "drainSeconds": 7, "graceSeconds": 20, "maxConcurrent": 8,
         "requestTimeoutSeconds": 1.5, "logFormat": "line", "decisionLog": True, "events": True,
         "extraArgs": ["--test-on-reload"], "declare": "kind: ClusterInventory\n",
     },
@@ -223,7 +223,7 @@ def test_every_value_for_the_server_becomes_its_option() -> None:
 
     assert given[0] == "serve"
     assert {
-        "--max-staleness=60", "--drain-seconds=7", "--grace-seconds=20", "--threads=32", "--max-concurrent=8",
+        "--max-staleness=60", "--drain-seconds=7", "--grace-seconds=20", "--max-concurrent=8",
         "--declare=/etc/gpu-rules/declared/nodes.yaml", "--request-timeout=1.5", "--decision-log=-",
         "--events", "--test-on-reload", "--log-format=line", "--client-ca=/etc/gpu-rules/client-ca/ca.crt",
     } <= set(given)  # fmt: skip

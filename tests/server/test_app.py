@@ -13,6 +13,7 @@ from rules_engine.evaluation import RuleSet, compile_rules
 from rules_engine.loading import load
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
 from server.app import MAX_BODY_BYTES, MAX_READ_BYTES, Admission, Slots, create_app
+from server.gateway import BusyError
 from server.state import State
 from tests.support.server import LADDER, MIG_POD, UID, Answer, call, encoded, pod, review
 
@@ -413,3 +414,13 @@ def test_a_review_with_a_byte_changed_or_cut_short_is_answered(app: Any, cut: in
     assert answer.status in (200, 400)
     shortened = encoded(TEMPLATE)[:cut]
     refusal(call(app, "/mutate", shortened), 400, "BadRequest", uid=None)
+
+
+def test_a_body_there_is_no_room_for_is_tried_again_later(app: Any) -> None:
+    class Full:
+        def read(self, _size: int) -> bytes:
+            raise BusyError
+
+    answer = call(app, "/mutate", Full(), length="10")
+    assert refusal(answer, 503, "ServiceUnavailable", uid=None) == "too many requests at once: try again"
+    assert answer.headers["retry-after"] == "1"

@@ -32,6 +32,9 @@ spec:
 """
 """Takes about as long as the bound on costs lets an expression take."""
 
+SLOW_REQUESTS = 5
+"""One after the other."""
+
 MEMORY_GROWTH = 1.2
 """What may stay in memory after everything."""
 
@@ -158,16 +161,21 @@ def test_idle_connections_are_left_alone_while_slow_ones_are_ended(running: Runn
         assert load.ask(idle) == (message, False)
 
 
-def test_more_slow_bodies_than_threads_hold_the_others_up_for_a_time_only(tmp_path: Path) -> None:
+def test_decisions_that_take_long_do_not_hold_the_others_up(tmp_path: Path) -> None:
     rules = tmp_path / "rules.yaml"
-    rules.write_text(saying("no"))
-    with (
-        started(tmp_path, "--rules", rules, "--threads", "4", "--receive-seconds", "1") as running,
-        ExitStack() as stack,
-    ):
-        for _ in range(6):
-            opened(running, stack, HEADERS)
-        assert running.send("POST", "/validate", encoded(review())).status == 200
+    slow = SLOW_RULE.replace("spec:\n", "spec:\n  match: {namespaces: [slow]}\n")
+    rules.write_text(f"{slow}---\n{saying('no')}")
+    with started(tmp_path, "--rules", rules) as running:
+        load = Load(running.port, running.context())
+        with load.running(kept=1, fresh=0):
+            load.wait_for("Validation/told-apart: no", 1)
+            before = load.answers["Validation/told-apart: no"]
+            for _ in range(SLOW_REQUESTS):
+                answer = running.send("POST", "/validate", encoded(review(namespace="slow")))
+                assert answer.response["allowed"] is False
+            # Before and after each there is time for one or two, if it holds them up.
+            assert load.answers["Validation/told-apart: no"] > before + 6 * SLOW_REQUESTS
+        assert not load.failures
 
 
 def test_more_connections_than_the_usual_limit_on_files_do_not_stop_it(tmp_path: Path) -> None:

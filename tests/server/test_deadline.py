@@ -13,6 +13,7 @@ from rules_engine.model.cluster import Cluster
 from rules_engine.model.source import SourceText
 from server.app import create_app
 from server.deadline import REQUEST_SECONDS, SHARE, SLICE, Deadline
+from server.gateway import ARRIVED, PATIENT_UNTIL, TakesLonger
 from server.state import State
 from tests.support.server import MIG_POD, call, encoded, review
 
@@ -144,3 +145,58 @@ def test_a_budget_in_time_still_counts_costs() -> None:
     budget.spend(1)
     with pytest.raises(CostExceeded, match="cost limit"):
         budget.spend(budget.limit)
+
+
+SLOW = "lists.range(300).all(x, lists.range(300).all(y, x + y >= 0))"
+ABSORBING = [SLOW, f"{SLOW} || true", f"true || {SLOW}", f"[1].exists(z, {SLOW})", f"optional.of({SLOW}).orValue(true)"]
+"""In places where CEL absorbs errors."""
+
+
+@pytest.mark.parametrize("expression", ABSORBING)
+def test_what_holds_others_up_is_left_whatever_absorbs_errors(expression: str) -> None:
+    compiled = compile_expression(SourceText.inline(expression.replace("true ||", "1 == 2 ||")), Environment({}))
+    budget = Deadline(perf_counter(), {PATIENT_UNTIL: perf_counter() + 0.001}, 1000)
+    with pytest.raises(TakesLonger):
+        compiled.evaluate({}, budget())
+
+
+RULES_THAT_TAKE_LONG = f"""\
+apiVersion: gpurules.io/v1
+kind: FallbackLadder
+metadata: {{name: mig}}
+spec:
+  failurePolicy: Ignore
+  matchConditions: [{{name: slow, expression: "{SLOW}"}}]
+  rungs: [{{resource: nvidia.com/mig-2g.20gb}}, {{resource: nvidia.com/gpu, assume: true}}]
+---
+apiVersion: gpurules.io/v1
+kind: Validation
+metadata: {{name: slow}}
+spec:
+  failurePolicy: Ignore
+  validations: [{{expression: "{SLOW}", message: never}}]
+"""
+
+
+@pytest.mark.parametrize("path", ["/mutate", "/validate"])
+def test_a_request_that_holds_others_up_is_left_without_a_trace(tmp_path: Path, path: str) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(RULES_THAT_TAKE_LONG)
+    state = State(read_rules([file]).rule_set, Cluster())
+    noted: list[Any] = []
+    app = create_app(state, max_concurrent=1, observers=[noted.append])
+    for _ in range(2):
+        with pytest.raises(TakesLonger):
+            call(lambda environ, start: app({PATIENT_UNTIL: 0.0} | environ, start), path, encoded(review(MIG_POD)))
+        assert (noted, state.in_flight) == ([], 0)
+    answer = call(app, path, encoded(review(MIG_POD)))
+    assert answer.response["allowed"] is True
+    assert "warnings" not in answer.response or "ignored" not in str(answer.response["warnings"])
+    assert len(noted) == 1
+
+
+def test_the_time_of_a_request_begins_with_its_headers(tmp_path: Path) -> None:
+    app = create_app(State(rule_set(tmp_path, "Ignore"), Cluster()), max_concurrent=1)
+    long_ago = perf_counter() - 2 * REQUEST_SECONDS
+    answer = call(lambda environ, start: app({ARRIVED: long_ago} | environ, start), "/mutate", encoded(review(MIG_POD)))
+    assert "is used up" in str(answer.response["warnings"])

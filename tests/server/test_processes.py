@@ -320,7 +320,7 @@ def test_bad_tls_files_are_one_clear_error(tmp_path: Path, rules: Path) -> None:
         (["--tls-bootstrap", "ns/s", "--tls-dir", "d"], "--tls-bootstrap makes a certificate"),
         (["--metrics-listen", "9090"], "'9090' is not HOST:PORT"),
         (["--request-timeout", "31"], "31.0 is not in the range"),
-        (["--threads", "0"], "0 is not in the range"),
+        (["--max-concurrent", "0"], "0 is not in the range"),
         (["--client-cas", "f"], "No such option"),
     ],
 )

@@ -1,7 +1,6 @@
 """Certificates that change while the server runs, and certificates demanded of clients."""
 
 import http.client
-import io
 import socket
 import ssl
 from base64 import b64decode
@@ -22,6 +21,7 @@ from server.state import State
 from server.tls import Identity, TlsError, for_localhost
 from server.tls import read as read_identity
 from tests.support.apiserver import kubeconfig
+from tests.support.gateway import gateway
 from tests.support.objects import objects
 from tests.support.operating import METRICS, Load, Mounted, fetched, metrics_url, saying, until
 from tests.support.server import PATIENCE_SECONDS, ROOT, Running, certificate_files, started
@@ -117,48 +117,6 @@ def test_certificates_swapped_under_load_fail_no_request(tmp_path: Path, rules: 
         assert load.ask(idle) == (message, True)
 
 
-class Protocol:
-    """What granian gives for the answer to a request."""
-
-    def __init__(self) -> None:
-        self.answer: tuple[Any, ...] = ()
-
-    def response_bytes(self, *answer: Any) -> None:
-        self.answer = answer
-
-
-def test_an_application_is_called_as_wsgi_says(tmp_path: Path) -> None:
-    class Parts(list[bytes]):
-        closed = False
-
-        def close(self) -> None:
-            self.closed = True
-
-    parts = Parts([b"a", b"b"])
-    read: list[bytes] = []
-
-    def application(environ: Any, start_response: Any) -> Any:
-        read.append(environ["wsgi.input"].read(2))
-        read.append(environ["wsgi.input"].read())
-        assert environ["wsgi.input_terminated"] is True
-        with pytest.raises(NotImplementedError):
-            start_response("404 Not Found", [("A", "b")])(b"")
-        return parts
-
-    files = for_localhost(tmp_path, now=NOW)
-    front = Front(application, socket.create_server(("127.0.0.1", 0)), threads=1)
-    front.serve(read_identity(files.certificate, files.key, now=NOW))
-    protocol = Protocol()
-    front._listeners[0]._answer(protocol, {"wsgi.input": io.BytesIO(b"body")})
-    assert read == [b"bo", b"dy"]
-    assert (protocol.answer, parts.closed) == ((404, [("A", "b")], b"ab"), True)
-    assert not front.waiting_since()
-    front.drain()
-    front._listeners[0]._answer(protocol, {"wsgi.input": io.BytesIO(b"body")})
-    assert protocol.answer == (404, [("A", "b"), ("Connection", "close")], b"ab")
-    assert front.stop(1, 0)
-
-
 @pytest.mark.parametrize("broken", ["no key", "no certificate", "another key", "expired", "not PEM"])
 def test_a_pair_that_cannot_be_served_is_said_and_the_old_one_stays(tmp_path: Path, rules: Path, broken: str) -> None:
     first, good = pair(tmp_path / "first"), pair(tmp_path / "good")
@@ -232,7 +190,7 @@ def test_a_certificate_that_is_made_anew_demands_the_cas_that_were_read_last(
         start_response("200 OK", [("Content-Length", "0")])
         return [b""]
 
-    front = Front(application, listener, threads=1)
+    front = Front(gateway(application), listener)
     clients = Clients(front, state, ca)
     assert not clients.renew(), "nothing is served yet"
     clients.serve(read_identity(one.certificate, one.key, now=NOW))
@@ -288,7 +246,7 @@ def test_old_listeners_end_when_their_idle_connections_had_time_to_go(
     files = for_localhost(tmp_path, now=NOW)
     identity = read_identity(files.certificate, files.key, now=NOW)
     listener = socket.create_server(("127.0.0.1", 0))
-    front = Front(lambda *_: [b""], listener, threads=1)
+    front = Front(gateway(lambda *_: [b""]), listener)
     front.serve(identity)
     front.serve(identity)
     before = descriptors()

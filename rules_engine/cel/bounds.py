@@ -64,17 +64,24 @@ class Budget:
     subclass may grant the limit in parts, and look at something else before each.
     """
 
-    __slots__ = ("left", "limit", "withheld")
+    __slots__ = ("kept", "left", "limit", "withheld")
 
     def __init__(self, limit: int = REQUEST_COST) -> None:
         self.limit = limit
         self.left = limit
         self.withheld = 0
         """Units that `more` has yet to grant."""
+        self.kept = 0
+        """Units that no `rewind` gives back."""
 
     @property
     def spent(self) -> int:
         return self.limit - self.left - self.withheld
+
+    @property
+    def mark(self) -> int:
+        """A place to rewind to, or to keep from: what would be left if nothing that is kept had cost anything."""
+        return self.left + self.withheld + self.kept
 
     def spend(self, units: int) -> None:
         """Count `units` of work that is about to be done. Raises CostExceeded when that is too much."""
@@ -83,13 +90,18 @@ class Budget:
             self.more()
 
     def more(self) -> None:
-        """Grant what is withheld. Raises CostExceeded where that is not enough."""
+        """Grant what is withheld. Raises CostExceeded where that is not enough; then nothing is left."""
         self.left += self.withheld
         self.withheld = 0
         if self.left < 0:
+            self.left = 0
             raise CostExceeded(f"the cost limit of {self.limit} for one request is used up")
 
-    def rewind(self, left: int) -> None:
-        """Go back to where so much was left and withheld; all of it has to be granted anew."""
+    def rewind(self, mark: int) -> None:
+        """Give back what was spent since the mark, but for what is kept; all that is left has to be granted anew."""
         self.left = 0
-        self.withheld = left
+        self.withheld = mark - self.kept
+
+    def keep(self, mark: int) -> None:
+        """Let no rewind give back what was spent since the mark: what came of it stays, and is not evaluated anew."""
+        self.kept = mark - self.left - self.withheld

@@ -45,13 +45,13 @@ class Program:
         Raises EvaluationError with the place of the sub-expression that failed.
         """
         if self.generated is not None:
-            left = budget.left + budget.withheld
+            mark = budget.left + budget.withheld + budget.kept  # budget.mark, without the call
             try:
                 value = self.generated.run(activation, budget)
                 return value if value is True or value is False else self.bounded(value, budget)
             except Exception:
                 # Whatever it was: the interpreter finds the value or the error, and its place.
-                budget.rewind(left)
+                budget.rewind(mark)
         return self.interpret(activation, budget)
 
     def interpret(self, activation: Mapping[str, object], budget: Budget) -> object:

@@ -94,7 +94,11 @@ class Scope(dict[str, object]):
         subject = self._subject
         for variable in self._variables:
             if variable.path == name:
-                return self.value(variable.program)
+                mark = self._budget.mark
+                try:
+                    return self.value(variable.program)
+                finally:
+                    self._budget.keep(mark)
         match name:
             case "object":
                 return subject.pod.raw

@@ -7,14 +7,16 @@ from typing import Any
 import pytest
 
 from rules_engine.authoring.rule_files import read_rules
-from rules_engine.cel import CostExceeded, Environment, compile_expression
-from rules_engine.evaluation import RuleSet
+from rules_engine.cel import Budget, CostExceeded, Environment, compile_expression
+from rules_engine.evaluation import RuleSet, validate
 from rules_engine.model.cluster import Cluster
+from rules_engine.model.decision import Decision
 from rules_engine.model.source import SourceText
 from server.app import create_app
 from server.deadline import REQUEST_SECONDS, SHARE, SLICE, Deadline
 from server.gateway import ARRIVED, PATIENT_UNTIL, TakesLonger
 from server.state import State
+from tests.support.evaluation import GPU, asks, cluster, compiled, request, validation
 from tests.support.server import MIG_POD, call, encoded, review
 
 RULES = """\
@@ -200,3 +202,18 @@ def test_the_time_of_a_request_begins_with_its_headers(tmp_path: Path) -> None:
     long_ago = perf_counter() - 2 * REQUEST_SECONDS
     answer = call(lambda environ, start: app({ARRIVED: long_ago} | environ, start), "/mutate", encoded(review(MIG_POD)))
     assert "is used up" in str(answer.response["warnings"])
+
+
+def test_what_variables_cost_is_counted_in_time_as_well() -> None:
+    """Each rule evaluates its variable, and then its expression twice; the variable's value stays."""
+    loop = {"a": "lists.range(60000).all(x, x >= 0)"}
+    rules = compiled(
+        *(validation("variables.a && dyn(object).no == 1 || true", name=f"v{n}", variables=loop) for n in range(8))
+    )
+
+    def decided(budget: Budget) -> Decision:
+        return validate(rules, request(asks({GPU: 1})), cluster(), budget=lambda: budget)
+
+    whole, timed = Budget(), Deadline(perf_counter(), {}, 1000)()
+    assert decided(timed) == decided(whole)
+    assert timed.spent == whole.spent > 0.9 * timed.limit

@@ -1,0 +1,139 @@
+"""What the expressions of a request may cost together, however they are evaluated and whatever of it is kept."""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.cel import Budget, EvaluationError, Program
+from rules_engine.evaluation import RuleSet, validate
+from rules_engine.model.decision import Decision
+from rules_engine.model.rules import Check
+from tests.support.evaluation import GPU, asks, check, cluster, compiled, request, validation
+from tests.support.laws import law
+
+LOOP = "lists.range({}).all(x, x >= 0)"
+FAILS = "dyn(object).missing == 1"
+
+
+def with_programs(rules: RuleSet, change: Callable[[Program], Program]) -> RuleSet:
+    """The validations with each variable's, condition's and check's program changed."""
+    return RuleSet(
+        validations=tuple(
+            replace(
+                rule,
+                variables=tuple(replace(named, program=change(named.program)) for named in rule.variables),
+                conditions=tuple(replace(named, program=change(named.program)) for named in rule.conditions),
+                checks=tuple(replace(made, expression=change(made.expression)) for made in rule.checks),
+            )
+            for rule in rules.validations
+        )
+    )
+
+
+def interpreted(program: Program) -> Program:
+    """Without generated code."""
+    return replace(program, generated=None)
+
+
+def given_up(program: Program) -> Program:
+    """With generated code that does all its work and then gives up."""
+    generated = program.generated
+    if generated is None:
+        return program
+
+    def run(activation: Mapping[str, object], budget: Budget) -> object:
+        generated.run(activation, budget)
+        raise EvaluationError("gives up")
+
+    return replace(program, generated=replace(generated, run=run))
+
+
+def decided(rules: RuleSet, budget: Budget) -> Decision:
+    """The decision on some pod, within the budget."""
+    return validate(rules, request(asks({GPU: 1})), cluster(), budget=lambda: budget)
+
+
+@pytest.mark.parametrize(
+    ("variables", "expression"),
+    [
+        ({"a": LOOP}, f"variables.a && {FAILS}"),
+        ({"a": LOOP}, f"variables.a && {FAILS} || true"),
+        ({"a": f"{LOOP} && {FAILS}"}, "variables.a || true"),
+        ({"a": "lists.range({}).map(x, x).map(x, x)[-1] == 1"}, "variables.a || true"),
+        ({"a": LOOP, "b": "variables.a", "c": "variables.a && variables.b"}, f"variables.c && {FAILS} || true"),
+        ({"a": LOOP, "b": f"variables.a && {FAILS}", "c": "variables.b"}, "variables.c || variables.b || true"),
+        ({"a": LOOP}, f"variables.size() == 1 && {FAILS} || true"),
+    ],
+    ids=["value", "absorbed", "error", "generated-error", "nested", "nested-error", "all-variables"],
+)
+def test_what_a_variable_cost_is_not_given_back_when_the_expression_is_evaluated_anew(
+    variables: dict[str, str], expression: str
+) -> None:
+    """Otherwise each rule could have variables that take the whole limit."""
+    written = {name: text.format(10_000) for name, text in variables.items()}
+    rules = compiled(*(validation(expression, name=f"v{n}", variables=written) for n in range(2)))
+    quick, precise = Budget(), Budget()
+    assert decided(rules, quick) == decided(with_programs(rules, interpreted), precise)
+    assert precise.spent > 2 * 10_000
+    # The generated code counts loops ahead, a little more than the interpreter where an error ends them.
+    assert precise.spent <= quick.spent <= 1.1 * precise.spent
+
+
+def test_variables_of_a_request_share_its_limit() -> None:
+    rules = [
+        validation(f"variables.a && {FAILS} || true", name=f"v{n}", variables={"a": LOOP.format(60_000)})
+        for n in range(8)
+    ]
+    budget = Budget()
+    decision = decided(compiled(*rules), budget)
+    reasons = [step.reason for step in decision.trace]
+    assert reasons[:3] == ["valid"] * 3
+    assert reasons[-3:] == ["evaluation-error"] * 3
+    assert budget.limit * 0.9 < budget.spent <= budget.limit
+
+
+def test_a_variable_that_uses_up_the_limit_is_told_where_it_stands() -> None:
+    variables = {"a": LOOP.format(60_000), "b": f"variables.a && {LOOP.format(60_000)}"}
+    expression = "variables.b || true"
+    [step] = decided(compiled(validation(expression, variables=variables)), Budget(300_000)).trace
+    found = re.search(r"<expression>:1:(\d+): .*: the cost limit of 300000 for one request is used up", step.message)
+    assert found is not None
+    assert int(found[1]) > len(expression)
+
+
+@st.composite
+def validations(draw: st.DrawFn) -> RuleSet:
+    """Rules with variables that cost something, read each other and fail, each of them now and then."""
+
+    def written(names: list[str]) -> str:
+        loops = [loop.format(draw(st.integers(0, 300))) for loop in (LOOP, "lists.range({}).exists(x, x == 70)")]
+        read = [f"variables.{name}" for name in names]
+        parts = draw(st.lists(st.sampled_from([*loops, *read, *read, FAILS, "true"]), min_size=1, max_size=3))
+        return f" {draw(st.sampled_from(['&&', '||', '==']))} ".join(f"({part})" for part in parts[:2]) + "".join(
+            f" || {part}" for part in parts[2:]
+        )
+
+    rules = []
+    for place in range(draw(st.integers(1, 3))):
+        variables: dict[str, str] = {}
+        for name in "abc":
+            variables[name] = written(list(variables))
+        names = list(variables)
+        checks: list[Check | str] = [check(written(names)) for _ in range(draw(st.integers(1, 3)))]
+        conditions = {f"m{n}": written(names) for n in range(draw(st.integers(0, 2)))}
+        rules.append(validation(*checks, name=f"v{place}", variables=variables, match_conditions=conditions))
+    return compiled(*rules)
+
+
+@law
+@given(validations())
+def test_generated_code_that_gives_up_makes_no_request_cheaper(rules: RuleSet) -> None:
+    """The interpreter does everything anew, but for the variables that are known by then."""
+    quick, precise = Budget(), Budget()
+    one = decided(with_programs(rules, given_up), quick)
+    assert one == decided(with_programs(rules, interpreted), precise)
+    assert quick.spent >= precise.spent

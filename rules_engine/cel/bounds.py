@@ -64,7 +64,7 @@ class Budget:
     subclass may grant the limit in parts, and look at something else before each.
     """
 
-    __slots__ = ("kept", "left", "limit", "withheld")
+    __slots__ = ("kept", "left", "limit", "returnable", "withheld")
 
     def __init__(self, limit: int = REQUEST_COST) -> None:
         self.limit = limit
@@ -73,6 +73,8 @@ class Budget:
         """Units that `more` has yet to grant."""
         self.kept = 0
         """Units that no `rewind` gives back."""
+        self.returnable = limit
+        """Units that `rewind` may yet give back: in all, no more work is done than for twice the limit."""
 
     @property
     def spent(self) -> int:
@@ -98,9 +100,15 @@ class Budget:
             raise CostExceeded(f"the cost limit of {self.limit} for one request is used up")
 
     def rewind(self, mark: int) -> None:
-        """Give back what was spent since the mark, but for what is kept; all that is left has to be granted anew."""
+        """Give back what was spent since the mark, but for what is kept; all that is left has to be granted anew.
+
+        What generated code spends before it fails, the interpreter does not always spend again: it may fail earlier.
+        """
+        left = self.left + self.withheld
+        returned = min(mark - self.kept - left, self.returnable)
+        self.returnable -= returned
         self.left = 0
-        self.withheld = mark - self.kept
+        self.withheld = left + returned
 
     def keep(self, mark: int) -> None:
         """Let no rewind give back what was spent since the mark: what came of it stays, and is not evaluated anew."""

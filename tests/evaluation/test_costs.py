@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.cel import Budget, EvaluationError, Program
+from rules_engine.cel import Budget, CostExceeded, EvaluationError, Program
 from rules_engine.evaluation import RuleSet, validate
 from rules_engine.model.decision import Decision
 from rules_engine.model.rules import Check
@@ -17,6 +17,41 @@ from tests.support.laws import law
 
 LOOP = "lists.range({}).all(x, x >= 0)"
 FAILS = "dyn(object).missing == 1"
+
+
+class Metered(Budget):
+    """Adds up all the work that is done, whether its cost is given back or not."""
+
+    __slots__ = ("_asked", "_left", "done")
+
+    def __init__(self, limit: int) -> None:
+        self._left = limit
+        self._asked = 0
+        self.done = 0
+        super().__init__(limit)
+
+    @property
+    def left(self) -> int:
+        return self._left
+
+    @left.setter
+    def left(self, left: int) -> None:
+        self._asked = max(0, self._left - left)
+        self.done += self._asked
+        self._left = left
+
+    def more(self) -> None:
+        asked = self._asked
+        try:
+            super().more()
+        except CostExceeded:
+            self.done -= asked
+            raise
+
+    def rewind(self, mark: int) -> None:
+        done = self.done
+        super().rewind(mark)
+        self.done = done
 
 
 def with_programs(rules: RuleSet, change: Callable[[Program], Program]) -> RuleSet:
@@ -105,6 +140,16 @@ def test_a_variable_that_uses_up_the_limit_is_told_where_it_stands() -> None:
     assert int(found[1]) > len(expression)
 
 
+def test_work_of_generated_code_that_the_interpreter_does_not_do_is_bounded_too() -> None:
+    """The interpreter fails at the first operand; generated code has gone through the second one before."""
+    rules = [validation(f"dyn(object).missing == {LOOP.format(20_000)} || true", name=f"v{n}") for n in range(8)]
+    budget = Metered(100_000)
+    decision = decided(compiled(*rules), budget)
+    assert decision.trace[0].reason == "valid"
+    assert decision.trace[-1].reason == "evaluation-error"
+    assert budget.limit < budget.done <= 2 * budget.limit
+
+
 @st.composite
 def validations(draw: st.DrawFn) -> RuleSet:
     """Rules with variables that cost something, read each other and fail, each of them now and then."""
@@ -137,3 +182,14 @@ def test_generated_code_that_gives_up_makes_no_request_cheaper(rules: RuleSet) -
     one = decided(with_programs(rules, given_up), quick)
     assert one == decided(with_programs(rules, interpreted), precise)
     assert quick.spent >= precise.spent
+
+
+@law
+@given(validations(), st.integers(10, 5_000), st.sampled_from([interpreted, given_up, lambda program: program]))
+def test_a_request_does_no_more_work_than_for_twice_its_limit(
+    rules: RuleSet, limit: int, change: Callable[[Program], Program]
+) -> None:
+    budget = Metered(limit)
+    decided(with_programs(rules, change), budget)
+    assert 0 <= budget.spent <= limit
+    assert budget.done <= 2 * limit

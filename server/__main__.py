@@ -1,10 +1,9 @@
-"""The command: what an interrupt needs to know is set before anything else is imported."""
+"""The command: what an interrupt needs to know is set before anything else is imported, typing included."""
 
 import signal
-from typing import Any
 
 
-def main() -> Any:
+def main() -> object:
     """Run gpu-rules. Until its commands can be asked, and once they have ended, Ctrl-C ends the process at once."""
     ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as for what a shell runs in the background
     if not ignored:

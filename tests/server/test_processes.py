@@ -60,6 +60,18 @@ def test_an_interrupt_while_the_command_is_imported_ends_it_at_once() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
 
 
+def test_before_an_interrupt_is_heeded_next_to_nothing_is_imported() -> None:
+    """Until then Ctrl-C prints a traceback. The script that pip makes has imported re."""
+    program = (
+        "import re, signal, sys\n"
+        "before = {*sys.modules}\n"
+        "from server.__main__ import main\n"
+        "print(*sorted({*sys.modules} - before))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], env=environment(), capture_output=True, check=True)
+    assert done.stdout == b"server server.__main__\n"
+
+
 @pytest.fixture
 def rules(tmp_path: Path) -> Path:
     path = tmp_path / "rules.yaml"

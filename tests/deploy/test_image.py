@@ -95,10 +95,35 @@ def test_links_of_the_packages_lead_to_what_is_copied() -> None:
         assert link.resolve().relative_to(render.ROOT).parts[0] in copied
 
 
+def logical_lines(path: Path) -> list[str]:
+    """Without comments; what a backslash continues is one line."""
+    lines = [line for line in path.read_text().splitlines() if not line.lstrip().startswith("#")]
+    return "\n".join(lines).replace("\\\n", " ").splitlines()
+
+
 def pins() -> dict[str, str]:
-    lines = [line for line in PINS.read_text().splitlines() if not line.startswith("#")]
-    found = dict(line.split("==") for line in lines)
+    found = dict(line.split()[0].split("==") for line in logical_lines(PINS))
     return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in found.items()}
+
+
+def test_every_pin_names_the_hashes_of_its_files() -> None:
+    for line in logical_lines(PINS):
+        assert re.fullmatch(r"[\w.-]+==[\w.]+( +--hash=sha256:[0-9a-f]{64})+", line), line
+
+
+def test_the_pins_are_made_for_the_python_of_the_image() -> None:
+    (base,) = (rest for name, rest in instructions() if name == "ARG")
+    found = re.search(r"python:(3\.\d+)\.", base)
+
+    assert found is not None
+    assert f"--python-version {found[1]} " in PINS.read_text().splitlines()[1]
+
+
+def test_what_is_fetched_is_compared_with_its_hash() -> None:
+    commands = [line for line in logical_lines(INSTALL) if line.startswith("$pip install")]
+
+    assert commands
+    assert all("--require-hashes" in line or "--no-index" in line for line in commands)
 
 
 def test_every_dependency_is_pinned_within_its_range() -> None:

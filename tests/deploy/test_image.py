@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -17,6 +18,7 @@ from deploy import render
 DOCKERFILE = render.DEPLOY / "Dockerfile"
 IGNORED = render.DEPLOY / "Dockerfile.dockerignore"
 PINS = render.DEPLOY / "requirements.txt"
+BUILD_PINS = render.DEPLOY / "build-requirements.txt"
 INSTALL = render.DEPLOY / "install.sh"
 
 
@@ -101,50 +103,61 @@ def logical_lines(path: Path) -> list[str]:
     return "\n".join(lines).replace("\\\n", " ").splitlines()
 
 
-def pins() -> dict[str, str]:
-    found = dict(line.split()[0].split("==") for line in logical_lines(PINS))
-    return {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in found.items()}
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def test_every_pin_names_the_hashes_of_its_files() -> None:
-    for line in logical_lines(PINS):
-        assert re.fullmatch(r"[\w.-]+==[\w.]+( +--hash=sha256:[0-9a-f]{64})+", line), line
+def pins(path: Path) -> dict[str, str]:
+    found = dict(line.split()[0].split("==") for line in logical_lines(path))
+    return {canonical(name): version for name, version in found.items()}
 
 
-def test_the_pins_are_made_for_the_python_of_the_image() -> None:
-    (base,) = (rest for name, rest in instructions() if name == "ARG")
-    found = re.search(r"python:(3\.\d+)\.", base)
+def pyproject() -> Any:
+    return tomllib.loads((render.ROOT / "pyproject.toml").read_text())
 
-    assert found is not None
-    assert f"--python-version {found[1]} " in PINS.read_text().splitlines()[1]
+
+@pytest.mark.parametrize("path", [PINS, BUILD_PINS], ids=["run", "build"])
+class TestPins:
+    def test_every_pin_names_the_hashes_of_its_files(self, path: Path) -> None:
+        for line in logical_lines(path):
+            assert re.fullmatch(r"[\w.-]+==[\w.]+( +--hash=sha256:[0-9a-f]{64})+", line), line
+
+    def test_they_are_made_for_the_python_of_the_image(self, path: Path) -> None:
+        (base,) = (rest for name, rest in instructions() if name == "ARG")
+        found = re.search(r"python:(3\.\d+)\.", base)
+
+        assert found is not None
+        assert f"--python-version {found[1]} " in path.read_text().splitlines()[1]
+
+    def test_every_dependency_is_pinned_within_its_range(self, path: Path) -> None:
+        declared = pyproject()
+        wanted = declared["project"]["dependencies"] if path == PINS else declared["build-system"]["requires"]
+
+        for requirement in map(Requirement, wanted):
+            version = pins(path).get(canonical(requirement.name))
+            assert version is not None, f"{requirement.name} is not in {path}"
+            assert requirement.specifier.contains(version), requirement
+
+    def test_what_the_dependencies_need_is_pinned_too(self, path: Path) -> None:
+        for name in pins(path):
+            try:
+                needed = importlib.metadata.requires(name) or []
+            except importlib.metadata.PackageNotFoundError:
+                continue  # for another Python or platform than this one
+            for requirement in map(Requirement, needed):
+                if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+                    assert canonical(requirement.name) in pins(path), f"{name} needs {requirement}"
 
 
 def test_what_is_fetched_is_compared_with_its_hash() -> None:
-    commands = [line for line in logical_lines(INSTALL) if line.startswith("$pip install")]
+    commands = [line for line in logical_lines(INSTALL) if re.match(r"\$\w*pip (install|wheel)", line)]
 
-    assert commands
-    assert all("--require-hashes" in line or "--no-index" in line for line in commands)
-
-
-def test_every_dependency_is_pinned_within_its_range() -> None:
-    project = tomllib.loads((render.ROOT / "pyproject.toml").read_text())["project"]
-
-    for text in project["dependencies"]:
-        requirement = Requirement(text)
-        version = pins().get(re.sub(r"[-_.]+", "-", requirement.name).lower())
-        assert version is not None, f"{requirement.name} is not in {PINS}"
-        assert requirement.specifier.contains(version), text
-
-
-def test_what_the_dependencies_need_is_pinned_too() -> None:
-    for name in pins():
-        try:
-            needed = importlib.metadata.requires(name) or []
-        except importlib.metadata.PackageNotFoundError:
-            continue  # for another Python or platform than this one
-        for requirement in map(Requirement, needed):
-            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-                assert re.sub(r"[-_.]+", "-", requirement.name).lower() in pins(), f"{name} needs {requirement}"
+    assert [("--require-hashes" in line, "--no-index" in line) for line in commands] == [
+        (True, False),
+        (True, False),
+        (False, True),
+        (False, True),
+    ]
 
 
 def test_the_build_script_is_a_posix_shell_script() -> None:

@@ -276,11 +276,11 @@ class Reflector(Generic[T]):
     def _failed(self, error: ApiError) -> float:
         """Note a failure and how to go on; the seconds to wait."""
         self._answer = None
-        self._counts[error.cause.value] += 1
         message = f"cannot list and watch {self._collection.name}: {error}"
         if message != self._failure:
             _log.warning("%s", message)
             self._failure = message
+        self._counts[error.cause.value] += 1  # so that whoever sees the count sees the message
         if error.cause in (Cause.GONE, Cause.MALFORMED) or isinstance(error, _WatchError):
             self._version = None
         if error.cause in MENDED_BY_NEW_CREDENTIALS:

@@ -1,24 +1,23 @@
 """The decision log: what was decided for each request and why, a line of JSON each.
 
 A line holds what rules say and did, never the pod: no environment value, and no annotation that no rule names. The
-thread that answers a request takes out what is needed; one other thread writes, and what it cannot keep up with is
-dropped and counted rather than waited for.
+thread that answers a request makes the line; one other thread writes, and what it cannot keep up with is dropped and
+counted rather than waited for.
 """
 
 import logging
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import count
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from secrets import token_hex
 from threading import Event, Thread
 from time import time
-from typing import Any
 
 import orjson
 
@@ -26,38 +25,19 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Action, Decision, Step
 from rules_engine.model.lenient import controller, mapping, objects, text
-from rules_engine.model.patch import Json, Operation
+from rules_engine.model.patch import Json
 from server.exchange import Exchange
 
-MAX_QUEUED = 8192
-"""Decisions that wait to be written: two seconds of the most that a server decides, a few kilobytes each."""
+MAX_QUEUED = 4096
+"""Lines that wait to be written, of a few kilobytes each: a third of a second of the most that a server decides."""
 
-GATHER_SECONDS = 0.01
-"""How long lines are gathered before they are written together: a thread that wakes for each would cost more, and one
-that has many to write holds requests up."""
-
-MAX_WRITTEN = 64
-"""Decisions whose text is kept, since they may be given again."""
+GATHER_SECONDS = 0.1
+"""How long lines are gathered before they are written together: whenever that thread wakes, requests wait for it."""
 
 STOP_SECONDS = 2.0
 """For what is left at the end."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """What a line says. `view` numbers the views of the cluster that this process has decided on, from 1.
-
-    `private`: texts of the pod that no message may quote.
-    """
-
-    number: int
-    at: float
-    exchange: Mapping[str, Json]
-    trace: tuple[Step, ...]
-    patch: tuple[Operation, ...]
-    private: tuple[str, ...] = ()
 
 
 class DecisionLog:
@@ -69,12 +49,10 @@ class DecisionLog:
         self._process = token_hex(4)
         self._numbers = count(1)
         self._views = _Views()
-        self._queue: SimpleQueue[Entry] = SimpleQueue()
+        self._queue: SimpleQueue[bytes] = SimpleQueue()
         self._stopping = Event()
         self._thread = Thread(target=self._run, name="decision-log", daemon=True)
         self._failing = False
-        self._texts: dict[int, tuple[tuple[Step, ...], orjson.Fragment | None, orjson.Fragment | None]] = {}
-        """By the identity of a trace, which is kept so that no other has it: what is written of it and of its patch."""
         self.sent = 0
         """Lines that were written."""
         self.dropped = 0
@@ -100,16 +78,8 @@ class DecisionLog:
         if self._queue.qsize() >= self._max_queued:
             self.dropped += 1
             return
-        self._queue.put(
-            Entry(
-                number=next(self._numbers),
-                at=time(),
-                exchange=described(exchange, self._views.number(exchange.cluster)),
-                trace=decision.trace,
-                patch=decision.patch,
-                private=private_texts(exchange, decision),
-            )
-        )
+        id_ = f"{self._process}-{next(self._numbers)}"
+        self._queue.put(line(exchange, decision, id=id_, at=time(), view=self._views.number(exchange.cluster)))
 
     def _run(self) -> None:
         while not self._stopping.wait(GATHER_SECONDS):
@@ -117,7 +87,7 @@ class DecisionLog:
         self._write_waiting()
 
     def _write_waiting(self) -> None:
-        lines = [self._text(entry) for entry in self._waiting()]
+        lines = list(self._waiting())
         if not lines:
             return
         try:
@@ -131,18 +101,7 @@ class DecisionLog:
             self.sent += len(lines)
             self._failing = False
 
-    def _text(self, entry: Entry) -> bytes:
-        id_ = f"{self._process}-{entry.number}"
-        if entry.private:
-            return orjson.dumps(line(entry, id_, _patch(entry), _trace(entry)))
-        known = self._texts.get(id(entry.trace))
-        if known is None:
-            if len(self._texts) >= MAX_WRITTEN:
-                self._texts.clear()
-            known = self._texts[id(entry.trace)] = (entry.trace, _written(_patch(entry)), _written(_trace(entry)))
-        return orjson.dumps(line(entry, id_, *known[1:]))
-
-    def _waiting(self) -> Iterator[Entry]:
+    def _waiting(self) -> Iterator[bytes]:
         while True:
             try:
                 yield self._queue.get_nowait()
@@ -160,49 +119,50 @@ class DecisionLog:
             file.write(content)
 
 
-def described(exchange: Exchange, view: int) -> dict[str, Json]:
-    """What a line says besides the decision itself."""
-    request, served, cluster = exchange.request, exchange.served, exchange.cluster
-    refusal = exchange.decision.refusal if exchange.decision is not None else None
-    return {
-        "uid": exchange.uid,
-        "endpoint": exchange.endpoint,
-        "operation": request.operation if request is not None else None,
-        "namespace": _namespace(request.object, request.namespace) if request is not None else None,
-        "owner": owner(request.object) if request is not None else None,
-        "dryRun": exchange.dry_run,
-        "outcome": exchange.outcome,
+def line(exchange: Exchange, decision: Decision, *, id: str, at: float, view: int) -> bytes:
+    """What is written of a decision, but for the line's end; members that say nothing are left out.
+
+    `at` is a Unix time. `view` numbers the views of the cluster that this process has decided on, from 1.
+    """
+    request, served, cluster, refusal = exchange.request, exchange.served, exchange.cluster, decision.refusal
+    second, part = divmod(at, 1)
+    time = f"{_second(second)}.{int(part * 1000):03}Z"
+    members: dict[str, object] = {"time": time, "id": id, "uid": exchange.uid, "endpoint": exchange.endpoint}
+    if request is not None:
+        members["operation"] = request.operation
+        members["namespace"] = _namespace(request.object, request.namespace)
+        if (controlling := owner(request.object)) is not None:
+            members["owner"] = controlling
+    members["dryRun"] = exchange.dry_run
+    members["outcome"] = exchange.outcome
+    if refusal is not None:
         # Why a pod could not be read is not said: the reason quotes it.
-        "status": {"code": refusal.code, "reason": refusal.reason} if refusal is not None else None,
-        "rules": {"digest": served.digest, "generation": served.generation} if served is not None else None,
-        "inventory": {"version": view, "freshness": cluster.freshness.value} if cluster is not None else None,
-        "seconds": round(exchange.seconds, 6),
-    }
+        members["status"] = {"code": refusal.code, "reason": refusal.reason}
+    if served is not None:
+        members["rules"] = {"digest": served.digest, "generation": served.generation}
+    if cluster is not None:
+        members["inventory"] = {"version": view, "freshness": cluster.freshness.value}
+    members["seconds"] = round(exchange.seconds, 6)
+    if decision.patch:
+        members["patch"] = decision.once(_patch)
+    if decision.trace:
+        private = private_texts(exchange, decision)
+        members["trace"] = _trace(decision, private) if private else decision.once(_trace)
+    return orjson.dumps(members)
 
 
-def line(entry: Entry, id: str, patch: object, trace: object) -> dict[str, Any]:
-    """An entry as it is written; members that say nothing are left out."""
-    at = datetime.fromtimestamp(entry.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    members: dict[str, Any] = {
-        "time": at,
-        "id": id,
-        **entry.exchange,
-        "patch": patch,
-        "trace": trace,
-    }
-    return {name: value for name, value in members.items() if value not in (None, [])}
+@lru_cache(maxsize=4)
+def _second(at: float) -> str:
+    """A time in UTC as RFC 3339 has it, but for its zone: the same for many lines."""
+    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
 
 
-def _written(parts: list[Json]) -> orjson.Fragment | None:
-    return orjson.Fragment(orjson.dumps(parts)) if parts else None
+def _patch(decision: Decision) -> orjson.Fragment:
+    return orjson.Fragment(orjson.dumps([operation.to_json() for operation in decision.patch]))
 
 
-def _patch(entry: Entry) -> list[Json]:
-    return [operation.to_json() for operation in entry.patch]
-
-
-def _trace(entry: Entry) -> list[Json]:
-    return [_step(step, entry.private) for step in entry.trace]
+def _trace(decision: Decision, private: Sequence[str] = ()) -> orjson.Fragment:
+    return orjson.Fragment(orjson.dumps([_step(step, private) for step in decision.trace]))
 
 
 def owner(pod: Json) -> dict[str, Json] | None:
@@ -218,10 +178,17 @@ QUOTING = frozenset({Action.DENY, Action.WARN, Action.RECORD})
 
 def private_texts(exchange: Exchange, decision: Decision) -> tuple[str, ...]:
     """The environment values of the pod, where a message may quote them; the longest first."""
-    quoting = {step.rule for step in decision.trace if step.message and step.action in QUOTING}
-    if exchange.served is None or exchange.request is None or not quoting & _with_expressions(exchange.served.rule_set):
+    quoting = decision.once(_quoting)
+    if exchange.served is None or exchange.request is None or not quoting:
+        return ()
+    if not quoting & _with_expressions(exchange.served.rule_set):
         return ()
     return tuple(sorted(set(_environment(exchange.request.object)), key=len, reverse=True))
+
+
+def _quoting(decision: Decision) -> frozenset[str]:
+    """The rules that said something."""
+    return frozenset(step.rule for step in decision.trace if step.message and step.action in QUOTING)
 
 
 def _with_expressions(rule_set: RuleSet) -> set[str]:

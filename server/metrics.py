@@ -19,7 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from rules_engine.model.cluster import Freshness
-from rules_engine.model.decision import Action, Step
+from rules_engine.model.decision import Action, Decision, Step
 from server.exchange import Exchange
 from server.state import State
 
@@ -149,8 +149,11 @@ def counted(exchange: Exchange) -> Iterator[Sample]:
     if exchange.decision is not None:
         if exchange.decision.remembered:
             yield REMEMBERED.name, exchange.endpoint
-        for step in exchange.decision.trace:
-            yield from _counted_step(step)
+        yield from exchange.decision.once(_counted_steps)
+
+
+def _counted_steps(decision: Decision) -> tuple[Sample, ...]:
+    return tuple(sample for step in decision.trace for sample in _counted_step(step))
 
 
 def _counted_step(step: Step) -> Iterator[Sample]:

@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
 
+import orjson
+
 from rules_engine.evaluation import Remembering, RuleSet
 from rules_engine.model.cluster import Cluster, Freshness
 from server.cluster.source import ClusterSource, FixedCluster
@@ -26,8 +28,8 @@ class Served:
     validate: Remembering = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mutate", Remembering.mutations(self.rule_set))
-        object.__setattr__(self, "validate", Remembering.validations(self.rule_set))
+        object.__setattr__(self, "mutate", Remembering.mutations(self.rule_set, orjson.dumps))
+        object.__setattr__(self, "validate", Remembering.validations(self.rule_set, orjson.dumps))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,9 @@
 The pods of one Job or Deployment differ in their names and uids, and in labels and annotations that no rule names.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from marshal import dumps
+from typing import Any, TypeAlias
 
 from rules_engine.cel.reads import Chain, chains
 from rules_engine.evaluation.compiled import AnyCompiled, programs
@@ -27,16 +28,24 @@ _UNIQUE = tuple(
 )
 """What is different for every pod."""
 
+Encode: TypeAlias = Callable[[list[Any]], bytes]
+"""Writes what JSON has, each value differently from every one that is not the same; tuples are written as lists."""
+
 _PLAIN_MARSHAL = 2
 """The last version of marshal's format that writes equal values alike, whoever else holds them."""
+
+
+def marshalled(value: list[Any]) -> bytes:
+    """An Encode of the standard library."""
+    return dumps(value, _PLAIN_MARSHAL)
 
 
 class Reads:
     """What some rules can see of a request for a pod, but for what only their messages say."""
 
-    __slots__ = ("_annotations", "_chains", "_labels", "repeats")
+    __slots__ = ("_annotations", "_chains", "_encode", "_labels", "repeats")
 
-    def __init__(self, rules: Iterable[AnyCompiled]) -> None:
+    def __init__(self, rules: Iterable[AnyCompiled], encode: Encode = marshalled) -> None:
         labels: set[str] = set()
         annotations = {SKIP_ANNOTATION}
         found: set[Chain] = set()
@@ -51,6 +60,7 @@ class Reads:
                     annotations.update(entry.annotations)
             for program in programs(compiled):
                 found.update(chain for chain in chains(program.checked.expression) if chain[0] in _ROOTS)
+        self._encode = encode
         self._labels = frozenset(labels)
         self._annotations = frozenset(annotations)
         self._chains = _few(found)
@@ -86,7 +96,7 @@ class Reads:
         for root, *members in self._chains:
             value = pod if root == "object" else request.old_object if root == "oldObject" else request.raw
             seen += _found(value, members)
-        key = dumps(seen, _PLAIN_MARSHAL)
+        key = self._encode(seen)
         return key if len(key) <= MAX_KEY_BYTES else None
 
 

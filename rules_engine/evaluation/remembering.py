@@ -8,7 +8,7 @@ from typing import Protocol
 from rules_engine.cel import Budget
 from rules_engine.evaluation.compiled import AnyCompiled, RuleSet
 from rules_engine.evaluation.decide import mutate, validate
-from rules_engine.evaluation.reads import Reads
+from rules_engine.evaluation.reads import Encode, Reads, marshalled
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster
 from rules_engine.model.decision import Action, Decision, Step
@@ -19,8 +19,8 @@ MAX_BYTES = 4 * 1024 * 1024
 MAX_DECISION_BYTES = MAX_BYTES // 32
 """Of one decision: many times what an ordinary one takes."""
 
-_OBJECT_BYTES = 160
-"""About what an operation, a step or a part of one takes in memory, with its short texts."""
+_OBJECT_BYTES = 320
+"""About what an operation, a step or a part of one takes in memory, with its short texts and what is derived of it."""
 
 _REPEATABLE = frozenset({Action.SKIP, Action.KEEP, Action.PASS, Action.CHANGE})
 """What says nothing that is different for another pod. A denial names the pod, and so may a validation's message; what
@@ -45,25 +45,26 @@ class Remembering:
     """One endpoint of a rule set. Safe for use from several threads.
 
     A decision is given again while the view of the cluster is the same: what changes there may change any of them.
+    `encode` makes keys of what is read of requests, which is much of the work: there are faster ones than the default.
     """
 
     __slots__ = ("_bytes", "_decide", "_lock", "_reads", "_rule_set", "_table")
 
-    def __init__(self, decide: Decide, rule_set: RuleSet, rules: Sequence[AnyCompiled]) -> None:
+    def __init__(self, decide: Decide, rule_set: RuleSet, rules: Sequence[AnyCompiled], encode: Encode) -> None:
         self._decide = decide
         self._rule_set = rule_set
-        self._reads = Reads(rules)
+        self._reads = Reads(rules, encode)
         self._lock = Lock()
         self._table: tuple[Cluster, dict[bytes, Decision]] = (UNKNOWN_CLUSTER, {})
         self._bytes = 0
 
     @classmethod
-    def mutations(cls, rule_set: RuleSet) -> "Remembering":
-        return cls(mutate, rule_set, (*rule_set.ladders, *rule_set.injections))
+    def mutations(cls, rule_set: RuleSet, encode: Encode = marshalled) -> "Remembering":
+        return cls(mutate, rule_set, (*rule_set.ladders, *rule_set.injections), encode)
 
     @classmethod
-    def validations(cls, rule_set: RuleSet) -> "Remembering":
-        return cls(validate, rule_set, rule_set.validations)
+    def validations(cls, rule_set: RuleSet, encode: Encode = marshalled) -> "Remembering":
+        return cls(validate, rule_set, rule_set.validations, encode)
 
     def __call__(
         self, request: AdmissionRequest, cluster: Cluster, *, budget: Callable[[], Budget] = Budget
@@ -75,7 +76,12 @@ class Remembering:
             known = decisions.get(key) if seen is cluster else None
             if known is not None:
                 return Decision(
-                    trace=known.trace, patch=known.patch, edits=known.edits, object=request.object, remembered=True
+                    trace=known.trace,
+                    patch=known.patch,
+                    edits=known.edits,
+                    object=request.object,
+                    remembered=True,
+                    derived=known.derived,
                 )
         decision = self._decide(self._rule_set, request, cluster, indexed=True, budget=budget)
         if key is not None and decision.refusal is None and _repeatable(decision.trace):
@@ -86,7 +92,7 @@ class Remembering:
         size = _size(key, decision)
         if size > MAX_DECISION_BYTES:
             return
-        kept = Decision(trace=decision.trace, patch=decision.patch, edits=decision.edits)
+        kept = Decision(trace=decision.trace, patch=decision.patch, edits=decision.edits, derived={})
         with self._lock:
             if self._table[0] is not cluster:
                 self._table, self._bytes = (cluster, {}), 0

@@ -1,16 +1,19 @@
 """What was decided for one request, and why."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from enum import Enum
 from hashlib import sha256
 from types import MappingProxyType
+from typing import Any, TypeVar
 
 from rules_engine.model.edits import Edits, applied
 from rules_engine.model.patch import Json, Operation
 from rules_engine.model.record import record
 from rules_engine.model.rules import RuleId
 from rules_engine.model.source import Location
+
+T = TypeVar("T")
 
 
 class Action(Enum):
@@ -159,7 +162,8 @@ class Decision:
     """The answer to one request. Read off the trace, so the two cannot disagree.
 
     `object` is what it was decided for, None where there was none; `edits` are what the patch makes. `remembered`: the
-    rules were not asked again, as they had been for a request that they cannot tell from this one.
+    rules were not asked again, as they had been for a request that they cannot tell from this one. Such decisions share
+    what `once` has `derived`.
     """
 
     trace: tuple[Step, ...] = ()
@@ -168,6 +172,16 @@ class Decision:
     object: Json = None
     edits: Edits = field(default_factory=dict)
     remembered: bool = field(default=False, compare=False)
+    derived: dict[Any, Any] | None = field(default=None, compare=False, repr=False)
+
+    def once(self, derive: Callable[["Decision"], T]) -> T:
+        """What follows from the trace and the patch, and from nothing else: derived once where it is given again."""
+        if self.derived is None:
+            return derive(self)
+        known: T | None = self.derived.get(derive)
+        if known is None:
+            known = self.derived[derive] = derive(self)
+        return known
 
     @property
     def result(self) -> Json:

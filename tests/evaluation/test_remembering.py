@@ -8,12 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rules_engine.evaluation import Remembering, RuleSet, mutate, validate
-from rules_engine.evaluation.reads import MAX_CHAINS, MAX_KEY_BYTES, Reads
+from rules_engine.evaluation.reads import MAX_CHAINS, MAX_KEY_BYTES, Encode, Reads, marshalled
 from rules_engine.evaluation.remembering import MAX_BYTES, MAX_DECISION_BYTES, _size
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster, Taint
@@ -200,12 +201,12 @@ def told(decision: Decision) -> tuple[Any, ...]:
 
 
 @settings(law, max_examples=150)
-@given(st.data(), rule_sets(), requests(), clusters())
+@given(st.data(), rule_sets(), requests(), clusters(), st.sampled_from([marshalled, orjson.dumps]))
 def test_every_decision_is_what_the_rules_say_whatever_was_asked_before(
-    data: st.DataObject, rule_set: RuleSet, raw: dict[str, Any], on: Cluster
+    data: st.DataObject, rule_set: RuleSet, raw: dict[str, Any], on: Cluster, encode: Encode
 ) -> None:
     """The law that this stands on: one request after the other, each a little different from the first or the last."""
-    mutations, validations = Remembering.mutations(rule_set), Remembering.validations(rule_set)
+    mutations, validations = Remembering.mutations(rule_set, encode), Remembering.validations(rule_set, encode)
     last = raw
     for _ in range(5):
         for decide, remembering in ((mutate, mutations), (validate, validations)):
@@ -366,6 +367,10 @@ def review(made: Json, **rest: Any) -> AdmissionRequest:
     )
 
 
+def _traced(decision: Decision) -> list[Any]:
+    return list(decision.trace)
+
+
 class TestPodsOfOneJob:
     def test_the_rules_are_asked_once(self) -> None:
         remembering = Remembering.mutations(compiled(FALLS, INJECTS))
@@ -387,6 +392,15 @@ class TestPodsOfOneJob:
         shared = {"limits": {"cpu": "1"}}
         made: Any = {"metadata": {}, "spec": {"containers": [{"name": name, "resources": shared} for name in "ab"]}}
         assert reads.key(review(made)) == reads.key(review(json.loads(json.dumps(made))))
+
+    def test_what_is_derived_of_their_decision_is_derived_once(self) -> None:
+        remembering = Remembering.mutations(compiled(FALLS, INJECTS))
+        decisions = [remembering(review(job_pod(number)), ON) for number in range(4)]
+        first, *again = [decision.once(_traced) for decision in decisions]
+        assert again == [first] * 3
+        assert again[0] is again[1] is again[2]
+        other = remembering(review(many_containers(2)), WIDE)
+        assert other.once(_traced) == list(other.trace) != first
 
     def test_what_is_remembered_holds_no_pod(self) -> None:
         remembering = Remembering.mutations(compiled(FALLS))

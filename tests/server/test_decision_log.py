@@ -9,7 +9,7 @@ import pytest
 
 from rules_engine.model.cluster import Cluster, Freshness
 from rules_engine.model.rules import AnyRule, ValidationAction
-from server.decision_log import MAX_WRITTEN, DecisionLog, owner
+from server.decision_log import DecisionLog, line, owner
 from server.exchange import Exchange
 from server.state import Served, State
 from tests.support.evaluation import asks, check, cluster, compiled, container, injection, ladder, pod, rung, validation
@@ -67,6 +67,21 @@ def test_a_line_says_what_was_decided_on_what_grounds_and_why(tmp_path: Path) ->
     }
 
 
+@pytest.mark.parametrize(
+    ("at", "expected"),
+    [
+        (0.0, "1970-01-01T00:00:00.000Z"),
+        (1763755200.0625, "2025-11-21T20:00:00.062Z"),
+        (1763755200.9999, "2025-11-21T20:00:00.999Z"),
+        (1763755201.0, "2025-11-21T20:00:01.000Z"),
+    ],
+)
+def test_the_time_of_a_line_is_in_utc_and_milliseconds(at: float, expected: str) -> None:
+    exchange = exchanged("/mutate", asks({MIG: 1}), FALLS)
+    assert exchange.decision is not None
+    assert json.loads(line(exchange, exchange.decision, id="a-1", at=at, view=1))["time"] == expected
+
+
 def test_each_decision_has_an_id_of_its_own_and_a_dry_run_is_marked(tmp_path: Path) -> None:
     exchange = exchanged("/mutate", asks({MIG: 1}), FALLS, dryRun=True)
     lines = logged(tmp_path, exchange, exchange)
@@ -76,7 +91,7 @@ def test_each_decision_has_an_id_of_its_own_and_a_dry_run_is_marked(tmp_path: Pa
 
 def test_a_decision_that_is_given_again_is_written_like_the_first(tmp_path: Path) -> None:
     state = State(served=Served(rule_set=compiled(FALLS)), cluster=cluster())
-    pods = [asks({MIG: count}) for count in (1, 2, 1, *range(3, MAX_WRITTEN + 4), 1)]
+    pods = [asks({MIG: count}) for count in (1, 2, 1, *range(3, 70), 1)]
     lines = logged(tmp_path, *(exchanged("/mutate", made, state=state) for made in pods))
     first, other, again, last = lines[0], lines[1], lines[2], lines[-1]
     assert first["patch"] == again["patch"] == last["patch"] != other["patch"]

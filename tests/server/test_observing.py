@@ -6,13 +6,23 @@ import re
 import signal
 import subprocess
 import sys
+import tracemalloc
 import urllib.request
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from rules_engine.evaluation.remembering import MAX_BYTES
+from server.app import create_app
+from server.decision_log import DecisionLog
+from server.metrics import Metrics
 from server.observing import JsonLines
-from tests.support.server import MIG_POD, PATIENCE_SECONDS, command, encoded, environment, review, started
+from server.state import State
+from tests.support.evaluation import cluster, compiled, container, ladder, pod, rung
+from tests.support.observing import counted
+from tests.support.server import MIG_POD, PATIENCE_SECONDS, call, command, encoded, environment, review, started
+
+MIG, GPU = "nvidia.com/mig-2g.20gb", "nvidia.com/gpu"
 
 
 def test_decisions_of_a_server_are_logged_to_the_last_and_counted(tmp_path: Path) -> None:
@@ -100,3 +110,28 @@ def test_the_help_tells_of_what_can_be_seen() -> None:
     )
     for option in ("--decision-log", "--events", "--log-format", "--metrics-listen"):
         assert option in done.stdout
+
+
+def test_what_is_derived_of_remembered_decisions_stays_within_their_bound(tmp_path: Path) -> None:
+    state = State(compiled(ladder(MIG, rung(GPU, assume=True))), cluster({GPU: 1000}))
+    log, metrics = DecisionLog(tmp_path / "log"), Metrics(state)
+    app = create_app(state, max_concurrent=1, observers=[log, metrics])
+
+    def ask(number: int) -> None:
+        containers = [container(f"c{index}", {MIG: 1, f"example.com/{number}": 1}) for index in range(6)]
+        for _ in range(2):
+            assert call(app, "/mutate", encoded(review(pod(*containers)))).patch
+
+    log.start()
+    ask(-1)
+    tracemalloc.start()
+    try:
+        for number in range(600):
+            ask(number)
+        used, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        log.stop()
+    assert log.sent == 1202
+    assert used < 2 * MAX_BYTES
+    assert next(iter(counted(metrics, "gpu_rules_remembered_total").values())) == 601

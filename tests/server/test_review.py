@@ -4,6 +4,7 @@ import json
 from base64 import b64decode
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -349,3 +350,31 @@ def test_an_error_without_a_uid_is_a_kubernetes_status() -> None:
         "reason": "BadRequest",
         "message": "why",
     }
+
+
+JSON: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8")),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text("ab", max_size=2), inner),
+    max_leaves=8,
+)  # fmt: skip
+
+
+def exactly(value: Any) -> Any:
+    """A value that equals another only where types, the sign of zero and the order of members are the same too."""
+    if isinstance(value, dict):
+        return {"object": [(key, exactly(member)) for key, member in value.items()]}
+    return [exactly(item) for item in value] if isinstance(value, list) else (type(value), repr(value))
+
+
+@given(JSON)
+def test_what_orjson_reads_it_writes_so_that_it_reads_the_same(value: Any) -> None:
+    """Decisions are remembered by what it writes: two requests that are not the same must not be written alike."""
+    read = orjson.loads(orjson.dumps(value))
+    assert exactly(orjson.loads(orjson.dumps(read))) == exactly(read)
+
+
+@pytest.mark.parametrize("text", ["1e400", "-1e400", "NaN", "Infinity"])
+def test_what_it_would_write_like_something_else_it_does_not_read(text: str) -> None:
+    with pytest.raises(orjson.JSONDecodeError):
+        orjson.loads(text)

@@ -1,13 +1,16 @@
 """Rules that change while the server runs, in every way that files change, under load."""
 
+import gc
 import os
 import re
 import signal
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from server.serve import _adopted
 from server.watching import Watcher, signature
 from tests.support.operating import METRICS, Load, Mounted, fetched, metrics_url, rules_report, saying, until
 from tests.support.server import Running, encoded, review, started
@@ -193,3 +196,22 @@ def test_an_error_of_ours_does_not_end_the_watch(tmp_path: Path, caplog: pytest.
     until(lambda: seen == ["bb", "ccc"], "the second change")
     watcher.stop()
     assert "unexpected error while a change was taken in" in caplog.text
+
+
+def test_rules_that_are_in_force_no_more_are_forgotten_though_the_collector_was_told_to_leave_them() -> None:
+    class Loaded:
+        itself: object = None
+
+    old = Loaded()
+    old.itself = old
+    forgotten = weakref.ref(old)
+    gc.freeze()
+    try:
+        del old
+        gc.collect()
+        assert forgotten() is not None
+        _adopted(None)
+        assert forgotten() is None
+        assert gc.get_freeze_count() > 0
+    finally:
+        gc.unfreeze()

@@ -173,8 +173,9 @@ def _warnings(calls: Calls) -> Iterable[str]:
     rules = ", ".join(calls.widened)
     if rules:
         yield (
-            f"every pod is sent to {calls.endpoint.path} because of {rules}: no matchCondition that the API server can "
-            "evaluate, as it reads only object and request, and that cannot fail says which pods it is about"
+            f"every pod is sent to {calls.endpoint.path} because of {rules}: which pods it is about is said by no "
+            "matchCondition that can be handed to the API server, as it reads only object and request, cannot fail and "
+            "costs little however large the pod is"
         )
     elif calls.simplified and calls.expression is None:
         yield f"every pod is sent to {calls.endpoint.path}: the rules name too much for one match condition"

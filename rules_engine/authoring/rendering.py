@@ -122,8 +122,9 @@ class Screen:
             self._line(Text(f"      {_visible(mismatch.what)}", style=_BOLD))
             self._line(Text(f"        - expected {_visible(mismatch.expected)}", style=_RED))
             self._line(Text(f"        + actual   {_visible(mismatch.actual)}", style=_GREEN))
-        tree = _trace(result.admission, Text("      why", style=_DIM))
-        self._console.print(tree)
+        tree = _trace(result.admission, Text("why", style=_DIM))
+        for line in self._console.render_lines(tree, pad=False):
+            self._line(Text.assemble("      ", *((part.text, part.style or _NONE) for part in line)))
 
     def _line(self, text: Text) -> None:
         self._console.print(text)

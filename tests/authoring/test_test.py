@@ -110,8 +110,8 @@ def test_a_case_that_does_not_says_what_was_expected_what_came_and_why(
         f"        - expected {expected}\n"
         f"        + actual   {actual}\n"
         "      why\n"
-        "├── mutate\n"
-        "│   ├── FallbackLadder/mig  changed: nvidia.com/mig-2g.20gb → nvidia.com/gpu  "
+        "      ├── mutate\n"
+        "      │   ├── FallbackLadder/mig  changed: nvidia.com/mig-2g.20gb → nvidia.com/gpu  "
     )
     assert out.endswith("\n0 passed, 1 failed\n")
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import promql_parser
 import pytest
 import yaml
 
@@ -310,7 +311,8 @@ def alerts() -> list[dict[str, Any]]:
 
 
 def families(expression: str) -> list[Family]:
-    """The metrics that an expression names; a name that there is not is a KeyError."""
+    """The metrics that an expression names. Raises KeyError for a name that there is not, ValueError for no PromQL."""
+    promql_parser.parse(expression.replace("$__rate_interval", "5m"))
     names = re.findall(r"\b(?:gpu_rules|process)_\w+", expression)
     assert names, expression
     return [BY_NAME[name] for name in names if not name.startswith("process_")]
@@ -347,6 +349,12 @@ def test_alerts_name_metrics_and_labels_that_exist(alert: dict[str, Any]) -> Non
 @pytest.mark.parametrize("expression", ["sum(rate(gpu_rules_request_total[5m]))", "gpu_rules_requests"])
 def test_a_metric_that_does_not_exist_is_found_out(expression: str) -> None:
     with pytest.raises(KeyError):
+        families(expression)
+
+
+@pytest.mark.parametrize("expression", ["rate(gpu_rules_ready)", "sum(gpu_rules_ready", "gpu_rules_ready by x"])
+def test_what_is_no_promql_is_found_out(expression: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
         families(expression)
 
 

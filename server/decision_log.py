@@ -12,11 +12,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from secrets import token_hex
 from threading import Event, Lock, Thread
 from time import time
+from typing import TypeAlias
 
 import orjson
 
@@ -28,13 +29,16 @@ from rules_engine.model.patch import Json
 from server.exchange import Exchange
 
 MAX_QUEUED = 4096
-"""Lines that wait to be written, of a few kilobytes each: a third of a second of the most that a server decides."""
+"""Lines that wait to be written, of kilobytes each at most: a third of a second of the most that a server decides."""
 
 GATHER_SECONDS = 0.1
 """How long lines are gathered before they are written: whenever that thread wakes, requests wait for it."""
 
 TOGETHER = 64
 """Lines that are written at once: the more they are, the longer requests wait while they are put together."""
+
+Line: TypeAlias = tuple[bytes, bytes]
+"""In two parts: many lines have the same second one, which is most of them and need be in memory only once."""
 
 STOP_SECONDS = 2.0
 """For what is left at the end."""
@@ -52,7 +56,7 @@ class DecisionLog:
         self._numbers = count(1)
         self._views = _Views()
         self._lock = Lock()
-        self._waiting: list[bytes] = []
+        self._waiting: list[Line] = []
         self._stopping = Event()
         self._thread = Thread(target=self._run, name="decision-log", daemon=True)
         self._failing = False
@@ -96,9 +100,9 @@ class DecisionLog:
         for begin in range(0, len(lines), TOGETHER):
             self._write_lines(lines[begin : begin + TOGETHER])
 
-    def _write_lines(self, lines: Sequence[bytes]) -> None:
+    def _write_lines(self, lines: Sequence[Line]) -> None:
         try:
-            self._write(b"".join(lines))
+            self._write(b"".join(chain.from_iterable(lines)))
         except OSError as error:
             with self._lock:
                 self.dropped += len(lines)
@@ -120,7 +124,7 @@ class DecisionLog:
             file.write(content)
 
 
-def line(exchange: Exchange, decision: Decision, *, id: str, at: float, view: int) -> bytes:
+def line(exchange: Exchange, decision: Decision, *, id: str, at: float, view: int) -> Line:
     """What is written of a decision; members that say nothing are left out.
 
     `at` is a Unix time. `view` numbers the views of the cluster that this process has decided on, from 1.
@@ -144,12 +148,8 @@ def line(exchange: Exchange, decision: Decision, *, id: str, at: float, view: in
     if cluster is not None:
         members["inventory"] = {"version": view, "freshness": cluster.freshness.value}
     members["seconds"] = round(exchange.seconds, 6)
-    if decision.patch:
-        members["patch"] = decision.once(_patch)
-    if decision.trace:
-        private = private_texts(exchange, decision)
-        members["trace"] = _trace(decision, private) if private else decision.once(_trace)
-    return orjson.dumps(members, option=orjson.OPT_APPEND_NEWLINE)
+    private = private_texts(exchange, decision)
+    return orjson.dumps(members)[:-1], _why(decision, private) if private else decision.once(_why)
 
 
 @lru_cache(maxsize=4)
@@ -158,12 +158,14 @@ def _second(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
 
 
-def _patch(decision: Decision) -> orjson.Fragment:
-    return orjson.Fragment(orjson.dumps([operation.to_json() for operation in decision.patch]))
-
-
-def _trace(decision: Decision, private: Sequence[str] = ()) -> orjson.Fragment:
-    return orjson.Fragment(orjson.dumps([_step(step, private) for step in decision.trace]))
+def _why(decision: Decision, private: Sequence[str] = ()) -> bytes:
+    """The end of a line: what follows from the decision alone."""
+    members: dict[str, object] = {}
+    if decision.patch:
+        members["patch"] = [operation.to_json() for operation in decision.patch]
+    if decision.trace:
+        members["trace"] = [_step(step, private) for step in decision.trace]
+    return b"," + orjson.dumps(members)[1:] + b"\n" if members else b"}\n"
 
 
 def owner(pod: Json) -> dict[str, Json] | None:

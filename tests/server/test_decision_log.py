@@ -79,7 +79,7 @@ def test_a_line_says_what_was_decided_on_what_grounds_and_why(tmp_path: Path) ->
 def test_the_time_of_a_line_is_in_utc_and_milliseconds(at: float, expected: str) -> None:
     exchange = exchanged("/mutate", asks({MIG: 1}), FALLS)
     assert exchange.decision is not None
-    assert json.loads(line(exchange, exchange.decision, id="a-1", at=at, view=1))["time"] == expected
+    assert json.loads(b"".join(line(exchange, exchange.decision, id="a-1", at=at, view=1)))["time"] == expected
 
 
 def test_each_decision_has_an_id_of_its_own_and_a_dry_run_is_marked(tmp_path: Path) -> None:

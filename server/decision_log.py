@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import chain, count
@@ -34,8 +35,8 @@ MAX_QUEUED = 4096
 GATHER_SECONDS = 0.1
 """How long lines are gathered before they are written: whenever that thread wakes, requests wait for it."""
 
-TOGETHER = 64
-"""Lines that are written at once: the more they are, the longer requests wait while they are put together."""
+TOGETHER = 256
+"""Lines that are written at once: requests wait while they are put together, and each time that thread goes on."""
 
 Line: TypeAlias = tuple[bytes, bytes]
 """In two parts: many lines have the same second one, which is most of them and need be in memory only once."""
@@ -67,8 +68,8 @@ class DecisionLog:
 
     def start(self) -> None:
         """Begin to write. Raises OSError where the file cannot be written at all."""
-        self._write(b"")
-        self._thread.start()
+        with self._opened():
+            self._thread.start()
 
     def stop(self) -> None:
         """Write what is left."""
@@ -97,31 +98,42 @@ class DecisionLog:
     def _write_waiting(self) -> None:
         with self._lock:
             lines, self._waiting = self._waiting, []
-        for begin in range(0, len(lines), TOGETHER):
-            self._write_lines(lines[begin : begin + TOGETHER])
-
-    def _write_lines(self, lines: Sequence[Line]) -> None:
+        if not lines:
+            return
+        written = 0
         try:
-            self._write(b"".join(chain.from_iterable(lines)))
+            with self._opened() as descriptor:
+                for begin in range(0, len(lines), TOGETHER):
+                    part = lines[begin : begin + TOGETHER]
+                    _write(descriptor, b"".join(chain.from_iterable(part)))
+                    written += len(part)
         except OSError as error:
             with self._lock:
-                self.dropped += len(lines)
+                self.dropped += len(lines) - written
             if not self._failing:
                 _log.error("the decision log cannot be written: %s", error.strerror)
             self._failing = True
         else:
-            self.sent += len(lines)
             self._failing = False
+        self.sent += written
 
-    def _write(self, content: bytes) -> None:
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        """A descriptor to write to. Raises OSError. Opened each time: whoever rotates logs may move the file away."""
         if self._path is None:
-            sys.stdout.buffer.write(content)
-            sys.stdout.buffer.flush()
+            yield sys.stdout.fileno()
             return
-        # Opened each time: whoever rotates logs may move the file away.
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def _write(descriptor: int, content: bytes) -> None:
+    left = memoryview(content)
+    while left:
+        left = left[os.write(descriptor, left) :]
 
 
 def line(exchange: Exchange, decision: Decision, *, id: str, at: float, view: int) -> Line:

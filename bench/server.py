@@ -7,8 +7,8 @@ for something of its own is shown besides, and nothing is promised of it.
 
 What counts is the ratio, round by round, to the same server when it allows every review without deciding it: absolute
 figures move with whatever else the machine does. That server still reads the review and answers with its uid, as any
-admission server has to; what TLS and HTTP cost alone is shown besides. The exit code is 1 if a promise of the project
-is not kept.
+admission server has to; what TLS and HTTP cost alone is shown besides. That server is measured twice: what the two
+differ by is what this machine cannot tell. The exit code is 1 if a promise of the project is not kept.
 """
 
 import argparse
@@ -37,7 +37,7 @@ MANY_RULES = 1.5
 RSS_MIB = 100.0
 READY_SECONDS = 1.5
 
-FIXED = "fixed allow"
+FIXED, AGAIN = "fixed allow", "fixed allow, once more"
 
 FALLEN = "nvidia.com/mig-2g.20gb"
 """The packaged cluster does not offer it: the pod falls to whole GPUs, and gets what V100 injection brings."""
@@ -229,7 +229,7 @@ def measured(subjects: Sequence[Subject], folder: Path, *, rounds: int, **how: i
         for subject in subjects:
             loads = found[subject.name]
             rate = statistics.median(one.requests_per_second for one in loads)
-            p99 = statistics.median(one.p99_ms for one in loads)
+            p99 = best_p99(loads)
             rss = servers[subject.name].rss_mib
             print(
                 f"  {subject.name:46} {rate:7.0f} requests/s  p99 {p99:6.2f} ms"
@@ -240,18 +240,25 @@ def measured(subjects: Sequence[Subject], folder: Path, *, rounds: int, **how: i
 
 
 def ratio(found: dict[str, list[Load]], name: str, to: str) -> tuple[float, float]:
-    """Throughput and p99 of one subject as multiples of another's: the medians of the rounds."""
+    """Throughput and p99 of one subject as multiples of another's: the median of the rounds, and their best.
+
+    What else the machine does makes a p99 several times as long, or leaves it as it is, and never makes it shorter.
+    """
     pairs = list(zip(found[name], found[to], strict=True))
     return (
         statistics.median(left.requests_per_second / right.requests_per_second for left, right in pairs),
-        statistics.median(left.p99_ms / right.p99_ms for left, right in pairs),
+        best_p99(found[name]) / best_p99(found[to]),
     )
+
+
+def best_p99(loads: Sequence[Load]) -> float:
+    return min(one.p99_ms for one in loads)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.server", description=__doc__)
-    parser.add_argument("--seconds", type=int, default=5, help="how long each round lasts")
-    parser.add_argument("--rounds", type=int, default=5, help="how often each server gets its turn")
+    parser.add_argument("--seconds", type=int, default=1, help="how long each round lasts")
+    parser.add_argument("--rounds", type=int, default=15, help="how often each server gets its turn")
     parser.add_argument("--connections", type=int, default=8)
     asked = parser.parse_args()
     if shutil.which("wrk") is None:
@@ -277,12 +284,15 @@ def main() -> int:
             Subject("/validate", (), "/validate", stays),
         ]
         shown = [
+            Subject(AGAIN, (), "/mutate", falls, fixed="allow"),
             Subject("TLS and HTTP alone", (), "/mutate", falls, fixed="nothing"),
             Subject("/mutate, every pod asks for something else", (), "/mutate", all_fall),
             Subject("/validate, every pod asks for something else", (), "/validate", all_stay),
         ]
         subjects = [*promised, *shown]
         found = measured(subjects, folder, rounds=asked.rounds, **how)
+        throughput, p99 = ratio(found, AGAIN, FIXED)
+        print(f"  {AGAIN}, to fixed: throughput {throughput:.2f}, p99 {p99:.2f}")
         for subject in promised[1:]:
             throughput, p99 = ratio(found, subject.name, FIXED)
             least = THROUGHPUT_LOGGED if subject.arguments else THROUGHPUT

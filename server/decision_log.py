@@ -82,13 +82,15 @@ class DecisionLog:
         decision = exchange.decision
         if decision is None:
             return
+        # As many threads as answer requests may pass at once: the bound is that much softer.
+        if len(self._waiting) >= self._max_queued:
+            with self._lock:
+                self.dropped += 1
+            return
         id_ = f"{self._process}-{next(self._numbers)}"
         written = line(exchange, decision, id=id_, at=time(), view=self._views.number(exchange.cluster))
         with self._lock:
-            if len(self._waiting) < self._max_queued:
-                self._waiting.append(written)
-            else:
-                self.dropped += 1
+            self._waiting.append(written)
 
     def _run(self) -> None:
         while not self._stopping.wait(GATHER_SECONDS):

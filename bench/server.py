@@ -5,10 +5,10 @@ each. They are of the pods of one Job, which differ as such pods do: rules that 
 once, as long as the view of the cluster is the same, which that of a file always is. What it costs when every pod asks
 for something of its own is shown besides, and nothing is promised of it.
 
-What counts is the ratio, round by round, to the same server when it allows every review without deciding it: absolute
-figures move with whatever else the machine does. That server still reads the review and answers with its uid, as any
-admission server has to; what TLS and HTTP cost alone is shown besides. That server is measured twice: what the two
-differ by is what this machine cannot tell. The exit code is 1 if a promise of the project is not kept.
+What counts is the ratio to the same server when it allows every review without deciding it: absolute figures move with
+whatever else the machine does. That server still reads the review and answers with its uid, as any admission server
+has to; what TLS and HTTP cost alone is shown besides. It is measured twice: what the two differ by is what this machine
+cannot tell. The exit code is 1 if a promise of the project is not kept.
 """
 
 import argparse

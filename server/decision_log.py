@@ -17,13 +17,13 @@ from itertools import chain, count
 from pathlib import Path
 from secrets import token_hex
 from threading import Event, Lock, Thread
-from time import time
+from time import monotonic
 from typing import TypeAlias
 
 import orjson
 
 from rules_engine.evaluation import RuleSet
-from rules_engine.model.cluster import Cluster
+from rules_engine.model.cluster import Cluster, Freshness
 from rules_engine.model.decision import Action, Decision, Step
 from rules_engine.model.lenient import controller, mapping, objects, text
 from rules_engine.model.patch import Json
@@ -32,14 +32,17 @@ from server.exchange import Exchange
 MAX_QUEUED = 4096
 """Lines that wait to be written, of kilobytes each at most: a third of a second of the most that a server decides."""
 
-GATHER_SECONDS = 0.1
-"""How long lines are gathered before they are written: whenever that thread wakes, requests wait for it."""
+IDLE_SECONDS = 0.1
+"""How often lines are looked for while there are none, and how long a file is kept open: it may be moved away."""
 
-TOGETHER = 256
-"""Lines that are written at once: requests wait while they are put together, and each time that thread goes on."""
+GATHER_SECONDS = 0.005
+"""How long lines are gathered while there are some: what is written at once holds up requests, the more the longer."""
 
-Line: TypeAlias = tuple[bytes, bytes]
-"""In two parts: many lines have the same second one, which is most of them and need be in memory only once."""
+Line: TypeAlias = tuple[bytes, bytes, bytes]
+"""In parts: many lines have the last two in common, which are most of them and need be in memory only once."""
+
+TOGETHER = 1024 // 3
+"""Lines that are written at once: as many parts as the system takes (IOV_MAX)."""
 
 STOP_SECONDS = 2.0
 """For what is left at the end."""
@@ -61,6 +64,8 @@ class DecisionLog:
         self._stopping = Event()
         self._thread = Thread(target=self._run, name="decision-log", daemon=True)
         self._failing = False
+        self._torn = False
+        """The last line was written in part only."""
         self.sent = 0
         """Lines that were written."""
         self.dropped = 0
@@ -88,40 +93,62 @@ class DecisionLog:
                 self.dropped += 1
             return
         id_ = f"{self._process}-{next(self._numbers)}"
-        written = line(exchange, decision, id=id_, at=time(), view=self._views.number(exchange.cluster))
+        written = line(exchange, decision, id=id_, at=datetime.now(UTC), view=self._views.number(exchange.cluster))
         with self._lock:
             self._waiting.append(written)
 
     def _run(self) -> None:
-        while not self._stopping.wait(GATHER_SECONDS):
-            self._write_waiting()
-        self._write_waiting()
+        pause = IDLE_SECONDS
+        while not self._stopping.wait(pause):
+            pause = self._write_for_a_while()
+        self._write_for_a_while()
 
-    def _write_waiting(self) -> None:
-        with self._lock:
-            lines, self._waiting = self._waiting, []
+    def _write_for_a_while(self) -> float:
+        """Write what waits and what comes; how many seconds to wait before the next time."""
+        lines = self._taken()
         if not lines:
-            return
-        written = 0
+            return IDLE_SECONDS
+        until = monotonic() + IDLE_SECONDS
         try:
             with self._opened() as descriptor:
-                for begin in range(0, len(lines), TOGETHER):
-                    part = lines[begin : begin + TOGETHER]
-                    _write(descriptor, b"".join(chain.from_iterable(part)))
-                    written += len(part)
+                while lines:
+                    part = lines[:TOGETHER]
+                    self._write(descriptor, list(chain.from_iterable(part)))
+                    self.sent += len(part)
+                    del lines[:TOGETHER]
+                    if not lines and monotonic() < until:
+                        self._stopping.wait(GATHER_SECONDS)
+                        lines = self._taken()
         except OSError as error:
             with self._lock:
-                self.dropped += len(lines) - written
+                self.dropped += len(lines)
             if not self._failing:
                 _log.error("the decision log cannot be written: %s", error.strerror)
             self._failing = True
-        else:
-            self._failing = False
-        self.sent += written
+            return IDLE_SECONDS
+        self._failing = False
+        return GATHER_SECONDS
+
+    def _taken(self) -> list[Line]:
+        with self._lock:
+            lines, self._waiting = self._waiting, []
+        return lines
+
+    def _write(self, descriptor: int, parts: list[bytes]) -> None:
+        """Write all of it, without Python's lock and without putting it together under it. Raises OSError."""
+        if self._torn:
+            parts.insert(0, b"\n")
+        written = os.writev(descriptor, parts)
+        if written < sum(map(len, parts)):
+            content = b"".join(parts)
+            while written < len(content):
+                self._torn = content[written - 1 : written] != b"\n"
+                written += os.write(descriptor, content[written:])
+        self._torn = False
 
     @contextmanager
     def _opened(self) -> Iterator[int]:
-        """A descriptor to write to. Raises OSError. Opened each time: whoever rotates logs may move the file away."""
+        """A descriptor to write to, for a short while: whoever rotates logs may move the file away. Raises OSError."""
         if self._path is None:
             yield sys.stdout.fileno()
             return
@@ -132,49 +159,56 @@ class DecisionLog:
             os.close(descriptor)
 
 
-def _write(descriptor: int, content: bytes) -> None:
-    left = memoryview(content)
-    while left:
-        left = left[os.write(descriptor, left) :]
-
-
-def line(exchange: Exchange, decision: Decision, *, id: str, at: float, view: int) -> Line:
+def line(exchange: Exchange, decision: Decision, *, id: str, at: datetime, view: int) -> Line:
     """What is written of a decision; members that say nothing are left out.
 
-    `at` is a Unix time. `view` numbers the views of the cluster that this process has decided on, from 1.
+    `view` numbers the views of the cluster that this process has decided on, from 1.
     """
-    request, served, cluster, refusal = exchange.request, exchange.served, exchange.cluster, decision.refusal
-    second, part = divmod(at, 1)
-    time = f"{_second(second)}.{int(part * 1000):03}Z"
-    members: dict[str, object] = {"time": time, "id": id, "uid": exchange.uid, "endpoint": exchange.endpoint}
+    request, served, cluster = exchange.request, exchange.served, exchange.cluster
+    members: dict[str, object] = {"time": at, "id": id, "uid": exchange.uid, "seconds": round(exchange.seconds, 6)}
     if request is not None:
-        members["operation"] = request.operation
         members["namespace"] = _namespace(request.object, request.namespace)
         if (controlling := owner(request.object)) is not None:
             members["owner"] = controlling
-    members["dryRun"] = exchange.dry_run
-    members["outcome"] = exchange.outcome
-    if refusal is not None:
-        # Why a pod could not be read is not said: the reason quotes it.
-        members["status"] = {"code": refusal.code, "reason": refusal.reason}
-    if served is not None:
-        members["rules"] = {"digest": served.digest, "generation": served.generation}
-    if cluster is not None:
-        members["inventory"] = {"version": view, "freshness": cluster.freshness.value}
-    members["seconds"] = round(exchange.seconds, 6)
+    grounds = _grounds(
+        exchange.endpoint,
+        request and request.operation,
+        exchange.dry_run,
+        exchange.outcome,
+        served and (served.digest, served.generation),
+        cluster and (view, cluster.freshness),
+    )
     private = private_texts(exchange, decision)
-    return orjson.dumps(members)[:-1], _why(decision, private) if private else decision.once(_why)
+    why = _why(decision, private) if private else decision.once(_why)
+    return orjson.dumps(members, option=orjson.OPT_UTC_Z)[:-1], grounds, why
 
 
-@lru_cache(maxsize=4)
-def _second(at: float) -> str:
-    """A time in UTC as RFC 3339 has it, but for its zone: the same for many lines."""
-    return datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds").removesuffix("+00:00")
+@lru_cache(maxsize=64)
+def _grounds(
+    endpoint: str,
+    operation: str | None,
+    dry_run: bool,
+    outcome: str,
+    rules: tuple[str, int] | None,
+    inventory: tuple[int, Freshness] | None,
+) -> bytes:
+    """The middle of a line, which many have in common."""
+    members: dict[str, object] = {"endpoint": endpoint, "dryRun": dry_run, "outcome": outcome}
+    if operation is not None:
+        members["operation"] = operation
+    if rules is not None:
+        members["rules"] = {"digest": rules[0], "generation": rules[1]}
+    if inventory is not None:
+        members["inventory"] = {"version": inventory[0], "freshness": inventory[1].value}
+    return b"," + orjson.dumps(members)[1:-1]
 
 
 def _why(decision: Decision, private: Sequence[str] = ()) -> bytes:
     """The end of a line: what follows from the decision alone."""
     members: dict[str, object] = {}
+    if decision.refusal is not None:
+        # Why a pod could not be read is not said: the reason quotes it.
+        members["status"] = {"code": decision.refusal.code, "reason": decision.refusal.reason}
     if decision.patch:
         members["patch"] = [operation.to_json() for operation in decision.patch]
     if decision.trace:

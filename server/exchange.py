@@ -39,16 +39,20 @@ class Exchange:
         """One of OUTCOMES."""
         if self.error is not None or self.decision is None:
             return (self.error or StatusReason.INTERNAL_ERROR).text
-        if self.decision.refusal is not None:
-            return INVALID
-        if not self.decision.allowed:
-            return DENIED
-        return CHANGED if self.decision.patch else ALLOWED
+        return self.decision.once(_outcome)
 
     @property
     def dry_run(self) -> bool:
         """Whether nothing may come of the request but its answer."""
         return self.request is not None and self.request.dry_run
+
+
+def _outcome(decision: Decision) -> str:
+    if decision.refusal is not None:
+        return INVALID
+    if not decision.allowed:
+        return DENIED
+    return CHANGED if decision.patch else ALLOWED
 
 
 Observer: TypeAlias = Callable[[Exchange], None]

@@ -39,5 +39,7 @@ def strings(value: Json) -> dict[str, str]:
 
 def controller(value: Json) -> Object | None:
     """The reference to the controller that an object belongs to: it has one at most (meta/v1, OwnerReference)."""
-    references = objects(mapping(mapping(value).get("metadata")).get("ownerReferences"))
-    return next((reference for reference in references if reference.get("controller") is True), None)
+    for reference in objects(mapping(mapping(value).get("metadata")).get("ownerReferences")):
+        if reference.get("controller") is True:
+            return reference
+    return None

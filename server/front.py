@@ -25,7 +25,7 @@ from granian._granian import CallbackScheduler, RSGIWorker, WorkerSignal
 from granian.http import HTTP1Settings
 from granian.net import SocketHolder  # type: ignore[attr-defined]
 
-from server.connections import cut_all
+from server.connections import cut_all, unaccepted
 from server.gateway import Gateway
 from server.tls import Identity, TlsError
 
@@ -45,6 +45,12 @@ RETIRE_SECONDS = 100.0
 
 SETTLE_SECONDS = 0.5
 """At the end, for handshakes under way and for the requests that follow them."""
+
+ACCEPT_SECONDS = 0.2
+"""At the end, for connections that wait to be accepted: they would be reset, and the requests on them lost."""
+
+LOOK_SECONDS = 0.001
+"""How often it is looked whether any wait."""
 
 LOOPBACK = "127.0.0.1"
 
@@ -86,7 +92,8 @@ class Front:
             retired = self._listeners[:-1]
         for old in retired:
             if old.accepting:
-                old.stop_accepting()
+                with _silent() as silent:
+                    old.stop_accepting(silent)
                 Thread(target=self._retire, args=(old,), name="front-retire", daemon=True).start()
 
     def drain(self) -> None:
@@ -102,9 +109,14 @@ class Front:
         with self._lock:
             self._stopping.set()
             listeners = tuple(self._listeners)
-        for listener in listeners:
-            listener.stop_accepting()
-        self._listener.close()
+        with _silent() as silent:
+            accepted = min(end, monotonic() + ACCEPT_SECONDS)
+            while unaccepted(self._listener) and monotonic() < accepted:
+                Event().wait(LOOK_SECONDS)
+            # From here to the close there should be nothing that takes time.
+            for listener in listeners:
+                listener.stop_accepting(silent)
+            self._listener.close()
         Event().wait(min(settle_seconds, grace_seconds))
         for listener in listeners:
             listener.end()
@@ -160,19 +172,16 @@ class _Listener:
             worker.serve_mtr(_Scheduler(loop, self._take), loop, self._signal)
         self._descriptor = descriptor
 
-    def stop_accepting(self) -> None:
+    def stop_accepting(self, silent: socket.socket) -> None:
         """Leave new connections to other listeners; a handshake that has begun is finished.
 
-        granian cannot be told this. The descriptor that it accepts from is replaced by one where nobody connects: it
-        must be TCP too, since granian may not yet have looked at what it was given.
+        granian cannot be told this. The descriptor that it accepts from is replaced by a duplicate of `silent`.
         """
         with self._lock:
             if self.accepting and not self._ended:
                 self.accepting = False
                 self.closing = True
-                with socket.create_server((LOOPBACK, 0)) as silent:
-                    silent.setblocking(False)
-                    os.dup2(silent.fileno(), self._descriptor, inheritable=False)
+                os.dup2(silent.fileno(), self._descriptor, inheritable=False)
 
     def end(self) -> None:
         """Close idle connections, and each other one with its answer."""
@@ -190,6 +199,13 @@ class _Listener:
 
     def _is_closing(self) -> bool:
         return self.closing
+
+
+def _silent() -> socket.socket:
+    """A listening socket where nobody connects. TCP too: granian may not yet have looked at what it was given."""
+    silent = socket.create_server((LOOPBACK, 0))
+    silent.setblocking(False)
+    return silent
 
 
 class _Scheduler(CallbackScheduler):

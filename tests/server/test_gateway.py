@@ -4,7 +4,8 @@ import gc
 import logging
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from pathlib import Path
 from threading import Barrier, Event, Thread, current_thread
 from time import perf_counter
@@ -13,6 +14,7 @@ from wsgiref.validate import validator
 
 import pytest
 
+from server.connections import unaccepted
 from server.gateway import ARRIVED, LARGE_BYTES, PATIENT_UNTIL, BusyError, Gateway, TakesLonger, _Request
 from tests.support.gateway import Reachable, gateway, reachable, reply
 from tests.support.operating import until
@@ -344,6 +346,33 @@ def test_a_front_that_drains_ends_each_connection_with_its_answer(server: Reacha
         server.front.drain()
         connection.request("GET", "/")
         assert reply(connection).ends
+
+
+def test_whoever_is_connected_when_a_front_stops_is_answered(server: Reachable) -> None:
+    count = 128
+    connected = [socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_SECONDS) for _ in range(count)]
+
+    def ask(plain: socket.socket) -> int:
+        with server.context.wrap_socket(plain, server_hostname="localhost") as secure:
+            secure.sendall(b"GET /later HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            return reply(secure).status
+
+    with ThreadPoolExecutor(count + 1) as threads:
+        stopped = threads.submit(server.front.stop, PATIENCE_SECONDS, settle_seconds=2.0)
+        assert list(threads.map(ask, connected)) == [200] * count
+        assert stopped.result()
+    with pytest.raises(ConnectionRefusedError):
+        server.ask("GET", "/")
+
+
+def test_the_system_says_how_many_connections_nobody_has_accepted() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=8) as listener, ExitStack() as stack:
+        assert unaccepted(listener) == 0
+        for _ in range(3):
+            stack.enter_context(socket.create_connection(listener.getsockname()))
+        assert unaccepted(listener) == 3
+        listener.accept()[0].close()
+        assert unaccepted(listener) == 2
 
 
 def test_a_gateway_that_is_stopped_gives_up_nobody(recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:

@@ -94,5 +94,6 @@ def reachable(folder: Path, application: Any, **options: Any) -> Iterator[Reacha
     try:
         yield Reachable(made, front, port, ssl.create_default_context(cafile=str(files.ca)))
     finally:
-        front.stop(PATIENCE_SECONDS, 0)
+        if listener.fileno() >= 0:  # else the test has stopped it
+            front.stop(PATIENCE_SECONDS, 0)
         made.stop()

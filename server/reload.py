@@ -7,14 +7,13 @@ import logging
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from rules_engine.evaluation import RuleSet
 from server.prepare import Rules, UnusableError, prepare_rules
 from server.state import Reload, Served, State
-from server.watching import MAX_ROUNDS, Signature, signature
+from server.watching import MAX_ROUNDS, signature
 
 TEST_SECONDS = 120
 """RuleTests that have not ended after this have failed."""
@@ -25,15 +24,7 @@ MAX_REPORT = 64 * 1024
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Whole:
-    """Rules that were read while nobody changed them, and what their files looked like."""
-
-    rules: Rules
-    signature: Signature
-
-
-def read_whole(paths: Sequence[Path], *, test: bool = False) -> Whole:
+def read_whole(paths: Sequence[Path], *, test: bool = False) -> Rules:
     """Read rules, again where they changed meanwhile: half of an old set and half of a new one is neither.
 
     Raises UnusableError.
@@ -52,7 +43,7 @@ def read_whole(paths: Sequence[Path], *, test: bool = False) -> Whole:
             break
     if failure is not None:
         raise failure
-    return Whole(rules, before)
+    return rules
 
 
 class Reloader:
@@ -78,7 +69,7 @@ class Reloader:
         """Read what is there now; whether it is in force. Never raises for what files hold."""
         now = datetime.now(UTC)
         try:
-            rules = read_whole(self._paths, test=self._test).rules
+            rules = read_whole(self._paths, test=self._test)
             if self._adopting is not None:
                 self._adopting(rules.rule_set)
         except UnusableError as error:
@@ -105,6 +96,9 @@ class Reloader:
 
     def _refuse(self, now: datetime, error: UnusableError) -> None:
         report = error.report[:MAX_REPORT]
+        last = self._state.last_reload
+        if last is not None and (last.refused, last.digest) == (report, error.digest):
+            return  # it was tried again, and all has been said
         served = self._state.served
         self._state.last_reload = Reload(at=now, digest=error.digest, refused=report)
         self._state.reloads_refused += 1

@@ -13,6 +13,23 @@ from server.state import State
 _log = logging.getLogger(__name__)
 
 
+class _Refusals:
+    """What was refused is tried again now and then, and said and counted once."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._last: str | None = None
+
+    def note(self, what: str, error: tls.TlsError) -> None:
+        if str(error) != self._last:
+            _log.error("%s: %s", what, error)
+            self._state.certificates_refused += 1
+        self._last = str(error)
+
+    def forget(self) -> None:
+        self._last = None
+
+
 class Renewal:
     """Serves what certificate and key files hold, whenever that is a good pair; else what was served stays."""
 
@@ -23,6 +40,7 @@ class Renewal:
         self._key = key
         self._client_ca = client_ca
         self._served: tls.Identity | None = None
+        self._refusals = _Refusals(state)
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -43,13 +61,14 @@ class Renewal:
         try:
             identity = tls.read(self._certificate, self._key, self._client_ca, now=datetime.now(UTC))
             if identity == before:
+                self._refusals.forget()
                 return True
             try_out(identity)
             self._front.serve(identity)
         except tls.TlsError as error:
-            _log.error("the changed certificate is refused, the one before it stays: %s", error)
-            self._state.certificates_refused += 1
+            self._refusals.note("the changed certificate is refused, the one before it stays", error)
             return False
+        self._refusals.forget()
         self._served = identity
         self._state.certificate_not_after = identity.not_after
         _log.info("a new certificate is served, valid until %s", identity.not_after.isoformat())
@@ -67,6 +86,7 @@ class Clients:
         self._cas = None if client_ca is None else tls.read_cas(client_ca)
         self._lock = Lock()
         self._served: tls.Identity | None = None
+        self._refusals = _Refusals(state)
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -86,14 +106,15 @@ class Clients:
             try:
                 cas = tls.read_cas(self._file)
                 if cas == self._cas:
+                    self._refusals.forget()
                     return True
                 identity = replace(self._served, client_ca=cas)
                 try_out(identity)
                 self._serve(identity)
             except tls.TlsError as error:
-                _log.error("the changed CAs of clients are refused, those before them stay: %s", error)
-                self._state.certificates_refused += 1
+                self._refusals.note("the changed CAs of clients are refused, those before them stay", error)
                 return False
+            self._refusals.forget()
             self._cas = cas
         _log.info("other CAs of clients are trusted: %s", self._file)
         return True

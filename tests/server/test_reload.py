@@ -1,5 +1,6 @@
 """Rules that change while the server runs, in every way that files change, under load."""
 
+import errno
 import gc
 import os
 import re
@@ -7,9 +8,12 @@ import signal
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 
+from rules_engine.loading.files import find_files
 from server.serve import _adopted
 from server.watching import Watcher, signature
 from tests.support.operating import METRICS, Load, Mounted, fetched, metrics_url, rules_report, saying, until
@@ -171,7 +175,12 @@ def test_without_inotify_polling_finds_changes(tmp_path: Path, monkeypatch: pyte
     path = tmp_path / "a.yaml"
     path.write_text("a")
     seen: list[str] = []
-    watcher = Watcher([tmp_path], signature([tmp_path]), lambda: seen.append(path.read_text()), name="test")
+
+    def changed() -> bool:
+        seen.append(path.read_text())
+        return True
+
+    watcher = Watcher([tmp_path], signature([tmp_path]), changed, name="test")
     watcher.start()
     path.write_text("bb")
     until(lambda: seen == ["bb"], "the change")
@@ -183,10 +192,11 @@ def test_an_error_of_ours_does_not_end_the_watch(tmp_path: Path, caplog: pytest.
     path.write_text("a")
     seen: list[str] = []
 
-    def changed() -> None:
+    def changed() -> bool:
         seen.append(path.read_text())
         if len(seen) == 1:
             raise RuntimeError("ours")
+        return True
 
     watcher = Watcher([path], signature([path]), changed, name="test")
     watcher.start()
@@ -196,6 +206,97 @@ def test_an_error_of_ours_does_not_end_the_watch(tmp_path: Path, caplog: pytest.
     until(lambda: seen == ["bb", "ccc"], "the second change")
     watcher.stop()
     assert "unexpected error while a change was taken in" in caplog.text
+
+
+@pytest.fixture
+def refusing(tmp_path: Path) -> Iterator[tuple[Watcher, list[bool], Path]]:
+    """A watcher whose changes are refused until the list ends with True; each time it asks, the list grows."""
+    path = tmp_path / "a.yaml"
+    path.write_text("a")
+    answers = [False]
+
+    def changed() -> bool:
+        answers.append(answers[-1])
+        return answers[-1]
+
+    watcher = Watcher([path], signature([path]), changed, name="test")
+    watcher.start()
+    yield watcher, answers, path
+    watcher.stop()
+
+
+def test_what_was_refused_is_tried_again_until_it_is_in_force(
+    refusing: tuple[Watcher, list[bool], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.watching.RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("server.watching.LONGEST_RETRY_SECONDS", 0.05)
+    watcher, answers, path = refusing
+    path.write_text("bb")
+    until(lambda: len(answers) > 3, "three more tries")
+    answers.append(True)
+    tries = len(answers)
+    until(lambda: len(answers) > tries, "the last try")
+    tries = len(answers)
+    watcher.look()
+    watcher.stop()
+    assert len(answers) == tries
+
+
+def test_whoever_asks_has_what_was_refused_tried_again_at_once(refusing: tuple[Watcher, list[bool], Path]) -> None:
+    watcher, answers, path = refusing
+    path.write_text("bb")
+    until(lambda: len(answers) == 2, "the refusal")
+    watcher.look()
+    until(lambda: len(answers) == 3, "another try")
+
+
+def test_asking_does_not_cut_short_the_wait_for_half_written_files(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    path.write_text("a")
+    seen: list[str] = []
+
+    def changed() -> bool:
+        seen.append(path.read_text())
+        return True
+
+    watcher = Watcher([path], signature([path]), changed, name="test")
+    watcher.start()
+    for length in range(1, 40):
+        path.write_text("half " * length)
+        watcher.look()
+        Event().wait(0.01)
+    path.write_text("whole")
+    until(lambda: seen, "the change")
+    watcher.stop()
+    assert seen == ["whole"]
+
+
+def test_a_file_system_that_fails_for_a_while_does_not_end_the_watch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("server.watching.POLL_SECONDS", 0.05)
+    path = tmp_path / "a.yaml"
+    path.write_text("a")
+    seen = signature([path])
+    failing, changes = [True], []
+
+    def stale(*arguments: Any) -> Any:
+        if failing:
+            raise PermissionError(errno.EACCES, "no")
+        return find_files(*arguments)
+
+    def changed() -> bool:
+        changes.append(path.read_text())
+        return True
+
+    monkeypatch.setattr("server.watching.find_files", stale)
+    watcher = Watcher([path], seen, changed, name="test")
+    watcher.start()
+    path.write_text("bb")
+    until(lambda: "unexpected error" in caplog.text, "the failure")
+    failing.clear()
+    until(lambda: changes, "the change")
+    watcher.stop()
 
 
 def test_rules_that_are_in_force_no_more_are_forgotten_though_the_collector_was_told_to_leave_them() -> None:

@@ -1,6 +1,7 @@
 """Certificates that change while the server runs, and certificates demanded of clients."""
 
 import http.client
+import signal
 import socket
 import ssl
 from base64 import b64decode
@@ -137,6 +138,22 @@ def test_a_pair_that_cannot_be_served_is_said_and_the_old_one_stays(tmp_path: Pa
         until(lambda: shown(running) == der(good), "the good pair")
         not_after = x509.load_pem_x509_certificate(good["tls.crt"]).not_valid_after_utc
         until(lambda: f"valid until {not_after.isoformat()}" in running.logged(), "the line that says so")
+
+
+def test_a_pair_whose_time_has_not_come_is_served_when_it_has(tmp_path: Path, rules: Path) -> None:
+    mounted = Mounted(tmp_path / "secret", pair(tmp_path / "first"))
+    with started(tmp_path, *arguments(mounted.folder, rules)) as running:
+        soon = pair(tmp_path / "soon", datetime.now(UTC) + timedelta(seconds=3))
+        mounted.swap(soon)
+        until(lambda: "is not valid before" in running.logged(), "the refusal")
+
+        def served() -> bool:
+            running.process.send_signal(signal.SIGHUP)
+            return shown(running) == der(soon)
+
+        until(served, "the pair")
+        assert running.logged().count("is refused") == 1
+        assert "gpu_rules_certificates_refused_total 1.0" in fetched(f"{metrics_url(running)}/metrics")[1]
 
 
 def test_with_client_ca_only_clients_with_its_certificate_are_answered(tmp_path: Path, rules: Path) -> None:

@@ -123,7 +123,7 @@ class DecisionLog:
             with self._lock:
                 self.dropped += len(lines)
             if not self._failing:
-                _log.error("the decision log cannot be written: %s", error.strerror)
+                _log.error("the decision log cannot be written: %s", error.strerror or error)
             self._failing = True
             return IDLE_SECONDS
         self._failing = False
@@ -152,8 +152,10 @@ class DecisionLog:
         if self._path is None:
             yield sys.stdout.fileno()
             return
-        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+        # A named pipe that nobody reads from would be waited for without an end.
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o640)
         try:
+            os.set_blocking(descriptor, True)
             yield descriptor
         finally:
             os.close(descriptor)

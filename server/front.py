@@ -35,6 +35,9 @@ BACKLOG = 1024
 MAX_CONNECTIONS = 2048
 """Connections whose handshake is done; more wait. An API server keeps 25 idle ones at most (client-go, transport)."""
 
+HEADER_BYTES = 64 * 1024
+"""Of a request's line and headers, which are kept while the rest is waited for; an API server sends some 500."""
+
 KEEP_ALIVE_SECONDS = 120
 """An idle connection is kept for this long: longer than the 90 s of an API server (apimachinery, util/net/http.go),
 so that a server never closes a connection that a client is about to use. granian has one time for this and for
@@ -76,6 +79,7 @@ class Front:
         self._listener = listener
         self._lock = Lock()
         self._listeners: list[_Listener] = []
+        self._draining = False
         self._stopping = Event()
         listener.listen(BACKLOG)
 
@@ -88,6 +92,7 @@ class Front:
             if self._stopping.is_set():
                 return
             started = _Listener(self._gateway, self._listener, identity)
+            started.closing = self._draining
             self._listeners.append(started)
             retired = self._listeners[:-1]
         for old in retired:
@@ -99,6 +104,7 @@ class Front:
     def drain(self) -> None:
         """Go on answering, each connection once more."""
         with self._lock:
+            self._draining = True
             for listener in self._listeners:
                 listener.closing = True
 
@@ -160,7 +166,7 @@ class _Listener:
                 py_threads=1,
                 backpressure=MAX_CONNECTIONS,
                 http_mode="1",  # which is what an API server speaks to webhooks
-                http1_opts=HTTP1Settings(header_read_timeout=KEEP_ALIVE_SECONDS * 1000),
+                http1_opts=HTTP1Settings(header_read_timeout=KEEP_ALIVE_SECONDS * 1000, max_buffer_size=HEADER_BYTES),
                 ssl_enabled=True,
                 ssl_cert=certificate,
                 ssl_key=key,

@@ -158,8 +158,8 @@ class _Request:
     """
 
     __slots__ = (
-        "_closing", "_future", "_gateway", "_given_up", "_kept", "_left", "_parts", "_protocol", "_scope", "begun",
-        "large_bytes",
+        "_closing", "_future", "_gateway", "_given_up", "_held", "_kept", "_left", "_parts", "_protocol", "_scope",
+        "begun", "large_bytes",
     )  # fmt: skip
 
     def __init__(self, gateway: Gateway, watcher: Any, closing: Callable[[], bool]) -> None:
@@ -191,8 +191,9 @@ class _Request:
     def give_up(self) -> None:
         """Do not wait for the body any more."""
         self._given_up = True
-        if self._future is not None:
-            self._future.cancel()
+        future = self._future
+        if future is not None:
+            future.cancel()
 
     def make_room(self) -> None:
         """As `give_up`, and the client is told to try again."""
@@ -202,14 +203,21 @@ class _Request:
     def _receive_parts(self, length: int | None) -> None:
         """Receive a body that is large, or may become so: what is too much of it is read, and not kept."""
         most = self._gateway.most_bytes
-        size = most + 1 if length is None else length if length <= most else 0
-        room = self._gateway.reserve(size)
-        self.large_bytes = self._kept = size if room else 0
-        self._parts = [] if room else None
+        self._held = 0
+        self._kept = most + 1 if length is None else length if length <= most else 0
+        self._parts = []
+        self._reserve(LARGE_BYTES if length is None else self._kept)
         self._left = 2 * most if length is None else min(length, 2 * most)
         self._gateway.receiving(self)
         aiter(self._protocol)
         self._wait_for(anext(self._protocol), self._part)
+
+    def _reserve(self, size: int) -> None:
+        """Make room for so much of the body altogether; where there is none, nothing of it is kept."""
+        if self._gateway.reserve(size - self.large_bytes):
+            self.large_bytes = size
+        else:
+            self._parts = None
 
     def _wait_for(self, future: Any, then: Callable[[Any], None]) -> None:
         self._future = future
@@ -231,10 +239,14 @@ class _Request:
             kept = part[: self._kept]
             parts.append(kept)
             self._kept -= len(kept)
+            self._held += len(kept)
+            if self._held > self.large_bytes:
+                self._reserve(max(min(2 * self.large_bytes, self._held + self._kept), self._held))
         if part and self._left > 0:
             self._wait_for(anext(self._protocol), self._part)
             return
         self._gateway.received(self)
+        parts = self._parts
         if parts is None:
             self._answer(None)
         else:

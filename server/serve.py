@@ -6,7 +6,6 @@ One process and no supervisor: what it knows lives once, and whatever ends it (a
 import gc
 import logging.config
 import os
-import resource
 import select
 import signal
 import socket
@@ -28,7 +27,7 @@ from server import tls
 from server.app import MAX_BODY_BYTES, create_app
 from server.cluster.source import ClusterSource, FixedCluster, Live
 from server.exchange import Exchange, Observer
-from server.front import MAX_CONNECTIONS, SETTLE_SECONDS, Front
+from server.front import SETTLE_SECONDS, Front
 from server.gateway import Gateway
 from server.metrics_listener import Exposition, MetricsListener
 from server.observing import Observed, Observing
@@ -42,9 +41,8 @@ if TYPE_CHECKING:
     from server.cluster.connection import Connection
     from server.comparing import Comparing
 
-FILES = 2 * MAX_CONNECTIONS
-"""Open files: those of two certificates' connections, of which one goes as the other comes, hardly fill half."""
-
+UNREAD_MS = 30_000
+"""A connection whose client does not read what it was sent ends after this."""
 
 SWITCH_SECONDS = 0.001
 """A thread that computes, such as one that reads changed rules, gives way to the one that answers after this; Python's
@@ -89,9 +87,9 @@ def serve(settings: Settings) -> None:
     # As process 1 of a container, SIGTERM would otherwise do nothing.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end_at_once)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     logging.config.dictConfig(_logging("json" if settings.json_logs else "line"))
     sys.setswitchinterval(SWITCH_SECONDS)
-    _raise_file_limit()
     rule_files = signature(settings.sources.rules)
     prepared = _prepared(settings.sources)
     with ExitStack() as stack:
@@ -143,8 +141,10 @@ def serve(settings: Settings) -> None:
         if comparing:
             comparing.start()
         ended = _run(signals, state, front, settings)
-    if not ended:
-        # Threads that wait for stalled clients would be waited for.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)  # it ends already
+    if not ended or state.in_flight:
+        # Threads that decide for clients that have gone would be waited for.
         sys.stderr.flush()
         os._exit(0)
 
@@ -154,10 +154,12 @@ def _run(signals: "_Signals", state: State, front: Front, settings: Settings) ->
     settle_seconds = 0.0
     number = signals.wait(None)
     state.stopping = True
-    if number == signal.SIGTERM and settings.drain_seconds > 0:
-        front.drain()
-        # Who asks twice means it.
-        settle_seconds = SETTLE_SECONDS if signals.wait(settings.drain_seconds) is None else 0.0
+    if number == signal.SIGTERM:
+        settle_seconds = SETTLE_SECONDS
+        if settings.drain_seconds > 0:
+            front.drain()
+            if signals.wait(settings.drain_seconds) is not None:
+                settle_seconds = 0.0  # who asks twice means it
     return front.stop(settings.grace_seconds, settle_seconds)
 
 
@@ -196,15 +198,6 @@ class _Signals:
 
 def _noted(_number: int, _frame: FrameType | None) -> None:
     """The pipe tells."""
-
-
-def _raise_file_limit() -> None:
-    """Every connection is a file, and many systems begin with a limit of 1,024 that may be raised."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < FILES:
-        resource.setrlimit(
-            resource.RLIMIT_NOFILE, (FILES if hard == resource.RLIM_INFINITY else min(hard, FILES), hard)
-        )
 
 
 def _end_at_once(_number: int, _frame: FrameType | None) -> None:
@@ -311,6 +304,9 @@ def _bound(host: str, port: int) -> socket.socket:
         listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # Connections take the next two over from the socket that they were made on.
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MS)
             listener.bind(address)
         except OSError:
             listener.close()

@@ -25,6 +25,9 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 PrivateKey: TypeAlias = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 """The kinds of key that the TLS library serves."""
 
+CURVES = (ec.SECP256R1, ec.SECP384R1)
+"""Of elliptic curves, those that it serves."""
+
 LOCAL_NAMES = (x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1")), x509.IPAddress(ip_address("::1")))
 """What the certificate that is made here is good for."""
 
@@ -254,6 +257,8 @@ def _private_key(path: Path, content: bytes) -> PrivateKey:
         raise TlsError(f"{path}: holds no private key in PEM form") from None
     if not isinstance(key, PrivateKey):
         raise TlsError(f"{path}: the key must be an RSA, EC or Ed25519 key")
+    if isinstance(key, ec.EllipticCurvePrivateKey) and not isinstance(key.curve, CURVES):
+        raise TlsError(f"{path}: the key must be on the curve P-256 or P-384, not {key.curve.name}")
     return key
 
 

@@ -3,6 +3,7 @@
 import gc
 import logging
 import socket
+import ssl
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -15,6 +16,7 @@ from wsgiref.validate import validator
 import pytest
 
 from server.connections import unaccepted
+from server.front import HEADER_BYTES
 from server.gateway import ARRIVED, LARGE_BYTES, PATIENT_UNTIL, BusyError, Gateway, TakesLonger, _Request
 from tests.support.gateway import Reachable, gateway, reachable, reply
 from tests.support.operating import until
@@ -254,6 +256,20 @@ def test_large_bodies_share_what_room_there_is(
     assert len(recorder.calls) == 3
 
 
+def test_a_body_of_unknown_size_takes_room_as_it_comes(server: Reachable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.gateway.LARGE_BODIES_BYTES", 3 * LARGE_BYTES)
+    begun = b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"
+    with closing(server.open(begun)) as first, closing(server.open(begun)) as second:
+        until(lambda: server.gateway.large_bytes == 2 * LARGE_BYTES, "both")
+        first.sendall(b"%x\r\n" % LARGE_BYTES + b"x" * LARGE_BYTES + b"\r\n0\r\n\r\n")
+        assert reply(first).body == b"%d" % (LARGE_BYTES + 1)
+        second.sendall(b"%x\r\n" % (2 * LARGE_BYTES) + b"x" * 2 * LARGE_BYTES + b"\r\n0\r\n\r\n")
+        assert reply(second).status == 503
+        second.sendall(begun + b"0\r\n\r\n")
+        assert reply(second).body == b"1"
+    assert not server.gateway.large_bytes
+
+
 def test_a_large_body_that_does_not_come_makes_room_for_another(
     server: Reachable, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -337,6 +353,13 @@ def test_what_takes_long_while_the_server_ends_is_told_so(tmp_path: Path) -> Non
         server.gateway.stop()
         answer = server.ask("POST", "/slow", b"x")
     assert (answer.status, answer.ends) == (503, True)
+
+
+def test_headers_are_bounded(server: Reachable) -> None:
+    assert server.ask("GET", "/", None, **{"X-Large": "x" * (HEADER_BYTES - 1000)}).status == 200
+    endless = server.open(b"GET / HTTP/1.1\r\nX-Large: ")
+    with closing(endless), pytest.raises((ConnectionError, ssl.SSLError)):
+        endless.sendall(b"x" * 64 * HEADER_BYTES)
 
 
 def test_a_front_that_drains_ends_each_connection_with_its_answer(server: Reachable) -> None:

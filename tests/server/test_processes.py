@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -14,6 +14,8 @@ import pytest
 from click.testing import CliRunner
 
 from server.cli import main
+from server.serve import UNREAD_MS, _bound
+from tests.support.operating import METRICS, fetched, metrics_url, until
 from tests.support.server import (
     LADDER,
     MIG_POD,
@@ -155,6 +157,71 @@ def test_a_request_under_way_is_answered_before_the_end(tmp_path: Path, rules: P
             secure.sendall(body[100:])
             assert secure.recv(100).startswith(b"HTTP/1.1 200 ")
         assert running.process.wait(PATIENCE_SECONDS) == 0
+
+
+def test_whoever_is_connected_at_the_end_is_answered_without_a_drain_too(tmp_path: Path, rules: Path) -> None:
+    with started(tmp_path, "--rules", rules, "--drain-seconds", "0") as running:
+        plain = socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_SECONDS)
+        assert running.send("GET", "/readyz").status == 200
+        running.process.send_signal(signal.SIGTERM)
+        with plain, running.context().wrap_socket(plain, server_hostname="localhost") as secure:
+            secure.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert secure.recv(100).startswith(b"HTTP/1.1 200 ")
+        assert running.process.wait(PATIENCE_SECONDS) == 0
+
+
+def test_what_is_decided_for_clients_that_have_gone_is_not_waited_for(tmp_path: Path) -> None:
+    rules = tmp_path / "slow.yaml"
+    rules.write_text(
+        "---\n".join(
+            f"apiVersion: gpurules.io/v1\nkind: Validation\nmetadata: {{name: slow-{number}}}\nspec:\n"
+            '  variables: [{name: many, expression: "lists.range(700)"}]\n  validations:\n'
+            '    - expression: "variables.many.all(a, variables.many.all(b, a + b < size(object.spec) * 9999))"\n'
+            for number in range(400)
+        )
+    )
+    timing = ("--drain-seconds", "0", "--grace-seconds", "1", "--request-timeout", "30")
+    with started(tmp_path, "--rules", rules, *timing, *METRICS) as running:
+        body = encoded(review())
+        with ExitStack() as stack:
+            for _ in range(16):
+                plain = stack.enter_context(socket.create_connection(("127.0.0.1", running.port)))
+                secure = stack.enter_context(running.context().wrap_socket(plain, server_hostname="localhost"))
+                secure.sendall(b"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
+                secure.sendall(b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            in_flight = "gpu_rules_requests_in_flight 16.0"
+            until(lambda: in_flight in fetched(f"{metrics_url(running)}/metrics")[1], "all of them")
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(PATIENCE_SECONDS / 6) == 0, "all of them take longer"
+
+
+def test_sighup_while_it_still_reads_does_not_end_it(tmp_path: Path) -> None:
+    pipe = tmp_path / "rules.yaml"
+    os.mkfifo(pipe)
+    process = subprocess.Popen(command("serve", "--rules", pipe), env=environment(), stderr=subprocess.PIPE)
+    try:
+        with pipe.open("wb"):  # opens when the server opens it too, and then waits for text
+            process.send_signal(signal.SIGHUP)
+        _, said = process.communicate(timeout=PATIENCE_SECONDS)
+        assert (process.returncode, b"[empty-file]" in said) == (1, True)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_connections_end_when_nobody_reads_and_answers_are_not_held_back() -> None:
+    with _bound("127.0.0.1", 0) as listener:
+        listener.listen()
+        with socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == UNREAD_MS
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+def test_a_decision_log_that_nobody_reads_is_one_clear_error(tmp_path: Path, rules: Path) -> None:
+    pipe = tmp_path / "log"
+    os.mkfifo(pipe)
+    said = refused("--rules", rules, "--decision-log", pipe)
+    assert said == f"gpu-rules serve: the decision log {pipe} cannot be written: No such device or address\n"
 
 
 def test_a_stalled_client_does_not_keep_the_server_from_ending(tmp_path: Path, rules: Path) -> None:

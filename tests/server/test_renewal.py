@@ -5,6 +5,7 @@ import signal
 import socket
 import ssl
 from base64 import b64decode
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from server.state import State
 from server.tls import Identity, TlsError, for_localhost
 from server.tls import read as read_identity
 from tests.support.apiserver import kubeconfig
-from tests.support.gateway import gateway
+from tests.support.gateway import gateway, reachable
 from tests.support.objects import objects
 from tests.support.operating import METRICS, Load, Mounted, fetched, metrics_url, saying, until
 from tests.support.server import PATIENCE_SECONDS, ROOT, Running, certificate_files, started
@@ -221,6 +222,21 @@ def test_a_certificate_that_is_made_anew_demands_the_cas_that_were_read_last(
     assert not answered(port, two.ca.read_text(), known)
     assert state.certificate_not_after == two.not_after
     assert front.stop(1, 0)
+
+
+def test_a_certificate_that_changes_while_the_server_drains_does_not_keep_connections(tmp_path: Path) -> None:
+    def application(_environ: Any, start_response: Any) -> list[bytes]:
+        start_response("200 OK", [])
+        return [b""]
+
+    one, two = (for_localhost(tmp_path / name, now=NOW) for name in ("one", "two"))
+    with reachable(tmp_path, application) as server:
+        server.front.serve(read_identity(one.certificate, one.key, now=NOW))
+        server.front.drain()
+        server.front.serve(read_identity(two.certificate, two.key, now=NOW))
+        assert two.ca
+        anew = replace(server, context=ssl.create_default_context(cafile=str(two.ca)))
+        assert anew.ask("GET", "/").ends
 
 
 def answered(port: int, trusted: str, files: list[Path]) -> bool:

@@ -152,6 +152,13 @@ def test_each_thing_wrong_with_the_files_is_said_precisely(tmp_path: Path) -> No
     assert problem(certificate, certificate) == f"{certificate}: holds no private key in PEM form"
     assert problem(certificate, encrypted) == f"{encrypted}: the key is encrypted; give it without a passphrase"
     assert problem(certificate, unserved) == f"{unserved}: the key must be an RSA, EC or Ed25519 key"
+    large_curve = tmp_path / "p-521"
+    large_curve.write_bytes(
+        ec.generate_private_key(ec.SECP521R1()).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    )
+    assert problem(certificate, large_curve) == (
+        f"{large_curve}: the key must be on the curve P-256 or P-384, not secp521r1"
+    )
     assert problem(other, key) == f"{key}: this key does not belong to the certificate in {other}"
     assert (
         problem(other, other_key, NOW + timedelta(days=1))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
-from threading import BoundedSemaphore, Thread, Timer
+from threading import Lock, Thread, Timer
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
@@ -16,7 +16,7 @@ from server import probes
 from server.state import State
 
 MAX_CONNECTIONS = 16
-"""A kubelet, two Prometheus servers and some people; one connection more is closed at once."""
+"""A kubelet, two Prometheus servers and some people; with one more the oldest is cut, which is no probe any more."""
 
 SECONDS = 10.0
 """For a whole request, answer included: Prometheus' own bound on a scrape by default."""
@@ -72,14 +72,19 @@ class _Server(ThreadingMixIn, TCPServer):
         self.socket.close()
         self.socket = listener
         self.routes = routes
-        self._slots = BoundedSemaphore(MAX_CONNECTIONS)
+        self._lock = Lock()
+        self._open: dict[Any, None] = {}
         self.server_activate()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._slots.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        with self._lock:
+            oldest = next(iter(self._open)) if len(self._open) >= MAX_CONNECTIONS else None
+            if oldest is not None:
+                del self._open[oldest]
+            self._open[request] = None
+        if oldest is not None:
+            _cut(oldest)
+        super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         # Whatever the client does or does not do: a bound on each read would let it begin again with each byte.
@@ -90,7 +95,8 @@ class _Server(ThreadingMixIn, TCPServer):
             super().process_request_thread(request, client_address)
         finally:
             end.cancel()
-            self._slots.release()
+            with self._lock:
+                self._open.pop(request, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - socketserver's names
         _log.debug("a connection to the metrics listener failed", exc_info=True)

@@ -11,7 +11,7 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.model.cluster import Cluster
 from server.metrics_listener import MAX_CONNECTIONS, MetricsListener
 from server.state import State
-from tests.support.operating import fetched, until
+from tests.support.operating import fetched
 from tests.support.server import PATIENCE_SECONDS
 
 
@@ -83,24 +83,37 @@ def test_what_is_no_request_gets_no_page_and_stops_nothing(port: int, sent: byte
     assert fetched(f"http://127.0.0.1:{port}/metrics")[0] == 200
 
 
-def test_more_connections_than_there_are_places_are_closed_and_places_come_back(port: int) -> None:
-    with ExitStack() as stack:
-        stalled = [
-            stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS))
-            for _ in range(MAX_CONNECTIONS + 4)
-        ]
-        for client in stalled:
+def test_with_more_connections_than_there_are_places_the_oldest_are_closed_and_probes_answered(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.metrics_listener.SECONDS", PATIENCE_SECONDS)
+    with socket.create_server(("127.0.0.1", 0)) as bound, ExitStack() as stack:
+        listener = MetricsListener(bound, state, lambda: (b"", "text/plain"))
+        listener.start()
+        stack.callback(listener.stop)
+
+        def stall() -> socket.socket:
+            client = socket.create_connection(bound.getsockname(), timeout=PATIENCE_SECONDS)
             client.sendall(b"G")
-        for client in stalled:
-            try:
-                assert client.recv(100) == b""
-            except ConnectionResetError:
-                continue
+            return stack.enter_context(client)
 
-        def answers() -> bool:
-            try:
-                return fetched(f"http://127.0.0.1:{port}/metrics")[0] == 200
-            except OSError:
-                return False
+        stalled = [stall() for _ in range(MAX_CONNECTIONS + 4)]
+        for _ in range(8):
+            assert fetched(f"http://127.0.0.1:{bound.getsockname()[1]}/healthz")[0] == 200
+            stall()
+        for client in stalled[:4]:
+            assert closed(client)
 
-        until(answers, "a place")
+
+def test_a_client_that_stalls_is_cut(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_SECONDS) as client:
+        client.sendall(b"G")
+        assert closed(client)
+
+
+def closed(client: socket.socket) -> bool:
+    """Whether the other side ends a connection without a word."""
+    try:
+        return client.recv(100) == b""
+    except ConnectionResetError:
+        return True

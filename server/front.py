@@ -49,6 +49,9 @@ RETIRE_SECONDS = 100.0
 SETTLE_SECONDS = 0.5
 """At the end, for handshakes under way and for the requests that follow them."""
 
+SPARE_FILES = 32
+"""That must be free for a new certificate: granian ends the process where it cannot open the few that it needs."""
+
 ACCEPT_SECONDS = 0.2
 """At the end, for connections that wait to be accepted: they would be reset, and the requests on them lost."""
 
@@ -91,6 +94,7 @@ class Front:
         with self._lock:
             if self._stopping.is_set():
                 return
+            self._refuse_without_files()
             started = _Listener(self._gateway, self._listener, identity)
             started.closing = self._draining
             self._listeners.append(started)
@@ -115,13 +119,17 @@ class Front:
         with self._lock:
             self._stopping.set()
             listeners = tuple(self._listeners)
-        with _silent() as silent:
-            accepted = min(end, monotonic() + ACCEPT_SECONDS)
-            while unaccepted(self._listener) and monotonic() < accepted:
-                Event().wait(LOOK_SECONDS)
-            # From here to the close there should be nothing that takes time.
-            for listener in listeners:
-                listener.stop_accepting(silent)
+        try:
+            with _silent() as silent:
+                accepted = min(end, monotonic() + ACCEPT_SECONDS)
+                while unaccepted(self._listener) and monotonic() < accepted:
+                    Event().wait(LOOK_SECONDS)
+                # From here to the close there should be nothing that takes time.
+                for listener in listeners:
+                    listener.stop_accepting(silent)
+                self._listener.close()
+        except OSError as error:
+            _log.warning("connections are taken until the end: %s", error.strerror)
             self._listener.close()
         Event().wait(min(settle_seconds, grace_seconds))
         for listener in listeners:
@@ -132,6 +140,17 @@ class Front:
         if not done:
             _log.warning("ended with %d connections open", cut_all(port))
         return done
+
+    def _refuse_without_files(self) -> None:
+        """Raise TlsError where the process may hardly open any more files."""
+        spare: list[int] = []
+        try:
+            spare.extend(os.dup(self._listener.fileno()) for _ in range(SPARE_FILES))
+        except OSError as error:
+            raise TlsError(f"the certificate cannot be served: {error.strerror}") from None
+        finally:
+            for descriptor in spare:
+                os.close(descriptor)
 
     def _retire(self, listener: "_Listener") -> None:
         if not self._stopping.wait(RETIRE_SECONDS):

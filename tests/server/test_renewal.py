@@ -1,6 +1,8 @@
 """Certificates that change while the server runs, and certificates demanded of clients."""
 
 import http.client
+import os
+import resource
 import signal
 import socket
 import ssl
@@ -17,7 +19,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from server.front import Front, try_out
+from server.front import SPARE_FILES, Front, try_out
 from server.renewal import Clients
 from server.state import State
 from server.tls import Identity, TlsError, for_localhost
@@ -222,6 +224,30 @@ def test_a_certificate_that_is_made_anew_demands_the_cas_that_were_read_last(
     assert not answered(port, two.ca.read_text(), known)
     assert state.certificate_not_after == two.not_after
     assert front.stop(1, 0)
+
+
+def test_without_files_to_spare_a_certificate_is_refused_and_the_end_is_an_end(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with reachable(tmp_path, lambda *_: [b""]) as server:
+        one = for_localhost(tmp_path / "one", now=NOW)
+        identity = read_identity(one.certificate, one.key, now=NOW)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors() + SPARE_FILES, hard))
+        taken: list[int] = []
+        try:
+            with pytest.raises(OSError, match="Too many open files"):
+                taken.extend(os.dup(0) for _ in range(2 * SPARE_FILES))
+            os.close(taken.pop())
+            with pytest.raises(TlsError, match="cannot be served: Too many open files"):
+                server.front.serve(identity)
+            taken.append(os.dup(0))
+            assert server.front.stop(PATIENCE_SECONDS, 0)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for descriptor in taken:
+            os.close(descriptor)
+    assert "connections are taken until the end: Too many open files" in caplog.text
 
 
 def test_a_certificate_that_changes_while_the_server_drains_does_not_keep_connections(tmp_path: Path) -> None:

@@ -38,6 +38,8 @@ from bench.reviews import different_pods, job_pods, review
 THROUGHPUT = 0.6
 THROUGHPUT_LOGGED = 0.5
 P99 = 1.5
+LOGGED = 0.99
+"""What waits to be written when the server is killed is lost; a log that drops lines would cost nothing."""
 MANY_RULES = 1.5
 RSS_MIB = 100.0
 READY_SECONDS = 1.5
@@ -55,6 +57,7 @@ FALLEN = "nvidia.com/mig-2g.20gb"
 class Load:
     """What wrk measured in one round."""
 
+    requests: int
     requests_per_second: float
     p99_ms: float
 
@@ -63,6 +66,7 @@ class Load:
 class Measured:
     """What became of one server, round by round: under all the load it takes, and under the same as the others."""
 
+    warm_up: list[Load] = field(default_factory=list)
     full: list[Load] = field(default_factory=list)
     paced: list[Load] = field(default_factory=list)
 
@@ -131,9 +135,10 @@ def load(server: Running, subject: Subject, script: Path, *, seconds: int, conne
         raise SystemExit(f"{subject.name}: {found}")
     per_second = re.search(r"Requests/sec: +([0-9.]+)", found)
     p99 = re.search(r"99% +([0-9.]+)(us|ms|s)", found)
-    if per_second is None or p99 is None:
+    requests = re.search(r"([0-9]+) requests in", found)
+    if per_second is None or p99 is None or requests is None:
         raise SystemExit(f"{subject.name}: wrk says {found}")
-    return Load(float(per_second[1]), float(p99[1]) * {"us": 0.001, "ms": 1.0, "s": 1000.0}[p99[2]])
+    return Load(int(requests[1]), float(per_second[1]), float(p99[1]) * {"us": 0.001, "ms": 1.0, "s": 1000.0}[p99[2]])
 
 
 SCRIPT = """\
@@ -244,7 +249,8 @@ def measured(
             for subject in subjects
         }
         for subject in subjects:  # for warming up
-            load(servers[subject.name], subject, script, seconds=1, connections=connections)
+            one = load(servers[subject.name], subject, script, seconds=1, connections=connections)
+            found[subject.name].warm_up.append(one)
         for _ in range(rounds):
             for subject in subjects:
                 server = servers[subject.name]
@@ -336,6 +342,11 @@ def main() -> int:
             least = THROUGHPUT_LOGGED if subject.arguments else THROUGHPUT
             promises.append(Promise(f"{subject.name}: throughput to fixed", throughput(one, fixed), least, least=True))
             promises.append(Promise(f"{subject.name}: p99 to fixed", p99(one, fixed), P99))
+            if subject.arguments:
+                requests = sum(load.requests for load in [*one.warm_up, *one.full, *one.paced])
+                with Path(log[1]).open("rb") as lines:
+                    logged = sum(1 for _ in lines) / requests
+                promises.append(Promise("lines of the decision log to requests", logged, LOGGED, least=True))
 
         print("many rules, three of which apply, every pod asks for something else:")
         few, many = (rules(count, folder / f"rules-{count}") for count in (10, 1000))

@@ -3,7 +3,8 @@
 granian tells of a request when its headers are there, and of its body when that is; both in the same thread. So a
 client that sends slowly holds no thread, and threads do not take Python's lock away from each other: with one of them a
 server answers half as many requests again as with several, and the slowest in a fifth of the time (bench/server.py).
-What turns out to take long is begun again in a thread of its own, and so is a large body.
+What turns out to take long is begun again in a thread of its own, and so is a large body. A listener that is retired
+with its certificate has such a thread too while it lasts.
 """
 
 import logging

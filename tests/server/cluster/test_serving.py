@@ -1,5 +1,6 @@
 """The real server over HTTPS, on a live cluster that a stand-in API server tells it of."""
 
+import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from click.testing import CliRunner
 from rules_engine.loading import load_cluster
 from server.cli import main
 from tests.support.apiserver import PATIENCE_SECONDS, ApiServer, Silence, api_server, bound, namespace, node
+from tests.support.operating import until
 from tests.support.server import Running, encoded, review, started
 
 MIG, GPU = "nvidia.com/mig-2g.20gb", "nvidia.com/gpu"
@@ -82,9 +84,9 @@ def test_a_server_without_its_cluster_comes_up_not_ready_and_recovers(api: ApiSe
     api.stop()
     file = rules(tmp_path, "Allocatable")
     with started(tmp_path, "--rules", file, "--cluster", "kubeconfig", KUBECONFIG=str(config)) as running:
-        while "Connection refused" not in (told := eventually(running, status=503))["reason"]:
-            pass
-        assert told["reason"].startswith("the cluster has not been read yet: cannot list and watch nodes: ")
+        # Of namespaces the same is said, where they are tried first.
+        reason = r"the cluster has not been read yet: cannot list and watch nodes: .*Connection refused.*"
+        until(lambda: re.fullmatch(reason, eventually(running, status=503)["reason"]), "the reason")
         answer = ask(running, "/mutate", 1)
         assert answer["allowed"] or "nothing is known of the namespace" in answer["status"]["message"]
         assert "patch" not in answer

@@ -230,13 +230,15 @@ QUOTING = frozenset({Action.DENY, Action.WARN, Action.RECORD})
 
 
 def private_texts(exchange: Exchange, decision: Decision) -> tuple[str, ...]:
-    """The environment values of the pod, where a message may quote them; the longest first."""
+    """The environment values of the pod, and of what it was, where a message may quote them; the longest first."""
     quoting = decision.once(_quoting)
     if exchange.served is None or exchange.request is None or not quoting:
         return ()
     if not quoting & _with_expressions(exchange.served.rule_set):
         return ()
-    return tuple(sorted(set(_environment(exchange.request.object)), key=len, reverse=True))
+    request = exchange.request
+    values = {*_environment(request.object), *_environment(request.old_object)}
+    return tuple(sorted(values, key=len, reverse=True))
 
 
 def _quoting(decision: Decision) -> frozenset[str]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rules_engine.model.cluster import Cluster, Freshness
-from rules_engine.model.rules import AnyRule, ValidationAction
+from rules_engine.model.rules import AnyRule, Match, ValidationAction, Verb
 from server.decision_log import TOGETHER, DecisionLog, line, owner
 from server.exchange import Exchange
 from server.state import Served, State
@@ -167,6 +167,17 @@ def test_nothing_of_a_pod_is_written_that_no_rule_names(tmp_path: Path, path: st
         assert warned == [["Validation/warns: short: [environment], in x12"]]
     else:
         assert line["outcome"] == "Changed"
+
+
+def test_what_a_pod_had_in_its_environment_before_an_update_is_not_written(tmp_path: Path) -> None:
+    old, new = pod_full_of_secrets(), asks({MIG: 1})
+    quotes = validation(
+        check("false", message_expression="'before: ' + oldObject.spec.containers[0].env[0].value"),
+        match=Match(operations=(Verb.UPDATE,)),
+    )
+    [line] = logged(tmp_path, exchanged("/validate", new, quotes, operation="UPDATE", oldObject=old))
+    assert SECRET not in (tmp_path / "decisions.jsonl").read_text()
+    assert [step["message"] for step in line["trace"]] == ["before: [environment]"]
 
 
 def test_why_a_pod_could_not_be_read_is_not_written(tmp_path: Path) -> None:

@@ -134,6 +134,7 @@ def test_after_sigterm_it_is_not_ready_but_answers_until_the_drain_is_over(tmp_p
             pass
         assert (answer.status, answer.body["reason"]) == (503, "the server is stopping")
         assert running.send("POST", "/mutate", encoded(review(MIG_POD))).response["allowed"] is True
+        assert running.send("GET", "/healthz").headers["connection"] == "close"
         # Whoever asks twice means it.
         assert running.stop(signal.SIGTERM) == 0
 

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import weakref
+from base64 import b64decode
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event
@@ -18,6 +19,8 @@ from server.serve import _adopted
 from server.watching import Watcher, signature
 from tests.support.operating import METRICS, Load, Mounted, fetched, metrics_url, rules_report, saying, until
 from tests.support.server import Running, encoded, review, started
+
+MIG = "nvidia.com/mig-9g.90gb"
 
 TEST = """\
 apiVersion: gpurules.io/v1
@@ -87,6 +90,31 @@ def test_an_editors_rename_takes_effect(running: Running, files: Path) -> None:
     (files / ".rules.yaml.swp").write_text(saying("renamed"))
     (files / ".rules.yaml.swp").rename(files / "rules.yaml")
     until(lambda: "renamed" in message(running), "the rename")
+
+
+def test_changed_rules_of_every_kind_take_effect_together(tmp_path: Path) -> None:
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main", "resources": {"limits": {MIG: "1"}}}]}}
+    file = tmp_path / "rules.yaml"
+
+    def rules(target: str, cpu: str) -> str:
+        return (
+            "apiVersion: gpurules.io/v1\nkind: FallbackLadder\nmetadata: {name: falls}\n"
+            f"spec: {{rungs: [{{resource: {MIG}}}, {{resource: {target}, assume: true}}]}}\n---\n"
+            "apiVersion: gpurules.io/v1\nkind: ResourceInjection\nmetadata: {name: brings}\n"
+            f'spec: {{coefficients: {{cpu: "{cpu}"}}}}\n'
+        )
+
+    file.write_text(rules("amd.com/gpu", "4"))
+    with started(tmp_path, "--rules", file) as running:
+
+        def patch() -> str:
+            response = running.send("POST", "/mutate", encoded(review(pod))).response
+            return b64decode(response.get("patch", "")).decode()
+
+        assert "amd.com~1gpu" in patch()
+        file.write_text(rules("nvidia.com/gpu", "6"))
+        until(lambda: "nvidia.com~1gpu" in patch(), "the ladder")
+        assert '"6"' in patch()
 
 
 def test_files_and_folders_that_come_and_go_take_effect(running: Running, files: Path) -> None:

@@ -45,6 +45,7 @@ def test_a_line_says_what_was_decided_on_what_grounds_and_why(tmp_path: Path) ->
         {"kind": "Job", "name": "train", "controller": True},
     ]
     exchange = exchanged("/mutate", made, state=state)
+    assert exchange.seconds > 0
     exchange.seconds = 0.00123456
     [line] = logged(tmp_path, exchange)
     assert line.pop("time").endswith("Z")

@@ -310,12 +310,23 @@ def alerts() -> list[dict[str, Any]]:
     return [rule for group in groups for rule in group["rules"]]
 
 
+def selected(node: Any) -> Iterator[str]:
+    """The names of all series that a parsed expression selects."""
+    if isinstance(node, promql_parser.VectorSelector):
+        yield node.name or ""
+    for member in ("expr", "lhs", "rhs", "param", "args", "vector_selector"):
+        child = getattr(node, member, None)
+        for part in child if isinstance(child, list) else [child]:
+            if part is not None:
+                yield from selected(part)
+
+
 def families(expression: str) -> list[Family]:
     """The metrics that an expression names. Raises KeyError for a name that there is not, ValueError for no PromQL."""
-    promql_parser.parse(expression.replace("$__rate_interval", "5m"))
-    names = re.findall(r"\b(?:gpu_rules|process)_\w+", expression)
+    names = list(selected(promql_parser.parse(expression.replace("$__rate_interval", "5m"))))
     assert names, expression
-    return [BY_NAME[name] for name in names if not name.startswith("process_")]
+    process = set(re.findall(r"^process_\w+", Metrics(State()).exposition()[0].decode(), re.MULTILINE))
+    return [BY_NAME[name] for name in names if name not in process]
 
 
 def wrong_labels(expression: str, shown: str = "") -> set[str]:
@@ -346,7 +357,16 @@ def test_alerts_name_metrics_and_labels_that_exist(alert: dict[str, Any]) -> Non
         assert name in BY_NAME
 
 
-@pytest.mark.parametrize("expression", ["sum(rate(gpu_rules_request_total[5m]))", "gpu_rules_requests"])
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "sum(rate(gpu_rules_request_total[5m]))",
+        "gpu_rules_requests",
+        "gpu_rules_ready == 1 and other_ready > 0",
+        "max by (pod) (process_resident_bytes)",
+        "gpu_rules_ready / scalar(sum(missing_total offset 5m))",
+    ],
+)
 def test_a_metric_that_does_not_exist_is_found_out(expression: str) -> None:
     with pytest.raises(KeyError):
         families(expression)

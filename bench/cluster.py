@@ -196,7 +196,7 @@ def busy(pipe: Pipe, live: LiveCluster, small: Cluster, sets: Mapping[str, RuleS
     pipe.send(events)
     results: list[dict[str, Any]] = []
     decisions = 0
-    while seen() < start + events:
+    while not results or seen() < start + events:
         results.append(decide(sets["Available, MatchesPod"], live.current, small, 200))
         decisions += 400
         # An admission now and then, as from a network, not a loop that keeps the interpreter to itself.
@@ -214,12 +214,14 @@ def run(nodes: int, pods: int, events: int, samples: int) -> dict[str, Any]:
         ours, theirs = context.Pipe()
         standin = context.Process(target=serve, args=(theirs, *size), daemon=True)
         standin.start()
+        theirs.close()
         url = ours.recv()
         mine, its = context.Pipe()
         viewer = context.Process(
             target=measure, args=(its, url, size[0], events if name == "full" else 0, samples), daemon=True
         )
         viewer.start()
+        its.close()  # so that the end of a viewer that failed is seen
         while isinstance(message := mine.recv(), int):
             ours.send(message)
         found[name] = message

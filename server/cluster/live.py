@@ -1,6 +1,6 @@
 """The live cluster: mirrors of its collections, the view that decisions read, and how fresh it is."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from threading import Event, Thread
 from time import monotonic
@@ -170,7 +170,7 @@ class LiveCluster:
         uid = metadata.get("uid") if isinstance(metadata, dict) else None
         name = pod.name or request.name
         if isinstance(uid, str) and uid and name:
-            key = PodKey(pod.namespace or request.namespace, name, uid)
+            key = PodKey(f"{pod.namespace or request.namespace}/{name}", uid)
             self._store.reserve(key, pod, self._clock())
 
     def wait_until(self, holds: Callable[[Cluster], bool], seconds: float) -> bool:
@@ -198,7 +198,10 @@ class Nodes:
     def read(self, raw: Object) -> Node:
         return read_node(raw)
 
-    def replace(self, found: Sequence[Node]) -> None:
+    def key(self, found: Node) -> str:
+        return found.name
+
+    def replace(self, found: Iterable[Node]) -> None:
         self._store.replace_nodes(found)
 
     def put(self, found: Node) -> None:
@@ -217,7 +220,10 @@ class Pods:
     def read(self, raw: Object) -> HeldPod:
         return read_pod(raw)
 
-    def replace(self, found: Sequence[HeldPod]) -> None:
+    def key(self, found: HeldPod) -> str:
+        return found.key.name
+
+    def replace(self, found: Iterable[HeldPod]) -> None:
         self._store.replace_pods(found)
 
     def put(self, found: HeldPod) -> None:
@@ -236,7 +242,10 @@ class Namespaces:
     def read(self, raw: Object) -> Namespace:
         return read_namespace(raw)
 
-    def replace(self, found: Sequence[Namespace]) -> None:
+    def key(self, found: Namespace) -> str:
+        return found.name
+
+    def replace(self, found: Iterable[Namespace]) -> None:
         self._store.replace_namespaces(found)
 
     def put(self, found: Namespace) -> None:

@@ -23,9 +23,8 @@ class UnreadableError(ValueError):
 
 @dataclass(frozen=True, slots=True, order=True)
 class PodKey:
-    """Which pod: a name may be given again, a uid never is."""
+    """Which pod: `name` is namespace/name, which may be given again; a uid never is."""
 
-    namespace: str
     name: str
     uid: str
 
@@ -81,7 +80,7 @@ def read_namespace(raw: Object) -> Namespace:
 def read_pod(raw: Object) -> HeldPod:
     """Raises UnreadableError, also for requests that cannot be read: what it holds is not known then."""
     metadata = mapping(raw.get("metadata"))
-    key = PodKey(intern(text(metadata, "namespace")), _name(metadata), text(metadata, "uid"))
+    key = PodKey(f"{text(metadata, 'namespace')}/{_name(metadata)}", text(metadata, "uid"))
     finished = text(mapping(raw.get("status")), "phase") in FINISHED
     node = text(mapping(raw.get("spec")), "nodeName")
     if finished or not node:
@@ -89,7 +88,7 @@ def read_pod(raw: Object) -> HeldPod:
     try:
         pod = Pod.parse(dict(raw))
     except PodError as error:
-        raise UnreadableError(f"{key.namespace}/{key.name}: {error}") from None
+        raise UnreadableError(f"{key.name}: {error}") from None
     return HeldPod(key, intern(node), usage(pod))
 
 

@@ -6,7 +6,7 @@ Source: Kubernetes API concepts, "Efficient detection of changes"; k8s.io/client
 import gc
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import random
@@ -17,7 +17,7 @@ from typing import Generic, Protocol, TypeVar
 
 import orjson
 
-from rules_engine.model.lenient import Object
+from rules_engine.model.lenient import Object, mapping
 from rules_engine.model.patch import Json
 from server.cluster.backoff import Backoff
 from server.cluster.connection import MENDED_BY_NEW_CREDENTIALS, Answer, ApiError, Cause, Connection
@@ -26,7 +26,13 @@ from server.cluster.reading import UnreadableError
 T = TypeVar("T")
 
 PAGE_OBJECTS = 500
-"""Objects in one page of a list, as kubectl asks for."""
+"""Objects in one page of a list at most, as kubectl asks for."""
+
+FIRST_PAGE_OBJECTS = 50
+"""Objects in the first page: how large they are is not known yet."""
+
+PAGE_BYTES = 2 * 1024 * 1024
+"""What a page is to be of: read, it takes several times as much, which Python hardly ever gives back."""
 
 SHORTEST_WATCH_SECONDS = 1.0
 """A watch that ends sooner, without an event, is a failure: asking again at once would be a load of its own."""
@@ -46,8 +52,14 @@ class Sink(Protocol[T]):
     def read(self, raw: Object) -> T:
         """The little that is kept of an object. Raises UnreadableError."""
 
-    def replace(self, found: Sequence[T]) -> None:
-        """These are all objects that there are."""
+    def key(self, found: T) -> str:
+        """What tells an object from all others of its collection: the very text that the sink itself keeps."""
+
+    def replace(self, found: Iterable[T]) -> None:
+        """These are all objects that there are; they come a page at a time.
+
+        When that fails, which may be at any object, everything stays as it was.
+        """
 
     def put(self, found: T) -> None:
         """An object that is new or has changed."""
@@ -110,8 +122,8 @@ class Reflector(Generic[T]):
         self._wait = wait or self._stopping.wait
         self._backoff = Backoff(clock, random)
         self._answer: Answer | None = None
-        self._version: str | None = None
-        """Where the next watch begins; None: what there is has to be listed first."""
+        self._version = ""
+        """Where the next watch begins; empty: what there is has to be listed first."""
         self._versions = _Versions()
         self._synced = False
         self._contact = 0.0
@@ -153,7 +165,7 @@ class Reflector(Generic[T]):
             except Exception:
                 # Our bug: said aloud, and no reason to leave everybody with a view that nobody renews.
                 _log.exception("unexpected error while %s were read", self._collection.name)
-                self._version = None
+                self._version = ""
                 self._wait(self._backoff.seconds())
 
     def stop(self) -> None:
@@ -164,47 +176,50 @@ class Reflector(Generic[T]):
             answer.interrupt()
 
     def _advance(self) -> None:
-        version = self._version
-        if version is None:
-            version = self._list()
-        self._watch(version)
+        if not self._version:
+            self._list()
+        self._watch()
 
-    def _list(self) -> str:
+    def _list(self) -> None:
         self._counts["lists"] += 1
-        found: list[T] = []
-        versions = _Versions()
-        query = {**self._collection.query, "limit": str(PAGE_OBJECTS)}
-        metadata = self._list_page(query, found, versions)
+        self._versions = _Versions()  # nothing is watched until the list has come
+        self._sink.replace(self._listed())
+        self._reached()
+        self._synced = True
+
+    def _listed(self) -> Iterator[T]:
+        """What is kept of each object; at the end it is known where a watch begins."""
+        query = {**self._collection.query, "limit": str(FIRST_PAGE_OBJECTS)}
+        metadata = yield from self._listed_page(query)
         while following := metadata.get("continue"):
             query["continue"] = str(following)
-            metadata = self._list_page(query, found, versions)
+            metadata = yield from self._listed_page(query)
         version = metadata.get("resourceVersion")
         if not isinstance(version, str) or not version:
             raise ApiError(Cause.MALFORMED, "a list without a resourceVersion")
-        self._sink.replace(found)
-        self._versions = versions
         self._version = version
-        self._reached()
-        self._synced = True
-        return version
 
-    def _list_page(self, query: Mapping[str, str], found: list[T], versions: "_Versions") -> Object:
-        """Take in one page, of which nothing is left in memory but what is kept; the page's metadata."""
+    def _listed_page(self, query: dict[str, str]) -> Generator[T, None, Object]:
+        """One page, of which nothing is left in memory but what is kept; its metadata.
+
+        How many objects the next is to have is written into the query.
+        """
         body = self._connection.get(self._collection.path, query)
         with _uncollected():
             metadata, items = _page(body)
             for item in items:
                 if isinstance(item, dict):
-                    versions.advance(item)
-                    kept = self._read(item)
-                    if kept is not None:
-                        found.append(kept)
-            del items
+                    found = self._read(item)
+                    if found is not None:
+                        self._versions.advance(self._sink.key(found), item)
+                        yield found
+        if items:
+            query["limit"] = str(max(1, min(PAGE_OBJECTS, PAGE_BYTES * len(items) // len(body))))
         if self._stopping.is_set():
             raise ApiError(Cause.BROKEN, "stopped")
         return metadata
 
-    def _watch(self, version: str) -> None:
+    def _watch(self) -> None:
         self._counts["watches"] += 1
         begun = self._clock()
         # Not all at the same moment: neither the replicas, nor the collections of one of them.
@@ -213,7 +228,7 @@ class Reflector(Generic[T]):
             **self._collection.query,
             "watch": "true",
             "allowWatchBookmarks": "true",
-            "resourceVersion": version,
+            "resourceVersion": self._version,
             "timeoutSeconds": str(seconds),
         }
         seen = False
@@ -247,11 +262,12 @@ class Reflector(Generic[T]):
         if kind == "BOOKMARK":
             self._version = version
             return "bookmarks"
-        if not self._versions.advance(object, gone=kind == "DELETED"):
-            return "ignored"
         found = self._read(object)
         if found is not None:
-            if kind == "DELETED":
+            gone = kind == "DELETED"
+            if not self._versions.advance(self._sink.key(found), object, gone=gone):
+                return "ignored"
+            if gone:
                 self._sink.remove(found)
             else:
                 self._sink.put(found)
@@ -282,7 +298,7 @@ class Reflector(Generic[T]):
             self._failure = message
         self._counts[error.cause.value] += 1  # so that whoever sees the count sees the message
         if error.cause in (Cause.GONE, Cause.MALFORMED) or isinstance(error, _WatchError):
-            self._version = None
+            self._version = ""
         if error.cause in MENDED_BY_NEW_CREDENTIALS:
             self._connection.renew()
         return self._backoff.seconds(error.retry_after_seconds)
@@ -302,15 +318,11 @@ class _Versions:
         self._present: dict[str, int] = {}
         self._deleted: OrderedDict[str, int] = OrderedDict()
 
-    def advance(self, object: Object, *, gone: bool = False) -> bool:
+    def advance(self, key: str, object: Object, *, gone: bool = False) -> bool:
         """Whether an object is news."""
-        metadata = object.get("metadata")
-        if not isinstance(metadata, dict):
-            return True
-        text = metadata.get("resourceVersion")
+        text = mapping(object.get("metadata")).get("resourceVersion")
         if not isinstance(text, str) or not (text.isascii() and text.isdigit()):
             return True
-        key = f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
         version = int(text)
         if version <= max(self._present.get(key, -1), self._deleted.get(key, -1)):
             return False
@@ -368,8 +380,7 @@ _EVENTS = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"})
 
 
 def _version(object: Object) -> str:
-    metadata = object.get("metadata")
-    version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
+    version = mapping(object.get("metadata")).get("resourceVersion")
     if not isinstance(version, str) or not version:
         raise ApiError(Cause.MALFORMED, "an event without a resourceVersion")
     return version

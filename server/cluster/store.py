@@ -120,9 +120,9 @@ class Store:
             for reservation in self._reservations.expire(now):
                 self._hold(reservation.node, reservation.usage, -1)
 
-    def replace_nodes(self, found: Sequence[Node]) -> None:
+    def replace_nodes(self, found: Iterable[Node]) -> None:
+        facts = {node.name: node for node in found}
         with self._lock:
-            facts = {node.name: node for node in found}
             self._touch(facts.keys() | self._facts.keys())
             self._facts = facts
             self.publish()
@@ -138,15 +138,20 @@ class Store:
                     self._facts[name] = node
                 self._touch((name,))
 
-    def replace_pods(self, found: Sequence[HeldPod]) -> None:
-        pods = {_name(pod.key): _Held(pod.node, _shared(pod.usage)) for pod in found if pod.node}
+    def replace_pods(self, found: Iterable[HeldPod]) -> None:
+        pods: dict[str, _Held] = {}
+        seen = []
+        for pod in found:
+            if pod.node:
+                pods[pod.key.name] = _Held(pod.node, _shared(pod.usage))
+            # A promise that is made meanwhile is for a pod that this list is too old to have.
+            if (pod.node or pod.finished) and pod.key in self._reservations:
+                seen.append(pod.key)
         used: dict[str, Counter[str]] = {}
         for held in pods.values():
             _add(used, held.node, held.usage, 1)
-        # A promise that is made meanwhile is for a pod that this list is too old to have.
-        kept = [pod.key for pod in found if (pod.node or pod.finished) and pod.key in self._reservations]
         with self._lock:
-            for key in kept:
+            for key in seen:
                 self._reservations.drop(key)
             self._touch(used.keys() | self._used.keys())
             self._pods, self._used = pods, used
@@ -156,11 +161,13 @@ class Store:
 
     def put_pod(self, pod: HeldPod, *, gone: bool) -> None:
         with self._lock:
-            name = _name(pod.key)
-            old = self._pods.pop(name, None)
+            name = pod.key.name
+            old = self._pods.get(name)
             new = None if gone or not pod.node else _Held(pod.node, _shared(pod.usage))
             if new is not None:
                 self._pods[name] = new
+            else:
+                self._pods.pop(name, None)
             if new != old:
                 if old is not None:
                     self._hold(old.node, old.usage, -1)
@@ -172,9 +179,10 @@ class Store:
                 if reservation is not None:
                     self._hold(reservation.node, reservation.usage, -1)
 
-    def replace_namespaces(self, found: Sequence[Namespace]) -> None:
+    def replace_namespaces(self, found: Iterable[Namespace]) -> None:
+        namespaces = {namespace.name: namespace.labels for namespace in found}
         with self._lock:
-            self._namespaces = {namespace.name: namespace.labels for namespace in found}
+            self._namespaces = namespaces
             self.publish()
 
     def put_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
@@ -212,10 +220,6 @@ class _Held(NamedTuple):
 @lru_cache(maxsize=4096)  # pods come in the same few sizes
 def _shared(usage: Usage) -> Usage:
     return usage
-
-
-def _name(key: PodKey) -> str:
-    return f"{key.namespace}/{key.name}"
 
 
 def _add(used: dict[str, Counter[str]], node: str, usage: Usage, sign: int) -> None:

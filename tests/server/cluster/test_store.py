@@ -137,7 +137,7 @@ def test_any_object_can_be_read_that_has_a_name() -> None:
         metadata: dict[str, Any] = {"metadata": {"name": "x", **odd}}
         assert read_node(metadata) == model_node("x")
         assert read_namespace(metadata) == Namespace("x", {})
-        assert read_pod(metadata) == HeldPod(PodKey("", "x", ""), "", ())
+        assert read_pod(metadata) == HeldPod(PodKey("/x", ""), "", ())
     odd_node: dict[str, Any] = {
         "metadata": {"name": "x"},
         "spec": {"taints": [7, {}, {"key": "k"}], "unschedulable": "yes"},
@@ -149,12 +149,12 @@ def test_any_object_can_be_read_that_has_a_name() -> None:
 
 
 def promise(name: str, node: str = "a", count: int = 1, expires: float = 10.0) -> Reservation:
-    return Reservation(key=PodKey("ml", name, name), node=node, usage=((GPU, count),), expires=expires)
+    return Reservation(key=PodKey(f"ml/{name}", name), node=node, usage=((GPU, count),), expires=expires)
 
 
 def asking(name: str, gpus: int = 1, resource: str = GPU, **spec: Any) -> tuple[PodKey, Pod]:
     raw = bound(name, "", {resource: gpus}, spec=spec)
-    return PodKey("ml", name, f"uid-of-{name}"), Pod.parse(raw)
+    return PodKey(f"ml/{name}", f"uid-of-{name}"), Pod.parse(raw)
 
 
 def free(store: Store, resource: str = GPU) -> dict[str, str]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from rules_engine.model.cluster import Freshness
+from server.cluster.reflector import PAGE_BYTES
 from tests.support.apiserver import (
     ApiServer,
     Body,
@@ -18,7 +19,7 @@ from tests.support.apiserver import (
     namespace,
     node,
 )
-from tests.support.cluster import EVERYTHING, NODES, PODS, names, used, viewing
+from tests.support.cluster import EVERYTHING, NODES, PODS, View, names, used, viewing
 
 GPU = "nvidia.com/gpu"
 
@@ -54,10 +55,31 @@ def test_a_cluster_of_many_pages_is_seen_whole(api: ApiServer) -> None:
         assert len(view.synced().nodes) == 1202
     pages = [request for request in api.requests if not request.watches]
     assert [("continue" in page.query, page.query["limit"]) for page in pages] == [
-        (False, "500"),
+        (False, "50"),
+        (True, "500"),
         (True, "500"),
         (True, "500"),
     ]
+
+
+def test_pages_of_large_objects_have_few_of_them(api: ApiServer) -> None:
+    size = PAGE_BYTES // 20
+    for number in range(120):
+        api.put("nodes", node(f"n{number}", labels={"large": "x" * size}))
+    with viewing(api, NODES) as view:
+        assert len(view.synced().nodes) == 121
+    limits = [int(request.query["limit"]) for request in api.requests if not request.watches]
+    assert all(PAGE_BYTES * 0.9 < limit * size <= PAGE_BYTES for limit in limits[1:]), limits
+
+
+def test_an_object_larger_than_a_page_gets_one_of_its_own(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.cluster.reflector.PAGE_BYTES", 100)
+    for number in range(52):
+        api.put("nodes", node(f"n{number}"))
+    with viewing(api, NODES) as view:
+        assert len(view.synced().nodes) == 53
+    limits = [request.query["limit"] for request in api.requests if not request.watches]
+    assert limits == ["50", "1", "1", "1"]
 
 
 def test_objects_that_come_change_and_go_are_followed(api: ApiServer) -> None:
@@ -202,6 +224,24 @@ def test_a_page_that_is_gone_means_a_new_list(api: ApiServer) -> None:
         assert len(view.synced().nodes) == 601
     assert view.health("nodes").counts["gone"] == 1
     assert len(api.lists("nodes")) == 2
+
+
+def test_a_list_that_breaks_off_changes_nothing(api: ApiServer) -> None:
+    for number in range(60):
+        api.put("nodes", node(f"n{number}"))
+    seen: list[int] = []
+    views: list[View] = []
+    with viewing(api, NODES, wait=lambda _: seen.append(len(views[0].live.current().nodes))) as view:
+        views.append(view)
+        view.synced()
+        api.wait_for(lambda: api.watching("nodes"))
+        api.put("nodes", node("missed"), announce=False)
+        api.compact()
+        api.fail("nodes", Nothing(), Status(500))
+        api.send("nodes", Reset())
+        view.until(lambda cluster: len(cluster.nodes) == 62)
+    assert view.health("nodes").counts["refused"] == 1
+    assert set(seen) == {61}
 
 
 @pytest.mark.parametrize(

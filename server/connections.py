@@ -1,4 +1,4 @@
-"""The connections of this process, as the system knows them: granian does not say which it has."""
+"""The connections and files of this process, as the system knows them: granian does not say which it has."""
 
 import os
 import socket
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
+_FILES = Path("/proc/self/fd")
 _INTERNET = (socket.AF_INET, socket.AF_INET6)
 
 
@@ -22,6 +23,12 @@ def unaccepted(listener: socket.socket) -> int:
     return count
 
 
+def open_files() -> int:
+    """How many files this process has open, connections among them."""
+    # Linux says it as the folder's size since 6.2.
+    return _FILES.stat().st_size or sum(1 for _ in _FILES.iterdir())
+
+
 def cut_all(port: int) -> int:
     """Cut every connection to a port of ours; how many there were."""
     count = 0
@@ -34,7 +41,7 @@ def cut_all(port: int) -> int:
 
 def _connections(port: int) -> Iterator[socket.socket]:
     """Each of them is closed when the next one is asked for: it is a duplicate of granian's."""
-    for path in Path("/proc/self/fd").iterdir():
+    for path in _FILES.iterdir():
         try:
             # A duplicate stays what it is while granian closes its own.
             duplicate = os.dup(int(path.name))

@@ -9,12 +9,13 @@ within a millisecond; the old one is kept from accepting, answers what its conne
 
 import logging
 import os
+import resource
 import socket
 import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event, Lock, Thread
@@ -25,7 +26,7 @@ from granian._granian import CallbackScheduler, RSGIWorker, WorkerSignal
 from granian.http import HTTP1Settings
 from granian.net import SocketHolder  # type: ignore[attr-defined]
 
-from server.connections import cut_all, unaccepted
+from server.connections import cut_all, open_files, unaccepted
 from server.gateway import Gateway
 from server.tls import Identity, TlsError
 
@@ -48,6 +49,22 @@ RETIRE_SECONDS = 100.0
 
 SETTLE_SECONDS = 0.5
 """At the end, for handshakes under way and for the requests that follow them."""
+
+MAX_FILES = 4096
+"""Files that may be open before no more connections are taken: granian begins handshakes without bound, and where it
+cannot open another file, it tries again and again and does nothing else. At most half of what the system allows."""
+
+LEFT = 0.75
+"""How much of that may be open for connections to be taken again."""
+
+KEPT_FILES = 8
+"""For granian to open when it cannot open any other."""
+
+GUARD_SECONDS = 0.05
+"""How often open files are counted: meanwhile some 1,500 connections can come."""
+
+WAKE_SECONDS, WAKE_TRIES = 0.1, 3
+"""For a connection to ourselves."""
 
 SPARE_FILES = 32
 """That must be free for a new certificate: granian ends the process where it cannot open the few that it needs."""
@@ -84,6 +101,9 @@ class Front:
         self._listeners: list[_Listener] = []
         self._draining = False
         self._stopping = Event()
+        self._silent = _silent()
+        self._kept = [os.dup(self._silent.fileno()) for _ in range(KEPT_FILES)]
+        self._guard = Thread(target=self._watch_files, name="front-guard", daemon=True)
         listener.listen(BACKLOG)
 
     def serve(self, identity: Identity) -> None:
@@ -99,10 +119,11 @@ class Front:
             started.closing = self._draining
             self._listeners.append(started)
             retired = self._listeners[:-1]
+            if not retired:
+                self._guard.start()
         for old in retired:
             if old.accepting:
-                with _silent() as silent:
-                    old.stop_accepting(silent)
+                old.stop_accepting(self._silent)
                 Thread(target=self._retire, args=(old,), name="front-retire", daemon=True).start()
 
     def drain(self) -> None:
@@ -119,23 +140,22 @@ class Front:
         with self._lock:
             self._stopping.set()
             listeners = tuple(self._listeners)
-        try:
-            with _silent() as silent:
-                accepted = min(end, monotonic() + ACCEPT_SECONDS)
-                while unaccepted(self._listener) and monotonic() < accepted:
-                    Event().wait(LOOK_SECONDS)
-                # From here to the close there should be nothing that takes time.
-                for listener in listeners:
-                    listener.stop_accepting(silent)
-                self._listener.close()
-        except OSError as error:
-            _log.warning("connections are taken until the end: %s", error.strerror)
-            self._listener.close()
+        accepted = min(end, monotonic() + ACCEPT_SECONDS)
+        while unaccepted(self._listener) and monotonic() < accepted:
+            Event().wait(LOOK_SECONDS)
+        # From here to the close there should be nothing that takes time.
+        for listener in listeners:
+            listener.stop_accepting(self._silent)
+        self._listener.close()
         Event().wait(min(settle_seconds, grace_seconds))
         for listener in listeners:
             listener.end()
         for listener in listeners:
             listener.wait(max(end - monotonic(), 0.0))
+        if self._guard.is_alive():
+            self._guard.join()
+        self._silent.close()
+        _close(self._kept)
         done = all(listener.wait(0.0) for listener in listeners)
         if not done:
             _log.warning("ended with %d connections open", cut_all(port))
@@ -149,8 +169,46 @@ class Front:
         except OSError as error:
             raise TlsError(f"the certificate cannot be served: {error.strerror}") from None
         finally:
-            for descriptor in spare:
-                os.close(descriptor)
+            _close(spare)
+
+    def _watch_files(self) -> None:
+        most = min(MAX_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+        while not self._stopping.wait(GUARD_SECONDS):
+            if open_files() > most:
+                self._hold(most * LEFT)
+
+    def _hold(self, most: float) -> None:
+        """Take no connections until fewer files are open than `most`: what is open goes on, others wait.
+
+        Where no file can be opened at all, granian does not even see that handshakes have failed.
+        """
+        said = False
+        while open_files() > most and not self._stopping.is_set():
+            for listener in tuple(self._listeners):
+                listener.hold(self._silent)
+            _close(self._kept)
+            if not said:
+                _log.warning("no more connections are taken: %d files are open", open_files())
+                said = True
+            self._stopping.wait(GUARD_SECONDS)
+        self._kept.extend(os.dup(self._silent.fileno()) for _ in range(KEPT_FILES))
+        for listener in tuple(self._listeners):
+            listener.go_on(self._listener)
+        with suppress(OSError):  # the end of the server closes the socket
+            self._wake()
+        _log.warning("connections are taken again")
+
+    def _wake(self) -> None:
+        """Let granian see who waits: it looks when somebody comes. Raises OSError."""
+        address = self._listener.getsockname()[:2]
+        for _ in range(WAKE_TRIES):
+            if not unaccepted(self._listener):
+                return
+            try:
+                socket.create_connection(address, WAKE_SECONDS).close()
+            except TimeoutError:
+                # There is no room to wait: the one who has waited longest leaves it.
+                self._listener.accept()[0].close()
 
     def _retire(self, listener: "_Listener") -> None:
         if not self._stopping.wait(RETIRE_SECONDS):
@@ -208,6 +266,18 @@ class _Listener:
                 self.closing = True
                 os.dup2(silent.fileno(), self._descriptor, inheritable=False)
 
+    def hold(self, silent: socket.socket) -> None:
+        """Accept nobody for now, in the same way."""
+        with self._lock:
+            if self.accepting and not self._ended:
+                os.dup2(silent.fileno(), self._descriptor, inheritable=False)
+
+    def go_on(self, listener: socket.socket) -> None:
+        """Accept again."""
+        with self._lock:
+            if self.accepting and not self._ended:
+                os.dup2(listener.fileno(), self._descriptor, inheritable=False)
+
     def end(self) -> None:
         """Close idle connections, and each other one with its answer."""
         with self._lock:
@@ -224,6 +294,11 @@ class _Listener:
 
     def _is_closing(self) -> bool:
         return self.closing
+
+
+def _close(descriptors: list[int]) -> None:
+    while descriptors:
+        os.close(descriptors.pop())
 
 
 def _silent() -> socket.socket:
@@ -273,8 +348,7 @@ def _files(identity: Identity) -> Iterator[tuple[str, str, str | None, Sequence[
             raise TlsError(f"the certificate cannot be served: {error}") from None
         yield certificate, key, None if identity.client_ca is None else file(identity.client_ca), descriptors
     finally:
-        for descriptor in descriptors:
-            os.close(descriptor)
+        _close(descriptors)
 
 
 def try_out(identity: Identity) -> None:

@@ -19,6 +19,9 @@ from tests.support.server import MIG_POD, PATIENCE_SECONDS, Running, encoded, re
 
 HEADERS = b"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
 
+TLS_HANDSHAKE = b"\x16"
+"""How a handshake begins."""
+
 SLOW_RULE = """\
 apiVersion: gpurules.io/v1
 kind: Validation
@@ -186,6 +189,27 @@ def test_more_connections_than_the_usual_limit_on_files_do_not_stop_it(tmp_path:
         for _ in range(300):
             stack.enter_context(socket.create_connection(("127.0.0.1", running.port)))
         assert running.send("POST", "/validate", encoded(review())).status == 200
+
+
+def test_more_handshakes_than_files_that_may_be_open_do_not_stop_it(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(saying("no"))
+    prefix = ["bash", "-c", 'ulimit -n 200; exec "$@"', "bash"]
+    with started(tmp_path, "--rules", rules, prefix=prefix) as running:
+        with closing(running.connect()) as kept, ExitStack() as flood:
+            kept.connect()
+            for _ in range(400):
+                begun = flood.enter_context(socket.create_connection(("127.0.0.1", running.port)))
+                begun.sendall(TLS_HANDSHAKE)
+            until(lambda: "no more connections are taken" in running.logged(), "the bound")
+            # Somebody who comes now waits, and whoever is there does not.
+            waiting = socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_SECONDS)
+            kept.request("GET", "/healthz")
+            assert kept.getresponse().status == 200
+        with running.context().wrap_socket(waiting, server_hostname="localhost") as secure:
+            secure.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert secure.recv(100).startswith(b"HTTP/1.1 200")
+        assert "connections are taken again" in running.logged()
 
 
 def test_a_flood_over_the_concurrency_bound_is_turned_away_with_its_uid_and_the_rest_decided(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import socket
 import ssl
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import repeat
 from pathlib import Path
 from threading import Barrier, Event, Thread, current_thread
 from time import perf_counter
@@ -15,7 +16,7 @@ from wsgiref.validate import validator
 
 import pytest
 
-from server.connections import unaccepted
+from server.connections import open_files, unaccepted
 from server.front import HEADER_BYTES
 from server.gateway import ARRIVED, LARGE_BYTES, PATIENT_UNTIL, BusyError, Gateway, TakesLonger, _Request
 from tests.support.gateway import Reachable, gateway, reachable, reply
@@ -375,17 +376,59 @@ def test_whoever_is_connected_when_a_front_stops_is_answered(server: Reachable) 
     count = 128
     connected = [socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_SECONDS) for _ in range(count)]
 
-    def ask(plain: socket.socket) -> int:
-        with server.context.wrap_socket(plain, server_hostname="localhost") as secure:
-            secure.sendall(b"GET /later HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            return reply(secure).status
-
     with ThreadPoolExecutor(count + 1) as threads:
         stopped = threads.submit(server.front.stop, PATIENCE_SECONDS, settle_seconds=2.0)
-        assert list(threads.map(ask, connected)) == [200] * count
+        assert list(threads.map(asked, repeat(server), connected)) == [200] * count
         assert stopped.result()
     with pytest.raises(ConnectionRefusedError):
         server.ask("GET", "/")
+
+
+@contextmanager
+def flooded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, logged: pytest.LogCaptureFixture
+) -> Iterator[tuple[Reachable, ExitStack]]:
+    """A server that has no room for connections, until the second is closed."""
+    open_before = open_files()
+    monkeypatch.setattr("server.front.MAX_FILES", 2 * open_before + 50)
+    with reachable(folder, Recorder()) as server, ExitStack() as flood:
+        for _ in range(open_before + 50):
+            # Each is two files of this process, in which the server runs too.
+            flood.enter_context(socket.create_connection(("127.0.0.1", server.port), PATIENCE_SECONDS))
+        until(lambda: "no more connections are taken" in logged.text, "the bound")
+        yield server, flood
+        until(lambda: "connections are taken again" in logged.text, "its end")
+
+
+def test_who_comes_while_too_many_handshakes_are_under_way_waits_for_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with flooded(tmp_path, monkeypatch, caplog) as (server, flood):
+        waiting = [socket.create_connection(("127.0.0.1", server.port), PATIENCE_SECONDS) for _ in range(3)]
+        until(lambda: unaccepted(server.listener) >= 3, "who waits")
+        flood.close()
+        assert [asked(server, plain) for plain in waiting] == [200] * 3
+
+
+def test_where_nobody_else_can_wait_the_first_gives_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with flooded(tmp_path, monkeypatch, caplog) as (server, flood):
+        server.listener.listen(1)
+        address = ("127.0.0.1", server.port)
+        first, second = (socket.create_connection(address, PATIENCE_SECONDS) for _ in range(2))
+        until(lambda: unaccepted(server.listener) == 2, "who waits")
+        flood.close()
+        assert asked(server, second) == 200
+        with closing(first), suppress(ConnectionResetError):
+            assert first.recv(1) == b""
+
+
+def asked(server: Reachable, plain: socket.socket) -> int:
+    """The status of the answer to a request on a connection that is there."""
+    with server.context.wrap_socket(plain, server_hostname="localhost") as secure:
+        secure.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        return reply(secure).status
 
 
 def test_the_system_says_how_many_connections_nobody_has_accepted() -> None:

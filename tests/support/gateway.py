@@ -57,6 +57,7 @@ class Reachable:
 
     gateway: Gateway
     front: Front
+    listener: socket.socket
     port: int
     context: ssl.SSLContext
 
@@ -103,7 +104,7 @@ def reachable(folder: Path, application: Any, **options: Any) -> Iterator[Reacha
     front = Front(made, listener)
     front.serve(read_identity(files.certificate, files.key, now=now))
     try:
-        yield Reachable(made, front, port, ssl.create_default_context(cafile=str(files.ca)))
+        yield Reachable(made, front, listener, port, ssl.create_default_context(cafile=str(files.ca)))
     finally:
         if listener.fileno() >= 0:  # else the test has stopped it
             front.stop(PATIENCE_SECONDS, 0)

@@ -5,6 +5,7 @@ import json
 import logging
 from typing import Any
 
+import flask
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -176,6 +177,23 @@ def test_other_paths_are_404_and_other_methods_405_as_a_status(app: Any) -> None
     answer = call(app, "/healthz")
     refusal(answer, 405, "MethodNotAllowed", uid=None)
     assert "GET" in answer.headers["allow"]
+
+
+def test_flask_sees_nothing_of_admissions_whatever_becomes_of_them(rule_set: RuleSet) -> None:
+    app = create_app(State(rule_set, Cluster()), max_concurrent=1)
+    seen: list[str] = []
+
+    @app.before_request
+    def see() -> None:
+        seen.append(flask.request.path)
+
+    for path in ("/mutate", "/validate"):
+        assert call(app, path, encoded(review(MIG_POD))).status == 200
+        assert call(app, path, b"{").status == 400
+        assert call(app, path, method="GET").status == 405
+    assert seen == []
+    call(app, "/readyz", method="GET")
+    assert seen == ["/readyz"]
 
 
 def padded(size: int) -> bytes:

@@ -14,8 +14,9 @@ from rules_engine.evaluation import RuleSet, compile_rules
 from rules_engine.loading import load
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
 from server.app import MAX_BODY_BYTES, MAX_READ_BYTES, Admission, Slots, create_app
+from server.exchange import Exchange
 from server.gateway import BusyError
-from server.state import State
+from server.state import Served, State
 from tests.support.server import LADDER, MIG_POD, UID, Answer, call, encoded, pod, review
 
 
@@ -266,6 +267,33 @@ class Broken(RuleSet):
         if name in ("ladder_index", "validation_index"):
             raise RuntimeError("the secret of the pod")
         return super(RuleSet, self).__getattribute__(name)
+
+
+def test_rules_that_change_while_a_request_is_decided_are_for_the_next_one(rule_set: RuleSet) -> None:
+    later = Served(rule_set=RuleSet(), generation=2)
+
+    class Overtaken(RuleSet):
+        """Rules that are in force no more as soon as they are asked."""
+
+        __slots__ = ()
+
+        def __getattribute__(self, name: str) -> Any:
+            if name in ("ladder_index", "validation_index"):
+                state.served = later
+            return super(RuleSet, self).__getattribute__(name)
+
+    said: list[Exchange] = []
+    now = Served(rule_set=Overtaken(ladders=rule_set.ladders, validations=rule_set.validations))
+    state = State(cluster=Cluster())
+    app = create_app(state, max_concurrent=1, observers=[said.append])
+    body = encoded(review(pod({"nvidia.com/mig-2g.20gb": "1"}, image="a:latest")))
+    for path in ("/mutate", "/validate"):
+        state.served = now
+        first, second = (call(app, path, body) for _ in range(2))
+        assert (first.response["allowed"], "patch" in first.response) == (path == "/mutate", path == "/mutate")
+        assert second.response == {"uid": UID, "allowed": True}
+    # What is said of a decision, in the log too, is said of the rules that made it.
+    assert [exchange.served for exchange in said] == [now, later] * 2
 
 
 def test_an_unforeseen_error_is_500_logged_and_never_an_allow(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,6 +2,7 @@
 
 import http.client
 import os
+import re
 import resource
 import signal
 import socket
@@ -58,8 +59,23 @@ def der(pair: dict[str, bytes]) -> bytes:
     return ssl.PEM_cert_to_DER_cert(pair["tls.crt"].decode())
 
 
+def end(pair: dict[str, bytes]) -> datetime:
+    return x509.load_pem_x509_certificate(pair["tls.crt"]).not_valid_after_utc
+
+
 def descriptors() -> int:
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def unserved() -> dict[str, bytes]:
+    """A pair like any other, but for what granian's TLS library does not take: it would end the process."""
+    name, key = x509.Name([]), ec.generate_private_key(ec.SECP256R1())
+    unknown = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4.5"), b"\x05\x00")
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(x509.random_serial_number()).add_extension(unknown, critical=True)
+    builder = builder.not_valid_before(NOW - timedelta(days=1)).not_valid_after(NOW + timedelta(days=1))
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return {"tls.crt": builder.sign(key, SHA256()).public_bytes(Encoding.PEM), "tls.key": private}
 
 
 def client_files(folder: Path) -> tuple[Path, Path, Path]:
@@ -141,6 +157,39 @@ def test_a_pair_that_cannot_be_served_is_said_and_the_old_one_stays(tmp_path: Pa
         until(lambda: shown(running) == der(good), "the good pair")
         not_after = x509.load_pem_x509_certificate(good["tls.crt"]).not_valid_after_utc
         until(lambda: f"valid until {not_after.isoformat()}" in running.logged(), "the line that says so")
+
+
+def test_a_pair_that_would_end_the_process_is_refused_too(tmp_path: Path, rules: Path) -> None:
+    first, good = pair(tmp_path / "first"), pair(tmp_path / "good")
+    mounted = Mounted(tmp_path / "secret", first)
+    with started(tmp_path, *arguments(mounted.folder, rules)) as running:
+        mounted.swap(unserved())
+        until(lambda: "the changed certificate is refused" in running.logged(), "the refusal")
+        assert shown(running) == der(first)
+        mounted.swap(good)
+        until(lambda: shown(running) == der(good), "the good pair")
+
+
+def test_the_metric_of_the_expiry_is_that_of_the_certificate_that_is_served(tmp_path: Path, rules: Path) -> None:
+    first, second = (pair(tmp_path / f"pair-{days}", end=NOW + timedelta(days=days)) for days in (2, 3))
+    mounted = Mounted(tmp_path / "secret", first)
+    with started(tmp_path, *arguments(mounted.folder, rules)) as running:
+
+        def metrics() -> str:
+            return fetched(f"{metrics_url(running)}/metrics")[1]
+
+        def expiry() -> datetime:
+            found = re.search(r"^gpu_rules_certificate_expiry_timestamp_seconds (\S+)$", metrics(), re.MULTILINE)
+            assert found
+            return datetime.fromtimestamp(float(found[1]), UTC)
+
+        assert expiry() == end(first)
+        mounted.swap({**second, "tls.key": first["tls.key"]})
+        until(lambda: "gpu_rules_certificates_refused_total 1.0" in metrics(), "the refusal")
+        assert expiry() == end(first)
+        mounted.swap(second)
+        until(lambda: shown(running) == der(second), "the second pair")
+        until(lambda: expiry() == end(second), "its expiry")
 
 
 def test_a_pair_whose_time_has_not_come_is_served_when_it_has(tmp_path: Path, rules: Path) -> None:

@@ -7,18 +7,20 @@ import re
 import signal
 import weakref
 from base64 import b64decode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Event
 from typing import Any
 
 import pytest
+from inotify_simple import INotify  # type: ignore[import-untyped]
 
 from rules_engine.loading.files import find_files
-from server.serve import _adopted
+from rules_engine.loading.report import Report
+from server.serve import _adopted, _Signals
 from server.watching import Watcher, signature
 from tests.support.operating import METRICS, Load, Mounted, fetched, metrics_url, rules_report, saying, until
-from tests.support.server import Running, encoded, review, started
+from tests.support.server import PATIENCE_SECONDS, Running, encoded, review, started
 
 MIG = "nvidia.com/mig-9g.90gb"
 
@@ -197,22 +199,97 @@ def test_a_look_sees_what_has_changed_without_reading(tmp_path: Path) -> None:
     assert signature([tmp_path / "none.yaml"]) != signature([tmp_path / "a.yaml"])
 
 
-def test_without_inotify_polling_finds_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.watching._inotify", lambda: None)
+def test_a_look_sees_what_has_changed_though_times_are_the_same(tmp_path: Path) -> None:
+    """As cp -p and archives leave them, and file systems that count in seconds."""
+    path, other = tmp_path / "a.yaml", tmp_path / "other"
+    path.write_text("a")
+    stamp = path.stat().st_mtime_ns
+    first = signature([path])
+    path.write_text("aa")
+    os.utime(path, ns=(stamp, stamp))
+    second = signature([path])
+    assert second != first
+    other.write_text("bb")
+    os.utime(other, ns=(stamp, stamp))
+    other.rename(path)
+    assert signature([path]) not in (first, second)
+
+
+class Seen:
+    """A watcher's changes: what all files held each time, joined in the order of the files."""
+
+    def __init__(self, *paths: Path) -> None:
+        self.texts: list[str] = []
+        self._paths = paths
+        self.watcher = Watcher(paths, signature(paths), self._changed, name="test")
+
+    def _changed(self) -> bool:
+        self.texts.append(" ".join(path.read_text() for path in find_files(self._paths, Report())))
+        return True
+
+    def wait_for(self, text: str) -> None:
+        until(lambda: self.texts[-1:] == [text], f"the change to {text}")
+
+
+def test_inotify_tells_of_changes_whatever_they_are_without_a_poll(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.watching.POLL_SECONDS", 100 * PATIENCE_SECONDS)
+    folder, elsewhere = tmp_path / "folder", tmp_path / "elsewhere"
+    for made in (folder, elsewhere, unwatched := tmp_path / "unwatched"):
+        made.mkdir()
+    (elsewhere / "file").write_text("far")
+    (tmp_path / "link.yaml").symlink_to(elsewhere / "file")
+    (folder / "a.yaml").write_text("near")
+    mounted = Mounted(tmp_path / "mounted", {"c.yaml": "swapped"})
+    seen = Seen(folder, tmp_path / "link.yaml", mounted.folder)
+    seen.watcher.start()
+    try:
+        (folder / "a.yaml").write_text("written")
+        seen.wait_for("written far swapped")
+        (folder / ".a.yaml.swp").write_text("renamed")
+        (folder / ".a.yaml.swp").rename(folder / "a.yaml")
+        seen.wait_for("renamed far swapped")
+        mounted.swap({"c.yaml": "again"})
+        seen.wait_for("renamed far again")
+        mounted.swap({"c.yaml": "and again"})
+        seen.wait_for("renamed far and again")
+        (elsewhere / "file").write_text("behind-a-link")
+        seen.wait_for("renamed behind-a-link and again")
+        (folder / "b.yaml").write_text("new")
+        seen.wait_for("renamed new behind-a-link and again")
+        (folder / "b.yaml").unlink()
+        seen.wait_for("renamed behind-a-link and again")
+        (unwatched / "file").write_text("moved-here")
+        (unwatched / "file").rename(folder / "a.yaml")
+        seen.wait_for("moved-here behind-a-link and again")
+    finally:
+        seen.watcher.stop()
+
+
+class Full(INotify):  # type: ignore[misc]
+    """No watch more, as where a node has given all that it has."""
+
+    def add_watch(self, *_arguments: object) -> int:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+
+@pytest.mark.parametrize("inotify", [lambda: None, lambda: Full(nonblocking=True)], ids=["none", "full"])
+def test_where_inotify_does_not_tell_polling_finds_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inotify: Callable[[], INotify | None]
+) -> None:
+    monkeypatch.setattr("server.watching._inotify", inotify)
     monkeypatch.setattr("server.watching.POLL_SECONDS", 0.05)
     path = tmp_path / "a.yaml"
     path.write_text("a")
-    seen: list[str] = []
-
-    def changed() -> bool:
-        seen.append(path.read_text())
-        return True
-
-    watcher = Watcher([tmp_path], signature([tmp_path]), changed, name="test")
-    watcher.start()
-    path.write_text("bb")
-    until(lambda: seen == ["bb"], "the change")
-    watcher.stop()
+    seen = Seen(tmp_path)
+    seen.watcher.start()
+    try:
+        for length in range(2, 5):  # the first may be found as the watch begins
+            path.write_text("b" * length)
+            seen.wait_for("b" * length)
+    finally:
+        seen.watcher.stop()
 
 
 def test_an_error_of_ours_does_not_end_the_watch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -270,11 +347,38 @@ def test_what_was_refused_is_tried_again_until_it_is_in_force(
     assert len(answers) == tries
 
 
+@pytest.fixture
+def never_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.watching.RETRY_SECONDS", 100 * PATIENCE_SECONDS)
+
+
+@pytest.mark.usefixtures("never_by_itself")
 def test_whoever_asks_has_what_was_refused_tried_again_at_once(refusing: tuple[Watcher, list[bool], Path]) -> None:
     watcher, answers, path = refusing
     path.write_text("bb")
     until(lambda: len(answers) == 2, "the refusal")
     watcher.look()
+    until(lambda: len(answers) == 3, "another try")
+
+
+@pytest.fixture
+def signals_restored() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+    signal.set_wakeup_fd(-1)
+
+
+@pytest.mark.usefixtures("never_by_itself", "signals_restored")
+def test_at_sighup_what_was_refused_is_tried_again(refusing: tuple[Watcher, list[bool], Path]) -> None:
+    watcher, answers, path = refusing
+    path.write_text("bb")
+    until(lambda: len(answers) == 2, "the refusal")
+    signals = _Signals(on_hangup=[watcher])
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        signal.raise_signal(number)
+    assert signals.wait(PATIENCE_SECONDS) == signal.SIGTERM
     until(lambda: len(answers) == 3, "another try")
 
 

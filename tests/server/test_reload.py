@@ -9,7 +9,7 @@ import weakref
 from base64 import b64decode
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -17,7 +17,10 @@ from inotify_simple import INotify  # type: ignore[import-untyped]
 
 from rules_engine.loading.files import find_files
 from rules_engine.loading.report import Report
+from server.prepare import UnusableError, prepare_rules
+from server.reload import Reloader, read_whole
 from server.serve import _adopted, _Signals
+from server.state import State
 from server.watching import Watcher, signature
 from tests.support.operating import METRICS, Load, Mounted, fetched, metrics_url, rules_report, saying, until
 from tests.support.server import PATIENCE_SECONDS, Running, encoded, review, started
@@ -185,6 +188,58 @@ def test_with_test_on_reload_rules_whose_cases_fail_are_refused(tmp_path: Path) 
         assert message(running).endswith("one")
         cases.write_text(TEST.replace("WANTED", '"told-apart: two"'))
         until(lambda: message(running).endswith("two"), "rules that pass their cases")
+
+
+def test_without_test_on_reload_the_cases_beside_the_rules_are_not_run(running: Running, files: Path) -> None:
+    (files / "rules.test.yaml").write_text(TEST.replace("WANTED", "never"))
+    (files / "rules.yaml").write_text(saying("as no case wants it"))
+    until(lambda: "as no case" in message(running), "the rules")
+    (files / "rules.test.yaml").unlink()
+
+
+def test_cases_that_take_too_long_have_not_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.reload.TEST_SECONDS", 0.001)
+    (tmp_path / "rules.yaml").write_text(saying("one"))
+    (tmp_path / "rules.test.yaml").write_text(TEST.replace("WANTED", '"told-apart: one"'))
+    with pytest.raises(UnusableError, match=r"did not end in 0\.001 seconds"):
+        read_whole([tmp_path], test=True)
+
+
+def test_a_refusal_is_said_and_counted_once_however_often_it_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rules, state = tmp_path / "rules.yaml", State()
+    reloader = Reloader([rules], state, test=False)
+    for count, broken in enumerate(("kind: nonsense", "kind: others"), 1):
+        rules.write_text(broken)
+        assert [reloader.reload() for _ in range(3)] == [False] * 3
+        assert state.reloads_refused == caplog.text.count("changed rules are refused") == count
+    rules.write_text(saying("good"))
+    assert reloader.reload()
+    assert state.served is not None
+    rules.write_text("kind: others")
+    assert not reloader.reload()
+    assert state.reloads_refused == caplog.text.count("changed rules are refused") == 3
+
+
+def test_files_that_change_while_they_are_read_are_read_again(tmp_path: Path) -> None:
+    first, last, new = tmp_path / "a.yaml", tmp_path / "b.yaml", tmp_path / "new"
+    other = saying("old").replace("told-apart", "other")
+    first.write_text(saying("old"))
+    new.write_text(other.replace("old", "new"))
+    os.mkfifo(last)
+
+    def change() -> None:
+        with last.open("w") as pipe:  # opens when it is opened to be read: the first file has been read by then
+            first.write_text(saying("new"))
+            new.rename(last)
+            pipe.write(other)
+
+    thread = Thread(target=change)
+    thread.start()
+    rules = read_whole([first, last])
+    thread.join()
+    assert rules.digest == prepare_rules([first, last]).digest
 
 
 def test_a_look_sees_what_has_changed_without_reading(tmp_path: Path) -> None:

@@ -214,16 +214,16 @@ class Bootstrap:
 
         A configuration that is not there has nobody who calls.
         """
-        bundle, now = held.bundle, self._clock()
-        there = [self._trust_in(kind, b64encode(bundle).decode()) for kind in _KINDS]
-        if not all(there):
-            self._trusted = None
-            return False
-        if self._trusted is None or self._trusted[0] != bundle:
-            self._trusted = bundle, now
-        return now - self._trusted[1] >= SPREAD
+        bundle, since = held.bundle, self._clock()
+        before, self._trusted = self._trusted, None  # where a call fails, nobody knows
+        found = [self._trust_in(kind, b64encode(bundle).decode()) for kind in _KINDS]
+        if all(found) and before is not None and before[0] == bundle:
+            since = before[1]
+        self._trusted = bundle, since
+        return self._clock() - since >= SPREAD
 
     def _trust_in(self, kind: str, bundle: str) -> bool:
+        """Have them in one; whether they were there already."""
         path = f"/apis/admissionregistration.k8s.io/v1/{kind}/{self._place.webhooks}"
         try:
             configuration = self._connection.object(path)
@@ -243,11 +243,11 @@ class Bootstrap:
         try:
             self._connection.send("PATCH", path, "application/json-patch+json", orjson.dumps([test, *changes]))
         except ApiError as error:
-            if error.cause in (Cause.CONFLICT, Cause.INVALID):
-                return False  # somebody has changed it since: at the next look
-            raise
+            if error.cause not in (Cause.CONFLICT, Cause.INVALID):
+                raise
+            return False  # somebody has changed it since: at the next look
         _log.info("wrote the CAs into %s", path)
-        return True
+        return False
 
     def _show(self, held: Held) -> None:
         identity = Identity(

@@ -135,15 +135,20 @@ def test_a_new_certificate_is_only_shown_when_its_ca_has_been_trusted_for_a_whil
     one.look(timedelta(days=VALID_DAYS - RENEW_DAYS, seconds=1))
     assert one.certificate == first
     assert len(trusted(kept)) == 2
+    as_it_was = {"metadata": {"name": "rules"}, "webhooks": [{"name": "a", "clientConfig": {}}]}
+    kept.put(WEBHOOKS[0], as_it_was)
     kept.refuse[WEBHOOKS[1]] = 403
     with pytest.raises(ApiError, match="403"):
         one.look(SPREAD)
     assert one.certificate == first
     del kept.refuse[WEBHOOKS[1]]
-    # Somebody has put the configuration back as it was.
-    kept.put(WEBHOOKS[0], {"metadata": {"name": "rules"}, "webhooks": [{"name": "a", "clientConfig": {}}]})
     one.look()
     one.look(SPREAD - timedelta(seconds=1))
+    assert one.certificate == first
+    kept.put(WEBHOOKS[0], as_it_was)
+    one.look(timedelta(seconds=1))
+    one.look(SPREAD - timedelta(seconds=1))
+    assert one.certificate == first
     one.look(timedelta(seconds=1))
     assert one.certificate != first
     assert len(trusted(kept)) == 2

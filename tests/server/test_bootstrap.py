@@ -42,7 +42,9 @@ class Replica:
     def __init__(self, kept: Objects) -> None:
         def configure(configuration: Any) -> None:
             configuration.host = kept.url
+            self.configured += 1
 
+        self.configured = 0
         self.now = START
         self.shown: list[Identity] = []
         self.bootstrap = Bootstrap(Connection(configure), PLACE, self.shown.append, clock=lambda: self.now)
@@ -207,11 +209,13 @@ def test_a_start_waits_for_the_api_server_and_says_once_why(
     monkeypatch.setattr("server.bootstrap.RETRY_SECONDS", 0.01)
     kept.refuse[SECRET] = 403
     one = Replica(kept)
-    thread = Thread(target=one.bootstrap.first)
+    thread = Thread(target=one.bootstrap.first, daemon=True)
     thread.start()
     until(lambda: "403: as the test wants it" in caplog.text, "the reason")
     kept.refuse[SECRET] = 401
+    assert one.configured == 1
     until(lambda: "401: as the test wants it" in caplog.text, "the other reason")
+    until(lambda: one.configured > 1, "credentials that are read again")
     del kept.refuse[SECRET]
     thread.join()
     assert one.shown

@@ -8,6 +8,8 @@ import signal
 import socket
 import ssl
 from base64 import b64decode
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,13 +23,16 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from server.front import SPARE_FILES, Front, try_out
+from server.observing import Observed
+from server.prepare import Sources
 from server.renewal import Clients
+from server.serve import Settings, _bootstrapped
 from server.state import State
 from server.tls import Identity, TlsError, for_localhost
 from server.tls import read as read_identity
 from tests.support.apiserver import kubeconfig
-from tests.support.gateway import gateway, reachable
-from tests.support.objects import objects
+from tests.support.gateway import Reachable, gateway, reachable
+from tests.support.objects import Objects, objects
 from tests.support.operating import METRICS, Load, Mounted, fetched, metrics_url, saying, until
 from tests.support.server import PATIENCE_SECONDS, ROOT, Running, certificate_files, started
 
@@ -44,7 +49,7 @@ def trusting(*pairs: dict[str, bytes]) -> ssl.SSLContext:
     return ssl.create_default_context(cadata="".join(pair["tls.crt"].decode() for pair in pairs))
 
 
-def shown(running: Running) -> bytes:
+def shown(running: Running | Reachable) -> bytes:
     """The certificate that a new connection is shown, DER."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -223,18 +228,70 @@ def test_with_client_ca_only_clients_with_its_certificate_are_answered(tmp_path:
         assert not answered(running.port, own["tls.crt"].decode(), known)
 
 
+SECRET = "/api/v1/namespaces/gpu/secrets/tls"
+WEBHOOKS = [
+    f"/apis/admissionregistration.k8s.io/v1/{kind}/rules"
+    for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+]
+
+
+@contextmanager
+def bootstrapping() -> Iterator[Objects]:
+    """An API server with what the chart makes: an empty Secret and two configurations."""
+    with objects() as kept:
+        kept.put(SECRET, {"metadata": {"name": "tls"}})
+        for path in WEBHOOKS:
+            kept.put(path, {"metadata": {"name": "rules"}, "webhooks": [{"name": "a", "clientConfig": {}}]})
+        yield kept
+
+
+def trusted(kept: Objects) -> set[str]:
+    """What the API server trusts, PEM."""
+    hooks = [hook for path in WEBHOOKS for hook in kept.get(path)["webhooks"]]
+    return {b64decode(hook["clientConfig"].get("caBundle", "")).decode() for hook in hooks}
+
+
+def test_a_bootstrapped_certificate_goes_on_being_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.bootstrap.LOOK_SECONDS", 0.05)
+    state = State()
+    with (
+        bootstrapping() as kept,
+        reachable(tmp_path, lambda *_: [b""]) as server,
+        ExitStack() as stack,
+    ):
+        monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, kept.url)))
+        settings = Settings(
+            sources=Sources(),
+            max_staleness_seconds=60,
+            host="localhost",
+            port=0,
+            observed=Observed(None, False),
+            max_concurrent=1,
+            request_seconds=PATIENCE_SECONDS,
+            receive_seconds=PATIENCE_SECONDS,
+            drain_seconds=0,
+            grace_seconds=1,
+        )
+        _bootstrapped(settings, ("gpu", "tls", "localhost", "rules"), state, server.front, stack)
+        first = shown(server)
+        # Whatever step is due, and so the next certificate too: here the first one is lost.
+        kept.put(SECRET, {"metadata": {"name": "tls"}})
+        until(lambda: shown(server) != first, "another certificate")
+        own = b64decode(kept.get(SECRET)["data"]["ca.crt"]).decode()
+        until(lambda: trusted(kept) == {own}, "its CA where it is to be trusted")
+
+
 def test_with_a_bootstrapped_certificate_the_cas_of_clients_are_read_again_as_well(tmp_path: Path, rules: Path) -> None:
     ca, *known = client_files(tmp_path / "known")
     other_ca, *stranger = client_files(tmp_path / "stranger")
     mounted = Mounted(tmp_path / "client-ca", {"ca.crt": ca.read_bytes()})
-    secret = "/api/v1/namespaces/gpu/secrets/tls"
-    with objects() as kept:
-        kept.put(secret, {"metadata": {"name": "tls"}})
+    with bootstrapping() as kept:
         config = kubeconfig(tmp_path, kept.url)
         bootstrap = ("--tls-bootstrap", "gpu/tls", "--tls-service", "localhost", "--webhook-name", "rules")
         arguments = ("--rules", rules, "--client-ca", mounted.folder / "ca.crt", *bootstrap, *METRICS)
         with started(tmp_path, *arguments, KUBECONFIG=str(config)) as running:
-            own = b64decode(kept.get(secret)["data"]["ca.crt"]).decode()
+            own = b64decode(kept.get(SECRET)["data"]["ca.crt"]).decode()
+            assert trusted(kept) == {own}
             assert answered(running.port, own, known)
             assert not answered(running.port, own, stranger)
             mounted.swap({"ca.crt": b"nonsense"})

@@ -28,6 +28,9 @@ PrivateKey: TypeAlias = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519
 CURVES = (ec.SECP256R1, ec.SECP384R1)
 """Of elliptic curves, those that it serves."""
 
+RSA_BITS, LEAST_RSA_EXPONENT = (2048, 3072, 4096), 65537
+"""Of RSA keys, those that it serves (ring, rsa/keypair.rs); any other ends the process."""
+
 LOCAL_NAMES = (x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1")), x509.IPAddress(ip_address("::1")))
 """What the certificate that is made here is good for."""
 
@@ -259,6 +262,12 @@ def _private_key(path: Path, content: bytes) -> PrivateKey:
         raise TlsError(f"{path}: the key must be an RSA, EC or Ed25519 key")
     if isinstance(key, ec.EllipticCurvePrivateKey) and not isinstance(key.curve, CURVES):
         raise TlsError(f"{path}: the key must be on the curve P-256 or P-384, not {key.curve.name}")
+    if isinstance(key, rsa.RSAPrivateKey):
+        exponent = key.public_key().public_numbers().e
+        if key.key_size not in RSA_BITS:
+            raise TlsError(f"{path}: an RSA key must have 2048, 3072 or 4096 bits, not {key.key_size}")
+        if exponent < LEAST_RSA_EXPONENT:
+            raise TlsError(f"{path}: the public exponent of an RSA key must be at least 65537, not {exponent}")
     return key
 
 

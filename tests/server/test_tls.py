@@ -105,8 +105,9 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         ec.generate_private_key(ec.SECP256R1()),
         ed25519.Ed25519PrivateKey.generate(),
         rsa.generate_private_key(65537, 2048),
+        rsa.generate_private_key(65537, 3072),
     ],
-    ids=["ec", "ed25519", "rsa"],
+    ids=["ec", "ed25519", "rsa", "rsa-3072"],
 )
 def test_files_that_belong_together_are_taken(tmp_path: Path, key: ec.EllipticCurvePrivateKey) -> None:
     certificate, path = certificate_files(tmp_path, NOW, NOW + timedelta(days=1), key=key)
@@ -129,6 +130,22 @@ def problem(certificate: Path, key: Path, now: datetime = NOW) -> str:
     with pytest.raises(TlsError) as caught:
         check(certificate, key, now=now)
     return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        (rsa.generate_private_key(65537, 1024), "an RSA key must have 2048, 3072 or 4096 bits, not 1024"),
+        (rsa.generate_private_key(65537, 2560), "an RSA key must have 2048, 3072 or 4096 bits, not 2560"),
+        (rsa.generate_private_key(3, 2048), "the public exponent of an RSA key must be at least 65537, not 3"),
+    ],
+    ids=["1024", "2560", "exponent"],
+)
+def test_an_rsa_key_that_the_tls_library_does_not_serve_is_refused_before_it_ends_the_process(
+    tmp_path: Path, key: rsa.RSAPrivateKey, said: str
+) -> None:
+    certificate, path = certificate_files(tmp_path, NOW, NOW + timedelta(days=1), key=key)
+    assert problem(certificate, path) == f"{path}: {said}"
 
 
 def test_each_thing_wrong_with_the_files_is_said_precisely(tmp_path: Path) -> None:

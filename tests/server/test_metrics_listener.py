@@ -86,7 +86,7 @@ def test_what_is_no_request_gets_no_page_and_stops_nothing(port: int, sent: byte
 def test_with_more_connections_than_there_are_places_the_oldest_are_closed_and_probes_answered(
     state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.metrics_listener.SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr("server.metrics_listener.SECONDS", 100 * PATIENCE_SECONDS)
     with socket.create_server(("127.0.0.1", 0)) as bound, ExitStack() as stack:
         listener = MetricsListener(bound, state, lambda: (b"", "text/plain"))
         listener.start()

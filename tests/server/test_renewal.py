@@ -61,7 +61,7 @@ def shown(running: Running | Reachable) -> bytes:
 
 
 def der(pair: dict[str, bytes]) -> bytes:
-    return ssl.PEM_cert_to_DER_cert(pair["tls.crt"].decode())
+    return x509.load_pem_x509_certificate(pair["tls.crt"]).public_bytes(Encoding.DER)
 
 
 def end(pair: dict[str, bytes]) -> datetime:
@@ -81,6 +81,27 @@ def unserved() -> dict[str, bytes]:
     builder = builder.not_valid_before(NOW - timedelta(days=1)).not_valid_after(NOW + timedelta(days=1))
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return {"tls.crt": builder.sign(key, SHA256()).public_bytes(Encoding.PEM), "tls.key": private}
+
+
+def chain() -> tuple[str, dict[str, bytes]]:
+    """A root CA, and a pair whose certificate is by a CA between the two, as an organisation issues them."""
+    serial = x509.random_serial_number()
+    names = [x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{n} {serial}"[:64])]) for n in range(3)]
+    keys = [ec.generate_private_key(ec.SECP256R1()) for _ in names]
+    issued = []
+    for number, (name, key) in enumerate(zip(names, keys, strict=True)):
+        by = max(number - 1, 0)
+        builder = x509.CertificateBuilder().subject_name(name).issuer_name(names[by]).public_key(key.public_key())
+        builder = builder.serial_number(x509.random_serial_number())
+        builder = builder.not_valid_before(NOW - timedelta(days=1)).not_valid_after(NOW + timedelta(days=1))
+        builder = builder.add_extension(x509.BasicConstraints(ca=number < 2, path_length=None), critical=True)
+        if number == 2:
+            local = x509.SubjectAlternativeName([x509.DNSName("localhost")])
+            builder = builder.add_extension(local, critical=False)
+        issued.append(builder.sign(keys[by], SHA256()).public_bytes(Encoding.PEM))
+    root, intermediate, leaf = issued
+    private = keys[-1].private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return root.decode(), {"tls.crt": leaf + intermediate, "tls.key": private}
 
 
 def client_files(folder: Path) -> tuple[Path, Path, Path]:
@@ -211,6 +232,17 @@ def test_a_pair_whose_time_has_not_come_is_served_when_it_has(tmp_path: Path, ru
         until(served, "the pair")
         assert running.logged().count("is refused") == 1
         assert "gpu_rules_certificates_refused_total 1.0" in fetched(f"{metrics_url(running)}/metrics")[1]
+
+
+def test_the_whole_chain_is_shown_so_that_who_trusts_its_root_trusts_the_server(tmp_path: Path, rules: Path) -> None:
+    root, pair = chain()
+    mounted = Mounted(tmp_path / "secret", pair)
+    with started(tmp_path, *arguments(mounted.folder, rules)) as running:
+        assert answered(running.port, root, [])
+        root, pair = chain()
+        mounted.swap(pair)
+        until(lambda: shown(running) == der(pair), "the new certificate")
+        assert answered(running.port, root, [])
 
 
 def test_with_client_ca_only_clients_with_its_certificate_are_answered(tmp_path: Path, rules: Path) -> None:

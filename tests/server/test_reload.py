@@ -23,7 +23,7 @@ from server.serve import _adopted, _Signals
 from server.state import State
 from server.watching import Watcher, signature
 from tests.support.operating import METRICS, Load, Mounted, fetched, metrics_url, rules_report, saying, until
-from tests.support.server import PATIENCE_SECONDS, Running, encoded, review, started
+from tests.support.server import PATIENCE_SECONDS, ROOT, Running, encoded, review, started
 
 MIG = "nvidia.com/mig-9g.90gb"
 
@@ -95,6 +95,24 @@ def test_an_editors_rename_takes_effect(running: Running, files: Path) -> None:
     (files / ".rules.yaml.swp").write_text(saying("renamed"))
     (files / ".rules.yaml.swp").rename(files / "rules.yaml")
     until(lambda: "renamed" in message(running), "the rename")
+
+
+def test_rules_that_change_while_the_server_starts_take_effect(tmp_path: Path) -> None:
+    first, last, new = tmp_path / "a.yaml", tmp_path / "b.yaml", tmp_path / "new"
+    other = saying("other").replace("told-apart", "other")
+    first.write_text(saying("old"))
+    new.write_text(other)
+    os.mkfifo(last)
+
+    def change() -> None:
+        with last.open("w") as pipe:  # opens when it is opened to be read: the first file has been read by then
+            first.write_text(saying("new"))
+            new.rename(last)
+            pipe.write(other)
+
+    Thread(target=change, daemon=True).start()
+    with started(tmp_path, "--rules", first, last) as running:
+        until(lambda: "told-apart: new" in message(running), "the change")
 
 
 def test_changed_rules_of_every_kind_take_effect_together(tmp_path: Path) -> None:
@@ -195,6 +213,21 @@ def test_without_test_on_reload_the_cases_beside_the_rules_are_not_run(running: 
     (files / "rules.yaml").write_text(saying("as no case wants it"))
     until(lambda: "as no case" in message(running), "the rules")
     (files / "rules.test.yaml").unlink()
+
+
+def test_the_cases_of_every_path_are_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    one, other = tmp_path / "one", tmp_path / "other"
+    for folder in (one, other):
+        folder.mkdir()
+    (one / "rules.yaml").write_text(saying("one"))
+    cases = other / "rules.test.yaml"
+    cases.write_text(TEST.replace("spec:", "spec:\n  rules: [../one/rules.yaml]", 1).replace("WANTED", "never"))
+    for paths in ([one, other], [other, one]):
+        with pytest.raises(UnusableError, match="says so"):
+            read_whole(paths, test=True)
+    cases.write_text(cases.read_text().replace("never", '"told-apart: one"'))
+    assert read_whole([one, other], test=True).tests == 1
 
 
 def test_cases_that_take_too_long_have_not_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,6 +90,18 @@ def test_the_first_replica_makes_a_certificate_that_both_configurations_trust_an
     assert kept.get(WEBHOOKS[0])["webhooks"][0]["clientConfig"]["service"] == {"name": "rules"}
 
 
+def test_nothing_is_shown_before_its_ca_is_trusted(kept: Objects) -> None:
+    one = Replica(kept)
+    kept.refuse[WEBHOOKS[1]] = 403
+    with pytest.raises(ApiError, match="403"):
+        one.look()
+    assert "tls.crt" in kept.get(SECRET)["data"]
+    assert not one.shown
+    del kept.refuse[WEBHOOKS[1]]
+    one.look()
+    assert trusts(kept, one.certificate, START)
+
+
 def test_replicas_that_begin_at_once_agree(kept: Objects) -> None:
     replicas = [Replica(kept) for _ in range(6)]
     together = Barrier(len(replicas))

@@ -1,6 +1,7 @@
 """Rules are compiled once, in the order in which they will be asked."""
 
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
+from typing import Any
 
 import pytest
 
@@ -39,6 +40,16 @@ def test_a_problem_of_any_expression_is_told_and_the_rule_is_left_out(rule: AnyR
     assert "did you mean 'object'?" in problems[0].message
     assert [found.rule for found in rule_set.validations] == [good]
     assert (rule_set.ladders, rule_set.injections) == ((), ())
+
+
+def test_what_threads_share_cannot_be_changed() -> None:
+    rule_set = compiled(ladder(MIG2, rung(GPU, when="true")), injection(), validation("true"))
+    shared: list[tuple[Any, str]] = [(rule_set, "ladders"), *((item, "rule") for item in rule_set.rules)]
+    shared += [(item.rule, "priority") for item in rule_set.rules]
+    assert len(shared) == 7
+    for value, name in shared:
+        with pytest.raises(FrozenInstanceError):
+            setattr(value, name, None)
 
 
 def test_all_problems_are_told_in_file_order() -> None:

@@ -13,7 +13,7 @@ cannot tell.
 Each server is asked as fast as it answers, which is its throughput, and then all of them as fast as one another, which
 is what their p99 is compared at: on connections that each wait for their answer, a server that answers half as many is
 as slow by that alone. The p99 of the first load is shown besides. The exit code is 1 if a promise of the project is not
-kept.
+kept, or where there is no wrk to measure any.
 """
 
 import argparse
@@ -352,8 +352,7 @@ def main() -> int:
     parser.add_argument("--connections", type=int, default=8)
     asked = parser.parse_args()
     if shutil.which("wrk") is None:
-        print("bench.server: wrk is not installed (Debian: apt-get install wrk): nothing is measured")
-        return 0
+        raise SystemExit("bench.server: wrk is not installed (Debian: apt-get install wrk): nothing is measured")
     how = {"seconds": asked.seconds, "connections": asked.connections}
     promises: list[Promise] = []
     with TemporaryDirectory(prefix="gpu-rules-bench-") as name:

@@ -9,10 +9,11 @@ import socket
 import ssl
 from base64 import b64decode
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from server.front import SPARE_FILES, Front, try_out
+from server.gateway import LARGE_BYTES
 from server.observing import Observed
 from server.prepare import Sources
 from server.renewal import Clients
@@ -31,7 +33,7 @@ from server.state import State
 from server.tls import Identity, TlsError, for_localhost
 from server.tls import read as read_identity
 from tests.support.apiserver import kubeconfig
-from tests.support.gateway import Reachable, gateway, reachable
+from tests.support.gateway import Reachable, gateway, reachable, reply
 from tests.support.objects import Objects, objects
 from tests.support.operating import METRICS, Load, Mounted, fetched, metrics_url, saying, until
 from tests.support.server import PATIENCE_SECONDS, ROOT, Running, certificate_files, started
@@ -62,6 +64,9 @@ def shown(running: Running | Reachable) -> bytes:
 
 def der(pair: dict[str, bytes]) -> bytes:
     return x509.load_pem_x509_certificate(pair["tls.crt"]).public_bytes(Encoding.DER)
+
+
+HEAD = b"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 
 
 def end(pair: dict[str, bytes]) -> datetime:
@@ -161,6 +166,32 @@ def test_certificates_swapped_under_load_fail_no_request(tmp_path: Path, rules: 
         assert set(load.answers) == {message}
         # A connection that was open all the time is answered once more, and told that this was the last time.
         assert load.ask(idle) == (message, True)
+
+
+def test_requests_that_are_received_and_decided_while_the_certificate_changes_are_answered(tmp_path: Path) -> None:
+    begun, decided = Event(), Event()
+
+    def application(environ: Any, start_response: Any) -> list[bytes]:
+        if len(environ["wsgi.input"].read()) > LARGE_BYTES:  # has a thread of its own
+            begun.set()
+            decided.wait(PATIENCE_SECONDS)
+        start_response("200 OK", [])
+        return [b"decided"]
+
+    files = for_localhost(tmp_path / "two", now=NOW)
+    with reachable(tmp_path, application) as server:
+        before = shown(server)
+        deciding = server.open(HEAD % (LARGE_BYTES + 1) + b" " * (LARGE_BYTES + 1))
+        receiving = server.open(HEAD % 100 + b" " * 50)
+        with closing(deciding), closing(receiving):
+            assert begun.wait(PATIENCE_SECONDS)
+            server.front.serve(read_identity(files.certificate, files.key, now=NOW))
+            until(lambda: shown(server) != before, "the new certificate")
+            decided.set()
+            receiving.sendall(b" " * 50)
+            for connection in (deciding, receiving):
+                answer = reply(connection)
+                assert (answer.status, answer.body, answer.ends) == (200, b"decided", True)
 
 
 @pytest.mark.parametrize("broken", ["no key", "no certificate", "another key", "expired", "not PEM"])

@@ -237,3 +237,23 @@ def test_a_start_waits_for_the_api_server_and_says_once_why(
     kept.put(SECRET, {"metadata": {"name": "tls"}})
     until(lambda: len(one.shown) == 2, "the next look")
     one.bootstrap.stop()
+
+
+def test_an_error_of_ours_does_not_end_the_looks(
+    kept: Objects, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.bootstrap.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("server.bootstrap.RETRY_SECONDS", 0.01)
+    one = Replica(kept)
+    errors = [RuntimeError("ours")]
+
+    def show(identity: Identity) -> None:
+        if errors:
+            raise errors.pop()
+        one.shown.append(identity)
+
+    bootstrap = Bootstrap(one.bootstrap._connection, PLACE, show, clock=lambda: START)
+    bootstrap.start()
+    until(lambda: one.shown, "the certificate")
+    bootstrap.stop()
+    assert "unexpected error while the certificate was looked at" in caplog.text

@@ -15,12 +15,16 @@ from typing import Any
 import pytest
 from inotify_simple import INotify  # type: ignore[import-untyped]
 
+from rules_engine.evaluation import RuleSet
+from rules_engine.evaluation.needs import Needs
 from rules_engine.loading.files import find_files
 from rules_engine.loading.report import Report
+from rules_engine.model.cluster import Cluster
+from server.cluster.source import FixedCluster
 from server.prepare import UnusableError, prepare_rules
-from server.reload import Reloader, read_whole
-from server.serve import _adopted, _Signals
-from server.state import State
+from server.reload import MAX_REPORT, Reloader, read_whole
+from server.serve import _adopted, _adopting, _Signals
+from server.state import Served, State
 from server.watching import Watcher, signature
 from tests.support.operating import METRICS, Load, Mounted, fetched, metrics_url, rules_report, saying, until
 from tests.support.server import PATIENCE_SECONDS, ROOT, Running, encoded, review, started
@@ -253,6 +257,67 @@ def test_a_refusal_is_said_and_counted_once_however_often_it_is_tried_again(
     rules.write_text("kind: others")
     assert not reloader.reload()
     assert state.reloads_refused == caplog.text.count("changed rules are refused") == 3
+
+
+def test_what_is_told_of_changed_rules_is_said_of_them(tmp_path: Path) -> None:
+    rules, state = tmp_path / "rules.yaml", State()
+    reloader = Reloader([rules], state, test=False)
+    found = []
+    for text in (saying("one"), f"{saying('two')}---\n{saying('more').replace('told-apart', 'other')}"):
+        rules.write_text(text)
+        assert reloader.reload()
+        assert state.served is not None
+        found.append(state.served)
+    first, second = found
+    assert [served.generation for served in found] == [1, 2]
+    assert [dict(served.rules_by_kind) for served in found] == [{"Validation": 1}, {"Validation": 2}]
+    assert first.since < second.since
+    assert first.digest != second.digest
+
+
+def test_rules_are_the_same_wherever_they_are_mounted(tmp_path: Path) -> None:
+    digests = []
+    for folder, name, text in (
+        ("a", "rules", "one"),
+        ("b", "rules", "one"),
+        ("c", "rules", "two"),
+        ("d", "more", "one"),
+    ):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"{name}.yaml").write_text(saying(text))
+        digests.append(prepare_rules([tmp_path / folder]).digest)
+    assert digests[0] == digests[1]
+    assert len(set(digests)) == 3
+
+
+def test_rules_that_need_what_cannot_be_read_of_the_cluster_are_not_in_force_for_a_moment(tmp_path: Path) -> None:
+    served_then: list[Served | None] = []
+
+    class Unreadable(FixedCluster):
+        problems = ("pods: forbidden",)
+
+        def need(self, needs: Needs) -> bool:
+            served_then.append(state.served)
+            return False
+
+    rules, before = tmp_path / "rules.yaml", Served(rule_set=RuleSet(), digest="before")
+    rules.write_text(saying("one"))
+    state = State(served=before)
+    reloader = Reloader([rules], state, test=False, adopting=_adopting(Unreadable(Cluster())))
+    assert not reloader.reload()
+    assert [state.served, *served_then] == [before, before]
+    assert state.last_reload is not None
+    expected = "what these rules need to know of the cluster cannot be read: pods: forbidden"
+    assert state.last_reload.refused == expected
+
+
+def test_of_a_refusal_no_more_is_kept_than_anybody_reads(tmp_path: Path) -> None:
+    rules, state = tmp_path / "rules.yaml", State()
+    rules.write_text("---\n".join(["kind: nonsense\n"] * 2000))
+    assert not Reloader([rules], state, test=False).reload()
+    assert state.last_reload is not None
+    assert state.last_reload.refused is not None
+    assert len(state.last_reload.refused) == MAX_REPORT
 
 
 def test_files_that_change_while_they_are_read_are_read_again(tmp_path: Path) -> None:

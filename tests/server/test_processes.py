@@ -226,12 +226,14 @@ def test_a_decision_log_that_nobody_reads_is_one_clear_error(tmp_path: Path, rul
 
 
 def test_a_stalled_client_does_not_keep_the_server_from_ending(tmp_path: Path, rules: Path) -> None:
-    with started(tmp_path, "--rules", rules, "--grace-seconds", "1") as running:
+    """Of the bounds that there are, only the grace period can end it here."""
+    with started(tmp_path, "--rules", rules, "--grace-seconds", "1", "--receive-seconds", "600") as running:
         plain = socket.create_connection(("127.0.0.1", running.port))
         with plain, running.context().wrap_socket(plain, server_hostname="localhost") as secure:
             secure.sendall(b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
             assert running.send("GET", "/readyz").status == 200
             assert running.stop(signal.SIGINT) == 0
+        assert "ended with 1 connections open" in running.logged()
 
 
 def test_the_start_up_line_says_what_runs_where(tmp_path: Path, rules: Path) -> None:

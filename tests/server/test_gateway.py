@@ -363,6 +363,34 @@ def test_headers_are_bounded(server: Reachable) -> None:
         endless.sendall(b"x" * 64 * HEADER_BYTES)
 
 
+@pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nX-Half: ", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"])
+def test_headers_that_do_not_come_and_idle_connections_are_ended(
+    tmp_path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr("server.front.KEEP_ALIVE_SECONDS", 1)
+    with reachable(tmp_path, recorder) as server, closing(server.open(sent)) as connection:
+        while connection.recv(65536):
+            pass
+        assert server.ask("GET", "/").status == 200
+
+
+def test_connections_over_the_bound_wait_until_another_ends(
+    tmp_path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.front.MAX_CONNECTIONS", 2)
+    with reachable(tmp_path, recorder) as server, closing(server.connect()) as first, ThreadPoolExecutor(1) as threads:
+        with closing(server.connect()) as second:
+            for connection in (first, second):
+                connection.request("GET", "/")
+                assert reply(connection).status == 200
+            third = threads.submit(server.ask, "GET", "/third")
+            for _ in range(100):
+                first.request("GET", "/")
+                assert reply(first).status == 200
+            assert not third.done()
+        assert third.result(PATIENCE_SECONDS).status == 200
+
+
 def test_a_front_that_drains_ends_each_connection_with_its_answer(server: Reachable) -> None:
     with closing(server.connect()) as connection:
         connection.request("GET", "/")

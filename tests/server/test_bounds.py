@@ -1,5 +1,6 @@
 """Callers that are too many, too slow or malicious, and an end under load: over the wire."""
 
+import json
 import random
 import signal
 import socket
@@ -7,13 +8,14 @@ import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-from threading import Barrier, Thread
+from threading import Barrier, Event, Thread
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.gateway import reply
 from tests.support.operating import METRICS, Load, fetched, memory_kib, metrics_url, saying, until
 from tests.support.server import MIG_POD, PATIENCE_SECONDS, Running, encoded, review, started
 
@@ -49,6 +51,16 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     rules = folder / "rules.yaml"
     rules.write_text(saying("no"))
     with started(folder, "--rules", rules, "--receive-seconds", "2", *METRICS) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def hurried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A server that takes 0.1 seconds for a request at most."""
+    folder = tmp_path_factory.mktemp("hurried")
+    rules = folder / "rules.yaml"
+    rules.write_text(SLOW_RULE)
+    with started(folder, "--rules", rules, "--request-timeout", "0.1") as server:
         yield server
 
 
@@ -111,6 +123,16 @@ def test_a_client_that_drips_its_body_is_ended_too(running: Running) -> None:
             except TimeoutError:
                 continue
         assert answer.startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_body_is_waited_for_as_long_as_the_server_was_told(running: Running) -> None:
+    with ExitStack() as stack:
+        # Who does not begin the handshake is ended after 10 seconds, and is the server's clock here.
+        silent = stack.enter_context(socket.create_connection(("127.0.0.1", running.port)))
+        assert received(opened(running, stack, HEADERS)).startswith(b"HTTP/1.1 400 ")
+        silent.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            silent.recv(1)
 
 
 def test_a_client_that_does_not_wait_for_the_end_of_the_handshake_is_ended_whoever_else_is_there(
@@ -179,6 +201,22 @@ def test_decisions_that_take_long_do_not_hold_the_others_up(tmp_path: Path) -> N
             # Before and after each there is time for one or two, if it holds them up.
             assert load.answers["Validation/told-apart: no"] > before + 6 * SLOW_REQUESTS
         assert not load.failures
+
+
+@pytest.mark.parametrize(("query", "seconds"), [("", 0.1), ("?timeout=10s", 0.1), ("?timeout=50ms", 0.04)])
+def test_the_time_of_a_request_is_what_the_server_was_told_or_less_where_its_caller_waits_for_less(
+    hurried: Running, query: str, seconds: float
+) -> None:
+    body = encoded(review())
+    with ExitStack() as stack:
+        lines = (f"POST /validate{query} HTTP/1.1", "Host: x", "Content-Type: application/json")
+        headers = "".join(f"{line}\r\n" for line in (*lines, f"Content-Length: {len(body)}", ""))
+        connection = opened(hurried, stack, headers.encode())
+        Event().wait(0.3)  # from the headers on it runs
+        connection.sendall(body)
+        response = json.loads(reply(connection).body)["response"]
+    assert response["allowed"] is True
+    assert f"the time of {seconds} s for one request is used up" in response["warnings"][0]
 
 
 def test_more_connections_than_the_usual_limit_on_files_do_not_stop_it(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ selectors, with the deletion of what leaves a selection; bearer tokens; permissi
 """
 
 import json
+import re
 import socket
 import ssl
 import struct
@@ -104,6 +105,8 @@ class ApiServer:
         """Collections that nobody may list or watch, and paths of objects that nobody may get."""
         self.single: dict[str, Object] = {}
         """Objects by path, that are only ever read one by one."""
+        self.events: list[tuple[str, Object]] = []
+        """Namespaces and the Events that were created there."""
         self.gone_as_status = False
         """Whether a watch from a version that is gone is told so by its status or by an event: both happen."""
         self._oldest = first_version
@@ -241,6 +244,16 @@ class ApiServer:
             handler.status(Status(404, f"{path} not found"))
         else:
             handler.json(200, found)
+
+    def create_event(self, handler: "_Handler", path: str, event: Object) -> None:
+        found = re.fullmatch(r"/api/v1/namespaces/([^/]+)/events", path)
+        if found is None or event["metadata"]["namespace"] != found[1]:
+            handler.status(Status(404, f"{path} not found"))
+            return
+        with self.changed:
+            self.events.append((found[1], event))
+            self.changed.notify_all()
+        handler.json(201, event)
 
     def answer(self, handler: "_Handler", collection: str, query: dict[str, str], token: str | None) -> None:
         watch = query.get("watch") == "true"
@@ -429,6 +442,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.api.answer_single(self, parts.path, token)
             return
         self.api.answer(self, collection, dict(parse_qsl(parts.query)), token)
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.api.create_event(self, urlsplit(self.path).path, orjson.loads(body))
 
     def json(self, code: int, document: Object, headers: Mapping[str, str] | None = None) -> None:
         body = orjson.dumps(document)

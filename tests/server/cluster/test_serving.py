@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from rules_engine.loading import load_cluster
 from server.cli import main
 from tests.support.apiserver import PATIENCE_SECONDS, ApiServer, Silence, api_server, bound, namespace, node
-from tests.support.operating import until
+from tests.support.operating import METRICS, fetched, metrics_url, until
 from tests.support.server import Running, encoded, review, started
 
 MIG, GPU = "nvidia.com/mig-2g.20gb", "nvidia.com/gpu"
@@ -138,6 +138,22 @@ def test_declared_nodes_count_beside_the_live_ones(api: ApiServer, tmp_path: Pat
     with started(tmp_path, *arguments, KUBECONFIG=str(config)) as running:
         eventually(running, status=200, cluster="synced")
         assert "patch" not in ask(running, "/mutate", 1)
+
+
+def test_events_that_are_asked_for_reach_the_api_server(api: ApiServer, tmp_path: Path) -> None:
+    api.delete("nodes", "one")
+    config = api.kubeconfig(tmp_path)
+    file = rules(tmp_path, "Allocatable")
+    arguments = ("--rules", file, "--cluster", "kubeconfig", "--events", *METRICS)
+    with started(tmp_path, *arguments, KUBECONFIG=str(config)) as running:
+        eventually(running, status=200, cluster="synced")
+        assert "patch" in ask(running, "/mutate", 1)
+        api.wait_for(lambda: api.events)
+        sent = "gpu_rules_events_total 1.0\n"
+        until(lambda: sent in fetched(f"{metrics_url(running)}/metrics")[1], "the Event in the metrics")
+    [(place, event)] = api.events
+    assert (place, event["kind"], event["reason"]) == ("ml", "Event", "GPUFallback")
+    assert event["involvedObject"]["name"] == "p1"
 
 
 @pytest.mark.parametrize("form", ["yaml", "json"])

@@ -11,11 +11,12 @@ import pytest
 
 from rules_engine.model.cluster import Cluster, Freshness
 from rules_engine.model.rules import AnyRule, Match, ValidationAction, Verb
-from server.decision_log import TOGETHER, DecisionLog, line, owner
+from server.decision_log import MAX_QUEUED, TOGETHER, DecisionLog, line, owner
 from server.exchange import Exchange
+from server.observing import Observed, Observing
 from server.state import Served, State
 from tests.support.evaluation import asks, check, cluster, compiled, container, injection, ladder, pod, rung, validation
-from tests.support.observing import exchanged
+from tests.support.observing import exchanged, series
 from tests.support.operating import until
 from tests.support.server import UID, encoded, review
 
@@ -204,6 +205,16 @@ def test_what_the_queue_cannot_hold_is_dropped_and_counted(tmp_path: Path) -> No
     log.start()
     log.stop()
     assert (log.sent, log.dropped, len(path.read_text().splitlines())) == (2, 3, 2)
+
+
+def test_the_queue_of_a_log_that_is_wanted_has_a_bound(tmp_path: Path) -> None:
+    state = State(compiled(FALLS), cluster())
+    observing = Observing(Observed(tmp_path / "log"), state, None)
+    exchange = exchanged("/mutate", asks({MIG: 1}), state=state)
+    for _ in range(MAX_QUEUED + 3):
+        for observe in observing.observers:
+            observe(exchange)  # nobody writes yet
+    assert series(observing.metrics)["gpu_rules_decision_log_dropped_total"] == 3
 
 
 def test_a_log_that_is_moved_away_is_made_anew(tmp_path: Path) -> None:

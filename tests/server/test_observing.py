@@ -20,6 +20,7 @@ from server.observing import JsonLines
 from server.state import State
 from tests.support.evaluation import cluster, compiled, container, ladder, pod, rung
 from tests.support.observing import counted
+from tests.support.operating import until
 from tests.support.server import MIG_POD, PATIENCE_SECONDS, call, command, encoded, environment, review, started
 
 MIG, GPU = "nvidia.com/mig-2g.20gb", "nvidia.com/gpu"
@@ -42,6 +43,14 @@ def test_decisions_of_a_server_are_logged_to_the_last_and_counted(tmp_path: Path
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["endpoint"] for line in lines] == ["mutate", "validate", "mutate"]
     assert len({line["rules"]["digest"] for line in lines}) == 1
+
+
+def test_decisions_of_a_server_can_be_logged_to_standard_output(tmp_path: Path) -> None:
+    with started(tmp_path, "--decision-log", "-") as server:
+        assert server.send("POST", "/mutate", encoded(review(MIG_POD))).patch
+        until(lambda: '"outcome":"Changed"' in server.logged(), "the line")
+    [line] = [line for line in server.logged().splitlines() if line.startswith("{")]
+    assert json.loads(line)["endpoint"] == "mutate"
 
 
 def ran(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

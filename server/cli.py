@@ -11,6 +11,8 @@ import click
 from rules_engine.cli import COMMANDS, Command, ObjectName, Root, more_rules_argument, rule_paths
 from server.cluster.source import Live
 
+_log = logging.getLogger(__name__)
+
 LAST_PORT = 65535
 
 MAX_CONCURRENT = 64
@@ -307,7 +309,10 @@ def serve(
     try:
         run(settings)
     except StartError as error:
-        click.echo(error, err=True)
+        if settings.json_logs:
+            _log.error("%s", error)
+        else:
+            click.echo(error, err=True)
         raise SystemExit(1) from None
 
 

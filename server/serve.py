@@ -4,6 +4,7 @@ One process and no supervisor: what it knows lives once, and whatever ends it (a
 """
 
 import gc
+import logging
 import logging.config
 import os
 import select
@@ -48,6 +49,8 @@ SWITCH_SECONDS = 0.001
 """A thread that computes, such as one that reads changed rules, gives way to the one that answers after this; Python's
 own 5 ms are several times what an answer takes."""
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -91,7 +94,7 @@ def serve(settings: Settings) -> None:
     logging.config.dictConfig(_logging("json" if settings.json_logs else "line"))
     sys.setswitchinterval(SWITCH_SECONDS)
     rule_files = signature(settings.sources.rules)
-    prepared = _prepared(settings.sources)
+    prepared = _prepared(settings)
     with ExitStack() as stack:
         listener = stack.enter_context(_bound(settings.host, settings.port))
         rules = prepared.rules
@@ -137,7 +140,7 @@ def serve(settings: Settings) -> None:
         metrics_url = stack.enter_context(_metrics(settings, state, observing.metrics.exposition))
         signals = _Signals(on_hangup=watchers)
         gc.freeze()  # all that is loaded stays: the collector need not go through it, which takes 50 ms
-        _tell(listener, prepared, trust, metrics_url, settings.ready_fd)
+        _tell(listener, prepared, trust, metrics_url, settings)
         if comparing:
             comparing.start()
         ended = _run(signals, state, front, settings)
@@ -204,14 +207,22 @@ def _end_at_once(_number: int, _frame: FrameType | None) -> None:
     raise SystemExit(0)
 
 
-def _prepared(sources: Sources) -> Prepared:
+def _prepared(settings: Settings) -> Prepared:
     try:
-        prepared, report = prepare(sources)
+        prepared, report = prepare(settings.sources)
     except UnusableError as error:
         raise StartError(error.report) from None
     if report:
-        print(report, file=sys.stderr)
+        _say(report, logging.WARNING, settings)
     return prepared
+
+
+def _say(text: str, level: int, settings: Settings) -> None:
+    """To whoever started it by hand as it is, and as all else where lines are for machines."""
+    if settings.json_logs:
+        _log.log(level, "%s", text)
+    else:
+        print(text, file=sys.stderr, flush=True)
 
 
 def _source(settings: Settings, prepared: Prepared) -> ClusterSource:
@@ -383,9 +394,7 @@ def _metrics(settings: Settings, state: State, exposition: Exposition) -> Iterat
             listener.stop()
 
 
-def _tell(
-    listener: socket.socket, prepared: Prepared, trust: str, metrics_url: str | None, ready_fd: int | None
-) -> None:
+def _tell(listener: socket.socket, prepared: Prepared, trust: str, metrics_url: str | None, settings: Settings) -> None:
     """Say what runs where. From now on requests are answered."""
     url = f"https://{_host_port(*listener.getsockname()[:2])}"
     rules = ", ".join(f"{count} {kind}" for kind, count in prepared.rules.rules_by_kind.items())
@@ -396,9 +405,9 @@ def _tell(
         trust,
         *([f"metrics at {metrics_url}"] if metrics_url else []),
     )
-    print("; ".join(parts), file=sys.stderr, flush=True)
-    if ready_fd is not None:
-        with os.fdopen(ready_fd, "w") as file:
+    _say("; ".join(parts), logging.INFO, settings)
+    if settings.ready_fd is not None:
+        with os.fdopen(settings.ready_fd, "w") as file:
             file.write(f"{url}\n")
 
 

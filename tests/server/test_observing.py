@@ -2,12 +2,10 @@
 
 import json
 import logging
-import re
 import signal
 import subprocess
 import sys
 import tracemalloc
-import urllib.request
 from pathlib import Path
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -20,8 +18,8 @@ from server.observing import JsonLines
 from server.state import State
 from tests.support.evaluation import cluster, compiled, container, ladder, pod, rung
 from tests.support.observing import counted
-from tests.support.operating import until
-from tests.support.server import MIG_POD, PATIENCE_SECONDS, call, command, encoded, environment, review, started
+from tests.support.operating import fetched, metrics_url, until
+from tests.support.server import LADDER, MIG_POD, PATIENCE_SECONDS, call, command, encoded, environment, review, started
 
 MIG, GPU = "nvidia.com/mig-2g.20gb", "nvidia.com/gpu"
 
@@ -31,10 +29,8 @@ def test_decisions_of_a_server_are_logged_to_the_last_and_counted(tmp_path: Path
     with started(tmp_path, "--decision-log", path, "--metrics-listen", "127.0.0.1:0", "--drain-seconds", "0") as server:
         for endpoint in ("/mutate", "/validate", "/mutate"):
             assert server.send("POST", endpoint, encoded(review(MIG_POD))).response["allowed"]
-        found = re.search(r"metrics at (http://\S+)", server.logged())
-        assert found is not None
-        with urllib.request.urlopen(f"{found[1]}/metrics", timeout=PATIENCE_SECONDS) as answer:
-            families = {family.name: family for family in text_string_to_metric_families(answer.read().decode())}
+        _, content = fetched(f"{metrics_url(server)}/metrics")
+        families = {family.name: family for family in text_string_to_metric_families(content)}
         assert server.stop(signal.SIGTERM) == 0
     counts = {sample.labels["endpoint"]: sample.value for sample in families["gpu_rules_requests"].samples}
     assert counts == {"mutate": 2, "validate": 1}
@@ -77,28 +73,26 @@ def test_events_need_a_live_cluster() -> None:
     assert "--events needs a live cluster" in done.stderr
 
 
-def test_the_log_of_a_server_can_be_lines_of_json(tmp_path: Path) -> None:
+def test_the_log_of_a_server_can_be_lines_of_json_from_the_first_to_the_last(tmp_path: Path) -> None:
     rules = tmp_path / "rules"
     rules.mkdir()
-    (rules / "rules.yaml").write_text(
-        json.dumps(
-            {
-                "apiVersion": "gpurules.io/v1",
-                "kind": "Validation",
-                "metadata": {"name": "v"},
-                "spec": {"validations": [{"expression": "true"}]},
-            }
-        )
-    )
+    (rules / "rules.yaml").write_text(f"{LADDER}---\n")  # with a warning: the last document is empty
     with started(tmp_path, "--rules", rules, "--log-format", "json", "--drain-seconds", "0") as server:
         (rules / "more.yaml").write_text("kind: Nothing\n")
         server.process.send_signal(signal.SIGHUP)
-        with server.log.open() as log:
-            while not (lines := [line for line in log if line.startswith("{")]):
-                assert server.process.poll() is None
+        until(lambda: "changed rules are refused" in server.logged(), "the refusal")
         server.stop(signal.SIGTERM)
-    record = json.loads(lines[0])
-    assert set(record) >= {"time", "level", "logger", "message"}
+    records = [json.loads(line) for line in server.logged().splitlines()]
+    assert [record["level"] for record in records] == ["WARNING", "INFO", "ERROR"]
+    assert records[1]["message"].startswith("gpu-rules serves at https://")
+    assert all(set(record) >= {"time", "level", "logger", "message"} for record in records)
+
+
+def test_why_a_server_does_not_start_is_a_line_of_json_where_its_log_is(tmp_path: Path) -> None:
+    done = ran("--log-format", "json", "--decision-log", tmp_path / "none" / "log")
+    assert done.returncode == 1
+    record = json.loads(done.stderr)
+    assert (record["level"], "cannot be written" in record["message"]) == ("ERROR", True)
 
 
 def test_an_exception_stays_within_its_line() -> None:

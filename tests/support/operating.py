@@ -77,7 +77,7 @@ class Mounted:
 
 
 def metrics_url(running: Running) -> str:
-    found = re.search(r"metrics at (http://\S+)", running.logged())
+    found = re.search(r"metrics at (http://[^\s\"]+)", running.logged())
     assert found, running.logged()
     return found[1]
 

@@ -378,17 +378,27 @@ def test_connections_over_the_bound_wait_until_another_ends(
     tmp_path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("server.front.MAX_CONNECTIONS", 2)
-    with reachable(tmp_path, recorder) as server, closing(server.connect()) as first, ThreadPoolExecutor(1) as threads:
-        with closing(server.connect()) as second:
-            for connection in (first, second):
-                connection.request("GET", "/")
-                assert reply(connection).status == 200
-            third = threads.submit(server.ask, "GET", "/third")
+    with reachable(tmp_path, recorder) as server, ExitStack() as stack:
+        first, second = (stack.enter_context(closing(server.connect())) for _ in range(2))
+        for connection in (first, second):
+            connection.request("GET", "/")
+            assert reply(connection).status == 200
+        plain = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+        plain.setblocking(False)
+        third = server.context.wrap_socket(plain, server_hostname="localhost", do_handshake_on_connect=False)
+        with closing(third):
+            with pytest.raises(ssl.SSLWantReadError):
+                third.do_handshake()  # it has begun
             for _ in range(100):
                 first.request("GET", "/")
                 assert reply(first).status == 200
-            assert not third.done()
-        assert third.result(PATIENCE_SECONDS).status == 200
+            with pytest.raises(ssl.SSLWantReadError):
+                third.do_handshake()
+            second.close()
+            third.settimeout(PATIENCE_SECONDS)
+            third.do_handshake()
+            third.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert reply(third).status == 200
 
 
 def test_a_front_that_drains_ends_each_connection_with_its_answer(server: Reachable) -> None:

@@ -41,6 +41,14 @@ def test_decisions_of_a_server_are_logged_to_the_last_and_counted(tmp_path: Path
     assert len({line["rules"]["digest"] for line in lines}) == 1
 
 
+def test_what_is_decided_just_before_the_end_is_logged_too(tmp_path: Path) -> None:
+    path = tmp_path / "decisions.jsonl"
+    with started(tmp_path, "--decision-log", path) as server:
+        assert server.send("POST", "/mutate", encoded(review(MIG_POD))).patch
+        assert server.stop(signal.SIGINT) == 0
+    assert len(path.read_text().splitlines()) == 1
+
+
 def test_decisions_of_a_server_can_be_logged_to_standard_output(tmp_path: Path) -> None:
     with started(tmp_path, "--decision-log", "-") as server:
         assert server.send("POST", "/mutate", encoded(review(MIG_POD))).patch

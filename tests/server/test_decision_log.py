@@ -182,6 +182,39 @@ def test_what_a_pod_had_in_its_environment_before_an_update_is_not_written(tmp_p
     assert [step["message"] for step in line["trace"]] == ["before: [environment]"]
 
 
+@pytest.mark.parametrize("action", ValidationAction)
+@pytest.mark.parametrize("member", ["containers", "initContainers", "ephemeralContainers"])
+def test_no_container_and_no_action_lets_its_environment_through(
+    tmp_path: Path, member: str, action: ValidationAction
+) -> None:
+    quotes = validation(
+        check("false", message_expression=f"'it is ' + object.spec.{member}[0].env[0].value"),
+        validation_actions=frozenset({action}),
+    )
+    made: Any = pod()
+    made["spec"][member] = [{"name": "one", "env": [{"name": "PASSWORD", "value": SECRET}]}]
+    [line] = logged(tmp_path, exchanged("/validate", made, quotes))
+    assert SECRET not in (tmp_path / "decisions.jsonl").read_text()
+    assert [step["message"] for step in line["trace"]] == ["it is [environment]"]
+
+
+def test_of_a_value_that_begins_like_another_nothing_is_left(tmp_path: Path) -> None:
+    values = [SECRET[:8], SECRET, SECRET[:8]]
+    main: Any = {**container("main", {MIG: 1}), "env": [{"name": f"V{n}", "value": v} for n, v in enumerate(values)]}
+    quotes = validation(check("false", message_expression="object.spec.containers[0].env.map(v, v.value).join(' ')"))
+    [line] = logged(tmp_path, exchanged("/validate", pod(main), quotes))
+    assert [step["message"] for step in line["trace"]] == ["[environment] [environment] [environment]"]
+
+
+def test_the_namespace_of_a_line_is_that_of_the_pod_else_of_the_request(tmp_path: Path) -> None:
+    elsewhere: Any = asks({MIG: 1})
+    elsewhere["metadata"]["namespace"] = "elsewhere"
+    nowhere: Any = asks({MIG: 1})
+    nowhere["metadata"].pop("namespace", None)
+    lines = logged(tmp_path, *(exchanged("/mutate", made, FALLS, namespace="ml") for made in (elsewhere, nowhere)))
+    assert [line["namespace"] for line in lines] == ["elsewhere", "ml"]
+
+
 def test_why_a_pod_could_not_be_read_is_not_written(tmp_path: Path) -> None:
     made = pod_full_of_secrets()
     made["spec"]["containers"][0]["resources"]["limits"]["cpu"] = SECRET

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import SimpleQueue
-from threading import Event, Thread
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from server.observing import Observed, Observing
 from server.state import State
 from tests.support.evaluation import asks, cluster, compiled, ladder, pod, rung, validation
 from tests.support.observing import exchanged, series
+from tests.support.operating import until
 from tests.support.server import PATIENCE_SECONDS
 
 MIG = "nvidia.com/mig-2g.20gb"
@@ -168,19 +169,31 @@ def test_the_same_of_the_same_object_is_said_once_in_a_while(api: tuple[Api, Con
     assert sender.dropped == 0
 
 
+def test_what_was_said_long_ago_is_forgotten_for_what_was_said_since(
+    api: tuple[Api, Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.events.MAX_REMEMBERED", 3)
+    server, connection = api
+    sender = Events(connection)
+    sender.start()
+    for name in ("a", "b", "c", "c", "d", "b", "a"):
+        sender(exchanged("/mutate", owned({MIG: 1}, name), FALLS))
+    assert drained(sender, server) == ["a", "b", "c", "d", "a"]
+    sender.stop()
+
+
 def test_a_flood_is_cut_and_counted_and_is_over_some_time_later(api: tuple[Api, Connection]) -> None:
     server, connection = api
     clock = Clock()
     sender = Events(connection, clock=clock)
+    clock.now = 3600.0  # what was not said in this time is not said now either
     for number in range(BURST + 20):
         sender(exchanged("/mutate", owned({MIG: 1}, f"train-{number}"), FALLS))
     sender.start()
     sent = [server.next()[1]["involvedObject"]["name"] for _ in range(BURST)]
     assert sent == [f"train-{number}" for number in range(BURST)]
-    waiting = Event()
-    while sender.dropped < 20:  # nothing tells of what is not sent
-        waiting.wait(0.005)
-    clock.now = 2.0
+    until(lambda: sender.dropped == 20, "the end of the flood")  # nothing tells of what is not sent
+    clock.now += 2.0
     sender(exchanged("/mutate", owned({MIG: 1}, "later"), FALLS))
     assert drained(sender, server) == ["later"]
     sender.stop()

@@ -13,7 +13,7 @@ import promql_parser
 import pytest
 import yaml
 
-from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster
+from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
 from rules_engine.model.decision import Action
 from rules_engine.model.rules import SKIP_ANNOTATION, AnyRule, FailurePolicy, Mode, ValidationAction
 from server.app import create_app
@@ -228,6 +228,12 @@ def test_what_the_server_knows_of_itself_is_read_when_it_is_asked() -> None:
     assert {
         key.removeprefix("gpu_rules_"): value for key, value in found.items() if key.startswith("gpu_rules_")
     } == expected
+
+
+@pytest.mark.parametrize("freshness", Freshness)
+def test_only_what_is_synced_is_fresh(freshness: Freshness) -> None:
+    state = State(compiled(FALLS), Cluster(freshness=freshness))
+    assert counted(Metrics(state), "gpu_rules_cluster_fresh") == {"": freshness is Freshness.SYNCED}
 
 
 def test_before_anything_is_known_there_are_metrics_too() -> None:

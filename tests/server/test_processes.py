@@ -130,8 +130,8 @@ def test_after_sigterm_it_is_not_ready_but_answers_until_the_drain_is_over(tmp_p
     with started(tmp_path, "--rules", rules, "--drain-seconds", "600") as running:
         assert running.send("GET", "/readyz").status == 200
         running.process.send_signal(signal.SIGTERM)
-        while (answer := running.send("GET", "/readyz")).status == 200:
-            pass
+        until(lambda: running.send("GET", "/readyz").status != 200, "not being ready")
+        answer = running.send("GET", "/readyz")
         assert (answer.status, answer.body["reason"]) == (503, "the server is stopping")
         assert running.send("POST", "/mutate", encoded(review(MIG_POD))).response["allowed"] is True
         assert running.send("GET", "/healthz").headers["connection"] == "close"

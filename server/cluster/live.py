@@ -31,7 +31,7 @@ EXPIRY_SECONDS = 1.0
 """How often it is looked whether promises have ended."""
 
 STOP_SECONDS = 2.0
-"""How long the end waits for each thread: a watch ends at once, but one that lists may be waiting for its page."""
+"""How long the end waits for all threads: a watch ends at once, but one that lists may be waiting for its page."""
 
 ADOPTION_SECONDS = 20.0
 """How long new rules wait for what they need to know of the cluster."""
@@ -92,8 +92,9 @@ class LiveCluster:
         self._store.changed.set()
         for reflector in self._every.values():
             reflector.stop()
+        end = monotonic() + self._stop_seconds
         for thread in self._threads.values():
-            thread.join(self._stop_seconds)
+            thread.join(max(end - monotonic(), 0.0))
 
     def need(self, needs: Needs, seconds: float = ADOPTION_SECONDS) -> bool:
         """Read what other rules need as well, and wait for it; whether it came in time.

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from server.cluster.connection import Connection
 from server.cluster.live import LiveCluster
 from server.cluster.reservations import LIFETIME_SECONDS
 from server.cluster.source import ClusterSource, FixedCluster
-from tests.support.apiserver import ApiServer, Silence, Status, api_server, bound, node
+from tests.support.apiserver import COLLECTIONS, ApiServer, Silence, Status, api_server, bound, node
 from tests.support.cluster import NODES, PODS, Clock, View, plain, used, viewing
 
 GPU = "nvidia.com/gpu"
@@ -91,6 +92,16 @@ def test_stopping_waits_a_little_for_a_list_under_way_and_not_to_its_end(api: Ap
     api.fail("nodes", Silence())
     with viewing(api, NODES, stop_seconds=0.0):
         api.wait_for(lambda: api.lists("nodes"))
+
+
+def test_stopping_waits_for_all_lists_under_way_together(api: ApiServer) -> None:
+    for name in COLLECTIONS:
+        api.fail(name, Silence())
+    with viewing(api, stop_seconds=2.0) as view:
+        api.wait_for(lambda: all(api.lists(name) for name in COLLECTIONS))
+        begun = monotonic()
+        view.live.stop()
+        assert monotonic() - begun < 2 * 2.0, "one after the other they take three times as long as one"
 
 
 def test_a_start_without_an_api_server_recovers_by_itself(api: ApiServer) -> None:

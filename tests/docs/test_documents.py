@@ -10,8 +10,12 @@ import yaml
 
 from rules_engine.authoring.checking import check
 from rules_engine.model.problems import render
+from server import cli, decision_log, events, front, gateway
+from server import metrics_listener as plain
+from server.app import MAX_BODY_BYTES
 from server.cli import main
-from server.review import StatusReason
+from server.review import MAX_DEPTH, StatusReason
+from server.serve import UNREAD_MS
 from tests.support import field_reference
 from tests.support.documents import DOCUMENTS, REPOSITORY, blocks, renewed
 
@@ -166,6 +170,36 @@ def test_http_statuses_are_those_of_the_server() -> None:
     assert {int(code) for code in re.findall(r"^\| (\d+) ", section, re.MULTILINE)} == {
         reason.code for reason in StatusReason
     }
+
+
+# docs/operations.md and docs/metrics.md
+
+KIB, MIB = 1024, 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    ("document", "said"),
+    [
+        ("operations.md", f"| a body | {MAX_BODY_BYTES // MIB} MiB |"),
+        ("operations.md", f"| nesting of JSON | {MAX_DEPTH} levels |"),
+        ("operations.md", f"| headers | {front.HEADER_BYTES // KIB} KiB |"),
+        ("operations.md", f"| headers' arrival, and an idle connection | {front.KEEP_ALIVE_SECONDS} s |"),
+        ("operations.md", f"| an answer that nobody reads | {UNREAD_MS // 1000} s |"),
+        ("operations.md", f"| a body's arrival | `--receive-seconds`, {cli.RECEIVE_SECONDS:g} s |"),
+        ("operations.md", f"| all bodies over {gateway.LARGE_BYTES // KIB} KiB that are received or decided |"),
+        ("operations.md", f"| {gateway.LARGE_BODIES_BYTES // MIB} MiB together |"),
+        ("operations.md", f"| a request's time | `--request-timeout`, {cli.REQUEST_SECONDS:g} s |"),
+        ("operations.md", f"| decisions at once | `--max-concurrent`, {cli.MAX_CONCURRENT} |"),
+        ("operations.md", f"| connections whose handshake is done | {front.MAX_CONNECTIONS:,} |"),
+        ("operations.md", f"| {plain.MAX_CONNECTIONS} connections, {plain.SECONDS:g} s each, one request each |"),
+        ("operations.md", f"For `--drain-seconds` ({cli.DRAIN_SECONDS:g})"),
+        ("operations.md", f"for up to `--grace-seconds` ({cli.GRACE_SECONDS})"),
+        ("metrics.md", f"At most {decision_log.MAX_QUEUED:,} lines wait"),
+        ("metrics.md", f"{events.BURST} at once, then one a second"),
+    ],
+)
+def test_bounds_are_those_of_the_server(document: str, said: str) -> None:
+    assert said in (REPOSITORY / "docs" / document).read_text()
 
 
 # The pre-commit hook in docs/testing.md

@@ -121,27 +121,25 @@ class Events:
 
     def _run(self) -> None:
         while (event := self._queue.get()) is not None:
-            if self._is_new(event):
-                self._send(event)
+            now = self._clock()
+            if self._is_new(event, now) and self._send(event, now):
+                # Only now: what was dropped is said when it happens again.
+                self._said[event] = now
+                self._said.move_to_end(event)
+                if len(self._said) > MAX_REMEMBERED:
+                    self._said.popitem(last=False)
 
-    def _is_new(self, event: Event) -> bool:
-        now = self._clock()
+    def _is_new(self, event: Event, now: float) -> bool:
         before = self._said.get(event)
-        if before is not None and now - before < QUIET_SECONDS:
-            return False
-        self._said[event] = now
-        self._said.move_to_end(event)
-        if len(self._said) > MAX_REMEMBERED:
-            self._said.popitem(last=False)
-        return True
+        return before is None or now - before >= QUIET_SECONDS
 
-    def _send(self, event: Event) -> None:
-        now = self._clock()
+    def _send(self, event: Event, now: float) -> bool:
+        """Whether it was sent."""
         self._allowance = min(float(BURST), self._allowance + (now - self._counted_at) * PER_SECOND)
         self._counted_at = now
         if self._allowance < 1:
             self.dropped += 1
-            return
+            return False
         self._allowance -= 1
         body = orjson.dumps(event.to_json(datetime.now(UTC), token_hex(8)))
         try:
@@ -151,9 +149,10 @@ class Events:
             if not self._failing:
                 _log.warning("Events cannot be sent: %s", error)
             self._failing = True
-        else:
-            self.sent += 1
-            self._failing = False
+            return False
+        self.sent += 1
+        self._failing = False
+        return True
 
 
 def events(exchange: Exchange) -> Iterator[Event]:

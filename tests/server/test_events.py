@@ -182,6 +182,30 @@ def test_what_was_said_long_ago_is_forgotten_for_what_was_said_since(
     sender.stop()
 
 
+def test_what_could_not_be_said_is_said_when_it_happens_again(
+    api: tuple[Api, Connection], caplog: pytest.LogCaptureFixture
+) -> None:
+    server, connection = api
+    clock = Clock()
+    sender = Events(connection, clock=clock)
+    sender.start()
+    train = exchanged("/mutate", owned({MIG: 1}), FALLS)
+    server.status = 503
+    sender(train)
+    server.next()
+    until(lambda: sender.dropped == 1, "the refusal")
+    server.status = 201
+    for number in range(BURST - 1):
+        sender(exchanged("/mutate", owned({MIG: 1}, f"other-{number}"), FALLS))
+        server.next()
+    sender(train)
+    until(lambda: sender.dropped == 2, "one too many")
+    clock.now = 2.0
+    sender(train)
+    assert drained(sender, server) == ["train"]
+    sender.stop()
+
+
 def test_a_flood_is_cut_and_counted_and_is_over_some_time_later(api: tuple[Api, Connection]) -> None:
     server, connection = api
     clock = Clock()

@@ -18,7 +18,7 @@ from server.observing import JsonLines
 from server.state import State
 from tests.support.evaluation import cluster, compiled, container, ladder, pod, rung
 from tests.support.observing import counted
-from tests.support.operating import fetched, metrics_url, until
+from tests.support.operating import METRICS, fetched, metrics_url, saying, until
 from tests.support.server import LADDER, MIG_POD, PATIENCE_SECONDS, call, command, encoded, environment, review, started
 
 MIG, GPU = "nvidia.com/mig-2g.20gb", "nvidia.com/gpu"
@@ -55,6 +55,24 @@ def test_decisions_of_a_server_can_be_logged_to_standard_output(tmp_path: Path) 
         until(lambda: '"outcome":"Changed"' in server.logged(), "the line")
     [line] = [line for line in server.logged().splitlines() if line.startswith("{")]
     assert json.loads(line)["endpoint"] == "mutate"
+
+
+def test_the_metrics_say_what_became_of_changed_rules(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(saying("first"))
+    with started(tmp_path, "--rules", rules, *METRICS) as server:
+
+        def found() -> tuple[float, ...]:
+            _, content = fetched(f"{metrics_url(server)}/metrics")
+            values = {family.name: family.samples for family in text_string_to_metric_families(content)}
+            names = ("generation", "last_reload_successful", "reloads_refused")
+            return tuple(values[f"gpu_rules_rules_{name}"][0].value for name in names)
+
+        assert found() == (1, 1, 0)
+        rules.write_text("kind: Nothing\n")
+        until(lambda: found() == (1, 0, 1), "the refusal")
+        rules.write_text(saying("second"))
+        until(lambda: found() == (2, 1, 1), "the change")
 
 
 def ran(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

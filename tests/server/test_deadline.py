@@ -204,6 +204,16 @@ def test_the_time_of_a_request_begins_with_its_headers(tmp_path: Path) -> None:
     assert "is used up" in str(answer.response["warnings"])
 
 
+def test_what_observers_are_told_of_the_time_begins_with_the_end_of_the_body(tmp_path: Path) -> None:
+    noted: list[Any] = []
+    state = State(rule_set(tmp_path, "Ignore"), Cluster())
+    app = create_app(state, max_concurrent=1, observers=[noted.append])
+    headers = {ARRIVED: perf_counter() - 1000}
+    call(lambda environ, start: app(headers | environ, start), "/mutate", encoded(review(MIG_POD)))
+    [exchange] = noted
+    assert 0 < exchange.seconds < 1000
+
+
 def test_what_variables_cost_is_counted_in_time_as_well() -> None:
     """Each rule evaluates its variable, and then its expression twice; the variable's value stays."""
     loop = {"a": "lists.range(60000).all(x, x >= 0)"}

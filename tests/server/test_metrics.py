@@ -138,14 +138,16 @@ def test_the_histogram_has_every_request_once_in_buckets_that_only_grow() -> Non
         exchange = exchanged("/mutate", pod(), state=state)
         exchange.seconds = seconds
         metrics(exchange)
+    metrics(exchanged("/validate", pod(), state=state))
     found = series(metrics)
     name = "gpu_rules_request_seconds"
-    buckets = [value for key, value in found.items() if key.startswith(f"{name}_bucket")]
+    buckets = [value for key, value in found.items() if key.startswith(f"{name}_bucket{{endpoint=mutate}}")]
     assert buckets == sorted(buckets)
     assert found[f"{name}_bucket{{endpoint=mutate}}{{le=0.0005}}"] == 2  # a bound belongs to its bucket
     assert found[f"{name}_bucket{{endpoint=mutate}}{{le=0.5}}"] == 3
     assert found[f"{name}_bucket{{endpoint=mutate}}{{le=+Inf}}"] == 4
     assert found[f"{name}_count{{endpoint=mutate}}"] == 4
+    assert found[f"{name}_count{{endpoint=validate}}"] == 1
     assert found[f"{name}_sum{{endpoint=mutate}}"] == pytest.approx(60.3009)
 
 

@@ -112,6 +112,13 @@ def test_objects_are_whole_and_each_is_there_once(values: Mapping[str, Any]) -> 
     assert len(named) == len(set(named))
 
 
+def apart(objects: list[Object]) -> list[Object]:
+    """What keeps pods away from each other."""
+    spec = deployment(objects)["template"]["spec"]
+    preferred = spec["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    return [*spec["topologySpreadConstraints"], *(term["podAffinityTerm"] for term in preferred)]
+
+
 @variants
 def test_selectors_find_the_pods(values: Mapping[str, Any]) -> None:
     objects = rendered(values)
@@ -119,6 +126,7 @@ def test_selectors_find_the_pods(values: Mapping[str, Any]) -> None:
     selectors = [deployment(objects)["selector"]["matchLabels"], one(objects, "Service")["spec"]["selector"]]
     selectors += [i["spec"]["selector"]["matchLabels"] for i in objects if i["kind"] == "PodDisruptionBudget"]
     selectors += [i["spec"]["podSelector"]["matchLabels"] for i in objects if i["kind"] == "NetworkPolicy"]
+    selectors += [term["labelSelector"]["matchLabels"] for term in apart(objects)]
 
     for selector in selectors:
         assert selector
@@ -152,10 +160,18 @@ def test_replicas_are_spread_and_one_is_always_there() -> None:
 
     assert spec["replicas"] == 2
     assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
-    assert one(objects, "PodDisruptionBudget")["spec"]["minAvailable"] == 1
-    keys = [constraint["topologyKey"] for constraint in spec["template"]["spec"]["topologySpreadConstraints"]]
-    assert keys == ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
-    assert spec["template"]["spec"]["affinity"]["podAntiAffinity"]
+    budget = one(objects, "PodDisruptionBudget")["spec"]
+    # Pods that are not ready anyway must not keep a node from being drained.
+    assert (budget["minAvailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
+    keys = [term["topologyKey"] for term in apart(objects)]
+    assert keys == ["topology.kubernetes.io/zone", "kubernetes.io/hostname", "kubernetes.io/hostname"]
+
+
+def test_where_there_is_one_node_alone_both_replicas_run_there() -> None:
+    spec = deployment(rendered())["template"]["spec"]
+
+    assert {term["whenUnsatisfiable"] for term in spec["topologySpreadConstraints"]} == {"ScheduleAnyway"}
+    assert spec["affinity"]["podAntiAffinity"].keys() == {"preferredDuringSchedulingIgnoredDuringExecution"}
 
 
 @pytest.mark.parametrize(("values", "seconds"), [({}, 20), (EVERYTHING, 32)])

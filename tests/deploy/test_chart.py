@@ -248,19 +248,83 @@ def test_every_value_for_the_server_becomes_its_option() -> None:
     } <= set(given)  # fmt: skip
 
 
-def test_files_that_options_name_are_mounted() -> None:
-    objects = rendered(EVERYTHING)
+def options(objects: list[Object]) -> dict[str, str]:
+    """What the server is told: the value of each option, "" where it is a switch."""
+    _, *given = container(objects)["args"]
+    return {name: value for name, _, value in (argument.partition("=") for argument in given)}
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (EVERYTHING, {"--declare": "nodes.yaml", "--client-ca": "ca.crt of api-server-ca"}),
+        (CERT_MANAGER, {"--tls-cert": f"tls.crt of {NAME}-tls", "--tls-key": f"tls.key of {NAME}-tls"}),
+        (NOTHING, {"--tls-cert": "tls.crt of mine", "--tls-key": "tls.key of mine"}),
+    ],
+)
+def test_files_that_options_name_are_mounted(values: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    objects = rendered(values)
     mounts = {mount["mountPath"]: mount["name"] for mount in container(objects)["volumeMounts"]}
     volumes = {volume["name"]: volume for volume in deployment(objects)["template"]["spec"]["volumes"]}
-    named = [argument.partition("=")[2] for argument in container(objects)["args"] if "=/" in argument]
 
-    assert len(named) == 3
-    for path in named:
+    def found(path: str) -> Any:
+        """All files of a ConfigMap of ours, one of them, or one of what somebody else makes."""
         place = next(mount for mount in mounts if path == mount or path.startswith(f"{mount}/"))
-        source = volumes[mounts[place]]["configMap"]["name"]
-        if source != "api-server-ca":
-            data = one(objects, "ConfigMap", source)["data"]
-            assert path == place or path.removeprefix(f"{place}/") in data
+        volume, file = volumes[mounts[place]], path.removeprefix(place).removeprefix("/")
+        source = volume["configMap"]["name"] if "configMap" in volume else volume["secret"]["secretName"]
+        ours = [item for item in objects if (item["kind"], item["metadata"]["name"]) == ("ConfigMap", source)]
+        if not ours:
+            return f"{file} of {source}"
+        return file if file in ours[0]["data"] else set(ours[0]["data"])
+
+    named = {option: found(path) for option, path in options(objects).items() if path.startswith("/")}
+    assert named == {"--rules": {path.name for path in (render.CHART / "files" / "rules").iterdir()}, **expected}
+
+
+@variants
+def test_what_is_mounted_changes_with_its_source(values: Mapping[str, Any]) -> None:
+    assert not [mount for mount in container(rendered(values))["volumeMounts"] if "subPath" in mount]
+
+
+def test_a_private_key_can_be_read_by_the_server_which_is_not_root() -> None:
+    spec = deployment(rendered(CERT_MANAGER))["template"]["spec"]
+
+    assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsGroup"]
+    (volume,) = (volume for volume in spec["volumes"] if volume["name"] == "tls")
+    assert volume["secret"]["defaultMode"] == 0o440
+
+
+@variants
+def test_the_server_reads_the_cluster_as_the_account_that_may(values: Mapping[str, Any]) -> None:
+    objects = rendered(values)
+    spec = deployment(objects)["template"]["spec"]
+
+    assert options(objects)["--cluster"] == "in-cluster"
+    assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == (NAME, True)
+    # No other pod that uses the account gets its rights by itself.
+    assert one(objects, "ServiceAccount")["automountServiceAccountToken"] is False
+
+
+def test_variables_that_services_bring_are_not_taken_for_options() -> None:
+    assert deployment(rendered())["template"]["spec"]["enableServiceLinks"] is False
+
+
+def test_a_bootstrapped_certificate_is_for_the_service_that_is_called_and_kept_in_the_secret_that_is_there() -> None:
+    objects = rendered({"tls": {"mode": "bootstrap", "secretName": "kept"}})
+    told = options(objects)
+
+    assert one(objects, "Secret", "kept")
+    assert told["--tls-bootstrap"] == f"{NAMESPACE}/kept"
+    for found in configured(objects):
+        service = found["webhooks"][0]["clientConfig"]["service"]
+        assert told["--tls-service"] == f"{service['name']}.{service['namespace']}.svc"
+        assert told["--webhook-name"] == found["metadata"]["name"]
+        assert one(objects, "Service", service["name"])["spec"]["ports"][0]["port"] == service["port"]
+
+
+@pytest.mark.parametrize(("values", "name"), [(CERT_MANAGER, NAME), (NOTHING, None)])
+def test_webhook_configurations_are_compared_where_that_is_wanted(values: Mapping[str, Any], name: str | None) -> None:
+    assert options(rendered(values)).get("--webhook-name") == name
 
 
 # Rights.

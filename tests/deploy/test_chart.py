@@ -380,6 +380,22 @@ def test_the_server_may_do_what_is_switched_on_and_nothing_else(
     assert rights(rendered(values)) == expected
 
 
+def test_each_feature_has_a_role_of_its_own_and_what_has_a_namespace_is_granted_in_its_own_alone() -> None:
+    objects = rendered({"server": {"drainSeconds": 5, "graceSeconds": 5, "events": True}})
+    roles = {item["metadata"]["name"]: item for item in objects if item["kind"] in ("ClusterRole", "Role")}
+    granted = {
+        name: (role["kind"], {found for rule in role["rules"] for found in rule["resources"]})
+        for name, role in roles.items()
+    }
+
+    assert granted == {
+        f"{NAME}-cluster": ("ClusterRole", {"nodes"}),
+        f"{NAME}-webhooks": ("ClusterRole", {resource for _, resource, _, _ in COMPARE}),
+        f"{NAME}-events": ("ClusterRole", {"events"}),
+        f"{NAME}-tls": ("Role", {"secrets"}),
+    }
+
+
 def test_the_secret_that_the_server_fills_is_there_and_says_nothing_that_an_upgrade_could_overwrite() -> None:
     secret = one(rendered(), "Secret", f"{NAME}-tls")
 

@@ -327,6 +327,41 @@ def test_webhook_configurations_are_compared_where_that_is_wanted(values: Mappin
     assert options(rendered(values)).get("--webhook-name") == name
 
 
+# The network.
+
+
+def test_anybody_reaches_the_webhook_pods_the_metrics_and_the_server_no_ports_but_an_api_servers() -> None:
+    spec = one(rendered(), "NetworkPolicy")["spec"]
+
+    assert sorted(spec["policyTypes"]) == ["Egress", "Ingress"]
+    assert spec["ingress"] == [
+        {"ports": [{"port": "https", "protocol": "TCP"}]},
+        {"ports": [{"port": "metrics", "protocol": "TCP"}], "from": [{"namespaceSelector": {}}]},
+    ]
+    assert spec["egress"] == [{"ports": [{"port": port, "protocol": "TCP"} for port in (443, 6443)]}]
+
+
+def test_who_may_call_scrape_and_be_called_is_taken_over() -> None:
+    prometheus = {"podSelector": {"matchLabels": {"app": "prometheus"}}}
+    given: Mapping[str, Any] = {
+        "apiServerCIDRs": ["10.0.0.1/32", "fd00::1/128"],
+        "apiServerPorts": [8443],
+        "metricsFrom": [prometheus],
+    }
+    objects = rendered({"networkPolicy": given})
+    webhook, metrics = one(objects, "NetworkPolicy")["spec"]["ingress"]
+
+    assert webhook["from"] == [{"ipBlock": {"cidr": cidr}} for cidr in given["apiServerCIDRs"]]
+    assert metrics["from"] == [prometheus]
+    assert one(objects, "NetworkPolicy")["spec"]["egress"] == [{"ports": [{"port": 8443, "protocol": "TCP"}]}]
+
+
+def test_without_metrics_nothing_but_the_webhook_can_be_reached() -> None:
+    (only,) = one(rendered({"metrics": {"enabled": False}}), "NetworkPolicy")["spec"]["ingress"]
+
+    assert only["ports"] == [{"port": "https", "protocol": "TCP"}]
+
+
 # Rights.
 
 Right = tuple[str, str, str, str]

@@ -1,5 +1,6 @@
 """The chart, as helm renders it: complete, least in rights, and true to the rules and to the server's options."""
 
+import copy
 import json
 import re
 from collections.abc import Mapping
@@ -498,6 +499,8 @@ def test_cert_manager_makes_the_certificate_that_is_served_and_tells_the_api_ser
 
     assert f"{NAME}.{NAMESPACE}.svc" in certificate["dnsNames"]
     assert volume["secret"]["secretName"] == certificate["secretName"]
+    # A key that was once seen by somebody else is not served for ever.
+    assert certificate["privateKey"]["rotationPolicy"] == "Always"
     for found in configured(objects):
         assert found["metadata"]["annotations"]["cert-manager.io/inject-ca-from"] == f"{NAMESPACE}/{NAME}"
 
@@ -516,7 +519,7 @@ def test_an_issuer_that_is_there_is_used_alone() -> None:
     objects = rendered(OWN_ISSUER)
 
     assert [item["kind"] for item in objects if "cert-manager" in item["apiVersion"]] == ["Certificate"]
-    assert one(objects, "Certificate")["spec"]["issuerRef"]["name"] == "corp"
+    assert one(objects, "Certificate")["spec"]["issuerRef"] == {"name": "corp", "kind": "ClusterIssuer"}
 
 
 def test_a_secret_that_is_there_needs_its_ca() -> None:
@@ -560,6 +563,99 @@ def test_every_default_is_in_the_schema_and_every_member_of_the_schema_has_a_def
                 compare(inner, part["properties"][key], f"{path}.{key}".lstrip("."))
 
     compare(values, schema, "")
+
+
+def test_members_that_the_schema_does_not_name_are_refused_everywhere() -> None:
+    schema = json.loads((render.CHART / "values.schema.json").read_text())
+
+    def opened(part: Any, path: str) -> list[str]:
+        members = {**part.get("properties", {}), **({"[]": part["items"]} if "items" in part else {})}
+        here = [path] if "properties" in part and part.get("additionalProperties") is not False else []
+        return here + [found for name, member in members.items() for found in opened(member, f"{path}.{name}")]
+
+    assert opened(schema, "") == []
+
+
+ALL_KINDS: Mapping[str, Any] = {
+    **CERT_MANAGER,
+    "metrics": {kind: {"enabled": True} for kind in ("serviceMonitor", "dashboard", "alerts")},
+}
+OTHERWISE: Mapping[str, Any] = {
+    "image.repository": "told/apart", "image.tag": "told", "image.digest": f"sha256:{'a' * 64}",
+    "image.pullPolicy": "Always", "image.pullSecrets": [{"name": "told-apart"}],
+    "replicas": 3, "fullnameOverride": "told-apart",
+    "server.maxStalenessSeconds": 61, "server.drainSeconds": 62, "server.graceSeconds": 63, "server.maxConcurrent": 64,
+    "server.requestTimeoutSeconds": 1.625, "server.logFormat": "line", "server.decisionLog": True,
+    "server.events": True, "server.declare": "told: apart", "server.extraArgs": ["--told-apart"],
+    "webhook.excludeNamespaces": ["told-apart"], "webhook.compare": False, "webhook.caBundle": "dG9sZA==",
+    "webhook.mutating.failurePolicy": "Fail", "webhook.mutating.timeoutSeconds": 7,
+    "webhook.validating.failurePolicy": "Fail", "webhook.validating.timeoutSeconds": 7,
+    "rbac.nodes": False, "rbac.pods": True, "rbac.namespaces": True,
+    "tls.mode": "bootstrap", "tls.secretName": "told-apart", "tls.certManager.issuerRef.name": "told",
+    "tls.certManager.issuerRef.kind": "Told", "tls.certManager.issuerRef.group": "told.example",
+    "tls.certManager.duration": "77h", "tls.certManager.renewBefore": "7h",
+    "clientCA.configMap": "told-apart",
+    "metrics.serviceMonitor.enabled": False, "metrics.serviceMonitor.labels": {"told": "apart"},
+    "metrics.serviceMonitor.interval": "7s", "metrics.dashboard.enabled": False,
+    "metrics.dashboard.labels": {"told": "apart"}, "metrics.alerts.enabled": False,
+    "metrics.alerts.labels": {"told": "apart"},
+    "networkPolicy.enabled": False, "networkPolicy.apiServerCIDRs": ["10.7.7.7/32"],
+    "networkPolicy.apiServerPorts": [7443], "networkPolicy.metricsFrom": [{"podSelector": {}}],
+    "podDisruptionBudget.enabled": False, "podDisruptionBudget.minAvailable": "77%",
+    "resources": {"limits": {"memory": "777Mi"}}, "podAnnotations": {"told": "apart"}, "podLabels": {"told": "apart"},
+    "nodeSelector": {"told": "apart"}, "tolerations": [{"key": "told-apart"}], "priorityClassName": "told-apart",
+}  # fmt: skip
+"""For each value that may be set, by path, another one than its default."""
+
+TESTED_APART = {"rules", "metrics.enabled"} | {
+    f"webhook.{endpoint}.{derived}"
+    for endpoint in ("mutating", "validating")
+    for derived in ("operations", "matchConditions", "digest")
+}
+
+
+@pytest.mark.parametrize("path", OTHERWISE)
+def test_every_value_that_may_be_set_has_a_use(path: str) -> None:
+    *parents, name = path.split(".")
+    values: Any = copy.deepcopy(ALL_KINDS)
+    place = values
+    for parent in parents:
+        place = place.setdefault(parent, {})
+    place[name] = OTHERWISE[path]
+
+    assert rendered(values) != rendered(ALL_KINDS)
+
+
+def test_no_value_that_may_be_set_is_forgotten_above() -> None:
+    schema = json.loads((render.CHART / "values.schema.json").read_text())
+
+    def paths(part: Any, path: str) -> list[str]:
+        if "properties" not in part:
+            return [path]
+        return [found for name, member in part["properties"].items() for found in paths(member, f"{path}.{name}")]
+
+    assert {path.lstrip(".") for path in paths(schema, "")} - {"global"} == OTHERWISE.keys() | TESTED_APART
+
+
+def test_what_is_said_of_pods_is_said_in_their_place() -> None:
+    objects = rendered({**EVERYTHING, "replicas": 3, "resources": {"limits": {"memory": "1Gi"}}})
+    spec, metadata = (deployment(objects)["template"][member] for member in ("spec", "metadata"))
+
+    assert deployment(objects)["replicas"] == 3
+    assert container(objects)["image"] == f"r.example/gpu-rules@sha256:{'0' * 64}"
+    assert container(objects)["resources"]["limits"] == {"memory": "1Gi"}
+    assert spec["imagePullSecrets"] == EVERYTHING["image"]["pullSecrets"]
+    for name in ("nodeSelector", "tolerations", "priorityClassName"):
+        assert spec[name] == EVERYTHING[name]
+    assert metadata["annotations"] == EVERYTHING["podAnnotations"]
+    assert metadata["labels"].items() >= EVERYTHING["podLabels"].items()
+
+
+def test_the_image_is_that_of_the_tag_else_of_the_charts_version() -> None:
+    version = yaml.safe_load((render.CHART / "Chart.yaml").read_text())["appVersion"]
+
+    assert container(rendered())["image"] == f"gpu-rules:{version}"
+    assert container(rendered({"image": {"repository": "a/b", "tag": "v2"}}))["image"] == "a/b:v2"
 
 
 # Monitoring.

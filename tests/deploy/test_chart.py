@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -469,6 +470,17 @@ def test_own_rules_bring_their_own_conditions_and_rights(tmp_path: Path) -> None
     assert drift(mutate, NAME, mutating) == drift(validate, NAME, validating) == ()
     assert ("", "pods", "*", "watch") in rights(objects)
     assert one(objects, "ConfigMap", f"{NAME}-rules")["data"].keys() == OWN_RULES.keys()
+
+
+def test_texts_of_ones_own_arrive_as_they_were_written(tmp_path: Path) -> None:
+    indented = textwrap.indent(OWN_RULES["ladder.yaml"], "  ")
+    spaced = f"\n# One.  \n\n{OWN_RULES['ladder.yaml']}\n"
+    files = {"a.yaml": indented, "b.yaml": spaced, "c.json": '{"kind": "FallbackLadder"}'}
+    server = {"drainSeconds": 5, "graceSeconds": 5, "declare": indented}
+    objects = rendered({**own_values(tmp_path), "rules": files, "server": server})
+
+    assert one(objects, "ConfigMap", f"{NAME}-rules")["data"] == files
+    assert one(objects, "ConfigMap", f"{NAME}-declared")["data"] == {"nodes.yaml": indented}
 
 
 @pytest.mark.parametrize("left_out", ["webhook", "rbac"])

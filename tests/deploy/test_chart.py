@@ -156,6 +156,23 @@ def test_pods_meet_the_restricted_pod_security_standard(values: Mapping[str, Any
     assert only["resources"]["requests"].keys() == {"cpu", "memory"}
 
 
+def test_releases_beside_each_other_have_names_and_pods_of_their_own() -> None:
+    code, output, errors = helm("template", "blue", render.CHART, "--namespace", NAMESPACE)
+    assert code == 0, errors
+    blue, ours = [item for item in yaml.safe_load_all(output) if item], rendered()
+
+    assert {item["metadata"]["name"].partition("gpu-rules")[0] for item in blue} == {"blue-"}
+    service, pods = one(blue, "Service", "blue-gpu-rules"), deployment(ours)["template"]
+    assert not service["spec"]["selector"].items() <= pods["metadata"]["labels"].items()
+
+
+def test_an_api_server_whose_conditions_lack_what_is_derived_is_refused() -> None:
+    code, _, errors = helm("template", NAME, render.CHART, "--kube-version", "1.29.0")
+
+    assert code != 0
+    assert "requires kubeVersion: >=1.30" in errors
+
+
 def test_replicas_are_spread_and_one_is_always_there() -> None:
     objects = rendered()
     spec = deployment(objects)
@@ -448,9 +465,11 @@ def configured(objects: list[Object]) -> list[Object]:
 
 def test_the_webhooks_are_those_of_the_command(default_rules: RuleSet) -> None:
     settings = Settings(server=Service(NAME, NAMESPACE, 443), namespace=NAMESPACE)
-    expected = configurations(default_rules, settings)
+    expected: tuple[Any, ...] = configurations(default_rules, settings)
 
-    assert [found["webhooks"] for found in configured(rendered())] == [made["webhooks"] for made in expected]
+    for found, made in zip(configured(rendered()), expected, strict=True):
+        assert found["webhooks"] == made["webhooks"]
+        assert found["metadata"]["annotations"] == made["metadata"]["annotations"]
 
 
 @variants
@@ -488,6 +507,19 @@ def test_own_rules_without_what_follows_from_them_are_refused(left_out: str, tmp
     values = {key: value for key, value in own_values(tmp_path).items() if key != left_out}
 
     assert "gpu-rules webhook-config --rules FOLDER --output helm-values" in refused(values)
+
+
+@pytest.mark.parametrize("endpoint", ["mutating", "validating"])
+def test_whoever_installs_is_told_that_pods_may_not_be_created_and_which_are_sent(endpoint: str) -> None:
+    def told(values: Mapping[str, Any]) -> str:
+        code, output, errors = helm("install", NAME, render.CHART, "--dry-run=client", *sets(json.dumps(values)))
+        assert code == 0, errors
+        return output.partition("\nNOTES:\n")[2]
+
+    assert "failurePolicy is Fail" not in told({})
+    assert "failurePolicy is Fail" in told({"webhook": {endpoint: {"failurePolicy": "Fail"}}})
+    assert "Every pod is sent to /validate" not in told({})
+    assert "Every pod is sent to /validate" in told({"webhook": {"validating": {"matchConditions": []}}})
 
 
 def test_what_the_operator_chooses_is_taken_over() -> None:
@@ -681,6 +713,11 @@ def test_prometheus_scrapes_the_port_of_the_service() -> None:
     (endpoint,) = monitor["spec"]["endpoints"]
     assert endpoint["port"] in {port["name"] for port in one(objects, "Service")["spec"]["ports"]}
     assert monitor["spec"]["selector"]["matchLabels"].items() <= one(objects, "Service")["metadata"]["labels"].items()
+
+
+@pytest.mark.parametrize("feature", ["serviceMonitor", "alerts"])
+def test_what_needs_metrics_is_refused_without_them(feature: str) -> None:
+    assert "need metrics.enabled" in refused({"metrics": {"enabled": False, feature: {"enabled": True}}})
 
 
 @pytest.mark.parametrize(("feature", "file", "kind", "name"), [

@@ -22,8 +22,9 @@ types: $(STAMP)
 imports: $(STAMP)
 	$(BIN)/lint-imports
 
+# All of a file in one process: some servers meet every test of theirs, and have memory and log looked at afterwards.
 pytest: $(STAMP)
-	$(BIN)/python -m pytest -n $(JOBS) --cov --cov-report=
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report=
 	$(BIN)/python tests/coverage_floor.py
 
 # Ratios, each measured side by side in one run. bench.server needs wrk.

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.support.gateway import reply
-from tests.support.operating import METRICS, Load, fetched, memory_kib, metrics_url, saying, until
+from tests.support.operating import METRICS, Load, fetched, memory_kib, metrics_url, rules_report, saying, until
 from tests.support.server import MIG_POD, PATIENCE_SECONDS, Running, encoded, review, started
 
 HEADERS = b"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
@@ -40,17 +40,27 @@ spec:
 SLOW_REQUESTS = 5
 """One after the other."""
 
+RELOADS, MANY = 12, 300
+"""Rule sets, and rules of each. After the first few, memory has its shape."""
+
 MEMORY_GROWTH = 1.2
 """What may stay in memory after everything."""
 
+LEFT_KIB = 3 * 1024
+"""What may stay of 10,000 bodies of 700 bytes, or of some rule sets: a part of what they take."""
+
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("rules") / "rules.yaml"
+    path.write_text(saying("no"))
+    return path
+
+
+@pytest.fixture(scope="module")
+def running(rules: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A server that waits for a body for 2 seconds."""
-    folder = tmp_path_factory.mktemp("server")
-    rules = folder / "rules.yaml"
-    rules.write_text(saying("no"))
-    with started(folder, "--rules", rules, "--receive-seconds", "2", *METRICS) as server:
+    with started(tmp_path_factory.mktemp("server"), "--rules", rules, "--receive-seconds", "2", *METRICS) as server:
         yield server
 
 
@@ -288,9 +298,12 @@ def spoilt(body: bytes, chance: random.Random) -> bytes:
     return bytes(content)
 
 
-def test_10000_malformed_bodies_are_no_error_of_the_server(running: Running) -> None:
+def test_10000_malformed_bodies_are_no_error_of_the_server_and_leave_nothing(
+    running: Running, memory_before: int
+) -> None:
     connection = running.connect()
     good = encoded(review(MIG_POD))
+    before = memory_kib(running)
 
     @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     @given(seed=st.integers(0, 2**64))
@@ -307,6 +320,23 @@ def test_10000_malformed_bodies_are_no_error_of_the_server(running: Running) -> 
     finally:
         connection.close()
     assert "Traceback" not in running.logged()
+    until(lambda: memory_kib(running) <= before + LEFT_KIB, f"memory of {before} KiB, and {memory_before} before")
+
+
+def test_rule_sets_that_were_replaced_under_load_leave_nothing(running: Running, rules: Path) -> None:
+    load = Load(running.port, running.context())
+    memory = []
+    with load.running(kept=2, fresh=1):
+        for number in range(RELOADS):
+            generation = rules_report(running)["generation"]
+            many = (saying(f"set {number}").replace("told-apart", f"one-of-many-{index}") for index in range(MANY))
+            rules.write_text("---\n".join(many))
+            until(lambda then=generation: rules_report(running)["generation"] > then, "the set")  # type: ignore[misc]
+            memory.append(memory_kib(running))
+        rules.write_text(saying("no"))
+        load.wait_for("Validation/told-apart: no")
+    assert not load.failures
+    until(lambda: memory_kib(running) <= memory[RELOADS // 3] + LEFT_KIB, f"memory as it was: {memory} KiB")
 
 
 def test_after_all_of_it_the_memory_is_back(running: Running, memory_before: int) -> None:

@@ -125,14 +125,16 @@ def test_a_client_that_drips_its_body_is_ended_too(running: Running) -> None:
     with ExitStack() as stack:
         connection = opened(running, stack, HEADERS)
         connection.settimeout(0.2)
-        answer = b""
-        while not answer:
+
+        def dripped() -> bytes:
+            """What has come by the next drop."""
             try:
                 connection.sendall(b" ")
-                answer = connection.recv(65536)
+                return connection.recv(65536)
             except TimeoutError:
-                continue
-        assert answer.startswith(b"HTTP/1.1 400 ")
+                return b""
+
+        until(lambda: dripped().startswith(b"HTTP/1.1 400 "), "the answer")
 
 
 def test_a_body_is_waited_for_as_long_as_the_server_was_told(running: Running) -> None:

@@ -153,8 +153,7 @@ def test_a_request_under_way_is_answered_before_the_end(tmp_path: Path, rules: P
             secure.sendall(b"Content-Length: %d\r\n\r\n" % len(body) + body[:100])
             assert running.send("GET", "/readyz").status == 200
             running.process.send_signal(signal.SIGTERM)
-            while reachable(running.port):
-                pass
+            until(lambda: not reachable(running.port), "the end of the listener")
             secure.sendall(body[100:])
             assert secure.recv(100).startswith(b"HTTP/1.1 200 ")
         assert running.process.wait(PATIENCE_SECONDS) == 0

@@ -764,6 +764,17 @@ def test_the_plain_manifests_begin_with_their_namespace() -> None:
         assert {item["metadata"].get("namespace", "gpu-rules") for item in rest} == {"gpu-rules"}
 
 
+def test_the_plain_manifests_are_one_for_each_way_to_a_certificate_and_nobodys_release() -> None:
+    kinds = {}
+    for path in render.MANIFESTS.iterdir():
+        objects = [item for item in yaml.safe_load_all(path.read_text()) if item]
+        kinds[path.name] = {item["kind"] for item in objects} & {"Certificate", "Secret"}
+        for item in objects:
+            assert not {"app.kubernetes.io/managed-by", "helm.sh/chart"} & item["metadata"].get("labels", {}).keys()
+
+    assert kinds == {"gpu-rules.yaml": {"Secret"}, "gpu-rules-cert-manager.yaml": {"Certificate"}}
+
+
 def test_the_rules_that_are_installed_are_the_packaged_ones(tmp_path: Path, default_rules: RuleSet) -> None:
     write(tmp_path, one(rendered(), "ConfigMap", f"{NAME}-rules")["data"])
     installed = read_rules([tmp_path])

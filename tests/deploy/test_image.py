@@ -20,6 +20,7 @@ IGNORED = render.DEPLOY / "Dockerfile.dockerignore"
 PINS = render.DEPLOY / "requirements.txt"
 BUILD_PINS = render.DEPLOY / "build-requirements.txt"
 INSTALL = render.DEPLOY / "install.sh"
+TEMPLATE = render.CHART / "templates" / "deployment.yaml"
 
 
 def instructions() -> list[tuple[str, str]]:
@@ -71,8 +72,26 @@ def test_the_program_runs_without_a_shell_and_gets_its_signals() -> None:
     assert json.loads(dict(stages()[0])["RUN"]) == ["sh", "deploy/install.sh", "/src", "/opt/gpu-rules"]
 
 
+def test_what_was_installed_runs_from_the_place_where_it_was_installed() -> None:
+    """A virtual environment knows its own path."""
+    build, last = map(dict, stages())
+    target = json.loads(build["RUN"])[-1]
+
+    assert last["COPY"] == f"--from=build {target} {target}"
+    assert json.loads(last["ENTRYPOINT"])[0].startswith(f"{target}/bin/")
+
+
+def test_by_itself_it_serves_on_every_address_at_the_charts_ports() -> None:
+    last = dict(stages()[-1])
+    (listen,) = (found for found in json.loads(last["CMD"]) if ":" in found)
+    ports = [re.findall(r"containerPort: (\d+)", line) for line in TEMPLATE.read_text().splitlines()]
+
+    assert last["EXPOSE"].split() == [port for found in ports for port in found]
+    assert listen == f"0.0.0.0:{last['EXPOSE'].split()[0]}"
+
+
 def test_the_ids_are_those_of_the_chart() -> None:
-    template = (render.CHART / "templates" / "deployment.yaml").read_text()
+    template = TEMPLATE.read_text()
     uid, gid = dict(stages()[-1])["USER"].split(":")
 
     assert f"runAsUser: {uid}\n" in template
@@ -80,6 +99,7 @@ def test_the_ids_are_those_of_the_chart() -> None:
 
 
 def test_what_is_copied_exists_and_is_sent_to_the_builder() -> None:
+    assert "*" in IGNORED.read_text().splitlines()
     kept = {line.removeprefix("!") for line in IGNORED.read_text().splitlines() if line.startswith("!")}
     copied = {path for name, rest in stages()[0] if name == "COPY" for path in rest.split()[:-1]}
 
@@ -158,6 +178,17 @@ def test_what_is_fetched_is_compared_with_its_hash() -> None:
         (False, True),
         (False, True),
     ]
+
+
+def test_nothing_is_installed_but_wheels_that_are_pinned_and_nothing_can_be_later() -> None:
+    lines = logical_lines(INSTALL)
+    (options,) = (line for line in lines if line.startswith("options="))
+    installing = [line for line in lines if re.match(r"\$\w*pip (install|wheel)", line)]
+
+    assert {"--no-deps", "--only-binary=:all:"} <= set(options.strip('"').split())
+    assert all(line.split()[2] == "$options" for line in installing)
+    assert lines.index("$pip check") > lines.index(installing[-1])
+    assert lines[-1] == "$pip uninstall --quiet --yes pip setuptools"
 
 
 def test_the_build_script_is_a_posix_shell_script() -> None:

@@ -9,7 +9,6 @@ from http import HTTPStatus
 from operator import attrgetter
 from threading import Lock
 from time import perf_counter
-from traceback import format_tb
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -160,9 +159,9 @@ class Admission:
             answer = respond_error(error)
             code = HTTPStatus(error.reason.code)
             headers += _HEADERS.get(error.reason, ())
-        except Exception as error:
+        except Exception:
             # Our bug, whatever it is: said aloud here, and to the caller as a failed call, never as a decision.
-            _log_bug(error, "answered", exchange)
+            _log.exception("unexpected error while request %s was answered", exchange.uid or "without a uid")
             exchange.error = StatusReason.INTERNAL_ERROR
             answer = respond_error(ReviewError(StatusReason.INTERNAL_ERROR, _OUR_BUG, exchange.uid))
             code = HTTPStatus.INTERNAL_SERVER_ERROR
@@ -170,8 +169,8 @@ class Admission:
         for observe in self._observers:
             try:
                 observe(exchange)
-            except Exception as error:
-                _log_bug(error, "noted", exchange)
+            except Exception:
+                _log.exception("unexpected error while request %s was noted", exchange.uid or "without a uid")
         headers.append(("Content-Length", str(len(answer))))
         start_response(f"{code.value} {code.phrase}", headers)
         return [answer]
@@ -196,13 +195,6 @@ class Admission:
             raise _too_many(request.uid) from None
         exchange.served, exchange.cluster, exchange.decision = served, cluster, decision
         return respond(request.uid, decision)
-
-
-def _log_bug(error: Exception, done: str, exchange: Exchange) -> None:
-    """Say where it happened and not what the error says of it, which may quote the pod."""
-    frames = "".join(format_tb(error.__traceback__))
-    request = exchange.uid or "without a uid"
-    _log.error("unexpected error while request %s was %s: %s\n%s", request, done, type(error).__name__, frames)
 
 
 def _body(environ: "WSGIEnvironment") -> bytes:

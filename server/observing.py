@@ -5,6 +5,7 @@ import logging
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from traceback import format_tb
 from typing import TYPE_CHECKING
 
 from server.decision_log import DecisionLog
@@ -14,6 +15,8 @@ from server.metrics import Metrics
 from server.state import State
 
 if TYPE_CHECKING:
+    from logging import _SysExcInfoType
+
     from server.events import Sender
 
 STANDARD_OUTPUT = Path("-")
@@ -52,7 +55,19 @@ class Observing:
             part.stop()
 
 
-class JsonLines(logging.Formatter):
+class Lines(logging.Formatter):
+    """Says where an unexpected error came up, and not what it says of it, which may quote a pod."""
+
+    def formatException(self, ei: "_SysExcInfoType") -> str:  # noqa: N802 - logging calls it so
+        error = ei[1]
+        parts: list[str] = []
+        while error is not None:
+            parts.append("".join(format_tb(error.__traceback__)) + type(error).__qualname__)
+            error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        return "\nwhich came of\n".join(parts)
+
+
+class JsonLines(Lines):
     """A log record as a line of JSON; `extra={"members": {...}}` gives it more members."""
 
     def format(self, record: logging.LogRecord) -> str:

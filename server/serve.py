@@ -417,7 +417,7 @@ def _logging(form: str) -> dict[str, Any]:
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {
-            "line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"},
+            "line": {"()": "server.observing.Lines", "fmt": "%(asctime)s %(levelname)s %(name)s: %(message)s"},
             "json": {"()": "server.observing.JsonLines"},
         },
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": form, "stream": "ext://sys.stderr"}},

@@ -88,7 +88,8 @@ def read_pod(raw: Object) -> HeldPod:
     try:
         pod = Pod.parse(dict(raw))
     except PodError as error:
-        raise UnreadableError(f"{key.name}: {error}") from None
+        # What it says there is the pod's, and not for a log.
+        raise UnreadableError(f"{key.name}: {error.path} cannot be read") from None
     return HeldPod(key, intern(node), usage(pod))
 
 

@@ -191,6 +191,7 @@ KIB, MIB = 1024, 1024 * 1024
         ("operations.md", f"| a request's time | `--request-timeout`, {cli.REQUEST_SECONDS:g} s |"),
         ("operations.md", f"| decisions at once | `--max-concurrent`, {cli.MAX_CONCURRENT} |"),
         ("operations.md", f"| connections whose handshake is done | {front.MAX_CONNECTIONS:,} |"),
+        ("operations.md", f"| open files, each connection being one | {front.MAX_FILES:,}, or half"),
         ("operations.md", f"| {plain.MAX_CONNECTIONS} connections, {plain.SECONDS:g} s each, one request each |"),
         ("operations.md", f"For `--drain-seconds` ({cli.DRAIN_SECONDS:g})"),
         ("operations.md", f"for up to `--grace-seconds` ({cli.GRACE_SECONDS})"),

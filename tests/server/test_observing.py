@@ -6,8 +6,10 @@ import signal
 import subprocess
 import sys
 import tracemalloc
+from logging.config import DictConfigurator
 from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rules_engine.evaluation.remembering import MAX_BYTES
@@ -16,6 +18,7 @@ from server.decision_log import DecisionLog
 from server.metrics import Metrics
 from server.observing import JsonLines
 from server.prepare import prepare_rules
+from server.serve import _logging
 from server.state import State
 from tests.support.evaluation import cluster, compiled, container, ladder, pod, rung
 from tests.support.observing import counted
@@ -131,7 +134,25 @@ def test_an_exception_stays_within_its_line() -> None:
     assert "\n" not in line
     members = json.loads(line)
     assert (members["message"], members["level"], members["logger"]) == ("what happened", "ERROR", "server")
-    assert "ValueError: two\nlines" in members["exception"]
+    assert members["exception"].endswith("ValueError")
+
+
+@pytest.mark.parametrize("form", ["line", "json"])
+def test_of_an_unexpected_error_its_place_is_said_and_not_what_it_says(form: str) -> None:
+    secret = "of the pod"
+    try:
+        try:
+            raise KeyError(secret)
+        except KeyError as error:
+            raise ValueError(secret) from error
+    except ValueError:
+        record = logging.LogRecord("server", logging.ERROR, "", 0, "unexpected", (), sys.exc_info())
+    written = DictConfigurator(configuration := _logging(form)).configure_formatter(configuration["formatters"][form])
+    line = written.format(record)
+    assert secret not in line
+    assert "unexpected" in line
+    assert line.index("ValueError") < line.index("KeyError")
+    assert line.count("test_observing.py") == 2
 
 
 def test_the_help_tells_of_what_can_be_seen() -> None:

@@ -23,9 +23,11 @@ from typing import TypeAlias
 import orjson
 
 from rules_engine.evaluation import RuleSet
+from rules_engine.evaluation.compiled import CompiledValidation, messages
+from rules_engine.evaluation.reads import unnamed
 from rules_engine.model.cluster import Cluster, Freshness
 from rules_engine.model.decision import Action, Decision, Step
-from rules_engine.model.lenient import controller, mapping, objects, text
+from rules_engine.model.lenient import controller, mapping, objects, strings, text
 from rules_engine.model.patch import Json
 from server.exchange import Exchange
 
@@ -40,6 +42,9 @@ GATHER_SECONDS = 0.005
 
 Line: TypeAlias = tuple[bytes, bytes, bytes]
 """In parts: many lines have the last two in common, which are most of them and need be in memory only once."""
+
+Private: TypeAlias = Sequence[tuple[str, str]]
+"""Texts that are not to be written, the longest first, and what is written in the place of each."""
 
 TOGETHER = 1024 // 3
 """Lines that are written at once: as many parts as the system takes (IOV_MAX)."""
@@ -205,7 +210,7 @@ def _grounds(
     return b"," + orjson.dumps(members)[1:-1]
 
 
-def _why(decision: Decision, private: Sequence[str] = ()) -> bytes:
+def _why(decision: Decision, private: Private = ()) -> bytes:
     """The end of a line: what follows from the decision alone."""
     members: dict[str, object] = {}
     if decision.refusal is not None:
@@ -229,16 +234,21 @@ QUOTING = frozenset({Action.DENY, Action.WARN, Action.RECORD})
 """What a Validation does with a message that an expression may have made of the pod."""
 
 
-def private_texts(exchange: Exchange, decision: Decision) -> tuple[str, ...]:
-    """The environment values of the pod, and of what it was, where a message may quote them; the longest first."""
+def private_texts(exchange: Exchange, decision: Decision) -> Private:
+    """What a message may quote of the pod, and of what it was, that no rule names: of environment and annotations."""
     quoting = decision.once(_quoting)
     if exchange.served is None or exchange.request is None or not quoting:
         return ()
-    if not quoting & _with_expressions(exchange.served.rule_set):
+    rules = [rule for rule in _with_expressions(exchange.served.rule_set) if rule.rule.id in quoting]
+    if not rules:
         return ()
-    request = exchange.request
-    values = {*_environment(request.object), *_environment(request.old_object)}
-    return tuple(sorted(values, key=len, reverse=True))
+    values: dict[str, str] = {}
+    for pod in (exchange.request.object, exchange.request.old_object):
+        annotations = strings(mapping(mapping(pod).get("metadata")).get("annotations"))
+        values.update((annotations[name], "[annotation]") for name in unnamed(annotations, rules))
+        values.update((value, "[environment]") for value in _environment(pod))
+    values.pop("", None)
+    return sorted(values.items(), key=lambda value: len(value[0]), reverse=True)
 
 
 def _quoting(decision: Decision) -> frozenset[str]:
@@ -246,13 +256,9 @@ def _quoting(decision: Decision) -> frozenset[str]:
     return frozenset(step.rule for step in decision.trace if step.message and step.action in QUOTING)
 
 
-def _with_expressions(rule_set: RuleSet) -> set[str]:
+def _with_expressions(rule_set: RuleSet) -> Iterator[CompiledValidation]:
     """The rules whose messages are made by expressions."""
-    return {
-        validation.rule.id
-        for validation in rule_set.validations
-        if any(check.message is not None for check in validation.checks)
-    }
+    return (rule for rule in rule_set.validations if any(messages(rule)))
 
 
 def _environment(pod: Json) -> Iterator[str]:
@@ -260,16 +266,14 @@ def _environment(pod: Json) -> Iterator[str]:
     for member in ("containers", "initContainers", "ephemeralContainers"):
         for container in objects(spec.get(member)):
             for variable in objects(container.get("env")):
-                value = text(variable, "value")
-                if value:
-                    yield value
+                yield text(variable, "value")
 
 
 SHORT = 4
 """Characters below which a value is only found where it stands by itself: else single letters would be cut out."""
 
 
-def _step(step: Step, private: Sequence[str]) -> dict[str, Json]:
+def _step(step: Step, private: Private) -> dict[str, Json]:
     members = step.to_json()
     if private and step.action in QUOTING:
         for name in ("message", "warnings"):
@@ -278,15 +282,15 @@ def _step(step: Step, private: Sequence[str]) -> dict[str, Json]:
     return members
 
 
-def _without(texts: Json, private: Sequence[str]) -> Json:
+def _without(texts: Json, private: Private) -> Json:
     if isinstance(texts, list):
         return [_without(text, private) for text in texts]
     text = str(texts)
-    for value in private:
+    for value, instead in private:
         if len(value) >= SHORT:
-            text = text.replace(value, "[environment]")
+            text = text.replace(value, instead)
         else:
-            text = re.sub(rf"(?<![^\W_]){re.escape(value)}(?![^\W_])", "[environment]", text)
+            text = re.sub(rf"(?<![^\W_]){re.escape(value)}(?![^\W_])", instead, text)
     return text
 
 

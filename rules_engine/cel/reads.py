@@ -24,6 +24,17 @@ def chains(expression: Expression) -> Iterator[Chain]:
             yield from chains(child)
 
 
+def texts(expression: Expression) -> Iterator[str]:
+    """Every constant string, and every member that is named."""
+    match expression:
+        case Literal(value=str(value)):
+            yield value
+        case Select(field=field):
+            yield field
+    for child in children(expression):
+        yield from texts(child)
+
+
 def _chain(expression: Expression) -> Chain | None:
     members: list[str] = []
     while not isinstance(expression, Name):

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from marshal import dumps
 from typing import Any, TypeAlias
 
-from rules_engine.cel.reads import Chain, chains
-from rules_engine.evaluation.compiled import AnyCompiled, programs
+from rules_engine.cel.reads import Chain, chains, texts
+from rules_engine.evaluation.compiled import AnyCompiled, messages, programs
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.patch import Json
 from rules_engine.model.placement import PLACEMENT_MEMBERS
@@ -98,6 +98,18 @@ class Reads:
             seen += _found(value, members)
         key = self._encode(seen)
         return key if len(key) <= MAX_KEY_BYTES else None
+
+
+_ANNOTATIONS = tuple((root, "metadata", "annotations") for root in ("object", "oldObject"))
+
+
+def unnamed(annotations: Iterable[str], rules: Iterable[AnyCompiled]) -> frozenset[str]:
+    """Those annotations, by name, that the rules' expressions look at and none of them names."""
+    expressions = [program.checked.expression for rule in rules for program in (*programs(rule), *messages(rule))]
+    found = {chain for expression in expressions for chain in chains(expression)}
+    if not any(place[: len(chain)] == chain for chain in found for place in _ANNOTATIONS):
+        return frozenset()
+    return frozenset(annotations).difference(*map(texts, expressions))
 
 
 def _all_texts(members: Json) -> bool:

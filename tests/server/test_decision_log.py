@@ -198,6 +198,37 @@ def test_no_container_and_no_action_lets_its_environment_through(
     assert [step["message"] for step in line["trace"]] == ["it is [environment]"]
 
 
+EVERY = "object.metadata.annotations.map(k, object.metadata.annotations[k]).join(' and ')"
+NAMED = "object.metadata.annotations['team/owner']"
+
+
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        (EVERY, "[annotation] and [annotation]"),
+        (f"{NAMED} + ': ' + {EVERY}", "vision: [annotation] and vision"),
+        ("variables.every", "[annotation] and [annotation]"),
+        (EVERY.replace("object", "oldObject"), "[annotation]"),
+        (NAMED, "vision"),
+    ],
+    ids=["every", "named-and-every", "variable", "before", "named"],
+)
+def test_annotations_that_no_rule_names_are_not_written_whatever_a_message_makes_of_them(
+    tmp_path: Path, expression: str, message: str
+) -> None:
+    made, before = pod(), pod()
+    made["metadata"] = {"annotations": {"internal/note": SECRET, "team/owner": "vision"}}
+    before["metadata"] = {"annotations": {"internal/note": "as it was"}}
+    quotes = validation(
+        check("false", message_expression=expression),
+        variables={"every": EVERY},
+        match=Match(operations=(Verb.UPDATE,)),
+    )
+    exchange = exchanged("/validate", made, quotes, operation="UPDATE", oldObject=before)
+    [line] = logged(tmp_path, exchange)
+    assert [step["message"] for step in line["trace"]] == [message]
+
+
 def test_of_a_value_that_begins_like_another_nothing_is_left(tmp_path: Path) -> None:
     values = [SECRET[:8], SECRET, SECRET[:8]]
     main: Any = {**container("main", {MIG: 1}), "env": [{"name": f"V{n}", "value": v} for n, v in enumerate(values)]}

@@ -52,7 +52,7 @@ NOTHING: Mapping[str, Any] = {
     "replicas": 1,
     "metrics": {"enabled": False},
     "networkPolicy": {"enabled": False},
-    "podDisruptionBudget": {"enabled": False, "minAvailable": 1},
+    "podDisruptionBudget": {"enabled": False, "maxUnavailable": 1},
     "webhook": {
         "compare": False,
         "caBundle": "Zm9v",
@@ -181,7 +181,7 @@ def test_replicas_are_spread_and_one_is_always_there() -> None:
     assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
     budget = one(objects, "PodDisruptionBudget")["spec"]
     # Pods that are not ready anyway must not keep a node from being drained.
-    assert (budget["minAvailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
+    assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
     keys = [term["topologyKey"] for term in apart(objects)]
     assert keys == ["topology.kubernetes.io/zone", "kubernetes.io/hostname", "kubernetes.io/hostname"]
 
@@ -645,7 +645,7 @@ OTHERWISE: Mapping[str, Any] = {
     "metrics.alerts.labels": {"told": "apart"},
     "networkPolicy.enabled": False, "networkPolicy.apiServerCIDRs": ["10.7.7.7/32"],
     "networkPolicy.apiServerPorts": [7443], "networkPolicy.metricsFrom": [{"podSelector": {}}],
-    "podDisruptionBudget.enabled": False, "podDisruptionBudget.minAvailable": "77%",
+    "podDisruptionBudget.enabled": False, "podDisruptionBudget.maxUnavailable": "77%",
     "resources": {"limits": {"memory": "777Mi"}}, "podAnnotations": {"told": "apart"}, "podLabels": {"told": "apart"},
     "nodeSelector": {"told": "apart"}, "tolerations": [{"key": "told-apart"}], "priorityClassName": "told-apart",
 }  # fmt: skip

@@ -62,7 +62,7 @@ OPTIONS: Mapping[str, Any] = {
         "apiServerCIDRs": ["10.0.0.0/8", "fd00::/8"],
         "metricsFrom": [{"podSelector": {"matchLabels": {"app": "prometheus"}}}, {"ipBlock": {"cidr": "10.0.0.0/8"}}],
     },
-    "podDisruptionBudget": {"minAvailable": "50%"},
+    "podDisruptionBudget": {"maxUnavailable": "50%"},
     "metrics": {"dashboard": {"enabled": True}},
     "clientCA": {"configMap": "ca"},
 }

@@ -140,6 +140,8 @@ class Front:
         with self._lock:
             self._stopping.set()
             listeners = tuple(self._listeners)
+        if self._guard.is_alive():
+            self._guard.join()  # it would want to run in just that moment
         accepted = min(end, monotonic() + ACCEPT_SECONDS)
         while unaccepted(self._listener) and monotonic() < accepted:
             Event().wait(LOOK_SECONDS)
@@ -152,8 +154,6 @@ class Front:
             listener.end()
         for listener in listeners:
             listener.wait(max(end - monotonic(), 0.0))
-        if self._guard.is_alive():
-            self._guard.join()
         self._silent.close()
         _close(self._kept)
         done = all(listener.wait(0.0) for listener in listeners)

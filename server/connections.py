@@ -4,6 +4,7 @@ import os
 import socket
 import stat
 import struct
+import sys
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -25,8 +26,11 @@ def unaccepted(listener: socket.socket) -> int:
 
 def open_files() -> int:
     """How many files this process has open, connections among them."""
-    # Linux says it as the folder's size since 6.2.
-    return _FILES.stat().st_size or sum(1 for _ in _FILES.iterdir())
+    try:
+        # Linux says it as the folder's size since 6.2.
+        return _FILES.stat().st_size or sum(1 for _ in _FILES.iterdir())
+    except OSError:
+        return sys.maxsize  # so many that not even the folder can be
 
 
 def cut_all(port: int) -> int:

@@ -172,7 +172,9 @@ class Front:
             _close(spare)
 
     def _watch_files(self) -> None:
-        most = min(MAX_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+        allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        # However few may be, what is open without any connection is none too many.
+        most = max(min(MAX_FILES, allowed // 2), open_files() + SPARE_FILES)
         while not self._stopping.wait(GUARD_SECONDS):
             if open_files() > most:
                 self._hold(most * LEFT)
@@ -191,7 +193,8 @@ class Front:
                 _log.warning("no more connections are taken: %d files are open", open_files())
                 said = True
             self._stopping.wait(GUARD_SECONDS)
-        self._kept.extend(os.dup(self._silent.fileno()) for _ in range(KEPT_FILES))
+        with suppress(OSError):  # others were quicker: next time, then
+            self._kept.extend(os.dup(self._silent.fileno()) for _ in range(KEPT_FILES))
         for listener in tuple(self._listeners):
             listener.go_on(self._listener)
         with suppress(OSError):  # the end of the server closes the socket

@@ -242,6 +242,13 @@ def test_more_connections_than_the_usual_limit_on_files_do_not_stop_it(tmp_path:
         assert running.send("POST", "/validate", encoded(review())).status == 200
 
 
+def test_where_hardly_any_files_may_be_open_requests_are_answered_all_the_same(tmp_path: Path) -> None:
+    with started(tmp_path, *METRICS, prefix=["bash", "-c", 'ulimit -n 64; exec "$@"', "bash"]) as running:
+        for _ in range(3):
+            assert running.send("POST", "/validate", encoded(review())).status == 200
+        assert "no more connections" not in running.logged()
+
+
 def test_more_handshakes_than_files_that_may_be_open_do_not_stop_it(tmp_path: Path) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text(saying("no"))

@@ -17,7 +17,7 @@ from wsgiref.validate import validator
 import pytest
 
 from server.connections import open_files, unaccepted
-from server.front import HEADER_BYTES
+from server.front import HEADER_BYTES, MAX_FILES
 from server.gateway import ARRIVED, LARGE_BYTES, PATIENT_UNTIL, BusyError, Gateway, TakesLonger, _Request
 from tests.support.gateway import Reachable, gateway, reachable, reply
 from tests.support.operating import until
@@ -480,6 +480,19 @@ def test_the_system_says_how_many_connections_nobody_has_accepted() -> None:
         assert unaccepted(listener) == 3
         listener.accept()[0].close()
         assert unaccepted(listener) == 2
+
+
+def test_open_files_are_counted_whether_or_not_the_system_says_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = open_files()
+    with ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(socket.socket())
+        assert open_files() == before + 3
+    monkeypatch.setattr("server.connections._FILES", folder := Path("/proc/self/task"))
+    assert folder.stat().st_size == 0
+    assert 1 <= open_files() < MAX_FILES
+    monkeypatch.setattr("server.connections._FILES", folder / "0")
+    assert open_files() > MAX_FILES
 
 
 def test_a_gateway_that_is_stopped_gives_up_nobody(recorder: Recorder, caplog: pytest.LogCaptureFixture) -> None:

@@ -101,8 +101,9 @@ def test_an_editors_rename_takes_effect(running: Running, files: Path) -> None:
     until(lambda: "renamed" in message(running), "the rename")
 
 
-def test_rules_that_change_while_the_server_starts_take_effect(tmp_path: Path) -> None:
-    first, last, new = tmp_path / "a.yaml", tmp_path / "b.yaml", tmp_path / "new"
+def changing(folder: Path) -> tuple[Path, Path]:
+    """Two files, the first of which changes when both have been begun to be read: `told-apart` says old, then new."""
+    first, last, new = folder / "a.yaml", folder / "b.yaml", folder / "new"
     other = saying("other").replace("told-apart", "other")
     first.write_text(saying("old"))
     new.write_text(other)
@@ -115,7 +116,11 @@ def test_rules_that_change_while_the_server_starts_take_effect(tmp_path: Path) -
             pipe.write(other)
 
     Thread(target=change, daemon=True).start()
-    with started(tmp_path, "--rules", first, last) as running:
+    return first, last
+
+
+def test_rules_that_change_while_the_server_starts_take_effect(tmp_path: Path) -> None:
+    with started(tmp_path, "--rules", *changing(tmp_path)) as running:
         until(lambda: "told-apart: new" in message(running), "the change")
 
 
@@ -321,23 +326,10 @@ def test_of_a_refusal_no_more_is_kept_than_anybody_reads(tmp_path: Path) -> None
 
 
 def test_files_that_change_while_they_are_read_are_read_again(tmp_path: Path) -> None:
-    first, last, new = tmp_path / "a.yaml", tmp_path / "b.yaml", tmp_path / "new"
-    other = saying("old").replace("told-apart", "other")
-    first.write_text(saying("old"))
-    new.write_text(other.replace("old", "new"))
-    os.mkfifo(last)
-
-    def change() -> None:
-        with last.open("w") as pipe:  # opens when it is opened to be read: the first file has been read by then
-            first.write_text(saying("new"))
-            new.rename(last)
-            pipe.write(other)
-
-    thread = Thread(target=change)
-    thread.start()
-    rules = read_whole([first, last])
-    thread.join()
-    assert rules.digest == prepare_rules([first, last]).digest
+    files = changing(tmp_path)
+    rules = read_whole(files)
+    assert files[0].read_text() == saying("new")
+    assert rules.digest == prepare_rules(files).digest
 
 
 def test_a_look_sees_what_has_changed_without_reading(tmp_path: Path) -> None:

@@ -164,32 +164,53 @@ def open_serve(inventory: str, folder: Path) -> Iterator[str]:
     command += ["--rules", str(DEFAULT_RULES), "--cluster", str(DEFAULT_CLUSTER.with_name(f"{inventory}.yaml"))]
     command += ["--tls-dir", str(folder)]
     log = folder / "log"
+    process = None
     with os.fdopen(ready, encoding="ascii") as readable:
-        with log.open("wb") as stderr:
-            # A session of its own: Ctrl-C is for the demo, which ends its servers then.
-            process = subprocess.Popen(  # noqa: S603 - our own command line
-                command,
-                env=environment,
-                pass_fds=[theirs],
-                stdin=subprocess.DEVNULL,
-                stdout=stderr,
-                stderr=stderr,
-                start_new_session=True,
-            )
         try:
-            os.close(theirs)
+            with log.open("wb") as stderr, _held():
+                # A session of its own: Ctrl-C is for the demo, which ends its servers then.
+                process = subprocess.Popen(  # noqa: S603 - our own command line
+                    command,
+                    env=environment,
+                    pass_fds=[theirs],
+                    stdin=subprocess.DEVNULL,
+                    stdout=stderr,
+                    stderr=stderr,
+                    start_new_session=True,
+                )
+                os.close(theirs)
             url = readable.readline().strip()
             if not url:
                 process.wait(TIMEOUT_SECONDS)
                 raise DemoError(f"the server for {inventory} did not start:\n{log.read_text(errors='replace')}")
             yield url
         finally:
-            process.send_signal(signal.SIGINT)
-            try:
-                process.wait(TIMEOUT_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            if process is not None:
+                with _held():
+                    _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(TIMEOUT_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def _held() -> Iterator[None]:
+    """Put off interruptions to the end: one while a process begins would leave it to itself."""
+    came: list[int] = []
+    before = {number: signal.signal(number, lambda *_: came.append(1)) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        raise KeyboardInterrupt
 
 
 def admit(server: Server, admission: Admission) -> Outcome:

@@ -71,6 +71,32 @@ def test_every_scenario_comes_out_as_it_must_and_everything_is_stopped(tmp_path:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_while_a_server_begins_or_ends_leaves_none_behind(
+    tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    begun: list[int] = []
+
+    class Interrupted(subprocess.Popen[bytes]):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            begun.append(self.pid)
+            os.kill(os.getpid(), number)
+
+        def send_signal(self, sig: int) -> None:
+            super().send_signal(sig)
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr("subprocess.Popen", Interrupted)
+    assert run() == 130
+    assert len(begun) == 1
+    assert processes_that_name(str(tmp_path)) == []
+    assert list(tmp_path.iterdir()) == []
+    assert capfd.readouterr().err == "demo: interrupted; every server is stopped\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupting_the_demo_leaves_nothing_behind(tmp_path: Path, number: int) -> None:
     process = subprocess.Popen(
         command("demo"),

@@ -22,9 +22,6 @@ from typing import TypeAlias
 
 import orjson
 
-from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.compiled import CompiledValidation, messages
-from rules_engine.evaluation.reads import unnamed
 from rules_engine.model.cluster import Cluster, Freshness
 from rules_engine.model.decision import Action, Decision, Step
 from rules_engine.model.lenient import controller, mapping, objects, strings, text
@@ -239,13 +236,15 @@ def private_texts(exchange: Exchange, decision: Decision) -> Private:
     quoting = decision.once(_quoting)
     if exchange.served is None or exchange.request is None or not quoting:
         return ()
-    rules = [rule for rule in _with_expressions(exchange.served.rule_set) if rule.rule.id in quoting]
+    rules = [rule for id, rule in exchange.served.quotable.items() if id in quoting]
     if not rules:
         return ()
+    named = {name for rule in rules for name in rule.named}
     values: dict[str, str] = {}
     for pod in (exchange.request.object, exchange.request.old_object):
-        annotations = strings(mapping(mapping(pod).get("metadata")).get("annotations"))
-        values.update((annotations[name], "[annotation]") for name in unnamed(annotations, rules))
+        if any(rule.others for rule in rules):
+            annotations = strings(mapping(mapping(pod).get("metadata")).get("annotations"))
+            values.update((value, "[annotation]") for name, value in annotations.items() if name not in named)
         values.update((value, "[environment]") for value in _environment(pod))
     values.pop("", None)
     return sorted(values.items(), key=lambda value: len(value[0]), reverse=True)
@@ -254,11 +253,6 @@ def private_texts(exchange: Exchange, decision: Decision) -> Private:
 def _quoting(decision: Decision) -> frozenset[str]:
     """The rules that said something."""
     return frozenset(step.rule for step in decision.trace if step.message and step.action in QUOTING)
-
-
-def _with_expressions(rule_set: RuleSet) -> Iterator[CompiledValidation]:
-    """The rules whose messages are made by expressions."""
-    return (rule for rule in rule_set.validations if any(messages(rule)))
 
 
 def _environment(pod: Json) -> Iterator[str]:

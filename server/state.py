@@ -8,6 +8,7 @@ from types import MappingProxyType
 import orjson
 
 from rules_engine.evaluation import Remembering, RuleSet
+from rules_engine.evaluation.reads import Quotable, quotable
 from rules_engine.model.cluster import Cluster, Freshness
 from server.cluster.source import ClusterSource, FixedCluster
 
@@ -26,10 +27,12 @@ class Served:
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
     mutate: Remembering = field(init=False, repr=False, compare=False)
     validate: Remembering = field(init=False, repr=False, compare=False)
+    quotable: Mapping[str, Quotable] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mutate", Remembering.mutations(self.rule_set, orjson.dumps))
         object.__setattr__(self, "validate", Remembering.validations(self.rule_set, orjson.dumps))
+        object.__setattr__(self, "quotable", quotable(self.rule_set.validations))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ The pods of one Job or Deployment differ in their names and uids, and in labels 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
 from marshal import dumps
 from typing import Any, TypeAlias
 
@@ -103,13 +104,26 @@ class Reads:
 _ANNOTATIONS = tuple((root, "metadata", "annotations") for root in ("object", "oldObject"))
 
 
-def unnamed(annotations: Iterable[str], rules: Iterable[AnyCompiled]) -> frozenset[str]:
-    """Those annotations, by name, that the rules' expressions look at and none of them names."""
-    expressions = [program.checked.expression for rule in rules for program in (*programs(rule), *messages(rule))]
+@dataclass(frozen=True, slots=True)
+class Quotable:
+    """What a rule's messages may say of a pod's annotations: of those it has `named`, and whether of `others` too."""
+
+    named: frozenset[str]
+    others: bool
+
+
+def quotable(rules: Iterable[AnyCompiled]) -> Mapping[str, Quotable]:
+    """The rules whose messages are made by expressions, by their ids."""
+    return {rule.rule.id: _quotable(rule) for rule in rules if any(True for _ in messages(rule))}
+
+
+def _quotable(rule: AnyCompiled) -> Quotable:
+    expressions = [program.checked.expression for program in (*programs(rule), *messages(rule))]
     found = {chain for expression in expressions for chain in chains(expression)}
-    if not any(place[: len(chain)] == chain for chain in found for place in _ANNOTATIONS):
-        return frozenset()
-    return frozenset(annotations).difference(*map(texts, expressions))
+    return Quotable(
+        named=frozenset().union(*map(texts, expressions)),
+        others=any(place[: len(chain)] == chain for chain in found for place in _ANNOTATIONS),
+    )
 
 
 def _all_texts(members: Json) -> bool:

@@ -184,22 +184,21 @@ class Front:
 
         Where no file can be opened at all, granian does not even see that handshakes have failed.
         """
-        said = False
-        while open_files() > most and not self._stopping.is_set():
-            for listener in tuple(self._listeners):
-                listener.hold(self._silent)
-            _close(self._kept)
-            if not said:
-                _log.warning("no more connections are taken: %d files are open", open_files())
-                said = True
-            self._stopping.wait(GUARD_SECONDS)
+        self._accept_from(self._silent)
+        _close(self._kept)
+        _log.warning("no more connections are taken: %d files are open", open_files())
+        while open_files() > most and not self._stopping.wait(GUARD_SECONDS):
+            self._accept_from(self._silent)  # a listener for a new certificate too
         with suppress(OSError):  # others were quicker: next time, then
             self._kept.extend(os.dup(self._silent.fileno()) for _ in range(KEPT_FILES))
-        for listener in tuple(self._listeners):
-            listener.go_on(self._listener)
+        self._accept_from(self._listener)
         with suppress(OSError):  # the end of the server closes the socket
             self._wake()
         _log.warning("connections are taken again")
+
+    def _accept_from(self, other: socket.socket) -> None:
+        for listener in tuple(self._listeners):
+            listener.accept_from(other)
 
     def _wake(self) -> None:
         """Let granian see who waits: it looks when somebody comes. Raises OSError."""
@@ -259,27 +258,23 @@ class _Listener:
         self._descriptor = descriptor
 
     def stop_accepting(self, silent: socket.socket) -> None:
-        """Leave new connections to other listeners; a handshake that has begun is finished.
-
-        granian cannot be told this. The descriptor that it accepts from is replaced by a duplicate of `silent`.
-        """
+        """Leave new connections to other listeners; a handshake that has begun is finished."""
         with self._lock:
-            if self.accepting and not self._ended:
+            if self._accept_from(silent):
                 self.accepting = False
                 self.closing = True
-                os.dup2(silent.fileno(), self._descriptor, inheritable=False)
 
-    def hold(self, silent: socket.socket) -> None:
-        """Accept nobody for now, in the same way."""
+    def accept_from(self, other: socket.socket) -> None:
+        """Accept connections to another socket from now on, where it still accepts any."""
         with self._lock:
-            if self.accepting and not self._ended:
-                os.dup2(silent.fileno(), self._descriptor, inheritable=False)
+            self._accept_from(other)
 
-    def go_on(self, listener: socket.socket) -> None:
-        """Accept again."""
-        with self._lock:
-            if self.accepting and not self._ended:
-                os.dup2(listener.fileno(), self._descriptor, inheritable=False)
+    def _accept_from(self, other: socket.socket) -> bool:
+        """granian cannot be told this: the descriptor that it accepts from is replaced by a duplicate of `other`."""
+        accepting = self.accepting and not self._ended
+        if accepting:
+            os.dup2(other.fileno(), self._descriptor, inheritable=False)
+        return accepting
 
     def end(self) -> None:
         """Close idle connections, and each other one with its answer."""

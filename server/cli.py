@@ -11,8 +11,6 @@ import click
 from rules_engine.cli import COMMANDS, Command, ObjectName, Root, more_rules_argument, rule_paths
 from server.cluster.source import Live
 
-_log = logging.getLogger(__name__)
-
 LAST_PORT = 65535
 
 MAX_CONCURRENT = 64
@@ -280,7 +278,7 @@ def serve(
 
     from server.observing import Observed
     from server.prepare import Sources
-    from server.serve import Settings, StartError
+    from server.serve import Settings, StartError, say
     from server.serve import serve as run
 
     settings = Settings(
@@ -309,10 +307,7 @@ def serve(
     try:
         run(settings)
     except StartError as error:
-        if settings.json_logs:
-            _log.error("%s", error)
-        else:
-            click.echo(error, err=True)
+        say(str(error), logging.ERROR, settings)
         raise SystemExit(1) from None
 
 

@@ -213,11 +213,11 @@ def _prepared(settings: Settings) -> Prepared:
     except UnusableError as error:
         raise StartError(error.report) from None
     if report:
-        _say(report, logging.WARNING, settings)
+        say(report, logging.WARNING, settings)
     return prepared
 
 
-def _say(text: str, level: int, settings: Settings) -> None:
+def say(text: str, level: int, settings: Settings) -> None:
     """To whoever started it by hand as it is, and as all else where lines are for machines."""
     if settings.json_logs:
         _log.log(level, "%s", text)
@@ -405,7 +405,7 @@ def _tell(listener: socket.socket, prepared: Prepared, trust: str, metrics_url: 
         trust,
         *([f"metrics at {metrics_url}"] if metrics_url else []),
     )
-    _say("; ".join(parts), logging.INFO, settings)
+    say("; ".join(parts), logging.INFO, settings)
     if settings.ready_fd is not None:
         with os.fdopen(settings.ready_fd, "w") as file:
             file.write(f"{url}\n")

@@ -10,7 +10,8 @@ import json
 import multiprocessing
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ GPU, MIG3, MIG2, MIG1 = "nvidia.com/gpu", "nvidia.com/mig-3g.30gb", "nvidia.com/
 POOLS, ZONES = 12, 3
 NODE_BYTES, POD_BYTES = 20_000, 8_000
 MIB = 1024 * 1024
+_PROCESSES = multiprocessing.get_context("spawn")
 
 
 def filler(size: int) -> dict[str, Any]:
@@ -100,6 +102,18 @@ def serve(pipe: Pipe, nodes: int, pods: int) -> None:
                     kind = ("ADDED", "MODIFIED", "DELETED")[number % 3]
                     api.announce("pods", kind, made, made if number % 3 else None)
     api.stop()
+
+
+@contextmanager
+def standin(nodes: int, pods: int) -> Iterator[tuple[str, Pipe]]:
+    """The stand-in in a process of its own: its URL, and a pipe that takes the number of events to make."""
+    ours, theirs = _PROCESSES.Pipe()
+    process = _PROCESSES.Process(target=serve, args=(theirs, nodes, pods), daemon=True)
+    process.start()
+    theirs.close()
+    yield ours.recv(), ours
+    ours.send("end")
+    process.join()
 
 
 def rss(field: str = "VmRSS") -> float:
@@ -208,26 +222,19 @@ def busy(pipe: Pipe, live: LiveCluster, small: Cluster, sets: Mapping[str, RuleS
 
 def run(nodes: int, pods: int, events: int, samples: int) -> dict[str, Any]:
     """Both clusters, each view in a process of its own."""
-    context = multiprocessing.get_context("spawn")
     found = {}
     for name, size in (("empty", (0, 0)), ("full", (nodes, pods))):
-        ours, theirs = context.Pipe()
-        standin = context.Process(target=serve, args=(theirs, *size), daemon=True)
-        standin.start()
-        theirs.close()
-        url = ours.recv()
-        mine, its = context.Pipe()
-        viewer = context.Process(
-            target=measure, args=(its, url, size[0], events if name == "full" else 0, samples), daemon=True
-        )
-        viewer.start()
-        its.close()  # so that the end of a viewer that failed is seen
-        while isinstance(message := mine.recv(), int):
-            ours.send(message)
-        found[name] = message
-        ours.send("end")
-        viewer.join()
-        standin.join()
+        with standin(*size) as (url, api):
+            mine, its = _PROCESSES.Pipe()
+            viewer = _PROCESSES.Process(
+                target=measure, args=(its, url, size[0], events if name == "full" else 0, samples), daemon=True
+            )
+            viewer.start()
+            its.close()  # so that the end of a viewer that failed is seen
+            while isinstance(message := mine.recv(), int):
+                api.send(message)
+            found[name] = message
+            viewer.join()
     return found
 
 

@@ -18,7 +18,6 @@ kept, or where there is no wrk to measure any.
 
 import argparse
 import json
-import multiprocessing
 import os
 import re
 import shutil
@@ -114,14 +113,14 @@ class Running:
 
 @contextmanager
 def running(
-    folder: Path, arguments: Sequence[str], *, fixed: str | None = None, kubeconfig: Path | None = None
+    folder: Path, arguments: Sequence[str], *, fixed: str | None = None, config: Path | None = None
 ) -> Iterator[Running]:
     """A server of this working tree on a free port, or what bench.fixed makes of it."""
     ready, theirs = os.pipe()
     begin = monotonic()
     module = ["bench.fixed", fixed] if fixed else ["server"]
     line = [sys.executable, "-m", *module, "serve", "--listen", "127.0.0.1:0", "--ready-fd", str(theirs)]
-    environment = {**os.environ, **({"KUBECONFIG": str(kubeconfig)} if kubeconfig else {})}
+    environment = {**os.environ, **({"KUBECONFIG": str(config)} if config else {})}
     with (folder / "server.log").open("ab") as log:
         process = subprocess.Popen([*line, *arguments], pass_fds=[theirs], stdout=log, stderr=log, env=environment)
     os.close(theirs)
@@ -225,22 +224,18 @@ def live(folder: Path, nodes: int, pods: int, falls: Path, **how: int) -> tuple[
     """A server with 100 rules, one of which asks what is free in a live cluster: seconds to ready, MiB after a load."""
     folder.mkdir()
     asking = ("--rules", str(rules(100, folder / "rules", offered="Available")), "--cluster", "kubeconfig")
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe()
-    standin = context.Process(target=cluster.serve, args=(theirs, nodes, pods), daemon=True)
-    standin.start()
-    theirs.close()
     script = folder / "post.lua"
     script.write_text(SCRIPT)
-    with running(folder, asking, kubeconfig=kubeconfig(folder, ours.recv())) as server:
+    with (
+        cluster.standin(nodes, pods) as (url, _),
+        running(folder, asking, config=kubeconfig(folder, url)) as server,
+    ):
         listening = monotonic()
         while not answers(f"{server.url}/readyz"):
             sleep(0.02)
         ready = server.ready_seconds + monotonic() - listening
         load(server, Subject("live", asking, "/mutate", falls), script, **{**how, "seconds": 2})
         rss = server.rss_mib
-    ours.send("end")
-    standin.join()
     return ready, rss
 
 

@@ -62,7 +62,9 @@ class Lines(logging.Formatter):
         error = ei[1]
         parts: list[str] = []
         while error is not None:
-            parts.append("".join(format_tb(error.__traceback__)) + type(error).__qualname__)
+            # What the system says of its errors is no pod's.
+            said = f": {error.strerror}" if isinstance(error, OSError) and error.strerror else ""
+            parts.append("".join(format_tb(error.__traceback__)) + type(error).__qualname__ + said)
             error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
         return "\nwhich came of\n".join(parts)
 

@@ -155,6 +155,16 @@ def test_of_an_unexpected_error_its_place_is_said_and_not_what_it_says(form: str
     assert line.count("test_observing.py") == 2
 
 
+def test_of_an_error_of_the_system_it_is_said_what_the_system_says() -> None:
+    try:
+        Path("/none/of/a/pod").read_text()
+    except OSError:
+        record = logging.LogRecord("server", logging.ERROR, "", 0, "unexpected", (), sys.exc_info())
+    line = JsonLines().format(record)
+    assert "FileNotFoundError: No such file or directory" in line
+    assert "[Errno" not in line
+
+
 def test_the_help_tells_of_what_can_be_seen() -> None:
     done = subprocess.run(
         command("serve", "--help"), env=environment(), capture_output=True, text=True, timeout=60, check=True

@@ -1,6 +1,7 @@
-"""Regular expressions as Kubernetes has them: RE2, in time linear in the text. The only module that knows re2.
+"""Regular expressions as in Kubernetes: RE2, in time linear in the text. The only module that imports re2.
 
-Patterns go to RE2 itself, under the module's own wrapper: the wrapper takes 12 µs for a match that RE2 does in one.
+re2 always receives bytes, never str: for str it converts the offsets of every group of a match to characters, which
+takes 2 to 4 µs of a search. A search in bytes takes 1.5 µs, of which RE2 itself takes 0.7. Offsets count bytes.
 """
 
 from dataclasses import dataclass
@@ -14,59 +15,60 @@ from rules_engine.cel.bounds import CHARACTERS_PER_UNIT, Budget, EvaluationError
 from rules_engine.cel.types import Type
 
 MAX_PATTERN = 1_000
-"""Characters in a pattern: RE2 takes memory in proportion to what counted repetition unfolds it to."""
+"""Characters in a pattern: RE2 uses memory in proportion to the pattern with its counted repetitions expanded."""
 
 MAX_MEMORY = 2**20
-"""Bytes that RE2 may take for a pattern: real ones need a few thousand; it bounds the time to compile one to 15 ms."""
+"""Bytes that RE2 may use for a pattern: real ones need a few thousand. Bounds the time to compile one to 15 ms."""
 
 DYNAMIC_COST = 10_000
-"""Cost of a pattern that is made while evaluating: what compiling the worst one takes."""
+"""Cost of a pattern computed during evaluation: the time to compile the worst one."""
 
 PATTERN_CHARACTERS_PER_UNIT = 4
 """Characters of a pattern that multiply the cost of reading the text by one (cel-go, RegexStringLengthCostFactor)."""
 
-_RE2: Any = re2._re2.RE2  # noqa: SLF001
-_UNANCHORED = _RE2.Anchor.UNANCHORED
-_NOWHERE = (-1, -1)
+MAX_CACHED = 128
+"""Patterns that `compiled` keeps: patterns made from a pod's strings cannot grow it. re2 itself keeps as many again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A compiled pattern, which threads may share. Stands for its string as an argument of a function."""
+    """A compiled pattern, safe to share between threads. Replaces its string as an argument of a function."""
 
     cel_type: ClassVar[Type] = types.STRING
     _regexp: Any
     _length: int
 
     def charge(self, text: str, budget: Budget) -> None:
-        """Count what matching a text costs, by the lengths of both as Kubernetes does."""
+        """Spend the cost of matching a text, computed from both lengths as in Kubernetes."""
         factor = 1 + self._length // PATTERN_CHARACTERS_PER_UNIT
         budget.spend(len(text) // CHARACTERS_PER_UNIT * factor)
 
     def occurs_in(self, text: str) -> bool:
-        """Whether the pattern occurs anywhere in the text."""
-        data = _encoded(text)
-        return bool(self._regexp.Match(_UNANCHORED, data, 0, len(data))[0] != _NOWHERE)
+        """Return True if the pattern matches anywhere in the text."""
+        return self._regexp.search(_encoded(text)) is not None
 
     def find_all(self, text: str, limit: int) -> list[str]:
-        """The texts of the matches that do not overlap, at most `limit` of them."""
+        """Return the non-overlapping matches, at most `limit` of them; a negative limit means all."""
         data = _encoded(text)
         found: list[str] = []
         position, last = 0, -1
-        while position <= len(data) and len(found) != limit:
-            start, end = self._regexp.Match(_UNANCHORED, data, position, len(data))[0]
-            if start < 0:
-                break
-            # As in Go, an empty match right behind the match before it does not count.
+        for match in self._regexp.finditer(data) if limit else ():
+            start, end = match.span()
+            # re2 continues one byte after an empty match, or repeats it: the next one starts after a whole character.
+            if start < position:
+                continue
+            # As in Go, an empty match directly after the previous match does not count.
             if end > start or start != last:
                 found.append(data[start:end].decode())
                 last = end
+                if len(found) == limit:
+                    break
             position = end if end > start else end + _width(data, end)
         return found
 
 
 def _width(data: bytes, position: int) -> int:
-    """Bytes of the character at a position; 1 at the end."""
+    """Return the number of bytes of the character at a position; 1 at the end."""
     lead = data[position] if position < len(data) else 0
     return 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
 
@@ -78,19 +80,20 @@ def _encoded(text: str) -> bytes:
         raise EvaluationError("the string has a lone surrogate") from None
 
 
-@lru_cache(maxsize=256)  # rules have few patterns; the bound keeps patterns made from a pod's strings from growing it
+@lru_cache(maxsize=MAX_CACHED)
 def compiled(pattern: str) -> Pattern:
-    """A pattern ready to use. Raises EvaluationError for one that RE2 does not accept."""
+    """Compile a pattern. Raises EvaluationError if RE2 does not accept it."""
     if len(pattern) > MAX_PATTERN:
         raise EvaluationError(f"a regular expression has at most {MAX_PATTERN} characters")
-    regexp = _RE2(_encoded(pattern), _options())
-    if not regexp.ok():
-        raise EvaluationError("invalid regular expression")
-    return Pattern(regexp, len(pattern))
+    data = _encoded(pattern)
+    try:
+        return Pattern(re2.compile(data, _options()), len(pattern))
+    except re2.error:
+        raise EvaluationError("invalid regular expression") from None
 
 
 def prepared(budget: Budget, text: str, pattern: str | Pattern) -> Pattern:
-    """The pattern for this text, with its cost counted; a literal pattern comes compiled."""
+    """Return the compiled pattern and spend the cost of matching this text; a literal pattern is compiled already."""
     if isinstance(pattern, str):
         budget.spend(DYNAMIC_COST)
         pattern = compiled(pattern)
@@ -106,6 +109,10 @@ def _options() -> Any:
 
 
 def reason(pattern: str) -> str | None:
-    """What RE2 says of a pattern that it does not accept; for load, where the pattern is the author's."""
-    regexp = _RE2(pattern[:MAX_PATTERN].encode(errors="replace"), _options())
-    return None if regexp.ok() else str(regexp.error().decode(errors="replace"))
+    """Return RE2's error for a pattern, None if it is valid. For load time, when the rule's author reads it."""
+    try:
+        re2.compile(pattern[:MAX_PATTERN].encode(errors="replace"), _options())
+    except re2.error as error:
+        message: bytes = error.args[0]
+        return message.decode(errors="replace")
+    return None

@@ -115,6 +115,7 @@ PROBLEMS = [
     ("''.matches('(')", "1:12: invalid regular expression: missing ): ( [cel-constant]"),
     ("matches('', '[')", "1:13: invalid regular expression: missing ]: [ [cel-constant]"),
     ("''.find(r'\\1')", "1:9: invalid regular expression: invalid escape sequence: \\1 [cel-constant]"),
+    (f"''.matches('{'a' * 1001}')", "1:12: a regular expression has at most 1000 characters [cel-constant]"),
     ("duration('1')", "1:10: the string is not a duration [cel-constant]"),
     ("timestamp('yesterday')", "1:11: the string is not a timestamp of RFC 3339 [cel-constant]"),
     ("quantity('1X')", "1:10: the string is not a quantity [cel-constant]"),

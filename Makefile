@@ -33,6 +33,7 @@ bench: $(STAMP)
 	$(BIN)/python -m bench.cel --check
 	$(BIN)/python -m bench.cluster
 	$(BIN)/python -m bench.server
+	$(BIN)/python -m bench.listener
 
 # What follows from the default rules and from the chart: conditions of the webhooks, plain manifests.
 manifests: $(STAMP)

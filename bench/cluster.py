@@ -13,9 +13,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing.connection import Connection as Pipe
-from pathlib import Path
 from typing import Any
 
+from bench.process import memory_mib
 from rules_engine.evaluation import RuleSet, mutate
 from rules_engine.evaluation.needs import Needs
 from rules_engine.model.admission import AdmissionRequest
@@ -116,12 +116,6 @@ def standin(nodes: int, pods: int) -> Iterator[tuple[str, Pipe]]:
     process.join()
 
 
-def rss(field: str = "VmRSS") -> float:
-    """MiB."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(field))
-
-
 def rule_sets() -> Mapping[str, RuleSet]:
     rungs = (MIG3, MIG2, MIG1, rung(GPU, assume=True))
     matching = NodeFilter(require=frozenset({NodeRequirement.MATCHES_POD, NodeRequirement.READY}))
@@ -176,7 +170,7 @@ def measure(pipe: Pipe, url: str, nodes: int, events: int, samples: int) -> None
         configuration.host = url
 
     live = LiveCluster(Connection(configure), Needs(nodes=True, pods=True, namespaces=True))
-    before = rss()
+    before = memory_mib()
     begin = time.perf_counter()
     live.start()
     if not live.wait_synced(600):
@@ -184,7 +178,7 @@ def measure(pipe: Pipe, url: str, nodes: int, events: int, samples: int) -> None
     found: dict[str, Any] = {"synced_seconds": time.perf_counter() - begin, "before_mib": before}
     assert len(live.current().nodes) == nodes
     gc.collect()
-    found["settled_mib"], found["peak_mib"] = rss(), rss("VmHWM")
+    found["settled_mib"], found["peak_mib"] = memory_mib(), memory_mib(field="VmHWM")
     if events:
         small = Cluster(nodes=tuple(read_node(big_node(number, filler(100))) for number in (0, 1)))
         sets = rule_sets()
@@ -195,7 +189,7 @@ def measure(pipe: Pipe, url: str, nodes: int, events: int, samples: int) -> None
             decide(rule_set, live.current, small, 200)
         found["quiet"] = {name: decide(rule_set, live.current, small, samples) for name, rule_set in sets.items()}
         found["busy"] = busy(pipe, live, small, sets, events)
-        found["after_events_mib"] = rss()
+        found["after_events_mib"] = memory_mib()
     live.stop()
     pipe.send(found)
 

@@ -14,20 +14,23 @@ Each server is asked as fast as it answers, which is its throughput, and then al
 is what their p99 is compared at: on connections that each wait for their answer, a server that answers half as many is
 as slow by that alone. The p99 of the first load is shown besides. The exit code is 1 if a promise of the project is not
 kept, or where there is no wrk to measure any.
+
+With --against PATH, the server of this checkout is compared with that of another one, such as a git worktree of an
+earlier commit: each row of the table, in turns on both. Its Python is PATH/.venv/bin/python where that exists, else the
+running one. The promises are then the median over the rounds of the ratio of throughputs, and the ratio of the median
+p99 under the same load; the ratio of the best p99 is shown besides.
 """
 
 import argparse
 import json
-import os
 import re
 import shutil
 import ssl
 import statistics
 import subprocess
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic, sleep
@@ -37,6 +40,8 @@ from urllib.request import urlopen
 from uuid import uuid4
 
 from bench import cluster
+from bench.process import ROOT, Running, running
+from bench.promise import Promise, exit_code
 from bench.reviews import different_pods, job_pods, review
 from tests.support.apiserver import kubeconfig
 
@@ -52,6 +57,12 @@ LIVE_RSS_MIB = 200.0
 LIVE_READY_SECONDS = 3.0
 """With nothing to list."""
 LIVE_NODES, LIVE_PODS = 5000, 100_000
+
+AGAINST_THROUGHPUT = 0.85
+AGAINST_P99 = 1.2
+"""To the server of another checkout."""
+
+ROUNDS, AGAINST_ROUNDS = 10, 5
 
 PAUSE_MS = 1
 """With 8 connections about 6,000 requests a second: a third to a half of what the fixed server takes."""
@@ -90,49 +101,7 @@ class Subject:
     reviews: Path
     fixed: str | None = None
     """What bench.fixed is to do in the server's place."""
-
-
-@dataclass(slots=True)
-class Running:
-    url: str
-    process: subprocess.Popen[bytes]
-    ready_seconds: float
-
-    @property
-    def rss_mib(self) -> float:
-        for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
-            if line.startswith("VmRSS:"):
-                return int(line.split()[1]) / 1024
-        raise RuntimeError("the server has no VmRSS")
-
-    @property
-    def cpu_seconds(self) -> float:
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-@contextmanager
-def running(
-    folder: Path, arguments: Sequence[str], *, fixed: str | None = None, config: Path | None = None
-) -> Iterator[Running]:
-    """A server of this working tree on a free port, or what bench.fixed makes of it."""
-    ready, theirs = os.pipe()
-    begin = monotonic()
-    module = ["bench.fixed", fixed] if fixed else ["server"]
-    line = [sys.executable, "-m", *module, "serve", "--listen", "127.0.0.1:0", "--ready-fd", str(theirs)]
-    environment = {**os.environ, **({"KUBECONFIG": str(config)} if config else {})}
-    with (folder / "server.log").open("ab") as log:
-        process = subprocess.Popen([*line, *arguments], pass_fds=[theirs], stdout=log, stderr=log, env=environment)
-    os.close(theirs)
-    try:
-        with os.fdopen(ready) as readable:
-            url = readable.readline().strip()
-        if not url:
-            raise SystemExit((folder / "server.log").read_text())
-        yield Running(url, process, monotonic() - begin)
-    finally:
-        process.kill()
-        process.wait()
+    checkout: Path = ROOT
 
 
 def load(server: Running, subject: Subject, script: Path, *, seconds: int, connections: int, pause_ms: int = 0) -> Load:
@@ -260,26 +229,6 @@ def _validation(name: str, namespace: str) -> dict[str, Any]:
     return _rule("Validation", name, {"match": {"namespaces": [namespace]}, "validations": [check]})
 
 
-@dataclass(slots=True)
-class Promise:
-    """A figure and its bound; `least` when it must not be less."""
-
-    what: str
-    value: float
-    bound: float
-    least: bool = False
-    unit: str = ""
-
-    @property
-    def kept(self) -> bool:
-        return self.value >= self.bound if self.least else self.value <= self.bound
-
-    def __str__(self) -> str:
-        sign = "at least" if self.least else "at most"
-        verdict = "" if self.kept else "   NOT KEPT"
-        return f"{self.what:62} {self.value:8.2f}{self.unit}  ({sign} {self.bound:g}{self.unit}){verdict}"
-
-
 def measured(
     subjects: Sequence[Subject], folder: Path, *, rounds: int, seconds: int, connections: int
 ) -> dict[str, Measured]:
@@ -290,7 +239,9 @@ def measured(
     cpu: dict[str, float] = {}
     with ExitStack() as stack:
         servers = {
-            subject.name: stack.enter_context(running(folder, subject.arguments, fixed=subject.fixed))
+            subject.name: stack.enter_context(
+                running(folder, subject.arguments, checkout=subject.checkout, fixed=subject.fixed)
+            )
             for subject in subjects
         }
         for subject in subjects:  # for warming up
@@ -335,91 +286,145 @@ def rate(loads: Sequence[Load]) -> float:
     return statistics.median(one.requests_per_second for one in loads)
 
 
+def median_p99(loads: Sequence[Load]) -> float:
+    """Milliseconds: the median of the rounds."""
+    return statistics.median(one.p99_ms for one in loads)
+
+
 def best_p99(loads: Sequence[Load]) -> float:
     """Milliseconds, of the best round: what else the machine does makes it longer or leaves it, and never shorter."""
     return min(one.p99_ms for one in loads)
 
 
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of the table: pods of one Job, and pods of which each asks for something else."""
+
+    job: Sequence[Subject]
+    different: Sequence[Subject]
+
+
+def rows(folder: Path, checkout: Path = ROOT) -> Rows:
+    """The rows for the server of a checkout; their files are written to `folder`."""
+    other = reviews(job_pods("example.com/nic", PODS), folder / "other")
+    stays = reviews(job_pods("nvidia.com/gpu", PODS), folder / "stays")
+    falls = reviews(job_pods(FALLEN, PODS), folder / "falls")
+    all_fall = reviews(different_pods(FALLEN, DIFFERENT_PODS), folder / "all-fall")
+    all_stay = reviews(different_pods("nvidia.com/gpu", DIFFERENT_PODS), folder / "all-stay")
+    log = ("--decision-log", str(folder / "decisions.jsonl"))
+    return Rows(
+        (
+            Subject("/mutate, pods without GPUs", (), "/mutate", other, checkout=checkout),
+            Subject("/mutate, pods are injected", (), "/mutate", stays, checkout=checkout),
+            Subject("/mutate, pods fall and are injected", (), "/mutate", falls, checkout=checkout),
+            Subject("/mutate, the same with the decision log", log, "/mutate", falls, checkout=checkout),
+            Subject("/validate", (), "/validate", stays, checkout=checkout),
+        ),
+        (
+            Subject("/mutate, every pod asks for something else", (), "/mutate", all_fall, checkout=checkout),
+            Subject("/validate, every pod asks for something else", (), "/validate", all_stay, checkout=checkout),
+        ),
+    )
+
+
+def compared(there: Path, folder: Path, **how: int) -> list[Promise]:
+    """Measure every row here and in another checkout in turns; prints a line for each server, and for each row."""
+    pairs = []
+    for name, checkout in (("here", ROOT), ("there", there)):
+        (folder / name).mkdir()
+        made = rows(folder / name, checkout)
+        pairs.append([replace(row, name=f"{row.name}, {name}") for row in (*made.job, *made.different)])
+    both = list(zip(*pairs, strict=True))
+    print(f"packaged rules and cluster, here ({ROOT}) and there ({there}) in turns:")
+    found = measured([row for pair in both for row in pair], folder, **how)
+    print("here to there:                                    throughput    p99   best p99")
+    promises = []
+    for mine, its in both:
+        name = mine.name.removesuffix(", here")
+        one, to = found[mine.name], found[its.name]
+        ratio = throughput(one, to)
+        slower = median_p99(one.paced) / median_p99(to.paced)
+        print(f"  {name:46} {ratio:11.2f} {slower:6.2f} {p99(one, to):10.2f}")
+        promises += [
+            Promise(f"{name}: throughput", ratio, AGAINST_THROUGHPUT, least=True),
+            Promise(f"{name}: p99", slower, AGAINST_P99),
+        ]
+    return promises
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.server", description=__doc__)
     parser.add_argument("--seconds", type=int, default=1, help="how long each round lasts")
-    parser.add_argument("--rounds", type=int, default=10, help="how often each server gets its turn")
+    parser.add_argument("--rounds", type=int, help="how often each server gets its turn (10; 5 with --against)")
     parser.add_argument("--connections", type=int, default=8)
+    parser.add_argument("--against", type=Path, metavar="PATH", help="compare with the server of another checkout")
     asked = parser.parse_args()
     if shutil.which("wrk") is None:
         raise SystemExit("bench.server: wrk is not installed (Debian: apt-get install wrk): nothing is measured")
+    rounds = asked.rounds or (ROUNDS if asked.against is None else AGAINST_ROUNDS)
     how = {"seconds": asked.seconds, "connections": asked.connections}
-    promises: list[Promise] = []
     with TemporaryDirectory(prefix="gpu-rules-bench-") as name:
-        folder = Path(name)
-        other = reviews(job_pods("example.com/nic", PODS), folder / "other")
-        stays = reviews(job_pods("nvidia.com/gpu", PODS), folder / "stays")
-        falls = reviews(job_pods(FALLEN, PODS), folder / "falls")
-        all_fall = reviews(different_pods(FALLEN, DIFFERENT_PODS), folder / "all-fall")
-        all_stay = reviews(different_pods("nvidia.com/gpu", DIFFERENT_PODS), folder / "all-stay")
-        log = ("--decision-log", str(folder / "decisions.jsonl"))
-        print(f"packaged rules and cluster, reviews of {falls.stat().st_size // PODS} bytes, the pods of one Job:")
-        promised = [
-            Subject(FIXED, (), "/mutate", falls, fixed="allow"),
-            Subject("/mutate, pods without GPUs", (), "/mutate", other),
-            Subject("/mutate, pods are injected", (), "/mutate", stays),
-            Subject("/mutate, pods fall and are injected", (), "/mutate", falls),
-            Subject("/mutate, the same with the decision log", log, "/mutate", falls),
-            Subject("/validate", (), "/validate", stays),
-        ]
-        shown = [
-            Subject(AGAIN, (), "/mutate", falls, fixed="allow"),
-            Subject("TLS and HTTP alone", (), "/mutate", falls, fixed="nothing"),
-            Subject("/mutate, every pod asks for something else", (), "/mutate", all_fall),
-            Subject("/validate, every pod asks for something else", (), "/validate", all_stay),
-        ]
-        subjects = [*promised, *shown]
-        found = measured(subjects, folder, rounds=asked.rounds, **how)
-        fixed = found[FIXED]
-        print("to fixed:                                         throughput    p99   p99 at full load")
-        for subject in [*promised[1:], shown[0]]:
-            one = found[subject.name]
-            full = best_p99(one.full) / best_p99(fixed.full)
-            print(f"  {subject.name:46} {throughput(one, fixed):11.2f} {p99(one, fixed):6.2f} {full:18.2f}")
-        for subject in promised[1:]:
-            one = found[subject.name]
-            least = THROUGHPUT_LOGGED if subject.arguments else THROUGHPUT
-            promises.append(Promise(f"{subject.name}: throughput to fixed", throughput(one, fixed), least, least=True))
-            promises.append(Promise(f"{subject.name}: p99 to fixed", p99(one, fixed), P99))
-            if subject.arguments:
-                requests = sum(load.requests for load in [*one.warm_up, *one.full, *one.paced])
-                with Path(log[1]).open("rb") as lines:
-                    logged = sum(1 for _ in lines) / requests
-                promises.append(Promise("lines of the decision log to requests", logged, LOGGED, least=True))
+        if asked.against is not None:
+            return exit_code(compared(asked.against.resolve(), Path(name), rounds=rounds, **how))
+        return exit_code(own(Path(name), rounds, how))
 
-        print("many rules, three of which apply, every pod asks for something else:")
-        few, many = (rules(count, folder / f"rules-{count}") for count in (10, 1000))
-        for path in ("/mutate", "/validate"):
-            subjects = [
-                Subject(f"{path}, {where.name}", ("--rules", str(where)), path, all_fall) for where in (few, many)
-            ]
-            found = measured(subjects, folder, rounds=asked.rounds, **how)
-            costs = throughput(found[subjects[0].name], found[subjects[1].name])
-            promises.append(Promise(f"{path}: 1,000 rules cost, to 10", costs, MANY_RULES))
 
-        hundred = ("--rules", str(rules(100, folder / "rules-100")))
-        starts = []
-        for _ in range(3):
-            with running(folder, hundred) as server:
-                starts.append(server.ready_seconds)
-                script = folder / "post.lua"
-                load(server, Subject("100 rules", hundred, "/mutate", all_fall), script, **{**how, "seconds": 2})
-                rss = server.rss_mib
-        promises.append(Promise("100 rules: RSS after a load", rss, RSS_MIB, unit=" MiB"))
-        promises.append(Promise("100 rules: start to ready", statistics.median(starts), READY_SECONDS, unit=" s"))
+def own(folder: Path, rounds: int, how: Mapping[str, int]) -> list[Promise]:
+    """Measure the server of this checkout beside itself with less to do, with many rules, and with a live cluster."""
+    promises: list[Promise] = []
+    table = rows(folder)
+    falls, all_fall = table.job[2].reviews, table.different[0].reviews
+    print(f"packaged rules and cluster, reviews of {falls.stat().st_size // PODS} bytes, the pods of one Job:")
+    promised = [Subject(FIXED, (), "/mutate", falls, fixed="allow"), *table.job]
+    shown = [
+        Subject(AGAIN, (), "/mutate", falls, fixed="allow"),
+        Subject("TLS and HTTP alone", (), "/mutate", falls, fixed="nothing"),
+        *table.different,
+    ]
+    subjects = [*promised, *shown]
+    found = measured(subjects, folder, rounds=rounds, **how)
+    fixed = found[FIXED]
+    print("to fixed:                                         throughput    p99   p99 at full load")
+    for subject in [*promised[1:], shown[0]]:
+        one = found[subject.name]
+        full = best_p99(one.full) / best_p99(fixed.full)
+        print(f"  {subject.name:46} {throughput(one, fixed):11.2f} {p99(one, fixed):6.2f} {full:18.2f}")
+    for subject in promised[1:]:
+        one = found[subject.name]
+        least = THROUGHPUT_LOGGED if subject.arguments else THROUGHPUT
+        promises.append(Promise(f"{subject.name}: throughput to fixed", throughput(one, fixed), least, least=True))
+        promises.append(Promise(f"{subject.name}: p99 to fixed", p99(one, fixed), P99))
+        if subject.arguments:
+            requests = sum(load.requests for load in [*one.warm_up, *one.full, *one.paced])
+            with Path(subject.arguments[1]).open("rb") as lines:
+                logged = sum(1 for _ in lines) / requests
+            promises.append(Promise("lines of the decision log to requests", logged, LOGGED, least=True))
 
-        ready, _ = live(folder / "live-empty", 0, 0, falls, **how)
-        promises.append(Promise("100 rules, live: start to ready", ready, LIVE_READY_SECONDS, unit=" s"))
-        ready, rss = live(folder / "live", LIVE_NODES, LIVE_PODS, falls, **how)
-        print(f"{LIVE_NODES:,} nodes and {LIVE_PODS:,} pods are read within {ready:.0f} s of the start")
-        promises.append(Promise("the same, live: RSS after a load", rss, LIVE_RSS_MIB, unit=" MiB"))
-    print(*promises, sep="\n")
-    return 0 if all(promise.kept for promise in promises) else 1
+    print("many rules, three of which apply, every pod asks for something else:")
+    few, many = (rules(count, folder / f"rules-{count}") for count in (10, 1000))
+    for path in ("/mutate", "/validate"):
+        subjects = [Subject(f"{path}, {where.name}", ("--rules", str(where)), path, all_fall) for where in (few, many)]
+        found = measured(subjects, folder, rounds=rounds, **how)
+        costs = throughput(found[subjects[0].name], found[subjects[1].name])
+        promises.append(Promise(f"{path}: 1,000 rules cost, to 10", costs, MANY_RULES))
+
+    hundred = ("--rules", str(rules(100, folder / "rules-100")))
+    starts = []
+    for _ in range(3):
+        with running(folder, hundred) as server:
+            starts.append(server.ready_seconds)
+            script = folder / "post.lua"
+            load(server, Subject("100 rules", hundred, "/mutate", all_fall), script, **{**how, "seconds": 2})
+            rss = server.rss_mib
+    promises.append(Promise("100 rules: RSS after a load", rss, RSS_MIB, unit=" MiB"))
+    promises.append(Promise("100 rules: start to ready", statistics.median(starts), READY_SECONDS, unit=" s"))
+
+    ready, _ = live(folder / "live-empty", 0, 0, falls, **how)
+    promises.append(Promise("100 rules, live: start to ready", ready, LIVE_READY_SECONDS, unit=" s"))
+    ready, rss = live(folder / "live", LIVE_NODES, LIVE_PODS, falls, **how)
+    print(f"{LIVE_NODES:,} nodes and {LIVE_PODS:,} pods are read within {ready:.0f} s of the start")
+    promises.append(Promise("the same, live: RSS after a load", rss, LIVE_RSS_MIB, unit=" MiB"))
+    return promises
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The bench of the live cluster runs, small."""
+"""The benches of the live cluster and of the listener run, small."""
 
 import os
 import subprocess
@@ -8,12 +8,23 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 
 
-def test_the_bench_runs_and_prints_every_number() -> None:
-    line = [sys.executable, "-m", "bench.cluster", "--nodes", "20", "--pods", "40", "--events", "60", "--samples", "20"]
+def printed(*arguments: str) -> list[str]:
+    """The lines that a bench prints; it must exit with 0."""
+    line = [sys.executable, "-m", *arguments]
     done = subprocess.run(line, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def test_the_bench_runs_and_prints_every_number() -> None:
+    lines = printed("bench.cluster", "--nodes", "20", "--pods", "40", "--events", "60", "--samples", "20")
     heads = ["20 nodes", "time to synced", "RSS settled", "RSS peak", "first decision", "decisions", "Allocatable"]
     heads += ["Available, Ready, Schedulable", "Available, MatchesPod", "… while events come", "events absorbed"]
-    assert [text.startswith(head) for text, head in zip(done.stdout.splitlines(), heads, strict=True)] == [True] * len(
-        heads
-    )
+    assert [text.startswith(head) for text, head in zip(lines, heads, strict=True)] == [True] * len(heads)
+
+
+def test_the_bench_of_the_listener_prints_figures_with_bounds() -> None:
+    lines = printed("bench.listener", "files")
+    heads = ["files: a caller beside 400 connections", "files: a caller after them"]
+    assert [text.startswith(head) for text, head in zip(lines, heads, strict=True)] == [True] * len(heads)
+    assert all("(at most 1 s)" in text for text in lines)

@@ -1,0 +1,551 @@
+"""The server's listener under clients that idle, overload it or misbehave (python -m bench.listener [SCENARIO …]).
+
+Each scenario has a server process of its own, reached over TLS on loopback from several addresses of 127.0.0.0/8, as
+one address may hold a part of all connections only. Memory is the server's own count (VmRSS, and VmHWM for the peak).
+
+idle: as many idle connections as are allowed. flood: as many that each send headers just under the limit and most of a
+body, at once. large: ten pods of some 3 MiB at once, and small ones meanwhile. certificates: the certificate changes
+under load. sigterm: the server ends under load. hostile: stalled handshakes, slow clients, half-closes, resets.
+files: more connections than file descriptors.
+
+A request is lost when it was sent and not answered, or its connection was reset; a refused connection is no loss. The
+exit code is 1 if a promise is not kept.
+"""
+
+import argparse
+import http.client
+import multiprocessing
+import resource
+import selectors
+import signal
+import socket
+import ssl
+import struct
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from multiprocessing.connection import Connection as Pipe
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic, sleep
+from typing import Any
+
+from bench.process import memory_mib
+from bench.promise import Promise, exit_code
+from bench.reviews import review, training_pod
+from server.http.limits import CONNECTIONS, HEADER_BYTES
+from tests.support.operating import Load, Mounted, saying
+from tests.support.server import Running, certificate_files, started
+
+IDLE_KIB = 64.0
+"""RSS of an idle connection."""
+CALLER_SECONDS = 1.0
+"""For a new caller, handshake included."""
+
+FLOOD_CONNECTIONS = 2040
+"""Some less than are allowed: room for new callers."""
+FLOOD_BODY_BYTES = 65_000
+FLOOD_PEAK_MIB = 300.0
+FLOOD_SECONDS = 12.0
+"""Until those connections are closed: longer than the time for a body."""
+KEPT_MIB = 40.0
+"""Memory that need not be given back."""
+
+LARGE_PODS, TOLERATIONS = 10, 98_000
+LARGE_SECONDS = 5.0
+LARGE_PEAK_MIB = 350.0
+SMALL_SECONDS = 0.5
+
+CHANGES = 20
+CHANGE_PAUSE_SECONDS = 0.5
+REQUESTS = 50_000
+ENOUGH_SECONDS = 180.0
+"""For that many requests."""
+CALLERS = ((2, 3), (3, 2))
+"""By process: callers that keep their connection, and callers that connect anew for each request."""
+
+ENDS = 10
+"""How often a server ends under load, every other time without --drain-seconds."""
+END_SECONDS = 4.0
+
+HOSTILE = 200
+"""Connections of each kind."""
+PUMP_SECONDS = 4.0
+"""How long those that read nothing send requests, as many as are taken."""
+
+FILES = 64
+"""File descriptors that the system grants, for 400 connections."""
+FILES_CONNECTIONS = 400
+
+SETTLE_SECONDS = 15.0
+"""From the end of a load to the measurement of the memory that is kept: longer than the time for a body, as the server
+does not see the end of a connection that it does not read from."""
+
+TIMEOUT_SECONDS = 30.0
+
+SMALL = review(training_pod())
+_PROCESSES = multiprocessing.get_context("spawn")
+
+
+def head(length: int, path: str = "/mutate", padding: int = 0) -> bytes:
+    """The head of a POST. `padding`: bytes of a header more."""
+    more = b"X-Padding: %b\r\n" % (b"x" * padding) if padding else b""
+    fixed = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n%b\r\n"
+    return fixed % (path.encode(), length, more)
+
+
+REQUEST = head(len(SMALL)) + SMALL
+
+
+class Client:
+    """Connections to a server from addresses in turn."""
+
+    def __init__(self, port: int, context: ssl.SSLContext) -> None:
+        self._port = port
+        self._context = context
+
+    def plain(self, number: int = 0) -> socket.socket:
+        """A TCP connection. `number`: 0 for the address of new callers, else one of eight others."""
+        source = f"127.0.0.{2 + number % 8 if number else 1}"
+        return socket.create_connection(("127.0.0.1", self._port), TIMEOUT_SECONDS, (source, 0))
+
+    def secure(self, number: int = 0) -> ssl.SSLSocket:
+        return self._context.wrap_socket(self.plain(number), server_hostname="localhost")
+
+    def many(self, count: int, make: Callable[[int], socket.socket | None]) -> list[socket.socket]:
+        """Connections that `make` makes, four at a time; those that the server ends are left out."""
+
+        def one(number: int) -> socket.socket | None:
+            with suppress(OSError, http.client.HTTPException):
+                return make(number)
+            return None
+
+        with ThreadPoolExecutor(4) as threads:
+            return [made for made in threads.map(one, range(1, count + 1)) if made is not None]
+
+    def caller_seconds(self) -> float:
+        """The time for a pod on a new connection."""
+        begin = monotonic()
+        with self.secure() as connection:
+            status = ask(connection)
+            if status != 200:
+                raise SystemExit(f"bench.listener: a new caller got {status}")
+        return monotonic() - begin
+
+
+def ask(connection: socket.socket, request: bytes = REQUEST) -> int:
+    """Send a request on a connection; the status."""
+    connection.sendall(request)
+    response = http.client.HTTPResponse(connection)
+    response.begin()
+    response.read()
+    return response.status
+
+
+@contextmanager
+def serving(folder: Path, *arguments: str | Path, **more: Any) -> Iterator[tuple[Running, Client]]:
+    """A server that has answered some requests, and its clients."""
+    with started(folder, *arguments, **more) as server:
+        client = Client(server.port, server.context())
+        for _ in range(20):
+            client.caller_seconds()
+        yield server, client
+
+
+def idle(folder: Path) -> list[Promise]:
+    with serving(folder) as (server, client):
+
+        def asked(number: int) -> socket.socket:
+            connection = client.secure(number)
+            ask(connection)
+            return connection
+
+        before = memory_mib(server.process.pid)
+        connections = client.many(CONNECTIONS, asked)
+        sleep(1)
+        each = (memory_mib(server.process.pid) - before) * 1024 / len(connections)
+        seconds = client.caller_seconds()
+        close(connections)
+        sleep(SETTLE_SECONDS)
+        kept = memory_mib(server.process.pid) - before
+    return [
+        Promise("idle: connections", len(connections), CONNECTIONS, least=True),
+        Promise("idle: RSS of each", each, IDLE_KIB, unit=" KiB"),
+        Promise("idle: a new caller is answered", seconds, CALLER_SECONDS, unit=" s"),
+        Promise("idle: RSS kept afterwards", kept, KEPT_MIB, unit=" MiB"),
+    ]
+
+
+def flood(folder: Path) -> list[Promise]:
+    sent = head(FLOOD_BODY_BYTES + 1000, padding=HEADER_BYTES - 300) + b" " * FLOOD_BODY_BYTES
+    with serving(folder) as (server, client), small_pods(server, anew=True) as small:
+        before = memory_mib(server.process.pid)
+        connections = client.many(FLOOD_CONNECTIONS, client.secure)
+        opened = memory_mib(server.process.pid)
+        outcome = send_at_once(connections, sent, FLOOD_SECONDS)
+        latencies, failed = small()
+        peak = memory_mib(server.process.pid, "VmHWM")
+        close(connections)
+        sleep(SETTLE_SECONDS)
+        kept = memory_mib(server.process.pid) - before
+    print(
+        f"  flood: RSS {before:.0f} MiB, {opened:.0f} with {len(connections)} connections; {outcome},"
+        " by status of the response"
+    )
+    return [
+        Promise("flood: connections", len(connections), FLOOD_CONNECTIONS, least=True),
+        Promise("flood: peak RSS", peak, FLOOD_PEAK_MIB, unit=" MiB"),
+        Promise("flood: RSS kept afterwards", kept, KEPT_MIB, unit=" MiB"),
+        Promise("flood: the slowest new caller meanwhile", max(latencies), CALLER_SECONDS, unit=" s"),
+        Promise("flood: new callers not answered 200", failed, 0),
+    ]
+
+
+def send_at_once(connections: Sequence[socket.socket], data: bytes, seconds: float) -> str:
+    """Send on all connections as fast as they take it, and read what comes back; what became of them."""
+    selector = selectors.DefaultSelector()
+    outcomes: Counter[str] = Counter()
+    for one in connections:
+        one.setblocking(False)
+        selector.register(one, selectors.EVENT_READ | selectors.EVENT_WRITE)
+    sending = set(connections)
+    end = monotonic() + seconds
+    while selector.get_map() and monotonic() < end:
+        for key, events in selector.select(0.1):
+            connection = key.fileobj
+            assert isinstance(connection, socket.socket)
+            try:
+                if events & selectors.EVENT_WRITE and connection in sending:
+                    connection.send(data)
+                    sending.discard(connection)
+                    selector.modify(connection, selectors.EVENT_READ)
+                if events & selectors.EVENT_READ:
+                    answer = connection.recv(65536)
+                    outcomes[answer[9:12].decode() or "end"] += 1
+                    if not answer:
+                        selector.unregister(connection)
+            except (ssl.SSLWantWriteError, ssl.SSLWantReadError, BlockingIOError):
+                continue
+            except OSError as error:
+                outcomes[type(error).__name__] += 1
+                selector.unregister(connection)
+    outcomes["not sent whole"] = len(sending)
+    selector.close()
+    return ", ".join(f"{count} {what}" for what, count in sorted(outcomes.items()))
+
+
+def large(folder: Path) -> list[Promise]:
+    pod = training_pod()
+    pod["spec"]["tolerations"] = [{"operator": "Exists", "key": f"{n:05}"} for n in range(TOLERATIONS)]
+    body = review(pod)
+    request = head(len(body)) + body
+    statuses: Counter[int] = Counter()
+    with serving(folder, "--rules", RULES) as (server, client), small_pods(server) as small:
+        before = memory_mib(server.process.pid)
+        barrier = threading.Barrier(LARGE_PODS)
+
+        def one(number: int) -> float:
+            with client.secure(number) as connection:
+                barrier.wait()
+                begin = monotonic()
+                statuses[ask(connection, request)] += 1
+                return monotonic() - begin
+
+        with ThreadPoolExecutor(LARGE_PODS) as threads:
+            seconds = list(threads.map(one, range(1, LARGE_PODS + 1)))
+        latencies, failed = small()
+        peak = memory_mib(server.process.pid, "VmHWM")
+        sleep(SETTLE_SECONDS)
+        kept = memory_mib(server.process.pid) - before
+    print(
+        f"  large: {len(body) / 1024 / 1024:.1f} MiB each, answered in {min(seconds):.1f} to {max(seconds):.1f} s:"
+        f" {dict(statuses)}; {len(latencies)} small pods meanwhile, {failed} of them not answered 200"
+    )
+    return [
+        Promise("large: answered 200 or 503", statuses[200] + statuses[503], LARGE_PODS, least=True),
+        Promise("large: decided", statuses[200], 1, least=True),
+        Promise("large: the last one is answered", max(seconds), LARGE_SECONDS, unit=" s"),
+        Promise("large: peak RSS", peak, LARGE_PEAK_MIB, unit=" MiB"),
+        Promise("large: RSS kept afterwards", kept, KEPT_MIB, unit=" MiB"),
+        Promise("large: the slowest small pod meanwhile", max(latencies), SMALL_SECONDS, unit=" s"),
+        Promise("large: small pods not answered 200", failed, 0),
+    ]
+
+
+RULES = Path(__file__).parents[1] / "rules" / "default"
+
+
+@contextmanager
+def small_pods(server: Running, *, anew: bool = False) -> Iterator[Callable[[], tuple[list[float], int]]]:
+    """Send small pods from another process until the result is asked for: seconds of each, and how many failed.
+
+    `anew`: each on a new connection.
+    """
+    mine, its = _PROCESSES.Pipe()
+    process = _PROCESSES.Process(target=_small_pods, args=(its, server.port, server.ca, anew), daemon=True)
+    process.start()
+    its.close()
+    mine.recv()
+
+    def result() -> tuple[list[float], int]:
+        mine.send(None)
+        found: tuple[list[float], int] = mine.recv()
+        return found
+
+    yield result
+    process.join()
+
+
+def _small_pods(pipe: Pipe, port: int, ca: Path, anew: bool) -> None:
+    client = Client(port, ssl.create_default_context(cafile=str(ca)))
+    latencies: list[float] = []
+    failed = 0
+    connection: ssl.SSLSocket | None = None
+    pipe.send("ready")
+    while not pipe.poll():
+        begin = monotonic()
+        try:
+            connection = connection or client.secure()
+            failed += ask(connection) != 200
+            if anew:
+                connection.close()
+                connection = None
+        except (OSError, http.client.HTTPException):
+            failed += 1
+            connection = None
+        latencies.append(monotonic() - begin)
+        sleep(0.05 if anew else 0.002)
+    if connection is not None:
+        connection.close()
+    pipe.send((latencies, failed))
+
+
+class Callers:
+    """Callers in processes of their own, half of which connect anew for each request."""
+
+    def __init__(self, port: int, trusted: str, stack: ExitStack) -> None:
+        self._pipes: list[Pipe] = []
+        for kept, fresh in CALLERS:
+            mine, its = _PROCESSES.Pipe()
+            process = _PROCESSES.Process(target=_callers, args=(its, port, trusted, kept, fresh), daemon=True)
+            process.start()
+            stack.callback(process.join)
+            its.close()
+            self._pipes.append(mine)
+        for pipe in self._pipes:
+            pipe.recv()
+
+    def answered(self) -> int:
+        for pipe in self._pipes:
+            pipe.send("count")
+        return sum(pipe.recv() for pipe in self._pipes)
+
+    def end(self) -> tuple[int, Counter[str]]:
+        """Requests that were answered, and what became of those that were lost."""
+        for pipe in self._pipes:
+            pipe.send("end")
+        answers, lost = 0, Counter[str]()
+        for pipe in self._pipes:
+            answers += pipe.recv()
+            lost += pipe.recv()
+        return answers, lost
+
+
+def _callers(pipe: Pipe, port: int, trusted: str, kept: int, fresh: int) -> None:
+    """Sends "ready", the number of answers whenever it is asked for, and in the end that and what was lost."""
+    died: list[str] = []
+    threading.excepthook = lambda arguments: died.append(f"died: {arguments.exc_value!r}")
+    load = Load(port, ssl.create_default_context(cadata=trusted))
+    with load.running(kept, fresh):
+        pipe.send("ready")
+        while pipe.recv() == "count":
+            pipe.send(load.answers.total())
+    pipe.send(load.answers.total())
+    lost = {what: count for what, count in load.failures.items() if "ConnectionRefusedError" not in what}
+    pipe.send(Counter(lost) + Counter(died))
+
+
+def certificates(folder: Path) -> list[Promise]:
+    now = datetime.now(UTC)
+    pairs = []
+    for number in range(CHANGES + 1):
+        files = certificate_files(folder / f"pair-{number}", now - timedelta(hours=1), now + timedelta(days=9))
+        pairs.append({"tls.crt": files[0].read_bytes(), "tls.key": files[1].read_bytes()})
+    trusted = "".join(pair["tls.crt"].decode() for pair in pairs)
+    mounted = Mounted(folder / "secret", pairs[0])
+    given = ("--tls-cert", mounted.folder / "tls.crt", "--tls-key", mounted.folder / "tls.key")
+    changes = 0
+    with started(folder, *given, "--rules", denying(folder)) as server, ExitStack() as stack:
+        begin = monotonic()
+        callers = Callers(server.port, trusted, stack)
+        for pair in pairs[1:]:
+            mounted.swap(pair)
+            end = monotonic() + TIMEOUT_SECONDS
+            while ssl.get_server_certificate(("127.0.0.1", server.port)).encode() != pair["tls.crt"]:
+                if monotonic() > end:
+                    raise SystemExit(f"bench.listener: a certificate was not served: {server.logged()}")
+                sleep(0.02)
+            changes += 1
+            sleep(CHANGE_PAUSE_SECONDS)
+        while callers.answered() < REQUESTS and monotonic() < begin + ENOUGH_SECONDS:
+            sleep(0.1)
+        answered, lost = callers.end()
+        seconds = monotonic() - begin
+    print(f"  certificates: {answered:,} requests in {seconds:.0f} s; lost: {dict(lost)}")
+    return [
+        Promise("certificates: changes", changes, CHANGES, least=True),
+        Promise("certificates: requests answered", answered, REQUESTS, least=True),
+        Promise("certificates: requests lost", lost.total(), 0),
+    ]
+
+
+def denying(folder: Path) -> Path:
+    """The rule file that Load needs: it reads the message of a denial."""
+    rules = folder / "rules.yaml"
+    rules.write_text(saying("denied"))
+    return rules
+
+
+def sigterm(folder: Path) -> list[Promise]:
+    answers, lost, codes = 0, Counter[str](), Counter[int | None]()
+    longest = 0.0
+    for number in range(ENDS):
+        drain = ("--drain-seconds", "0" if number % 2 else "1")
+        place = folder / str(number)
+        place.mkdir()
+        with started(place, "--rules", denying(place), *drain) as server, ExitStack() as stack:
+            callers = Callers(server.port, server.ca.read_text(), stack)
+            sleep(1)
+            begin = monotonic()
+            codes[server.stop(signal.SIGTERM)] += 1
+            longest = max(longest, monotonic() - begin)
+            more, failed = callers.end()
+            answers += more
+            lost += failed
+    print(f"  sigterm: {ENDS} ends, {answers:,} requests; exit codes {dict(codes)}; lost: {dict(lost)}")
+    return [
+        Promise("sigterm: requests lost", lost.total(), 0),
+        Promise("sigterm: ends with exit code 0", codes[0], ENDS, least=True),
+        Promise("sigterm: the longest end", longest, END_SECONDS, unit=" s"),
+    ]
+
+
+def hostile(folder: Path) -> list[Promise]:
+    promises = []
+    with serving(folder) as (server, client):
+        held: list[socket.socket] = []
+
+        def partial(data: bytes) -> Callable[[int], socket.socket]:
+            def make(number: int) -> socket.socket:
+                connection = client.secure(number)
+                connection.sendall(data)
+                return connection
+
+            return make
+
+        def stalled(number: int) -> socket.socket:
+            connection = client.plain(number)
+            connection.sendall(b"\x16\x03\x01\x02")  # the first bytes of a ClientHello
+            return connection
+
+        def half_closed(number: int) -> socket.socket:
+            connection = client.secure(number)
+            connection.sendall(REQUEST)
+            connection.shutdown(socket.SHUT_WR)
+            return connection
+
+        def reset(number: int) -> None:
+            connection = client.secure(number)
+            connection.sendall(REQUEST[: 200 if number % 2 else len(REQUEST)])
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.close()
+
+        for name, make in (
+            ("stalled handshakes", stalled),
+            ("slow bodies", partial(REQUEST[:-100])),
+            ("slow headers", partial(REQUEST[:50])),
+            ("half-closes", half_closed),
+            ("resets", reset),
+        ):
+            held += client.many(HOSTILE, make)
+            promises.append(
+                Promise(f"hostile: caller after {HOSTILE} {name}", client.caller_seconds(), CALLER_SECONDS, unit=" s")
+            )
+        readers = client.many(HOSTILE, client.secure)
+        with small_pods(server, anew=True) as small:
+            pump(readers, REQUEST * 8, PUMP_SECONDS)
+            latencies, failed = small()
+        promises += [
+            Promise(f"hostile: slowest caller while {HOSTILE} read nothing", max(latencies), CALLER_SECONDS, unit=" s"),
+            Promise("hostile: callers not answered 200 meanwhile", failed, 0),
+            Promise("hostile: caller after all", client.caller_seconds(), CALLER_SECONDS, unit=" s"),
+        ]
+        close([*held, *readers])
+    return promises
+
+
+def pump(connections: Sequence[socket.socket], data: bytes, seconds: float) -> None:
+    """Send on all connections for a while, as much as they take, and read nothing."""
+    with selectors.DefaultSelector() as selector:
+        for one in connections:
+            one.setblocking(False)
+            selector.register(one, selectors.EVENT_WRITE)
+        end = monotonic() + seconds
+        while selector.get_map() and monotonic() < end:
+            for key, _ in selector.select(0.1):
+                connection = key.fileobj
+                assert isinstance(connection, socket.socket)
+                try:
+                    connection.send(data)
+                except (ssl.SSLWantWriteError, BlockingIOError):
+                    continue
+                except OSError:
+                    selector.unregister(connection)
+
+
+def files(folder: Path) -> list[Promise]:
+    limited = ("sh", "-c", f'ulimit -n {FILES}; exec "$@"', "sh")
+    with serving(folder, prefix=limited) as (_, client):
+        connections = client.many(FILES_CONNECTIONS, client.plain)
+        during = client.caller_seconds()
+        close(connections)
+        sleep(1)
+        after = client.caller_seconds()
+    return [
+        Promise(f"files: a caller beside {FILES_CONNECTIONS} connections", during, CALLER_SECONDS, unit=" s"),
+        Promise("files: a caller after them", after, CALLER_SECONDS, unit=" s"),
+    ]
+
+
+def close(connections: Sequence[socket.socket]) -> None:
+    for connection in connections:
+        connection.close()
+
+
+SCENARIOS: dict[str, Callable[[Path], list[Promise]]] = {
+    scenario.__name__: scenario for scenario in (idle, flood, large, certificates, sigterm, hostile, files)
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.listener", description=__doc__)
+    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=", ".join(SCENARIOS))
+    asked = parser.parse_args()
+    if unknown := set(asked.scenarios) - set(SCENARIOS):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < 2 * CONNECTIONS:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(2 * CONNECTIONS, hard), hard))
+    codes = []
+    for name in asked.scenarios or SCENARIOS:
+        with TemporaryDirectory(prefix="gpu-rules-bench-") as folder:
+            codes.append(exit_code(SCENARIOS[name](Path(folder))))
+    return max(codes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""Server processes under measurement, and what Linux counts of a process."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+ROOT = Path(__file__).parents[1]
+
+
+def memory_mib(process: int | str = "self", field: str = "VmRSS") -> float:
+    """Resident memory of a process in MiB. `field`: VmHWM for its peak (proc_pid_status(5))."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{field}:"))
+
+
+@dataclass(slots=True)
+class Running:
+    """A server that is ready."""
+
+    url: str
+    process: subprocess.Popen[bytes]
+    ready_seconds: float
+
+    @property
+    def rss_mib(self) -> float:
+        return memory_mib(self.process.pid)
+
+    @property
+    def cpu_seconds(self) -> float:
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@contextmanager
+def running(
+    folder: Path,
+    arguments: Sequence[str],
+    *,
+    checkout: Path = ROOT,
+    fixed: str | None = None,
+    config: Path | None = None,
+) -> Iterator[Running]:
+    """Run the server of a checkout on a free port, or what bench.fixed makes of it.
+
+    `fixed`: argument of bench.fixed. `config`: kubeconfig. The process is killed afterwards.
+    """
+    ready, theirs = os.pipe()
+    begin = monotonic()
+    module = ["bench.fixed", fixed] if fixed else ["server"]
+    line = [interpreter(checkout), "-m", *module, "serve", "--listen", "127.0.0.1:0", "--ready-fd", str(theirs)]
+    environment = {**os.environ, **({"KUBECONFIG": str(config)} if config else {}), "PYTHONPATH": str(checkout)}
+    with (folder / "server.log").open("ab") as log:
+        process = subprocess.Popen(
+            [*line, *arguments], pass_fds=[theirs], stdout=log, stderr=log, env=environment, cwd=checkout
+        )
+    os.close(theirs)
+    try:
+        with os.fdopen(ready) as readable:
+            url = readable.readline().strip()
+        if not url:
+            raise SystemExit((folder / "server.log").read_text())
+        yield Running(url, process, monotonic() - begin)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def interpreter(checkout: Path) -> str:
+    """The Python of a checkout's own virtual environment, else the running one."""
+    own = checkout / ".venv" / "bin" / "python"
+    return str(own) if checkout != ROOT and own.exists() else sys.executable

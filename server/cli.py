@@ -10,12 +10,9 @@ import click
 
 from rules_engine.cli import COMMANDS, Command, ObjectName, Root, more_rules_argument, rule_paths
 from server.cluster.source import Live
+from server.http.limits import CONCURRENT_DECISIONS, RECEIVE_SECONDS, REQUEST_SECONDS
 
 LAST_PORT = 65535
-
-MAX_CONCURRENT = 64
-"""Far more decisions than two cores make at once: over it, a caller that tries again is served sooner than one that
-waits."""
 
 DRAIN_SECONDS = 2.0
 """Time for Services to see that the server is not ready, and to stop sending."""
@@ -26,17 +23,11 @@ MAX_STALENESS_SECONDS = 60.0
 CAPTURE_SECONDS = 300.0
 """100,000 pods come in a quarter of a minute from a server that is near; this is for one that is far."""
 
-REQUEST_SECONDS = 5.0
-"""Half of what an API server waits for a webhook when it is told nothing else."""
-
-RECEIVE_SECONDS = 10.0
-"""A request is some kilobytes from the same cluster; 8 MiB come in this time over 7 Mbit/s."""
-
 GRACE_SECONDS = 10
 """What is under way at the end is a matter of milliseconds, except with a client that stalls."""
 
-MOST = 1024
-"""The largest of either: each thread is a stack, and up to 8 MiB of a body."""
+MOST_CONCURRENT = 1024
+"""The largest --max-concurrent: half of the connections there may be."""
 
 
 class Address(click.ParamType[tuple[str, int]]):
@@ -194,8 +185,8 @@ def _option(name: str, *names: str, **attributes: Any) -> Callable[[Callable[...
 )
 @_option(
     "--max-concurrent",
-    type=click.IntRange(1, MOST),
-    default=MAX_CONCURRENT,
+    type=click.IntRange(1, MOST_CONCURRENT),
+    default=CONCURRENT_DECISIONS,
     show_default=True,
     help="Most decisions under way at once; a request over it is answered 503.",
 )

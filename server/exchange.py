@@ -6,7 +6,7 @@ from typing import TypeAlias
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Decision
-from server.review import StatusReason
+from server.http.review import StatusReason
 from server.state import Served
 
 ALLOWED, CHANGED, DENIED, INVALID = "Allowed", "Changed", "Denied", "Invalid"

@@ -65,7 +65,7 @@ REMEMBERED = _counter(
 SECONDS = Family(
     name="gpu_rules_request_seconds",
     kind=Kind.HISTOGRAM,
-    help="From the end of a request's body to its answer.",
+    help="Time to read, decide and answer a request, without waiting for a thread.",
     labels=("endpoint",),
 )
 STEPS = _counter("rule_steps", "What rules did, and in audit mode would have done.", "rule", "action", "mode")
@@ -81,6 +81,11 @@ CLUSTER_UNKNOWN = _counter(
 )
 
 IN_FLIGHT = _gauge("requests_in_flight", "Decisions under way.")
+CONNECTIONS = _gauge("http_connections", "Open connections, handshakes included.", "listener")
+HELD_BYTES = _gauge(
+    "http_held_bytes", "Bytes of request headers and bodies that are received or wait for a decision.", "listener"
+)
+LIMITS_EXCEEDED = _counter("http_limits_exceeded", "HTTP limits exceeded.", "listener", "limit")
 READY = _gauge("ready", "Whether new requests are wanted.")
 RULES = _gauge("rules", "Rules in force, by kind.", "kind")
 GENERATION = _gauge("rules_generation", "How many rule sets this process has put in force.")
@@ -114,6 +119,9 @@ FAMILIES = (
     *COUNTED,
     SECONDS,
     IN_FLIGHT,
+    CONNECTIONS,
+    HELD_BYTES,
+    LIMITS_EXCEEDED,
     READY,
     RULES,
     GENERATION,
@@ -266,6 +274,7 @@ class Metrics(Collector):
         """What is not counted here, as it is now."""
         state = self._state
         yield IN_FLIGHT, (), state.in_flight
+        yield from self._listening()
         yield READY, (), state.not_ready is None
         served, reload = state.served, state.last_reload
         if served is not None:
@@ -297,6 +306,13 @@ class Metrics(Collector):
             if losses is not None:
                 yield sent, (), losses.sent
                 yield dropped, (), losses.dropped
+
+    def _listening(self) -> Iterator[Value]:
+        for listener in self._state.listeners:
+            yield CONNECTIONS, (listener.name,), listener.open_connections
+            yield HELD_BYTES, (listener.name,), listener.held_bytes
+            for limit, count in listener.exceeded.items():
+                yield LIMITS_EXCEEDED, (listener.name, limit), count
 
     def _compared(self) -> Iterator[Value]:
         """How the webhook configurations fit the rules; of one that was never read nothing is known."""

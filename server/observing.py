@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from traceback import format_tb
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeAlias
 
 from server.decision_log import DecisionLog
 from server.events import Events
@@ -15,11 +16,12 @@ from server.metrics import Metrics
 from server.state import State
 
 if TYPE_CHECKING:
-    from logging import _SysExcInfoType
-
     from server.events import Sender
 
 STANDARD_OUTPUT = Path("-")
+
+ExceptionInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
+"""What sys.exc_info() returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,7 @@ class Observing:
 class Lines(logging.Formatter):
     """Says where an unexpected error came up, and not what it says of it, which may quote a pod."""
 
-    def formatException(self, ei: "_SysExcInfoType") -> str:  # noqa: N802 - logging calls it so
+    def formatException(self, ei: ExceptionInfo) -> str:  # noqa: N802 - logging calls it so
         error = ei[1]
         parts: list[str] = []
         while error is not None:

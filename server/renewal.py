@@ -1,20 +1,24 @@
 """A certificate, or the CAs of clients, that change while the server runs: read, checked, then for new connections."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Lock
+from typing import TypeAlias
 
 from server import tls
-from server.front import Front, try_out
 from server.state import State
+
+Show: TypeAlias = Callable[[tls.Identity], None]
+"""Installs an identity for new connections. Raises TlsError."""
 
 _log = logging.getLogger(__name__)
 
 
 class _Refusals:
-    """What was refused is tried again now and then, and said and counted once."""
+    """Refused certificates: retried, but logged and counted once."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -33,8 +37,8 @@ class _Refusals:
 class Renewal:
     """Serves what certificate and key files hold, whenever that is a good pair; else what was served stays."""
 
-    def __init__(self, front: Front, state: State, certificate: Path, key: Path, client_ca: Path | None) -> None:
-        self._front = front
+    def __init__(self, show: Show, state: State, certificate: Path, key: Path, client_ca: Path | None) -> None:
+        self._show = show
         self._state = state
         self._certificate = certificate
         self._key = key
@@ -50,7 +54,7 @@ class Renewal:
     def first(self) -> tls.Identity:
         """Serve the files for the first time. Raises TlsError."""
         identity = tls.read(self._certificate, self._key, self._client_ca, now=datetime.now(UTC))
-        self._front.serve(identity)
+        self._show(identity)
         self._served = identity
         self._state.certificate_not_after = identity.not_after
         return identity
@@ -63,8 +67,7 @@ class Renewal:
             if identity == before:
                 self._refusals.forget()
                 return True
-            try_out(identity)
-            self._front.serve(identity)
+            self._show(identity)
         except tls.TlsError as error:
             self._refusals.note("the changed certificate is refused, the one before it stays", error)
             return False
@@ -78,9 +81,9 @@ class Renewal:
 class Clients:
     """Serves certificates that come from elsewhere, and demands of clients what a file of CAs says, as it changes."""
 
-    def __init__(self, front: Front, state: State, client_ca: Path | None) -> None:
+    def __init__(self, show: Show, state: State, client_ca: Path | None) -> None:
         """Raises TlsError where the file holds no CA."""
-        self._front = front
+        self._show = show
         self._state = state
         self._file = client_ca
         self._cas = None if client_ca is None else tls.read_cas(client_ca)
@@ -109,7 +112,6 @@ class Clients:
                     self._refusals.forget()
                     return True
                 identity = replace(self._served, client_ca=cas)
-                try_out(identity)
                 self._serve(identity)
             except tls.TlsError as error:
                 self._refusals.note("the changed CAs of clients are refused, those before them stay", error)
@@ -120,6 +122,6 @@ class Clients:
         return True
 
     def _serve(self, identity: tls.Identity) -> None:
-        self._front.serve(identity)
+        self._show(identity)
         self._served = identity
         self._state.certificate_not_after = identity.not_after

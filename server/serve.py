@@ -25,16 +25,17 @@ from typing import TYPE_CHECKING, Any
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.needs import needs
 from server import tls
-from server.app import MAX_BODY_BYTES, create_app
 from server.cluster.source import ClusterSource, FixedCluster, Live
 from server.exchange import Exchange, Observer
-from server.front import SETTLE_SECONDS, Front
-from server.gateway import Gateway
-from server.metrics_listener import Exposition, MetricsListener
+from server.http.admission import Admission
+from server.http.app import Exposition, create_app, create_metrics_app
+from server.http.handlers import AdmissionHandler, PageHandler
+from server.http.limits import CONNECTIONS, LEAST_CONNECTIONS, PLAIN_CONNECTIONS, UNREAD_SECONDS
+from server.http.listener import Listener, connections_allowed
 from server.observing import Observed, Observing
 from server.prepare import Prepared, Sources, UnusableError, prepare
 from server.reload import Reloader
-from server.renewal import Clients, Renewal
+from server.renewal import Clients, Renewal, Show
 from server.state import Served, State
 from server.watching import Watcher, signature
 
@@ -42,12 +43,13 @@ if TYPE_CHECKING:
     from server.cluster.connection import Connection
     from server.comparing import Comparing
 
-UNREAD_MS = 30_000
-"""A connection whose client does not read what it was sent ends after this."""
+SETTLE_SECONDS = 0.5
+"""Time at shutdown for pending handshakes and their first requests."""
 
-SWITCH_SECONDS = 0.001
-"""A thread that computes, such as one that reads changed rules, gives way to the one that answers after this; Python's
-own 5 ms are several times what an answer takes."""
+SWITCH_SECONDS = 0.0002
+"""Interpreter switch interval. Python's default of 5 ms is several times what a response takes, and the event loop
+reacquires the GIL at each read and write of TLS: beside two decisions of a second, a response takes 4 ms; with 1 ms
+here, 6 ms."""
 
 _log = logging.getLogger(__name__)
 
@@ -96,7 +98,7 @@ def serve(settings: Settings) -> None:
     rule_files = signature(settings.sources.rules)
     prepared = _prepared(settings)
     with ExitStack() as stack:
-        listener = stack.enter_context(_bound(settings.host, settings.port))
+        bound = stack.enter_context(_bound(settings.host, settings.port))
         rules = prepared.rules
         source = _source(settings, prepared)
         source.start()
@@ -107,23 +109,14 @@ def serve(settings: Settings) -> None:
         )
         observing = stack.enter_context(_observing(settings, state))
         observers = [_reserving(source), *observing.observers]
-        app = create_app(
+        admission = Admission(
             state,
             max_concurrent=settings.max_concurrent,
             observers=observers,
             request_seconds=settings.request_seconds,
         )
-        gateway = Gateway(
-            app,
-            receive_seconds=settings.receive_seconds,
-            most_bytes=MAX_BODY_BYTES,
-            slow_threads=settings.max_concurrent + 1,  # so that what is over the bound is told so at once
-            address=listener.getsockname()[:2],
-        )
-        gateway.start()
-        stack.callback(gateway.stop)
-        front = Front(gateway, listener)
-        trust, watchers = _certificate(settings, state, front, stack)
+        listener = _listener(settings, state, admission, bound)
+        trust, watchers = _certificate(settings, state, lambda identity: listener.serve(tls.context(identity)), stack)
         comparing = _comparing(settings, state, stack)
         reloader = Reloader(
             settings.sources.rules,
@@ -140,19 +133,40 @@ def serve(settings: Settings) -> None:
         metrics_url = stack.enter_context(_metrics(settings, state, observing.metrics.exposition))
         signals = _Signals(on_hangup=watchers)
         gc.freeze()  # all that is loaded stays: the collector need not go through it, which takes 50 ms
-        _tell(listener, prepared, trust, metrics_url, settings)
+        _tell(listener.address, prepared, trust, metrics_url, settings)
         if comparing:
             comparing.start()
-        ended = _run(signals, state, front, settings)
+        ended = _run(signals, state, listener, settings)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # it ends already
+        signal.signal(number, signal.SIG_IGN)  # already stopping
     if not ended or state.in_flight:
-        # Threads that decide for clients that have gone would be waited for.
+        # Exit would wait for threads whose clients have disconnected.
         sys.stderr.flush()
         os._exit(0)
 
 
-def _run(signals: "_Signals", state: State, front: Front, settings: Settings) -> bool:
+def _listener(settings: Settings, state: State, admission: Admission, bound: socket.socket) -> Listener:
+    """Create the admission listener; it does not accept connections yet."""
+    app = create_app(state, admission)
+
+    def handler(it: Listener) -> AdmissionHandler:
+        pages = PageHandler(it.loop, app, it.address, "https")
+        return AdmissionHandler(it.loop, admission, pages, it.connections.exceeded)
+
+    most, seconds = _connections(CONNECTIONS), settings.receive_seconds
+    listener = Listener("admission", bound, handler, connections=most, receive_seconds=seconds)
+    state.listeners = (listener,)
+    state.turned = lambda: listener.turned
+    return listener
+
+
+def _connections(most: int) -> int:
+    """Return one listener's share of the connections that file descriptors allow, up to `most`."""
+    together = CONNECTIONS + PLAIN_CONNECTIONS
+    return max(connections_allowed(together) * most // together, LEAST_CONNECTIONS)
+
+
+def _run(signals: "_Signals", state: State, listener: Listener, settings: Settings) -> bool:
     """Serve until a signal, and end as it asks; whether every request was answered in time."""
     settle_seconds = 0.0
     number = signals.wait(None)
@@ -160,10 +174,10 @@ def _run(signals: "_Signals", state: State, front: Front, settings: Settings) ->
     if number == signal.SIGTERM:
         settle_seconds = SETTLE_SECONDS
         if settings.drain_seconds > 0:
-            front.drain()
+            listener.drain()
             if signals.wait(settings.drain_seconds) is not None:
                 settle_seconds = 0.0  # who asks twice means it
-    return front.stop(settings.grace_seconds, settle_seconds)
+    return listener.stop(settings.grace_seconds, settle_seconds)
 
 
 class _Signals:
@@ -317,7 +331,7 @@ def _bound(host: str, port: int) -> socket.socket:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             # Connections take the next two over from the socket that they were made on.
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNREAD_MS)
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNREAD_SECONDS * 1000))
             listener.bind(address)
         except OSError:
             listener.close()
@@ -331,13 +345,13 @@ def _host_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _certificate(settings: Settings, state: State, front: Front, stack: ExitStack) -> tuple[str, list[Watcher]]:
+def _certificate(settings: Settings, state: State, show: Show, stack: ExitStack) -> tuple[str, list[Watcher]]:
     """Serve the certificate: what there is to say of it, and what sees to it that the next one is served."""
     try:
         if settings.bootstrap is not None:
-            return _bootstrapped(settings, settings.bootstrap, state, front, stack)
+            return _bootstrapped(settings, settings.bootstrap, state, show, stack)
         files = _tls_files(settings, stack)
-        renewal = Renewal(front, state, files.certificate, files.key, settings.client_ca)
+        renewal = Renewal(show, state, files.certificate, files.key, settings.client_ca)
         before = signature(renewal.paths)
         renewal.first()
     except tls.TlsError as error:
@@ -348,13 +362,13 @@ def _certificate(settings: Settings, state: State, front: Front, stack: ExitStac
 
 
 def _bootstrapped(
-    settings: Settings, place: tuple[str, str, str, str], state: State, front: Front, stack: ExitStack
+    settings: Settings, place: tuple[str, str, str, str], state: State, show: Show, stack: ExitStack
 ) -> tuple[str, list[Watcher]]:
     """Serve what the Secret holds, once the API server can be reached. Raises TlsError."""
     from server.bootstrap import Bootstrap, Place
 
     before = signature([settings.client_ca] if settings.client_ca else [])
-    clients = Clients(front, state, settings.client_ca)
+    clients = Clients(show, state, settings.client_ca)
     namespace, secret, service, webhooks = place
     bootstrap = Bootstrap(
         _connection(settings),
@@ -381,22 +395,31 @@ def _tls_files(settings: Settings, stack: ExitStack) -> tls.TlsFiles:
 
 @contextmanager
 def _metrics(settings: Settings, state: State, exposition: Exposition) -> Iterator[str | None]:
-    """The listener for probes and metrics; its URL, None where it is not wanted."""
+    """Run the metrics listener; yield its URL, or None if it is disabled."""
     if settings.metrics_port is None:
         yield None
         return
+    app = create_metrics_app(state, exposition)
     with _bound(settings.metrics_host, settings.metrics_port) as bound:
-        listener = MetricsListener(bound, state, exposition)
+        listener = Listener(
+            "metrics",
+            bound,
+            lambda it: PageHandler(it.loop, app, it.address, "http"),
+            connections=_connections(PLAIN_CONNECTIONS),
+        )
+        state.listeners = (*state.listeners, listener)
         listener.start()
         try:
-            yield f"http://{_host_port(*bound.getsockname()[:2])}"
+            yield f"http://{_host_port(*listener.address)}"
         finally:
-            listener.stop()
+            listener.stop(0)
 
 
-def _tell(listener: socket.socket, prepared: Prepared, trust: str, metrics_url: str | None, settings: Settings) -> None:
+def _tell(
+    address: tuple[str, int], prepared: Prepared, trust: str, metrics_url: str | None, settings: Settings
+) -> None:
     """Say what runs where. From now on requests are answered."""
-    url = f"https://{_host_port(*listener.getsockname()[:2])}"
+    url = f"https://{_host_port(*address)}"
     rules = ", ".join(f"{count} {kind}" for kind, count in prepared.rules.rules_by_kind.items())
     parts = (
         f"gpu-rules serves at {url}",
@@ -412,7 +435,7 @@ def _tell(listener: socket.socket, prepared: Prepared, trust: str, metrics_url: 
 
 
 def _logging(form: str) -> dict[str, Any]:
-    """One format, `line` or `json`, on stderr, for granian and for us."""
+    """One format, `line` or `json`, on stderr, for libraries and for us."""
     return {
         "version": 1,
         "disable_existing_loggers": False,

@@ -1,9 +1,11 @@
-"""What the server decides on, and whether it can."""
+"""State of the server: rules, cluster, readiness."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from threading import Lock
 from types import MappingProxyType
+from typing import Protocol
 
 import orjson
 
@@ -60,18 +62,60 @@ class Compared:
     problem: str | None = None
 
 
+class Listening(Protocol):
+    """A listener, as metrics see it."""
+
+    name: str
+
+    @property
+    def open_connections(self) -> int: ...
+
+    @property
+    def held_bytes(self) -> int:
+        """Of headers and bodies that are received or wait to be decided."""
+
+    @property
+    def exceeded(self) -> Mapping[str, int]:
+        """How often each limit was exceeded."""
+
+
+class Slots:
+    """A bounded counter; `take` never waits."""
+
+    __slots__ = ("_limit", "_lock", "taken")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._lock = Lock()
+        self.taken = 0
+
+    def take(self) -> bool:
+        """Take a slot. Return False if none is free."""
+        with self._lock:
+            if self.taken >= self._limit:
+                return False
+            self.taken += 1
+            return True
+
+    def release(self) -> None:
+        with self._lock:
+            self.taken -= 1
+
+
 class State:
     """What the server knows. Its values are replaced whole, never changed, and a request reads each of them once."""
 
     __slots__ = (
         "certificate_not_after",
         "certificates_refused",
-        "in_flight",
+        "decisions",
         "last_reload",
+        "listeners",
         "reloads_refused",
         "served",
         "source",
         "stopping",
+        "turned",
         "webhooks",
     )
 
@@ -95,8 +139,16 @@ class State:
         self.certificates_refused = 0
         self.webhooks: Mapping[str, Compared] | None = None
         """By endpoint, once each was looked at; None: the server was not told their name."""
-        self.in_flight = 0
+        self.decisions: Slots | None = None
+        """Slots of concurrent decisions; None before the endpoints exist."""
+        self.listeners: tuple[Listening, ...] = ()
+        self.turned: Callable[[], float] | None = None
+        """When the event loop that answers admissions last turned (time.monotonic); None: there is none."""
+
+    @property
+    def in_flight(self) -> int:
         """Decisions under way."""
+        return 0 if self.decisions is None else self.decisions.taken
 
     @property
     def rule_set(self) -> RuleSet | None:

@@ -1,7 +1,9 @@
-"""The server's certificate: the operator's files checked, or one for localhost made."""
+"""The server's certificate: the operator's files checked, or one for localhost made; and TLS contexts from it."""
 
 import os
-from collections.abc import Sequence
+import ssl
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from ipaddress import ip_address
@@ -23,13 +25,16 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 PrivateKey: TypeAlias = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
-"""The kinds of key that the TLS library serves."""
+"""Key types that API servers accept (Go, crypto/tls)."""
 
-CURVES = (ec.SECP256R1, ec.SECP384R1)
-"""Of elliptic curves, those that it serves."""
+CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
+"""Elliptic curves that API servers accept."""
 
-RSA_BITS, LEAST_RSA_EXPONENT = (2048, 3072, 4096), 65537
-"""Of RSA keys, those that it serves (ring, rsa/keypair.rs); any other ends the process."""
+LEAST_RSA_BITS, MOST_RSA_BITS = 2048, 8192
+"""RSA key sizes: Go rejects larger keys (crypto/tls, checkKeySize), and OpenSSL smaller ones."""
+
+ROUNDS = 10
+"""Flights of an in-memory handshake; TLS 1.2 takes four."""
 
 LOCAL_NAMES = (x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1")), x509.IPAddress(ip_address("::1")))
 """What the certificate that is made here is good for."""
@@ -63,7 +68,7 @@ class TlsFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """What the server shows in a handshake, as PEM, and the CAs whose certificates it demands of clients."""
+    """Certificate and key as PEM, and the client CAs if client certificates are required."""
 
     certificate: bytes
     key: bytes
@@ -127,6 +132,70 @@ def read_cas(path: Path) -> bytes:
     content = _read(path)
     _certificate(path, content)
     return content
+
+
+def context(identity: Identity) -> ssl.SSLContext:
+    """Create a TLS context for `identity`, verified by an in-memory handshake. Raises TlsError.
+
+    Each identity has a context of its own, so no session is resumed from one to the next.
+    """
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    served.minimum_version = ssl.TLSVersion.TLSv1_2
+    served.options |= ssl.OP_NO_RENEGOTIATION
+    served.set_alpn_protocols(["http/1.1"])  # which is what an API server speaks to webhooks
+    try:
+        with _file(identity.certificate) as certificate, _file(identity.key) as key:
+            served.load_cert_chain(certificate, key)
+        _shake_hands(served, _client(identity.certificate))
+        if identity.client_ca is not None:
+            served.load_verify_locations(cadata=identity.client_ca.decode("ascii", "ignore"))
+            served.verify_mode = ssl.CERT_REQUIRED
+    except ssl.SSLCertVerificationError as error:
+        raise TlsError(f"the certificate cannot be served: clients refuse it: {error.verify_message}") from None
+    except ValueError as error:
+        raise TlsError(f"the certificate cannot be served: {error}") from None
+    except OSError as error:
+        raise TlsError(f"the certificate cannot be served: {error.strerror or error}") from None
+    return served
+
+
+@contextmanager
+def _file(content: bytes) -> Iterator[str]:
+    """Yield the path of an in-memory file: OpenSSL reads only files, keys are not written to disk. Raises OSError."""
+    with os.fdopen(os.memfd_create("gpu-rules-tls"), "wb") as file:
+        file.write(content)
+        file.flush()
+        yield f"/proc/self/fd/{file.fileno()}"
+
+
+def _client(chain: bytes) -> ssl.SSLContext:
+    """Create a client context that trusts the last certificate of a chain. Raises ValueError if it cannot be parsed."""
+    leaf, *others = x509.load_pem_x509_certificates(chain)
+    anchor = leaf
+    while issuer := next((other for other in others if other.subject == anchor.issuer), None):
+        others.remove(issuer)
+        anchor = issuer
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    client.check_hostname = False  # names are the API server's to know
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    client.load_verify_locations(cadata=anchor.public_bytes(Encoding.DER))
+    return client
+
+
+def _shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
+    """Raises ssl.SSLError."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [client.wrap_bio(to_client, to_server), server.wrap_bio(to_server, to_client, server_side=True)]
+    for _ in range(ROUNDS):
+        for side in tuple(sides):
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+            sides.remove(side)
+        if not sides:
+            return
+    raise ssl.SSLError("the handshake does not end")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,13 +330,9 @@ def _private_key(path: Path, content: bytes) -> PrivateKey:
     if not isinstance(key, PrivateKey):
         raise TlsError(f"{path}: the key must be an RSA, EC or Ed25519 key")
     if isinstance(key, ec.EllipticCurvePrivateKey) and not isinstance(key.curve, CURVES):
-        raise TlsError(f"{path}: the key must be on the curve P-256 or P-384, not {key.curve.name}")
-    if isinstance(key, rsa.RSAPrivateKey):
-        exponent = key.public_key().public_numbers().e
-        if key.key_size not in RSA_BITS:
-            raise TlsError(f"{path}: an RSA key must have 2048, 3072 or 4096 bits, not {key.key_size}")
-        if exponent < LEAST_RSA_EXPONENT:
-            raise TlsError(f"{path}: the public exponent of an RSA key must be at least 65537, not {exponent}")
+        raise TlsError(f"{path}: the key must be on the curve P-256, P-384 or P-521, not {key.curve.name}")
+    if isinstance(key, rsa.RSAPrivateKey) and not LEAST_RSA_BITS <= key.key_size <= MOST_RSA_BITS:
+        raise TlsError(f"{path}: an RSA key must have 2048 to 8192 bits, not {key.key_size}")
     return key
 
 

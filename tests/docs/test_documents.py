@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,11 @@ import yaml
 
 from rules_engine.authoring.checking import check
 from rules_engine.model.problems import render
-from server import cli, decision_log, events, front, gateway
-from server import metrics_listener as plain
-from server.app import MAX_BODY_BYTES
+from server import cli, decision_log, events
 from server.cli import main
-from server.review import MAX_DEPTH, StatusReason
-from server.serve import UNREAD_MS
+from server.http import limits, protocol
+from server.http.limits import MAX_DEPTH, Limit
+from server.http.review import StatusReason
 from tests.support import field_reference
 from tests.support.documents import DOCUMENTS, REPOSITORY, blocks, renewed
 
@@ -165,42 +165,92 @@ def test_no_field_of_a_schema_is_missing(file: Path) -> None:
 
 
 def test_http_statuses_are_those_of_the_server() -> None:
-    section = (REPOSITORY / "docs" / "http.md").read_text().partition("## Errors")[2].partition("## ")[0]
+    section = (REPOSITORY / "docs" / "http.md").read_text().partition("## Errors")[2].partition("\n## ")[0]
+    refused = re.findall(r"HTTPStatus\.([A-Z_]+)", Path(protocol.__file__).read_text())
 
     assert {int(code) for code in re.findall(r"^\| (\d+) ", section, re.MULTILINE)} == {
-        reason.code for reason in StatusReason
+        *(reason.code for reason in StatusReason),
+        *(HTTPStatus[name].value for name in refused),
     }
 
 
-# docs/operations.md and docs/metrics.md
+# docs/operations.md, docs/http.md and docs/metrics.md
 
 KIB, MIB = 1024, 1024 * 1024
 
 
+def bounds() -> list[list[str]]:
+    """The rows of the table of bounds, by column."""
+    text = (REPOSITORY / "docs" / "operations.md").read_text().partition("## Bounds\n")[2].partition("\n## ")[0]
+    return [row.strip("| ").split(" | ") for row in re.findall(r"^\| .* \|$", text, re.MULTILINE)][1:]
+
+
+def test_every_limit_has_a_line_in_the_table_of_bounds() -> None:
+    assert {found for row in bounds() for found in re.findall(r"^`([a-z-]+)`$", row[2])} == {
+        limit.value for limit in Limit
+    }
+
+
 @pytest.mark.parametrize(
-    ("document", "said"),
+    ("what", "bound"),
     [
-        ("operations.md", f"| a body | {MAX_BODY_BYTES // MIB} MiB |"),
-        ("operations.md", f"| nesting of JSON | {MAX_DEPTH} levels |"),
-        ("operations.md", f"| headers | {front.HEADER_BYTES // KIB} KiB |"),
-        ("operations.md", f"| headers' arrival, and an idle connection | {front.KEEP_ALIVE_SECONDS} s |"),
-        ("operations.md", f"| an answer that nobody reads | {UNREAD_MS // 1000} s |"),
-        ("operations.md", f"| a body's arrival | `--receive-seconds`, {cli.RECEIVE_SECONDS:g} s |"),
-        ("operations.md", f"| all bodies over {gateway.LARGE_BYTES // KIB} KiB that are received or decided |"),
-        ("operations.md", f"| {gateway.LARGE_BODIES_BYTES // MIB} MiB together |"),
-        ("operations.md", f"| a request's time | `--request-timeout`, {cli.REQUEST_SECONDS:g} s |"),
-        ("operations.md", f"| decisions at once | `--max-concurrent`, {cli.MAX_CONCURRENT} |"),
-        ("operations.md", f"| connections whose handshake is done | {front.MAX_CONNECTIONS:,} |"),
-        ("operations.md", f"| open files, each connection being one | {front.MAX_FILES:,}, or half"),
-        ("operations.md", f"| {plain.MAX_CONNECTIONS} connections, {plain.SECONDS:g} s each, one request each |"),
+        (
+            "open connections, handshakes included",
+            f"{limits.CONNECTIONS:,}; the plain listener {limits.PLAIN_CONNECTIONS}",
+        ),
+        ("a TLS handshake", f"{limits.HANDSHAKE_SECONDS:g} s"),
+        ("a first request", f"{limits.FIRST_REQUEST_SECONDS:g} s"),
+        ("an idle connection", f"{limits.IDLE_SECONDS:g} s"),
+        ("request line and headers", f"{limits.HEADER_BYTES // KIB} KiB, {limits.HEADERS} headers"),
+        ("their arrival", f"{limits.HEADER_SECONDS:g} s"),
+        ("a body", f"{limits.BODY_BYTES // MIB} MiB"),
+        ("a body's arrival", f"`--receive-seconds`, {limits.RECEIVE_SECONDS:g} s"),
+        ("requests sent before their answers", f"{limits.PIPELINED_REQUESTS}"),
+        ("a response that the client does not read", f"{limits.UNREAD_SECONDS:g} s"),
+        (
+            "all headers and bodies that are received or wait for a decision",
+            f"{limits.HELD_BYTES // MIB} MiB",
+        ),
+        (
+            f"a body over {limits.LARGE_BODY_BYTES // KIB} KiB, parsed",
+            f"{limits.PARSED_BYTES // MIB} MiB, estimated from its text before it is parsed",
+        ),
+        (
+            f"bodies over {limits.LARGE_BODY_BYTES // KIB} KiB that wait for a decision",
+            f"{limits.LARGE_QUEUE}, of which one is decided at a time",
+        ),
+        ("decisions under way", f"`--max-concurrent`, {limits.CONCURRENT_DECISIONS}"),
+        ("a request's time", f"`--request-timeout`, {limits.REQUEST_SECONDS:g} s"),
+        ("nesting of JSON", f"{MAX_DEPTH} levels"),
+    ],
+)
+def test_the_table_of_bounds_has_those_of_the_server(what: str, bound: str) -> None:
+    assert [row[1] for row in bounds() if row[0] == what] == [bound]
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        ("operations.md", f"`Retry-After: {limits.RETRY_AFTER_SECONDS}`"),
+        ("operations.md", f"reads and discards for up to {limits.LINGER_SECONDS:g} s"),
+        ("operations.md", f"accepting pauses for {limits.ACCEPT_PAUSE_SECONDS:g} s"),
+        ("operations.md", f"than {limits.PATIENCE_SECONDS * 1000:g} ms, which no shipped rule does"),
+        ("operations.md", f"has been blocked for {limits.STALLED_SECONDS:g} s"),
+        ("operations.md", f"kept until the client closes it, for at most {limits.IDLE_SECONDS:g} s"),
         ("operations.md", f"For `--drain-seconds` ({cli.DRAIN_SECONDS:g})"),
         ("operations.md", f"for up to `--grace-seconds` ({cli.GRACE_SECONDS})"),
+        ("http.md", f"the body is larger than {limits.BODY_BYTES // MIB} MiB"),
+        ("http.md", f"or would take more than {limits.PARSED_BYTES // MIB} MiB of memory"),
+        ("http.md", f"headers of more than {limits.HEADER_BYTES // KIB} KiB"),
+        ("http.md", f"its `Retry-After: {limits.RETRY_AFTER_SECONDS}`"),
+        ("http.md", f"nested more than {MAX_DEPTH} levels deep"),
+        ("http.md", f"up to {limits.PIPELINED_REQUESTS} requests"),
         ("metrics.md", f"At most {decision_log.MAX_QUEUED:,} lines wait"),
         ("metrics.md", f"{events.BURST} at once, then one a second"),
     ],
 )
-def test_bounds_are_those_of_the_server(document: str, said: str) -> None:
-    assert said in (REPOSITORY / "docs" / document).read_text()
+def test_bounds_in_the_text_are_those_of_the_server(document: str, text: str) -> None:
+    assert text.lower() in (REPOSITORY / "docs" / document).read_text().lower()
 
 
 # The pre-commit hook in docs/testing.md

@@ -2,11 +2,15 @@
 
 import json
 import random
+import re
+import resource
 import signal
 import socket
 import ssl
+import struct
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from threading import Barrier, Event, Thread
 from typing import Any
@@ -15,7 +19,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.support.gateway import reply
+from server.http.limits import CONNECTIONS, PEER_SHARE, PLAIN_CONNECTIONS, RESERVED_FILES
+from tests.support.listener import reply
 from tests.support.operating import METRICS, Load, fetched, memory_kib, metrics_url, rules_report, saying, until
 from tests.support.server import MIG_POD, PATIENCE_SECONDS, Running, encoded, review, started
 
@@ -45,6 +50,9 @@ RELOADS, MANY = 12, 300
 
 MEMORY_GROWTH = 1.2
 """What may stay in memory after everything."""
+
+MOST_PEAK_KIB = 600 * 1024
+"""What the server may take while all its connections hold as much as they may; it takes 440 MiB (measured)."""
 
 LEFT_KIB = 3 * 1024
 """What may stay of 10,000 bodies of 700 bytes, or of some rule sets: a part of what they take."""
@@ -117,8 +125,128 @@ def test_200_stalled_connections_do_not_stop_it_and_are_ended(running: Running, 
                 # An answer, since the client still listens, and the end.
                 answer = received(connection)
                 assert answer.startswith(b"HTTP/1.1 400 ")
-                assert b"shorter than its Content-Length" in answer
+                assert b"the body did not arrive within 2 s" in answer
         assert not load.failures
+
+
+def unread(connection: ssl.SSLSocket) -> None:
+    """Send requests, and read no answer, until the server reads no more of them either."""
+    connection.settimeout(0.2)
+    with suppress(OSError):
+        for _ in range(1000):
+            connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 100)
+
+
+def reset(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()
+
+
+def test_clients_that_leave_halfway_or_read_nothing_hold_nobody_up(running: Running) -> None:
+    with ExitStack() as stack:
+        for _ in range(4):
+            unread(opened(running, stack, b""))
+        for sent in (b"", HEADERS[:30], HEADERS, HEADERS + b"{" * 1000) * 8:
+            reset(opened(running, stack, sent))
+            socket.socket.shutdown(opened(running, stack, sent), socket.SHUT_WR)  # without the end of TLS
+            opened(running, stack, sent).shutdown(socket.SHUT_RDWR)
+        for sent in (b"", TLS_HANDSHAKE, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n") * 8:
+            plain = (socket.create_connection(("127.0.0.1", running.port)) for _ in range(3))
+            silent, half_closed, gone = (stack.enter_context(connection) for connection in plain)
+            for connection in (silent, half_closed, gone):
+                connection.sendall(sent)
+            half_closed.shutdown(socket.SHUT_WR)
+            reset(gone)
+        load = Load(running.port, running.context())
+        with load.running(kept=2, fresh=2):
+            load.wait_for("Validation/told-apart: no", 100)
+        assert not load.failures
+
+
+@contextmanager
+def files(count: int) -> Iterator[None]:
+    """Let this process open so many files more."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count + 256
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        pytest.skip("the hard limit on files is too low")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextmanager
+def flooded(running: Running, count: int) -> Iterator[list[ssl.SSLSocket]]:
+    """So many connections, as many from each address as it may have or fewer, with their handshakes done."""
+    context, peers = running.context(), 2 * PEER_SHARE
+
+    def connect(number: int) -> ssl.SSLSocket:
+        source = f"127.0.0.{2 + number % peers}"
+        plain = socket.create_connection(("127.0.0.1", running.port), PATIENCE_SECONDS, (source, 0))
+        return context.wrap_socket(plain, server_hostname="localhost")
+
+    with files(count), ExitStack() as stack, ThreadPoolExecutor(8) as threads:
+        yield [stack.enter_context(connection) for connection in threads.map(connect, range(count))]
+
+
+def peak_kib(running: Running) -> int:
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{running.process.pid}/status").read_text())
+    assert found
+    return int(found[1])
+
+
+@pytest.fixture(scope="module")
+def besieged(rules: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """A server with the limits that it has by default."""
+    with started(tmp_path_factory.mktemp("besieged"), "--rules", rules) as server:
+        yield server
+
+
+def test_with_all_connections_taken_by_idle_clients_the_next_caller_is_answered_and_the_used_ones_stay(
+    besieged: Running,
+) -> None:
+    load = Load(besieged.port, besieged.context())
+    with closing(load.connect()) as kept:
+        message, _ = load.ask(kept)
+        with flooded(besieged, CONNECTIONS):
+            for _ in range(10):
+                with closing(load.connect()) as caller:
+                    assert load.ask(caller) == (message, False)
+            assert load.ask(kept) == (message, False)
+            until(lambda: "admission listener: limit connections exceeded" in besieged.logged(), "the line")
+        assert load.ask(kept) == (message, False)
+
+
+def test_one_address_cannot_take_all_connections(besieged: Running) -> None:
+    load = Load(besieged.port, besieged.context())
+    share = CONNECTIONS // PEER_SHARE
+    with closing(load.connect()) as kept, files(2 * share), ExitStack() as stack:
+        message, _ = load.ask(kept)
+        for _ in range(share + 50):
+            source = ("127.0.0.77", 0)
+            stack.enter_context(socket.create_connection(("127.0.0.1", besieged.port), PATIENCE_SECONDS, source))
+        until(lambda: "limit connections-per-peer exceeded" in besieged.logged(), "the line")
+        assert load.ask(kept) == (message, False)
+        with closing(load.connect()) as caller:
+            assert load.ask(caller) == (message, False)
+
+
+def test_what_all_connections_together_hold_of_unfinished_requests_is_bounded(besieged: Running) -> None:
+    lines = b"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n"
+    begun = lines + b"X-Large: " + b"x" * (15 * 1024) + b"\r\n\r\n" + b" " * 65 * 1024
+    with flooded(besieged, CONNECTIONS - 8) as connections:
+        for connection in connections:
+            connection.setblocking(False)
+            with suppress(OSError):  # it may not read all of that, and may end some of them
+                for at in range(0, len(begun), 16 * 1024):
+                    connection.sendall(begun[at : at + 16 * 1024])
+        assert besieged.send("POST", "/validate", encoded(review())).status == 200
+        until(lambda: "admission listener: limit held-bytes exceeded" in besieged.logged(), "the line")
+    assert besieged.send("POST", "/validate", encoded(review())).status == 200
+    assert peak_kib(besieged) <= MOST_PEAK_KIB
+    assert "ERROR" not in besieged.logged()
 
 
 def test_a_client_that_drips_its_body_is_ended_too(running: Running) -> None:
@@ -232,42 +360,49 @@ def test_the_time_of_a_request_is_what_the_server_was_told_or_less_where_its_cal
     assert f"the time of {seconds} s for one request is used up" in response["warnings"][0]
 
 
-def test_more_connections_than_the_usual_limit_on_files_do_not_stop_it(tmp_path: Path) -> None:
-    rules = tmp_path / "rules.yaml"
-    rules.write_text(saying("no"))
-    prefix = ["bash", "-c", 'ulimit -Sn 128; exec "$@"', "bash"]
-    with started(tmp_path, "--rules", rules, prefix=prefix) as running, ExitStack() as stack:
+def open_files_limit(running: Running) -> list[int]:
+    """The soft and the hard limit of a server."""
+    found = re.search(r"Max open files +(\d+) +(\d+)", Path(f"/proc/{running.process.pid}/limits").read_text())
+    assert found
+    return [int(limit) for limit in found.groups()]
+
+
+def with_limit(option: str) -> list[str]:
+    """What starts a server with a limit on its open files."""
+    return ["bash", "-c", f'ulimit {option}; exec "$@"', "bash"]
+
+
+def test_the_soft_limit_on_files_is_raised_and_more_connections_than_it_allowed_do_not_stop_it(
+    tmp_path: Path, rules: Path
+) -> None:
+    with started(tmp_path, "--rules", rules, prefix=with_limit("-Sn 128")) as running, ExitStack() as stack:
+        soft, hard = open_files_limit(running)
+        assert soft == min(hard, CONNECTIONS + PLAIN_CONNECTIONS + RESERVED_FILES)
         for _ in range(300):
             stack.enter_context(socket.create_connection(("127.0.0.1", running.port)))
         assert running.send("POST", "/validate", encoded(review())).status == 200
 
 
-def test_where_hardly_any_files_may_be_open_requests_are_answered_all_the_same(tmp_path: Path) -> None:
-    with started(tmp_path, *METRICS, prefix=["bash", "-c", 'ulimit -n 64; exec "$@"', "bash"]) as running:
-        for _ in range(3):
-            assert running.send("POST", "/validate", encoded(review())).status == 200
-        assert "no more connections" not in running.logged()
-
-
-def test_more_handshakes_than_files_that_may_be_open_do_not_stop_it(tmp_path: Path) -> None:
-    rules = tmp_path / "rules.yaml"
-    rules.write_text(saying("no"))
-    prefix = ["bash", "-c", 'ulimit -n 200; exec "$@"', "bash"]
-    with started(tmp_path, "--rules", rules, prefix=prefix) as running:
-        with closing(running.connect()) as kept, ExitStack() as flood:
-            kept.connect()
-            for _ in range(400):
-                begun = flood.enter_context(socket.create_connection(("127.0.0.1", running.port)))
-                begun.sendall(TLS_HANDSHAKE)
-            until(lambda: "no more connections are taken" in running.logged(), "the bound")
-            # Somebody who comes now waits, and whoever is there does not.
-            waiting = socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_SECONDS)
-            kept.request("GET", "/healthz")
-            assert kept.getresponse().status == 200
-        with running.context().wrap_socket(waiting, server_hostname="localhost") as secure:
-            secure.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert secure.recv(100).startswith(b"HTTP/1.1 200")
-        assert "connections are taken again" in running.logged()
+@pytest.mark.parametrize("limit", [64, 200])
+def test_more_connections_than_files_that_may_be_open_do_not_stop_it(tmp_path: Path, rules: Path, limit: int) -> None:
+    prefix = with_limit(f"-n {limit}")
+    with started(tmp_path, "--rules", rules, *METRICS, prefix=prefix) as running:
+        assert open_files_limit(running) == [limit, limit]
+        load = Load(running.port, running.context())
+        with closing(load.connect()) as kept, ExitStack() as flood:
+            message, _ = load.ask(kept)
+            for number in range(2 * limit):
+                source = (f"127.0.0.{2 + number % 16}", 0)
+                begun = socket.create_connection(("127.0.0.1", running.port), PATIENCE_SECONDS, source)
+                flood.enter_context(begun).sendall(TLS_HANDSHAKE)
+            assert load.ask(kept) == (message, False), "who is there does not give way to those that are only begun"
+            for _ in range(10):
+                with closing(load.connect()) as caller:
+                    assert load.ask(caller) == (message, False)
+            assert fetched(f"{metrics_url(running)}/readyz")[0] == 200
+            until(lambda: "admission listener: limit connections" in running.logged(), "the line")
+        assert running.send("POST", "/validate", encoded(review())).status == 200
+        assert "ERROR" not in running.logged()
 
 
 def test_a_flood_over_the_concurrency_bound_is_turned_away_with_its_uid_and_the_rest_decided(tmp_path: Path) -> None:

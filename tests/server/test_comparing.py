@@ -13,8 +13,8 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.model.cluster import Cluster
 from server.cluster.connection import Connection
 from server.comparing import LOOK_SECONDS, SETTLE_SECONDS, Comparing
+from server.http.probes import rules as rules_page
 from server.metrics import Metrics
-from server.probes import rules as rules_page
 from server.state import Compared, Served, State
 from tests.support.apiserver import ApiServer, Body, Reset, Silence, Status, api_server
 from tests.support.evaluation import GPU, MIG1, compiled, ladder, validation

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from server.app import MAX_BODY_BYTES
+from server.http.limits import BODY_BYTES
 from tests.support.server import MIG_POD, UID, Answer, Running, encoded, pod, review
 
 
@@ -109,12 +109,12 @@ def sent(server: Running, content: bytes, *, chunked: bool) -> Answer:
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_body_is_read_with_and_without_a_content_length(server: Running, chunked: bool) -> None:
     assert sent(server, encoded(review(MIG_POD)), chunked=chunked).response["allowed"] is True
-    padding = b" " * (MAX_BODY_BYTES - len(encoded(review())))
+    padding = b" " * (BODY_BYTES - len(encoded(review())))
     assert sent(server, encoded(review()) + padding, chunked=chunked).response["allowed"] is True
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-@pytest.mark.parametrize("size", [MAX_BODY_BYTES + 1, MAX_BODY_BYTES + 5_000_000])
+@pytest.mark.parametrize("size", [BODY_BYTES + 1, BODY_BYTES + 5_000_000])
 def test_a_body_over_8_mib_is_413_with_and_without_a_content_length(server: Running, chunked: bool, size: int) -> None:
     answer = sent(server, b" " * size, chunked=chunked)
     assert (answer.status, answer.body["reason"]) == (413, "RequestEntityTooLarge")
@@ -131,7 +131,7 @@ def test_tls_1_2_is_the_least(server: Running) -> None:
 
     assert version(ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
     assert version(ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.MAXIMUM_SUPPORTED) == "TLSv1.3"
-    with pytest.warns(DeprecationWarning, match="TLSv1_1"), pytest.raises(ssl.SSLError, match="_ALERT_"):
+    with pytest.warns(DeprecationWarning, match="TLSv1_1"), pytest.raises((ssl.SSLError, ConnectionResetError)):
         version(ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1_1)
 
 
@@ -191,5 +191,6 @@ def test_malformed_bodies_over_the_wire_are_never_a_server_error_or_an_allow(ser
 
 
 def test_nothing_that_these_tests_sent_was_an_error_of_the_server(server: Running) -> None:
-    assert server.logged().count("\n") == 1, server.logged()
-    assert server.logged().startswith("gpu-rules serves at https://127.0.0.1:")
+    first, *others = server.logged().splitlines()
+    assert first.startswith("gpu-rules serves at https://127.0.0.1:")
+    assert [line for line in others if "admission listener: limit body-bytes exceeded" not in line] == []

@@ -16,15 +16,14 @@ import yaml
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
 from rules_engine.model.decision import Action
 from rules_engine.model.rules import SKIP_ANNOTATION, AnyRule, FailurePolicy, Mode, ValidationAction
-from server.app import create_app
 from server.cluster.source import FixedCluster
 from server.exchange import OUTCOMES
 from server.metrics import FAMILIES, Family, Kind, Metrics
 from server.observing import Observed, Observing
-from server.state import Reload, Served, State
+from server.state import Reload, Served, Slots, State
 from tests.support.evaluation import asks, cluster, compiled, container, injection, ladder, node, pod, rung, validation
 from tests.support.observing import counted, exchanged, series
-from tests.support.server import ROOT, call, encoded, review
+from tests.support.server import ROOT, application, call, encoded, review
 
 GPU = "nvidia.com/gpu"
 MIG = "nvidia.com/mig-2g.20gb"
@@ -200,17 +199,35 @@ class Live(FixedCluster):
     reservations = 3
 
 
+class Listening:
+    """A listener with connections, one of which is receiving."""
+
+    name = "admission"
+    open_connections = 3
+    held_bytes = 700
+
+    def __init__(self) -> None:
+        self.exceeded = {"idle-time": 4, "body-bytes": 0}
+
+
 def test_what_the_server_knows_of_itself_is_read_when_it_is_asked() -> None:
     at = datetime(2026, 1, 2, tzinfo=UTC)
     served = Served(rule_set=compiled(FALLS), generation=7, rules_by_kind={"FallbackLadder": 1}, since=at)
     state = State(served=served, cluster=Live(cluster()))
     state.certificate_not_after = at
     state.last_reload = Reload(at=at, refused="rules.yaml:1:1: error")
-    state.reloads_refused, state.certificates_refused, state.in_flight = 2, 1, 5
+    state.reloads_refused, state.certificates_refused, state.decisions = 2, 1, Slots(7)
+    for _ in range(5):
+        state.decisions.take()
+    state.listeners = (Listening(),)
     found = series(Metrics(state, clock=lambda: 100.0))
     expected = {
         "ready": 1,
         "requests_in_flight": 5,
+        "http_connections{listener=admission}": 3,
+        "http_held_bytes{listener=admission}": 700,
+        "http_limits_exceeded_total{limit=idle-time}{listener=admission}": 4,
+        "http_limits_exceeded_total{limit=body-bytes}{listener=admission}": 0,
         "rules{kind=FallbackLadder}": 1,
         "rules_generation": 7,
         "rules_since_timestamp_seconds": at.timestamp(),
@@ -254,9 +271,9 @@ def test_metrics_of_one_server_know_nothing_of_another() -> None:
 def test_decisions_under_way_are_counted_and_forgotten(caplog: pytest.LogCaptureFixture) -> None:
     state = State(compiled(FALLS), cluster())
     seen = []
-    app = create_app(state, max_concurrent=2, observers=[lambda _: seen.append(state.in_flight)])
+    app = application(state, max_concurrent=2, observers=[lambda _: seen.append(state.in_flight)])
     call(app, "/mutate", encoded(review()))
-    assert seen == [0]
+    assert seen == [1]
     assert state.in_flight == 0
 
 
@@ -265,7 +282,7 @@ def test_an_observer_that_fails_is_logged_and_changes_no_answer(caplog: pytest.L
         raise RuntimeError("of the observer")
 
     seen: list[Any] = []
-    app = create_app(State(compiled(FALLS), cluster()), max_concurrent=1, observers=[fail, seen.append])
+    app = application(State(compiled(FALLS), cluster()), observers=[fail, seen.append])
     answer = call(app, "/mutate", encoded(review(asks({MIG: 1}))))
     assert answer.patch
     assert len(seen) == 1

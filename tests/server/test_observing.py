@@ -13,8 +13,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rules_engine.evaluation.remembering import MAX_BYTES
-from server.app import create_app
 from server.decision_log import DecisionLog
+from server.http.limits import BODY_BYTES, Limit
 from server.metrics import Metrics
 from server.observing import JsonLines
 from server.prepare import prepare_rules
@@ -23,7 +23,18 @@ from server.state import State
 from tests.support.evaluation import cluster, compiled, container, ladder, pod, rung
 from tests.support.observing import counted
 from tests.support.operating import METRICS, fetched, metrics_url, saying, until
-from tests.support.server import LADDER, MIG_POD, PATIENCE_SECONDS, call, command, encoded, environment, review, started
+from tests.support.server import (
+    LADDER,
+    MIG_POD,
+    PATIENCE_SECONDS,
+    application,
+    call,
+    command,
+    encoded,
+    environment,
+    review,
+    started,
+)
 
 MIG, GPU = "nvidia.com/mig-2g.20gb", "nvidia.com/gpu"
 
@@ -77,6 +88,24 @@ def test_the_metrics_say_what_became_of_changed_rules(tmp_path: Path) -> None:
         until(lambda: found() == (1, 0, 1), "the refusal")
         rules.write_text(saying("second"))
         until(lambda: found() == (2, 1, 1), "the change")
+
+
+def test_the_metrics_count_connections_and_limits_of_both_listeners(tmp_path: Path) -> None:
+    with started(tmp_path, *METRICS) as server:
+        kept = server.connect()
+        kept.connect()
+        assert server.send("POST", "/mutate", b" " * (BODY_BYTES + 1)).status == 413
+        _, content = fetched(f"{metrics_url(server)}/metrics")
+        kept.close()
+    families = {family.name: family.samples for family in text_string_to_metric_families(content)}
+    connections = {sample.labels["listener"]: sample.value for sample in families["gpu_rules_http_connections"]}
+    assert connections["admission"] >= 1
+    assert connections["metrics"] == 1
+    exceeded = {tuple(sorted(s.labels.values())): s.value for s in families["gpu_rules_http_limits_exceeded"]}
+    assert exceeded.keys() == {
+        tuple(sorted((name, limit.value))) for name in ("admission", "metrics") for limit in Limit
+    }
+    assert {key for key, value in exceeded.items() if value} == {("admission", "body-bytes")}
 
 
 def ran(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
@@ -176,7 +205,7 @@ def test_the_help_tells_of_what_can_be_seen() -> None:
 def test_what_is_derived_of_remembered_decisions_stays_within_their_bound(tmp_path: Path) -> None:
     state = State(compiled(ladder(MIG, rung(GPU, assume=True))), cluster({GPU: 1000}))
     log, metrics = DecisionLog(tmp_path / "log"), Metrics(state)
-    app = create_app(state, max_concurrent=1, observers=[log, metrics])
+    app = application(state, observers=[log, metrics])
 
     def ask(number: int) -> None:
         containers = [container(f"c{index}", {MIG: 1, f"example.com/{number}": 1}) for index in range(6)]

@@ -12,9 +12,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from server.cli import main
-from server.serve import UNREAD_MS, _bound
+from server.http.limits import UNREAD_SECONDS
+from server.serve import _bound
+from tests.support.certificates import DAY, certified
 from tests.support.operating import METRICS, fetched, metrics_url, until
 from tests.support.server import (
     LADDER,
@@ -213,7 +216,7 @@ def test_connections_end_when_nobody_reads_and_answers_are_not_held_back() -> No
     with _bound("127.0.0.1", 0) as listener:
         listener.listen()
         with socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
-            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == UNREAD_MS
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == UNREAD_SECONDS * 1000
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
@@ -232,7 +235,7 @@ def test_a_stalled_client_does_not_keep_the_server_from_ending(tmp_path: Path, r
             secure.sendall(b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
             assert running.send("GET", "/readyz").status == 200
             assert running.stop(signal.SIGINT) == 0
-        assert "ended with 1 connections open" in running.logged()
+        assert "stopped with 1 connections open" in running.logged()
 
 
 def test_the_start_up_line_says_what_runs_where(tmp_path: Path, rules: Path) -> None:
@@ -373,14 +376,43 @@ def test_a_host_that_does_not_exist_is_one_clear_error(rules: Path) -> None:
     assert said.count("\n") == 1
 
 
-def test_bad_tls_files_are_one_clear_error(tmp_path: Path, rules: Path) -> None:
-    now = datetime.now(UTC)
-    certificate, key = certificate_files(tmp_path, now - timedelta(days=2), now - timedelta(days=1))
-    said = refused("--rules", rules, "--tls-cert", certificate, "--tls-key", key, "--listen", "127.0.0.1:0")
-    assert said.startswith(f"gpu-rules serve: {certificate}: the certificate expired on ")
-    missing = tmp_path / "missing"
-    said = refused("--rules", rules, "--tls-cert", certificate, "--tls-key", missing, "--listen", "127.0.0.1:0")
-    assert said == f"gpu-rules serve: {missing}: cannot be read: No such file or directory\n"
+def test_an_address_that_is_not_of_this_machine_is_one_clear_error(rules: Path) -> None:
+    said = refused("--rules", rules, "--listen", "192.0.2.1:0")
+    assert said == "gpu-rules serve: cannot listen on 192.0.2.1:0: Cannot assign requested address\n"
+
+
+def unserved(folder: Path, broken: str) -> tuple[list[Path], str]:
+    """A certificate, its key and the CAs of clients, of which one cannot be served, and why."""
+    good = certified("good")
+    certificate, key = good.write(folder)
+    cas = folder / "ca.crt"
+    cas.write_bytes(certified("ca", ca=True).certificate)
+    why = ""
+    if broken == "expired":
+        certificate, key = certified("old", end=datetime.now(UTC) - DAY).write(folder)
+        why = f"{certificate}: the certificate expired on "
+    elif broken == "missing":
+        key = folder / "missing"
+        why = f"{key}: cannot be read: No such file or directory\n"
+    elif broken == "another key":
+        _, key = certified("other").write(folder)
+        why = f"{key}: this key does not belong to the certificate in {certificate}\n"
+    elif broken == "for clients":
+        certificate, key = certified("client", usage=ExtendedKeyUsageOID.CLIENT_AUTH).write(folder)
+        why = "the certificate cannot be served: clients refuse it: unsuitable certificate purpose\n"
+    elif broken == "no CA":
+        cas.write_bytes(b"nonsense")
+        why = f"{cas}: holds no certificate in PEM form\n"
+    return [certificate, key, cas], why
+
+
+@pytest.mark.parametrize("broken", ["expired", "missing", "another key", "for clients", "no CA"])
+def test_bad_tls_files_are_one_clear_error(tmp_path: Path, rules: Path, broken: str) -> None:
+    (certificate, key, cas), why = unserved(tmp_path, broken)
+    files = ("--tls-cert", certificate, "--tls-key", key, "--client-ca", cas)
+    said = refused("--rules", rules, *files, *METRICS, "--listen", "127.0.0.1:0")
+    assert said.startswith(f"gpu-rules serve: {why}")
+    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -425,3 +457,5 @@ def test_plain_http_gets_no_decision(server: Running) -> None:
         plain.sendall(b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
         with suppress(ConnectionResetError):
             assert b"HTTP" not in plain.recv(100)
+    assert server.send("GET", "/readyz").status == 200
+    assert server.logged().count("\n") == 1, server.logged()

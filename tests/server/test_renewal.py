@@ -1,16 +1,17 @@
 """Certificates that change while the server runs, and certificates demanded of clients."""
 
+import gc
 import http.client
 import os
 import re
-import resource
 import signal
 import socket
 import ssl
+import weakref
 from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Event
@@ -23,22 +24,26 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from server.front import SPARE_FILES, Front, try_out
-from server.gateway import LARGE_BYTES
+from server import tls
+from server.http.listener import Listener
 from server.observing import Observed
 from server.prepare import Sources
-from server.renewal import Clients
+from server.renewal import Clients, Renewal, Show
 from server.serve import Settings, _bootstrapped
 from server.state import State
-from server.tls import Identity, TlsError, for_localhost
+from server.tls import for_localhost
 from server.tls import read as read_identity
 from tests.support.apiserver import kubeconfig
-from tests.support.gateway import Reachable, gateway, reachable, reply
+from tests.support.certificates import Certified, certified
+from tests.support.listener import Reachable, Recorder, pages, reachable, reply
 from tests.support.objects import Objects, objects
 from tests.support.operating import METRICS, Load, Mounted, fetched, metrics_url, saying, until
-from tests.support.server import PATIENCE_SECONDS, ROOT, Running, certificate_files, started
+from tests.support.server import PATIENCE_SECONDS, Running, certificate_files, started
 
 NOW = datetime.now(UTC)
+
+CHANGES = 20
+"""Certificates that follow each other under load."""
 
 
 def pair(folder: Path, begin: datetime = NOW, end: datetime = NOW + timedelta(days=9)) -> dict[str, bytes]:
@@ -73,12 +78,17 @@ def end(pair: dict[str, bytes]) -> datetime:
     return x509.load_pem_x509_certificate(pair["tls.crt"]).not_valid_after_utc
 
 
+def showing(listener: Listener) -> Show:
+    """What has a listener serve an identity."""
+    return lambda identity: listener.serve(tls.context(identity))
+
+
 def descriptors() -> int:
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+    return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
 
 
 def unserved() -> dict[str, bytes]:
-    """A pair like any other, but for what granian's TLS library does not take: it would end the process."""
+    """A pair that belongs together and is valid now, but that no client takes: what is critical in it is unknown."""
     name, key = x509.Name([]), ec.generate_private_key(ec.SECP256R1())
     unknown = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4.5"), b"\x05\x00")
     builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
@@ -144,7 +154,7 @@ def arguments(folder: Path, rules: Path) -> list[str | Path]:
 
 
 def test_certificates_swapped_under_load_fail_no_request(tmp_path: Path, rules: Path) -> None:
-    pairs = [pair(tmp_path / f"pair-{number}") for number in range(6)]
+    pairs = [pair(tmp_path / f"pair-{number}") for number in range(CHANGES + 1)]
     mounted = Mounted(tmp_path / "secret", pairs[0])
     with started(tmp_path, *arguments(mounted.folder, rules)) as running:
         load = Load(running.port, trusting(*pairs))
@@ -172,21 +182,21 @@ def test_requests_that_are_received_and_decided_while_the_certificate_changes_ar
     begun, decided = Event(), Event()
 
     def application(environ: Any, start_response: Any) -> list[bytes]:
-        if len(environ["wsgi.input"].read()) > LARGE_BYTES:  # has a thread of its own
+        if environ["wsgi.input"].read() == b"1":
             begun.set()
             decided.wait(PATIENCE_SECONDS)
         start_response("200 OK", [])
         return [b"decided"]
 
     files = for_localhost(tmp_path / "two", now=NOW)
-    with reachable(tmp_path, application) as server:
+    with reachable(tmp_path, pages(application)) as server:
         before = shown(server)
-        deciding = server.open(HEAD % (LARGE_BYTES + 1) + b" " * (LARGE_BYTES + 1))
+        deciding = server.open(HEAD % 1 + b"1")
         receiving = server.open(HEAD % 100 + b" " * 50)
         with closing(deciding), closing(receiving):
             assert begun.wait(PATIENCE_SECONDS)
-            server.front.serve(read_identity(files.certificate, files.key, now=NOW))
-            until(lambda: shown(server) != before, "the new certificate")
+            showing(server.listener)(read_identity(files.certificate, files.key, now=NOW))
+            assert shown(server) != before
             decided.set()
             receiving.sendall(b" " * 50)
             for connection in (deciding, receiving):
@@ -216,12 +226,13 @@ def test_a_pair_that_cannot_be_served_is_said_and_the_old_one_stays(tmp_path: Pa
         until(lambda: f"valid until {not_after.isoformat()}" in running.logged(), "the line that says so")
 
 
-def test_a_pair_that_would_end_the_process_is_refused_too(tmp_path: Path, rules: Path) -> None:
+def test_a_pair_that_every_client_would_refuse_is_refused_too(tmp_path: Path, rules: Path) -> None:
     first, good = pair(tmp_path / "first"), pair(tmp_path / "good")
     mounted = Mounted(tmp_path / "secret", first)
     with started(tmp_path, *arguments(mounted.folder, rules)) as running:
         mounted.swap(unserved())
-        until(lambda: "the changed certificate is refused" in running.logged(), "the refusal")
+        reason = "the changed certificate is refused, the one before it stays: the certificate cannot be served: "
+        until(lambda: f"{reason}clients refuse it: unhandled critical extension" in running.logged(), "the refusal")
         assert shown(running) == der(first)
         mounted.swap(good)
         until(lambda: shown(running) == der(good), "the good pair")
@@ -319,7 +330,7 @@ def test_a_bootstrapped_certificate_goes_on_being_looked_at(tmp_path: Path, monk
     state = State()
     with (
         bootstrapping() as kept,
-        reachable(tmp_path, lambda *_: [b""]) as server,
+        reachable(tmp_path, Recorder()) as server,
         ExitStack() as stack,
     ):
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, kept.url)))
@@ -335,7 +346,7 @@ def test_a_bootstrapped_certificate_goes_on_being_looked_at(tmp_path: Path, monk
             drain_seconds=0,
             grace_seconds=1,
         )
-        _bootstrapped(settings, ("gpu", "tls", "localhost", "rules"), state, server.front, stack)
+        _bootstrapped(settings, ("gpu", "tls", "localhost", "rules"), state, showing(server.listener), stack)
         first = shown(server)
         # Whatever step is due, and so the next certificate too: here the first one is lost.
         kept.put(SECRET, {"metadata": {"name": "tls"}})
@@ -366,68 +377,48 @@ def test_with_a_bootstrapped_certificate_the_cas_of_clients_are_read_again_as_we
             assert "gpu_rules_certificates_refused_total 1.0" in fetched(f"{metrics_url(running)}/metrics")[1]
 
 
-def test_a_certificate_that_is_made_anew_demands_the_cas_that_were_read_last(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+def test_a_certificate_that_is_made_anew_demands_the_cas_that_were_read_last(tmp_path: Path) -> None:
     ca, *known = client_files(tmp_path / "known")
     other_ca, *stranger = client_files(tmp_path / "stranger")
     one, two = (for_localhost(tmp_path / name, now=NOW) for name in ("one", "two"))
-    listener, state = socket.create_server(("127.0.0.1", 0)), State()
-
-    def application(_environ: Any, start_response: Any) -> list[bytes]:
-        start_response("200 OK", [("Content-Length", "0")])
-        return [b""]
-
-    front = Front(gateway(application), listener)
-    clients = Clients(front, state, ca)
-    assert not clients.renew(), "nothing is served yet"
-    clients.serve(read_identity(one.certificate, one.key, now=NOW))
-    assert clients.renew(), "nothing has changed"
-    ca.write_bytes(other_ca.read_bytes())
-    assert clients.renew()
-    clients.serve(read_identity(two.certificate, two.key, now=NOW))
-    assert two.ca
-    port = listener.getsockname()[1]
-    assert answered(port, two.ca.read_text(), stranger)
-    assert not answered(port, two.ca.read_text(), known)
+    state = State()
+    with reachable(tmp_path, pages(application)) as server:
+        clients = Clients(showing(server.listener), state, ca)
+        assert not clients.renew(), "nothing is served yet"
+        clients.serve(read_identity(one.certificate, one.key, now=NOW))
+        assert clients.renew(), "nothing has changed"
+        ca.write_bytes(other_ca.read_bytes())
+        assert clients.renew()
+        clients.serve(read_identity(two.certificate, two.key, now=NOW))
+        assert two.ca
+        assert answered(server.port, two.ca.read_text(), stranger)
+        assert not answered(server.port, two.ca.read_text(), known)
     assert state.certificate_not_after == two.not_after
-    assert front.stop(1, 0)
 
 
-def test_without_files_to_spare_a_certificate_is_refused_and_the_end_is_an_end(tmp_path: Path) -> None:
-    with reachable(tmp_path, lambda *_: [b""]) as server:
-        one = for_localhost(tmp_path / "one", now=NOW)
-        identity = read_identity(one.certificate, one.key, now=NOW)
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors() + SPARE_FILES, hard))
-        taken: list[int] = []
-        try:
-            with pytest.raises(OSError, match="Too many open files"):
-                taken.extend(os.dup(0) for _ in range(2 * SPARE_FILES))
-            os.close(taken.pop())
-            with pytest.raises(TlsError, match="cannot be served: Too many open files"):
-                server.front.serve(identity)
-            taken.append(os.dup(0))
-            assert server.front.stop(PATIENCE_SECONDS, 0)
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        for descriptor in taken:
-            os.close(descriptor)
-        with pytest.raises(ConnectionRefusedError):
-            server.ask("GET", "/")
+def application(_environ: Any, start_response: Any) -> list[bytes]:
+    start_response("200 OK", [])
+    return [b""]
+
+
+def test_without_a_file_of_cas_there_is_none_to_watch_and_none_to_demand(tmp_path: Path) -> None:
+    files = for_localhost(tmp_path / "one", now=NOW)
+    assert files.ca
+    with reachable(tmp_path, pages(application)) as server:
+        clients = Clients(showing(server.listener), State(), None)
+        clients.serve(read_identity(files.certificate, files.key, now=NOW))
+        assert clients.paths == ()
+        assert not clients.renew()
+        assert answered(server.port, files.ca.read_text(), [])
 
 
 def test_a_certificate_that_changes_while_the_server_drains_does_not_keep_connections(tmp_path: Path) -> None:
-    def application(_environ: Any, start_response: Any) -> list[bytes]:
-        start_response("200 OK", [])
-        return [b""]
-
     one, two = (for_localhost(tmp_path / name, now=NOW) for name in ("one", "two"))
-    with reachable(tmp_path, application) as server:
-        server.front.serve(read_identity(one.certificate, one.key, now=NOW))
-        server.front.drain()
-        server.front.serve(read_identity(two.certificate, two.key, now=NOW))
+    with reachable(tmp_path, Recorder()) as server:
+        show = showing(server.listener)
+        show(read_identity(one.certificate, one.key, now=NOW))
+        server.listener.drain()
+        show(read_identity(two.certificate, two.key, now=NOW))
         assert two.ca
         anew = replace(server, context=ssl.create_default_context(cafile=str(two.ca)))
         assert anew.ask("GET", "/").ends
@@ -448,39 +439,147 @@ def answered(port: int, trusted: str, files: list[Path]) -> bool:
         connection.close()
 
 
-def test_a_certificate_that_the_tls_library_does_not_take_is_an_error_and_not_a_crash(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_pair_that_stays_refused_is_logged_and_counted_once_until_the_good_one_is_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    files = for_localhost(tmp_path, now=NOW)
-    good = read_identity(files.certificate, files.key, now=NOW)
-    garbage = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
-    before = descriptors()
-    try_out(good)
-    for bad in (
-        Identity(certificate=good.certificate + garbage, key=good.key, not_after=NOW),
-        Identity(certificate=good.certificate, key=good.key, client_ca=garbage, not_after=NOW),
-    ):
-        with pytest.raises(TlsError, match=r"the certificate cannot be served: \S"):
-            try_out(bad)
-    assert descriptors() == before
+    state = State()
+    shown: list[tls.Identity] = []
+    good = pair(tmp_path)
+    files = tmp_path / "given.crt", tmp_path / "given.key"
+    renewal = Renewal(shown.append, state, *files, None)
+    assert renewal.paths == files
+    first = renewal.first()
+    for _ in range(2):
+        assert renewal.renew(), "nothing has changed"
+        files[0].write_bytes(b"nonsense")
+        assert not renewal.renew()
+        assert not renewal.renew()
+        files[0].write_bytes(good["tls.crt"])
+    assert shown == [first]
+    assert state.certificates_refused == 2
+    assert caplog.text.count("the changed certificate is refused, the one before it stays") == 2
 
 
-def test_old_listeners_end_when_their_idle_connections_had_time_to_go(
+def test_connections_with_an_old_certificate_end_when_they_were_idle_for_long_and_leave_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.front.RETIRE_SECONDS", 0.05)
-    files = for_localhost(tmp_path, now=NOW)
-    identity = read_identity(files.certificate, files.key, now=NOW)
-    listener = socket.create_server(("127.0.0.1", 0))
-    front = Front(gateway(lambda *_: [b""]), listener)
-    front.serve(identity)
-    front.serve(identity)
-    before = descriptors()
-    for _ in range(10):
-        front.serve(identity)
-    until(lambda: len(front._listeners) == 1, "the end of the old listeners")
-    until(lambda: descriptors() <= before, "their descriptors")
-    assert front.stop(1, 0)
-    front.serve(identity)  # too late, and no error
-    assert len(front._listeners) <= 1
+    monkeypatch.setattr("server.http.protocol.IDLE_SECONDS", 0.1)
+    own = certified("own")
+    client = ssl.create_default_context(cadata=own.certificate.decode())
+    client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    contexts: list[weakref.ref[ssl.SSLContext]] = []
+    open_files: list[int] = []
+    with reachable(tmp_path, Recorder()) as server:
+        server = replace(server, context=client)
+        for count in (1, 20):  # the first opens what stays
+            with ExitStack() as stack:
+                idle = []
+                for _ in range(count):
+                    context = tls.context(own.identity())
+                    contexts.append(weakref.ref(context))
+                    server.listener.serve(context)
+                    idle.append(stack.enter_context(closing(server.open(HEAD % 0))))
+                    assert reply(idle[-1]).status == 200
+                for connection in idle:
+                    assert connection.recv(1) == b""
+            until(lambda: not server.listener.connections, "their end")
+            open_files.append(descriptors())
+        until(lambda: descriptors() <= open_files[0], "their descriptors")
+        del context
+        until(lambda: gc.collect() >= 0 and not any(one() for one in contexts[:-1]), "the end of their contexts")
+        assert contexts[-1]() is not None
+
+
+VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
+
+
+@dataclass(frozen=True, slots=True)
+class Resuming:
+    """A client that keeps its TLS session from one connection to the next."""
+
+    server: Reachable
+    context: ssl.SSLContext
+
+    def ask(self, session: ssl.SSLSession | None = None) -> tuple[ssl.SSLSession | None, bool, bytes | None]:
+        """The session after an answer, whether the one before it was resumed, and the certificate shown."""
+        plain = socket.create_connection(("127.0.0.1", self.server.port), timeout=PATIENCE_SECONDS)
+        with plain, self.context.wrap_socket(plain, server_hostname="localhost", session=session) as secure:
+            secure.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert reply(secure).status == 200
+            return secure.session, bool(secure.session_reused), secure.getpeercert(binary_form=True)
+
+
+@contextmanager
+def resuming(folder: Path, version: ssl.TLSVersion, *trusted: Certified) -> Iterator[Resuming]:
+    context = ssl.create_default_context(cadata="".join(one.certificate.decode() for one in trusted))
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.minimum_version = context.maximum_version = version
+    with reachable(folder, Recorder()) as server:
+        yield Resuming(server, context)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_session_is_resumed_while_the_certificate_stays(tmp_path: Path, version: ssl.TLSVersion) -> None:
+    own = certified("own")
+    with resuming(tmp_path, version, own) as client:
+        client.server.listener.serve(tls.context(own.identity()))
+        session, resumed, _ = client.ask()
+        assert not resumed
+        _, resumed, _ = client.ask(session)
+        assert resumed
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("changed", ["another certificate", "the same again", "another and back"])
+def test_no_session_is_resumed_over_a_change_of_certificate(
+    tmp_path: Path, version: ssl.TLSVersion, changed: str
+) -> None:
+    one, two = certified("one"), certified("two")
+    then = {"another certificate": [two], "the same again": [one], "another and back": [two, one]}[changed]
+    with resuming(tmp_path, version, one, two) as client:
+        listener = client.server.listener
+        listener.serve(tls.context(one.identity()))
+        session, _, _ = client.ask()
+        for identity in then:
+            listener.serve(tls.context(identity.identity()))
+        _, resumed, certificate = client.ask(session)
+        assert not resumed
+        assert certificate == der({"tls.crt": then[-1].certificate})
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_no_session_is_resumed_over_a_change_of_client_cas_and_a_client_of_the_old_ones_does_not_get_in(
+    tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    own = certified("own")
+    ca, *files = client_files(tmp_path / "known")
+    other_ca, *_ = client_files(tmp_path / "other")
+    old, other = ca.read_bytes(), other_ca.read_bytes()
+    with resuming(tmp_path, version, own) as client:
+        listener = client.server.listener
+        client.context.load_cert_chain(files[0], files[1])
+        listener.serve(tls.context(own.identity(client_ca=old)))
+        session, _, _ = client.ask()
+        _, resumed, _ = client.ask(session)
+        assert resumed, "as nothing has changed"
+        listener.serve(tls.context(own.identity(client_ca=other + old)))
+        session, resumed, _ = client.ask(session)
+        assert not resumed
+        listener.serve(tls.context(own.identity(client_ca=other)))
+        with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
+            client.ask(session)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_session_from_before_clients_needed_a_certificate_does_not_let_in_one_that_has_none(
+    tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    own = certified("own")
+    ca, *_ = client_files(tmp_path / "known")
+    with resuming(tmp_path, version, own) as client:
+        listener = client.server.listener
+        listener.serve(tls.context(own.identity()))
+        session, _, _ = client.ask()
+        listener.serve(tls.context(own.identity(client_ca=ca.read_bytes())))
+        with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
+            client.ask(session)

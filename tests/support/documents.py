@@ -22,9 +22,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from server.app import create_app
 from server.prepare import Sources, prepare
 from server.state import State
+from tests.support.server import application
 
 REPOSITORY = Path(__file__).parent.parent.parent
 DOCUMENTS = (REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md")))
@@ -113,7 +113,7 @@ class _Renewal:
     def _server(self) -> Any:
         if self._client is None:
             prepared, _ = prepare(Sources())
-            self._client = create_app(State(prepared.rule_set, prepared.cluster), max_concurrent=1).test_client()
+            self._client = application(State(prepared.rule_set, prepared.cluster)).test_client()
         return self._client
 
 

@@ -6,12 +6,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.rules import AnyRule
-from server.app import create_app
 from server.exchange import Exchange
 from server.metrics import Metrics
 from server.state import State
 from tests.support.evaluation import compiled
-from tests.support.server import call, encoded, review
+from tests.support.server import application, call, encoded, review
 
 
 def exchanged(
@@ -26,7 +25,7 @@ def exchanged(
     seen: list[Exchange] = []
     state = state or State(compiled(*rules), on)
     body = object if isinstance(object, bytes) else encoded(review(object, **request))
-    call(create_app(state, max_concurrent=1, observers=[seen.append]), path, body)
+    call(application(state, observers=[seen.append]), path, body)
     [exchange] = seen
     return exchange
 

@@ -23,6 +23,13 @@ from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPri
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
+from flask import Flask
+
+from server.exchange import Observer
+from server.http.admission import Admission
+from server.http.app import create_app
+from server.http.limits import REQUEST_SECONDS
+from server.state import State
 
 ROOT = Path(__file__).parents[2]
 UID = "3a7e1f0c-6d1b-4a55-9d53-6f1d0f3c2b11"
@@ -81,7 +88,7 @@ def encoded(document: Any) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An HTTP answer; its body must be JSON."""
+    """An HTTP answer; its body must be JSON, or that of HEAD, which has none."""
 
     status: int
     headers: Mapping[str, str]
@@ -100,6 +107,18 @@ class Answer:
         return patch
 
 
+def application(
+    state: State,
+    *,
+    max_concurrent: int = 1,
+    observers: Sequence[Observer] = (),
+    request_seconds: float = REQUEST_SECONDS,
+) -> Flask:
+    """The whole admission server as a WSGI application."""
+    admission = Admission(state, max_concurrent=max_concurrent, observers=observers, request_seconds=request_seconds)
+    return create_app(state, admission)
+
+
 def call(
     app: Callable[..., Iterable[bytes]],
     path: str,
@@ -109,22 +128,27 @@ def call(
     content_type: str | None = "application/json",
     length: str | None = "",
     terminated: bool = True,
+    query: str = "",
 ) -> Answer:
-    """Call a WSGI application. `length` None sends no Content-Length, "" the right one."""
+    """Call a WSGI application. `length` None sends no Content-Length, "" the right one.
+
+    `terminated`: whether the server knows where a body without a length ends.
+    """
     stream = io.BytesIO(body) if isinstance(body, bytes) else body
     environ: dict[str, Any] = {
         "REQUEST_METHOD": method,
         "PATH_INFO": path,
         "SCRIPT_NAME": "",
-        "QUERY_STRING": "",
+        "QUERY_STRING": query,
         "SERVER_NAME": "localhost",
         "SERVER_PORT": "443",
         "SERVER_PROTOCOL": "HTTP/1.1",
         "wsgi.url_scheme": "https",
         "wsgi.input": stream,
         "wsgi.errors": sys.stderr,
-        "wsgi.input_terminated": terminated,
     }
+    if terminated:
+        environ["wsgi.input_terminated"] = True
     if length is not None:
         environ["CONTENT_LENGTH"] = length or str(len(body))
     if content_type is not None:
@@ -133,7 +157,8 @@ def call(
     parts = app(environ, lambda status, headers, exc_info=None: seen.append((status, headers)))
     content = b"".join(parts)
     [(status, headers)] = seen
-    return Answer(int(status.split()[0]), {name.lower(): value for name, value in headers}, json.loads(content))
+    found = {name.lower(): value for name, value in headers}
+    return Answer(int(status.split()[0]), found, json.loads(content) if method != "HEAD" else content)
 
 
 def command(*arguments: str | Path) -> list[str]:

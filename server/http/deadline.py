@@ -1,22 +1,16 @@
-"""The time of a request: expressions that would go on after it fail, and the failurePolicy of their rules decides."""
+"""Deadline of a request. Expressions fail after it, and the failurePolicy of their rule applies."""
 
-from collections.abc import Mapping
 from functools import lru_cache
 from math import inf
 from time import perf_counter
-from typing import Any
 
 from rules_engine.cel import Budget, CostExceeded
-from server.gateway import PATIENT_UNTIL, TakesLonger
-
-REQUEST_SECONDS = 5.0
-"""Half of what an API server waits for a webhook when it is told nothing else."""
 
 SHARE = 0.8
 """Of the time that a caller says it waits, so that an answer is there in time."""
 
 SLICE = 1_000
-"""Cost units between two looks at the clock: about a millisecond of the interpreter, which is slower than the rest."""
+"""Cost units between two reads of the clock: about a millisecond of the interpreter, which is slower than the rest."""
 
 MAX_QUERY = 64
 """Characters of a query that is looked at; `timeout=10s` is what an API server sends."""
@@ -24,24 +18,34 @@ MAX_QUERY = 64
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0}
 
 
+class TakesLonger(BaseException):
+    """The decision blocks the event loop for too long and must restart in a thread.
+
+    Not an Exception, so that no error handler catches it.
+    """
+
+
 class Deadline:
     """Makes the budgets of one request: they are used up with its time, or raise TakesLonger where it holds others up.
 
-    `arrived` is of time.perf_counter, when the headers were there; `seconds` is the most, and the caller may have said
-    that it waits for less.
+    `arrived`: when the headers were complete (time.perf_counter). `seconds`: the timeout, unless the query names a
+    shorter one. `patient_until` (time.perf_counter): when to raise TakesLonger.
     """
 
     __slots__ = ("_end", "_patient_until", "_seconds")
 
-    def __init__(self, arrived: float, environ: Mapping[str, Any], seconds: float) -> None:
-        query = environ.get("QUERY_STRING")
+    def __init__(self, arrived: float, query: str, seconds: float, patient_until: float = inf) -> None:
         if query and len(query) <= MAX_QUERY:
             waits = _waits_seconds(query)
             if waits is not None and waits * SHARE < seconds:
                 seconds = waits * SHARE
         self._seconds = seconds
         self._end = arrived + seconds
-        self._patient_until: float = environ.get(PATIENT_UNTIL, inf)
+        self._patient_until = patient_until
+
+    def is_over(self) -> bool:
+        """Return True if the deadline has passed."""
+        return perf_counter() > self._end
 
     def __call__(self) -> Budget:
         return _Timed(self._end, self._seconds, self._patient_until)

@@ -3,6 +3,8 @@
 import io
 import json
 import logging
+from collections.abc import Callable
+from time import monotonic
 from typing import Any
 
 import flask
@@ -13,11 +15,12 @@ from hypothesis import strategies as st
 from rules_engine.evaluation import RuleSet, compile_rules
 from rules_engine.loading import load
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
-from server.app import MAX_BODY_BYTES, MAX_READ_BYTES, Admission, Slots, create_app
 from server.exchange import Exchange
-from server.gateway import BusyError
+from server.http.admission import Admission
+from server.http.app import create_app, create_metrics_app
+from server.http.limits import BODY_BYTES, STALLED_SECONDS
 from server.state import Served, State
-from tests.support.server import LADDER, MIG_POD, UID, Answer, call, encoded, pod, review
+from tests.support.server import LADDER, MIG_POD, UID, Answer, application, call, encoded, pod, review
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +36,7 @@ def rule_set(tmp_path_factory: pytest.TempPathFactory) -> RuleSet:
 
 @pytest.fixture(scope="module")
 def app(rule_set: RuleSet) -> Any:
-    return create_app(State(rule_set, Cluster()), max_concurrent=4)
+    return application(State(rule_set, Cluster()), max_concurrent=4)
 
 
 class Endless:
@@ -168,33 +171,74 @@ def test_any_other_content_type_is_415_with_the_uid(app: Any, content_type: str 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH"])
 def test_admission_takes_post_only(app: Any, method: str) -> None:
     answer = call(app, "/mutate", method=method)
-    refusal(answer, 405, "MethodNotAllowed", uid=None)
+    if method == "HEAD":
+        assert (answer.status, answer.body) == (405, b"")
+    else:
+        refusal(answer, 405, "MethodNotAllowed", uid=None)
     assert answer.headers["allow"] == "POST"
 
 
-def test_other_paths_are_404_and_other_methods_405_as_a_status(app: Any) -> None:
-    refusal(call(app, "/", method="GET"), 404, "NotFound", uid=None)
-    refusal(call(app, "/mutate/", encoded(review())), 404, "NotFound", uid=None)
-    answer = call(app, "/healthz")
+def plain(state: State) -> Any:
+    """The application of the plain listener."""
+    return create_metrics_app(state, lambda: (b"{}", "application/json"))
+
+
+@pytest.mark.parametrize("made", [application, plain])
+@pytest.mark.parametrize("path", ["/", "/mutate/", "/healthz/", "/static/x"])
+def test_other_paths_are_404_as_a_status(made: Callable[[State], Any], path: str) -> None:
+    for method in ("GET", "POST"):
+        answer = call(made(State()), path, method=method)
+        refusal(answer, 404, "NotFound", uid=None)
+        assert answer.headers["content-type"] == "application/json"
+
+
+@pytest.mark.parametrize(
+    ("made", "path"),
+    [(application, "/healthz"), (plain, "/healthz"), (application, "/readyz"), (plain, "/metrics"), (plain, "/rules")],
+)
+def test_pages_take_get_only_and_other_methods_are_405_as_a_status(made: Callable[[State], Any], path: str) -> None:
+    answer = call(made(State()), path)
     refusal(answer, 405, "MethodNotAllowed", uid=None)
-    assert "GET" in answer.headers["allow"]
+    assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD", "OPTIONS"}
+    assert answer.headers["content-type"] == "application/json"
 
 
-def test_flask_sees_nothing_of_admissions_whatever_becomes_of_them(rule_set: RuleSet) -> None:
-    app = create_app(State(rule_set, Cluster()), max_concurrent=1)
-    seen: list[str] = []
+def test_the_plain_listener_has_no_admissions_and_the_other_no_metrics() -> None:
+    refusal(call(plain(State()), "/mutate", encoded(review())), 404, "NotFound", uid=None)
+    refusal(call(application(State()), "/metrics", method="GET"), 404, "NotFound", uid=None)
+
+
+def test_hooks_of_flask_see_admissions_and_their_responses_like_all_others(rule_set: RuleSet) -> None:
+    app = application(State(rule_set, Cluster()))
+    requests: list[tuple[str, str]] = []
+    responses: list[int] = []
 
     @app.before_request
     def see() -> None:
-        seen.append(flask.request.path)
+        requests.append((flask.request.method, flask.request.path))
+
+    @app.after_request
+    def see_response(response: flask.Response) -> flask.Response:
+        responses.append(response.status_code)
+        return response
 
     for path in ("/mutate", "/validate"):
-        assert call(app, path, encoded(review(MIG_POD))).status == 200
-        assert call(app, path, b"{").status == 400
-        assert call(app, path, method="GET").status == 405
-    assert seen == []
+        call(app, path, encoded(review(MIG_POD)))
+        call(app, path, b"{")
+        call(app, path, method="GET")
+        assert requests == [("POST", path), ("POST", path), ("GET", path)]
+        assert responses == [200, 400, 405]
+        requests.clear()
+        responses.clear()
     call(app, "/readyz", method="GET")
-    assert seen == ["/readyz"]
+    assert (requests, responses) == ([("GET", "/readyz")], [200])
+
+
+def test_the_test_client_of_flask_gets_decisions(rule_set: RuleSet) -> None:
+    client = application(State(rule_set, Cluster())).test_client()
+    answer = client.post("/mutate?timeout=10s", json=review(MIG_POD))
+    assert (answer.status_code, answer.get_json()["response"]["uid"]) == (200, UID)
+    assert answer.get_json()["response"]["patch"]
 
 
 def padded(size: int) -> bytes:
@@ -204,21 +248,24 @@ def padded(size: int) -> bytes:
 
 @pytest.mark.parametrize("length", ["", None])
 def test_a_body_of_8_mib_is_read_and_one_byte_more_is_413(app: Any, length: str | None) -> None:
-    assert call(app, "/mutate", padded(MAX_BODY_BYTES), length=length).status == 200
-    answer = call(app, "/mutate", padded(MAX_BODY_BYTES + 1), length=length)
-    assert str(MAX_BODY_BYTES) in refusal(answer, 413, "RequestEntityTooLarge", uid=None)
+    assert call(app, "/mutate", padded(BODY_BYTES), length=length).status == 200
+    answer = call(app, "/mutate", padded(BODY_BYTES + 1), length=length)
+    message = refusal(answer, 413, "RequestEntityTooLarge", uid=None)
+    assert message == f"the body is larger than {BODY_BYTES} bytes"
 
 
 @pytest.mark.parametrize("length", [None, "9999999999", "9" * 400])
 def test_a_body_without_end_is_read_up_to_a_bound(app: Any, length: str | None) -> None:
     body = Endless()
     refusal(call(app, "/mutate", body, length=length), 413, "RequestEntityTooLarge", uid=None)
-    assert body.read_bytes == MAX_READ_BYTES
+    assert body.read_bytes <= BODY_BYTES + 1
 
 
-@pytest.mark.parametrize("length", ["-1", "1e3", "abc", "²", " 5"])
-def test_a_content_length_that_is_no_number_is_400(app: Any, length: str) -> None:
-    refusal(call(app, "/mutate", encoded(review()), length=length), 400, "BadRequest", uid=None)
+@pytest.mark.parametrize("length", ["-1", "1e3", "abc", "²"])
+def test_a_content_length_that_is_no_number_is_400_and_nothing_is_read(app: Any, length: str) -> None:
+    body = Endless()
+    refusal(call(app, "/mutate", body, length=length, terminated=False), 400, "BadRequest", uid=None)
+    assert body.read_bytes == 0
 
 
 def test_a_body_that_ends_early_is_400(app: Any) -> None:
@@ -242,19 +289,38 @@ def test_without_a_length_nothing_is_read_from_a_stream_that_may_never_end(app: 
 
 def test_over_the_concurrency_bound_the_answer_is_503_with_the_uid_and_later_a_decision(rule_set: RuleSet) -> None:
     state = State(rule_set, Cluster())
-    slots = Slots(state, 2)
-    admission = Admission(state, create_app(State(), max_concurrent=1), slots)
-    with slots, slots:
-        answer = call(admission, "/mutate", encoded(review()))
-        assert "too many" in refusal(answer, 503, "ServiceUnavailable", uid=UID)
-        assert answer.headers["retry-after"] == "1"
+    seen: list[Exchange] = []
+    admission = Admission(state, max_concurrent=2, observers=[seen.append])
+    app = create_app(state, admission)
+    assert admission.slots.take()
+    assert admission.slots.take()
+    answer = call(app, "/mutate", encoded(review()))
+    assert "too many" in refusal(answer, 503, "ServiceUnavailable", uid=UID)
+    assert answer.headers["retry-after"] == "1"
+    refusal(call(app, "/mutate", padded(BODY_BYTES)), 503, "ServiceUnavailable", uid=None)
+    assert [(exchange.uid, exchange.outcome) for exchange in seen] == [
+        (UID, "ServiceUnavailable"),
+        (None, "ServiceUnavailable"),
+    ]
+    admission.slots.release()
     for _ in range(5):
-        assert call(admission, "/mutate", encoded(review())).status == 200
+        assert call(app, "/mutate", encoded(review())).status == 200
+
+
+def test_bodies_that_are_not_received_are_recorded(rule_set: RuleSet) -> None:
+    seen: list[Exchange] = []
+    app = application(State(rule_set, Cluster()), observers=[seen.append])
+    call(app, "/validate", padded(BODY_BYTES + 1))
+    call(app, "/mutate", b"{}", length="100")
+    assert [(exchange.endpoint, exchange.outcome) for exchange in seen] == [
+        ("validate", "RequestEntityTooLarge"),
+        ("mutate", "BadRequest"),
+    ]
 
 
 def test_before_the_rules_are_there_the_answer_is_503_with_the_uid(rule_set: RuleSet) -> None:
     for state in (State(), State(rule_set), State(None, Cluster())):
-        app = create_app(state, max_concurrent=1)
+        app = application(state)
         refusal(call(app, "/mutate", encoded(review())), 503, "ServiceUnavailable", uid=UID)
 
 
@@ -285,7 +351,7 @@ def test_rules_that_change_while_a_request_is_decided_are_for_the_next_one(rule_
     said: list[Exchange] = []
     now = Served(rule_set=Overtaken(ladders=rule_set.ladders, validations=rule_set.validations))
     state = State(cluster=Cluster())
-    app = create_app(state, max_concurrent=1, observers=[said.append])
+    app = application(state, observers=[said.append])
     body = encoded(review(pod({"nvidia.com/mig-2g.20gb": "1"}, image="a:latest")))
     for path in ("/mutate", "/validate"):
         state.served = now
@@ -297,7 +363,7 @@ def test_rules_that_change_while_a_request_is_decided_are_for_the_next_one(rule_
 
 
 def test_an_unforeseen_error_is_500_logged_and_never_an_allow(caplog: pytest.LogCaptureFixture) -> None:
-    app = create_app(State(Broken(), Cluster()), max_concurrent=1)
+    app = application(State(Broken(), Cluster()))
     for path in ("/mutate", "/validate"):
         with caplog.at_level(logging.ERROR):
             answer = call(app, path, encoded(review(MIG_POD)))
@@ -310,20 +376,33 @@ def test_an_unforeseen_error_is_500_logged_and_never_an_allow(caplog: pytest.Log
     refusal(call(app, "/mutate", encoded(review(MIG_POD))), 500, "InternalError", uid=UID)
 
 
-def test_a_body_that_fails_while_it_is_read_is_500_without_a_decision(
-    app: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.parametrize("length", [None, "100"])
+def test_a_body_that_cannot_be_read_to_its_end_is_400_without_a_decision(app: Any, length: str | None) -> None:
     class Torn:
         def read(self, size: int) -> bytes:
             raise OSError("connection lost")
 
-    refusal(call(app, "/mutate", Torn(), length=None), 500, "InternalError", uid=None)
-    assert "unexpected error while request without a uid was answered" in caplog.text
+    refusal(call(app, "/mutate", Torn(), length=length), 400, "BadRequest", uid=None)
 
 
-def test_healthz_answers_as_soon_as_the_server_runs() -> None:
-    answer = call(create_app(State(), max_concurrent=1), "/healthz", method="GET")
+@pytest.mark.parametrize("made", [application, plain])
+def test_healthz_answers_as_soon_as_the_server_runs(made: Callable[[State], Any]) -> None:
+    answer = call(made(State()), "/healthz", method="GET")
     assert (answer.status, answer.body) == (200, {"status": "ok"})
+
+
+@pytest.mark.parametrize("made", [application, plain])
+def test_healthz_fails_once_the_event_loop_has_not_turned_for_5_s(made: Callable[[State], Any]) -> None:
+    state = State()
+    app = made(state)
+    state.turned = lambda: monotonic() - STALLED_SECONDS + 1
+    assert call(app, "/healthz", method="GET").status == 200
+    state.turned = lambda: monotonic() - STALLED_SECONDS - 0.1
+    answer = call(app, "/healthz", method="GET")
+    assert (answer.status, answer.body["status"]) == (503, "stalled")
+    assert answer.body["reason"] == "the event loop has been blocked for more than 5 s"
+    state.turned = monotonic
+    assert call(app, "/healthz", method="GET").status == 200
 
 
 @pytest.mark.parametrize(
@@ -346,12 +425,12 @@ def test_healthz_answers_as_soon_as_the_server_runs() -> None:
     ],
 )
 def test_readyz_says_whether_requests_should_come_here(state: State, status: int, body: dict[str, str]) -> None:
-    answer = call(create_app(state, max_concurrent=1), "/readyz", method="GET")
+    answer = call(application(state), "/readyz", method="GET")
     assert (answer.status, answer.body) == (status, body)
 
 
 def test_a_stopping_server_still_answers(rule_set: RuleSet) -> None:
-    app = create_app(State(rule_set, Cluster(), stopping=True), max_concurrent=1)
+    app = application(State(rule_set, Cluster(), stopping=True))
     assert call(app, "/mutate", encoded(review(MIG_POD))).response["allowed"] is True
 
 
@@ -460,13 +539,3 @@ def test_a_review_with_a_byte_changed_or_cut_short_is_answered(app: Any, cut: in
     assert answer.status in (200, 400)
     shortened = encoded(TEMPLATE)[:cut]
     refusal(call(app, "/mutate", shortened), 400, "BadRequest", uid=None)
-
-
-def test_a_body_there_is_no_room_for_is_tried_again_later(app: Any) -> None:
-    class Full:
-        def read(self, _size: int) -> bytes:
-            raise BusyError
-
-    answer = call(app, "/mutate", Full(), length="10")
-    assert refusal(answer, 503, "ServiceUnavailable", uid=None) == "too many requests at once: try again"
-    assert answer.headers["retry-after"] == "1"

@@ -1,17 +1,22 @@
-"""What the server says of itself, as HTTP status and JSON: on the TLS listener and on that of the metrics."""
+"""Health, readiness and rules as HTTP status and JSON."""
 
 from datetime import datetime
 from http import HTTPStatus
+from time import monotonic
 from typing import Any, TypeAlias
 
 from rules_engine.model.cluster import Freshness
+from server.http.limits import STALLED_SECONDS
 from server.state import Compared, State
 
 Report: TypeAlias = tuple[HTTPStatus, dict[str, Any]]
 
 
-def health() -> Report:
-    """For a liveness probe: an answer at all is what counts."""
+def health(state: State) -> Report:
+    """Return the liveness report; 503 while the event loop is blocked."""
+    if state.turned is not None and monotonic() - state.turned() > STALLED_SECONDS:
+        reason = f"the event loop has been blocked for more than {STALLED_SECONDS:g} s"
+        return HTTPStatus.SERVICE_UNAVAILABLE, {"status": "stalled", "reason": reason}
     return HTTPStatus.OK, {"status": "ok"}
 
 

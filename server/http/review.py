@@ -6,7 +6,7 @@ Source: k8s.io/api/admission/v1 (types.go); k8s.io/apiserver/pkg/admission/plugi
 import json
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from enum import Enum
 from http import HTTPStatus
 from typing import Final
@@ -17,12 +17,10 @@ from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.decision import Decision, Refusal
 from rules_engine.model.patch import Json, pointer
 from rules_engine.model.reading import Path, kind_of
+from server.http.limits import LARGE_BODY_BYTES, MAX_DEPTH
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
-
-MAX_DEPTH = 250
-"""Levels of nesting in a request: many times what any Kubernetes object has, and far from Python's own limit."""
 
 MAX_WARNING = 255
 """Characters of one warning: the API server cuts at 256 when all of them are long (warning.go, truncateItemRunes)."""
@@ -134,6 +132,19 @@ def respond_error(error: ReviewError) -> bytes:
     status = _status(error.reason.code, error.reason.text, error.message)
     if error.uid is not None:
         return _review({"uid": error.uid, "allowed": False, "status": status})
+    return _failure(status)
+
+
+def respond_status(status: HTTPStatus, message: str) -> bytes:
+    """A metav1.Status: the answer to what is no admission."""
+    reason = _REASONS.get(status.value) or status.phrase.replace(" ", "")
+    return _failure(_status(status.value, reason, message))
+
+
+_REASONS = {reason.code: reason.text for reason in StatusReason}
+
+
+def _failure(status: dict[str, Json]) -> bytes:
     return orjson.dumps({"apiVersion": "v1", "kind": "Status", "status": "Failure", **status})
 
 
@@ -281,6 +292,8 @@ def _refuse_inexact_quantities(body: bytes, uid: str) -> None:
     The API server writes quantities as strings. Where somebody else wrote a number of 2^64 or more, or one of more
     digits than a float has, the decision would be about another amount than the pod's.
     """
+    if len(body) > LARGE_BODY_BYTES:
+        raise RefusedObjectError(uid, "quantities of a large pod must be strings: numbers cannot be read exactly")
     request = json.loads(body, parse_int=_integer, parse_float=_float)["request"]
     for member in _PODS:
         for path, amounts in _amounts(request.get(member)):
@@ -306,7 +319,10 @@ def _integer(text: str) -> int | _Inexact:
 
 def _float(text: str) -> float | _Inexact:
     value = float(text)
-    exact = text == repr(value) or (len(text) <= MAX_DIGITS and Decimal(text) == Decimal(repr(value)))
+    try:
+        exact = text == repr(value) or (len(text) <= MAX_DIGITS and Decimal(text) == Decimal(repr(value)))
+    except InvalidOperation:  # an exponent of 20 digits
+        exact = False
     return value if exact else _Inexact(text)
 
 

@@ -1,5 +1,6 @@
 """The time of a request, and who decides when it is over."""
 
+import json
 from pathlib import Path
 from time import perf_counter, process_time, sleep
 from typing import Any
@@ -12,12 +13,13 @@ from rules_engine.evaluation import RuleSet, validate
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Decision
 from rules_engine.model.source import SourceText
-from server.app import create_app
-from server.deadline import REQUEST_SECONDS, SHARE, SLICE, Deadline
-from server.gateway import ARRIVED, PATIENT_UNTIL, TakesLonger
+from server.http.admission import Admission, Call
+from server.http.deadline import SHARE, SLICE, Deadline, TakesLonger
+from server.http.limits import REQUEST_SECONDS
+from server.http.messages import Response
 from server.state import State
 from tests.support.evaluation import GPU, asks, cluster, compiled, request, validation
-from tests.support.server import MIG_POD, call, encoded, review
+from tests.support.server import MIG_POD, application, call, encoded, review
 
 RULES = """\
 apiVersion: gpurules.io/v1
@@ -50,14 +52,14 @@ def rule_set(folder: Path, policy: str) -> RuleSet:
 
 
 def test_within_its_time_a_request_is_decided(tmp_path: Path) -> None:
-    app = create_app(State(rule_set(tmp_path, "Fail"), Cluster()), max_concurrent=1)
+    app = application(State(rule_set(tmp_path, "Fail"), Cluster()))
     assert call(app, "/mutate", encoded(review(MIG_POD))).patch
     assert call(app, "/validate", encoded(review(MIG_POD))).response["allowed"] is True
 
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
 def test_over_its_time_a_rule_that_says_fail_denies(tmp_path: Path, path: str) -> None:
-    app = create_app(State(rule_set(tmp_path, "Fail"), Cluster()), max_concurrent=1, request_seconds=-1)
+    app = application(State(rule_set(tmp_path, "Fail"), Cluster()), request_seconds=-1)
     response = call(app, path, encoded(review(MIG_POD))).response
     assert (response["allowed"], response["status"]["code"]) == (False, 500)
     assert "the time of -1 s for one request is used up" in response["status"]["message"]
@@ -65,7 +67,7 @@ def test_over_its_time_a_rule_that_says_fail_denies(tmp_path: Path, path: str) -
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
 def test_over_its_time_a_rule_that_says_ignore_changes_nothing_and_warns(tmp_path: Path, path: str) -> None:
-    app = create_app(State(rule_set(tmp_path, "Ignore"), Cluster()), max_concurrent=1, request_seconds=-1)
+    app = application(State(rule_set(tmp_path, "Ignore"), Cluster()), request_seconds=-1)
     response = call(app, path, encoded(review(MIG_POD))).response
     assert response["allowed"] is True
     assert "patch" not in response
@@ -75,7 +77,7 @@ def test_over_its_time_a_rule_that_says_ignore_changes_nothing_and_warns(tmp_pat
 
 
 def test_rules_without_expressions_take_no_time_worth_counting(tmp_path: Path) -> None:
-    app = create_app(State(rule_set(tmp_path, "Ignore"), Cluster()), max_concurrent=1, request_seconds=-1)
+    app = application(State(rule_set(tmp_path, "Ignore"), Cluster()), request_seconds=-1)
     pod: Any = {**MIG_POD, "metadata": {}}
     pod["spec"] = {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/mig-1g.10gb": "1"}}}]}
     assert call(app, "/mutate", encoded(review(pod))).patch
@@ -83,7 +85,7 @@ def test_rules_without_expressions_take_no_time_worth_counting(tmp_path: Path) -
 
 def seconds(query: str, most: float = REQUEST_SECONDS) -> float:
     """How long a request with this query may take."""
-    late = Deadline(perf_counter() - 1000, {"QUERY_STRING": query}, most)
+    late = Deadline(perf_counter() - 1000, query, most)
     with pytest.raises(CostExceeded) as caught:
         late().spend(1)
     return float(str(caught.value).split()[3])
@@ -111,7 +113,7 @@ def test_a_request_takes_less_time_than_its_caller_waits(query: str, expected: f
 
 
 def test_the_clock_is_looked_at_again_after_every_slice() -> None:
-    budget = Deadline(perf_counter(), {}, 0.02)()
+    budget = Deadline(perf_counter(), "", 0.02)()
     budget.spend(1)
     sleep(0.03)
     for _ in range(SLICE):
@@ -124,7 +126,7 @@ def test_the_clock_is_looked_at_again_after_every_slice() -> None:
 def test_time_that_is_over_is_noticed_by_the_next_expression() -> None:
     """Generated code that was stopped by the clock leaves nothing to the interpreter, nor to what comes after."""
     compiled = compile_expression(SourceText.inline("lists.range(100000).all(x, x >= 0)"), Environment({}))
-    budget = Deadline(perf_counter() - 1, {}, 1)()
+    budget = Deadline(perf_counter() - 1, "", 1)()
     for _ in range(2):
         with pytest.raises(CostExceeded, match="time of 1 s"):
             compiled.evaluate({}, budget)
@@ -137,13 +139,13 @@ def test_a_long_loop_ends_with_its_time() -> None:
     started = process_time()
     for _ in range(20):
         with pytest.raises(CostExceeded, match=r"time of 0\.001 s"):
-            compiled.evaluate({}, Deadline(perf_counter(), {}, 0.001)())
+            compiled.evaluate({}, Deadline(perf_counter(), "", 0.001)())
     # Without a look at the clock each would take some 50 ms.
     assert process_time() - started < 0.5
 
 
 def test_a_budget_in_time_still_counts_costs() -> None:
-    budget = Deadline(perf_counter(), {}, 1000)()
+    budget = Deadline(perf_counter(), "", 1000)()
     budget.spend(1)
     with pytest.raises(CostExceeded, match="cost limit"):
         budget.spend(budget.limit)
@@ -157,7 +159,7 @@ ABSORBING = [SLOW, f"{SLOW} || true", f"true || {SLOW}", f"[1].exists(z, {SLOW})
 @pytest.mark.parametrize("expression", ABSORBING)
 def test_what_holds_others_up_is_left_whatever_absorbs_errors(expression: str) -> None:
     compiled = compile_expression(SourceText.inline(expression.replace("true ||", "1 == 2 ||")), Environment({}))
-    budget = Deadline(perf_counter(), {PATIENT_UNTIL: perf_counter() + 0.001}, 1000)
+    budget = Deadline(perf_counter(), "", 1000, perf_counter() + 0.001)
     with pytest.raises(TakesLonger):
         compiled.evaluate({}, budget())
 
@@ -180,37 +182,63 @@ spec:
 """
 
 
+def asked(path: str, *, query: str = "", arrived: float | None = None) -> Call:
+    """A request to admit MIG_POD."""
+    return Call(
+        path, encoded(review(MIG_POD)), "application/json", query, perf_counter() if arrived is None else arrived
+    )
+
+
+def warnings(response: Response) -> list[str]:
+    """The warnings of a response that allows."""
+    assert response.status == 200
+    found: dict[str, Any] = json.loads(response.body)["response"]
+    assert found["allowed"] is True
+    return list(found.get("warnings", ()))
+
+
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
-def test_a_request_that_holds_others_up_is_left_without_a_trace(tmp_path: Path, path: str) -> None:
+def test_a_decision_that_holds_others_up_is_left_without_a_trace(tmp_path: Path, path: str) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text(RULES_THAT_TAKE_LONG)
     state = State(read_rules([file]).rule_set, Cluster())
-    noted: list[Any] = []
-    app = create_app(state, max_concurrent=1, observers=[noted.append])
+    observed: list[Any] = []
+    admission = Admission(state, max_concurrent=1, observers=[observed.append])
     for _ in range(2):
         with pytest.raises(TakesLonger):
-            call(lambda environ, start: app({PATIENT_UNTIL: 0.0} | environ, start), path, encoded(review(MIG_POD)))
-        assert (noted, state.in_flight) == ([], 0)
-    answer = call(app, path, encoded(review(MIG_POD)))
-    assert answer.response["allowed"] is True
-    assert "warnings" not in answer.response or "ignored" not in str(answer.response["warnings"])
-    assert len(noted) == 1
+            admission.answer(asked(path), admission.deadline(asked(path), patient_until=0.0))
+        assert observed == []
+    assert not any("ignored" in warning for warning in warnings(admission.admit(asked(path))))
+    assert len(observed) == 1
+    assert state.in_flight == 0
 
 
 def test_the_time_of_a_request_begins_with_its_headers(tmp_path: Path) -> None:
-    app = create_app(State(rule_set(tmp_path, "Ignore"), Cluster()), max_concurrent=1)
-    long_ago = perf_counter() - 2 * REQUEST_SECONDS
-    answer = call(lambda environ, start: app({ARRIVED: long_ago} | environ, start), "/mutate", encoded(review(MIG_POD)))
-    assert "is used up" in str(answer.response["warnings"])
+    admission = Admission(State(rule_set(tmp_path, "Ignore"), Cluster()), max_concurrent=1)
+    assert warnings(admission.admit(asked("/mutate"))) == []
+    late = admission.admit(asked("/mutate", arrived=perf_counter() - 2 * REQUEST_SECONDS))
+    assert "is used up" in str(warnings(late))
 
 
-def test_what_observers_are_told_of_the_time_begins_with_the_end_of_the_body(tmp_path: Path) -> None:
-    noted: list[Any] = []
+def test_the_timeout_of_the_api_server_bounds_the_time_of_a_request(tmp_path: Path) -> None:
+    admission = Admission(State(rule_set(tmp_path, "Ignore"), Cluster()), max_concurrent=1)
+    a_second_ago = perf_counter() - 1
+    assert warnings(admission.admit(asked("/mutate", query="timeout=4s", arrived=a_second_ago))) == []
+    assert "is used up" in str(warnings(admission.admit(asked("/mutate", query="timeout=1s", arrived=a_second_ago))))
+
+
+def test_the_time_is_over_only_when_all_of_it_is_used() -> None:
+    assert not Deadline(perf_counter(), "", 1000).is_over()
+    assert Deadline(perf_counter() - 1, "", 1).is_over()
+    assert Deadline(perf_counter() - 1, "timeout=1s", 1000).is_over()
+
+
+def test_the_duration_that_is_observed_begins_with_the_end_of_the_body(tmp_path: Path) -> None:
+    observed: list[Any] = []
     state = State(rule_set(tmp_path, "Ignore"), Cluster())
-    app = create_app(state, max_concurrent=1, observers=[noted.append])
-    headers = {ARRIVED: perf_counter() - 1000}
-    call(lambda environ, start: app(headers | environ, start), "/mutate", encoded(review(MIG_POD)))
-    [exchange] = noted
+    admission = Admission(state, max_concurrent=1, observers=[observed.append])
+    admission.admit(asked("/mutate", arrived=perf_counter() - 1000))
+    [exchange] = observed
     assert 0 < exchange.seconds < 1000
 
 
@@ -224,6 +252,6 @@ def test_what_variables_cost_is_counted_in_time_as_well() -> None:
     def decided(budget: Budget) -> Decision:
         return validate(rules, request(asks({GPU: 1})), cluster(), budget=lambda: budget)
 
-    whole, timed = Budget(), Deadline(perf_counter(), {}, 1000)()
+    whole, timed = Budget(), Deadline(perf_counter(), "", 1000)()
     assert decided(timed) == decided(whole)
     assert timed.spent == whole.spent > 0.9 * timed.limit

@@ -2,6 +2,7 @@
 
 import json
 from base64 import b64decode
+from http import HTTPStatus
 from typing import Any
 
 import orjson
@@ -13,9 +14,9 @@ from rules_engine.model.decision import Action, Decision, Refusal, Step
 from rules_engine.model.patch import Json, Operation
 from rules_engine.model.rules import RuleId
 from rules_engine.model.source import Location
-from server.review import (
+from server.http.limits import MAX_DEPTH
+from server.http.review import (
     MAX_AUDIT_VALUE,
-    MAX_DEPTH,
     MAX_MESSAGE,
     MAX_WARNING,
     MAX_WARNINGS_BYTES,
@@ -25,6 +26,7 @@ from server.review import (
     parse,
     respond,
     respond_error,
+    respond_status,
     uid_of,
 )
 from tests.support.server import UID, encoded, pod, review
@@ -339,6 +341,17 @@ def test_an_error_with_a_uid_is_a_review_that_does_not_allow(reason: StatusReaso
         "kind": "AdmissionReview",
         "response": {"uid": "u", "allowed": False, "status": status},
     }
+
+
+@pytest.mark.parametrize("reason", StatusReason)
+def test_the_reason_of_a_status_is_the_one_that_kubernetes_has(reason: StatusReason) -> None:
+    status = json.loads(respond_status(HTTPStatus(reason.code), "why"))
+    assert (status["code"], status["reason"], status["message"]) == (reason.code, reason.text, "why")
+
+
+def test_a_status_that_kubernetes_has_no_reason_for_is_named_after_its_code() -> None:
+    status = json.loads(respond_status(HTTPStatus.REQUEST_TIMEOUT, "why"))
+    assert (status["status"], status["code"], status["reason"]) == ("Failure", 408, "RequestTimeout")
 
 
 def test_an_error_without_a_uid_is_a_kubernetes_status() -> None:

@@ -1,0 +1,182 @@
+"""Admission endpoints: read a review, decide, build the response. The event loop and Flask call the same code."""
+
+import logging
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from math import inf
+from operator import attrgetter
+from time import perf_counter
+from typing import Protocol
+
+from rules_engine.cel import Budget
+from rules_engine.model.admission import AdmissionRequest
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.decision import Decision
+from server.exchange import Exchange, Observer
+from server.http.deadline import Deadline
+from server.http.errors import refused
+from server.http.limits import (
+    LARGE_BODY_BYTES,
+    MIB,
+    PARSED_BYTES,
+    PARSED_BYTES_PER_TOKEN,
+    REQUEST_SECONDS,
+)
+from server.http.messages import INTERNAL_ERROR, JSON, RETRY, TRY_AGAIN, Refusal, Response
+from server.http.review import (
+    RefusedObjectError,
+    ReviewError,
+    StatusReason,
+    parse,
+    respond,
+    respond_error,
+    uid_of,
+)
+from server.state import Served, Slots, State
+
+
+class Decide(Protocol):
+    """Decision function of an endpoint."""
+
+    def __call__(
+        self, request: AdmissionRequest, cluster: Cluster, *, budget: Callable[[], Budget] = Budget
+    ) -> Decision: ...
+
+
+ENDPOINTS: dict[str, Callable[[Served], Decide]] = {
+    "/mutate": attrgetter("mutate"),
+    "/validate": attrgetter("validate"),
+}
+"""Decision functions by path."""
+
+_log = logging.getLogger(__name__)
+
+
+class Call:
+    """One request to an endpoint. `arrived`: when its headers were complete (time.perf_counter)."""
+
+    __slots__ = ("arrived", "body", "content_type", "path", "query")
+
+    def __init__(self, path: str, body: bytes, content_type: str, query: str, arrived: float) -> None:
+        self.path = path
+        self.body = body
+        self.content_type = content_type
+        self.query = query
+        self.arrived = arrived
+
+
+class Admission:
+    """`POST /mutate` and `POST /validate`."""
+
+    def __init__(
+        self,
+        state: State,
+        *,
+        max_concurrent: int,
+        observers: Sequence[Observer] = (),
+        request_seconds: float = REQUEST_SECONDS,
+    ) -> None:
+        self.slots = state.decisions = Slots(max_concurrent)
+        self._state = state
+        self._observers = tuple(observers)
+        self._request_seconds = request_seconds
+
+    def deadline(self, call: Call, patient_until: float = inf) -> Deadline:
+        """Return the deadline of a request."""
+        return Deadline(call.arrived, call.query, self._request_seconds, patient_until)
+
+    def admit(self, call: Call) -> Response:
+        """Answer in the calling thread; 413 and 503 as the limits say."""
+        if takes_too_much_memory(call.body):
+            return self.too_large(call)
+        if not self.slots.take():
+            return self.busy(call)
+        try:
+            return self.answer(call, self.deadline(call))
+        finally:
+            self.slots.release()
+
+    def answer(self, call: Call, deadline: Deadline) -> Response:
+        """Answer a request. Raises TakesLonger if the deadline does, and nothing else."""
+        exchange = Exchange(call.path[1:])
+        begin = perf_counter()
+        try:
+            response = Response(HTTPStatus.OK, self._decide(call, exchange, deadline))
+        except ReviewError as error:
+            response = _failed(error, exchange)
+        except Exception:
+            # A bug is logged and answered with 500, never with a decision.
+            _log.exception("unexpected error while request %s was answered", exchange.uid or "without a uid")
+            response = _failed(ReviewError(StatusReason.INTERNAL_ERROR, INTERNAL_ERROR, exchange.uid), exchange)
+        exchange.seconds = perf_counter() - begin
+        self._observe(exchange)
+        return response
+
+    def too_large(self, call: Call) -> Response:
+        """Return the response to a body that would take too much memory."""
+        message = f"the body would take more than {PARSED_BYTES // MIB} MiB of memory"
+        return self.refuse(call.path, Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message))
+
+    def busy(self, call: Call) -> Response:
+        """Return a 503 response. The uid of a large body is omitted, since parsing it is expensive."""
+        uid = uid_of(call.body) if len(call.body) <= LARGE_BODY_BYTES else None
+        return self._fail(call.path, ReviewError(StatusReason.UNAVAILABLE, TRY_AGAIN, uid))
+
+    def refuse(self, path: str, refusal: Refusal) -> Response:
+        """Return the response to a request that was not received completely or is too large, and record it."""
+        reason = _REASONS.get(refusal.status)
+        if path in ENDPOINTS and reason is not None:
+            return self._fail(path, ReviewError(reason, refusal.message))
+        return refused(refusal)
+
+    def _fail(self, path: str, error: ReviewError) -> Response:
+        exchange = Exchange(path[1:])
+        response = _failed(error, exchange)
+        self._observe(exchange)
+        return response
+
+    def _decide(self, call: Call, exchange: Exchange, deadline: Deadline) -> bytes:
+        """Raises ReviewError."""
+        media_type = call.content_type
+        if media_type != "application/json":
+            media_type = media_type.partition(";")[0].strip().lower()
+            if media_type != "application/json":
+                message = f"the content type must be application/json, not {media_type or 'absent'}"
+                raise ReviewError(StatusReason.UNSUPPORTED_MEDIA_TYPE, message, uid_of(call.body))
+        try:
+            request = parse(call.body)
+        except RefusedObjectError as error:
+            exchange.uid, exchange.decision = error.uid, error.decision
+            return respond(error.uid, error.decision)
+        exchange.uid, exchange.request = request.uid, request
+        served, cluster = self._state.served, self._state.cluster
+        if served is None or cluster is None:
+            raise ReviewError(StatusReason.UNAVAILABLE, "the server is still starting", request.uid)
+        decision = ENDPOINTS[call.path](served)(request, cluster, budget=deadline)
+        exchange.served, exchange.cluster, exchange.decision = served, cluster, decision
+        return respond(request.uid, decision)
+
+    def _observe(self, exchange: Exchange) -> None:
+        for observe in self._observers:
+            try:
+                observe(exchange)
+            except Exception:
+                _log.exception("unexpected error while request %s was recorded", exchange.uid or "without a uid")
+
+
+def takes_too_much_memory(body: bytes) -> bool:
+    """Return True if the parsed body would take more than PARSED_BYTES, estimated from its text."""
+    if len(body) * PARSED_BYTES_PER_TOKEN <= PARSED_BYTES:
+        return False
+    tokens = sum(body.count(token) for token in (b"{", b"[", b",", b":"))
+    return tokens * PARSED_BYTES_PER_TOKEN > PARSED_BYTES
+
+
+def _failed(error: ReviewError, exchange: Exchange) -> Response:
+    """Return the response to a request without a decision, and record the error in the exchange."""
+    exchange.uid, exchange.error = error.uid, error.reason
+    headers = RETRY if error.reason is StatusReason.UNAVAILABLE else JSON
+    return Response(error.reason.code, respond_error(error), headers)
+
+
+_REASONS = {reason.code: reason for reason in StatusReason}

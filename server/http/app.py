@@ -1,0 +1,112 @@
+"""Flask applications: one for admissions, one for probes and metrics.
+
+Any WSGI server, or Flask's test client, gets the same responses as from `gpu-rules serve`.
+"""
+
+from collections.abc import Callable
+from http import HTTPStatus
+from time import perf_counter
+from typing import Any, TypeAlias
+
+import flask
+import orjson
+from flask import Flask
+from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
+
+from server.http import probes
+from server.http.admission import ENDPOINTS, Admission, Call
+from server.http.limits import BODY_BYTES
+from server.http.messages import Refusal, Response
+from server.http.review import respond_status
+from server.state import State
+
+Exposition: TypeAlias = Callable[[], tuple[bytes, str]]
+"""All metrics as text, and its content type."""
+
+
+def create_app(state: State, admission: Admission) -> Flask:
+    """Create the application with `POST /mutate` and `/validate`, `GET /healthz` and `/readyz`."""
+    app = _app(state)
+    # One byte more: Werkzeug cuts a body without Content-Length here, and raises nothing.
+    app.config["MAX_CONTENT_LENGTH"] = BODY_BYTES + 1
+
+    def admit() -> flask.Response:
+        request = flask.request
+        arrived = perf_counter()
+        try:
+            body = request.get_data(cache=False)
+        except HTTPException as error:
+            return _flask(admission.refuse(request.path, _not_received(error)))
+        if len(body) > BODY_BYTES:
+            return _flask(admission.refuse(request.path, _TOO_LARGE))
+        if len(body) < (request.content_length or 0):
+            return _flask(admission.refuse(request.path, _CUT_SHORT))
+        query = request.query_string.decode("latin-1")
+        return _flask(admission.admit(Call(request.path, body, request.content_type or "", query, arrived)))
+
+    for path in ENDPOINTS:
+        app.add_url_rule(path, path, admit, methods=["POST"], provide_automatic_options=False)
+    return app
+
+
+def create_metrics_app(state: State, exposition: Exposition) -> Flask:
+    """Create the application with `GET /healthz`, `/readyz`, `/metrics` and `/rules`."""
+    app = _app(state)
+
+    @app.get("/rules")
+    def rules() -> flask.Response:
+        return _json(*probes.rules(state))
+
+    @app.get("/metrics")
+    def metrics() -> flask.Response:
+        content, content_type = exposition()
+        return flask.Response(content, content_type=content_type)
+
+    return app
+
+
+def status(error: HTTPException) -> flask.Response:
+    """Return an HTTP error as metav1.Status."""
+    code = HTTPStatus(error.code or HTTPStatus.INTERNAL_SERVER_ERROR)
+    response = flask.Response(respond_status(code, error.description or code.phrase), code, mimetype=_JSON)
+    for name, value in error.get_headers():
+        if name == "Allow":
+            response.headers[name] = value
+    return response
+
+
+def _app(state: State) -> Flask:
+    """Create an application with the health endpoints and JSON errors."""
+    app = Flask(__name__, static_folder=None)
+    app.url_map.merge_slashes = False
+    app.register_error_handler(HTTPException, status)
+
+    @app.get("/healthz")
+    def healthz() -> flask.Response:
+        return _json(*probes.health(state))
+
+    @app.get("/readyz")
+    def readyz() -> flask.Response:
+        return _json(*probes.readiness(state))
+
+    return app
+
+
+def _not_received(error: HTTPException) -> Refusal:
+    """Return the refusal for a body that cannot be read."""
+    return _TOO_LARGE if isinstance(error, RequestEntityTooLarge) else _CUT_SHORT
+
+
+def _flask(response: Response) -> flask.Response:
+    return flask.Response(response.body, response.status, dict(response.headers))
+
+
+def _json(code: int, content: dict[str, Any]) -> flask.Response:
+    return flask.Response(orjson.dumps(content, option=orjson.OPT_INDENT_2) + b"\n", code, mimetype=_JSON)
+
+
+_JSON = "application/json"
+
+_TOO_LARGE = Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is larger than {BODY_BYTES} bytes")
+
+_CUT_SHORT = Refusal(HTTPStatus.BAD_REQUEST, "the body is shorter than its Content-Length")

@@ -1,0 +1,193 @@
+"""Open connections of one listener: limits, deadlines and held bytes."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from heapq import nsmallest
+from math import inf
+from operator import attrgetter
+from threading import Lock
+from typing import Protocol
+
+from server.http.limits import (
+    CLOSED_SHARE,
+    CONNECTION_BYTES,
+    FREE_BYTES,
+    HELD_BYTES,
+    LOG_SECONDS,
+    PEER_SHARE,
+    READ_BYTES,
+    SPARE_BYTES,
+    STALE_SECONDS,
+    Limit,
+)
+
+_log = logging.getLogger(__name__)
+
+
+class Connection(Protocol):
+    """Interface of a connection to `Connections`. Times are those of the event loop."""
+
+    peer: str
+    answered_at: float
+    """When its last response was written; 0 before the first."""
+    deadline: float
+    held_bytes: int
+    """Bytes of headers and bodies that are received or wait for a decision."""
+
+    @property
+    def under_way(self) -> bool:
+        """True while a request is being answered."""
+
+    def overdue(self) -> None:
+        """Handle an expired deadline."""
+
+    def finish(self) -> None:
+        """Close after the pending response, or at once if there is none."""
+
+    def abort(self) -> None:
+        """Close immediately."""
+
+    def pause(self) -> None:
+        """Read nothing until `resume`."""
+
+    def resume(self) -> None: ...
+
+    def has_hung_up(self) -> bool:
+        """Return True if the client has closed the connection, which is not noticed while it is paused."""
+
+    def make_room(self) -> None:
+        """Refuse the request that is being received, if any."""
+
+
+class Exceeded:
+    """Counters of exceeded limits, each logged at most once a minute."""
+
+    def __init__(self, name: str) -> None:
+        self.counts = dict.fromkeys(Limit, 0)
+        self._name = name
+        self._lock = Lock()
+        self._logged: dict[Limit, tuple[float, int]] = {}
+
+    def count(self, limit: Limit) -> None:
+        """Count one more time; called by any thread."""
+        with self._lock:
+            self.counts[limit] += 1
+
+    def log(self, now: float) -> None:
+        """Log what was exceeded since the last line about it."""
+        for limit, count in self.counts.items():
+            at, before = self._logged.get(limit, (-inf, 0))
+            if count > before and now - at >= LOG_SECONDS:
+                self._logged[limit] = now, count
+                _log.warning("%s listener: limit %s exceeded (%d in all)", self._name, limit.value, count)
+
+
+class Connections:
+    """All connections of a listener, at most `limit` of them. Used by the thread of its event loop only."""
+
+    def __init__(self, name: str, limit: int, clock: Callable[[], float]) -> None:
+        self.limit = limit
+        self.exceeded = Exceeded(name)
+        self.held_bytes = 0
+        self.freed_bytes = 0
+        """Estimate of the memory that was freed; the listener resets it when it returns that to the system."""
+        self._clock = clock
+        self._all: dict[Connection, None] = {}
+        self._peers: Counter[str] = Counter()
+        self._holding: dict[Connection, float] = {}
+        """When each began to hold anything, oldest first."""
+        self._paused: dict[Connection, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(tuple(self._all))
+
+    def make_room(self, peer: str) -> bool:
+        """Close connections if another one of `peer` would exceed a limit. Return False if none can be closed."""
+        if self._peers[peer] >= max(self.limit // PEER_SHARE, 1):
+            self.exceeded.count(Limit.CONNECTIONS_PER_PEER)
+            return self._close_one(one for one in self._all if one.peer == peer)
+        if len(self._all) >= self.limit:
+            self.exceeded.count(Limit.CONNECTIONS)
+            return self.close_one()
+        return True
+
+    def close_one(self) -> bool:
+        """Close the least recently used connections. Return False if none can be closed."""
+        return self._close_one(self._all)
+
+    def _close_one(self, candidates: Iterable[Connection]) -> bool:
+        # Stable: of those that were never answered, the oldest is closed first.
+        idle = (one for one in candidates if not one.under_way)
+        victims = nsmallest(max(self.limit // CLOSED_SHARE, 1), idle, key=attrgetter("answered_at"))
+        for victim in victims:
+            self.remove(victim)
+            victim.abort()
+        return bool(victims)
+
+    def add(self, connection: Connection) -> None:
+        """Add an accepted connection."""
+        self._all[connection] = None
+        self._peers[connection.peer] += 1
+        self.freed_bytes += CONNECTION_BYTES  # of its handshake
+
+    def remove(self, connection: Connection) -> None:
+        """Remove a connection; no effect if it was removed before."""
+        if self._all.pop(connection, ...) is None:
+            self.freed_bytes += CONNECTION_BYTES
+            self._peers[connection.peer] -= 1
+            if not self._peers[connection.peer]:
+                del self._peers[connection.peer]
+        self._holding.pop(connection, None)
+        self._paused.pop(connection, None)
+
+    def hold(self, connection: Connection, size: int) -> None:
+        """Count `size` more bytes that a connection holds. Over the limit, connections are paused."""
+        was_over = self.held_bytes > HELD_BYTES
+        self.held_bytes += size
+        if connection not in self._holding:
+            self._holding[connection] = self._clock()
+        if self.held_bytes > HELD_BYTES:
+            for one in (connection,) if was_over else self._holding:
+                if one.held_bytes > FREE_BYTES and one not in self._paused:
+                    self.exceeded.count(Limit.HELD_BYTES)
+                    self._paused[one] = None
+                    one.pause()
+
+    def release(self, connection: Connection, size: int) -> None:
+        """Release all `size` bytes that a connection holds."""
+        self.held_bytes -= size
+        self.freed_bytes += size
+        self._holding.pop(connection, None)
+        if self._paused.pop(connection, ...) is None:
+            connection.resume()
+        self._resume()
+
+    def _resume(self) -> None:
+        """Read from as many connections as there is room for a read of each; those that hold least come first."""
+        room = (HELD_BYTES - self.held_bytes) // READ_BYTES
+        if not self._paused or room <= 0:
+            return
+        for connection in nsmallest(room, self._paused, key=attrgetter("held_bytes")):
+            del self._paused[connection]
+            connection.resume()
+
+    def sweep(self) -> None:
+        """Expire connections; if some are paused, refuse requests that arrive slowly."""
+        now = self._clock()
+        for connection in tuple(self._all):
+            if connection.deadline <= now:
+                connection.overdue()
+        for connection in tuple(self._paused):
+            if connection.has_hung_up():
+                connection.abort()
+        if self._paused:
+            for connection, since in tuple(self._holding.items()):
+                if since > now - STALE_SECONDS or self.held_bytes <= HELD_BYTES - SPARE_BYTES:
+                    break
+                connection.make_room()
+            self._resume()
+        self.exceeded.log(now)

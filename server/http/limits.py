@@ -1,0 +1,180 @@
+"""Limits on the time, memory and connections that clients may use.
+
+Most are counted when exceeded, under a name in `Limit`; docs/operations.md lists them.
+"""
+
+from enum import Enum
+
+MIB = 1024 * 1024
+
+CONNECTIONS = 2048
+"""Open connections, handshakes included. An API server keeps 25 idle ones at most (client-go, transport)."""
+
+PLAIN_CONNECTIONS = 64
+"""Open connections of the plain listener: a kubelet, some Prometheus servers, and people."""
+
+PEER_SHARE = 4
+"""One address may hold 1/4 of all connections, so idle clients cannot lock out the API server."""
+
+CLOSED_SHARE = 128
+"""Of all allowed connections, 1/128 is closed at a time to make room: finding the least recently used takes 0.7 ms."""
+
+RESERVED_FILES = 64
+"""File descriptors reserved for watches, logs and reloaded files; a server with a live cluster uses about 30."""
+
+LEAST_CONNECTIONS = 8
+"""Minimum number of connections, even if few file descriptors are available."""
+
+BACKLOG = 1024
+"""Listen backlog, large enough for a burst of pods during start-up."""
+
+ACCEPTED_AT_ONCE = 16
+"""Connections accepted per event loop iteration: a TLS handshake takes about a millisecond."""
+
+ACCEPT_PAUSE_SECONDS = 0.1
+"""Pause before accepting again after file descriptors run out."""
+
+RECEIVE_BUFFER_BYTES = 8 * 1024
+"""SO_RCVBUF, which Linux doubles. TLS buffers grow to what one read brings and do not shrink: 2,040 connections that
+send 80 kB each peak at 435 MiB with 32 KiB here, and at 267 MiB with this."""
+
+SEND_BUFFER_BYTES = 64 * 1024
+"""SO_SNDBUF: memory of the kernel for a client that does not read; else up to 4 MiB."""
+
+READ_BYTES = 16 * 1024
+"""What a connection hands over at a time: a TLS record."""
+
+HANDSHAKE_SECONDS = 10.0
+"""Time for a TLS handshake; an API server gives up after 10 s too (client-go, transport)."""
+
+SHUTDOWN_SECONDS = 2.0
+"""Timeout of the TLS shutdown."""
+
+FIRST_REQUEST_SECONDS = 120.0
+"""Time from the handshake to a first request. Go's client may keep a connection that it has not used for 90 s."""
+
+HEADER_BYTES = 16 * 1024
+"""Request line and headers; an API server sends some 500 bytes."""
+
+HEADERS = 100
+"""Headers of a request: short ones take 25 times their size in memory. An API server sends 6."""
+
+HEADER_SECONDS = 10.0
+"""Time from the first byte of a request to the end of its headers."""
+
+BODY_BYTES = 8 * MIB
+"""A body. The API server takes requests of 3 MiB (apiserver, MaxRequestBodyBytes); a review holds an object twice, and
+more."""
+
+RECEIVE_SECONDS = 10.0
+"""Default time for a body. A request is some kilobytes from the same cluster; 8 MiB arrive over 7 Mbit/s."""
+
+DISCARDED_BYTES = 2 * BODY_BYTES
+"""Bytes read and discarded after a request is refused: closing earlier would reset the connection before the client
+reads the response."""
+
+LINGER_SECONDS = 2.0
+"""Time for a client to stop sending after its request is refused."""
+
+PIPELINED_REQUESTS = 16
+"""Pipelined requests queued per connection; API servers do not pipeline."""
+
+IDLE_SECONDS = 120.0
+"""An idle connection is kept for longer than the 90 s of an API server (apimachinery, util/net/http.go), so that a
+server never closes a connection that a client is about to use."""
+
+UNREAD_SECONDS = 30.0
+"""Timeout for a client to read its response."""
+
+READ_AHEAD_BYTES = 1
+"""Bytes of a paused connection that TLS reads all the same: the least that uvloop takes."""
+
+WRITE_BUFFER_BYTES = 64 * 1024
+"""Answers that a client has not read, before its next request waits."""
+
+HELD_BYTES = 32 * MIB
+"""Headers and bodies of all connections that are received or wait to be decided. Beyond it, reading pauses."""
+
+FREE_BYTES = 8 * 1024
+"""Bytes that a connection may hold even then: an ordinary review does not wait behind slow senders."""
+
+SPARE_BYTES = HELD_BYTES // 8
+"""Room that is made for paused connections."""
+
+STALE_SECONDS = 1.0
+"""A request that was not received by then makes room for others; an API server sends all of it at once."""
+
+LARGE_BODY_BYTES = 64 * 1024
+"""A larger body takes milliseconds to parse. It is decided in a thread, one at a time."""
+
+PARSED_BYTES_PER_TOKEN = 110
+"""Memory of parsed JSON for each of `{`, `[`, `,` and `:` in its text: an empty object takes 64 bytes and its place in
+a list 8; a small object with one member 184 for three of them, with a string of its own 60 more (measured)."""
+
+PARSED_BYTES = 96 * MIB
+"""Memory of one parsed body, by that estimate. A pod of 3 MiB that is all tolerations takes 70 MiB. The parser holds
+the GIL: 0.1 s for 30 MiB."""
+
+MAX_DEPTH = 250
+"""Levels of nesting in a request: many times what any Kubernetes object has, and far from Python's own limit."""
+
+LARGE_QUEUE = 16
+"""Large bodies that are decided or wait for it."""
+
+SLOW_THREADS = 4
+"""Threads for decisions that take long. More would not finish sooner, as only one computes at a time, and would
+delay the event loop more."""
+
+PATIENCE_SECONDS = 0.01
+"""Time that a decision may block the event loop: many times that of an ordinary one, even on a busy machine."""
+
+PAGE_THREADS = 2
+"""Threads of a Flask application: health, metrics, errors."""
+
+CONCURRENT_DECISIONS = 64
+"""Default limit on concurrent decisions: beyond it, a caller that retries is served sooner than one that waits."""
+
+REQUEST_SECONDS = 5.0
+"""Default timeout of a request: half the API server's default timeoutSeconds of 10."""
+
+RETRY_AFTER_SECONDS = 1
+"""What a caller is asked to wait before it tries again, as an API server does, ten times at most and within its
+timeoutSeconds (client-go, rest/with_retry.go). A burst is over in less; without this, or at 0, so is its patience."""
+
+SWEEP_SECONDS = 0.25
+"""Interval between checks for expired connections."""
+
+STALLED_SECONDS = 5.0
+"""Liveness fails if the event loop has been blocked for this long."""
+
+TRIM_SECONDS = 2.0
+"""Minimum interval between two calls of malloc_trim: they take up to 50 ms, in a thread."""
+
+TRIM_BYTES = 16 * MIB
+"""Memory that was freed before it is worth returning to the system."""
+
+CONNECTION_BYTES = 32 * 1024
+"""Memory of a TLS connection that its handshake frees, and as much again when it is closed, for that estimate."""
+
+LOG_SECONDS = 60.0
+"""Minimum interval between two log lines about the same limit."""
+
+
+class Limit(Enum):
+    """Name of a limit in metrics and logs."""
+
+    CONNECTIONS = "connections"
+    CONNECTIONS_PER_PEER = "connections-per-peer"
+    FILES = "files"
+    HANDSHAKE_TIME = "handshake-time"
+    IDLE_TIME = "idle-time"
+    HEADER_BYTES = "header-bytes"
+    HEADER_TIME = "header-time"
+    BODY_BYTES = "body-bytes"
+    BODY_TIME = "body-time"
+    PIPELINED = "pipelined-requests"
+    UNREAD_TIME = "unread-time"
+    HELD_BYTES = "held-bytes"
+    PARSED_BYTES = "parsed-bytes"
+    LARGE_QUEUE = "large-queue"
+    DECISIONS = "decisions"

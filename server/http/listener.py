@@ -1,0 +1,279 @@
+"""A listening socket and the event loop that serves its connections, in a thread of its own.
+
+Sockets are accepted here and passed to `loop.connect_accepted_socket`, so handshakes count as connections, peers are
+known, and a new certificate applies to the next connection.
+"""
+
+import asyncio
+import ctypes
+import errno
+import logging
+import resource
+import socket
+import ssl
+from asyncio import AbstractEventLoop, Task
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from email.utils import formatdate
+from threading import Thread
+from time import monotonic
+from typing import Any
+
+import uvloop
+
+from server.http.connections import Connections
+from server.http.limits import (
+    ACCEPT_PAUSE_SECONDS,
+    ACCEPTED_AT_ONCE,
+    BACKLOG,
+    HANDSHAKE_SECONDS,
+    LEAST_CONNECTIONS,
+    READ_BYTES,
+    RECEIVE_BUFFER_BYTES,
+    RECEIVE_SECONDS,
+    RESERVED_FILES,
+    SEND_BUFFER_BYTES,
+    SHUTDOWN_SECONDS,
+    SWEEP_SECONDS,
+    TRIM_BYTES,
+    TRIM_SECONDS,
+    Limit,
+)
+from server.http.protocol import Handler, HttpProtocol
+
+_log = logging.getLogger(__name__)
+
+
+class Listener:
+    """Serves HTTP on a bound socket from `start` to `stop`, with TLS where it is given a context.
+
+    `name` is for logs and metrics. `connections`: how many at most. `receive_seconds`: time for a body.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        bound: socket.socket,
+        make_handler: "Callable[[Listener], Handler]",
+        *,
+        connections: int,
+        receive_seconds: float = RECEIVE_SECONDS,
+    ) -> None:
+        self.name = name
+        self.receive_seconds = receive_seconds
+        self.turned = monotonic()
+        """Time of the last event loop heartbeat (time.monotonic)."""
+        self.loop: AbstractEventLoop = uvloop.new_event_loop()
+        self.now = self.loop.time
+        self.address: tuple[str, int] = bound.getsockname()[:2]
+        self.connections = Connections(name, connections, self.now)
+        self.handler = make_handler(self)
+        self.date = b""
+        self._trimmed = 0.0
+        self.buffer = memoryview(bytearray(READ_BYTES))
+        self._socket = bound
+        self._context: ssl.SSLContext | None = None
+        self._accepting = False
+        self._draining = False
+        self._opening: set[Task[None]] = set()
+        self._thread = Thread(target=self._run, name=f"{name}-listener", daemon=True)
+
+    def start(self, context: ssl.SSLContext | None = None) -> None:
+        """Start accepting connections."""
+        self._context = context
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+        self._socket.setblocking(False)
+        self._socket.listen(BACKLOG)
+        self.loop.set_exception_handler(_unexpected)
+        self.loop.call_soon(self._begin)
+        self._thread.start()
+
+    def serve(self, context: ssl.SSLContext) -> None:
+        """Use another TLS context for new connections.
+
+        Open connections close after their next response, or when idle for too long.
+        """
+        self._context = context
+        if self._thread.ident is None and self._socket.fileno() >= 0:
+            self.start(context)
+
+    def drain(self) -> None:
+        """Close each connection after its next response."""
+        self._draining = True
+
+    def stop(self, grace_seconds: float, settle_seconds: float = 0.0) -> bool:
+        """Stop accepting, finish pending requests, and close. Return True if all were answered in time.
+
+        `settle_seconds`: time for pending handshakes and their first requests.
+        """
+        if not self._thread.is_alive():
+            self._socket.close()
+            self.handler.stop()
+            self.loop.close()
+            return True
+        stopped: Future[bool] = asyncio.run_coroutine_threadsafe(self._stop(grace_seconds, settle_seconds), self.loop)
+        done = stopped.result()
+        self.handler.stop()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        return done
+
+    # For metrics: see `server.state.Listening`.
+
+    @property
+    def open_connections(self) -> int:
+        return len(self.connections)
+
+    @property
+    def held_bytes(self) -> int:
+        return self.connections.held_bytes
+
+    @property
+    def exceeded(self) -> Mapping[str, int]:
+        counts = self.connections.exceeded.counts
+        return {limit.value: count for limit, count in counts.items()}
+
+    # For connections: see `server.http.protocol.Service`.
+
+    def ends(self, context: object) -> bool:
+        return self._draining or context is not self._context
+
+    # In the event loop.
+
+    def _run(self) -> None:
+        try:
+            self.loop.run_forever()
+        finally:
+            self.loop.close()
+
+    def _begin(self) -> None:
+        self._sweep()
+        self._accept_again()
+
+    def _sweep(self) -> None:
+        self.turned = monotonic()
+        self.date = formatdate(usegmt=True).encode("ascii")
+        self.loop.call_later(SWEEP_SECONDS, self._sweep)
+        self.connections.sweep()
+        self._trim()
+
+    def _trim(self) -> None:
+        """Return freed memory to the system: the allocator keeps what many connections or large bodies took."""
+        if self.connections.freed_bytes >= TRIM_BYTES and self.now() >= self._trimmed + TRIM_SECONDS and _MALLOC_TRIM:
+            self.connections.freed_bytes = 0
+            self._trimmed = self.now()
+            self.loop.run_in_executor(None, _MALLOC_TRIM, 0)
+
+    def _accept_again(self) -> None:
+        if not self._accepting and self._socket.fileno() >= 0:
+            self._accepting = True
+            self.loop.add_reader(self._socket, self._accept)
+
+    def _accept_no_more(self) -> None:
+        if self._accepting:
+            self._accepting = False
+            self.loop.remove_reader(self._socket)
+
+    def _accept(self) -> bool:
+        """Accept up to ACCEPTED_AT_ONCE connections. Return True if more may be waiting."""
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                accepted, address = self._socket.accept()
+            except BlockingIOError:
+                return False
+            except OSError as error:
+                if error.errno != errno.ECONNABORTED:
+                    self._without_files()
+                    return False
+                continue
+            self._open(accepted, address[0])
+        return True
+
+    def _without_files(self) -> None:
+        """Close a connection and pause accepting: no file descriptor is available."""
+        self.connections.exceeded.count(Limit.FILES)
+        self.connections.close_one()
+        self._accept_no_more()
+        self.loop.call_later(ACCEPT_PAUSE_SECONDS, self._accept_again)
+
+    def _open(self, accepted: socket.socket, peer: str) -> None:
+        if not self.connections.make_room(peer):
+            accepted.close()
+            return
+        accepted.setblocking(False)
+        context = self._context
+        protocol = HttpProtocol(self, accepted, peer, context)
+        self.connections.add(protocol)
+        task = self.loop.create_task(self._connect(protocol, accepted, context))
+        self._opening.add(task)
+        task.add_done_callback(self._opening.discard)
+
+    async def _connect(self, protocol: HttpProtocol, accepted: socket.socket, context: ssl.SSLContext | None) -> None:
+        tls: dict[str, Any] = (
+            {}
+            if context is None
+            else {
+                "ssl": context,
+                "ssl_handshake_timeout": HANDSHAKE_SECONDS,
+                "ssl_shutdown_timeout": SHUTDOWN_SECONDS,
+            }
+        )
+        try:
+            await self.loop.connect_accepted_socket(lambda: protocol, accepted, **tls)
+        except Exception as error:
+            self.connections.remove(protocol)
+            if isinstance(error, ConnectionAbortedError):  # handshake timeout, as uvloop reports it
+                self.connections.exceeded.count(Limit.HANDSHAKE_TIME)
+            elif not isinstance(error, OSError):  # handshakes fail: scanners, clients that trust another CA
+                raise
+
+    async def _stop(self, grace_seconds: float, settle_seconds: float) -> bool:
+        end = self.loop.time() + grace_seconds
+        self._draining = True
+        # Without an await in between: closing the socket resets connections that are not accepted.
+        while self._accept():
+            pass
+        self._accept_no_more()
+        self._socket.close()
+        settled = self.loop.time() + min(settle_seconds, grace_seconds)
+        while self.connections and self.loop.time() < settled:
+            await asyncio.sleep(STOP_SECONDS)
+        for connection in self.connections:
+            connection.finish()
+        while self.connections and self.loop.time() < end:
+            await asyncio.sleep(STOP_SECONDS)
+        left = len(self.connections)
+        for connection in self.connections:
+            connection.abort()
+        while (self.connections or self._opening) and self.loop.time() < end + ABORT_SECONDS:
+            await asyncio.sleep(STOP_SECONDS)
+        if left:
+            _log.warning("stopped with %d connections open", left)
+        return not left
+
+
+STOP_SECONDS = 0.01
+"""Polling interval while connections end."""
+
+ABORT_SECONDS = 1.0
+"""Time for aborted connections to close."""
+
+
+_MALLOC_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
+"""malloc_trim(3) of glibc, which lets other threads of Python run; other C libraries have none."""
+
+
+def connections_allowed(most: int, reserved: int = RESERVED_FILES) -> int:
+    """Return how many connections file descriptors allow, up to `most`; raise the soft limit if possible."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = most + reserved
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    allowed = most if soft == resource.RLIM_INFINITY else min(most, soft - reserved)
+    return max(allowed, LEAST_CONNECTIONS)
+
+
+def _unexpected(_loop: AbstractEventLoop, context: dict[str, Any]) -> None:
+    _log.error("unexpected error in a connection: %s", context["message"], exc_info=context.get("exception"))

@@ -1,0 +1,525 @@
+"""HTTP/1.1 on one connection (RFC 9112): requests in, responses out, in order. HTTP/2 and upgrades are not supported.
+
+httptools (llhttp) parses strictly. Requests that it accepts but a proxy might parse differently are refused here:
+transfer codings other than chunked, any of them in HTTP/1.0, other versions, a missing or second Host.
+"""
+
+import asyncio
+import logging
+import select
+import socket
+from asyncio import Future
+from collections import deque
+from contextlib import suppress
+from functools import lru_cache, partial
+from http import HTTPStatus
+from math import inf
+from time import perf_counter
+from typing import NoReturn, Protocol
+from urllib.parse import unquote_to_bytes
+
+from httptools import (
+    HttpParserCallbackError,
+    HttpParserError,
+    HttpParserInvalidURLError,
+    HttpRequestParser,
+    parse_url,
+)
+
+from server.http.connections import Connections
+from server.http.errors import refused
+from server.http.limits import (
+    BODY_BYTES,
+    DISCARDED_BYTES,
+    FIRST_REQUEST_SECONDS,
+    HEADER_BYTES,
+    HEADER_SECONDS,
+    HEADERS,
+    IDLE_SECONDS,
+    LINGER_SECONDS,
+    PIPELINED_REQUESTS,
+    READ_AHEAD_BYTES,
+    UNREAD_SECONDS,
+    WRITE_BUFFER_BYTES,
+    Limit,
+)
+from server.http.messages import INTERNAL_ERROR, TRY_AGAIN, Headers, Refusal, Request, Response
+
+_log = logging.getLogger(__name__)
+
+
+class Handler(Protocol):
+    """Request handler of a listener."""
+
+    def __call__(self, request: Request) -> "Response | Future[Response]":
+        """Answer a request, now or later. Called in the event loop; never raises."""
+
+    def refuse(self, refusal: Refusal, path: str) -> Response:
+        """Return the response to a request that was not received completely; `path` may be "". Never raises."""
+
+    def stop(self) -> None:
+        """Start no more work in threads."""
+
+
+class Service(Protocol):
+    """State shared by the connections of a listener."""
+
+    connections: Connections
+    handler: Handler
+    receive_seconds: float
+    """Time for a body."""
+    date: bytes
+    """The value of the Date header."""
+    buffer: memoryview
+    """What is read goes here first: connections that wait have no buffer of their own."""
+    loop: asyncio.AbstractEventLoop
+
+    def now(self) -> float:
+        """The clock of the event loop."""
+
+    def ends(self, context: object) -> bool:
+        """Return True if connections accepted with a TLS context close after their next response."""
+
+
+class _RefusedError(Exception):
+    """Stop parsing: the request was refused."""
+
+
+class HttpProtocol(asyncio.BufferedProtocol):
+    """One connection.
+
+    It may receive a request (`_receiving`) while another one is answered (`_future`); complete requests wait in
+    `_queue`. `_last`: no further request is accepted. `_discarded`: bytes discarded since parsing stopped, else None.
+    """
+
+    def __init__(self, service: Service, accepted: socket.socket, peer: str, context: object) -> None:
+        self._service = service
+        self._connections = service.connections
+        self._socket = accepted
+        self._context = context
+        self._transport: asyncio.Transport | None = None
+        self._parser = HttpRequestParser(self)
+        self._future: Future[Response] | None = None
+        self._queue: deque[Request | Response] = deque()
+        self._receiving = False
+        self._last = False
+        self._discarded: int | None = None
+        self._reading = True
+        self._paused = False
+        """True while `Connections` has no room for more of it."""
+        self._blocked = False
+        """True from when the write buffer is full until it is empty."""
+        self._closing = False
+        self._turn_taken = False
+        """True when a request was answered in this iteration of the event loop."""
+        self._turn_scheduled = False
+        self.held_bytes = 0
+        self._head_bytes = 0
+        self._reset()
+        self.peer = peer
+        self.answered_at = 0.0
+        self.deadline = inf
+
+    def _reset(self) -> None:
+        self._target = b""
+        self._path = self._query = self._version = ""
+        self._method = b""
+        self._arrived = 0.0
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._body = bytearray()
+        self._framed_bytes = 0
+        """Bytes of the body as it was sent, with chunk sizes, extensions and trailers."""
+        self._expects = False
+        self._in_body = False
+
+    @property
+    def under_way(self) -> bool:
+        return self._future is not None
+
+    # Called by asyncio.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._transport = transport
+        transport.set_write_buffer_limits(WRITE_BUFFER_BYTES, 0)
+        limit_reading = getattr(transport, "set_read_buffer_limits", None)
+        if limit_reading is not None:  # a paused TLS transport still reads up to this
+            limit_reading(READ_AHEAD_BYTES)
+        self._set_deadline(FIRST_REQUEST_SECONDS)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's name
+        self._transport = None
+        del self._parser  # breaks a reference cycle
+        self._connections.remove(self)
+        self._release()
+        self._queue.clear()
+        if self._future is not None:
+            self._future.cancel()
+
+    def pause_writing(self) -> None:
+        self._blocked = True
+        self._control_reading()
+        self.deadline = self._service.now() + UNREAD_SECONDS
+
+    def resume_writing(self) -> None:
+        self._blocked = False
+        if self._closing:
+            self._close()
+        elif self._transport is not None and not self._transport.is_closing():
+            self._wait()
+            self._answer_next()
+            self._control_reading()
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's name
+        return self._service.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._discarded is not None:
+            self._discarded += nbytes
+            if self._discarded > DISCARDED_BYTES:
+                self.abort()
+            return
+        if self._in_body:
+            self._framed_bytes += nbytes
+        else:
+            self._head_bytes += nbytes
+        self._turn_taken = False
+        try:
+            self._parser.feed_data(self._service.buffer[:nbytes])
+        except HttpParserCallbackError as error:
+            if not isinstance(error.__context__, _RefusedError):
+                _log.error("unexpected error while parsing a request", exc_info=error.__context__)
+                self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR)
+        except HttpParserError as error:
+            if self._receiving or not self._last:
+                self._refuse(HTTPStatus.BAD_REQUEST, f"the request is not HTTP/1.1: {error}")
+        else:
+            if self._receiving and not self._in_body and self._head_bytes > HEADER_BYTES:
+                self._refuse_large_headers()
+            elif self._framed_bytes > HEADER_BYTES + FRAMED_PER_BYTE * len(self._body):
+                message = "the chunk extensions or trailers are too large"
+                self._refuse(HTTPStatus.BAD_REQUEST, message, Limit.BODY_BYTES)
+        if self._receiving or self._queue or self._future is not None:
+            self._hold(nbytes)
+        self._control_reading()
+
+    # Called by httptools.
+
+    def on_message_begin(self) -> None:
+        if self._last or self._closing:
+            self._discarded = 0
+            raise _RefusedError
+        self._receiving = True
+        self._set_deadline(HEADER_SECONDS)
+
+    def on_url(self, url: bytes) -> None:
+        self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_body:
+            return  # trailers are not read
+        self._headers.append((name, value))
+        if len(self._headers) > HEADERS:
+            self._refuse_large_headers()
+            raise _RefusedError
+
+    def on_headers_complete(self) -> None:
+        self._arrived = perf_counter()
+        size = len(self._target) + sum([len(name) + len(value) + _BETWEEN for name, value in self._headers])
+        if size > HEADER_BYTES:
+            self._refuse_large_headers()
+            raise _RefusedError
+        self._in_body = True
+        self._head_bytes = 0
+        self._method = self._parser.get_method()
+        self._version = self._parser.get_http_version()
+        self._split_target()
+        length, expects = self._framing()
+        if self._parser.should_upgrade():
+            self._stop(HTTPStatus.BAD_REQUEST, "protocol upgrades are not supported")
+        self._last |= self._version != "1.1"
+        if length > BODY_BYTES:
+            self._refuse_large_body()
+            raise _RefusedError
+        self._set_deadline(self._service.receive_seconds)
+        self._expects = expects
+        self._send_continue()
+
+    def on_body(self, data: bytes) -> None:
+        if len(self._body) + len(data) > BODY_BYTES:
+            self._refuse_large_body()
+            raise _RefusedError
+        self._body += data
+
+    def on_message_complete(self) -> None:
+        self._last |= not self._parser.should_keep_alive()  # trailers count here
+        request = Request(
+            self._method.decode(), self._path, self._query, self._headers, bytes(self._body),
+            version=self._version, arrived=self._arrived, peer=self.peer,
+        )  # fmt: skip
+        self._receiving = False
+        self._reset()
+        self._queue.append(request)
+        if len(self._queue) > PIPELINED_REQUESTS:
+            self._connections.exceeded.count(Limit.PIPELINED)
+            self._queue.pop()
+            self._last = True
+            self._discarded = 0
+            raise _RefusedError
+        self._answer_next()
+
+    def _split_target(self) -> None:
+        """Set path and query from the request target."""
+        path, _, query = self._target.partition(b"?")
+        if not path.startswith(b"/"):  # https://host/path, or * for OPTIONS
+            try:
+                url = parse_url(self._target)
+            except HttpParserInvalidURLError:
+                self._stop(HTTPStatus.BAD_REQUEST, "the request target is not a URL")
+            path, query = url.path or b"", url.query or b""
+        self._path = (unquote_to_bytes(path) if b"%" in path else path).decode("latin-1")
+        self._query = query.decode("latin-1")
+
+    def _framing(self) -> tuple[int, bool]:
+        """Return Content-Length and whether the client expects 100 Continue. Refuse ambiguous requests."""
+        hosts, length, expects = 0, 0, False
+        for name, value in self._headers:
+            match name.lower():
+                case b"host":
+                    hosts += 1
+                case b"content-length":
+                    length = int(value)  # llhttp accepts only 64-bit numbers
+                case b"transfer-encoding":
+                    if value.strip().lower() != b"chunked" or self._version != "1.1":
+                        self._stop(HTTPStatus.NOT_IMPLEMENTED, "the only transfer coding is chunked, in HTTP/1.1")
+                case b"expect":
+                    if value.strip().lower() != b"100-continue":
+                        self._stop(HTTPStatus.EXPECTATION_FAILED, "the only expectation that is met is 100-continue")
+                    expects = self._version == "1.1"
+        if self._version not in _VERSIONS:
+            self._stop(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "the server speaks HTTP/1.1")
+        if hosts > 1 or (not hosts and self._version == "1.1"):
+            self._stop(HTTPStatus.BAD_REQUEST, "a request must have one Host header")
+        return length, expects
+
+    # Requests that are refused.
+
+    def _stop(self, status: HTTPStatus, message: str) -> NoReturn:
+        """Refuse the request that is being parsed, and stop parsing."""
+        self._refuse(status, message)
+        raise _RefusedError
+
+    def _refuse(self, status: HTTPStatus, message: str, limit: Limit | None = None) -> None:
+        """Respond to a request without reading the rest of it, then close the connection."""
+        if limit is not None:
+            self._connections.exceeded.count(limit)
+        path = self._path
+        self._receiving = False
+        self._reset()
+        self._last = True
+        self._discarded = 0
+        self._queue.append(self._service.handler.refuse(Refusal(status, message), path))
+        self._answer_next()
+
+    def _refuse_large_headers(self) -> None:
+        message = f"the headers are more than {HEADERS}, or larger than {HEADER_BYTES} bytes"
+        self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, message, Limit.HEADER_BYTES)
+
+    def _refuse_large_body(self) -> None:
+        message = f"the body is larger than {BODY_BYTES} bytes"
+        self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, Limit.BODY_BYTES)
+
+    def overdue(self) -> None:
+        if self._blocked or self._closing:
+            self._connections.exceeded.count(Limit.UNREAD_TIME)
+            self.deadline = inf
+            self.abort()
+        elif self._discarded is not None and self._paused:
+            self.abort()  # the end of TLS would read on
+        elif self._discarded is not None:
+            self._close()
+        elif not self._receiving:
+            self._connections.exceeded.count(Limit.IDLE_TIME)
+            self._close()
+        elif not self._in_body:
+            message = f"the headers did not arrive within {HEADER_SECONDS:g} s"
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, message, Limit.HEADER_TIME)
+        else:
+            message = f"the body did not arrive within {self._service.receive_seconds:g} s"
+            self._refuse(HTTPStatus.BAD_REQUEST, message, Limit.BODY_TIME)
+
+    def make_room(self) -> None:
+        if self._receiving:
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, TRY_AGAIN)
+
+    # Responses.
+
+    def _answer_next(self) -> None:
+        """Answer the next queued request. Each iteration of the event loop answers one of a connection."""
+        if not self._can_answer or self._turn_taken:
+            return
+        self._turn_taken = True
+        one = self._queue.popleft()
+        if isinstance(one, Response):
+            self._write(one)
+            return
+        try:
+            response = self._service.handler(one)
+        except Exception:  # a bug: handlers return errors as responses
+            _log.exception("unexpected error while answering a request")
+            self._last = True
+            self._queue.clear()
+            response = refused(Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR))
+        if isinstance(response, Response):
+            self._write(response, head_only=one.method == "HEAD")
+        else:
+            self.deadline = inf
+            self._future = response
+            response.add_done_callback(partial(self._answered, head_only=one.method == "HEAD"))
+
+    def _answered(self, future: "Future[Response]", *, head_only: bool) -> None:
+        self._future = None
+        if future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:  # a bug: handlers return errors as responses
+            _log.error("unexpected error while answering a request", exc_info=error)
+            self.abort()
+            return
+        self._write(future.result(), head_only=head_only)
+        self._continue()
+
+    def _continue(self) -> None:
+        """Take the next turn."""
+        self._turn_taken = self._turn_scheduled = False
+        self._answer_next()
+        self._send_continue()
+        self._control_reading()
+
+    def _send_continue(self) -> None:
+        """Send 100 Continue if the client expects it and has all responses before."""
+        if self._expects and self._future is None and not self._queue and self._transport is not None:
+            self._expects = False
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    @property
+    def _can_answer(self) -> bool:
+        return bool(self._queue) and self._future is None and not self._blocked and self._transport is not None
+
+    def _write(self, response: Response, *, head_only: bool = False) -> None:
+        if self._transport is None:
+            return
+        service = self._service
+        last = self._last and not self._queue and not self._receiving
+        closing = last or service.ends(self._context)
+        content = b"" if head_only else response.body
+        self._transport.write(
+            b"%bContent-Length: %d\r\nDate: %b\r\n%b\r\n%b" % (
+                _head(response.status, response.headers), response.length, service.date,
+                _CLOSE if closing else b"", content,
+            )
+        )  # fmt: skip
+        self.answered_at = service.now()
+        if closing:
+            self._queue.clear()
+            if self._discarded is None:
+                self._close()
+                return
+        self._wait()
+
+    def _wait(self) -> None:
+        """Set the next deadline; release held bytes if the connection is idle."""
+        if self._discarded is not None:
+            self._set_deadline(LINGER_SECONDS)
+        elif not self._receiving:
+            self._set_deadline(IDLE_SECONDS)
+        else:
+            self._set_deadline(self._service.receive_seconds if self._in_body else HEADER_SECONDS)
+        if not (self._receiving or self._queue or self._future):
+            self._release()
+
+    def _set_deadline(self, seconds: float) -> None:
+        if self._future is None and not self._blocked:
+            self.deadline = self._service.now() + seconds
+
+    def finish(self) -> None:
+        """Close after the pending response, or at once if there is none."""
+        self._last = True
+        if self._transport is None:
+            self.abort()
+        elif self._future is None and not self._queue and not self._receiving:
+            self._close()
+
+    def _close(self) -> None:
+        """Close the connection when everything written was sent."""
+        self._release()
+        self._closing = True
+        if self._transport is not None and not self._blocked:  # TLS would not wait for a client that reads slowly
+            self._set_deadline(UNREAD_SECONDS)
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+        else:  # in the handshake
+            with suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+    # What the connection holds.
+
+    def _hold(self, size: int) -> None:
+        self.held_bytes += size
+        self._connections.hold(self, size)
+
+    def _release(self) -> None:
+        held, self.held_bytes = self.held_bytes, 0
+        if held:
+            self._connections.release(self, held)
+
+    def pause(self) -> None:
+        self._paused = True
+        self._control_reading()
+
+    def resume(self) -> None:
+        # A refused request is not read to its end when that is what there was no room for.
+        if self._discarded is None:
+            self._paused = False
+            self._control_reading()
+
+    def _control_reading(self) -> None:
+        """Read only while there is room, and nothing else to do first."""
+        transport = self._transport
+        if transport is None or self._closing:
+            return
+        if self._can_answer and not self._turn_scheduled:
+            self._turn_scheduled = True
+            self._service.loop.call_soon(self._continue)
+        reading = not (self._paused or self._blocked or self._queue)
+        if reading != self._reading:
+            self._reading = reading
+            if reading:
+                transport.resume_reading()
+            else:
+                transport.pause_reading()
+
+    def has_hung_up(self) -> bool:
+        poll = select.poll()
+        poll.register(self._socket, select.POLLRDHUP)
+        return bool(poll.poll(0))
+
+
+@lru_cache(maxsize=64)
+def _head(status: int, headers: Headers) -> bytes:
+    """Return the encoded status line and headers; cached, since few combinations occur."""
+    lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *(f"{name}: {value}" for name, value in headers)]
+    return "".join(f"{line}\r\n" for line in lines).encode("latin-1")
+
+
+_VERSIONS = ("1.1", "1.0")
+
+FRAMED_PER_BYTE = 16
+"""Bytes sent for each byte of a body, at most: a chunk of one byte takes six."""
+
+_BETWEEN = len(b": \r\n")
+"""Bytes of a header line that are neither name nor value."""
+
+_CLOSE = b"Connection: close\r\n"

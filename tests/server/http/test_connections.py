@@ -1,0 +1,757 @@
+"""The connections of one listener: which are closed to make room, what all of them may hold, and what is logged."""
+
+import asyncio
+import logging
+from asyncio import Future
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from itertools import count
+from math import inf
+from pathlib import Path
+from socket import socket, socketpair
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from server.http import connections as module
+from server.http import listener as listeners
+from server.http.connections import Connection, Connections, Exceeded
+from server.http.limits import (
+    BODY_BYTES,
+    FREE_BYTES,
+    HELD_BYTES,
+    LOG_SECONDS,
+    MIB,
+    PEER_SHARE,
+    READ_BYTES,
+    RETRY_AFTER_SECONDS,
+    SPARE_BYTES,
+    STALE_SECONDS,
+    Limit,
+)
+from server.http.listener import Listener
+from server.http.messages import Request, Response
+from server.http.protocol import HttpProtocol
+from tests.support.listener import Reachable, Recorder, reachable, reply
+from tests.support.operating import until
+
+
+def exceeded_by(exceeded: Exceeded) -> dict[Limit, int]:
+    """The limits that were exceeded, and how often."""
+    return {limit: count for limit, count in exceeded.counts.items() if count}
+
+
+ORDER = count(1.0)
+"""When connections are answered, one after the other."""
+
+
+class Clock:
+    """A clock that stands still."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Fake:
+    """A connection that notes what is done to it, and behaves like a real one."""
+
+    def __init__(self, connections: Connections, peer: str = "10.0.0.1") -> None:
+        self.peer = peer
+        self.answered_at = 0.0
+        self.deadline = inf
+        self.under_way = False
+        self.receiving = False
+        self.paused = False
+        self.aborted = False
+        self.was_overdue = False
+        self.refused = False
+        self.hung_up = False
+        self.held_bytes = 0
+        self._connections = connections
+        connections.add(self)
+
+    def receive(self, size: int) -> None:
+        self.receiving = True
+        self.held_bytes += size
+        self._connections.hold(self, size)
+
+    def begin(self) -> None:
+        """What it received is decided."""
+        self.receiving, self.under_way = False, True
+
+    def answer(self) -> None:
+        self.receiving, self.under_way = False, False
+        self.answered_at = next(ORDER)
+        self.release()
+
+    def lost(self) -> None:
+        self.receiving, self.under_way = False, False
+        self._connections.remove(self)
+        self.release()
+
+    def release(self) -> None:
+        held, self.held_bytes = self.held_bytes, 0
+        if held:
+            self._connections.release(self, held)
+
+    def overdue(self) -> None:
+        self.was_overdue = True
+        self.deadline = inf
+
+    def finish(self) -> None:
+        """Nothing is under way."""
+
+    def abort(self) -> None:
+        self.aborted = True
+
+    def pause(self) -> None:
+        assert not self.paused
+        self.paused = True
+
+    def resume(self) -> None:
+        assert self.paused
+        self.paused = False
+
+    def has_hung_up(self) -> bool:
+        assert self.paused
+        return self.hung_up
+
+    def make_room(self) -> None:
+        if self.receiving:
+            self.refused = True
+            self.answer()
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def connections(clock: Clock) -> Connections:
+    """Room for forty, of which one peer may have ten."""
+    return Connections("test", 40, clock)
+
+
+def used(connections: Connections, peer: str) -> Fake:
+    """A connection that has completed a request."""
+    one = Fake(connections, peer)
+    one.answer()
+    return one
+
+
+def peers(count: int) -> list[str]:
+    return [f"10.0.0.{index}" for index in range(count)]
+
+
+def aborted(*connections: Fake) -> list[bool]:
+    return [one.aborted for one in connections]
+
+
+# Which connections are closed to make room.
+
+
+def test_there_is_room_up_to_the_limit(connections: Connections) -> None:
+    for peer in peers(connections.limit):
+        assert connections.make_room(peer)
+        Fake(connections, peer)
+    assert len(connections) == connections.limit
+    assert not exceeded_by(connections.exceeded)
+
+
+def test_at_the_limit_the_oldest_that_never_completed_a_request_is_closed_first(connections: Connections) -> None:
+    first = used(connections, "10.0.0.1")
+    second, third = Fake(connections, "10.0.0.2"), Fake(connections, "10.0.0.3")
+    others = [used(connections, f"10.0.1.{index}") for index in range(connections.limit - 3)]
+    assert connections.make_room("10.0.0.9")
+    assert aborted(first, second, third) == [False, True, False]
+    Fake(connections, "10.0.0.9")
+    assert connections.make_room("10.0.0.10")
+    assert aborted(first, second, third) == [False, True, True]
+    assert not any(aborted(*others))
+    assert exceeded_by(connections.exceeded) == {Limit.CONNECTIONS: 2}
+
+
+def test_of_those_that_completed_a_request_the_longest_idle_is_closed_first(connections: Connections) -> None:
+    all_of_them = [used(connections, peer) for peer in peers(8)]
+    all_of_them[0].answer()
+    all_of_them[2].answer()
+    for index in (1, 3, 4, 5, 6, 7, 0, 2):
+        assert not all_of_them[index].aborted
+        assert connections.close_one()
+        assert all_of_them[index].aborted
+    assert not connections.close_one()
+
+
+def test_a_connection_whose_request_is_under_way_is_never_closed(connections: Connections) -> None:
+    all_of_them = [Fake(connections, peer) for peer in peers(connections.limit)]
+    for one in all_of_them:
+        one.begin()
+    assert not connections.make_room("10.0.0.9")
+    all_of_them[5].answer()
+    assert connections.make_room("10.0.0.9")
+    assert [one for one in all_of_them if one.aborted] == [all_of_them[5]]
+
+
+def test_one_peer_has_at_most_its_share(connections: Connections) -> None:
+    own = []
+    for _ in range(connections.limit // PEER_SHARE):
+        assert connections.make_room("10.0.0.1")
+        own.append(Fake(connections, "10.0.0.1"))
+    other = Fake(connections, "10.0.0.2")
+    assert not any(aborted(*own))
+    assert connections.make_room("10.0.0.1")
+    assert aborted(*own, other) == [True, *[False] * len(own)]
+    assert exceeded_by(connections.exceeded) == {Limit.CONNECTIONS_PER_PEER: 1}
+
+
+def test_a_peer_at_its_share_closes_its_own_connection_though_others_are_older_and_idle(
+    connections: Connections,
+) -> None:
+    share = connections.limit // PEER_SHARE
+    idle = [Fake(connections, peer) for peer in peers(connections.limit - share)]
+    own = [used(connections, "10.1.0.1") for _ in range(share)]
+    assert len(connections) == connections.limit
+    assert connections.make_room("10.1.0.1")
+    assert not any(aborted(*idle))
+    assert aborted(*own) == [True, *[False] * (share - 1)]
+
+
+def test_a_peer_whose_requests_are_all_under_way_gets_no_more(connections: Connections) -> None:
+    for _ in range(connections.limit // PEER_SHARE):
+        Fake(connections, "10.0.0.1").begin()
+    idle = Fake(connections, "10.0.0.2")
+    assert not connections.make_room("10.0.0.1")
+    assert not idle.aborted
+    assert connections.make_room("10.0.0.3")
+
+
+def test_a_connection_that_was_closed_is_no_longer_counted(connections: Connections) -> None:
+    one, other = Fake(connections), Fake(connections)
+    assert connections.close_one()
+    assert (one.aborted, list(connections)) == (True, [other])
+    one.lost()
+    assert list(connections) == [other]
+    other.lost()
+    other.lost()
+    assert (len(connections), list(connections)) == (0, [])
+
+
+# What is exceeded.
+
+
+def test_a_limit_is_logged_once_a_minute_with_its_count(caplog: pytest.LogCaptureFixture) -> None:
+    exceeded = Exceeded("test")
+    exceeded.log(0.0)
+    lines = []
+    for now in (0.0, 1.0, LOG_SECONDS - 0.1, LOG_SECONDS, LOG_SECONDS + 1.0, 2 * LOG_SECONDS, 3 * LOG_SECONDS):
+        if now != 3 * LOG_SECONDS:
+            exceeded.count(Limit.BODY_TIME)
+        exceeded.log(now)
+        lines.append([record.getMessage() for record in caplog.records])
+        caplog.clear()
+    text = "test listener: limit body-time exceeded ({} in all)"
+    assert lines == [[text.format(1)], [], [], [text.format(4)], [], [text.format(6)], []]
+    assert exceeded_by(exceeded) == {Limit.BODY_TIME: 6}
+
+
+def test_limits_are_logged_independently(caplog: pytest.LogCaptureFixture, clock: Clock) -> None:
+    connections = Connections("test", 40, clock)
+    connections.exceeded.count(Limit.BODY_TIME)
+    connections.sweep()
+    connections.exceeded.count(Limit.FILES)
+    connections.sweep()
+    assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
+        (logging.WARNING, "test listener: limit body-time exceeded (1 in all)"),
+        (logging.WARNING, "test listener: limit files exceeded (1 in all)"),
+    ]
+
+
+def test_every_limit_has_a_name_of_its_own() -> None:
+    assert len({limit.value for limit in Limit}) == len(Limit)
+
+
+# When the time of a connection is over.
+
+
+def test_connections_whose_time_is_over_are_ended(connections: Connections, clock: Clock) -> None:
+    past, now, future, never = (Fake(connections, peer) for peer in peers(4))
+    past.deadline, now.deadline, future.deadline = clock.now - 1, clock.now, clock.now + 1
+    connections.sweep()
+    assert [one.was_overdue for one in (past, now, future, never)] == [True, True, False, False]
+
+
+def test_a_connection_may_end_another_when_its_time_is_over(connections: Connections, clock: Clock) -> None:
+    class Ending(Fake):
+        def overdue(self) -> None:
+            super().overdue()
+            self.lost()
+
+    all_of_them = [Ending(connections, peer) for peer in peers(3)]
+    for one in all_of_them:
+        one.deadline = clock.now
+    connections.sweep()
+    assert (len(connections), [one.was_overdue for one in all_of_them]) == (0, [True] * 3)
+
+
+# What they hold.
+
+
+def test_reading_pauses_where_all_together_hold_too_much(connections: Connections) -> None:
+    first, second, third = (Fake(connections, peer) for peer in peers(3))
+    first.receive(HELD_BYTES)
+    before = first.paused  # just at the limit
+    second.receive(FREE_BYTES)
+    after = [first.paused, second.paused]  # an ordinary review is read even now
+    third.receive(FREE_BYTES + 1)
+    second.receive(1)
+    assert (before, after) == (False, [True, False])
+    assert (first.paused, second.paused, third.paused) == (True, True, True)
+    assert exceeded_by(connections.exceeded) == {Limit.HELD_BYTES: 3}
+
+
+def test_a_paused_connection_that_hands_over_what_was_read_is_paused_once(connections: Connections) -> None:
+    one = Fake(connections)
+    for _ in range(3):
+        one.receive(HELD_BYTES)
+    assert one.paused
+    assert exceeded_by(connections.exceeded) == {Limit.HELD_BYTES: 1}
+
+
+def test_reading_goes_on_from_as_many_as_there_is_room_for(connections: Connections) -> None:
+    large = Fake(connections)
+    large.receive(HELD_BYTES - 2 * READ_BYTES)
+    paused = [Fake(connections, peer) for peer in peers(4)]
+    for one in paused:
+        one.receive(READ_BYTES)
+    assert [large.paused, *[one.paused for one in paused]] == [True] * 5
+    paused[3].answer()
+    assert [large.paused, *[one.paused for one in paused]] == [True] * 4 + [False], "there is no room for others"
+    paused[2].answer()
+    assert [large.paused, *[one.paused for one in paused]] == [True, True, True, False, False]
+    paused[1].answer()
+    assert [large.paused, paused[0].paused] == [True, False], "those that hold least are read first"
+    large.answer()
+    assert not large.paused
+    assert connections.held_bytes == READ_BYTES
+
+
+def test_a_connection_that_lets_go_of_what_it_holds_is_read_again(connections: Connections) -> None:
+    first, second = (Fake(connections, peer) for peer in peers(2))
+    first.receive(HELD_BYTES)
+    second.receive(2 * FREE_BYTES)
+    before = second.paused
+    second.answer()
+    assert (before, second.paused) == (True, False)
+    assert connections.held_bytes == HELD_BYTES
+
+
+def test_a_connection_that_ends_is_never_read_again(connections: Connections) -> None:
+    one = Fake(connections)
+    one.receive(2 * HELD_BYTES)
+    assert one.paused
+    one.lost()
+    assert one.paused
+    assert connections.held_bytes == 0
+
+
+def test_a_request_that_is_received_too_slowly_makes_room(connections: Connections, clock: Clock) -> None:
+    stale, decided, fresh = (Fake(connections, peer) for peer in peers(3))
+    stale.receive(HELD_BYTES // 2)
+    decided.receive(HELD_BYTES // 2)
+    decided.begin()
+    clock.now += STALE_SECONDS
+    fresh.receive(2 * FREE_BYTES)
+    before = fresh.paused
+    connections.sweep()
+    assert (stale.refused, decided.refused, fresh.refused) == (True, False, False)
+    assert (before, fresh.paused) == (True, False)
+    assert connections.held_bytes == HELD_BYTES // 2 + 2 * FREE_BYTES
+
+
+def test_no_more_requests_are_refused_than_make_room(connections: Connections, clock: Clock) -> None:
+    all_of_them = [Fake(connections, peer) for peer in peers(4)]
+    for one in all_of_them:
+        one.receive(HELD_BYTES // 3)
+        clock.now += 0.1
+    clock.now += STALE_SECONDS
+    connections.sweep()
+    assert [one.refused for one in all_of_them] == [True, True, False, False]
+    assert HELD_BYTES // 3 < connections.held_bytes <= HELD_BYTES - SPARE_BYTES
+
+
+def test_a_fresh_request_does_not_make_room(connections: Connections, clock: Clock) -> None:
+    one = Fake(connections)
+    one.receive(2 * HELD_BYTES)
+    clock.now += STALE_SECONDS / 2
+    connections.sweep()
+    assert (one.refused, one.paused) == (False, True)
+
+
+def test_a_paused_connection_whose_client_has_gone_is_closed(connections: Connections) -> None:
+    one, other = (Fake(connections, peer) for peer in peers(2))
+    for it in (one, other):
+        it.receive(HELD_BYTES)
+    one.hung_up = True
+    connections.sweep()
+    assert aborted(one, other) == [True, False]
+
+
+class Accounts(RuleBasedStateMachine):
+    """Any sequence of events, of connections that behave like real ones."""
+
+    @initialize(limit=st.integers(1, 40))
+    def begin(self, limit: int) -> None:
+        self.clock = Clock()
+        self.connections = Connections("test", limit, self.clock)
+        self.open: list[Fake] = []
+
+    def one_of(self, index: int) -> Fake:
+        return self.open[index % len(self.open)]
+
+    @rule(peer=st.integers(1, 5), hung_up=st.booleans())
+    def accept(self, peer: int, hung_up: bool) -> None:
+        under_way = {one for one in self.open if one.under_way}
+        if self.connections.make_room(f"10.0.0.{peer}"):
+            self.open.append(Fake(self.connections, f"10.0.0.{peer}"))
+            self.open[-1].hung_up = hung_up
+        else:
+            candidates = [one for one in self.open if one.peer == f"10.0.0.{peer}" and not one.aborted]
+            assert all(one.under_way for one in candidates)
+        assert not any(one.aborted for one in under_way)
+
+    @precondition(lambda self: self.open)
+    @rule(index=st.integers(0, 20), size=st.sampled_from([1, FREE_BYTES, 2 * FREE_BYTES, 5 * MIB, 20 * MIB]))
+    def receive(self, index: int, size: int) -> None:
+        one = self.one_of(index)
+        if not one.paused:
+            one.receive(size)
+
+    @precondition(lambda self: self.open)
+    @rule(index=st.integers(0, 20), later=st.booleans())
+    def receive_all(self, index: int, later: bool) -> None:
+        one = self.one_of(index)
+        if one.receiving and not one.aborted:
+            one.begin() if later else one.answer()
+
+    @precondition(lambda self: self.open)
+    @rule(index=st.integers(0, 20))
+    def answer(self, index: int) -> None:
+        one = self.one_of(index)
+        if one.under_way:
+            one.answer()
+
+    @precondition(lambda self: self.open)
+    @rule(index=st.integers(0, 20))
+    def end(self, index: int) -> None:
+        one = self.one_of(index)
+        self.open.remove(one)
+        one.lost()
+
+    @rule(seconds=st.sampled_from([0.0, 0.25, STALE_SECONDS]))
+    def pass_time(self, seconds: float) -> None:
+        self.clock.now += seconds
+        self.connections.sweep()
+
+    @rule()
+    def make_room_for_files(self) -> None:
+        idle = [one for one in self.open if not one.under_way and not one.aborted]
+        assert self.connections.close_one() == bool(idle)
+
+    @invariant()
+    def bounds_are_kept(self) -> None:
+        known: list[Connection] = list(self.connections)
+        assert len(self.connections) == len(known) <= self.connections.limit
+        assert {id(one) for one in known} <= {id(one) for one in self.open}
+        share = max(self.connections.limit // PEER_SHARE, 1)
+        for peer in {one.peer for one in known}:
+            assert sum(one.peer == peer for one in known) <= share
+
+    @invariant()
+    def what_is_held_is_counted(self) -> None:
+        assert self.connections.held_bytes == sum(one.held_bytes for one in self.open)
+        if self.connections.held_bytes <= HELD_BYTES // 2:
+            assert not any(one.paused for one in self.open if not one.aborted)
+
+    def teardown(self) -> None:
+        for one in getattr(self, "open", []):
+            one.lost()
+        if hasattr(self, "connections"):
+            assert self.connections.held_bytes == 0
+            assert len(self.connections) == 0
+            self.connections.sweep()
+
+
+TestAccounts = Accounts.TestCase
+TestAccounts.settings = settings(max_examples=60, stateful_step_count=40)
+
+
+# Real connections: without sockets first.
+
+
+class Wire(asyncio.Transport):
+    """A transport that reads when it is told to, and whose client reads when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closing = False
+        self.paused = False
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """It is sent."""
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """The test says when it is too much."""
+
+    def is_closing(self) -> bool:
+        return self.closing
+
+    def close(self) -> None:
+        self.closing = True
+
+    def abort(self) -> None:
+        self.closing = True
+
+    def pause_reading(self) -> None:
+        assert not self.paused
+        self.paused = True
+
+    def resume_reading(self) -> None:
+        assert self.paused
+        self.paused = False
+
+
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+PIECES = [
+    GET, GET * 3, GET * 20, b"GET / HTTP/1.1\r\nConnection: close\r\nHost: x\r\n\r\n", b"GET / HTTP/1.0\r\n\r\n",
+    b"POST / HTTP/1.1\r\nHost: x\r\n", b"Content-Length: 20000\r\n\r\n", b"Transfer-Encoding: chunked\r\n\r\n",
+    b"x" * 5_000, b"1388\r\n" + b"x" * 5_000 + b"\r\n", b"0\r\n\r\n", b"Expect: 100-continue\r\n", b"\0", b"\r\n",
+]  # fmt: skip
+
+
+class Events(RuleBasedStateMachine):
+    """Any sequence of events of real connections, as an event loop would bring them."""
+
+    @initialize(limit=st.integers(1, 8))
+    def begin(self, limit: int) -> None:
+        self.stack = ExitStack()
+        self.futures: list[Future[Response]] = []
+        bound = self.stack.enter_context(socket())
+        self.socket, client = map(self.stack.enter_context, socketpair())
+        self.client = client
+        self.clock = Clock()
+        self.listener = Listener("test", bound, lambda _: Recorder(self.decide), connections=limit)
+        self.stack.callback(self.listener.loop.close)
+        self.listener.now = self.clock
+        self.connections = self.listener.connections = Connections("test", limit, self.clock)
+        self.open: list[tuple[HttpProtocol, Wire]] = []
+
+    def decide(self, request: Request) -> Response | Future[Response]:
+        if request.method == "POST":
+            return Response(200, b"")
+        self.futures.append(self.listener.loop.create_future())
+        return self.futures[-1]
+
+    @rule()
+    def settle(self) -> None:
+        """The loop turns."""
+        self.listener.loop.run_until_complete(asyncio.sleep(0))
+
+    def one_of(self, index: int) -> tuple[HttpProtocol, Wire]:
+        return self.open[index % len(self.open)]
+
+    @rule(peer=st.integers(1, 3))
+    def accept(self, peer: int) -> None:
+        if self.connections.make_room(str(peer)):
+            protocol, wire = HttpProtocol(self.listener, self.socket, str(peer), None), Wire()
+            self.connections.add(protocol)
+            protocol.connection_made(wire)
+            self.open.append((protocol, wire))
+
+    @precondition(lambda self: self.open)
+    @rule(index=st.integers(0, 20), pieces=st.lists(st.sampled_from(PIECES), min_size=1, max_size=5))
+    def receive(self, index: int, pieces: list[bytes]) -> None:
+        protocol, wire = self.one_of(index)
+        for piece in pieces:
+            if not (wire.closing or wire.paused):
+                protocol.get_buffer(-1)[: len(piece)] = piece
+                protocol.buffer_updated(len(piece))
+
+    @precondition(lambda self: self.open)
+    @rule(index=st.integers(0, 20), reads=st.booleans())
+    def client_reads_or_not(self, index: int, reads: bool) -> None:
+        protocol, _ = self.one_of(index)
+        protocol.resume_writing() if reads else protocol.pause_writing()
+        self.settle()
+
+    @rule()
+    def answer(self) -> None:
+        for future in self.futures:
+            if not future.done():
+                future.set_result(Response(200, b"{}"))
+        self.futures.clear()
+        self.settle()
+
+    @precondition(lambda self: self.open)
+    @rule(index=st.integers(0, 20), action=st.sampled_from(["finish", "make_room", "overdue", "abort"]))
+    def act(self, index: int, action: str) -> None:
+        getattr(self.one_of(index)[0], action)()
+
+    @rule(seconds=st.sampled_from([0.1, 1.0, 15.0, 200.0]))
+    def pass_time(self, seconds: float) -> None:
+        self.clock.now += seconds
+        self.connections.sweep()
+
+    @precondition(lambda self: self.open)
+    @rule(index=st.integers(0, 20))
+    def end(self, index: int) -> None:
+        protocol, _ = one = self.one_of(index)
+        self.open.remove(one)
+        protocol.connection_lost(None)
+        self.settle()
+
+    @invariant()
+    def nothing_is_lost(self) -> None:
+        assert self.connections.held_bytes >= 0
+        if not self.open:
+            assert self.connections.held_bytes == 0
+            assert len(self.connections) == 0
+
+    @invariant()
+    def every_open_connection_ends_at_some_time(self) -> None:
+        for protocol, wire in self.open:
+            assert protocol.deadline < inf or protocol.under_way or wire.closing, (protocol, wire)
+
+    def teardown(self) -> None:
+        if hasattr(self, "stack"):
+            with self.stack:
+                while self.open:
+                    self.end(0)
+                self.nothing_is_lost()
+
+
+TestEvents = Events.TestCase
+TestEvents.settings = settings(max_examples=80, stateful_step_count=30)
+
+
+# Real connections, on loopback.
+
+
+@pytest.fixture
+def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reachable]:
+    """Room for forty connections, of which one peer may have ten. What is held is little and is noticed soon."""
+    monkeypatch.setattr(listeners, "SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr(module, "HELD_BYTES", 256 * 1024)
+    with reachable(tmp_path, Recorder(), secure=False, connections=40) as found:
+        yield found
+        connections = found.listener.connections
+        until(lambda: not connections and not connections.held_bytes, "the connections end")
+
+
+def ended(connection: Any) -> bool:
+    """Whether the other side ends it; waits for that."""
+    try:
+        return not connection.recv(1)
+    except ConnectionResetError:
+        return True
+
+
+def test_idle_clients_of_one_address_do_not_lock_out_another(server: Reachable) -> None:
+    with ExitStack() as stack:
+        idle = [stack.enter_context(closing(server.open(source="127.0.0.2"))) for _ in range(20)]
+        with closing(server.open(GET, source="127.0.0.3")) as other:
+            assert reply(other).status == 200
+            assert all(ended(one) for one in idle[:-10])
+            assert len(server.listener.connections) == 11
+            other.sendall(GET)
+            assert reply(other).status == 200
+        assert exceeded_by(server.listener.connections.exceeded) == {Limit.CONNECTIONS_PER_PEER: 10}
+
+
+def test_idle_clients_of_many_addresses_make_room_for_another(server: Reachable) -> None:
+    with ExitStack() as stack:
+        busy = stack.enter_context(closing(server.open(GET, source="127.0.1.1")))
+        assert reply(busy).status == 200
+        idle = [stack.enter_context(closing(server.open(source=f"127.0.0.{index // 10 + 2}"))) for index in range(39)]
+        until(lambda: len(server.listener.connections) == 40, "all are accepted")
+        for at in range(3):
+            new = stack.enter_context(closing(server.open(GET, source=f"127.0.2.{at + 1}")))
+            assert reply(new).status == 200
+            assert ended(idle[at])
+        busy.sendall(GET)
+        assert reply(busy).status == 200
+        assert exceeded_by(server.listener.connections.exceeded) == {Limit.CONNECTIONS: 3}
+
+
+def begun(server: Reachable, received: int, source: str = "127.0.0.1") -> Any:
+    """A connection that sends its body slowly."""
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % BODY_BYTES
+    return closing(server.open(head + b"x" * received, source))
+
+
+def wait_for(server: Reachable, limit: Limit) -> Callable[[], object]:
+    return lambda: server.listener.connections.exceeded.counts[limit]
+
+
+def test_ordinary_requests_are_answered_while_slow_ones_hold_too_much(
+    server: Reachable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "STALE_SECONDS", inf)
+    with begun(server, 300 * 1024) as slow:
+        until(wait_for(server, Limit.HELD_BYTES), "the limit is exceeded")
+        body = b"x" * (FREE_BYTES - 100)
+        with closing(server.open(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body))) as ordinary:
+            for at in range(0, len(body), 1000):
+                ordinary.sendall(body[at : at + 1000])
+            assert reply(ordinary).body == str(len(body)).encode()
+        assert server.listener.connections.held_bytes > 256 * 1024
+        monkeypatch.setattr(module, "STALE_SECONDS", 0.0)
+        assert reply(slow).status == 503
+
+
+def test_reading_goes_on_once_there_is_room(server: Reachable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "STALE_SECONDS", inf)
+    body = b"x" * 200 * 1024
+    sent = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    with begun(server, 200 * 1024):
+        until(lambda: server.listener.connections.held_bytes > 200 * 1024, "the first body is held")
+        [slow] = server.listener.connections
+        with closing(server.open(sent, "127.0.0.2")) as other:
+            until(wait_for(server, Limit.HELD_BYTES), "the limit is exceeded")
+            server.listener.loop.call_soon_threadsafe(slow.abort)
+            assert reply(other).body == str(len(body)).encode()
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_a_slow_request_is_asked_to_try_again_where_others_need_its_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secure: bool
+) -> None:
+    monkeypatch.setattr(listeners, "SWEEP_SECONDS", 0.01)
+    monkeypatch.setattr(module, "HELD_BYTES", 256 * 1024)
+    monkeypatch.setattr(module, "STALE_SECONDS", 0.1)
+    recorder = Recorder()
+    with reachable(tmp_path, recorder, secure=secure) as server, begun(server, 200 * 1024) as slow:
+        until(lambda: server.listener.connections.held_bytes > 200 * 1024, "the first body is held")
+        with begun(server, 100 * 1024, "127.0.0.2"):
+            answer = reply(slow)
+            assert (answer.status, answer.headers["retry-after"]) == (503, str(RETRY_AFTER_SECONDS))
+            assert answer.ends
+            until(lambda: server.listener.connections.held_bytes <= 256 * 1024, "there is room")
+    assert recorder.requests == []
+
+
+def test_the_protocol_is_a_connection(tmp_path: Path) -> None:
+    def satisfies(_: Connection) -> None:
+        """Checked by mypy."""
+
+    with reachable(tmp_path, Recorder(), secure=False) as server, closing(server.open(GET)) as one:
+        assert reply(one).status == 200
+        [connection] = server.listener.connections
+        satisfies(connection)
+        assert connection.peer == "127.0.0.1"

@@ -1,0 +1,470 @@
+"""Which admissions are decided in the event loop and which in threads, and what is refused before it is decided."""
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+import pytest
+
+from rules_engine.authoring.rule_files import read_rules
+from rules_engine.evaluation import RuleSet
+from rules_engine.model.cluster import Cluster
+from server.exchange import Exchange
+from server.http.admission import Admission
+from server.http.app import create_app
+from server.http.deadline import Deadline
+from server.http.handlers import AdmissionHandler, PageHandler
+from server.http.limits import (
+    CONCURRENT_DECISIONS,
+    LARGE_BODY_BYTES,
+    LARGE_QUEUE,
+    MIB,
+    PARSED_BYTES,
+    PARSED_BYTES_PER_TOKEN,
+    REQUEST_SECONDS,
+    Limit,
+)
+from server.http.listener import Listener
+from server.http.messages import Refusal, Request, Response
+from server.http.review import parse
+from server.state import State
+from tests.support.listener import Reachable, Reply, pages, reachable
+from tests.support.operating import until
+from tests.support.server import LADDER, MIG_POD, PATIENCE_SECONDS, UID, encoded, pod, review
+
+JSON = {"Content-Type": "application/json"}
+SLOW = "lists.range(300).all(x, lists.range(300).all(y, x + y >= 0))"
+"""Some 50 ms."""
+
+SLOW_RULES = f"""\
+apiVersion: gpurules.io/v1
+kind: Validation
+metadata: {{name: slow}}
+spec:
+  matchConditions: [{{name: slow, expression: "object.metadata.name == 'slow'"}}]
+  validations: [{{expression: "{SLOW}", message: never}}]
+"""
+
+
+@dataclass(slots=True)
+class Served:
+    """A listener for admissions, and what is behind it."""
+
+    reachable: Reachable
+    admission: Admission
+    handler: AdmissionHandler
+    exchanges: list[Exchange] = field(default_factory=list)
+
+    def ask(self, document: Any, path: str = "/mutate", **headers: str) -> Reply:
+        body = document if isinstance(document, bytes) else encoded(document)
+        return self.reachable.ask("POST", path, body, **(JSON | headers))
+
+    def count(self, limit: Limit) -> int:
+        return self.reachable.listener.connections.exceeded.counts[limit]
+
+    @property
+    def outcomes(self) -> list[str]:
+        return [exchange.outcome for exchange in self.exchanges]
+
+
+@contextmanager
+def served(
+    folder: Path,
+    *,
+    rules: str = LADDER,
+    state: State | None = None,
+    max_concurrent: int = CONCURRENT_DECISIONS,
+    request_seconds: float = REQUEST_SECONDS,
+) -> Iterator[Served]:
+    if state is None:
+        file = folder / "rules.yaml"
+        file.write_text(rules)
+        state = State(read_rules([file]).rule_set, Cluster())
+    exchanges: list[Exchange] = []
+    admission = Admission(
+        state, max_concurrent=max_concurrent, observers=[exchanges.append], request_seconds=request_seconds
+    )
+    app = create_app(state, admission)
+    made: list[AdmissionHandler] = []
+
+    def make(listener: Listener) -> AdmissionHandler:
+        page_handler = PageHandler(listener.loop, app, listener.address, "http")
+        made.append(AdmissionHandler(listener.loop, admission, page_handler, listener.connections.exceeded))
+        return made[0]
+
+    with reachable(folder, make, secure=False) as server:
+        yield Served(server, admission, made[0], exchanges)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Served]:
+    with served(tmp_path) as made:
+        yield made
+
+
+class Held:
+    """Stops every decision at its first step until it is told to proceed; remembers the threads that decide."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, holds: Callable[[bytes], bool] = lambda _: True) -> None:
+        self.proceed = threading.Event()
+        self.threads: list[str] = []
+        self.most_at_once = 0
+        self._now = 0
+        self._lock = threading.Lock()
+
+        def held(body: bytes) -> Any:
+            if not holds(body):
+                return parse(body)
+            with self._lock:
+                self.threads.append(threading.current_thread().name)
+                self._now += 1
+                self.most_at_once = max(self.most_at_once, self._now)
+            try:
+                assert self.proceed.wait(PATIENCE_SECONDS)
+                sleep(0.02)
+                return parse(body)
+            finally:
+                with self._lock:
+                    self._now -= 1
+
+        monkeypatch.setattr("server.http.admission.parse", held)
+
+
+@contextmanager
+def asking() -> Iterator[ThreadPoolExecutor]:
+    """Callers that wait for their responses."""
+    with ThreadPoolExecutor(2 * LARGE_QUEUE) as callers:
+        yield callers
+
+
+def large(size: int = LARGE_BODY_BYTES + 1, document: Any = None) -> bytes:
+    body = encoded(review(MIG_POD) if document is None else document)
+    return body + b" " * (size - len(body))
+
+
+def is_large(body: bytes) -> bool:
+    return len(body) > LARGE_BODY_BYTES
+
+
+def unavailable(reply: Reply, uid: str | None = None) -> None:
+    """The caller is asked to try again."""
+    assert (reply.status, reply.headers["retry-after"]) == (503, "1")
+    body = json.loads(reply.body)
+    if uid is None:
+        assert (body["kind"], body["reason"]) == ("Status", "ServiceUnavailable")
+    else:
+        assert (body["kind"], body["response"]["uid"], body["response"]["allowed"]) == ("AdmissionReview", uid, False)
+        assert body["response"]["status"]["reason"] == "ServiceUnavailable"
+
+
+def patched(reply: Reply) -> bool:
+    assert reply.status == 200
+    response = json.loads(reply.body)["response"]
+    assert (response["uid"], response["allowed"]) == (UID, True)
+    return "patch" in response
+
+
+# Ordinary admissions.
+
+
+def test_an_ordinary_admission_is_decided_in_the_event_loop(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(monkeypatch)
+    held.proceed.set()
+    assert patched(server.ask(review(MIG_POD)))
+    assert patched(server.ask(large(LARGE_BODY_BYTES)))
+    assert held.threads == ["test-listener"] * 2
+    assert server.admission.slots.taken == 0
+
+
+def test_a_query_is_part_of_no_path_and_other_spellings_of_a_path_are_understood(server: Served) -> None:
+    for path in ("/mutate?timeout=10s", "/mutate?", "/%6dutate", "http://localhost/mutate?timeout=10s"):
+        assert patched(server.ask(review(MIG_POD), path))
+    denied = server.ask(review(pod(image="app:latest")), "/validate?timeout=10s")
+    assert json.loads(denied.body)["response"]["allowed"] is False
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "code"), [("GET", "/mutate", 405), ("GET", "/healthz", 200), ("POST", "/nowhere", 404)]
+)
+def test_what_is_no_admission_is_answered_by_the_application(server: Served, method: str, path: str, code: int) -> None:
+    reply = server.reachable.ask(method, path)
+    assert (reply.status, reply.headers["content-type"]) == (code, "application/json")
+    assert server.exchanges == []
+
+
+def test_without_a_content_type_an_admission_is_415(server: Served) -> None:
+    reply = server.reachable.ask("POST", "/mutate", encoded(review()))
+    assert (reply.status, json.loads(reply.body)["response"]["uid"]) == (415, UID)
+
+
+def test_over_the_bound_on_decisions_an_admission_is_503_and_counted(tmp_path: Path) -> None:
+    with served(tmp_path, max_concurrent=1) as server:
+        assert server.admission.slots.take()
+        unavailable(server.ask(review()), UID)
+        unavailable(server.ask(large()))
+        assert server.count(Limit.DECISIONS) == 2
+        assert server.outcomes == ["ServiceUnavailable"] * 2
+        server.admission.slots.release()
+        assert patched(server.ask(review(MIG_POD)))
+        assert patched(server.ask(large()))
+
+
+def test_an_admission_that_is_not_received_whole_is_refused_and_recorded(server: Served) -> None:
+    head = b"POST /validate?timeout=10s HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n"
+    with server.reachable.open(head) as client:
+        assert client.recv(65536).startswith(b"HTTP/1.1 413 ")
+    assert [(exchange.endpoint, exchange.outcome) for exchange in server.exchanges] == [
+        ("validate", "RequestEntityTooLarge")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "path"), [(HTTPStatus.NOT_IMPLEMENTED, "/mutate"), (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "/other")]
+)
+def test_a_refusal_that_is_no_admissions_or_has_no_kubernetes_reason_is_a_status_and_not_recorded(
+    server: Served, status: HTTPStatus, path: str
+) -> None:
+    response = server.handler.refuse(Refusal(status, "why"), path)
+    body = json.loads(response.body)
+    assert (response.status, body["kind"], body["message"]) == (status, "Status", "why")
+    assert server.exchanges == []
+
+
+def test_a_refusal_that_may_be_tried_again_says_when(server: Served) -> None:
+    for path in ("/mutate", "/readyz"):
+        response = server.handler.refuse(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "why"), path)
+        assert ("Retry-After", "1") in response.headers
+
+
+# Decisions that hold others up.
+
+
+def test_a_decision_that_takes_longer_begins_again_in_a_thread_and_others_are_answered_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, proceed = threading.Event(), threading.Event()
+    answer = Admission.answer
+
+    def held(self: Admission, call: Any, deadline: Deadline) -> Response:
+        if b'"slow"' in call.body and threading.current_thread().name.startswith("slow-admission"):
+            begun.set()
+            assert proceed.wait(PATIENCE_SECONDS)
+        return answer(self, call, deadline)
+
+    monkeypatch.setattr(Admission, "answer", held)
+    slow = pod()
+    slow["metadata"]["name"] = "slow"
+    with served(tmp_path, rules=SLOW_RULES) as server, asking() as callers:
+        waiting = callers.submit(server.ask, review(slow), "/validate")
+        assert begun.wait(PATIENCE_SECONDS)
+        assert server.exchanges == []
+        for _ in range(10):
+            assert not patched(server.ask(review(pod()), "/validate"))
+        assert not waiting.done()
+        assert server.admission.slots.taken == 1
+        proceed.set()
+        assert not patched(waiting.result(PATIENCE_SECONDS))
+        assert server.outcomes == ["Allowed"] * 11
+        assert server.admission.slots.taken == 0
+
+
+def test_a_decision_that_takes_longer_keeps_its_place_until_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.http.handlers.PATIENCE_SECONDS", -1.0)
+    begun, proceed = threading.Event(), threading.Event()
+    answer = AdmissionHandler._answer
+
+    def held(self: AdmissionHandler, call: Any) -> Response:
+        begun.set()
+        assert proceed.wait(PATIENCE_SECONDS)
+        return answer(self, call)
+
+    monkeypatch.setattr(AdmissionHandler, "_answer", held)
+    with served(tmp_path, rules=SLOW_RULES, max_concurrent=1) as server, asking() as callers:
+        waiting = callers.submit(server.ask, review(), "/validate")
+        assert begun.wait(PATIENCE_SECONDS)
+        unavailable(server.ask(review(), "/validate"), UID)
+        proceed.set()
+        assert not patched(waiting.result(PATIENCE_SECONDS))
+        assert server.admission.slots.taken == 0
+
+
+@pytest.mark.parametrize("body", [encoded(review()), large()])
+def test_a_queued_decision_whose_time_is_over_is_503_and_no_denial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: bytes
+) -> None:
+    """The rule says Fail: to evaluate it without time would deny."""
+    monkeypatch.setattr("server.http.handlers.PATIENCE_SECONDS", -1.0)
+    answer = AdmissionHandler._answer
+
+    def late(self: AdmissionHandler, call: Any) -> Response:
+        call.arrived -= 2 * REQUEST_SECONDS
+        return answer(self, call)
+
+    monkeypatch.setattr(AdmissionHandler, "_answer", late)
+    with served(tmp_path, rules=SLOW_RULES) as server:
+        unavailable(server.ask(body, "/validate"), UID if len(body) <= LARGE_BODY_BYTES else None)
+        assert server.outcomes == ["ServiceUnavailable"]
+        assert server.count(Limit.DECISIONS) == 1
+        assert server.admission.slots.taken == 0
+
+
+def test_a_decision_in_a_thread_has_only_the_time_that_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.http.handlers.PATIENCE_SECONDS", -1.0)
+    monkeypatch.setattr(Deadline, "is_over", lambda _: False)  # however late the thread begins
+    slow = pod()
+    slow["metadata"]["name"] = "slow"
+    rules = SLOW_RULES.replace(SLOW, " && ".join([SLOW] * 8)).replace("300", "200")
+    with served(tmp_path, rules=rules, request_seconds=0.05) as server:
+        response = json.loads(server.ask(review(slow), "/validate").body)["response"]
+        assert response["allowed"] is False
+        assert "the time of 0.05 s for one request is used up" in response["status"]["message"]
+
+
+# Large bodies.
+
+
+def test_large_bodies_are_decided_in_a_thread_one_at_a_time_and_others_are_answered_meanwhile(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(monkeypatch, is_large)
+    with asking() as callers:
+        waiting = [callers.submit(server.ask, large()) for _ in range(4)]
+        until(lambda: server.admission.slots.taken == 4, "all of them")
+        for _ in range(5):
+            assert patched(server.ask(review(MIG_POD)))
+        assert len(held.threads) == 1
+        assert not any(future.done() for future in waiting)
+        held.proceed.set()
+        assert all(patched(future.result(PATIENCE_SECONDS)) for future in waiting)
+    assert held.most_at_once == 1
+    assert all(name.startswith("large-admission") for name in held.threads)
+    assert server.admission.slots.taken == 0
+
+
+def test_more_large_bodies_than_may_wait_are_503_and_counted(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held(monkeypatch, is_large)
+    with asking() as callers:
+        waiting = [callers.submit(server.ask, large()) for _ in range(LARGE_QUEUE)]
+        until(lambda: server.admission.slots.taken == LARGE_QUEUE, "all of them")
+        for _ in range(3):
+            unavailable(server.ask(large()))
+        assert server.count(Limit.LARGE_QUEUE) == 3
+        assert patched(server.ask(review(MIG_POD)))
+        held.proceed.set()
+        assert all(patched(future.result(PATIENCE_SECONDS)) for future in waiting)
+    assert len(held.threads) == LARGE_QUEUE
+    for _ in range(LARGE_QUEUE + 1):
+        assert patched(server.ask(large()))
+
+
+def test_a_large_body_whose_client_has_gone_gives_its_place_back_undecided(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(monkeypatch, is_large)
+    with asking() as callers:
+        waiting = callers.submit(server.ask, large())
+        until(lambda: len(held.threads) == 1, "the first")
+        head = b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        with server.reachable.open(head % (LARGE_BODY_BYTES + 1) + large()):
+            until(lambda: server.admission.slots.taken == 2, "the second")
+        until(lambda: server.admission.slots.taken == 1, "its end")
+        held.proceed.set()
+        assert patched(waiting.result(PATIENCE_SECONDS))
+    assert len(held.threads) == 1
+
+
+def tokens(count: int) -> bytes:
+    """A review in which `count` of the bytes `{`, `[`, `,` and `:` stand."""
+    body = encoded(review({"n": [0]}))
+    missing = count - sum(body.count(token) for token in (b"{", b"[", b",", b":"))
+    return body.replace(b"[0]", b"[" + b"0," * missing + b"0]")
+
+
+def test_a_body_that_would_take_too_much_memory_is_413_and_not_parsed(
+    server: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Held(monkeypatch)
+    held.proceed.set()
+    most = PARSED_BYTES // PARSED_BYTES_PER_TOKEN
+    reply = server.ask(tokens(most + 1))
+    status = json.loads(reply.body)
+    assert (reply.status, status["reason"]) == (413, "RequestEntityTooLarge")
+    assert status["message"] == f"the body would take more than {PARSED_BYTES // MIB} MiB of memory"
+    assert held.threads == []
+    assert server.count(Limit.PARSED_BYTES) == 1
+    assert server.outcomes == ["RequestEntityTooLarge"]
+    assert server.ask(tokens(most)).status == 200
+    assert len(held.threads) == 1
+
+
+@pytest.mark.parametrize("path", ["/%6dutate", "http://localhost/mutate"])
+def test_no_spelling_of_the_path_lets_a_body_that_takes_too_much_memory_pass(server: Served, path: str) -> None:
+    assert server.ask(tokens(PARSED_BYTES // PARSED_BYTES_PER_TOKEN + 1), path).status == 413
+
+
+# Pages.
+
+
+def test_an_error_of_the_application_is_500_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def fails(environ: Any, start_response: Any) -> Any:
+        raise RuntimeError("ours")
+
+    with reachable(tmp_path, pages(fails, "http"), secure=False) as server:
+        reply = server.ask("GET", "/")
+        assert (reply.status, json.loads(reply.body)["kind"]) == (500, "Status")
+        assert b"ours" not in reply.body
+    assert "unexpected error in the application" in caplog.text
+    assert "RuntimeError" in caplog.text
+
+
+@pytest.mark.parametrize("target", ["http:///", "http://h:99999/healthz", "x://"])
+def test_a_target_that_is_no_url_is_400_and_no_error_of_ours(
+    server: Served, caplog: pytest.LogCaptureFixture, target: str
+) -> None:
+    assert server.reachable.ask("GET", target).status == 400
+    assert caplog.text == ""
+
+
+# The end.
+
+
+def request(path: str, body: bytes = b"") -> Request:
+    return Request(
+        "POST",
+        path,
+        "",
+        [(b"Content-Type", b"application/json")],
+        body,
+        version="1.1",
+        arrived=float("inf"),
+        peer="127.0.0.1",
+    )
+
+
+@pytest.mark.parametrize(("path", "body"), [("/healthz", b""), ("/mutate", large()), ("/validate", encoded(review()))])
+def test_what_would_begin_in_a_thread_after_the_end_is_503(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, body: bytes
+) -> None:
+    monkeypatch.setattr("server.http.handlers.PATIENCE_SECONDS", float("-inf"))
+    with served(tmp_path, rules=SLOW_RULES) as server:
+        server.handler.stop()
+        response = server.handler(request(path, body))
+        assert isinstance(response, Response)
+        assert response.status == 503
+        assert ("Retry-After", "1") in response.headers
+        assert server.admission.slots.taken == 0
+
+
+def test_before_the_rules_are_compiled_admissions_are_503(tmp_path: Path) -> None:
+    with served(tmp_path, state=State(RuleSet())) as server:
+        unavailable(server.ask(review()), UID)
+        unavailable(server.ask(large()), UID)

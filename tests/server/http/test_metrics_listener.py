@@ -1,0 +1,193 @@
+"""The plain listener: pages, and clients that are many, slow or wrong."""
+
+import json
+import socket
+import threading
+from asyncio import Future
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from rules_engine.evaluation import RuleSet
+from rules_engine.model.cluster import Cluster
+from server.http.app import create_metrics_app
+from server.http.limits import PAGE_THREADS, PLAIN_CONNECTIONS
+from server.http.messages import Request, Response
+from server.state import State
+from tests.support.listener import Reachable, Recorder, pages, reachable
+from tests.support.operating import fetched, until
+from tests.support.server import PATIENCE_SECONDS
+
+
+@pytest.fixture
+def state() -> State:
+    return State(RuleSet(), Cluster())
+
+
+def exposition() -> tuple[bytes, str]:
+    return b"gpu_rules_up 1\n", "text/plain; version=1.0.0"
+
+
+@contextmanager
+def plain(folder: Path, state: State, exposition: Callable[[], tuple[bytes, str]] = exposition) -> Iterator[Reachable]:
+    """The listener as `gpu-rules serve` makes it."""
+    handler = pages(create_metrics_app(state, exposition), "http")
+    with reachable(folder, handler, secure=False, connections=PLAIN_CONNECTIONS) as server:
+        yield server
+
+
+@pytest.fixture
+def server(tmp_path: Path, state: State) -> Iterator[Reachable]:
+    with plain(tmp_path, state) as made:
+        yield made
+
+
+def test_pages_say_what_the_server_says_of_itself(server: Reachable, state: State) -> None:
+    url = f"http://127.0.0.1:{server.port}"
+    assert fetched(f"{url}/metrics") == (200, "gpu_rules_up 1\n")
+    assert server.ask("GET", "/metrics").headers["content-type"] == "text/plain; version=1.0.0"
+    assert json.loads(fetched(f"{url}/healthz")[1]) == {"status": "ok"}
+    assert fetched(f"{url}/readyz?verbose")[0] == 200
+    rules = json.loads(fetched(f"{url}/rules")[1])
+    assert (rules["generation"], rules["lastReload"]) == (1, None)
+    state.stopping = True
+    status, body = fetched(f"{url}/readyz")
+    assert (status, json.loads(body)["reason"]) == (503, "the server is stopping")
+    state.served = None
+    assert fetched(f"{url}/rules")[0] == 503
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "code", "reason"),
+    [
+        ("GET", "/mutate", 404, "NotFound"),
+        ("POST", "/mutate", 404, "NotFound"),
+        ("POST", "/metrics", 405, "MethodNotAllowed"),
+        ("DELETE", "/healthz", 405, "MethodNotAllowed"),
+    ],
+)
+def test_an_error_is_a_status_in_json(server: Reachable, method: str, path: str, code: int, reason: str) -> None:
+    reply = server.ask(method, path)
+    status = json.loads(reply.body)
+    assert (reply.status, reply.headers["content-type"]) == (code, "application/json")
+    assert (status["kind"], status["status"], status["code"], status["reason"]) == ("Status", "Failure", code, reason)
+    assert ("allow" in reply.headers) == (code == 405)
+
+
+def test_several_requests_share_a_connection(server: Reachable) -> None:
+    connection = server.connect()
+    for path in ("/healthz", "/metrics", "/nowhere", "/readyz"):
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        assert answer.read()
+        assert not answer.will_close
+    connection.close()
+
+
+def test_an_error_of_ours_is_500_and_logged(tmp_path: Path, state: State, caplog: pytest.LogCaptureFixture) -> None:
+    def fails() -> tuple[bytes, str]:
+        raise RuntimeError("ours")
+
+    with plain(tmp_path, state, fails) as server:
+        reply = server.ask("GET", "/metrics")
+        status = json.loads(reply.body)
+        assert (reply.status, status["kind"], status["code"]) == (500, "Status", 500)
+        assert b"ours" not in reply.body
+        assert server.ask("GET", "/healthz").status == 200
+    assert "RuntimeError" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer"),
+    [
+        (b"POST /metrics HTTP/1.1\r\nHost: x\r\n\r\n", b"HTTP/1.1 405"),
+        (b"GET /metrics HTTP/1.1\r\n\r\n", b"HTTP/1.1 400"),
+        (b"GET /metrics nonsense\r\n\r\n", b"HTTP/1.1 400"),
+        (b"\x16\x03\x01\x00\xa5\x01\r\n\r\n", b"HTTP/1.1 400"),
+        (b"GET /" + b"a" * 70_000 + b" HTTP/1.1\r\n\r\n", b"HTTP/1.1 431"),
+        (b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * 20_000 + b"\r\n", b"HTTP/1.1 431"),
+        (b"GET /metrics HT", b""),  # and ends
+    ],
+)
+def test_what_is_no_request_gets_no_page_and_stops_nothing(server: Reachable, sent: bytes, answer: bytes) -> None:
+    with server.open(sent) as client:
+        if not answer:
+            client.shutdown(socket.SHUT_WR)
+        got = client.recv(65536)
+        assert got.startswith(answer)
+        assert b"gpu_rules_up" not in got
+    assert server.ask("GET", "/metrics").status == 200
+
+
+def test_with_more_connections_than_there_are_places_the_oldest_are_closed_and_probes_answered(
+    server: Reachable,
+) -> None:
+    with ExitStack() as stack:
+        stalled = [stack.enter_context(server.open(b"G")) for _ in range(PLAIN_CONNECTIONS + 4)]
+        for _ in range(8):
+            assert server.ask("GET", "/healthz").status == 200
+            stack.enter_context(server.open(b"G"))
+        for client in stalled[:4]:
+            assert closed(client)
+
+
+def test_a_client_that_stalls_gets_408_and_is_cut(server: Reachable, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.http.protocol.HEADER_SECONDS", 0.1)
+    monkeypatch.setattr("server.http.protocol.LINGER_SECONDS", 0.1)
+    with server.open(b"G") as client:
+        assert client.recv(65536).startswith(b"HTTP/1.1 408 ")
+        assert closed(client)
+
+
+def closed(client: socket.socket) -> bool:
+    """Whether the other side ends a connection without a word."""
+    try:
+        return client.recv(100) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_a_page_that_takes_long_holds_up_no_probe(tmp_path: Path, state: State) -> None:
+    assert PAGE_THREADS > 1
+    begun, proceed = threading.Event(), threading.Event()
+
+    def slow() -> tuple[bytes, str]:
+        begun.set()
+        assert proceed.wait(PATIENCE_SECONDS)
+        return b"", "text/plain"
+
+    with plain(tmp_path, state, slow) as server, server.open(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n") as scrape:
+        assert begun.wait(PATIENCE_SECONDS)
+        assert server.ask("GET", "/healthz").status == 200
+        proceed.set()
+        assert scrape.recv(65536).startswith(b"HTTP/1.1 200 ")
+
+
+def test_healthz_fails_while_the_loop_of_the_admissions_stalls_and_recovers(
+    tmp_path: Path, state: State, server: Reachable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.http.probes.STALLED_SECONDS", 1.0)
+    begun, proceed = threading.Event(), threading.Event()
+
+    def stall(_request: Request) -> Response | Future[Response]:
+        begun.set()
+        assert proceed.wait(PATIENCE_SECONDS)
+        return Response(200, b"{}")
+
+    with reachable(tmp_path, Recorder(stall)) as admissions:
+        state.turned = lambda: admissions.listener.turned
+        assert server.ask("GET", "/healthz").status == 200
+        with admissions.open(b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n") as client:
+            assert begun.wait(PATIENCE_SECONDS)
+            begin = monotonic()
+            until(lambda: server.ask("GET", "/healthz").status == 503, "the stall is noticed")
+            assert monotonic() - begin > 0.5
+            reply = server.ask("GET", "/healthz")
+            assert json.loads(reply.body)["status"] == "stalled"
+            assert server.ask("GET", "/metrics").status == 200
+            proceed.set()
+            assert client.recv(65536).startswith(b"HTTP/1.1 200 ")
+        until(lambda: server.ask("GET", "/healthz").status == 200, "the recovery")

@@ -1,0 +1,84 @@
+"""Certificates by CAs that a test makes."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TypeAlias
+
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from server.tls import Identity
+
+Key: TypeAlias = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
+
+DAY = timedelta(days=1)
+
+GARBAGE = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
+"""What looks like a certificate and is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certified:
+    """A certificate, as PEM, and its key."""
+
+    name: str
+    certificate: bytes
+    key: Key
+
+    @property
+    def private(self) -> bytes:
+        """The key as PEM."""
+        return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+    def identity(self, *others: bytes, client_ca: bytes | None = None) -> Identity:
+        """What a server shows that also sends other certificates of its chain."""
+        chain = b"".join((self.certificate, *others))
+        return Identity(certificate=chain, key=self.private, client_ca=client_ca, not_after=datetime.now(UTC) + DAY)
+
+    def write(self, folder: Path) -> tuple[Path, Path]:
+        """The certificate and the key as files."""
+        folder.mkdir(exist_ok=True)
+        files = folder / f"{self.name}.crt", folder / f"{self.name}.key"
+        files[0].write_bytes(self.certificate)
+        files[1].write_bytes(self.private)
+        return files
+
+
+def certified(
+    name: str,
+    by: Certified | None = None,
+    *,
+    key: Key | None = None,
+    ca: bool = False,
+    begin: datetime | None = None,
+    end: datetime | None = None,
+    usage: x509.ObjectIdentifier = ExtendedKeyUsageOID.SERVER_AUTH,
+) -> Certified:
+    """A certificate for localhost by another one or, as there is none, by itself. `usage`: of one that is no CA."""
+    now = datetime.now(UTC)
+    own = key or ec.generate_private_key(ec.SECP256R1())
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(_name(name))
+        .issuer_name(_name(name if by is None else by.name))
+        .public_key(own.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin or now - 2 * DAY)
+        .not_valid_after(end or now + 2 * DAY)
+        .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+    )
+    if not ca:
+        names = x509.SubjectAlternativeName([x509.DNSName("localhost")])
+        builder = builder.add_extension(names, critical=False)
+        builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+    signer = own if by is None else by.key
+    signed = builder.sign(signer, None if isinstance(signer, ed25519.Ed25519PrivateKey) else SHA256())
+    return Certified(name=name, certificate=signed.public_bytes(Encoding.PEM), key=own)
+
+
+def _name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])

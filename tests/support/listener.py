@@ -1,0 +1,128 @@
+"""A listener in the test's own process, reached over HTTPS on loopback."""
+
+import http.client
+import socket
+import ssl
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from server import tls
+from server.http.errors import refused
+from server.http.handlers import PageHandler
+from server.http.listener import Listener
+from server.http.messages import Refusal, Request, Response
+from server.http.protocol import Handler
+from tests.support.server import PATIENCE_SECONDS
+
+
+class Recorder:
+    """A handler that answers with the size of the body, or as it is told, and keeps what it was called with."""
+
+    def __init__(self, answer: Callable[[Request], Any] | None = None) -> None:
+        self.requests: list[Request] = []
+        self.refusals: list[Refusal] = []
+        self._answer = answer or (lambda request: Response(200, str(len(request.body)).encode()))
+
+    def __call__(self, request: Request) -> Any:
+        self.requests.append(request)
+        return self._answer(request)
+
+    def refuse(self, refusal: Refusal, path: str) -> Response:
+        self.refusals.append(refusal)
+        return refused(refusal)
+
+    def stop(self) -> None:
+        """It has no threads."""
+
+    @property
+    def bodies(self) -> list[bytes]:
+        return [request.body for request in self.requests]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def ends(self) -> bool:
+        """Whether the connection ends with it."""
+        return self.headers.get("connection") == "close"
+
+
+@dataclass(frozen=True, slots=True)
+class Reachable:
+    """A listener, and what a client needs to reach it. `context` None: without TLS."""
+
+    listener: Listener
+    port: int
+    context: ssl.SSLContext | None
+
+    def connect(self) -> http.client.HTTPConnection:
+        if self.context is None:
+            return http.client.HTTPConnection("localhost", self.port, timeout=PATIENCE_SECONDS)
+        return http.client.HTTPSConnection("localhost", self.port, context=self.context, timeout=PATIENCE_SECONDS)
+
+    def open(self, sent: bytes = b"", source: str = "127.0.0.1") -> socket.socket:
+        """A connection on which something was sent, from an address of 127.0.0.0/8."""
+        plain = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_SECONDS, source_address=(source, 0))
+        connection = plain if self.context is None else self.context.wrap_socket(plain, server_hostname="localhost")
+        connection.sendall(sent)
+        return connection
+
+    def ask(self, method: str, path: str, body: bytes | Iterable[bytes] | None = None, **headers: str) -> Reply:
+        """One request on a connection of its own; a body of several parts is sent in chunks."""
+        connection = self.connect()
+        try:
+            connection.request(method, path, body, headers)
+            return reply(connection)
+        finally:
+            connection.close()
+
+
+def reply(connection: http.client.HTTPConnection | socket.socket, method: str | None = None) -> Reply:
+    """The answer to what was sent on a connection. `method`: HEAD, where that was sent."""
+    if isinstance(connection, http.client.HTTPConnection):
+        response = connection.getresponse()
+    else:
+        response = http.client.HTTPResponse(connection, method=method)
+        response.begin()
+    headers = {name.lower(): value for name, value in response.getheaders()}
+    return Reply(response.status, headers, response.read())
+
+
+@contextmanager
+def reachable(
+    folder: Path,
+    handler: Handler | Callable[[Listener], Handler],
+    *,
+    secure: bool = True,
+    connections: int = 2048,
+    receive_seconds: float = PATIENCE_SECONDS,
+) -> Iterator[Reachable]:
+    """Serve requests until the end; what is not answered by then is left."""
+    make = handler if not hasattr(handler, "refuse") else lambda _listener: handler
+    bound = socket.create_server(("127.0.0.1", 0))
+    made = Listener("test", bound, make, connections=connections, receive_seconds=receive_seconds)  # type: ignore[arg-type]
+    context = None
+    if secure:
+        now = datetime.now(UTC)
+        files = tls.for_localhost(folder, now=now)
+        made.start(tls.context(tls.read(files.certificate, files.key, now=now)))
+        context = ssl.create_default_context(cafile=str(files.ca))
+    else:
+        made.start()
+    try:
+        yield Reachable(made, made.address[1], context)
+    finally:
+        made.stop(0)
+
+
+def pages(application: Any, scheme: str = "https") -> Callable[[Listener], Handler]:
+    """A handler that answers by a WSGI application."""
+    return lambda listener: PageHandler(listener.loop, application, listener.address, scheme)

@@ -15,6 +15,7 @@ from server.http.limits import (
     FREE_BYTES,
     HELD_BYTES,
     LOG_SECONDS,
+    PARSED_PER_BYTE,
     PEER_SHARE,
     READ_BYTES,
     SPARE_BYTES,
@@ -160,7 +161,7 @@ class Connections:
     def release(self, connection: Connection, size: int) -> None:
         """Release all `size` bytes that a connection holds."""
         self.held_bytes -= size
-        self.freed_bytes += size
+        self.freed_bytes += PARSED_PER_BYTE * size
         self._holding.pop(connection, None)
         if self._paused.pop(connection, ...) is None:
             connection.resume()

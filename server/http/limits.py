@@ -153,6 +153,9 @@ TRIM_SECONDS = 2.0
 TRIM_BYTES = 16 * MIB
 """Memory that was freed before it is worth returning to the system."""
 
+PARSED_PER_BYTE = 8
+"""Memory of a decided body to its length, for that estimate."""
+
 CONNECTION_BYTES = 32 * 1024
 """Memory of a TLS connection that its handshake frees, and as much again when it is closed, for that estimate."""
 

@@ -1,0 +1,188 @@
+"""What expensive pods cost: time and memory of one decision each, against a cluster of many nodes, in one process.
+
+Each row is measured in a fresh process, in which one ordinary pod has been decided first.
+"""
+
+import argparse
+import json
+import multiprocessing
+import signal
+import time
+from collections.abc import Callable, Mapping
+from multiprocessing.connection import Connection as Pipe
+from types import FrameType
+from typing import Any
+
+from bench.cluster import GPU, MIG1, MIG2, MIG3, rss
+from rules_engine.evaluation import RuleSet, mutate
+from rules_engine.model.admission import AdmissionRequest
+from rules_engine.model.cluster import Cluster, Node, Taint
+from rules_engine.model.pod import Pod
+from rules_engine.model.quantity import Quantity
+from rules_engine.model.rules import NodeFilter, NodeRequirement, Offered
+from server.cluster.reading import PodKey
+from server.cluster.store import Store
+from tests.support.evaluation import compiled, container, injection, ladder, pod, rung
+
+HOSTNAME = "kubernetes.io/hostname"
+STAMP = "nvidia.com/gfd.timestamp"
+_PROCESSES = multiprocessing.get_context("spawn")
+
+
+def nodes(number: int) -> tuple[Node, ...]:
+    """Nodes with 33 labels, two of which have another value on each node."""
+    made = []
+    for index in range(number):
+        labels = {f"feature.node.kubernetes.io/cpu-{feature}": "true" for feature in range(29)}
+        labels |= {"pool": f"pool-{index % 12}", "zone": f"zone-{index % 3}"}
+        labels |= {HOSTNAME: f"node-{index:05}", STAMP: str(1_700_000_000 + index)}
+        offered = [{GPU: 8}, {MIG3: 8, MIG2: 16}, {MIG2: 24}, {MIG1: 56}, {}][index % 5]
+        taints = (Taint(key="nvidia.com/gpu", effect="NoSchedule"),) if index % 4 else ()
+        amounts = {name: Quantity.of(count) for name, count in offered.items()}
+        made.append(Node(name=f"node-{index:05}", labels=labels, taints=taints, allocatable=amounts))
+    return tuple(made)
+
+
+def term(*expressions: tuple[str, str, list[str]]) -> dict[str, Any]:
+    return {"matchExpressions": [{"key": key, "operator": op, "values": values} for key, op, values in expressions]}
+
+
+def requiring(*terms: Any) -> dict[str, Any]:
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
+    return {"affinity": {"nodeAffinity": required}}
+
+
+def asking(**spec: Any) -> dict[str, Any]:
+    """A pod that asks for more than any node has, so that each rung is looked at."""
+    return pod(container("main", {MIG3: 9}), **spec)
+
+
+def empty(count: int) -> list[dict[str, Any]]:
+    return [asking(**requiring(term((HOSTNAME, "In", ["node-00001"])), *[{}] * count))]
+
+
+def plain(count: int) -> list[dict[str, Any]]:
+    return [asking(**requiring(*(term((HOSTNAME, "In", [f"no-{index}"])) for index in range(count))))]
+
+
+def keys(pods: int, count: int) -> list[dict[str, Any]]:
+    """Pods that each name labels of their own."""
+    return [
+        asking(**requiring(term(*((f"k{number}-{index}", "DoesNotExist", []) for index in range(count)))))
+        for number in range(pods)
+    ]
+
+
+def hostnames(pods: int) -> list[dict[str, Any]]:
+    """Pods that each name a label of their own beside the hostname."""
+    return [
+        asking(**requiring(term((HOSTNAME, "NotIn", ["x"]), (f"k{number}", "DoesNotExist", []))))
+        for number in range(pods)
+    ]
+
+
+def numbers(count: int) -> list[dict[str, Any]]:
+    terms = (term((STAMP, "Gt", [str(1_700_000_000 + index)]), ("none", "Exists", [])) for index in range(count))
+    return [asking(**requiring(*terms))]
+
+
+def values(count: int) -> list[dict[str, Any]]:
+    named = [f"node-{index:05}" for index in range(count)]
+    return [asking(**requiring(term((HOSTNAME, "In", named), ("none", "Exists", []))))]
+
+
+def tolerations(count: int) -> list[dict[str, Any]]:
+    return [asking(tolerations=[{"key": f"k{index}", "operator": "Exists"} for index in range(count)])]
+
+
+def containers(count: int) -> list[dict[str, Any]]:
+    made = (container(f"c{index}", limits={MIG3: 1, GPU: 1}) for index in range(count))
+    return [pod(*made, annotations={"task.bkbcs.tencent.com/gpu-type": "V100"})]
+
+
+PODS: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
+    "one ordinary pod": lambda: [asking(nodeSelector={"pool": "pool-1"})],
+    "2,000 empty terms": lambda: empty(2_000),
+    "20,000 empty terms": lambda: empty(20_000),
+    "900 terms of a hostname": lambda: plain(900),
+    "5,000 terms of a hostname": lambda: plain(5_000),
+    "900 terms of Gt": lambda: numbers(900),
+    "4,000 hostnames in one term": lambda: values(4_000),
+    "10 pods of 1,000 labels": lambda: keys(10, 1_000),
+    "64 pods of two labels": lambda: hostnames(64),
+    "1,000 tolerations": lambda: tolerations(1_000),
+    "98,000 tolerations": lambda: tolerations(98_000),
+    "200 GPU containers": lambda: containers(200),
+    "12,000 GPU containers": lambda: containers(12_000),
+}
+RESERVING = ("900 terms of a hostname", "5,000 terms of a hostname", "98,000 tolerations", "12,000 GPU containers")
+
+
+def rules() -> RuleSet:
+    require = frozenset({NodeRequirement.MATCHES_POD})
+    rungs = (MIG3, MIG2, MIG1, rung("nvidia.com/assumed", assume=True))
+    return compiled(
+        ladder(*rungs, nodes=NodeFilter(require=require), offered=Offered.AVAILABLE),
+        injection({"cpu": 2, "memory": "4Gi"}, gpu_resource=GPU),
+    )
+
+
+class _OutOfTimeError(Exception):
+    pass
+
+
+def _stop(_: int, __: FrameType | None) -> None:
+    raise _OutOfTimeError
+
+
+def measure(pipe: Pipe, name: str, size: int, limit: float, *, reserving: bool) -> None:
+    """Send how long the slowest of some pods took, in seconds, what became of it, and MiB before and after."""
+    signal.signal(signal.SIGALRM, _stop)
+    rule_set, cluster, store = rules(), Cluster(nodes=nodes(size)), Store()
+    store.replace_nodes(cluster.nodes)
+    pods = PODS[name]()
+    _decide(rule_set, cluster, PODS["one ordinary pod"]()[0])
+    before, slowest, became = rss(), 0.0, ""
+    for made in pods:
+        begin = time.perf_counter()
+        signal.setitimer(signal.ITIMER_REAL, limit)
+        try:
+            if reserving:
+                store.reserve(PodKey("ml/p", "1"), Pod.parse({**made, "kind": "Pod"}), 0.0)
+                became = f"{store.reservations} promised"
+            else:
+                became = _decide(rule_set, cluster, made)
+        except _OutOfTimeError:
+            became = "stopped"
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        slowest = max(slowest, time.perf_counter() - begin)
+    pipe.send((slowest, became, before, rss(), max(len(json.dumps(made)) for made in pods)))
+
+
+def _decide(rule_set: RuleSet, cluster: Cluster, made: dict[str, Any]) -> str:
+    raw = {"object": made}
+    decision = mutate(rule_set, AdmissionRequest(uid="1", namespace="ml", object=made, raw=raw), cluster, indexed=True)
+    return ", ".join(step.reason for step in decision.trace) or "no rule"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=5000)
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds after which a decision is stopped")
+    arguments = parser.parse_args()
+    print(f"{'pods, at ' + str(arguments.nodes) + ' nodes':38} {'KiB':>6} {'ms':>9} {'RSS':>5} {'after':>6}")
+    for name, reserving in [*((name, False) for name in PODS), *((name, True) for name in RESERVING)]:
+        ours, theirs = _PROCESSES.Pipe()
+        process = _PROCESSES.Process(
+            target=measure, args=(theirs, name, arguments.nodes, arguments.limit), kwargs={"reserving": reserving}
+        )
+        process.start()
+        theirs.close()
+        seconds, became, before, after, size = ours.recv()
+        process.join()
+        label = f"reserve: {name}" if reserving else name
+        print(f"{label:38} {size / 1024:6.0f} {seconds * 1000:9.1f} {before:5.0f} {after:6.0f}  {became}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

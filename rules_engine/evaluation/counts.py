@@ -2,11 +2,23 @@
 
 from collections.abc import Mapping, Sequence
 
+from rules_engine.cel import EvaluationError
 from rules_engine.model.edits import Edits
 from rules_engine.model.pod import Container, Pod
 from rules_engine.model.quantity import NANOS, Quantity
 from rules_engine.model.reading import Path
 from rules_engine.model.record import record
+
+MAX_CONTAINERS = 256
+"""Containers and init containers of a pod that a ladder or an injection changes: ten times what large pods have, since
+each may be changed, recorded in the trace and logged."""
+
+
+def check_containers(pod: Pod) -> None:
+    """Raises EvaluationError for a pod with more than MAX_CONTAINERS."""
+    count = len(pod.containers)
+    if count > MAX_CONTAINERS:
+        raise EvaluationError(f"/spec/containers: {count} containers and init containers, more than {MAX_CONTAINERS}")
 
 
 def malformed(container: Container, resource: str) -> str | None:

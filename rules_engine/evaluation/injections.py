@@ -3,12 +3,14 @@
 What it keeps of the webhook that it replaces, and what it does better, is told in docs/injection.md.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 
+from rules_engine.cel import EvaluationError
 from rules_engine.evaluation.applicability import applicability
 from rules_engine.evaluation.compiled import CompiledInjection
-from rules_engine.evaluation.counts import malformed
-from rules_engine.evaluation.steps import skipped, stepped
+from rules_engine.evaluation.counts import MAX_CONTAINERS, check_containers, malformed
+from rules_engine.evaluation.steps import failed, skipped, stepped
 from rules_engine.evaluation.subject import Subject
 from rules_engine.model.decision import Action, Amount, Step
 from rules_engine.model.edits import Edits, merged
@@ -73,15 +75,21 @@ def _triggered(injection: CompiledInjection, subject: Subject) -> _Triggered | S
     gpu_type = subject.pod.annotations.get(rule.gpu_type_annotation)
     if rule.gpu_type is not None and gpu_type != rule.gpu_type:
         return skipped(rule, "gpu-type", f"the pod is not annotated {rule.gpu_type_annotation}: {rule.gpu_type}")
-    if not any(container.requested(rule.gpu_resource) for container in subject.pod.regular):
+    pod, entry = subject.pod, rule.entry(subject.namespace)
+    if rule.gpu_resource not in pod.resources or not any(item.requested(rule.gpu_resource) for item in pod.regular):
         return skipped(rule, "no-request", f"no container asks for {rule.gpu_resource}")
-    return _Triggered(rule, rule.entry(subject.namespace), found.warnings)
+    if entry:
+        try:
+            check_containers(pod)
+        except EvaluationError as error:
+            return failed(rule, error)
+    return _Triggered(rule, entry, found.warnings)
 
 
 def _inject(triggered: _Triggered, enforced: Sequence[_Triggered], subject: Subject) -> tuple[Step, Edits]:
     """What one injection does to the pod as the ladders left it, and the edits that do it."""
     rule, entry = triggered.rule, triggered.entry
-    notes = tuple(_left_alone(rule, subject.pod))
+    notes = tuple(islice(_left_alone(rule, subject.pod), MAX_CONTAINERS))
     if not entry:
         message = f"nothing is injected in the namespace {subject.namespace}"
         return stepped(rule, Action.KEEP, "empty-entry", message, warnings=triggered.warnings, notes=notes), {}
@@ -97,12 +105,10 @@ def _inject(triggered: _Triggered, enforced: Sequence[_Triggered], subject: Subj
     return _Calculation(triggered, subject, notes).outcome()
 
 
-def _left_alone(rule: ResourceInjection, pod: Pod) -> list[str]:
-    return [
-        f"the {container.role.value} {container.name} asks for {rule.gpu_resource} and is left alone"
-        for container in pod.containers
-        if container.role is not Role.REGULAR and container.requested(rule.gpu_resource)
-    ]
+def _left_alone(rule: ResourceInjection, pod: Pod) -> Iterator[str]:
+    for container in pod.containers:
+        if container.role is not Role.REGULAR and container.requested(rule.gpu_resource):
+            yield f"the {container.role.value} {container.name} asks for {rule.gpu_resource} and is left alone"
 
 
 class _Calculation:

@@ -7,7 +7,7 @@ from typing import Generic, TypeAlias, TypeVar
 from rules_engine.cel import CelProblems, Environment, Program, Type, compile_expression, types
 from rules_engine.evaluation.constants import Constants
 from rules_engine.evaluation.index import Fact, Index
-from rules_engine.evaluation.tallies import Question
+from rules_engine.evaluation.nodes import Question
 from rules_engine.model.problems import Problem, Severity, in_file_order
 from rules_engine.model.rules import (
     AnyRule,

@@ -8,6 +8,7 @@ from rules_engine.evaluation.compiled import RuleSet
 from rules_engine.evaluation.index import HasRule, Index
 from rules_engine.evaluation.injections import apply_injections
 from rules_engine.evaluation.ladders import apply_ladders
+from rules_engine.evaluation.offers import Reach
 from rules_engine.evaluation.subject import Subject
 from rules_engine.evaluation.validations import apply_validations
 from rules_engine.model.admission import AdmissionRequest
@@ -38,7 +39,11 @@ def mutate(
     subject = _subject(request, cluster, budget)
     if isinstance(subject, Refusal):
         return Decision(refusal=subject, object=request.object)
-    fallen, pod = apply_ladders(_asked(rule_set.ladders, rule_set.ladder_index, subject, indexed), subject)
+    try:
+        fallen, pod = apply_ladders(_asked(rule_set.ladders, rule_set.ladder_index, subject, indexed), subject)
+    except PodError as error:
+        # Affinity and tolerations are read by the first rule that needs them.
+        return Decision(refusal=_malformed(error), object=request.object)
     subject = subject.with_pod(pod)
     injected, edits = apply_injections(_asked(rule_set.injections, rule_set.injection_index, subject, indexed), subject)
     trace = (*fallen, *injected)
@@ -81,5 +86,16 @@ def _subject(request: AdmissionRequest, cluster: Cluster, budget: Callable[[], B
     try:
         pod = Pod.parse(request.object)
     except PodError as error:
-        return Refusal(422, "Invalid", f"the pod is malformed: {error}")
-    return Subject(request=request, pod=pod, cluster=cluster, budget=budget(), audit_budget=budget())
+        return _malformed(error)
+    return Subject(
+        request=request,
+        pod=pod,
+        cluster=cluster,
+        budget=budget(),
+        audit_budget=budget(),
+        reach=Reach(pod, cluster),
+    )
+
+
+def _malformed(error: PodError) -> Refusal:
+    return Refusal(422, "Invalid", f"the pod is malformed: {error}")

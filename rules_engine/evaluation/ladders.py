@@ -6,7 +6,7 @@ from dataclasses import field
 from rules_engine.cel import EvaluationError
 from rules_engine.evaluation.applicability import applicability
 from rules_engine.evaluation.compiled import CompiledLadder, CompiledRung
-from rules_engine.evaluation.counts import Counts, edits, malformed
+from rules_engine.evaluation.counts import Counts, check_containers, edits, malformed
 from rules_engine.evaluation.offers import Offers
 from rules_engine.evaluation.steps import Details, failed, skipped, stepped
 from rules_engine.evaluation.subject import Scope, Subject
@@ -59,7 +59,7 @@ def apply_ladders(ladders: Sequence[CompiledLadder], subject: Subject) -> tuple[
 
 
 class _Climb:
-    """One ladder on one pod."""
+    """One ladder on one pod. Raises EvaluationError where that asks for a resource and has too many containers."""
 
     def __init__(
         self, ladder: CompiledLadder, subject: Subject, scope: Scope, warnings: tuple[str, ...], claims: Claims
@@ -70,9 +70,11 @@ class _Climb:
         self._scope = scope
         self._warnings = warnings
         self._claims = claims
-        self._offers = _offers(ladder, subject)
+        self._offers = self._offers_to(ladder)
         named = subject.pod.resources
         self._present = [name for name in ladder.resources if name in named]
+        if any(item.names(name) for item in subject.pod.containers for name in self._present):
+            check_containers(subject.pod)
         self._before = Counts.read(subject.pod, self._present)
         self._counts = self._before
         self._lost = [name for name in self._present if name in claims.winners and name in self._before.resources]
@@ -188,8 +190,13 @@ class _Climb:
         """Whether an earlier ladder leaves the resource alone: else a second admission would change the pod again."""
         for rung in earlier.rule.rungs:
             if rung.resource == resource:
-                return rung.assume or _offers(earlier, self._subject).cover({resource: need})
+                return rung.assume or self._offers_to(earlier).cover({resource: need})
         return True
+
+    def _offers_to(self, ladder: CompiledLadder) -> Offers:
+        """What nodes offer in the eyes of a ladder, paid for by this one."""
+        subject = self._subject
+        return Offers(ladder.question, subject.reach, subject.cluster, subject.budget_of(self._rule))
 
     def _finished(self, decisions: Sequence[ResourceDecision], notes: tuple[str, ...]) -> tuple[Step, Pod]:
         pod = self._subject.pod
@@ -235,7 +242,3 @@ def short_name(resource: str) -> str:
 
 def _taken(target: CompiledRung) -> str:
     return "assumed: nothing else is offered" if target.rung.assume else "offered"
-
-
-def _offers(ladder: CompiledLadder, subject: Subject) -> Offers:
-    return Offers(ladder.question, subject.pod.placement, subject.cluster)

@@ -1,35 +1,63 @@
-"""What the nodes that count for a ladder offer."""
+"""What the nodes that count for a ladder offer to one pod."""
 
-from dataclasses import replace
+from collections.abc import Callable
 
-from rules_engine.evaluation.tallies import Demand, Question, Tally, label_keys, names_nodes, nodes_named, tally
+from rules_engine.cel import Budget, EvaluationError
+from rules_engine.evaluation.nodes import Demand, NodeSet, Question, matching_nodes, placed_index_of, tally
 from rules_engine.model.cluster import Cluster
-from rules_engine.model.placement import Placement
+from rules_engine.model.pod import Pod
+from rules_engine.model.reading import TooLargeError
+
+
+class Reach:
+    """The nodes that a pod may run on. They are searched once for a request, when the first rule needs them."""
+
+    __slots__ = ("_cluster", "_error", "_found", "_pod")
+
+    def __init__(self, pod: Pod, cluster: Cluster) -> None:
+        self._pod = pod
+        self._cluster = cluster
+        self._found: NodeSet | None = None
+        self._error: EvaluationError | None = None
+
+    def nodes(self, budget: Budget) -> NodeSet:
+        """Raises PodError where the pod's placement is malformed, and EvaluationError where it is too large."""
+        if self._error is not None:
+            raise self._error
+        found = self._found
+        if found is None:
+            try:
+                placement = self._pod.placement
+            except TooLargeError as error:
+                self._error = EvaluationError(str(error))
+                raise self._error from None
+            # An error here is of the budget, and the next rule may have another one.
+            found = self._found = matching_nodes(placed_index_of(self._cluster), placement, budget)
+        return found
 
 
 class Offers:
-    """The cluster in the eyes of one ladder, which asks `question`, and one pod."""
+    """The cluster in the eyes of one ladder, which asks `question`."""
 
-    __slots__ = ("_cluster", "_placement", "_question", "_tally")
+    __slots__ = ("_budget", "_cluster", "_question", "_reach")
 
-    def __init__(self, question: Question, placement: Placement, cluster: Cluster) -> None:
-        by_pod = question.by_pod
-        self._question = replace(question, labels=label_keys(placement)) if by_pod else question
-        self._placement = placement if by_pod else None
+    def __init__(self, question: Question, reach: Reach, cluster: Cluster, budget: Budget) -> None:
+        self._question = question
+        self._reach = reach
         self._cluster = cluster
-        self._tally: Tally | None = None
+        self._budget = budget
 
     def cover(self, demand: Demand) -> bool:
-        """Whether one node that counts has all of `demand`, which names resources of the ladder."""
-        found = self._tally
-        if found is None:
-            found = self._tally = self._counted()
-        return found.covers(demand, self._placement)
+        """Whether one node that counts has all of `demand`, which names resources of the ladder.
 
-    def _counted(self) -> Tally:
-        placement = self._placement
-        if placement is None or not names_nodes(placement):
-            return tally(self._cluster, self._question)
-        # The few pods that choose a node by its name are those of DaemonSets.
-        self._placement = None
-        return Tally.of(self._question, nodes_named(placement, self._cluster.nodes))
+        Raises PodError and EvaluationError as Reach does, where it matters what nodes the pod may run on.
+        """
+        among = self._reach.nodes(self._budget) if self._question.by_pod else None
+        return tally(self._cluster, self._question).covers(demand, among)
+
+
+def nodes_for(pod: Pod, cluster: Cluster) -> Callable[[str], bool]:
+    """Whether a pod may run on a node, by the node's name. Raises PodError and EvaluationError as Reach does."""
+    found = Reach(pod, cluster).nodes(Budget())
+    names = placed_index_of(cluster).by_name.values
+    return lambda name: bool(names[name] & found)

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from rules_engine.cel import Budget, EvaluationError, Program
 from rules_engine.evaluation.compiled import CompiledNamed
-from rules_engine.evaluation.tallies import ABSENT, Question, tally
+from rules_engine.evaluation.nodes import ABSENT, Question, index_of, tally
+from rules_engine.evaluation.offers import Reach
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.pod import Pod
@@ -18,8 +19,8 @@ from rules_engine.model.rules import Mode, Offered, Rule
 class Subject:
     """One request as the rules see it at some point of its way: `pod` is what earlier rules made of it.
 
-    The budgets are the only things that change: they count the cost of all expressions of the request. Rules in audit
-    mode have one of their own, so that what they cost can't fail a rule that enforces.
+    The budgets change: they count the cost of all expressions of the request. Rules in audit mode have one of their
+    own, so that what they cost can't fail a rule that enforces. `reach` is worked out when it is first needed.
     """
 
     request: AdmissionRequest
@@ -27,6 +28,7 @@ class Subject:
     cluster: Cluster
     budget: Budget
     audit_budget: Budget
+    reach: Reach
 
     @property
     def namespace(self) -> str:
@@ -42,8 +44,17 @@ class Subject:
 
     def with_pod(self, pod: Pod) -> "Subject":
         return Subject(
-            request=self.request, pod=pod, cluster=self.cluster, budget=self.budget, audit_budget=self.audit_budget
+            request=self.request,
+            pod=pod,
+            cluster=self.cluster,
+            budget=self.budget,
+            audit_budget=self.audit_budget,
+            reach=self.reach,
         )
+
+    def budget_of(self, rule: Rule) -> Budget:
+        """What a rule may spend from."""
+        return self.audit_budget if rule.mode is Mode.AUDIT else self.budget
 
     def namespace_labels(self) -> Mapping[str, str]:
         """Raises EvaluationError where the cluster does not know the namespace."""
@@ -65,7 +76,7 @@ class Scope(dict[str, object]):
         self._subject = subject
         self._rule = rule
         self._variables = variables
-        self._budget = subject.audit_budget if rule.mode is Mode.AUDIT else subject.budget
+        self._budget = subject.budget_of(rule)
         self._errors: Mapping[str, EvaluationError] = {}
 
     def value(self, program: Program) -> object:
@@ -142,5 +153,9 @@ class ClusterFunctions:
 
     def _amounts(self, resource: str, offered: Offered) -> Iterator[tuple[int, int]]:
         """Nanos of a resource, and how many nodes offer as much."""
-        counted = tally(self._known(), Question(offered=offered, resources=(resource,)))
-        return ((0 if amount == ABSENT else amount, count) for (amount,), count in counted.each())
+        cluster = self._known()
+        if resource not in index_of(cluster).resources:
+            # A pod may name any number of them.
+            return iter(())
+        counted = tally(cluster, Question(offered=offered, resources=(resource,)))
+        return ((0 if amount == ABSENT else amount, count) for (amount,), count in counted.groups.counts())

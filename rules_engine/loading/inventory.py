@@ -44,8 +44,8 @@ def total(requests: Iterable[tuple[str, Pod]]) -> dict[str, dict[str, Quantity]]
     used: dict[str, dict[str, Quantity]] = {}
     for node, pod in requests:
         sums = used.setdefault(node, {})
-        for resource in pod.resources | pod.overhead.keys():
-            sums[resource] = sums.get(resource, Quantity(0)) + pod.effective_request(resource)
+        for resource, nanos in pod.effective_requests().items():
+            sums[resource] = Quantity(sums.get(resource, Quantity(0)).nanos + nanos)
     return used
 
 
@@ -117,7 +117,7 @@ def _devices(written: MapNode) -> Mapping[str, Quantity]:
 
 def _used(spec: MapNode, nodes: Mapping[str, Node], report: Report) -> dict[str, dict[str, Quantity]]:
     return total(
-        (pod.placement.node_name, pod)
+        (pod.node_name, pod)
         for written in items(spec, "pods")
         if (pod := _bound_pod(written, nodes, report)) is not None
     )
@@ -129,7 +129,7 @@ def _bound_pod(written: Written, nodes: Mapping[str, Node], report: Report) -> P
     if pod is None:
         return None
     warn_of_fields(written, report)
-    node = pod.placement.node_name
+    node = pod.node_name
     if node in nodes:
         return None if is_finished(pod) else pod
     place = find(written, ("spec", "nodeName"))

@@ -83,5 +83,5 @@ def _bound(items: Sequence[Object], location: Location, report: Report) -> Itera
             report.warning(Code.UNREAD_OBJECT, f"pod {name} is left out: {error}", location)
             continue
         # The list of nodes is older or younger than that of pods: a pod on none of them is nothing special.
-        if pod.placement.node_name and not is_finished(pod):
-            yield pod.placement.node_name, pod
+        if pod.node_name and not is_finished(pod):
+            yield pod.node_name, pod

@@ -1,25 +1,35 @@
 """Where a pod may run: nodeSelector, required node affinity and tolerations, as the scheduler reads them.
 
-Source: k8s.io/component-helpers/scheduling/corev1 (nodeaffinity), k8s.io/api/core/v1 (Toleration.ToleratesTaint).
+A pod may be as large as a request: what is read here is bounded, so that its size bounds what a decision costs.
 """
 
 import re
 from collections.abc import Iterator, Mapping
 from typing import Self
 
-from rules_engine.model.cluster import Node, Taint
 from rules_engine.model.patch import Json, pointer
-from rules_engine.model.reading import Path, PodError, items, mapping, string, strings
+from rules_engine.model.reading import Path, PodError, TooLargeError, items, mapping, string, strings
 from rules_engine.model.record import record
 
 PLACEMENT_MEMBERS = ("affinity", "nodeName", "nodeSelector", "tolerations")
 """What of a Pod's spec says where it may run."""
 
-_OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
-_REPELLING = frozenset({"NoSchedule", "NoExecute"})
-"""Effects that keep a pod off a node; PreferNoSchedule does not."""
+MAX_TERMS = 1_000
+"""Node selector terms of one pod: people write a handful. Each is a few set operations over all nodes, some 10 µs."""
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+MAX_REQUIREMENTS = 10_000
+"""Labels of the nodeSelector, expressions and their values together: each is a look-up or two, about a microsecond. A
+pod that lists the names of 5,000 nodes is under it."""
+
+MAX_TOLERATIONS = 1_000
+"""Tolerations of one pod: ten times what the largest add-ons write."""
+
+INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+"""What Gt and Lt compare: 64 bits, as the scheduler reads them, and a little more."""
+
+_OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
+_SELECTOR: Path = ("spec", "nodeSelector")
+_EXPRESSIONS = ("matchExpressions", "matchFields")
 
 
 @record(kw_only=True)
@@ -31,59 +41,22 @@ class Toleration:
     value: str
     effect: str
 
-    def tolerates(self, taint: Taint) -> bool:
-        """An empty effect or key stands for all of them; the default operator is Equal."""
-        if self.effect not in ("", taint.effect) or self.key not in ("", taint.key):
-            return False
-        if self.operator == "Exists":
-            return True
-        # An empty key is only allowed with Exists.
-        return self.operator in ("", "Equal") and bool(self.key) and self.value == taint.value
-
 
 @record()
-class NodeRequirement:
+class NodeExpression:
     """One expression of a node selector term."""
 
     key: str
     operator: str
     values: tuple[str, ...]
 
-    def holds(self, labels: Mapping[str, str]) -> bool:
-        """As for label selectors, with Gt and Lt on whole numbers besides."""
-        value = labels.get(self.key)
-        match self.operator:
-            case "In":
-                return value in self.values
-            case "NotIn":
-                return value not in self.values
-            case "Exists":
-                return value is not None
-            case "DoesNotExist":
-                return value is None
-            case _:
-                return self._compares(value or "")
-
-    def _compares(self, value: str) -> bool:
-        texts = (value, *self.values)
-        if len(texts) != 2 or not all(map(_INTEGER.fullmatch, texts)):
-            return False
-        left, right = map(int, texts)
-        return left > right if self.operator == "Gt" else left < right
-
 
 @record()
 class NodeTerm:
     """A node selector term: all of its expressions and fields hold; an empty one matches no node."""
 
-    expressions: tuple[NodeRequirement, ...]
-    fields: tuple[NodeRequirement, ...]
-
-    def matches(self, node: Node) -> bool:
-        if not self.expressions and not self.fields:
-            return False
-        fields = {"metadata.name": node.name}
-        return all(e.holds(node.labels) for e in self.expressions) and all(f.holds(fields) for f in self.fields)
+    expressions: tuple[NodeExpression, ...]
+    fields: tuple[NodeExpression, ...]
 
 
 @record(kw_only=True)
@@ -97,32 +70,38 @@ class Placement:
 
     @classmethod
     def parse(cls, spec: Mapping[str, Json]) -> Self:
-        """Read a Pod's spec. Raises PodError."""
-        affinity, selector = spec.get("affinity"), spec.get("nodeSelector")
+        """Read a Pod's spec. Raises PodError, and TooLargeError beyond the bounds of this module."""
+        affinity, node_selector = spec.get("affinity"), spec.get("nodeSelector")
+        count = _Count()
+        count.add(len(mapping(node_selector, _SELECTOR)), _SELECTOR)
         return cls(
             node_name=string(spec.get("nodeName"), ("spec", "nodeName")),
-            node_selector=() if selector is None else tuple(strings(selector, ("spec", "nodeSelector")).items()),
-            terms=None if affinity is None else _terms(affinity),
+            node_selector=tuple(strings(node_selector, _SELECTOR).items()),
+            terms=None if affinity is None else _terms(affinity, count),
             tolerations=tuple(_tolerations(spec.get("tolerations"))),
         )
 
-    def matches(self, node: Node) -> bool:
-        """Whether the scheduler's node affinity and taint filters would let the pod onto the node."""
-        if self.node_name:
-            return self.node_name == node.name
-        return (
-            all(node.labels.get(key) == value for key, value in self.node_selector)
-            and (self.terms is None or any(term.matches(node) for term in self.terms))
-            and all(self._tolerates(taint) for taint in node.taints if taint.effect in _REPELLING)
-        )
 
-    def _tolerates(self, taint: Taint) -> bool:
-        return any(toleration.tolerates(taint) for toleration in self.tolerations)
+class _Count:
+    """How much of MAX_REQUIREMENTS one pod has used."""
+
+    def __init__(self) -> None:
+        self._found = 0
+
+    def add(self, more: int, path: Path) -> None:
+        """Raises TooLargeError once there are too many in all."""
+        self._found += more
+        if self._found > MAX_REQUIREMENTS:
+            what = "labels of the nodeSelector, expressions and values of required node affinity"
+            raise TooLargeError(path, self._found, what, MAX_REQUIREMENTS)
 
 
 def _tolerations(raw: Json) -> Iterator[Toleration]:
     at: Path = ("spec", "tolerations")
-    for index, item in enumerate(items(raw, at)):
+    listed = items(raw, at)
+    if len(listed) > MAX_TOLERATIONS:
+        raise TooLargeError(at, len(listed), "tolerations", MAX_TOLERATIONS)
+    for index, item in enumerate(listed):
         here = (*at, index)
         members = mapping(item, here)
         key, operator, value, effect = [
@@ -132,7 +111,7 @@ def _tolerations(raw: Json) -> Iterator[Toleration]:
         yield Toleration(key=key, operator=operator, value=value, effect=effect)
 
 
-def _terms(affinity: Json) -> tuple[NodeTerm, ...] | None:
+def _terms(affinity: Json, count: _Count) -> tuple[NodeTerm, ...] | None:
     """The terms of required node affinity."""
     at: Path = ("spec", "affinity")
     for name in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
@@ -140,28 +119,35 @@ def _terms(affinity: Json) -> tuple[NodeTerm, ...] | None:
         at = (*at, name)
     if affinity is None:
         return None
-    listed = items(mapping(affinity, at).get("nodeSelectorTerms"), (*at, "nodeSelectorTerms"))
-    return tuple(_term(term, (*at, "nodeSelectorTerms", index)) for index, term in enumerate(listed))
-
-
-def _term(raw: Json, at: Path) -> NodeTerm:
-    members = mapping(raw, at)
-    expressions, fields = (
-        tuple(
-            _requirement(item, (*at, name, index)) for index, item in enumerate(items(members.get(name), (*at, name)))
-        )
-        for name in ("matchExpressions", "matchFields")
+    at = (*at, "nodeSelectorTerms")
+    listed = items(mapping(affinity, at[:-1]).get("nodeSelectorTerms"), at)
+    if len(listed) > MAX_TERMS:
+        raise TooLargeError(at, len(listed), "terms of required node affinity", MAX_TERMS)
+    # Those that are empty match no node: they are left out.
+    return tuple(
+        term for index, raw in enumerate(listed) if (term := _term(raw, (*at, index), count)).expressions or term.fields
     )
-    return NodeTerm(expressions, fields)
 
 
-def _requirement(raw: Json, at: Path) -> NodeRequirement:
+def _term(raw: Json, at: Path, count: _Count) -> NodeTerm:
+    members = mapping(raw, at)
+    return NodeTerm(*[_expressions(members.get(name), (*at, name), count) for name in _EXPRESSIONS])
+
+
+def _expressions(raw: Json, at: Path, count: _Count) -> tuple[NodeExpression, ...]:
+    listed = items(raw, at)
+    count.add(len(listed), at)
+    return tuple(_expression(item, (*at, index), count) for index, item in enumerate(listed))
+
+
+def _expression(raw: Json, at: Path, count: _Count) -> NodeExpression:
     members = mapping(raw, at)
     operator = string(members.get("operator"), (*at, "operator"))
     if operator not in _OPERATORS:
         raise PodError(pointer(*at, "operator"), f"must be one of {', '.join(sorted(_OPERATORS))}")
     values = items(members.get("values"), (*at, "values"))
-    return NodeRequirement(
+    count.add(len(values), (*at, "values"))
+    return NodeExpression(
         string(members.get("key"), (*at, "key")),
         operator,
         tuple(string(value, (*at, "values", index)) for index, value in enumerate(values)),

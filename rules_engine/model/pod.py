@@ -46,6 +46,10 @@ class Container:
         request = self.requests.get(resource)
         return self.limits.get(resource) if request is None else request
 
+    def names(self, resource: str) -> bool:
+        """Whether it requests some of a resource, or is limited to some."""
+        return bool(self.limits.get(resource) or self.requests.get(resource))
+
     @property
     def requests_path(self) -> Path:
         """Where its requests stand in the pod."""
@@ -84,11 +88,11 @@ class Pod:
     edits: Edits = field(default_factory=dict)
     name: str
     namespace: str
+    node_name: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     containers: tuple[Container, ...]
     overhead: Mapping[str, Quantity]
-    placement: Placement
     resources: frozenset[str] = field(init=False, compare=False, repr=False)
     """Every resource that some container names."""
 
@@ -106,11 +110,11 @@ class Pod:
             original=pod,
             name=string(metadata.get("name"), ("metadata", "name")),
             namespace=string(metadata.get("namespace"), ("metadata", "namespace")),
+            node_name=string(spec.get("nodeName"), ("spec", "nodeName")),
             labels=strings(metadata.get("labels"), ("metadata", "labels")),
             annotations=strings(metadata.get("annotations"), ANNOTATIONS),
             containers=(*_containers(spec, "containers"), *_containers(spec, "initContainers")),
             overhead=_quantities(spec.get("overhead"), ("spec", "overhead")),
-            placement=Placement.parse(spec),
         )
 
     @property
@@ -119,17 +123,37 @@ class Pod:
         return applied(self.original, self.edits)
 
     @property
+    def placement(self) -> Placement:
+        """Where it may run, read anew each time: few rules need it. Raises PodError and TooLargeError."""
+        return Placement.parse(mapping(self.original.get("spec"), ("spec",)))
+
+    @property
     def regular(self) -> tuple[Container, ...]:
         return tuple([container for container in self.containers if container.role is _REGULAR])
 
     def effective(self, resource: str, amounts: Sequence[int]) -> int:
-        """What the pod as a whole needs of a resource, by what each of `containers` needs, in nanos.
+        """What the pod as a whole needs of a resource, by what each of `containers` needs, in nanos."""
+        return self._effective(resource, zip(self.containers, amounts, strict=True))
 
-        Source: k8s.io/component-helpers/resource (PodRequests), KEP-753: the larger of the sum over regular containers
-        and sidecars, and, for each init container, its own and that of the sidecars started before it; plus overhead.
+    def effective_requests(self) -> Mapping[str, int]:
+        """What the scheduler counts for this pod, in nanos: requests, or limits where there are none.
+
+        Every resource that it names is in it. Each container is looked at once, whatever the number of resources.
+        """
+        named: dict[str, list[tuple[Container, int]]] = {name: [] for name in self.overhead}
+        for container in self.containers:
+            for resource, amount in {**container.limits, **container.requests}.items():
+                named.setdefault(resource, []).append((container, amount.nanos))
+        return {resource: self._effective(resource, amounts) for resource, amounts in named.items()}
+
+    def _effective(self, resource: str, amounts: Iterable[tuple[Container, int]]) -> int:
+        """Source: k8s.io/component-helpers/resource (PodRequests), KEP-753.
+
+        The larger of the sum over regular containers and sidecars, and, for each init container, its own and that of
+        the sidecars started before it; plus overhead.
         """
         running = sidecars = peak = 0
-        for container, amount in zip(self.containers, amounts, strict=True):
+        for container, amount in amounts:
             if not amount:
                 continue
             if container.role is _REGULAR:
@@ -141,11 +165,6 @@ class Pod:
         overhead = self.overhead.get(resource)
         return max(running + sidecars, peak) + (overhead.nanos if overhead else 0)
 
-    def effective_request(self, resource: str) -> Quantity:
-        """What the scheduler counts for this pod: requests, or limits where there are none."""
-        requested = (container.requested(resource) for container in self.containers)
-        return Quantity(self.effective(resource, [quantity.nanos if quantity else 0 for quantity in requested]))
-
     def edited(self, edits: Edits) -> "Pod":
         """The pod after edits of its annotations, and of what its containers request or are limited to."""
         if not edits:
@@ -156,11 +175,11 @@ class Pod:
             edits=merged(self.edits, edits),
             name=self.name,
             namespace=self.namespace,
+            node_name=self.node_name,
             labels=self.labels,
             annotations={key: value for key, value in annotations.items() if value is not None},
             containers=tuple([container.edited(edits) for container in self.containers]),
             overhead=self.overhead,
-            placement=self.placement,
         )
 
 

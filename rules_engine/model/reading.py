@@ -17,6 +17,14 @@ class PodError(ValueError):
         self.path = path
 
 
+class TooLargeError(ValueError):
+    """A part of a Pod that has more items than are read; `path` is a JSON Pointer."""
+
+    def __init__(self, path: Path, count: int, what: str, bound: int) -> None:
+        self.path = pointer(*path)
+        super().__init__(f"{self.path}: {count} {what}, more than {bound}")
+
+
 def mapping(raw: Json, path: Path) -> dict[str, Json]:
     """An object's members. Raises PodError."""
     if raw is None:

@@ -93,10 +93,19 @@ def read_pod(raw: Object) -> HeldPod:
     return HeldPod(key, intern(node), usage(pod))
 
 
-def usage(pod: Pod, among: Iterable[str] | None = None) -> Usage:
-    """What the scheduler counts for a pod, of all resources that it names or of some."""
-    names = pod.resources | pod.overhead.keys() if among is None else among
-    return tuple((intern(name), pod.effective_request(name).nanos) for name in sorted(names))
+def usage(pod: Pod) -> Usage:
+    """What the scheduler counts for a pod."""
+    return _usage(pod.effective_requests().items())
+
+
+def devices(pod: Pod) -> Usage:
+    """What the scheduler counts of extended resources, as far as the pod needs some."""
+    requests = pod.effective_requests().items()
+    return _usage((resource, nanos) for resource, nanos in requests if nanos > 0 and is_extended(resource))
+
+
+def _usage(requests: Iterable[tuple[str, int]]) -> Usage:
+    return tuple((intern(resource), nanos) for resource, nanos in sorted(requests))
 
 
 def is_extended(resource: str) -> bool:

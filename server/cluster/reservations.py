@@ -72,6 +72,7 @@ class Room:
     def __init__(self) -> None:
         self._vectors: dict[str, Vector] = {}
         self._nodes: dict[Vector, dict[str, None]] = {}
+        self._free: dict[Vector, Mapping[str, int]] = {}
 
     def update(self, name: str, node: Node | None) -> None:
         """A node as it is now; None: it is gone."""
@@ -80,7 +81,7 @@ class Room:
             names = self._nodes[old]
             del names[name]
             if not names:
-                del self._nodes[old]
+                del self._nodes[old], self._free[old]
         if node is not None:
             vector = tuple(
                 (resource, node.available(resource).nanos)
@@ -88,16 +89,23 @@ class Room:
                 if is_extended(resource)
             )
             self._vectors[name] = vector
-            self._nodes.setdefault(vector, {})[name] = None
+            if vector not in self._nodes:
+                self._nodes[vector], self._free[vector] = {}, dict(vector)
+            self._nodes[vector][name] = None
 
     def tightest(self, demand: Usage, accepts: Callable[[str], bool]) -> str | None:
         """The node that has least left once it holds all of `demand`, among those accepted; None where none can."""
-        fitting = [(left, vector) for vector in self._nodes if (left := _left(dict(vector), demand)) is not None]
+        fitting = [(left, vector) for vector, free in self._free.items() if (left := _left(free, demand)) is not None]
         candidates: Iterable[str] = (name for _, vector in sorted(fitting) for name in self._nodes[vector])
         return next(filter(accepts, candidates), None)
 
 
 def _left(free: Mapping[str, int], demand: Usage) -> int | None:
-    """What is left of the demanded resources together; None where one of them is short."""
-    left = [free.get(resource, 0) - amount for resource, amount in demand]
-    return sum(left) if min(left, default=0) >= 0 else None
+    """What is left of the demanded resources together; None where one of them is short: no more are looked at then."""
+    left = 0
+    for resource, amount in demand:
+        rest = free.get(resource, 0) - amount
+        if rest < 0:
+            return None
+        left += rest
+    return left

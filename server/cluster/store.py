@@ -8,16 +8,18 @@ from threading import Condition, Event, RLock
 from time import monotonic
 from typing import NamedTuple
 
+from rules_engine.cel import EvaluationError
+from rules_engine.evaluation.offers import nodes_for
 from rules_engine.model.cluster import Change, Cluster, Node
 from rules_engine.model.pod import Pod
 from rules_engine.model.quantity import Quantity
+from rules_engine.model.reading import PodError
 from server.cluster.reading import (
     HeldPod,
     Namespace,
     PodKey,
     Usage,
-    is_extended,
-    usage,
+    devices,
 )
 from server.cluster.reservations import LIFETIME_SECONDS, Reservation, Reservations, Room
 
@@ -93,18 +95,23 @@ class Store:
         """Promise the pod's devices to it, and publish: what is asked from now on does not see them free.
 
         Nothing is kept for a pod that asks for no device, or that no node has room for: it will wait, and holds
-        nothing while it does.
+        nothing while it does. The same goes for a pod whose placement is malformed or larger than what is read of it.
         """
-        demand = usage(pod, filter(is_extended, pod.resources | pod.overhead.keys()))
-        demand = tuple((resource, amount) for resource, amount in demand if amount > 0)
+        demand = devices(pod)
         if not demand:
+            return
+        self.publish()
+        # Before the lock is taken: labels and taints as of a moment ago will do for what is a guess.
+        try:
+            takes = nodes_for(pod, self.cluster)
+        except (PodError, EvaluationError):
             return
         with self._lock:
             if key in self._reservations:
                 return
             self.expire(now)
             self.publish()
-            node = self._room.tightest(demand, lambda name: _takes(self._nodes[name], pod))
+            node = self._room.tightest(demand, lambda name: takes(name) and _is_open(self._nodes[name]))
             if node is None:
                 return
             reservation = Reservation(key=key, node=node, usage=demand, expires=now + LIFETIME_SECONDS)
@@ -233,6 +240,6 @@ def _add(used: dict[str, Counter[str]], node: str, usage: Usage, sign: int) -> N
         del used[node]
 
 
-def _takes(node: Node, pod: Pod) -> bool:
-    """Whether the scheduler may put a pod there, as far as we look."""
-    return node.ready and not node.unschedulable and pod.placement.matches(node)
+def _is_open(node: Node) -> bool:
+    """Whether the scheduler puts any pod there."""
+    return node.ready and not node.unschedulable

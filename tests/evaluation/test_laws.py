@@ -422,12 +422,16 @@ def test_any_json_anywhere_in_a_pod_is_decided_or_refused_with_its_path(
         assert_decided_or_refused(sound(made, lambda: endpoint(RULES, request(made), on)))  # noqa: B023
 
 
+ALL_READING = ladder("nvidia.com/mig-3g", nodes=NodeFilter(require=frozenset({NodeRequirement.MATCHES_POD})))
+"""Where a pod may run is read where a rule needs it."""
+
+
 def test_every_place_that_is_read_refuses_a_wrong_type_and_names_it() -> None:
     unread = {"apiVersion", "kind", "image"}
     for place in places(FULL):
         if place and place[-1] not in unread:
             made = replaced(FULL, place, True)
-            decision = mutated(made)
+            decision = mutated(made, ALL_READING)
             assert decision.status is not None, place
             assert (decision.status.code, decision.status.reason) == (422, "Invalid")
             assert decision.status.message.startswith(f"the pod is malformed: {pointer(*place)}: "), place
@@ -436,4 +440,4 @@ def test_every_place_that_is_read_refuses_a_wrong_type_and_names_it() -> None:
 def test_null_counts_as_absent_wherever_it_stands() -> None:
     for place in places(FULL):
         if place and "operator" not in place and place[-2:-1] not in (("matchExpressions",), ("matchFields",)):
-            assert mutated(replaced(FULL, place, None)).allowed, place
+            assert mutated(replaced(FULL, place, None), ALL_READING).allowed, place

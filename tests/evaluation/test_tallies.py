@@ -1,18 +1,22 @@
 """Nodes counted by kind give the answers that looking at each of them would give."""
 
 import string
+import sys
 from collections.abc import Mapping
 from threading import Thread
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.evaluation.offers import Offers
+from rules_engine.cel import Budget
+from rules_engine.evaluation.nodes import ABSENT, NodeIndex, Question, Tally, index_of, tally
+from rules_engine.evaluation.nodes.node_index import MAX_TALLIES, MAX_TALLIES_BYTES
+from rules_engine.evaluation.offers import Offers, Reach
 from rules_engine.evaluation.subject import ClusterFunctions
-from rules_engine.evaluation.tallies import ABSENT, MAX_TALLIES, Question, Tally, tally
 from rules_engine.model.cluster import Change, Cluster, Node, Taint
 from rules_engine.model.patch import Json
-from rules_engine.model.placement import Placement
+from rules_engine.model.pod import Pod
 from rules_engine.model.quantity import NANOS
 from rules_engine.model.rules import (
     ConditionKind,
@@ -25,6 +29,7 @@ from rules_engine.model.rules import (
 )
 from tests.support.evaluation import GPU, MIG1, MIG2, cluster, ladder, node
 from tests.support.laws import law
+from tests.support.placing import expression, requiring, takes
 
 RESOURCES = (MIG2, MIG1, GPU)
 ZONE, POOL = "zone", "pool"
@@ -49,7 +54,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
 
 
 @st.composite
-def placements(draw: st.DrawFn) -> Placement:
+def pods(draw: st.DrawFn) -> Pod:
     spec: dict[str, Json] = {"nodeSelector": dict(draw(labels))}
     if draw(st.booleans()):
         spec["tolerations"] = [{"key": "gpu", "operator": "Exists"}]
@@ -66,7 +71,7 @@ def placements(draw: st.DrawFn) -> Placement:
         spec["affinity"] = {"nodeAffinity": required}
     if draw(st.integers(0, 9)) == 0:
         spec["nodeName"] = "b"
-    return Placement.parse(spec)
+    return Pod.parse({"spec": spec})
 
 
 @st.composite
@@ -83,7 +88,23 @@ def offers(node: Node, resource: str, offered: Offered) -> int | None:
     return node.allocatable[resource].nanos if resource in node.allocatable else None
 
 
-def one_by_one(on: Cluster, rule: FallbackLadder, placement: Placement, demand: Mapping[str, int]) -> bool:
+def cover(on: Cluster, rule: FallbackLadder, wanted: Pod, demand: Mapping[str, int]) -> bool:
+    return Offers(Question.of(rule), Reach(wanted, on), on, Budget()).cover(demand)
+
+
+def tallies_of(on: Cluster) -> dict[Question, dict[tuple[int, ...], list[str]]]:
+    """The names of the nodes in each group of each tally."""
+    index = index_of(on)
+    return {
+        question: {
+            amounts: sorted(node.name for number, node in index.nodes.items() if found.groups[amounts] >> number & 1)
+            for amounts in found.groups
+        }
+        for question, found in index.tallies.items()
+    }
+
+
+def one_by_one(on: Cluster, rule: FallbackLadder, wanted: Pod, demand: Mapping[str, int]) -> bool:
     """The answer by looking at every node."""
     for one in on.nodes:
         have = {resource: offers(one, resource, rule.offered) for resource in demand}
@@ -92,7 +113,7 @@ def one_by_one(on: Cluster, rule: FallbackLadder, placement: Placement, demand: 
             all(amount is not None and amount >= demand[resource] for resource, amount in have.items())
             and (one.ready or NodeRequirement.READY not in require)
             and (not one.unschedulable or NodeRequirement.SCHEDULABLE not in require)
-            and (placement.matches(one) or NodeRequirement.MATCHES_POD not in require)
+            and (takes(one, wanted.placement) or NodeRequirement.MATCHES_POD not in require)
             and rule.nodes.selector.matches(one.labels)
         ):
             return True
@@ -103,21 +124,21 @@ demands = st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 5).map(lamb
 
 
 @law
-@given(clusters(), ladders(), placements(), demands)
+@given(clusters(), ladders(), pods(), demands)
 def test_kinds_of_nodes_offer_what_their_nodes_offer(
-    on: Cluster, rule: FallbackLadder, placement: Placement, demand: Mapping[str, int]
+    on: Cluster, rule: FallbackLadder, wanted: Pod, demand: Mapping[str, int]
 ) -> None:
-    expected = one_by_one(on, rule, placement, demand)
-    assert Offers(Question.of(rule), placement, on).cover(demand) is expected
-    assert Offers(Question.of(rule), placement, on).cover(demand) is expected  # and when it is asked again
+    expected = one_by_one(on, rule, wanted, demand)
+    assert cover(on, rule, wanted, demand) is expected
+    assert cover(on, rule, wanted, demand) is expected  # and when it is asked again
 
 
 @law
-@given(st.data(), clusters(), ladders(), placements(), demands)
+@given(st.data(), clusters(), ladders(), pods(), demands)
 def test_a_tally_carried_on_is_the_tally_of_what_is_there(
-    data: st.DataObject, on: Cluster, rule: FallbackLadder, placement: Placement, demand: Mapping[str, int]
+    data: st.DataObject, on: Cluster, rule: FallbackLadder, wanted: Pod, demand: Mapping[str, int]
 ) -> None:
-    Offers(Question.of(rule), placement, on).cover(demand)
+    cover(on, rule, wanted, demand)
     ClusterFunctions(on).total(GPU)
     there = {one.name: one for one in on.nodes}
     changes: list[Change] = []
@@ -128,55 +149,147 @@ def test_a_tally_carried_on_is_the_tally_of_what_is_there(
             there[name] = new
     after = on.changed(tuple(there.values()), changes, {"ml": {}})
     assert (after.nodes, after.namespaces) == (tuple(there.values()), {"ml": {}})
-    assert after.views == {key: Tally.of(key, after.nodes) for key in on.views if isinstance(key, Question)}
-    assert Offers(Question.of(rule), placement, after).cover(demand) is one_by_one(after, rule, placement, demand)
+    fresh = Cluster(nodes=after.nodes)
+    for question in index_of(on).tallies:
+        tally(fresh, question)
+    assert tallies_of(after) == tallies_of(fresh)
+    assert cover(after, rule, wanted, demand) is one_by_one(after, rule, wanted, demand)
 
 
 def test_what_did_not_change_is_shared() -> None:
-    on = cluster(node("a", {GPU: 4}, labels={ZONE: "a"}), node("b", {GPU: 4}, labels={ZONE: "b"}))
-    asked = Question(
-        nodes=NodeFilter(require=frozenset({NodeRequirement.MATCHES_POD})),
-        offered=Offered.ALLOCATABLE,
-        resources=(GPU,),
-        labels=(ZONE,),
-    )
-    before = tally(on, asked)
-    old, _ = on.nodes
-    used = node("a", {GPU: 4}, {GPU: 1}, labels={ZONE: "a"})
-    assert before.after([(old, used)]) is before
-    after = before.after([(old, node("a", {GPU: 8}, labels={ZONE: "a"}))])
-    assert [group is after.groups.get(shape) for shape, group in before.groups.items()] == [False, True]
+    index = index_of(cluster(node("a", {GPU: 4}, labels={ZONE: "a"}), node("b", {GPU: 4}))).with_places()
+    asked = Question(offered=Offered.ALLOCATABLE, resources=(GPU,))
+    index = index.with_tally(Tally.of(asked, index.nodes))
+    used = index.after([(index.nodes[0], node("a", {GPU: 4}, {GPU: 1}, labels={ZONE: "a"}))])
+    assert used.tallies[asked] is index.tallies[asked]
+    assert used.by_name is index.by_name
+    assert used.places.labels is index.places.labels
+    assert used.places.taints is index.places.taints
 
 
-def test_a_kind_goes_with_its_last_node() -> None:
+def test_a_group_goes_with_its_last_node() -> None:
     on = cluster({GPU: 4})
-    before = tally(on, Question(offered=Offered.ALLOCATABLE, resources=(GPU,)))
-    assert before.after([(on.nodes[0], None)]).groups == {}
+    tally(on, Question(offered=Offered.ALLOCATABLE, resources=(GPU,)))
+    [left] = index_of(on).after([(on.nodes[0], None)]).tallies.values()
+    assert len(left.groups) == 0
 
 
 def test_alike_nodes_are_one_entry() -> None:
     on = cluster(*[node(f"n{number}", {GPU: 4}, labels={"host": str(number)}) for number in range(100)])
-    [(amounts, count)] = tally(on, Question(offered=Offered.ALLOCATABLE, resources=(GPU, MIG1))).each()
-    assert (amounts, count) == ((4 * NANOS, ABSENT), 100)
+    found = tally(on, Question(offered=Offered.ALLOCATABLE, resources=(GPU, MIG1)))
+    assert [*found.groups.counts()] == [((4 * NANOS, ABSENT), 100)]
 
 
-def test_the_memory_of_a_cluster_is_bounded() -> None:
-    on = cluster({GPU: 4})
+OTHERS = {f"example.com/r{number}": number for number in range(MAX_TALLIES + 10)}
+
+
+def test_the_tallies_of_a_cluster_are_bounded() -> None:
+    on = cluster({GPU: 4, **OTHERS})
     functions = ClusterFunctions(on)
-    for number in range(MAX_TALLIES + 10):
-        assert functions.allocatable(f"example.com/r{number}") == 0
-    assert len(on.views) == MAX_TALLIES
+    assert [functions.allocatable(resource) for resource in OTHERS] == [*OTHERS.values()]
+    assert len(index_of(on).tallies) == MAX_TALLIES
     assert functions.allocatable(GPU) == 4
 
 
+def test_a_resource_that_no_node_has_leaves_nothing_behind() -> None:
+    """Expressions may look up what pods name."""
+    on = cluster({GPU: 4})
+    functions = ClusterFunctions(on)
+    functions.total(GPU)
+    before = index_of(on)
+    for resource in OTHERS:
+        assert (functions.allocatable(resource), functions.available(resource), functions.total(resource)) == (0, 0, 0)
+    assert index_of(on) is before
+
+
+def test_a_resource_that_comes_and_goes_is_offered_meanwhile() -> None:
+    on = cluster({GPU: 4})
+    assert ClusterFunctions(on).total(MIG1) == 0
+    other = node("node-0", {MIG1: 2, GPU: 4}, {MIG2: 1})
+    after = on.changed((other,), [(on.nodes[0], other)], {})
+    assert ClusterFunctions(after).total(MIG1) == 2
+    assert ClusterFunctions(after).available(MIG2) == -1
+    assert index_of(after).resources == {MIG1: 1, MIG2: 1, GPU: 1}
+    assert index_of(after.changed(on.nodes, [(other, on.nodes[0])], {})).resources == {GPU: 1}
+
+
+def spread(count: int) -> Cluster:
+    """A cluster whose nodes all have something else."""
+    return cluster(*[node(f"n{number:04}", {GPU: number}) for number in range(count)])
+
+
+def taken(value: object, seen: set[int]) -> int:
+    """The bytes of a value and all that it consists of, each object once."""
+    if id(value) in seen:
+        return 0
+    seen.add(id(value))
+    parts: list[object] = []
+    if isinstance(value, Mapping):
+        parts = [*value.keys(), *value.values()]
+    elif isinstance(value, tuple):
+        parts = [*value]
+    return sys.getsizeof(value) + sum(taken(part, seen) for part in parts)
+
+
+@pytest.mark.parametrize("alike", [1, 2, 8, 9, 20, 2000])
+def test_a_tally_takes_no_more_memory_than_is_estimated(alike: int) -> None:
+    index = NodeIndex.of([node(f"n{number:04}", {GPU: number // alike}) for number in range(2000)])
+    for resources in ((GPU,), RESOURCES):
+        found = Tally.of(Question(offered=Offered.AVAILABLE, resources=resources), index.nodes)
+        used = taken(found.groups.small, set()) + taken(found.groups.large, set())
+        assert used <= found.bytes <= 5 * used
+
+
+def test_the_tallies_of_a_cluster_take_no_more_than_their_bound() -> None:
+    on = spread(2000)
+    questions = [Question(offered=Offered.AVAILABLE, resources=(GPU, f"r{number}")) for number in range(20)]
+    for question in questions:
+        tally(on, question)
+    kept = index_of(on).tallies
+    assert [*kept] == questions[-len(kept) :]
+    size = kept[questions[-1]].bytes
+    assert MAX_TALLIES_BYTES - size < sum(found.bytes for found in kept.values()) <= MAX_TALLIES_BYTES
+
+
+def test_tallies_that_grow_with_the_cluster_give_way() -> None:
+    on = cluster(*[node(f"n{number:04}", {GPU: 0}) for number in range(2000)])
+    for number in range(20):
+        tally(on, Question(offered=Offered.AVAILABLE, resources=(GPU, f"r{number}")))
+    assert len(index_of(on).tallies) == 20
+    after = spread(2000)
+    index = index_of(on.changed(after.nodes, [*zip(on.nodes, after.nodes, strict=True)], {}))
+    assert 1 < len(index.tallies) < 20
+    assert sum(found.bytes for found in index.tallies.values()) <= MAX_TALLIES_BYTES
+
+
+def test_one_tally_is_kept_whatever_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rules_engine.evaluation.nodes.node_index.MAX_TALLIES_BYTES", 1)
+    on = spread(3)
+    question = Question(offered=Offered.AVAILABLE, resources=(GPU,))
+    assert tally(on, question) is tally(on, question)
+    assert [*index_of(on).after([(on.nodes[0], None)]).tallies] == [question]
+
+
+def test_pods_that_choose_nodes_by_other_labels_leave_nothing_behind() -> None:
+    """Each of them used to be a way of its own to tell nodes apart, which was kept."""
+    on = cluster(*[node(f"n{number}", {GPU: 1}, labels={"host": str(number), "a": "b"}) for number in range(50)])
+    rule = ladder(GPU, MIG1, nodes=NodeFilter(require=frozenset({NodeRequirement.MATCHES_POD})))
+    cover(on, rule, Pod.parse({"spec": {}}), {GPU: 1})
+    before = index_of(on)
+    for number in range(100):
+        terms = [expression("host", "NotIn", str(number)), expression(f"k{number}", "Exists")]
+        cover(on, rule, Pod.parse({"spec": requiring(*terms)}), {GPU: NANOS})
+    assert index_of(on) is before
+
+
 def test_threads_may_ask_the_same_cluster() -> None:
-    on = cluster(*[{GPU: number} for number in range(50)])
+    on = cluster(*[{GPU: number, **OTHERS} for number in range(50)])
     wrong: list[int] = []
 
     def ask(start: int) -> None:
         functions = ClusterFunctions(on)
         for number in range(start, start + 200):
-            functions.available(f"example.com/r{number}")
+            functions.available(f"example.com/r{number % len(OTHERS)}")
             if functions.allocatable(GPU) != 49:
                 wrong.append(number)
 

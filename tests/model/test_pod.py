@@ -56,8 +56,7 @@ def test_the_effective_request_is_the_larger_of_what_runs_and_the_peak_on_the_wa
         ],
         overhead={"cpu": "250m"},
     )
-    assert str(Pod.parse(made).effective_request("cpu")) == "4750m"
-    assert str(Pod.parse(made).effective_request("memory")) == "0"
+    assert Pod.parse(made).effective_requests() == {"cpu": Quantity.parse("4750m").nanos}
 
 
 @pytest.mark.parametrize(

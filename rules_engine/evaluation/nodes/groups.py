@@ -1,0 +1,113 @@
+"""Sets of nodes, and nodes in groups.
+
+An index gives each node a number. A set of nodes is an int, whose bit n stands for node n: with 5,000 nodes it takes
+700 bytes, and an operation on two of them a tenth of a microsecond.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Self, TypeAlias, TypeVar
+
+from rules_engine.model.cluster import Node
+
+SMALL = 8
+"""Nodes of a group that are listed. A label such as the hostname has a group for each node: sets of them would take
+as much memory as the square of the nodes."""
+
+NodeSet: TypeAlias = int
+
+Move: TypeAlias = tuple[int, Node | None, Node | None]
+"""A node's number, and the node before and after; None where it does not exist."""
+
+K = TypeVar("K", bound=Hashable)
+
+
+def node_set(numbers: Sequence[int]) -> NodeSet:
+    """The set of these nodes."""
+    if len(numbers) <= SMALL:
+        found = 0
+        for number in numbers:
+            found |= 1 << number
+        return found
+    digits = bytearray(b"0") * (max(numbers) + 1)
+    for number in numbers:
+        digits[~number] = 49  # "1", from the right
+    return int(digits, 2)
+
+
+def numbers_of(nodes: NodeSet) -> tuple[int, ...]:
+    """The nodes of a set, in order; for sets of a few nodes."""
+    found = []
+    while nodes:
+        lowest = nodes & -nodes
+        found.append(lowest.bit_length() - 1)
+        nodes ^= lowest
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Groups(Generic[K]):
+    """Nodes by some key. No group is empty; those of at most SMALL nodes list them."""
+
+    small: Mapping[K, tuple[int, ...]]
+    large: Mapping[K, NodeSet]
+
+    @classmethod
+    def of(cls, members: Mapping[K, Sequence[int]]) -> Self:
+        return cls(
+            {key: tuple(numbers) for key, numbers in members.items() if len(numbers) <= SMALL},
+            {key: node_set(numbers) for key, numbers in members.items() if len(numbers) > SMALL},
+        )
+
+    def __len__(self) -> int:
+        return len(self.small) + len(self.large)
+
+    def __iter__(self) -> Iterator[K]:
+        yield from self.large
+        yield from self.small
+
+    def __getitem__(self, key: K) -> NodeSet:
+        """The nodes of a group; none where there is no such group."""
+        found = self.large.get(key)
+        return node_set(self.small.get(key, ())) if found is None else found
+
+    @property
+    def every(self) -> NodeSet:
+        """The nodes of all groups."""
+        found = node_set([number for numbers in self.small.values() for number in numbers])
+        for nodes in self.large.values():
+            found |= nodes
+        return found
+
+    def counts(self) -> Iterator[tuple[K, int]]:
+        """How many nodes each group has."""
+        for key, nodes in self.large.items():
+            yield key, nodes.bit_count()
+        for key, numbers in self.small.items():
+            yield key, len(numbers)
+
+    def after(self, moves: Iterable[tuple[int, Iterable[K], Iterable[K]]]) -> Self:
+        """The groups once some nodes have left some groups and joined others."""
+        small, large = dict(self.small), dict(self.large)
+        for number, left, joined in moves:
+            for key in left:
+                if key in large:
+                    rest = large.pop(key) ^ 1 << number
+                    if rest.bit_count() > SMALL:
+                        large[key] = rest
+                    else:
+                        small[key] = numbers_of(rest)
+                else:
+                    others = tuple([other for other in small.pop(key) if other != number])
+                    if others:
+                        small[key] = others
+            for key in joined:
+                if key in large:
+                    large[key] |= 1 << number
+                    continue
+                together = (*small.pop(key, ()), number)
+                if len(together) > SMALL:
+                    large[key] = node_set(together)
+                else:
+                    small[key] = together
+        return type(self)(small, large)

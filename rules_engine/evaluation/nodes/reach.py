@@ -1,0 +1,175 @@
+"""The nodes that a pod may run on, as the scheduler's filters for node affinity and taints have it.
+
+Source: k8s.io/component-helpers/scheduling/corev1 (nodeaffinity), k8s.io/api/core/v1 (Toleration.ToleratesTaint).
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from itertools import pairwise
+
+from rules_engine.cel import Budget
+from rules_engine.evaluation.nodes.groups import NodeSet
+from rules_engine.evaluation.nodes.node_index import NodeIndex
+from rules_engine.evaluation.nodes.places import NO_LABEL, Label, Places
+from rules_engine.model.cluster import Taint
+from rules_engine.model.placement import INTEGER, NodeExpression, NodeTerm, Placement, Toleration
+
+NODE_NAME = "metadata.name"
+"""The one field of a node that a pod may choose by."""
+
+
+def matching_nodes(index: NodeIndex, placement: Placement, budget: Budget) -> NodeSet:
+    """The nodes that the pod may run on.
+
+    Each label, expression, value and toleration of the pod is looked up once, and costs a unit of the budget, as does
+    each taint of the cluster. Raises CostExceeded.
+    """
+    if placement.node_name:
+        # The scheduler is not asked.
+        budget.spend(1)
+        return index.by_name.values[placement.node_name]
+    return _Search(index, placement, budget).found()
+
+
+class _Search:
+    """One pod's nodes."""
+
+    def __init__(self, index: NodeIndex, placement: Placement, budget: Budget) -> None:
+        self._index = index
+        self._places: Places = index.places
+        self._placement = placement
+        self._budget = budget
+        self._numbers: dict[int, _Numbers] = {}
+        """By the id of a label, all of which the index keeps alive."""
+
+    def found(self) -> NodeSet:
+        placement, labels = self._placement, self._places.labels
+        self._budget.spend(1 + len(placement.node_selector))
+        found = self._index.every
+        for key, value in placement.node_selector:
+            found &= labels.get(key, NO_LABEL).values[value]
+        if found and placement.terms is not None:
+            found &= self._affine(placement.terms)
+        return found & ~self._repelled(placement.tolerations) if found else 0
+
+    def _affine(self, terms: Sequence[NodeTerm]) -> NodeSet:
+        """The nodes that one of the terms matches."""
+        found = 0
+        for term in terms:
+            self._budget.spend(1)
+            matched = self._index.every
+            for expression in term.expressions:
+                matched &= self._holding(expression, self._places.labels.get(expression.key, NO_LABEL))
+            for field in term.fields:
+                matched &= self._holding(field, self._index.by_name if field.key == NODE_NAME else NO_LABEL)
+            found |= matched
+        return found
+
+    def _holding(self, expression: NodeExpression, label: Label) -> NodeSet:
+        """The nodes that an expression holds for: as for label selectors, with Gt and Lt on whole numbers besides."""
+        self._budget.spend(1 + len(expression.values))
+        match expression.operator:
+            case "In":
+                return _any_of(label, expression.values)
+            case "NotIn":
+                return self._index.every & ~_any_of(label, expression.values)
+            case "Exists":
+                return label.present
+            case "DoesNotExist":
+                return self._index.every & ~label.present
+            case _:
+                return self._compared(expression, label)
+
+    def _compared(self, expression: NodeExpression, label: Label) -> NodeSet:
+        if len(expression.values) != 1 or not INTEGER.fullmatch(expression.values[0]):
+            return 0
+        numbers = self._numbers.get(id(label))
+        if numbers is None:
+            self._budget.spend(len(label.values))
+            numbers = self._numbers[id(label)] = _Numbers(label)
+        self._budget.spend(min(len(label.values), STRIDE))
+        bound = int(expression.values[0])
+        return numbers.above(bound) if expression.operator == "Gt" else numbers.below(bound)
+
+    def _repelled(self, tolerations: Sequence[Toleration]) -> NodeSet:
+        """The nodes with a taint that is not tolerated."""
+        taints = self._places.taints
+        self._budget.spend(1 + len(tolerations) + len(taints))
+        tolerated = _Tolerated(tolerations)
+        found = 0
+        for taint in taints:
+            if not tolerated.includes(taint):
+                found |= taints[taint]
+        return found
+
+
+def _any_of(label: Label, values: Sequence[str]) -> NodeSet:
+    found = 0
+    for value in values:
+        found |= label.values[value]
+    return found
+
+
+class _Tolerated:
+    """What tolerations tolerate: looked up, whatever their number."""
+
+    def __init__(self, tolerations: Sequence[Toleration]) -> None:
+        self._whole: set[tuple[str, str]] = set()
+        """Keys and effects that are tolerated whatever the value; "" stands for all of them."""
+        self._equal: set[tuple[str, str, str]] = set()
+        """Keys, values and effects; an empty key is only allowed with Exists."""
+        for toleration in tolerations:
+            if toleration.operator == "Exists":
+                self._whole.add((toleration.key, toleration.effect))
+            elif toleration.operator in ("", "Equal") and toleration.key:
+                self._equal.add((toleration.key, toleration.value, toleration.effect))
+
+    def includes(self, taint: Taint) -> bool:
+        key, value, effect = taint.key, taint.value, taint.effect
+        whole, equal = self._whole, self._equal
+        return (
+            (key, effect) in whole
+            or (key, "") in whole
+            or ("", effect) in whole
+            or ("", "") in whole
+            or (key, value, effect) in equal
+            or (key, value, "") in equal
+        )
+
+
+STRIDE = 64
+"""Values between two sets that are kept: an expression looks at so many, and as many sets are kept as suffice."""
+
+
+class _Numbers:
+    """A label's values that are whole numbers, in order, and the nodes with each of them or a larger one."""
+
+    def __init__(self, label: Label) -> None:
+        pairs = sorted((int(value), value) for value in label.values if INTEGER.fullmatch(value))
+        self._values = label.values
+        self._keys = [value for _, value in pairs]
+        self._numbers = [number for number, _ in pairs]
+        starts = range(0, len(pairs) + STRIDE, STRIDE)
+        from_start = [0]
+        for start, end in reversed([*pairwise(starts)]):
+            from_start.append(from_start[-1] | self._between(start, end))
+        self._from_start = from_start[::-1]
+        """The nodes with the n-th multiple of STRIDE or a later value."""
+        self._all = self._from_start[0]
+
+    def above(self, bound: int) -> NodeSet:
+        return self._from(bisect_right(self._numbers, bound))
+
+    def below(self, bound: int) -> NodeSet:
+        # A node has one value of a label.
+        return self._all & ~self._from(bisect_left(self._numbers, bound))
+
+    def _from(self, first: int) -> NodeSet:
+        rounded = -(-first // STRIDE)
+        return self._from_start[rounded] | self._between(first, rounded * STRIDE)
+
+    def _between(self, first: int, end: int) -> NodeSet:
+        found = 0
+        for key in self._keys[first:end]:
+            found |= self._values[key]
+        return found

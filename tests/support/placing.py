@@ -1,0 +1,68 @@
+"""Which nodes a pod may run on, by looking at one node and at all that the pod says: slow and plain."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rules_engine.model.cluster import Node, Taint
+from rules_engine.model.placement import INTEGER, NodeExpression, NodeTerm, Placement, Toleration
+
+
+def requiring(*terms: Any) -> dict[str, Any]:
+    """A Pod's spec with these node selector terms."""
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
+    return {"affinity": {"nodeAffinity": required}}
+
+
+def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
+    """A node selector term of one expression."""
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
+
+
+def takes(node: Node, placement: Placement) -> bool:
+    """Whether the scheduler's node affinity and taint filters would let the pod onto the node."""
+    if placement.node_name:
+        return placement.node_name == node.name
+    return (
+        all(node.labels.get(key) == value for key, value in placement.node_selector)
+        and (placement.terms is None or any(_matches(term, node) for term in placement.terms))
+        and all(
+            any(_tolerates(toleration, taint) for toleration in placement.tolerations)
+            for taint in node.taints
+            if taint.effect in ("NoSchedule", "NoExecute")
+        )
+    )
+
+
+def _matches(term: NodeTerm, node: Node) -> bool:
+    if not term.expressions and not term.fields:
+        return False
+    fields = {"metadata.name": node.name}
+    return all(_holds(e, node.labels) for e in term.expressions) and all(_holds(f, fields) for f in term.fields)
+
+
+def _holds(expression: NodeExpression, labels: Mapping[str, str]) -> bool:
+    value = labels.get(expression.key)
+    match expression.operator:
+        case "In":
+            return value in expression.values
+        case "NotIn":
+            return value not in expression.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+    texts = (value or "", *expression.values)
+    if len(texts) != 2 or not all(map(INTEGER.fullmatch, texts)):
+        return False
+    left, right = map(int, texts)
+    return left > right if expression.operator == "Gt" else left < right
+
+
+def _tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """An empty effect or key stands for all of them; the default operator is Equal."""
+    if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
+        return False
+    if toleration.operator == "Exists":
+        return True
+    # An empty key is only allowed with Exists.
+    return toleration.operator in ("", "Equal") and bool(toleration.key) and toleration.value == taint.value

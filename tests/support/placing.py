@@ -1,8 +1,11 @@
 """Which nodes a pod may run on, by looking at one node and at all that the pod says: slow and plain."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
+from rules_engine.evaluation.nodes.groups import Groups
 from rules_engine.model.cluster import Node, Taint
 from rules_engine.model.placement import INTEGER, NodeExpression, NodeTerm, Placement, Toleration
 
@@ -66,3 +69,17 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
         return True
     # An empty key is only allowed with Exists.
     return toleration.operator in ("", "Equal") and bool(toleration.key) and toleration.value == taint.value
+
+
+@contextmanager
+def lookups() -> Iterator[list[int]]:
+    """Counts the look-ups in groups of nodes."""
+    counted = [0]
+    look_up: Callable[[Groups[str], str], int] = Groups.__getitem__
+
+    def counting(groups: Groups[str], key: str) -> int:
+        counted[0] += 1
+        return look_up(groups, key)
+
+    with patch.object(Groups, "__getitem__", counting):
+        yield counted

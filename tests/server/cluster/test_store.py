@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,6 +20,7 @@ from server.cluster.store import Store
 from tests.support.apiserver import bound, namespace, node
 from tests.support.evaluation import node as model_node
 from tests.support.laws import law
+from tests.support.placing import expression, lookups, requiring
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.10gb"
 
@@ -254,6 +256,50 @@ def test_what_gives_way_is_free_again() -> None:
     for number in range(MAX_RESERVATIONS + 1):
         store.reserve(*asking(f"p{number}"), 0.0)
     assert free(store) == {"a": "2"}
+
+
+def test_a_promise_is_kept_on_a_node_that_the_pod_may_run_on() -> None:
+    store = stocked(node("a", {GPU: 1}), node("b", {GPU: 4}, labels={"pool": "x"}), node("c", {GPU: 8}))
+    store.reserve(*asking("p", nodeSelector={"pool": "x"}), 0.0)
+    assert free(store) == {"a": "1", "b": "3", "c": "8"}
+
+
+LARGE: dict[str, Any] = requiring(expression("pool", "Exists"), *[{}] * 20_000)
+
+
+@pytest.mark.parametrize("spec", [LARGE, {"tolerations": "odd"}], ids=["large", "malformed"])
+def test_a_pod_whose_placement_is_not_read_is_promised_nothing(spec: dict[str, Any]) -> None:
+    store = stocked(node("a", {GPU: 1}, labels={"pool": "x"}))
+    store.reserve(*asking("p", **spec), 0.0)
+    assert (free(store), store.reservations) == ({"a": "1"}, 0)
+
+
+def test_a_promise_looks_at_nothing_of_each_node_but_its_name() -> None:
+    """It used to look at each term for each node, and events waited meanwhile."""
+    store = stocked(*[node(f"n{number}", {GPU: 1}, labels={"host": f"h{number}"}) for number in range(500)])
+    terms = [expression("host", "In", f"no-{number}") for number in range(1_000)]
+    wanted = asking("p", **requiring(*terms))
+    with lookups() as counted:
+        store.reserve(*wanted, 0.0)
+    assert store.reservations == 0
+    assert counted[0] <= 1_000 + 500
+
+
+def test_a_node_without_the_first_of_many_resources_is_left_at_once() -> None:
+    class Counting(dict[str, int]):
+        asked = 0
+
+        def get(self, key: str, default: Any = None) -> Any:
+            Counting.asked += 1
+            return super().get(key, default)
+
+    room = Room()
+    room.update("a", model_node("a", {GPU: 8}))
+    demand = tuple((f"example.com/{number:05}", 1) for number in range(10_000))
+    [vector] = room._free
+    room._free[vector] = Counting(room._free[vector])
+    assert room.tightest(demand, lambda _: True) is None
+    assert Counting.asked == 1
 
 
 def test_room_finds_the_tightest_fit() -> None:

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes import NodeIndex, matching_nodes
-from rules_engine.model.cluster import Change, Node, Taint
+from rules_engine.evaluation.offers import nodes_for
+from rules_engine.model.cluster import Change, Cluster, Node, Taint
 from rules_engine.model.placement import Placement
+from rules_engine.model.pod import Pod
 from tests.support.laws import law
 from tests.support.placing import expression, requiring, takes
 
@@ -247,3 +249,22 @@ def test_a_number_is_given_again() -> None:
         index = index.after([(node("a"), None), (None, node(name))])
         index = index.after([(node(name), None), (None, node("a"))])
     assert set(index.nodes) == {0, 1}
+
+
+def test_fields_other_than_the_name_are_on_no_node() -> None:
+    other = {"key": "metadata.uid", "operator": "DoesNotExist"}
+    assert fits(requiring({"matchFields": [other]}), node())
+    assert not fits(requiring({"matchFields": [{**other, "operator": "Exists"}]}), node())
+
+
+def test_no_taint_is_looked_at_for_a_pod_that_no_node_matches_otherwise() -> None:
+    index = NodeIndex.of([node("n", (GPU,))])
+    budget = Budget()
+    assert matching_nodes(index, Placement.parse({"nodeSelector": {"a": "1"}, **requiring({})}), budget) == 0
+    assert budget.spent == 2
+
+
+def test_the_nodes_of_a_pod_are_known_by_name() -> None:
+    on = Cluster(nodes=(node("a", (), zone="x"), node("b", (), zone="y")))
+    may_run_on = nodes_for(Pod.parse({"spec": {"nodeSelector": {"zone": "x"}}}), on)
+    assert [may_run_on(name) for name in ("a", "b", "c")] == [True, False, False]

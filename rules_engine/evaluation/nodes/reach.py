@@ -137,7 +137,7 @@ class _Tolerated:
         )
 
 
-STRIDE = 64
+STRIDE = 16
 """Values between two sets that are kept: an expression looks at so many, and as many sets are kept as suffice."""
 
 

@@ -1,0 +1,55 @@
+"""Groups of nodes are the same whether they list few of them or are sets of many."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.evaluation.nodes.groups import SMALL, Groups, node_set, numbers_of
+from tests.support.laws import law
+
+KEYS = "abc"
+MOST = 40
+
+members = st.dictionaries(st.integers(0, MOST), st.sampled_from(KEYS), max_size=MOST)
+
+
+def grouped(by_number: dict[int, str]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for number, key in sorted(by_number.items()):
+        found.setdefault(key, []).append(number)
+    return found
+
+
+@law
+@given(members, st.lists(st.tuples(st.integers(0, MOST), st.none() | st.sampled_from(KEYS)), max_size=60))
+def test_groups_carried_on_are_those_made_anew(start: dict[int, str], moves: list[tuple[int, str | None]]) -> None:
+    now = dict(start)
+    changed = []
+    for number, key in moves:
+        old = now.pop(number, None)
+        if key is not None:
+            now[number] = key
+        changed.append((number, () if old is None else (old,), () if key is None else (key,)))
+    expected = grouped(now)
+    for groups in (Groups.of(grouped(start)).after(changed), Groups.of(expected)):
+        assert {key: list(numbers_of(groups[key])) for key in groups} == expected
+        assert dict(groups.counts()) == {key: len(numbers) for key, numbers in expected.items()}
+        assert len(groups) == len(expected)
+        assert groups.every == node_set(list(now))
+        assert all(len(numbers) <= SMALL for numbers in groups.small.values())
+        assert all(nodes.bit_count() > SMALL for nodes in groups.large.values())
+
+
+def test_a_group_that_shrinks_lists_its_nodes_and_one_that_grows_is_a_set() -> None:
+    groups = Groups.of({"a": range(SMALL + 1)})
+    assert (dict(groups.small), dict(groups.large)) == ({}, {"a": (1 << SMALL + 1) - 1})
+    fewer = groups.after([(3, ("a",), ())])
+    assert (dict(fewer.small), dict(fewer.large)) == ({"a": (0, 1, 2, 4, 5, 6, 7, 8)}, {})
+    assert fewer.after([(3, (), ("a",))]) == groups
+    assert groups.after([(9, (), ("a",)), (0, ("a",), ())])["a"] == 0b1111111110
+
+
+@law
+@given(st.sets(st.integers(0, 200)))
+def test_a_set_has_the_numbers_it_was_made_of(numbers: set[int]) -> None:
+    assert numbers_of(node_set(sorted(numbers))) == tuple(sorted(numbers))
+    assert node_set([*numbers]) == sum(1 << number for number in numbers)

@@ -11,6 +11,10 @@ from rules_engine.model.patch import Json
 Object = Mapping[str, Json]
 
 
+MAX_OWNERS = 100
+"""Owner references that are looked at: an object has one or two, and its controller is the first one."""
+
+
 def mapping(value: Json) -> Object:
     """An object's members."""
     return value if isinstance(value, dict) else {}
@@ -38,8 +42,12 @@ def strings(value: Json) -> dict[str, str]:
 
 
 def controller(value: Json) -> Object | None:
-    """The reference to the controller that an object belongs to: it has one at most (meta/v1, OwnerReference)."""
-    for reference in objects(mapping(mapping(value).get("metadata")).get("ownerReferences")):
+    """The reference to the controller that an object belongs to: it has one at most (meta/v1, OwnerReference).
+
+    It is found among the first MAX_OWNERS references.
+    """
+    references = items(mapping(mapping(value).get("metadata")).get("ownerReferences"))
+    for reference in objects(references[:MAX_OWNERS]):
         if reference.get("controller") is True:
             return reference
     return None

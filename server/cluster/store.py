@@ -9,6 +9,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from rules_engine.cel import EvaluationError
+from rules_engine.evaluation.nodes import placed_index_of
 from rules_engine.evaluation.offers import nodes_for
 from rules_engine.model.cluster import Change, Cluster, Node
 from rules_engine.model.pod import Pod
@@ -72,7 +73,10 @@ class Store:
             self._touched = {}
             if changes or self.cluster.namespaces is not self._namespaces:
                 nodes = (*self._nodes.values(), *self._declared)
-                self.cluster = self.cluster.changed(nodes, changes, self._namespaces)
+                cluster = self.cluster.changed(nodes, changes, self._namespaces)
+                # Only the first view is indexed whole; no decision waits for it.
+                placed_index_of(cluster)
+                self.cluster = cluster
                 self._published.notify_all()
 
     def wait_until(self, holds: Callable[[Cluster], bool], seconds: float) -> bool:

@@ -10,6 +10,10 @@ import pytest
 import yaml
 
 from rules_engine.authoring.checking import check
+from rules_engine.evaluation.counts import MAX_CONTAINERS
+from rules_engine.evaluation.nodes.node_index import MAX_TALLIES, MAX_TALLIES_BYTES
+from rules_engine.model.lenient import MAX_OWNERS
+from rules_engine.model.placement import MAX_REQUIREMENTS, MAX_TERMS, MAX_TOLERATIONS
 from rules_engine.model.problems import render
 from server import cli, decision_log, events
 from server.cli import main
@@ -245,6 +249,20 @@ def test_the_table_of_bounds_has_those_of_the_server(what: str, bound: str) -> N
         ("http.md", f"its `Retry-After: {limits.RETRY_AFTER_SECONDS}`"),
         ("http.md", f"nested more than {MAX_DEPTH} levels deep"),
         ("http.md", f"up to {limits.PIPELINED_REQUESTS} requests"),
+        ("operations.md", f"| containers that a rule changes | {MAX_CONTAINERS} in one pod |"),
+        ("operations.md", f"| {MAX_TERMS:,} terms; {MAX_REQUIREMENTS:,} expressions, values and labels"),
+        ("operations.md", f"| tolerations that a ladder reads | {MAX_TOLERATIONS:,} in one pod |"),
+        ("operations.md", f"| the first {MAX_OWNERS} |"),
+        ("operations.md", f"| {MAX_TALLIES_BYTES // MIB} MiB, {MAX_TALLIES} tallies |"),
+        ("ladders.md", f"| {MAX_CONTAINERS} |"),
+        ("ladders.md", f"| terms of required node affinity | {MAX_TERMS:,} |"),
+        (
+            "ladders.md",
+            f"| labels of the node selector, expressions and their values, together | {MAX_REQUIREMENTS:,} |",
+        ),
+        ("ladders.md", f"| tolerations | {MAX_TOLERATIONS:,} |"),
+        ("injection.md", f"more than {MAX_CONTAINERS} containers"),
+        ("cluster.md", f"take {MAX_TALLIES_BYTES // MIB} MiB at most"),
         ("metrics.md", f"At most {decision_log.MAX_QUEUED:,} lines wait"),
         ("metrics.md", f"{events.BURST} at once, then one a second"),
     ],

@@ -41,12 +41,14 @@ class NodeIndex:
     def of(cls, nodes: Sequence[Node]) -> "NodeIndex":
         """Two indexes of the same nodes number them alike."""
         names: dict[str, list[int]] = {}
-        resources: Counter[str] = Counter()
         for number, node in enumerate(nodes):
             names.setdefault(node.name, []).append(number)
-            resources.update(_resources(node))
+        resources: Counter[str] = Counter()
+        # Nodes come in few kinds: a Counter is slow to update.
+        for kind, count in Counter(frozenset(_resources(node)) for node in nodes).items():
+            resources.update(dict.fromkeys(kind, count))
         by_name = Label((1 << len(nodes)) - 1, Groups.of(names))
-        return cls(nodes=dict(enumerate(nodes)), by_name=by_name, resources=resources, tallies={})
+        return cls(nodes=dict(enumerate(nodes)), by_name=by_name, resources=dict(resources), tallies={})
 
     @property
     def every(self) -> NodeSet:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rules_engine.evaluation.nodes import index_of, placed_index_of
 from rules_engine.loading import load_cluster
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.pod import Pod
@@ -272,6 +273,14 @@ def test_a_pod_whose_placement_is_not_read_is_promised_nothing(spec: dict[str, A
     store = stocked(node("a", {GPU: 1}, labels={"pool": "x"}))
     store.reserve(*asking("p", **spec), 0.0)
     assert (free(store), store.reservations) == ({"a": "1"}, 0)
+
+
+def test_a_view_is_indexed_before_a_decision_reads_it() -> None:
+    store = stocked(node("a", {GPU: 1}, labels={"zone": "x"}))
+    assert placed_index_of(store.cluster) is index_of(store.cluster)
+    assert placed_index_of(store.cluster).places.labels["zone"].present == 1
+    store.replace_nodes([read_node(node("b", {GPU: 1}))])
+    assert index_of(store.cluster).places.labels == {}
 
 
 def test_a_promise_looks_at_nothing_of_each_node_but_its_name() -> None:

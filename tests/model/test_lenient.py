@@ -1,0 +1,21 @@
+"""What is read leniently: whatever it is, it is no error."""
+
+from rules_engine.model.lenient import MAX_OWNERS, controller
+from rules_engine.model.patch import Json
+
+
+def owned(*references: Json) -> Json:
+    return {"metadata": {"ownerReferences": list(references)}}
+
+
+def test_the_controller_is_the_owner_that_says_so() -> None:
+    job: Json = {"kind": "Job", "name": "train", "controller": True}
+    assert controller(owned({"kind": "Other", "name": "x"}, None, job)) == job
+    assert controller(owned({"kind": "Job", "name": "x", "controller": "true"})) is None
+    assert controller({}) is None
+
+
+def test_few_owners_are_looked_at() -> None:
+    job: Json = {"kind": "Job", "name": "train", "controller": True}
+    assert controller(owned(*[None] * (MAX_OWNERS - 1), job)) == job
+    assert controller(owned(*[None] * MAX_OWNERS, job)) is None

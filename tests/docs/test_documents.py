@@ -258,7 +258,7 @@ def test_the_table_of_bounds_has_those_of_the_server(what: str, bound: str) -> N
         ("ladders.md", f"| terms of required node affinity | {MAX_TERMS:,} |"),
         (
             "ladders.md",
-            f"| labels of the node selector, expressions and their values, together | {MAX_REQUIREMENTS:,} |",
+            f"expressions and their values, together | {MAX_REQUIREMENTS:,} |",
         ),
         ("ladders.md", f"| tolerations | {MAX_TOLERATIONS:,} |"),
         ("injection.md", f"more than {MAX_CONTAINERS} containers"),

@@ -176,9 +176,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--limit", type=float, default=60.0, help="seconds after which a decision is stopped")
+    parser.add_argument("--only", default="", help="rows whose name has this in it")
     arguments = parser.parse_args()
     print(f"{'pods, at ' + str(arguments.nodes) + ' nodes':38} {'KiB':>6} {'ms':>9} {'RSS':>5} {'after':>6}")
-    for name, reserving in [*((name, False) for name in PODS), *((name, True) for name in RESERVING)]:
+    rows = [*((name, False) for name in PODS), *((name, True) for name in RESERVING)]
+    for name, reserving in rows:
+        if arguments.only not in name:
+            continue
         ours, theirs = _PROCESSES.Pipe()
         process = _PROCESSES.Process(
             target=measure, args=(theirs, name, arguments.nodes, arguments.limit), kwargs={"reserving": reserving}

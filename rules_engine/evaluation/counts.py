@@ -14,11 +14,10 @@ MAX_CONTAINERS = 256
 each may be changed, recorded in the trace and logged."""
 
 
-def check_containers(pod: Pod) -> None:
-    """Raises EvaluationError for a pod with more than MAX_CONTAINERS."""
+def too_many_containers(pod: Pod) -> EvaluationError:
+    """The error of a rule that would change a pod with more than MAX_CONTAINERS."""
     count = len(pod.containers)
-    if count > MAX_CONTAINERS:
-        raise EvaluationError(f"/spec/containers: {count} containers and init containers, more than {MAX_CONTAINERS}")
+    return EvaluationError(f"/spec/containers: {count} containers and init containers, more than {MAX_CONTAINERS}")
 
 
 def malformed(container: Container, resource: str) -> str | None:

@@ -6,10 +6,9 @@ What it keeps of the webhook that it replaces, and what it does better, is told 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
-from rules_engine.cel import EvaluationError
 from rules_engine.evaluation.applicability import applicability
 from rules_engine.evaluation.compiled import CompiledInjection
-from rules_engine.evaluation.counts import MAX_CONTAINERS, check_containers, malformed
+from rules_engine.evaluation.counts import MAX_CONTAINERS, malformed, too_many_containers
 from rules_engine.evaluation.steps import failed, skipped, stepped
 from rules_engine.evaluation.subject import Subject
 from rules_engine.model.decision import Action, Amount, Step
@@ -78,11 +77,8 @@ def _triggered(injection: CompiledInjection, subject: Subject) -> _Triggered | S
     pod, entry = subject.pod, rule.entry(subject.namespace)
     if rule.gpu_resource not in pod.resources or not any(item.requested(rule.gpu_resource) for item in pod.regular):
         return skipped(rule, "no-request", f"no container asks for {rule.gpu_resource}")
-    if entry:
-        try:
-            check_containers(pod)
-        except EvaluationError as error:
-            return failed(rule, error)
+    if entry and len(pod.containers) > MAX_CONTAINERS:
+        return failed(rule, too_many_containers(pod))
     return _Triggered(rule, entry, found.warnings)
 
 

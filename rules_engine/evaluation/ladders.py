@@ -6,7 +6,7 @@ from dataclasses import field
 from rules_engine.cel import EvaluationError
 from rules_engine.evaluation.applicability import applicability
 from rules_engine.evaluation.compiled import CompiledLadder, CompiledRung
-from rules_engine.evaluation.counts import Counts, check_containers, edits, malformed
+from rules_engine.evaluation.counts import MAX_CONTAINERS, Counts, edits, malformed, too_many_containers
 from rules_engine.evaluation.offers import Offers
 from rules_engine.evaluation.steps import Details, failed, skipped, stepped
 from rules_engine.evaluation.subject import Scope, Subject
@@ -73,8 +73,9 @@ class _Climb:
         self._offers = self._offers_to(ladder)
         named = subject.pod.resources
         self._present = [name for name in ladder.resources if name in named]
-        if any(item.names(name) for item in subject.pod.containers for name in self._present):
-            check_containers(subject.pod)
+        containers = subject.pod.containers
+        if len(containers) > MAX_CONTAINERS and any(item.names(name) for item in containers for name in self._present):
+            raise too_many_containers(subject.pod)
         self._before = Counts.read(subject.pod, self._present)
         self._counts = self._before
         self._lost = [name for name in self._present if name in claims.winners and name in self._before.resources]

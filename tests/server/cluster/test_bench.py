@@ -1,4 +1,4 @@
-"""The benches of the live cluster and of the listener run, small."""
+"""The benches of the live cluster, the listener and expensive pods run, small."""
 
 import os
 import subprocess
@@ -28,3 +28,8 @@ def test_the_bench_of_the_listener_prints_figures_with_bounds() -> None:
     heads = ["files: a caller beside 400 connections", "files: a caller after them"]
     assert [text.startswith(head) for text, head in zip(lines, heads, strict=True)] == [True] * len(heads)
     assert all("(at most 1 s)" in text for text in lines)
+
+
+def test_the_bench_of_expensive_pods_runs() -> None:
+    _, decided, reserved = printed("bench.hostile", "--nodes", "20", "--only", "98,000 tolerations")
+    assert (decided.split()[-1], reserved.split()[-2:]) == ("evaluation-error", ["0", "promised"])

@@ -32,7 +32,7 @@ bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python -m bench.cel --check
 	$(BIN)/python -m bench.cluster
-	$(BIN)/python -m bench.hostile
+	$(BIN)/python -m bench.pods
 	$(BIN)/python -m bench.server
 	$(BIN)/python -m bench.listener
 

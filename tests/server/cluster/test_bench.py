@@ -31,5 +31,5 @@ def test_the_bench_of_the_listener_prints_figures_with_bounds() -> None:
 
 
 def test_the_bench_of_expensive_pods_runs() -> None:
-    _, decided, reserved = printed("bench.hostile", "--nodes", "20", "--only", "98,000 tolerations")
+    _, decided, reserved = printed("bench.pods", "--nodes", "20", "--only", "98,000 tolerations")
     assert (decided.split()[-1], reserved.split()[-2:]) == ("evaluation-error", ["0", "promised"])

@@ -13,7 +13,8 @@ from multiprocessing.connection import Connection as Pipe
 from types import FrameType
 from typing import Any
 
-from bench.cluster import GPU, MIG1, MIG2, MIG3, rss
+from bench.cluster import GPU, MIG1, MIG2, MIG3
+from bench.process import memory_mib
 from rules_engine.evaluation import RuleSet, mutate
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster, Node, Taint
@@ -143,7 +144,7 @@ def measure(pipe: Pipe, name: str, size: int, limit: float, *, reserving: bool) 
     ordinary = PODS["one ordinary pod"]()[0]
     _decide(rule_set, cluster, ordinary)
     store.reserve(PodKey("ml/first", "0"), Pod.parse(_small(ordinary)), 0.0)
-    before, slowest, became = rss(), 0.0, ""
+    before, slowest, became = memory_mib(), 0.0, ""
     for made in pods:
         begin = time.perf_counter()
         signal.setitimer(signal.ITIMER_REAL, limit)
@@ -157,7 +158,7 @@ def measure(pipe: Pipe, name: str, size: int, limit: float, *, reserving: bool) 
             became = "stopped"
         signal.setitimer(signal.ITIMER_REAL, 0)
         slowest = max(slowest, time.perf_counter() - begin)
-    pipe.send((slowest, became, before, rss(), max(len(json.dumps(made)) for made in pods)))
+    pipe.send((slowest, became, before, memory_mib(), max(len(json.dumps(made)) for made in pods)))
 
 
 def _small(made: dict[str, Any]) -> dict[str, Any]:

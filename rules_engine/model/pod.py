@@ -13,6 +13,8 @@ from rules_engine.model.reading import Path, PodError, items, kind_of, mapping, 
 from rules_engine.model.record import record
 
 ANNOTATIONS: Path = ("metadata", "annotations")
+POD_REQUESTS: Path = ("spec", "resources", "requests")
+POD_LIMITS: Path = ("spec", "resources", "limits")
 
 
 class Role(Enum):
@@ -81,7 +83,8 @@ def _edited(amounts: Mapping[str, Quantity], members: Mapping[str, str | None]) 
 class Pod:
     """What was read of a Pod's JSON, and what rules have written since.
 
-    `containers` holds regular ones, then init containers, in their order.
+    `containers` holds regular ones, then init containers, in their order. `requests` and `limits` are the pod's own
+    level (spec.resources, KEP-2837), as written.
     """
 
     original: dict[str, Json]
@@ -92,6 +95,8 @@ class Pod:
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     containers: tuple[Container, ...]
+    requests: Mapping[str, Quantity]
+    limits: Mapping[str, Quantity]
     overhead: Mapping[str, Quantity]
     resources: frozenset[str] = field(init=False, compare=False, repr=False)
     """Every resource that some container names."""
@@ -106,6 +111,7 @@ class Pod:
         pod = mapping(raw, ())
         metadata = mapping(pod.get("metadata"), ("metadata",))
         spec = mapping(pod.get("spec"), ("spec",))
+        level = mapping(spec.get("resources"), ("spec", "resources"))
         return cls(
             original=pod,
             name=string(metadata.get("name"), ("metadata", "name")),
@@ -114,6 +120,8 @@ class Pod:
             labels=strings(metadata.get("labels"), ("metadata", "labels")),
             annotations=strings(metadata.get("annotations"), ANNOTATIONS),
             containers=(*_containers(spec, "containers"), *_containers(spec, "initContainers")),
+            requests=_not_negative(_quantities(level.get("requests"), POD_REQUESTS), POD_REQUESTS),
+            limits=_not_negative(_quantities(level.get("limits"), POD_LIMITS), POD_LIMITS),
             overhead=_quantities(spec.get("overhead"), ("spec", "overhead")),
         )
 
@@ -132,25 +140,44 @@ class Pod:
         return tuple([container for container in self.containers if container.role is _REGULAR])
 
     def effective(self, resource: str, amounts: Sequence[int]) -> int:
-        """What the pod as a whole needs of a resource, by what each of `containers` needs, in nanos."""
-        return self._effective(resource, zip(self.containers, amounts, strict=True))
+        """Return what the pod as a whole needs of a resource: the containers' aggregate plus overhead, in nanos."""
+        return self.aggregate(amounts) + self._overhead(resource)
+
+    def aggregate(self, amounts: Sequence[int]) -> int:
+        """Return what all containers together need of a resource, by what each of `containers` needs, in nanos."""
+        return self._aggregate(zip(self.containers, amounts, strict=True))
 
     def effective_requests(self) -> Mapping[str, int]:
-        """What the scheduler counts for this pod, in nanos: requests, or limits where there are none.
+        """Return what the scheduler counts for this pod, in nanos: requests, or limits where there are none.
 
-        Every resource that it names is in it. Each container is looked at once, whatever the number of resources.
+        Every resource that it names is in it. Each container is looked at once, whatever the number of resources. What
+        the pod's own level requests replaces the containers' aggregate (component-helpers, PodRequests); its limit is
+        its request where no container names the resource (pkg/apis/core/v1/defaults.go, defaultPodRequests).
         """
-        named: dict[str, list[tuple[Container, int]]] = {name: [] for name in self.overhead}
+        named: dict[str, list[tuple[Container, int]]] = {
+            name: [] for name in (*self.overhead, *self.requests, *self.limits)
+        }
         for container in self.containers:
             for resource, amount in {**container.limits, **container.requests}.items():
                 named.setdefault(resource, []).append((container, amount.nanos))
-        return {resource: self._effective(resource, amounts) for resource, amounts in named.items()}
+        return {resource: self._effective_request(resource, amounts) for resource, amounts in named.items()}
 
-    def _effective(self, resource: str, amounts: Iterable[tuple[Container, int]]) -> int:
-        """Source: k8s.io/component-helpers/resource (PodRequests), KEP-753.
+    def _effective_request(self, resource: str, amounts: Iterable[tuple[Container, int]]) -> int:
+        own = self.requests.get(resource)
+        if own is None and resource not in self.resources:
+            own = self.limits.get(resource)
+        return (self._aggregate(amounts) if own is None else own.nanos) + self._overhead(resource)
+
+    def _overhead(self, resource: str) -> int:
+        overhead = self.overhead.get(resource)
+        return overhead.nanos if overhead else 0
+
+    @staticmethod
+    def _aggregate(amounts: Iterable[tuple[Container, int]]) -> int:
+        """Source: k8s.io/component-helpers/resource (AggregateContainerRequests), KEP-753.
 
         The larger of the sum over regular containers and sidecars, and, for each init container, its own and that of
-        the sidecars started before it; plus overhead.
+        the sidecars started before it.
         """
         running = sidecars = peak = 0
         for container, amount in amounts:
@@ -162,8 +189,7 @@ class Pod:
                 sidecars += amount
             else:
                 peak = max(peak, sidecars + amount)
-        overhead = self.overhead.get(resource)
-        return max(running + sidecars, peak) + (overhead.nanos if overhead else 0)
+        return max(running + sidecars, peak)
 
     def edited(self, edits: Edits) -> "Pod":
         """The pod after edits of its annotations, and of what its containers request or are limited to."""
@@ -179,6 +205,8 @@ class Pod:
             labels=self.labels,
             annotations={key: value for key, value in annotations.items() if value is not None},
             containers=tuple([container.edited(edits) for container in self.containers]),
+            requests=_edited(self.requests, edits.get(POD_REQUESTS, {})),
+            limits=_edited(self.limits, edits.get(POD_LIMITS, {})),
             overhead=self.overhead,
         )
 
@@ -216,6 +244,13 @@ def _quantities(raw: Json, path: Path) -> Mapping[str, Quantity]:
         return {name: parse_quantity(text) for name, text in members.items()}  # type: ignore[arg-type]
     except (TypeError, QuantityError):
         return {name: _quantity(value, (*path, name)) for name, value in members.items()}
+
+
+def _not_negative(amounts: Mapping[str, Quantity], path: Path) -> Mapping[str, Quantity]:
+    for name, amount in amounts.items():
+        if amount.nanos < 0:
+            raise PodError(pointer(*path, name), f"must not be negative, and is {amount}")
+    return amounts
 
 
 def _quantity(raw: Json, path: Path) -> Quantity:

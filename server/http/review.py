@@ -266,14 +266,21 @@ def _amounts(pod: Json) -> Iterator[tuple[Path, dict[str, Json]]]:
         return
     if isinstance(overhead := spec.get("overhead"), dict):
         yield ("spec", "overhead"), overhead
+    yield from _resources(spec, ("spec",))
     for name in ("containers", "initContainers"):
         containers = spec.get(name)
         for index, container in enumerate(containers if isinstance(containers, list) else ()):
-            resources = container.get("resources") if isinstance(container, dict) else None
-            if isinstance(resources, dict):
-                for section in ("limits", "requests"):
-                    if isinstance(amounts := resources.get(section), dict):
-                        yield ("spec", name, index, "resources", section), amounts
+            if isinstance(container, dict):
+                yield from _resources(container, ("spec", name, index))
+
+
+def _resources(parent: dict[str, Json], path: Path) -> Iterator[tuple[Path, dict[str, Json]]]:
+    """The limits and requests of a container, or of the pod's own level."""
+    resources = parent.get("resources")
+    if isinstance(resources, dict):
+        for section in ("limits", "requests"):
+            if isinstance(amounts := resources.get(section), dict):
+                yield (*path, "resources", section), amounts
 
 
 def _has_floats(pod: Json) -> bool:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.model.patch import Json
-from rules_engine.model.pod import ANNOTATIONS, Pod, Role
+from rules_engine.model.pod import ANNOTATIONS, POD_LIMITS, POD_REQUESTS, Pod, Role
 from rules_engine.model.quantity import Quantity
 from rules_engine.model.reading import PodError, kind_of
 from tests.support.evaluation import container, pod
@@ -57,6 +57,33 @@ def test_the_effective_request_is_the_larger_of_what_runs_and_the_peak_on_the_wa
         overhead={"cpu": "250m"},
     )
     assert Pod.parse(made).effective_requests() == {"cpu": Quantity.parse("4750m").nanos}
+
+
+@pytest.mark.parametrize(
+    ("level", "cpu", "memory"),
+    [
+        ({"requests": {"cpu": "4", "memory": "3"}}, "4250m", "3"),
+        ({"limits": {"cpu": "4", "memory": "3"}}, "1250m", "3"),
+        ({"limits": {"cpu": "4"}, "requests": {"cpu": "2"}}, "2250m", "0"),
+    ],
+)
+def test_what_the_pods_own_level_requests_is_what_counts(level: Json, cpu: str, memory: str) -> None:
+    read = Pod.parse(pod(container("a", {"cpu": "1"}), overhead={"cpu": "250m"}, resources=level))
+    assert (str(read.effective_request("cpu")), str(read.effective_request("memory"))) == (cpu, memory)
+
+
+def test_named_is_every_resource_that_the_pod_names_anywhere() -> None:
+    level: Json = {"requests": {"b": "1"}, "limits": {"c": "1"}}
+    assert Pod.parse(pod(container("x", {"a": 1}), resources=level, overhead={"d": "1"})).named == set("abcd")
+
+
+def test_edits_of_the_pods_own_level_are_read() -> None:
+    edited = Pod.parse(pod(container(), resources={"requests": {"cpu": "1"}})).edited(
+        {POD_REQUESTS: {"cpu": "2"}, POD_LIMITS: {"cpu": "3"}}
+    )
+    assert (edited.requests, edited.limits) == ({"cpu": Quantity.of(2)}, {"cpu": Quantity.of(3)})
+    again = Pod.parse(edited.raw)
+    assert (again.requests, again.limits) == (edited.requests, edited.limits)
 
 
 @pytest.mark.parametrize(

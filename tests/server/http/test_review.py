@@ -217,6 +217,7 @@ HUGE = 2**64
     ("spec", "where"),
     [
         ({"overhead": {"cpu": HUGE}}, "/spec/overhead/cpu"),
+        ({"resources": {"requests": {"memory": HUGE}}}, "/spec/resources/requests/memory"),
         (
             {"containers": [{}, {"resources": {"requests": {"a/b": HUGE}}}]},
             "/spec/containers/1/resources/requests/a~1b",

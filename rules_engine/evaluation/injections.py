@@ -3,8 +3,7 @@
 What it keeps of the webhook that it replaces, and what it does better, is told in docs/injection.md.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Mapping, Sequence
 
 from rules_engine.evaluation.applicability import applicability
 from rules_engine.evaluation.compiled import CompiledInjection
@@ -13,11 +12,11 @@ from rules_engine.evaluation.steps import failed, skipped, stepped
 from rules_engine.evaluation.subject import Subject
 from rules_engine.model.decision import Action, Amount, Step
 from rules_engine.model.edits import Edits, merged
-from rules_engine.model.pod import ANNOTATIONS, Container, Pod, Role
+from rules_engine.model.pod import ANNOTATIONS, POD_LIMITS, POD_REQUESTS, Container, Role
 from rules_engine.model.quantity import NANOS, Quantity
 from rules_engine.model.reading import Path
 from rules_engine.model.record import record
-from rules_engine.model.rules import Entry, Mode, OnConflict, ResourceInjection
+from rules_engine.model.rules import Entry, InitContainers, Mode, OnConflict, ResourceInjection
 
 _NONE = Quantity(0)
 _ONE = Quantity.of(1)
@@ -26,13 +25,23 @@ SHARED_UNITS = {"cpu": Quantity(NANOS // 1000), "memory": _ONE, "ephemeral-stora
 """Resources that the containers of a pod share, and the smallest amount of each that Kubernetes can tell apart."""
 
 
-@record()
+@record(kw_only=True)
 class _Triggered:
-    """An injection whose entry applies to the pod: some regular container asks for its GPU resource."""
+    """An injection that applies to the pod: some container requests its GPU resource.
+
+    `served` are the containers that get their amounts, `passed_over` the sidecars and init containers that do not.
+    """
 
     rule: ResourceInjection
     entry: Entry
     warnings: tuple[str, ...]
+    served: tuple[Container, ...]
+    passed_over: tuple[Container, ...]
+
+    @property
+    def injects(self) -> bool:
+        """Whether some container gets something."""
+        return bool(self.entry and self.served)
 
 
 def apply_injections(injections: Sequence[CompiledInjection], subject: Subject) -> tuple[tuple[Step, ...], Edits]:
@@ -75,65 +84,85 @@ def _triggered(injection: CompiledInjection, subject: Subject) -> _Triggered | S
     if rule.gpu_type is not None and gpu_type != rule.gpu_type:
         return skipped(rule, "gpu-type", f"the pod is not annotated {rule.gpu_type_annotation}: {rule.gpu_type}")
     pod, entry = subject.pod, rule.entry(subject.namespace)
-    if rule.gpu_resource not in pod.resources or not any(item.requested(rule.gpu_resource) for item in pod.regular):
+    requesting = (
+        [container for container in pod.containers if container.requested(rule.gpu_resource)]
+        if rule.gpu_resource in pod.resources
+        else []
+    )
+    if not requesting:
         return skipped(rule, "no-request", f"no container asks for {rule.gpu_resource}")
     if entry and len(pod.containers) > MAX_CONTAINERS:
         return failed(rule, too_many_containers(pod))
-    return _Triggered(rule, entry, found.warnings)
+    return _Triggered(
+        rule=rule,
+        entry=entry,
+        warnings=found.warnings,
+        served=tuple([container for container in requesting if _may_serve(rule, container)]),
+        passed_over=tuple([container for container in requesting if not _may_serve(rule, container)]),
+    )
+
+
+def _may_serve(rule: ResourceInjection, container: Container) -> bool:
+    return container.role is Role.REGULAR or rule.init_containers is InitContainers.INJECT
 
 
 def _inject(triggered: _Triggered, enforced: Sequence[_Triggered], subject: Subject) -> tuple[Step, Edits]:
     """What one injection does to the pod as the ladders left it, and the edits that do it."""
-    rule, entry = triggered.rule, triggered.entry
-    notes = tuple(islice(_left_alone(rule, subject.pod), MAX_CONTAINERS))
+    rule, entry, warnings = triggered.rule, triggered.entry, triggered.warnings
     if not entry:
         message = f"nothing is injected in the namespace {subject.namespace}"
-        return stepped(rule, Action.KEEP, "empty-entry", message, warnings=triggered.warnings, notes=notes), {}
-    rivals = {other.rule.gpu_resource for other in enforced if other.entry} | {rule.gpu_resource}
-    if len(rivals) > 1:
+        return stepped(rule, Action.KEEP, "empty-entry", message, warnings=warnings), {}
+    rivals = {other.rule.gpu_resource for other in enforced if other.injects} | {rule.gpu_resource}
+    if triggered.served and len(rivals) > 1:
         message = f"pod {subject.display} has different gpu resource {', '.join(sorted(rivals))}"
-        return stepped(rule, Action.DENY, "conflict", message, warnings=triggered.warnings), {}
-    wrong = [text for container in subject.pod.regular if (text := malformed(container, rule.gpu_resource))]
+        return stepped(rule, Action.DENY, "conflict", message, warnings=warnings), {}
+    passed_over = [f"the {container.role.value} {container.name}" for container in triggered.passed_over]
+    if passed_over and rule.init_containers is InitContainers.DENY:
+        message = f"pod {subject.display} requests {rule.gpu_resource} in {', '.join(passed_over)}: initContainers Deny"
+        return stepped(rule, Action.DENY, "init-containers", message, warnings=warnings), {}
+    warnings += tuple(
+        f"{rule.id} injects nothing into {one}, which requests {rule.gpu_resource}: initContainers Ignore"
+        for one in passed_over
+    )
+    if not triggered.served:
+        message = f"no regular container requests {rule.gpu_resource}"
+        return stepped(rule, Action.KEEP, "init-containers", message, warnings=warnings), {}
+    counted = [container for container in subject.pod.containers if _may_serve(rule, container)]
+    wrong = [text for container in counted if (text := malformed(container, rule.gpu_resource))]
     if wrong:
         message = "; ".join(wrong)
-        warnings = (*triggered.warnings, f"{rule.id} left the pod as it is: {message}")
+        warnings += (f"{rule.id} left the pod as it is: {message}",)
         return stepped(rule, Action.KEEP, "malformed", message, warnings=warnings), {}
-    return _Calculation(triggered, subject, notes).outcome()
-
-
-def _left_alone(rule: ResourceInjection, pod: Pod) -> Iterator[str]:
-    for container in pod.containers:
-        if container.role is not Role.REGULAR and container.requested(rule.gpu_resource):
-            yield f"the {container.role.value} {container.name} asks for {rule.gpu_resource} and is left alone"
+    return _Calculation(triggered, subject, warnings).outcome()
 
 
 class _Calculation:
     """The amounts that one entry brings to one pod."""
 
-    def __init__(self, triggered: _Triggered, subject: Subject, notes: tuple[str, ...]) -> None:
-        self._triggered = triggered
+    def __init__(self, triggered: _Triggered, subject: Subject, warnings: tuple[str, ...]) -> None:
         self._rule = triggered.rule
         self._entry = triggered.entry
         self._subject = subject
-        self._notes = notes
-        self._gpus: list[tuple[Container, int]] = []
-        """The GPU containers, each with its count."""
-        self._others: list[Container] = []
-        """What runs beside them: plain containers and sidecars."""
-        for container in subject.pod.containers:
-            count = container.requested(self._rule.gpu_resource)
-            if container.role is Role.REGULAR and count:
-                self._gpus.append((container, count.whole))
-            elif container.role is not Role.INIT:
-                self._others.append(container)
+        self._warnings = warnings
+        self._notes: tuple[str, ...] = ()
+        self._served = triggered.served
+        served = {container.path for container in triggered.served}
+        self._others = [
+            container
+            for container in subject.pod.containers
+            if container.role is not Role.INIT and container.path not in served
+        ]
+        """What runs beside the GPU containers: plain containers and sidecars."""
+        self._coefficients = self._wanted()
 
     def outcome(self) -> tuple[Step, Edits]:
-        rule, triggered, coefficients = self._rule, self._triggered, self._entry.coefficients
-        total = sum([count for _, count in self._gpus])
+        rule, coefficients = self._rule, self._coefficients
+        total = sum([self._count(container) for container in self._served if container.role is not Role.INIT])
+        # Without a GPU container that goes on running, there is nothing to share, and nothing to take off from it.
         left = {
             name: coefficient * total - self._beside(name)
             for name, coefficient in coefficients.items()
-            if name in SHARED_UNITS
+            if name in SHARED_UNITS and total
         }
         short = sorted([name for name, remaining in left.items() if remaining.nanos < 0])
         if short:
@@ -142,34 +171,50 @@ class _Calculation:
                 for name in short
             )
             message = f"pod {self._subject.display} resource {', '.join(short)} too large: {why}"
-            return stepped(rule, Action.DENY, "too-large", message, warnings=triggered.warnings), {}
+            return stepped(rule, Action.DENY, "too-large", message, warnings=self._warnings), {}
         amounts: list[Amount] = []
         edits: dict[Path, dict[str, str | None]] = {}
         for name, coefficient in coefficients.items():
-            unit = SHARED_UNITS.get(name)
-            for container, count in self._gpus:
-                if unit is not None:
+            unit = SHARED_UNITS.get(name, _ONE)
+            for container in self._served:
+                count = self._count(container)
+                if name in left and container.role is not Role.INIT:
                     injected = left[name].share(total, unit) * count
                 else:
-                    injected = (coefficient * count).floored(_ONE)
+                    injected = (coefficient * count).floored(unit)
                 # As the coefficient is written, also where it is 0 and others request less than nothing.
                 self._write(container, name, Quantity(injected.nanos, coefficient.format), amounts, edits)
+        self._lift_pod_level(amounts, edits)
         annotations = self._annotations()
         if annotations:
             edits[ANNOTATIONS] = dict(annotations)
         action = Action.CHANGE if amounts or annotations else Action.KEEP
-        message = f"{total} × {rule.gpu_resource}"
+        started = sum([self._count(container) for container in self._served if container.role is Role.INIT])
         step = stepped(
             rule,
             action,
             "injected" if action is Action.CHANGE else "unchanged",
-            message,
-            warnings=triggered.warnings,
+            f"{total} × {rule.gpu_resource}" + (f", {started} in init containers" if started else ""),
+            warnings=self._warnings,
             amounts=tuple(amounts),
             annotations=annotations,
             notes=self._notes,
         )
         return step, edits
+
+    def _wanted(self) -> Mapping[str, Quantity]:
+        """The coefficients; with Keep, without those of resources that the pod's own level names."""
+        pod, coefficients = self._subject.pod, self._entry.coefficients
+        if self._rule.on_conflict is not OnConflict.KEEP:
+            return coefficients
+        kept = [name for name in coefficients if name in pod.requests or name in pod.limits]
+        self._notes += tuple(f"the pod's own level (spec.resources) keeps its {name}: onConflict Keep" for name in kept)
+        return {name: amount for name, amount in coefficients.items() if name not in kept}
+
+    def _count(self, container: Container) -> int:
+        """How many GPUs it requests."""
+        requested = container.requested(self._rule.gpu_resource)
+        return requested.whole if requested else 0
 
     def _beside(self, name: str) -> Quantity:
         """What the containers without GPUs request."""
@@ -199,6 +244,35 @@ class _Calculation:
         amounts.append(Amount(container=container.name, resource=name, before=before, after=text))
         for path in (container.requests_path, container.limits_path):
             edits.setdefault(path, {})[name] = text
+
+    def _lift_pod_level(self, amounts: list[Amount], edits: dict[Path, dict[str, str | None]]) -> None:
+        """Raise what the pod's own level names to the least that the API server takes beside the injected amounts.
+
+        Source: k8s.io/kubernetes/pkg/apis/core/validation (validatePodResourceConsistency): a request of the pod is at
+        least the aggregate of its containers' requests, a limit at least its request and the limit of each container.
+        """
+        pod = self._subject.pod
+        named = [name for name in self._coefficients if name in pod.requests or name in pod.limits]
+        if not named:
+            return
+        served = {container.path for container in self._served}
+        after = pod.edited(edits)
+        for name in named:
+            coefficient = self._coefficients[name]
+            requested = [(container.requested(name) or _NONE).nanos for container in after.containers]
+            least = Quantity(after.aggregate(requested))
+            limits = [container.limits[name] for container in after.containers if container.path in served]
+            for path, own, needed in (
+                (POD_REQUESTS, pod.requests, least),
+                (POD_LIMITS, pod.limits, max([least, *limits])),
+            ):
+                before = own.get(name)
+                if before is not None and before < needed:
+                    text = str(Quantity(needed.nanos, coefficient.format))
+                    amounts.append(
+                        Amount(container=".".join(map(str, path)), resource=name, before=str(before), after=text)
+                    )
+                    edits.setdefault(path, {})[name] = text
 
     def _annotations(self) -> Mapping[str, str]:
         """Those to write: where the rule does not overwrite, a key that is there stays."""

@@ -18,6 +18,7 @@ from rules_engine.model.rules import (
     Entry,
     FailurePolicy,
     FallbackLadder,
+    InitContainers,
     Match,
     Mode,
     Named,
@@ -162,6 +163,7 @@ def _injection(spec: MapNode, root: MapNode, report: Report) -> ResourceInjectio
         gpu_type_annotation=gpu_type_annotation,
         gpu_resource=gpu_resource,
         on_conflict=choice(spec, "onConflict", OnConflict.OVERWRITE),
+        init_containers=choice(spec, "initContainers", InitContainers.IGNORE),
         namespaces=namespaces,
     )
 

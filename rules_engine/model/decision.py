@@ -59,7 +59,11 @@ class ResourceDecision:
 
 @record(kw_only=True)
 class Amount:
-    """A resource that a container got: quantities in canonical text, `before` None where it had none."""
+    """A resource that a container got: quantities in canonical text, `before` None where it had none.
+
+    In place of a container's name, spec.resources.requests or spec.resources.limits is the pod's own level; no
+    container's name has a dot.
+    """
 
     container: str
     resource: str

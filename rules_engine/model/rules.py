@@ -220,6 +220,14 @@ class OnConflict(Enum):
     RAISE = "Raise"
 
 
+class InitContainers(Enum):
+    """What an injection does about sidecars and init containers that request its GPU resource."""
+
+    IGNORE = "Ignore"
+    INJECT = "Inject"
+    DENY = "Deny"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
     """What one GPU brings: an amount of each resource, and annotations on the pod.
@@ -250,6 +258,7 @@ class ResourceInjection(Rule):
     gpu_type_annotation: str = "task.bkbcs.tencent.com/gpu-type"
     gpu_resource: str = "nvidia.com/gpu"
     on_conflict: OnConflict = OnConflict.OVERWRITE
+    init_containers: InitContainers = InitContainers.IGNORE
     namespaces: Mapping[str, Entry] = field(default_factory=lambda: MappingProxyType({}))
 
     def entry(self, namespace: str) -> Entry:

@@ -1,6 +1,7 @@
 """What an injection promises, sentence by sentence, and what the webhook that it replaces is known to do."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from rules_engine.model.cluster import Cluster, Freshness
 from rules_engine.model.decision import Action, Amount, Decision
 from rules_engine.model.patch import Json
 from rules_engine.model.quantity import Quantity
-from rules_engine.model.rules import Match, Mode, OnConflict, ResourceInjection
+from rules_engine.model.rules import InitContainers, Match, Mode, OnConflict, ResourceInjection
 from tests.support.evaluation import (
     GPU,
     MIG2,
@@ -23,6 +24,7 @@ from tests.support.evaluation import (
     pod,
     resources,
     rung,
+    validated,
 )
 
 TYPE = "task.bkbcs.tencent.com/gpu-type"
@@ -240,23 +242,181 @@ class TestArithmetic:
         assert "main" in decision.warnings[0]
 
 
+IGNORE, INJECT, DENY = InitContainers
+SIDECAR = pytest.mark.parametrize("sidecar", [True, False], ids=["sidecar", "init"])
+
+
 class TestInitContainersAndSidecars:
-    @pytest.mark.parametrize("sidecar", [True, False])
-    def test_one_that_asks_for_the_gpu_is_left_alone_and_named_in_the_trace(self, sidecar: bool) -> None:
+    @SIDECAR
+    def test_one_that_requests_the_gpu_is_left_alone_and_named_in_a_warning(self, sidecar: bool) -> None:
         helper = container("helper", {GPU: 1, "nvidia.com/shm": 1}, sidecar=sidecar)
         decision = mutated(typed(container("main", {GPU: 1}), init=[helper]), injection({"cpu": 4}))
         assert given(decision, "helper") == {"nvidia.com/shm": "1"}
         assert given(decision) == {"cpu": "4"}
         role = "sidecar" if sidecar else "init container"
-        assert decision.trace[0].notes == (f"the {role} helper asks for {GPU} and is left alone",)
+        where = f"the {role} helper, which requests {GPU}"
+        assert decision.warnings == (
+            f"ResourceInjection/injection injects nothing into {where}: initContainers Ignore",
+        )
 
     def test_a_gpu_sidecars_cpu_is_deducted_too(self) -> None:
         helper = container("helper", {GPU: 1, "cpu": 1}, sidecar=True)
         assert given(mutated(typed(container("main", {GPU: 1}), init=[helper]), injection({"cpu": 4}))) == {"cpu": "3"}
 
-    def test_they_alone_are_no_reason_to_inject(self) -> None:
-        made = typed(container("main"), init=[container("helper", {GPU: 1}, sidecar=True)])
-        assert mutated(made, injection({"cpu": 4})).patch == ()
+    @SIDECAR
+    def test_they_alone_are_no_reason_to_inject_but_to_warn(self, sidecar: bool) -> None:
+        made = typed(container("main"), init=[container("helper", {GPU: 1}, sidecar=sidecar)])
+        decision = mutated(made, injection({"cpu": 4}, annotations={"a/b": "c"}))
+        assert (decision.allowed, decision.patch) == (True, ())
+        assert (decision.trace[0].action, decision.trace[0].reason) == (Action.KEEP, "init-containers")
+        assert "helper" in decision.warnings[0]
+
+    def test_alone_they_are_no_different_gpu_resource(self) -> None:
+        rules = (injection({"cpu": 4}), injection({"cpu": 2}, name="mig", gpu_resource=MIG2))
+        made = typed(container("main", {GPU: 1}), init=[container("helper", {MIG2: 1})])
+        decision = mutated(made, *rules)
+        assert given(decision) == {"cpu": "4"}
+        assert [text.partition(" ")[0] for text in decision.warnings] == ["ResourceInjection/mig"]
+        injecting = mutated(made, rules[0], replace(rules[1], init_containers=INJECT))
+        assert "has different gpu resource" in message(injecting)
+
+    @pytest.mark.parametrize("how", InitContainers)
+    def test_where_nothing_is_injected_nothing_is_warned_of_or_denied(self, how: InitContainers) -> None:
+        made = typed(container("main", {GPU: 1}), init=[container("helper", {GPU: 1})])
+        decision = mutated(made, injection({"cpu": 4}, namespaces={"ml": entry()}, init_containers=how))
+        assert (decision.allowed, decision.patch, decision.warnings) == (True, (), ())
+
+    @SIDECAR
+    def test_deny_denies_the_pod_and_names_the_container(self, sidecar: bool) -> None:
+        rule = injection({"cpu": 4}, init_containers=DENY)
+        helper = container("helper", {GPU: 1}, sidecar=sidecar)
+        role = "sidecar" if sidecar else "init container"
+        for main in (container("main", {GPU: 1}), container("main")):
+            assert message(mutated(typed(main, init=[helper]), rule)) == (
+                f"ResourceInjection/injection: pod ml/job requests {GPU} in the {role} helper: initContainers Deny"
+            )
+        assert given(mutated(typed(container("main", {GPU: 1}), init=[container("i")]), rule)) == {"cpu": "4"}
+
+    def test_injected_a_sidecar_shares_like_a_regular_container(self) -> None:
+        helper = container("helper", {GPU: 1, "cpu": 1}, sidecar=True)
+        made = typed(container("main", {GPU: 3}), container("plain", {"cpu": 4}), init=[helper])
+        decision = mutated(made, injection({"cpu": 4, "x.com/y": 2}, init_containers=INJECT))
+        assert given(decision) == {"cpu": "9", "x.com/y": "6"}
+        assert given(decision, "helper") == {"cpu": "3", "x.com/y": "2"}
+        assert decision.warnings == ()
+        assert decision.trace[0].message == f"4 × {GPU}"
+
+    def test_injected_an_init_container_gets_what_its_own_gpus_bring_and_nothing_is_taken_off(self) -> None:
+        init = [container("beside", {"cpu": 2}, sidecar=True), container("prepare", {GPU: 2, "cpu": 99})]
+        made = typed(container("main", {GPU: 1}), init=init)
+        decision = mutated(made, injection({"cpu": "4", "memory": "1.5"}, init_containers=INJECT))
+        assert given(decision) == {"cpu": "2", "memory": "1"}
+        assert given(decision, "prepare") == {"cpu": "8", "memory": "3"}
+        assert decision.trace[0].message == f"1 × {GPU}, 2 in init containers"
+        assert [amount.container for amount in decision.trace[0].amounts] == ["main", "prepare", "main", "prepare"]
+
+    def test_injected_an_init_container_may_be_the_only_one_with_a_gpu(self) -> None:
+        made = typed(container("main", {"cpu": 9}), init=[container("prepare", {GPU: 1})])
+        decision = mutated(made, injection({"cpu": "1.5", "memory": "1.5"}, init_containers=INJECT))
+        assert given(decision, "prepare") == {"cpu": "1500m", "memory": "1"}
+        assert given(decision) == {"cpu": "9"}
+
+    def test_injected_a_count_that_cannot_be_is_left_to_the_api_server_in_a_sidecar_too(self) -> None:
+        made = typed(container("main", {GPU: 1}), init=[container("helper", {GPU: "1500m"}, sidecar=True)])
+        decision = mutated(made, injection({"cpu": 4}, init_containers=INJECT))
+        assert (decision.allowed, decision.patch) == (True, ())
+        assert "helper asks for 1500m" in decision.warnings[0]
+        assert given(mutated(made, injection({"cpu": 4}))) == {"cpu": "4"}
+
+    def test_in_audit_mode_nobody_is_warned(self) -> None:
+        made = typed(container("main", {GPU: 1}), init=[container("helper", {GPU: 1})])
+        for how in InitContainers:
+            decision = mutated(made, injection({"cpu": 4}, init_containers=how, mode=Mode.AUDIT))
+            assert (decision.allowed, decision.patch, decision.warnings) == (True, (), ())
+
+
+def levelled(limits: Amounts | None = None, requests: Amounts | None = None) -> dict[str, Json]:
+    """The pod's own level."""
+    made = container(limits=limits, requests=requests)["resources"]
+    assert isinstance(made, dict)
+    return made
+
+
+class TestPodLevel:
+    MAIN = container("main", {GPU: 2, "cpu": 1})
+    PLAIN = container("plain", requests={"cpu": 2}, limits={"cpu": 50})
+
+    def lifted(self, decision: Decision) -> Any:
+        result: Any = decision.result
+        return result["spec"]["resources"]
+
+    @pytest.mark.parametrize("how", [OnConflict.OVERWRITE, OnConflict.RAISE])
+    def test_what_it_names_is_lifted_to_what_the_containers_request_together(self, how: OnConflict) -> None:
+        level = levelled({"cpu": 3, "memory": "1Gi"}, {"cpu": "2500m"})
+        decision = mutated(
+            typed(self.MAIN, self.PLAIN, resources=level), injection({"cpu": 8, "memory": "4Gi"}, on_conflict=how)
+        )
+        assert given(decision) == {"cpu": "14", "memory": "8Gi"}
+        assert self.lifted(decision) == {"limits": {"cpu": "16", "memory": "8Gi"}, "requests": {"cpu": "16"}}
+        assert decision.trace[0].amounts[-3:] == (
+            Amount(container="spec.resources.requests", resource="cpu", before="2500m", after="16"),
+            Amount(container="spec.resources.limits", resource="cpu", before="3", after="16"),
+            Amount(container="spec.resources.limits", resource="memory", before="1Gi", after="8Gi"),
+        )
+
+    def test_a_limit_is_at_least_that_of_each_gpu_container(self) -> None:
+        made = typed(container(requests={GPU: 1, "cpu": 2}, limits={GPU: 1}), resources=levelled({"cpu": 4}))
+        decision = mutated(made, injection({"cpu": 1}, on_conflict=OnConflict.RAISE))
+        assert self.lifted(decision) == {"limits": {"cpu": "4"}}
+        beside = [container("beside", {"cpu": 3}, sidecar=True), container("prepare", {"cpu": 9})]
+        made = typed(self.MAIN, init=beside, resources=levelled({"cpu": 10}, {"cpu": 1}))
+        assert self.lifted(mutated(made, injection({"cpu": 4}))) == {"limits": {"cpu": "12"}, "requests": {"cpu": "12"}}
+
+    def test_it_is_never_lowered_and_overhead_is_no_part_of_it(self) -> None:
+        level = levelled({"cpu": 16}, {"cpu": 16})
+        made = typed(self.MAIN, self.PLAIN, resources=level, overhead={"cpu": "1"})
+        assert self.lifted(mutated(made, injection({"cpu": 8}))) == level
+        assert self.lifted(mutated(made, injection({"cpu": 2}))) == level
+
+    @pytest.mark.parametrize("level", [{}, {"limits": {}}, {"limits": {"memory": "1Gi"}}])
+    def test_what_it_does_not_name_is_not_written(self, level: dict[str, Json]) -> None:
+        made = typed(self.MAIN, resources=level)
+        assert self.lifted(mutated(made, injection({"cpu": 8}))) == level
+
+    def test_huge_pages_are_lifted_alike_in_both(self) -> None:
+        level = levelled({"hugepages-2Mi": "2Mi"}, {"hugepages-2Mi": "2Mi"})
+        decision = mutated(typed(self.MAIN, resources=level), injection({"hugepages-2Mi": "4Mi"}))
+        assert self.lifted(decision) == levelled({"hugepages-2Mi": "8Mi"}, {"hugepages-2Mi": "8Mi"})
+
+    @pytest.mark.parametrize("level", [levelled({"cpu": 8}), levelled(requests={"cpu": 8})])
+    def test_keep_injects_nothing_that_it_names(self, level: dict[str, Json]) -> None:
+        made = typed(container("main", {GPU: 1}), container("big", {"cpu": 99}), resources=level)
+        decision = mutated(made, injection({"cpu": 4, "memory": "1Gi"}, on_conflict=OnConflict.KEEP))
+        assert given(decision) == {"memory": "1Gi"}
+        assert self.lifted(decision) == level
+        assert decision.trace[0].notes == ("the pod's own level (spec.resources) keeps its cpu: onConflict Keep",)
+
+    def test_what_was_right_already_stays(self) -> None:
+        made = typed(self.MAIN, resources=levelled({"cpu": 99}, {"cpu": 98}))
+        assert mutated(made, injection({"cpu": "500m"})).patch == ()
+
+    @pytest.mark.parametrize(
+        ("level", "said"),
+        [
+            ({"requests": {"cpu": "-1"}}, "/spec/resources/requests/cpu: must not be negative, and is -1"),
+            ({"limits": {"hugepages-2Mi": "-1m"}}, "/spec/resources/limits/hugepages-2Mi: must not be negative"),
+            ({"limits": {"cpu": "four"}}, "/spec/resources/limits/cpu: 'four' is not a quantity"),
+            ({"requests": {"a/b": []}}, "/spec/resources/requests/a~1b: a quantity must be a string or a number"),
+            ({"requests": "all"}, "/spec/resources/requests: must be an object, not a string"),
+            ([], "/spec/resources: must be an object, not a list"),
+        ],
+    )
+    def test_what_cannot_be_read_is_refused_with_its_path(self, level: Any, said: str) -> None:
+        for decide in (mutated, validated):
+            status = decide(typed(self.MAIN, resources=level)).status
+            assert status is not None
+            assert status.code == 422
+            assert status.message.startswith(f"the pod is malformed: {said}")
 
 
 class TestOnConflict:

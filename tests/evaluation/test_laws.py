@@ -18,10 +18,12 @@ from rules_engine.model.rules import (
     Counts,
     Direction,
     FallbackLadder,
+    InitContainers,
     Mode,
     NodeFilter,
     NodeRequirement,
     Offered,
+    OnConflict,
     ResourceInjection,
 )
 from tests.support.evaluation import compiled, container, injection, ladder, mutated, pod, request, sound, validation
@@ -34,6 +36,7 @@ from tests.support.laws import (
     ladder_sets,
     ladders,
     law,
+    levelled_pods,
     pods,
 )
 from tests.support.patching import same
@@ -172,6 +175,12 @@ def as_stored(made: Any) -> Json:
             sections["requests"] = {**sections["limits"], **sections.get("requests", {})}
         for amounts in sections.values():
             amounts.update({name: str(Quantity.parse(text)) for name, text in amounts.items()})
+    level = stored["spec"].get("resources", {})
+    if level.get("limits"):
+        # pkg/apis/core/v1/defaults.go, defaultPodRequests
+        together = {name: aggregate(stored, name) for name in ("cpu", "memory")}
+        requested = {name: str(amount) for name, amount in together.items() if amount}
+        level["requests"] = {**level["limits"], **requested, **level.get("requests", {})}
     return stored  # type: ignore[no-any-return]
 
 
@@ -209,6 +218,88 @@ def test_injections_change_nothing_on_their_own_result(
     named: list[AnyRule] = [replace(rule, name=f"i{index}") for index, rule in enumerate(rules)]
     for rule_set in (named, [*named, *several]):
         assert_settled(mutated(made, *rule_set, on=on), rule_set, on)
+
+
+@law
+@given(pods(shared=True) | levelled_pods(), st.lists(injections(init_containers=InitContainers.INJECT), max_size=2))
+def test_injections_into_init_containers_change_nothing_on_their_own_result(
+    made: Json, rules: list[ResourceInjection]
+) -> None:
+    named = [replace(rule, name=f"i{index}") for index, rule in enumerate(rules)]
+    assert_settled(mutated(made, *named), named, Cluster())
+
+
+@law
+@given(pods(shared=True) | levelled_pods(), injections(init_containers=InitContainers.IGNORE))
+def test_gpus_of_ignored_init_containers_make_no_difference_but_for_warnings(
+    made: Json, rule: ResourceInjection
+) -> None:
+    without = copy.deepcopy(made)
+    ignored = take_away(rule.gpu_resource, without)
+    decision, alone = mutated(made, rule), mutated(without, rule)
+    result = copy.deepcopy(decision.result)
+    take_away(rule.gpu_resource, result)
+    assert (decision.allowed, result) == (alone.allowed, alone.result)
+    if decision.trace[0].action in (Action.CHANGE, Action.KEEP) and rule.default:
+        assert all(any(f" {name}," in text for text in decision.warnings) for name in ignored)
+
+
+def take_away(resource: str, made: Any) -> list[str]:
+    """Take a resource from the init containers and sidecars that request it; return their names."""
+    names = []
+    for item in made["spec"].get("initContainers", []):
+        sections = item.get("resources", {}).values()
+        amounts = [section.pop(resource, "0") for section in sections]
+        if any(map(whole, amounts)):
+            names.append(item["name"])
+    return names
+
+
+@law
+@given(levelled_pods(), injections(on_conflict=OnConflict.OVERWRITE) | injections(on_conflict=OnConflict.RAISE))
+def test_a_pods_own_level_that_the_api_server_takes_it_takes_after_an_injection(
+    made: Json, rule: ResourceInjection
+) -> None:
+    stored: Any = as_stored(made)
+    decision = mutated(stored, rule)
+    if decision.allowed and decision.patch:
+        for name in rule.default.coefficients:
+            if sound_level(stored, name):
+                assert sound_level(as_stored(decision.result), name)
+
+
+def sound_level(made: Any, name: str) -> bool:
+    """Whether the API server takes what a stored pod's own level says of a resource."""
+    level = made["spec"]["resources"]
+    request, limit = (
+        Quantity.parse(level[key][name]) if name in level.get(key, {}) else None for key in ("requests", "limits")
+    )
+    containers = made["spec"]["containers"]
+    limits = [Quantity.parse(c["resources"]["limits"][name]) for c in containers if name in limits_of(c)]
+    return not (
+        (request is not None and request < aggregate(made, name))
+        or (limit is not None and request is not None and limit < request)
+        or (limit is not None and limits and limit < max(limits))
+    )
+
+
+def limits_of(item: Any) -> Mapping[str, str]:
+    found: Mapping[str, str] = item.get("resources", {}).get("limits", {})
+    return found
+
+
+def aggregate(made: Any, name: str) -> Quantity:
+    """What the containers of a stored pod request together."""
+    running = started = peak = Quantity(0)
+    for item in made["spec"]["containers"]:
+        running += Quantity.parse(item.get("resources", {}).get("requests", {}).get(name, "0"))
+    for item in made["spec"].get("initContainers", []):
+        asked = Quantity.parse(item.get("resources", {}).get("requests", {}).get(name, "0"))
+        if item.get("restartPolicy") == "Always":
+            started += asked
+        else:
+            peak = max(peak, started + asked)
+    return max(running + started, peak)
 
 
 @law
@@ -329,6 +420,7 @@ def test_a_pod_without_gpus_is_never_changed(
 def test_an_injection_writes_limits_equal_to_requests_in_gpu_containers_and_touches_no_other(
     made: Json, rule: ResourceInjection, on: Cluster
 ) -> None:
+    rule = replace(rule, init_containers=InitContainers.IGNORE)
     decision = mutated(made, rule, on=on)
     before: Any = made
     after: Any = decision.result
@@ -361,6 +453,7 @@ FULL = pod(
     annotations={"a/b": "c"},
     labels={"team": "ml"},
     overhead={"cpu": "1m"},
+    resources={"limits": {"cpu": "8"}, "requests": {"cpu": "4"}},
     nodeSelector={"pool": "a"},
     nodeName="",
     tolerations=[{"key": "gpu", "operator": "Exists", "effect": "NoSchedule", "value": ""}],

@@ -14,6 +14,7 @@ from rules_engine.model.rules import (
     Entry,
     FailurePolicy,
     FallbackLadder,
+    InitContainers,
     LabelRequirement,
     LabelSelector,
     Match,
@@ -168,6 +169,7 @@ spec:
   gpuTypeAnnotation: example.com/type
   gpuResource: example.com/gpu
   onConflict: Raise
+  initContainers: Inject
   coefficients: {cpu: 4000m, memory: 8Gi}
   annotations: {a: default, b: default}
   namespaces:
@@ -185,8 +187,9 @@ def test_every_field_of_an_injection_is_read(tmp_path: Path) -> None:
     assert isinstance(injection, ResourceInjection)
     assert (injection.gpu_type, injection.gpu_type_annotation) == ("V100", "example.com/type")
     assert (injection.gpu_resource, injection.on_conflict) == ("example.com/gpu", OnConflict.RAISE)
+    assert injection.init_containers is InitContainers.INJECT
     assert injection.default.coefficients == {"cpu": Quantity.of(4), "memory": Quantity.parse("8Gi")}
-    assert str(injection.default.location).endswith(":9:3")
+    assert str(injection.default.location).endswith(":10:3")
 
 
 def test_a_namespace_entry_replaces_the_default_whole(tmp_path: Path) -> None:
@@ -205,10 +208,10 @@ def test_an_entry_that_inherits_is_merged_by_name_and_remembers_where_each_part_
     assert entry.coefficients == {"cpu": Quantity.of(4), "memory": Quantity.parse("4Gi")}
     assert entry.annotations == {"a": "default", "b": "own"}
     assert {key: location.line for key, location in entry.origin.items()} == {
-        ("coefficients", "cpu"): 9,
-        ("coefficients", "memory"): 15,
-        ("annotations", "a"): 10,
-        ("annotations", "b"): 16,
+        ("coefficients", "cpu"): 10,
+        ("coefficients", "memory"): 16,
+        ("annotations", "a"): 11,
+        ("annotations", "b"): 17,
     }
 
 

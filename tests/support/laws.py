@@ -13,6 +13,7 @@ from rules_engine.model.rules import (
     Counts,
     Direction,
     FallbackLadder,
+    InitContainers,
     LabelRequirement,
     LabelSelector,
     Mode,
@@ -77,6 +78,15 @@ def pods(draw: st.DrawFn, *, shared: bool = False) -> dict[str, Json]:
     made = pod(*regular, init=init, annotations=said)
     if draw(st.integers(0, 9)) == 0:
         made["spec"]["overhead"] = {draw(st.sampled_from(RESOURCES)): "1"}  # type: ignore[call-overload, index]
+    return made
+
+
+@st.composite
+def levelled_pods(draw: st.DrawFn) -> dict[str, Json]:
+    """A pod with a level of its own (spec.resources), which may be too low."""
+    made: dict[str, Any] = draw(pods(shared=True))
+    named = st.dictionaries(st.sampled_from(["cpu", "memory"]), amounts(), max_size=2)
+    made["spec"]["resources"] = {name: draw(named) for name in ("limits", "requests")}
     return made
 
 
@@ -148,6 +158,7 @@ def injections(draw: st.DrawFn, /, name: str = "injection", **fields: Any) -> Re
     chosen = {
         "gpu_resource": draw(st.sampled_from([GPUS, GPUS, RESOURCES[0]])),
         "on_conflict": draw(st.sampled_from(OnConflict)),
+        "init_containers": draw(st.sampled_from([*InitContainers, InitContainers.INJECT])),
         "annotations": draw(st.sampled_from([{}, {"a/b": "d"}, {"e": "f", "g~h/i": ""}])),
     }
     coefficients = {resource: draw(amounts()) for resource in names}

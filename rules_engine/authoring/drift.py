@@ -6,10 +6,10 @@ are made up from the rules and from what both conditions name, and each is tried
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
-from rules_engine.authoring.webhooks import Calls, about
+from rules_engine.authoring.webhooks import RESIZE, Calls, about
 from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, Program, compile_expression, types
 from rules_engine.model.lenient import Object, items, mapping, objects
 from rules_engine.model.patch import Json
@@ -80,24 +80,40 @@ def _namespace(configuration: Object | None) -> str:
 
 
 def _differences(webhook: Object, calls: Calls) -> Iterator[str]:
-    called = _operations(webhook)
-    for verb in sorted(set(calls.operations) - called):
-        concerned = [rule for rule in calls.rules if Verb(verb) in rule.match.operations]
-        yield f"is not called at {verb}, where {_names(concerned)} must be asked"
-    for verb in sorted(called - set(calls.operations)):
-        yield f"is called at {verb}, which no rule needs"
-    conditions = _conditions(webhook)
-    if conditions != ([] if calls.expression is None else [calls.expression]):
+    for resource in ("pods", RESIZE):
+        needed = calls.operations if resource in calls.resources else ()
+        # A resize is an update; at what else a webhook is registered for it makes no difference.
+        wanted = {verb for verb in needed if resource == "pods" or verb == Verb.UPDATE.value}
+        called = _operations(webhook, resource)
+        at = "" if resource == "pods" else f" of {resource}"
+        for verb in sorted(wanted - called):
+            concerned = [rule for rule in calls.rules if Verb(verb) in rule.match.operations]
+            yield f"is not called at {verb}{at}, where {_names(concerned)} must be asked"
+        for verb in sorted(called - wanted):
+            yield f"is called at {verb}{at}, which no rule needs"
+    conditions = _conditions(webhook.get("matchConditions"))
+    if conditions != _conditions(calls.match_conditions):
         yield from _tried(conditions, calls)
 
 
-def _operations(webhook: Object) -> set[str]:
-    named = {str(name) for rule in objects(webhook.get("rules")) for name in items(rule.get("operations"))}
-    return {verb.value for verb in Verb} if "*" in named else named
+_COVERING = {"pods": {"pods", "*", "*/*"}, RESIZE: {RESIZE, "pods/*", "*/resize", "*/*"}}
+"""What may stand for each resource in a webhook's rules (admissionregistration/v1, Rule)."""
 
 
-def _conditions(webhook: Object) -> list[str]:
-    return [str(mapping(condition).get("expression")) for condition in items(webhook.get("matchConditions"))]
+def _operations(webhook: Object, resource: str) -> set[str]:
+    """The operations of a resource at which a webhook is called."""
+    named = {
+        str(name)
+        for rule in objects(webhook.get("rules"))
+        if _COVERING[resource].intersection(map(str, items(rule.get("resources"))))
+        for name in items(rule.get("operations"))
+    }
+    verbs = {verb.value for verb in Verb} if "*" in named else named
+    return verbs if resource == "pods" else verbs & {Verb.UPDATE.value}
+
+
+def _conditions(listed: Json) -> list[str]:
+    return [str(mapping(condition).get("expression")) for condition in items(listed)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +125,7 @@ class _Asked:
     namespace: str
     pod: Mapping[str, Json]
     rule: AnyRule | None = None
+    resize: bool = False
 
     @property
     def activation(self) -> dict[str, object]:
@@ -120,6 +137,7 @@ class _Asked:
             "requestKind": kind,
             "resource": resource,
             "requestResource": resource,
+            **({"subResource": "resize", "requestSubResource": "resize"} if self.resize else {}),
             "name": "",
             "namespace": self.namespace,
             "operation": self.operation,
@@ -152,7 +170,7 @@ class _Conditions:
 
 def _tried(conditions: Sequence[str], calls: Calls) -> Iterator[str]:
     """What comes of other match conditions than those of the rules."""
-    needed = [] if calls.expression is None else [calls.expression]
+    needed = _conditions(calls.match_conditions)
     try:
         there = _Conditions(conditions)
     except CelProblems as error:
@@ -216,7 +234,7 @@ def _for_rule(rule: AnyRule) -> Iterator[_Asked]:
     namespace = _namespace_like(rule.match.namespaces)
     for verb in rule.match.operations:
         for resource in resources:
-            yield _asked(
+            asked = _asked(
                 operation=verb.value,
                 resource=resource,
                 namespace=namespace,
@@ -224,6 +242,18 @@ def _for_rule(rule: AnyRule) -> Iterator[_Asked]:
                 annotations=annotations,
                 rule=rule,
             )
+            yield asked
+            if verb is Verb.UPDATE:
+                yield replace(asked, text=f"{asked.text} of {RESIZE}", resize=True)
+                yield _deleted(asked)
+
+
+def _deleted(asked: _Asked) -> _Asked:
+    """The same of a pod that is being deleted, which no rule is about."""
+    metadata = {**mapping(asked.pod["metadata"]), "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    return replace(
+        asked, text=f"{asked.text} while it is being deleted", pod={**asked.pod, "metadata": metadata}, rule=None
+    )
 
 
 def _labels(selector: LabelSelector) -> dict[str, str]:

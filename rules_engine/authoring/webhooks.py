@@ -35,11 +35,21 @@ MAX_EXPRESSION = 20_000
 """Characters of a match condition: the bound of our own expressions. A fifth of what cel-go's parser takes, and the
 webhook configuration is one of the objects that every API server keeps in memory."""
 
+RESIZE = "pods/resize"
+"""The subresource by which cpu and memory of a running pod are changed."""
+
 SELF = "gpurules.io"
 DIGEST_ANNOTATION = f"{SELF}/webhook-digest"
 """On a configuration: which rules it was made for."""
 
 CONDITION_NAME = "some-rule-could-touch-it"
+
+DELETION: Json = {
+    "name": "not-being-deleted",
+    "expression": "request.operation != 'UPDATE' || !has(object.metadata.deletionTimestamp)",
+}
+"""The condition where updates are sent: nothing may keep the finalizers of a pod from being removed."""
+
 SYSTEM_NAMESPACE = "kube-system"
 
 
@@ -84,13 +94,25 @@ class Calls:
     simplified: bool = False
 
     @property
+    def resources(self) -> tuple[str, ...]:
+        """Resources that the API server is to send; a resize is an update only."""
+        return ("pods", RESIZE) if self._updates else ("pods",)
+
+    @property
     def match_conditions(self) -> list[Json]:
-        return [] if self.expression is None else [{"name": CONDITION_NAME, "expression": self.expression}]
+        deletion = [DELETION] if self._updates else []
+        touched: Json = {"name": CONDITION_NAME, "expression": self.expression}
+        return deletion if self.expression is None else [*deletion, touched]
+
+    @property
+    def _updates(self) -> bool:
+        return Verb.UPDATE.value in self.operations
 
     @property
     def digest(self) -> str:
         """Tells whether a configuration was made for these calls."""
-        said = json.dumps([self.endpoint.value, self.operations, self.expression], ensure_ascii=True)
+        of_updates = [self.resources, DELETION] if self._updates else []
+        said = json.dumps([self.endpoint.value, self.operations, self.expression, *of_updates])
         return f"sha256:{sha256(said.encode()).hexdigest()}"
 
 
@@ -206,7 +228,7 @@ def _webhook(calls: Calls, settings: Settings) -> dict[str, Json]:
                 "apiGroups": [""],
                 "apiVersions": ["v1"],
                 "operations": [*calls.operations],
-                "resources": ["pods"],
+                "resources": [*calls.resources],
                 "scope": "Namespaced",
             }
         ],

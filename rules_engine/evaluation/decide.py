@@ -63,9 +63,12 @@ def validate(
 ) -> Decision:
     """Validations on the pod as it is. Only Pods at CREATE are decided, and at UPDATE where a rule asks for it.
 
+    At UPDATE a resize is decided too, and a pod that is being deleted is not: else its finalizers could not be removed.
     `indexed` and `budget` are as for `mutate`.
     """
-    if not request.is_pod or request.operation not in rule_set.validated_operations:
+    if not (request.is_pod or request.is_resize) or request.operation not in rule_set.validated_operations:
+        return Decision(object=request.object)
+    if request.is_being_deleted:
         return Decision(object=request.object)
     subject = _subject(request, cluster, budget)
     if isinstance(subject, Refusal):

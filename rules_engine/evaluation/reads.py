@@ -81,8 +81,8 @@ class Reads:
         labels, annotations = metadata.get("labels"), metadata.get("annotations")
         if not (isinstance(metadata.get("name", ""), str) and _all_texts(labels) and _all_texts(annotations)):
             return None
-        seen: list[object] = [request.operation, request.namespace, metadata.get("namespace"), spec.get("overhead")]
-        seen += map(spec.get, PLACEMENT_MEMBERS)
+        seen: list[object] = [request.operation, request.namespace, metadata.get("namespace"), request.is_being_deleted]
+        seen += map(spec.get, ("overhead", "resources", *PLACEMENT_MEMBERS))
         seen += (_among(labels, self._labels), _among(annotations, self._annotations))
         for member in ("containers", "initContainers"):
             containers = spec.get(member)

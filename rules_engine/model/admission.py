@@ -33,3 +33,15 @@ class AdmissionRequest:
     def is_pod(self) -> bool:
         """Whether it is about a pod itself, not about one of its sub-resources."""
         return self.kind == "Pod" and not self.group and not self.sub_resource
+
+    @property
+    def is_resize(self) -> bool:
+        """Whether it changes cpu and memory of a running pod: `object` is then the whole pod (KEP-1287)."""
+        return self.kind == "Pod" and not self.group and self.sub_resource == "resize" and self.operation == "UPDATE"
+
+    @property
+    def is_being_deleted(self) -> bool:
+        """Whether it updates a pod that waits for its finalizers or its grace period to end."""
+        metadata = self.object.get("metadata") if isinstance(self.object, dict) else None
+        deletion = metadata.get("deletionTimestamp") if isinstance(metadata, dict) else None
+        return self.operation == "UPDATE" and deletion is not None

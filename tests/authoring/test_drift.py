@@ -132,13 +132,51 @@ def test_operations_are_told_with_the_rules_that_want_them() -> None:
     _, before = made(RULES[1])
     _, after = made(both)
 
-    assert (
-        f"{VALIDATING}validate.gpurules.io is not called at UPDATE, where Validation/validation must be asked"
-        in found(before, both, at=1)
-    )
-    assert f"{VALIDATING}validate.gpurules.io is called at UPDATE, which no rule needs" in found(after, RULES[1], at=1)
+    for place in ("UPDATE", "UPDATE of pods/resize"):
+        lacking = (
+            f"{VALIDATING}validate.gpurules.io is not called at {place}, where Validation/validation must be asked"
+        )
+        assert lacking in found(before, both, at=1)
+        unneeded = f"{VALIDATING}validate.gpurules.io is called at {place}, which no rule needs"
+        assert unneeded in found(after, RULES[1], at=1)
     after["webhooks"][0]["rules"][0]["operations"] = ["*"]
     assert found(after, both, at=1) == ()
+
+
+@pytest.mark.parametrize("resources", [["*/*"], ["pods/*", "pods"], ["*", "*/resize"]])
+def test_resources_may_be_registered_in_other_words(resources: list[str]) -> None:
+    both = replace(RULES[1], match=Match(operations=tuple(Verb)))
+    _, validating = made(both)
+    validating["webhooks"][0]["rules"][0]["resources"] = resources
+    assert found(validating, both, at=1) == ()
+
+
+def test_resizes_that_are_not_sent_are_told() -> None:
+    both = replace(RULES[1], match=Match(operations=tuple(Verb)))
+    _, validating = made(both)
+    missed = "is not called at UPDATE of pods/resize, where Validation/validation must be asked"
+    for resources in (["pods"], ["*"], ["pods", "pods/status"]):
+        validating["webhooks"][0]["rules"][0]["resources"] = resources
+        assert found(validating, both, at=1) == (f"{VALIDATING}validate.gpurules.io {missed}",)
+
+
+def test_resizes_that_a_condition_keeps_away_are_told() -> None:
+    every = validation("true", match=Match(operations=(Verb.UPDATE,)))
+    _, validating = made(every)
+    deletion = validating["webhooks"][0]["matchConditions"][0]["expression"]
+
+    (text,) = found(conditions(validating, deletion, "request.?subResource.orValue('') == ''"), every, at=1)
+    assert "does not send what Validation/validation must be asked about" in text
+    assert text.endswith("at UPDATE of pods/resize")
+
+
+def test_pods_that_are_being_deleted_and_sent_all_the_same_are_told() -> None:
+    every = validation("true", match=Match(operations=(Verb.UPDATE,)))
+    _, validating = made(every)
+
+    (text,) = found(conditions(validating), every, at=1)
+    assert "sends what no rule is about" in text
+    assert text.endswith("at UPDATE while it is being deleted")
 
 
 @pytest.mark.parametrize(

@@ -454,6 +454,49 @@ def test_a_configuration_says_what_the_api_server_needs() -> None:
     assert other["matchConditions"] == []
 
 
+def test_a_validation_at_update_is_sent_resizes_too_and_no_pod_that_is_being_deleted() -> None:
+    updated = validation("true", match=Match(operations=tuple(Verb), namespaces=("ml",)))
+    mutating, validating = both(ladder(GPU), updated)
+
+    (webhook,) = validating["webhooks"]
+    assert webhook["rules"][0]["resources"] == ["pods", "pods/resize"]
+    assert [condition["name"] for condition in webhook["matchConditions"]] == [
+        "not-being-deleted",
+        "some-rule-could-touch-it",
+    ]
+    assert mutating["webhooks"][0]["rules"][0]["resources"] == ["pods"]
+    assert [condition["name"] for condition in mutating["webhooks"][0]["matchConditions"]] == [
+        "some-rule-could-touch-it"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("operation", "metadata", "expected"),
+    [
+        ("UPDATE", {}, True),
+        ("UPDATE", {"deletionTimestamp": "2026-01-01T00:00:00Z"}, False),
+        ("CREATE", {"deletionTimestamp": "2026-01-01T00:00:00Z"}, True),
+    ],
+)
+def test_the_condition_on_deletion_is_about_updates_only(
+    operation: str, metadata: dict[str, Json], *, expected: bool
+) -> None:
+    _, validating = both(validation("true", match=Match(operations=tuple(Verb))))
+    (condition,) = validating["webhooks"][0]["matchConditions"]
+    program = compile_expression(cel(condition["expression"]), KUBERNETES, result=types.BOOL)
+
+    asked: dict[str, object] = {"object": {"metadata": metadata}, "request": {"operation": operation}}
+    assert program.evaluate(asked, Budget()) is expected
+    assert costs.affordable(condition["expression"])
+
+
+def test_the_digest_tells_configurations_apart_that_were_made_before_resizes_were_sent() -> None:
+    _, created = derive(compiled(validation("true")))
+    _, updated = derive(compiled(validation("true", match=Match(operations=tuple(Verb)))))
+
+    assert created.digest != updated.digest
+
+
 def test_an_endpoint_that_no_rule_needs_gets_no_webhook() -> None:
     mutating, validating = both(ladder(GPU))
 

@@ -17,7 +17,7 @@ from rules_engine.authoring.rule_files import read_rules
 from rules_engine.authoring.webhooks import Service, Settings, configurations, derive, helm_values
 from rules_engine.evaluation import RuleSet
 from server.cli import main
-from tests.support.authoring import ladder, write
+from tests.support.authoring import ladder, validation, write
 from tests.support.chart import NAME, NAMESPACE, Object, helm, one, refused, rendered, sets
 
 OWN_RULES = {"ladder.yaml": ladder("own", "amd.com/gpu", offered="Available")}
@@ -476,6 +476,19 @@ def test_the_webhooks_are_those_of_the_command(default_rules: RuleSet) -> None:
 def test_the_server_would_find_no_drift(values: Mapping[str, Any], default_rules: RuleSet) -> None:
     for calls, found in zip(derive(default_rules), configured(rendered(values)), strict=True):
         assert drift(calls, NAME, found) == ()
+
+
+def test_own_validations_of_updates_are_sent_resizes_too(tmp_path: Path) -> None:
+    rules = {"v.yaml": validation("v", "object.spec.?hostNetwork != optional.of(true)", match="{operations: [UPDATE]}")}
+    write(tmp_path, rules)
+    rule_set = read_rules([tmp_path]).rule_set
+    settings = Settings(server=Service(NAME, NAMESPACE, 443), namespace=NAMESPACE)
+    expected: tuple[Any, ...] = configurations(rule_set, settings)
+
+    _, validating = configured(rendered(dict(helm_values(rule_set, rules))))
+    assert validating["webhooks"] == expected[1]["webhooks"]
+    assert validating["webhooks"][0]["rules"][0]["resources"] == ["pods", "pods/resize"]
+    assert drift(derive(rule_set)[1], NAME, validating) == ()
 
 
 def test_own_rules_bring_their_own_conditions_and_rights(tmp_path: Path) -> None:

@@ -242,6 +242,7 @@ FULL: dict[str, Any] = {
                 {"name": "watch", "restartPolicy": "Always", "resources": {"limits": {"amd.com/x": "1"}}},
             ],
             "overhead": {"amd.com/x": "1"},
+            "resources": {"limits": {"cpu": "9"}},
             "nodeSelector": {"pool": "a"},
             "tolerations": [{"key": "a", "operator": "Exists", "effect": "NoSchedule"}],
             "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
@@ -438,6 +439,7 @@ class TestPodsOfOneJob:
         lambda made: made["spec"].update({"initContainers": []}),
         lambda made: made["spec"].update({"initContainers": [{}]}),
         lambda made: made["spec"].update({"overhead": {"cpu": "1"}}),
+        lambda made: made["spec"].update({"resources": {"limits": {"cpu": "1"}}}),
         lambda made: made["spec"].update({"nodeName": "n"}),
         lambda made: made["spec"].update({"nodeSelector": {"a": "b"}}),
         lambda made: made["spec"].update({"tolerations": [{}]}),
@@ -570,6 +572,22 @@ def test_containers_and_init_containers_are_told_apart() -> None:
     for spec in (one, other):
         asking = review({"metadata": {}, "spec": spec})
         assert told(remembering(asking, ON)) == told(mutate(rule_set, asking, ON, indexed=True))
+
+
+def test_a_pod_that_is_being_deleted_is_another_one() -> None:
+    remembering = Remembering.validations(compiled(validation("true", match=Match(operations=(Verb.UPDATE,)))))
+    leaving = job_pod(0)
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    traces = [
+        len(remembering(review(made, operation="UPDATE"), ON).trace) for made in (job_pod(0), leaving, job_pod(0))
+    ]
+    assert traces == [1, 0, 1]
+
+
+def test_a_resize_is_decided_anew_each_time() -> None:
+    remembering = Remembering.validations(compiled(validation("true", match=Match(operations=(Verb.UPDATE,)))))
+    resize = AdmissionRequest(uid="0", operation="UPDATE", sub_resource="resize", object=job_pod(0))
+    assert [(len(remembering(resize, ON).trace), remembering(resize, ON).remembered) for _ in "ab"] == [(1, False)] * 2
 
 
 def test_a_huge_pod_is_not_kept() -> None:

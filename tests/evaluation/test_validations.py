@@ -1,5 +1,7 @@
 """What a Validation does: Kubernetes' rules for actions, messages and reasons."""
 
+from typing import Any
+
 import pytest
 
 from rules_engine.model.decision import Action, Decision
@@ -226,6 +228,49 @@ class TestOperations:
         rule = validation("false", match=Match(operations=(Verb.CREATE, Verb.UPDATE)))
         decision = validated(None, rule, operation=operation, old_object=POD)
         assert (decision.allowed, decision.trace) == (True, ())
+
+    def test_a_resize_is_an_update_of_the_whole_pod(self) -> None:
+        rule = validation(
+            "quantity(object.spec.containers[0].resources.requests.cpu).compareTo("
+            "quantity(oldObject.spec.containers[0].resources.requests.cpu)) <= 0",
+            match=Match(operations=(Verb.UPDATE,)),
+        )
+        little, much = asks({"cpu": 1}), asks({"cpu": 9})
+        fields: dict[str, Any] = {"operation": "UPDATE", "sub_resource": "resize"}
+        assert not validated(much, rule, old_object=little, **fields).allowed
+        assert validated(little, rule, old_object=much, **fields).allowed
+        assert validated(much, validation("false"), old_object=little, **fields).trace == ()
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {"sub_resource": "status"},
+            {"sub_resource": "ephemeralcontainers"},
+            {"sub_resource": "resize", "kind": "Scale"},
+            {"sub_resource": "resize", "group": "example.com"},
+            {"sub_resource": "resize", "operation": "CREATE"},
+        ],
+    )
+    def test_no_other_subresource_is_decided(self, fields: dict[str, str]) -> None:
+        rule = validation("false", match=Match(operations=tuple(Verb)))
+        given: dict[str, Any] = {"operation": "UPDATE", **fields}
+        decision = validated(POD, rule, **given)
+        assert (decision.allowed, decision.trace) == (True, ())
+
+    @pytest.mark.parametrize("sub_resource", ["", "resize"])
+    def test_a_pod_that_is_being_deleted_is_allowed_before_any_rule(self, sub_resource: str) -> None:
+        rule = validation("false", match=Match(operations=tuple(Verb)))
+        leaving = asks({GPU: "x"})
+        leaving["metadata"] = {"name": "job", "deletionTimestamp": "2026-01-01T00:00:00Z", "labels": 5}
+        decision = validated(leaving, rule, operation="UPDATE", sub_resource=sub_resource)
+        assert (decision.allowed, decision.trace, decision.status) == (True, (), None)
+
+    @pytest.mark.parametrize("metadata", [{"deletionTimestamp": None}, {}, None])
+    def test_any_other_pod_is_decided(self, metadata: Json) -> None:
+        rule = validation("false", match=Match(operations=tuple(Verb)))
+        assert not validated({**POD, "metadata": metadata}, rule, operation="UPDATE").allowed
+        created: Json = {**POD, "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
+        assert not validated(created, rule, operation="CREATE").allowed
 
     def test_an_update_that_no_rule_asks_for_is_allowed_even_if_the_pod_cannot_be_read(self) -> None:
         odd = asks({GPU: "1e61"})

@@ -29,7 +29,8 @@ def applicability(compiled: Compiled[R], subject: Subject) -> Applies | Step:
         mismatch = _mismatch(rule.match, subject)
         if mismatch:
             return skipped(rule, *mismatch)
-        wants_out = subject.pod.annotations.get(SKIP_ANNOTATION) == "true"
+        skip = subject.pod.annotations.get(SKIP_ANNOTATION)
+        wants_out = skip == "true"
         if wants_out and rule.opt_out is OptOut.ALLOWED:
             return skipped(rule, "opt-out", f"the pod is annotated {SKIP_ANNOTATION}")
         scope = Scope(subject, rule, compiled.variables)
@@ -38,8 +39,12 @@ def applicability(compiled: Compiled[R], subject: Subject) -> Applies | Step:
         return failed(rule, error)
     if unmet is not None:
         return skipped(rule, "condition", f"the match condition {unmet} is false")
-    warnings = (f"{rule.id} cannot be skipped by the annotation {SKIP_ANNOTATION}",) if wants_out else ()
-    return Applies(scope, warnings)
+    if wants_out:
+        return Applies(scope, (f"{rule.id} cannot be skipped by the annotation {SKIP_ANNOTATION}",))
+    if skip is not None:
+        # Without the rule's name, so that it is said once.
+        return Applies(scope, (f"the annotation {SKIP_ANNOTATION} has no effect: only the value true has one",))
+    return Applies(scope)
 
 
 def _mismatch(match: Match, subject: Subject) -> tuple[str, str] | None:

@@ -334,9 +334,17 @@ class TestOptOut:
     @pytest.mark.parametrize("value", ["True", "yes", "1", "", " true", None])
     def test_only_true_says_so(self, build: Build, value: str | None) -> None:
         made = asks({MIG2: 1}, annotations={"gpurules.io/skip": value})
-        decision = decide(build(opt_out=OptOut.ALLOWED), made)
-        assert applied(decision)
-        assert decision.warnings == ()
+        for opt_out in OptOut:
+            decision = decide(build(opt_out=opt_out), made)
+            assert applied(decision)
+            assert "the annotation gpurules.io/skip has no effect: only the value true has one" in decision.warnings
+
+    def test_that_another_value_has_no_effect_is_said_once_and_only_where_a_rule_applies(self, build: Build) -> None:
+        made = asks({MIG2: 1}, annotations={"gpurules.io/skip": "True"})
+        rules = [build(name=name, match=Match(object_selector=LabelSelector())) for name in "ab"]
+        for endpoint in (mutated, validated):
+            assert len([text for text in endpoint(made, *rules).warnings if "no effect" in text]) <= 1
+        assert decide(build(match=Match(namespaces=("other",))), made).warnings == ()
 
     def test_it_comes_before_the_match_conditions_and_saves_them(self, build: Build) -> None:
         rule = build(opt_out=OptOut.ALLOWED, match_conditions={"a": "1 / 0 == 1"})

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
 from rules_engine.evaluation.globs import matches
+from rules_engine.model.lenient import items, mapping
 from rules_engine.model.problems import Problem, Severity, did_you_mean
 from rules_engine.model.rules import (
     AnyRule,
@@ -20,6 +21,7 @@ from rules_engine.model.rules import (
     ResourceInjection,
     Rule,
     RuleId,
+    Validation,
     WhenExhausted,
 )
 from rules_engine.model.ruletest import Case, Decider
@@ -51,10 +53,34 @@ def analyse(rules: Sequence[AnyRule]) -> Iterator[Problem]:
 
 
 def analyse_case(case: Case, rules: Sequence[AnyRule]) -> Iterator[Problem]:
-    """What a case expects of `rules` and can never get; it would fail, but not tell why."""
+    """What a case expects of `rules` and can never get, which would fail but not tell why; what no rule sees of it."""
     known: Mapping[RuleId, AnyRule] = {rule.id: rule for rule in rules}
+    yield from _unseen_claims(case, rules)
     for decider in case.expect.decided_by or ():
         yield from _decider(decider, known)
+
+
+def _unseen_claims(case: Case, rules: Sequence[AnyRule]) -> Iterator[Problem]:
+    """A pod whose devices by Dynamic Resource Allocation pass by all rules."""
+    claims = items(mapping(mapping(case.pod).get("spec")).get("resourceClaims"))
+    if claims and not any("claims" in text.lower() for rule in rules for text in _expressions(rule)):
+        message = (
+            "this pod requests devices by spec.resourceClaims, which no rule reads: ladders and injections count "
+            "extended resources only"
+        )
+        yield _problem("unseen-claims", message, case.location, case.name)
+
+
+def _expressions(rule: AnyRule) -> Iterator[str]:
+    """The expressions that may decide something."""
+    yield from (named.expression.text for named in (*rule.variables, *rule.match_conditions))
+    match rule:
+        case FallbackLadder(rungs=rungs):
+            yield from (rung.when.text for rung in rungs if rung.when is not None)
+        case Validation(validations=checks):
+            yield from (check.expression.text for check in checks)
+        case _:
+            pass
 
 
 def _decider(decider: Decider, known: Mapping[RuleId, AnyRule]) -> Iterator[Problem]:

@@ -7,7 +7,7 @@ import pytest
 from rules_engine.authoring.checking import check
 from rules_engine.model.problems import render
 from tests.support.authoring import injection as inject
-from tests.support.authoring import ladder, write
+from tests.support.authoring import ladder, validation, write
 
 ABOVE = "nvidia.com/mig-2g.20gb"
 BELOW = "nvidia.com/mig-1g.10gb"
@@ -241,3 +241,37 @@ def test_a_test_that_names_what_there_is_is_fine(tmp_path: Path) -> None:
     decider = f"FallbackLadder/ladder, rung: {BELOW}"
     write(tmp_path, {"rules.yaml": RULES, "t.test.yaml": TEST.replace("RULE", decider)})
     assert check([tmp_path]).problems == ()
+
+
+CLAIMS = """\
+apiVersion: gpurules.io/v1
+kind: RuleTest
+metadata: {name: claims}
+spec:
+  cases:
+    - name: devices by claims
+      pod:
+        spec:
+          resourceClaims: [{name: gpu, resourceClaimTemplateName: one-gpu}]
+          containers: [{name: main, resources: {claims: [{name: gpu}]}}]
+      expect: {allowed: true}
+"""
+
+
+def test_a_case_whose_pod_has_claims_that_no_rule_reads_is_told(tmp_path: Path) -> None:
+    write(tmp_path, {"claims.test.yaml": CLAIMS})
+    rules = [ladder("a", ABOVE, f"{{resource: {BELOW}, when: 'object.spec.hostNetwork'}}"), inject("b")]
+    assert found(tmp_path, *rules) == ["unseen-claims 6:13"]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        validation("v", "object.spec.?resourceClaims == optional.none()"),
+        ladder("l", ABOVE, f"{{resource: {BELOW}, when: '!has(object.spec.resourceClaims)'}}"),
+        ladder("l", ABOVE, BELOW, matchConditions="[{name: c, expression: '!has(object.spec.resourceClaims)'}]"),
+    ],
+)
+def test_a_case_whose_pod_has_claims_that_some_rule_reads_is_not(tmp_path: Path, rule: str) -> None:
+    write(tmp_path, {"claims.test.yaml": CLAIMS})
+    assert found(tmp_path, rule) == []

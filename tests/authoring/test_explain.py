@@ -96,7 +96,13 @@ def test_amounts_are_shown_before_and_after_and_notes_and_annotations(folder: Pa
     assert "├── main  cpu: 1500m → 8\n" in out
     assert "├── main  memory: none → 16Gi\n" in out
     assert "├── annotation net: eni\n" in out
-    assert "└── note: the init container init asks for x.y/gpu and is left alone\n" in out
+    ignored = "injects nothing into the init container init, which requests x.y/gpu: initContainers Ignore"
+    assert f"└── warning: ResourceInjection/gpu {ignored}\n" in out
+    level = "  resources: {limits: {cpu: 2}}\n"
+    write(folder, {"rules/ladder.yaml": rule, "pod.yaml": pod + level})
+    assert "├── spec.resources.limits  cpu: 2 → 8\n" in cli(*EXPLAINED).stdout
+    write(folder, {"rules/ladder.yaml": f"{rule}  onConflict: Keep\n"})
+    assert "└── note: the pod's own level (spec.resources) keeps its cpu: onConflict Keep\n" in cli(*EXPLAINED).stdout
 
 
 def test_a_denial_is_exit_code_1_and_says_why(folder: Path) -> None:

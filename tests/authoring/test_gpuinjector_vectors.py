@@ -16,7 +16,7 @@ from rules_engine.authoring.admission import pod_request
 from rules_engine.authoring.convert import convert
 from rules_engine.evaluation import compile_rules, mutate
 from rules_engine.model.cluster import Cluster
-from rules_engine.model.decision import Decision
+from rules_engine.model.decision import Action, Decision
 from tests.support.authoring import applied
 
 VECTORS: dict[str, dict[str, Any]] = {
@@ -128,6 +128,35 @@ def test_converted_rules_answer_as_gpuinjector_did(name: str) -> None:
     if not decision.allowed:
         assert decision.status is not None
         assert meaning(decision.status.message) == meaning(reference["message"])
+
+
+@pytest.mark.parametrize("member", [{}, {"restartPolicy": "Always"}], ids=["init", "sidecar"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        name
+        for name, vector in VECTORS.items()
+        if vector["reference"]["loadError"] is None and not (name in EXCEPTIONS and EXCEPTIONS[name].load_error)
+    ],
+)
+def test_a_gpu_in_an_init_container_makes_no_difference_but_a_warning(name: str, member: dict[str, Any]) -> None:
+    vector = VECTORS[name]
+    alone = decide(vector)
+    resources = {section: {"nvidia.com/gpu": "1"} for section in ("limits", "requests")}
+    helper = {"name": "helper", **member, "resources": resources}
+    spec = vector["pod"]["spec"]
+    beside = {**spec, "initContainers": [*spec.get("initContainers", []), helper]}
+    decision = decide({**vector, "pod": {**vector["pod"], "spec": beside}})
+    assert decision.allowed is alone.allowed
+    result: Any = decision.result
+    expected: Any = alone.result
+    assert result["spec"]["initContainers"].pop() == helper
+    assert (result["metadata"], {**result["spec"], "initContainers": spec.get("initContainers", [])}) == (
+        expected["metadata"],
+        {**expected["spec"], "initContainers": spec.get("initContainers", [])},
+    )
+    touched = any(step.action is Action.CHANGE and " nvidia.com/gpu" in step.message for step in decision.trace)
+    assert any("injects nothing into" in text for text in decision.warnings) or not touched
 
 
 def meaning(message: str) -> tuple[str, ...]:

@@ -244,11 +244,6 @@ class TestTooManyContainers:
         [step] = mutated(self.crowd({GPU: 1}), injection({})).trace
         assert step.reason == "empty-entry"
 
-    def test_what_is_left_alone_is_told_of_as_many_containers(self) -> None:
-        init = [container(f"i{number}", {GPU: 1}) for number in range(MAX_CONTAINERS + 5)]
-        [step] = mutated(pod(container("main", {GPU: 1}), init=init, annotations=TYPED), injection({})).trace
-        assert len(step.notes) == MAX_CONTAINERS
-
 
 class TestAMalformedPlacement:
     MADE = pod(container("main", {MIG2: 1}), tolerations=["odd"])

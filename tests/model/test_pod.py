@@ -69,12 +69,14 @@ def test_the_effective_request_is_the_larger_of_what_runs_and_the_peak_on_the_wa
 )
 def test_what_the_pods_own_level_requests_is_what_counts(level: Json, cpu: str, memory: str) -> None:
     read = Pod.parse(pod(container("a", {"cpu": "1"}), overhead={"cpu": "250m"}, resources=level))
-    assert (str(read.effective_request("cpu")), str(read.effective_request("memory"))) == (cpu, memory)
+    requests = {name: str(Quantity(nanos)) for name, nanos in read.effective_requests().items()}
+    assert (requests["cpu"], requests.get("memory", "0")) == (cpu, memory)
 
 
-def test_named_is_every_resource_that_the_pod_names_anywhere() -> None:
+def test_what_is_requested_has_every_resource_that_the_pod_names_anywhere() -> None:
     level: Json = {"requests": {"b": "1"}, "limits": {"c": "1"}}
-    assert Pod.parse(pod(container("x", {"a": 1}), resources=level, overhead={"d": "1"})).named == set("abcd")
+    read = Pod.parse(pod(container("x", {"a": 1}), resources=level, overhead={"d": "1"}))
+    assert set(read.effective_requests()) == set("abcd")
 
 
 def test_edits_of_the_pods_own_level_are_read() -> None:

@@ -9,6 +9,7 @@ class Code(Enum):
     # Files
     MISSING_FILE = "missing-file"
     UNREADABLE_FILE = "unreadable-file"
+    NOT_A_REGULAR_FILE = "not-a-regular-file"
     FILE_TOO_LARGE = "file-too-large"
     TOO_MANY_FILES = "too-many-files"
     NO_FILES = "no-files"

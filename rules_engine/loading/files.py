@@ -2,11 +2,12 @@
 
 import os
 import re
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
 
@@ -27,6 +28,8 @@ STDIN = Path("<stdin>")
 """Standard input in place of a file, and how messages call it. What it refers to is sought in the current folder."""
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
+
+NOT_REGULAR = "it is no regular file: rules are not read from pipes, devices and the kernel's files, such as /proc"
 
 _NOT_RULES = frozenset({"kustomization.yaml", "kustomization.yml"})
 """Kustomize finds these by name, beside the rules that it makes a ConfigMap of."""
@@ -111,12 +114,19 @@ def _is_special(path: Path) -> bool:
     return os.path.exists(path) and not os.path.isfile(path)  # noqa: PTH110, PTH113 - Path's raise where links go in a circle
 
 
-def read_file(path: Path, report: Report) -> SourceFile | None:
-    """A file's text: UTF-8, a byte order mark left out; None, and a problem, where it cannot be had."""
+def read_file(path: Path, report: Report, *, regular: bool = False) -> SourceFile | None:
+    """A file's text: UTF-8, a byte order mark left out; None, and a problem, where it cannot be had.
+
+    With `regular`, pipes, devices and files of the kernel are problems, and are never waited for. Links are followed.
+    """
     is_json = path.suffix == ".json"
     limit = MAX_CLUSTER_BYTES if is_json else MAX_FILE_BYTES
+    opener = _open_at_once if regular else None
     try:
-        with nullcontext(sys.stdin.buffer) if path == STDIN else path.open("rb") as file:
+        with nullcontext(sys.stdin.buffer) if path == STDIN else open(path, "rb", opener=opener) as file:
+            if regular and path != STDIN and not _is_regular(os.fstat(file.fileno())):
+                report.error(Code.NOT_A_REGULAR_FILE, NOT_REGULAR, Location(str(path), 1, 1))
+                return None
             data = file.read(limit + 1)
     except FileNotFoundError:
         report.error(Code.MISSING_FILE, "there is no such file or folder", Location(str(path), 1, 1))
@@ -135,6 +145,21 @@ def read_file(path: Path, report: Report) -> SourceFile | None:
         message = f"byte 0x{data[error.start]:02X} is not UTF-8: save the file as UTF-8"
         report.error(Code.NOT_UTF_8, message, Location(str(path), len(before), len(before[-1]) + 1))
         return None
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open without waiting for a writer, which a pipe may never have."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _is_regular(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode) and status.st_dev not in _kernel_devices()
+
+
+@cache
+def _kernel_devices() -> frozenset[int]:
+    """Devices of file systems whose files pass for regular ones, such as /proc/self/environ with all its secrets."""
+    return frozenset(os.stat(path).st_dev for path in ("/proc", "/sys") if os.path.ismount(path))  # noqa: PTH116 - as above
 
 
 def report_too_large(name: str, limit: int, report: Report) -> None:

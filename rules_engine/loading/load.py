@@ -68,7 +68,7 @@ def load(paths: Sequence[Path]) -> Loaded:
     loader = _Loader(frozenset(KINDS))
     files = find_files(paths, loader.report)
     for path in files:
-        source = read_file(path, loader.report)
+        source = read_file(path, loader.report, regular=True)
         if source is not None:
             loader.read(source)
     names = tuple(map(str, files))
@@ -83,10 +83,13 @@ def load(paths: Sequence[Path]) -> Loaded:
     )
 
 
-def load_cluster(path: Path) -> tuple[Cluster | None, tuple[Problem, ...], Sources]:
-    """The cluster in a file: its one ClusterInventory, or what kubectl printed; None where it has errors."""
+def load_cluster(path: Path, *, regular: bool = False) -> tuple[Cluster | None, tuple[Problem, ...], Sources]:
+    """The cluster in a file: its one ClusterInventory, or what kubectl printed; None where it has errors.
+
+    `regular`: a pipe or a device is a problem, as in `read_file`.
+    """
     loader = _Loader(frozenset({_CLUSTER}))
-    source = read_file(path, loader.report)
+    source = read_file(path, loader.report, regular=regular)
     if source is not None:
         loader.read(source)
     found = loader.inventories
@@ -242,7 +245,7 @@ class _Loader:
 
     def _cluster_file(self, path: Path) -> Cluster | None:
         if path not in self._clusters:
-            cluster, problems, sources = load_cluster(path)
+            cluster, problems, sources = load_cluster(path, regular=True)
             self._clusters[path] = cluster
             self.report.problems.extend(problems)
             self.sources.update(sources)
@@ -250,7 +253,7 @@ class _Loader:
 
     def _pod_file(self, path: Path) -> Node | None:
         report = Report()
-        source = read_file(path, report)
+        source = read_file(path, report, regular=True)
         roots = _manifest_documents(source, report) if source else []
         self.report.problems.extend(report.problems)
         if source is not None:

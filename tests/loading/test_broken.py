@@ -1,5 +1,6 @@
 """Every mistake that can be reported has a broken file, and beside it what is printed about it."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,11 @@ from rules_engine.model.problems import render
 
 BROKEN = Path(__file__).parent / "broken"
 CASES = sorted(path.stem for path in BROKEN.glob("*.txt"))
+
+
+def _pipe(path: Path) -> Path:
+    os.mkfifo(path)
+    return path
 
 
 def _sparse(path: Path) -> Path:
@@ -32,6 +38,7 @@ MADE: dict[str, Callable[[Path], Path]] = {
     "file-too-large": lambda folder: _sparse(folder / "large.yaml"),
     "too-many-files": lambda folder: _crowded(folder / "crowded"),
     "missing-path": lambda folder: folder / "absent.yaml",
+    "not-a-regular-file": lambda folder: _pipe(folder / "pipe.yaml"),
     "unreadable-file": lambda folder: _sparse(folder / "file") / "below.yaml",
 }
 """What cannot be kept in a repository."""

@@ -1,6 +1,7 @@
 """RuleTests: their cases and the files they name."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,14 @@ def test_a_file_that_cannot_be_read_is_no_manifest(folder: Path) -> None:
     (folder / "set" / "pods" / "job.yaml").mkdir()
     loaded = load_text(folder, TEST, "set/test.yaml")
     assert codes(loaded.problems) == ["bad-reference", "unreadable-file"]
+
+
+@pytest.mark.parametrize("name", ["pods/job.yaml", "two-workers.yaml"])
+def test_files_that_a_test_names_are_regular_files(folder: Path, name: str) -> None:
+    (folder / "set" / name).unlink()
+    os.mkfifo(folder / "set" / name)
+    loaded = load_text(folder, TEST, "set/test.yaml")
+    assert set(codes(loaded.problems)) == {"bad-reference", "not-a-regular-file"}
 
 
 def test_tests_are_found_in_folders_beside_the_pods_they_name(folder: Path) -> None:

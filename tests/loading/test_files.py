@@ -3,10 +3,11 @@
 import json
 import os
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
-from rules_engine.loading import load
+from rules_engine.loading import load, load_cluster, load_pods
 from rules_engine.loading.files import MAX_FILE_BYTES
 from tests.support.loading import codes, load_text, rule
 
@@ -114,6 +115,27 @@ def test_what_is_no_file_in_a_folder_is_not_waited_for(tmp_path: Path) -> None:
     write(tmp_path / "a.yaml", "a")
     os.mkfifo(tmp_path / "pipe.yaml")
     assert names(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/proc/self/environ", "/sys/kernel/notes", "pipe"])
+def test_a_rule_path_that_is_no_regular_file_is_a_problem_and_is_not_waited_for(tmp_path: Path, device: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    link = tmp_path / "rules.yaml"
+    link.symlink_to(tmp_path / device)
+    for paths in ([link], [tmp_path / device]):
+        (problem,) = load(paths).problems
+        assert problem.code == "not-a-regular-file"
+        assert str(problem.location) == f"{paths[0]}:1:1"
+
+
+def test_a_cluster_or_a_pod_that_somebody_names_may_come_through_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for text, read in (("kind: Pod\nspec: {containers: [{name: c}]}\n", load_pods), ("{}", load_cluster)):
+        writer = Thread(target=pipe.write_text, args=(text,), daemon=True)
+        writer.start()
+        assert "not-a-regular-file" not in codes(read(pipe)[1])
+        writer.join()
 
 
 def test_links_in_a_circle_are_problems(tmp_path: Path) -> None:

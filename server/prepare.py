@@ -54,13 +54,15 @@ class Prepared:
 class UnusableError(Exception):
     """Rules or a cluster with errors: `report` shows every problem with its source line, in file order.
 
-    `digest` is that of rules which were refused, where it is they that are wrong.
+    `digest` is that of rules which were refused, where it is they that are wrong. `places` is the report without
+    anything that the files hold; by default, the report holds nothing of them.
     """
 
-    def __init__(self, report: str, digest: str | None = None) -> None:
+    def __init__(self, report: str, digest: str | None = None, *, places: tuple[str, ...] = ()) -> None:
         super().__init__(report)
         self.report = report
         self.digest = digest
+        self.places = places or (report,)
 
 
 def prepare_rules(paths: Sequence[Path]) -> Rules:
@@ -70,7 +72,7 @@ def prepare_rules(paths: Sequence[Path]) -> Rules:
     report = _report(rules.problems, loaded.sources)
     digest = _digest(loaded.sources)
     if rules.failed:
-        raise UnusableError(report, digest)
+        raise UnusableError(report, digest, places=tuple(map(_place, rules.problems)))
     if not loaded.rules:
         named = " ".join(map(str, paths))
         message = f"gpu-rules serve: no rules in {named}: a server without rules lets everything through"
@@ -122,6 +124,11 @@ def _cluster_from(sources: Sources) -> str:
 
 def _report(problems: Sequence[Problem], lines: Mapping[str, Sequence[str]]) -> str:
     return "\n".join(render(problem, lines) for problem in problems)
+
+
+def _place(problem: Problem) -> str:
+    """Where a problem is and which it is: messages quote names and values."""
+    return f"{problem.location}: {problem.severity.value} [{problem.code}]"
 
 
 def _digest(lines: Mapping[str, Sequence[str]]) -> str:

@@ -19,7 +19,10 @@ TEST_SECONDS = 120
 """RuleTests that have not ended after this have failed."""
 
 MAX_REPORT = 64 * 1024
-"""Characters of a report that are kept and logged: more than anybody reads."""
+"""Characters of a report that are logged: more than anybody reads."""
+
+MAX_REFUSED = 1_000
+"""Problems of a refused set that `GET /rules` shows."""
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +67,8 @@ class Reloader:
         self._test = test
         self._adopting = adopting
         self._adopted = adopted
+        self._refused: tuple[str, str | None] | None = None
+        """Report and digest of the last set, where it was refused."""
 
     def reload(self) -> bool:
         """Read what is there now; whether it is in force. Never raises for what files hold."""
@@ -90,17 +95,18 @@ class Reloader:
             _log.info("rules generation %d, digest %.12s, are in force: %s", generation, rules.digest, _counts(rules))
         else:
             _log.info("the rules are again those of generation %d, which is in force", served.generation)
+        self._refused = None
         self._state.last_reload = Reload(at=now, digest=rules.digest)
         self._adopted()
         return True
 
     def _refuse(self, now: datetime, error: UnusableError) -> None:
         report = error.report[:MAX_REPORT]
-        last = self._state.last_reload
-        if last is not None and (last.refused, last.digest) == (report, error.digest):
+        if self._refused == (report, error.digest):
             return  # it was tried again, and all has been said
+        self._refused = report, error.digest
         served = self._state.served
-        self._state.last_reload = Reload(at=now, digest=error.digest, refused=report)
+        self._state.last_reload = Reload(at=now, digest=error.digest, refused=error.places[:MAX_REFUSED])
         self._state.reloads_refused += 1
         generation = 0 if served is None else served.generation
         _log.error("changed rules are refused, generation %d stays in force:\n%s", generation, report)
@@ -121,4 +127,5 @@ def _test(paths: Sequence[Path], digest: str) -> None:
         raise UnusableError(f"their RuleTests did not end in {TEST_SECONDS} seconds", digest) from None
     if done.returncode != 0:
         said = (done.stdout + done.stderr).decode(errors="replace").strip()
-        raise UnusableError(f"their RuleTests do not pass (exit code {done.returncode}):\n{said}", digest)
+        failed = f"their RuleTests do not pass (exit code {done.returncode})"
+        raise UnusableError(f"{failed}:\n{said}", digest, places=(failed,))

@@ -39,11 +39,15 @@ class Served:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reload:
-    """What came of looking at rules that had changed. `refused` is the report of every problem, None when taken."""
+    """What came of looking at rules that had changed. `refused` None: they were taken.
+
+    Else it is one line for each problem with its place and code, and nothing that the files hold: anybody may be able
+    to read it. The log has the messages and the lines of the files.
+    """
 
     at: datetime
     digest: str | None = None
-    refused: str | None = None
+    refused: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -161,11 +165,18 @@ class State:
         """The cluster now; a request reads it once."""
         return None if self.source is None else self.source.current()
 
-    @property
-    def not_ready(self) -> str | None:
-        """Why no request should be sent here; None when the server is ready."""
+    def expired(self, now: datetime) -> str | None:
+        """Return when the certificate that is served expired; None while it is valid."""
+        end = self.certificate_not_after
+        return f"the certificate expired on {end:%Y-%m-%d %H:%M} UTC" if end is not None and end < now else None
+
+    def not_ready(self, now: datetime) -> str | None:
+        """Return why no request should be sent here; None when the server is ready."""
         if self.stopping:
             return "the server is stopping"
+        expired = self.expired(now)
+        if expired is not None:
+            return expired
         if self.served is None:
             return "the rules are not compiled yet"
         cluster = self.cluster

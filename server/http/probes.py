@@ -1,6 +1,7 @@
 """Health, readiness and rules as HTTP status and JSON."""
 
-from datetime import datetime
+from collections.abc import Callable
+from datetime import UTC, datetime
 from http import HTTPStatus
 from time import monotonic
 from typing import Any, TypeAlias
@@ -20,9 +21,9 @@ def health(state: State) -> Report:
     return HTTPStatus.OK, {"status": "ok"}
 
 
-def readiness(state: State) -> Report:
+def readiness(state: State, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Report:
     """For a readiness probe. A stale view is ready: one hiccup of the API server must not empty the Service."""
-    reason = state.not_ready
+    reason = state.not_ready(clock())
     if reason is not None:
         return HTTPStatus.SERVICE_UNAVAILABLE, {"status": "not ready", "reason": reason}
     stale = state.cluster is not None and state.cluster.freshness is Freshness.STALE
@@ -47,7 +48,7 @@ def rules(state: State) -> Report:
             "at": _time(reload.at),
             "successful": reload.refused is None,
             "digest": reload.digest,
-            "refused": None if reload.refused is None else reload.refused.splitlines(),
+            "refused": reload.refused,
         }
     if state.webhooks is not None:
         report["webhooks"] = {endpoint: _compared(found) for endpoint, found in state.webhooks.items()}

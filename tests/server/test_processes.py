@@ -199,9 +199,9 @@ def test_what_is_decided_for_clients_that_have_gone_is_not_waited_for(tmp_path: 
 
 
 def test_sighup_while_it_still_reads_does_not_end_it(tmp_path: Path) -> None:
-    pipe = tmp_path / "rules.yaml"
+    pipe = tmp_path / "cluster.yaml"
     os.mkfifo(pipe)
-    process = subprocess.Popen(command("serve", "--rules", pipe), env=environment(), stderr=subprocess.PIPE)
+    process = subprocess.Popen(command("serve", "--cluster", pipe), env=environment(), stderr=subprocess.PIPE)
     try:
         with pipe.open("wb"):  # opens when the server opens it too, and then waits for text
             process.send_signal(signal.SIGHUP)
@@ -350,9 +350,9 @@ def test_no_rules_at_all_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_it_still_reads_ends_it_with_exit_code_0(tmp_path: Path, number: int) -> None:
-    pipe = tmp_path / "rules.yaml"
+    pipe = tmp_path / "cluster.yaml"
     os.mkfifo(pipe)
-    process = subprocess.Popen(command("serve", "--rules", pipe), env=environment(), stderr=subprocess.PIPE)
+    process = subprocess.Popen(command("serve", "--cluster", pipe), env=environment(), stderr=subprocess.PIPE)
     try:
         with pipe.open("wb"):  # opens when the server opens it too, and then waits for text
             process.send_signal(number)

@@ -7,7 +7,7 @@ import re
 import signal
 import weakref
 from base64 import b64decode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -21,8 +21,8 @@ from rules_engine.loading.files import find_files
 from rules_engine.loading.report import Report
 from rules_engine.model.cluster import Cluster
 from server.cluster.source import FixedCluster
-from server.prepare import UnusableError, prepare_rules
-from server.reload import MAX_REPORT, Reloader, read_whole
+from server.prepare import Rules, UnusableError, prepare_rules
+from server.reload import MAX_REFUSED, MAX_REPORT, Reloader, read_whole
 from server.serve import _adopted, _adopting, _Signals
 from server.state import Served, State
 from server.watching import Watcher, signature
@@ -101,26 +101,20 @@ def test_an_editors_rename_takes_effect(running: Running, files: Path) -> None:
     until(lambda: "renamed" in message(running), "the rename")
 
 
-def changing(folder: Path) -> tuple[Path, Path]:
-    """Two files, the first of which changes when both have been begun to be read: `told-apart` says old, then new."""
-    first, last, new = folder / "a.yaml", folder / "b.yaml", folder / "new"
-    other = saying("other").replace("told-apart", "other")
-    first.write_text(saying("old"))
-    new.write_text(other)
-    os.mkfifo(last)
+def test_rules_that_change_while_the_server_starts_take_effect(tmp_path: Path) -> None:
+    rules, pipe = tmp_path / "a.yaml", tmp_path / "cluster.yaml"
+    rules.write_text(saying("old"))
+    os.mkfifo(pipe)
 
     def change() -> None:
-        with last.open("w") as pipe:  # opens when it is opened to be read: the first file has been read by then
-            first.write_text(saying("new"))
-            new.rename(last)
-            pipe.write(other)
+        with pipe.open("w") as cluster:  # opens when it is opened to be read: the rules have been read by then
+            rules.write_text(saying("new"))
+            cluster.write(
+                "apiVersion: gpurules.io/v1\nkind: ClusterInventory\nmetadata: {name: c}\nspec: {nodes: []}\n"
+            )
 
     Thread(target=change, daemon=True).start()
-    return first, last
-
-
-def test_rules_that_change_while_the_server_starts_take_effect(tmp_path: Path) -> None:
-    with started(tmp_path, "--rules", *changing(tmp_path)) as running:
+    with started(tmp_path, "--rules", rules, "--cluster", pipe) as running:
         until(lambda: "told-apart: new" in message(running), "the change")
 
 
@@ -170,9 +164,11 @@ def test_a_broken_set_is_refused_whole_said_with_its_line_and_the_old_one_stays(
     report = rules_report(running)
     assert (report["generation"], report["digest"]) == (before["generation"], before["digest"])
     [place, *_] = report["lastReload"]["refused"]
-    assert re.match(rf"{re.escape(str(broken))}:\d+:\d+: error: .*objct", place)
+    assert re.fullmatch(rf"{re.escape(str(broken))}:\d+:\d+: error \[cel-undeclared\]", place)
     assert report["lastReload"]["successful"] is False
-    assert place in running.logged()
+    # The log has the message and the line; /rules, which anybody may read, has nothing of what is in the file.
+    assert place.replace(" [cel-undeclared]", ": ") in running.logged()
+    assert "objct.metadata.name == 'x'" in running.logged()
     assert message(running).endswith("good")
     assert running.send("GET", "/readyz").status == 200
     assert fetched(f"{metrics_url(running)}/readyz")[0] == 200
@@ -211,7 +207,8 @@ def test_with_test_on_reload_rules_whose_cases_fail_are_refused(tmp_path: Path) 
         until(lambda: rules_report(running)["lastReload"], "the refusal")
         report = rules_report(running)
         assert (report["generation"], report["lastReload"]["successful"]) == (1, False)
-        assert "says so" in "\n".join(report["lastReload"]["refused"])
+        assert report["lastReload"]["refused"] == ["their RuleTests do not pass (exit code 1)"]
+        assert "says so" in running.logged()
         assert message(running).endswith("one")
         cases.write_text(TEST.replace("WANTED", '"told-apart: two"'))
         until(lambda: message(running).endswith("two"), "rules that pass their cases")
@@ -313,23 +310,40 @@ def test_rules_that_need_what_cannot_be_read_of_the_cluster_are_not_in_force_for
     assert [state.served, *served_then] == [before, before]
     assert state.last_reload is not None
     expected = "what these rules need to know of the cluster cannot be read: pods: forbidden"
-    assert state.last_reload.refused == expected
+    assert state.last_reload.refused == (expected,)
 
 
-def test_of_a_refusal_no_more_is_kept_than_anybody_reads(tmp_path: Path) -> None:
+def test_of_a_refusal_no_more_is_kept_than_anybody_reads(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     rules, state = tmp_path / "rules.yaml", State()
     rules.write_text("---\n".join(["kind: nonsense\n"] * 2000))
     assert not Reloader([rules], state, test=False).reload()
     assert state.last_reload is not None
     assert state.last_reload.refused is not None
-    assert len(state.last_reload.refused) == MAX_REPORT
+    assert len(state.last_reload.refused) == MAX_REFUSED
+    assert MAX_REPORT < len(caplog.messages[0]) < MAX_REPORT + 100
 
 
-def test_files_that_change_while_they_are_read_are_read_again(tmp_path: Path) -> None:
-    files = changing(tmp_path)
-    rules = read_whole(files)
-    assert files[0].read_text() == saying("new")
-    assert rules.digest == prepare_rules(files).digest
+def test_files_that_change_while_they_are_read_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, texts = tmp_path / "a.yaml", [saying("new")]
+    file.write_text(saying("old"))
+
+    def changing(paths: Sequence[Path]) -> Rules:
+        rules = prepare_rules(paths)
+        if texts:
+            file.write_text(texts.pop())
+        return rules
+
+    monkeypatch.setattr("server.reload.prepare_rules", changing)
+    assert read_whole([file]).digest == prepare_rules([file]).digest
+    assert file.read_text() == saying("new")
+
+
+def test_rules_in_a_pipe_are_refused_and_do_not_hold_anything_up(tmp_path: Path) -> None:
+    pipe, state = tmp_path / "rules.yaml", State()
+    os.mkfifo(pipe)
+    assert not Reloader([pipe], state, test=False).reload()
+    assert state.last_reload is not None
+    assert state.last_reload.refused == (f"{pipe}:1:1: error [not-a-regular-file]",)
 
 
 def test_a_look_sees_what_has_changed_without_reading(tmp_path: Path) -> None:

@@ -8,8 +8,12 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import Enum
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate
+from platform import python_version
 from threading import Lock
 from time import monotonic
 from typing import Protocol, TypeAlias
@@ -86,6 +90,7 @@ HELD_BYTES = _gauge(
     "http_held_bytes", "Bytes of request headers and bodies that are received or wait for a decision.", "listener"
 )
 LIMITS_EXCEEDED = _counter("http_limits_exceeded", "HTTP limits exceeded.", "listener", "limit")
+BUILD_INFO = _gauge("build_info", "1, with the version of this program and of Python.", "version", "python")
 READY = _gauge("ready", "Whether new requests are wanted.")
 RULES = _gauge("rules", "Rules in force, by kind.", "kind")
 GENERATION = _gauge("rules_generation", "How many rule sets this process has put in force.")
@@ -122,6 +127,7 @@ FAMILIES = (
     CONNECTIONS,
     HELD_BYTES,
     LIMITS_EXCEEDED,
+    BUILD_INFO,
     READY,
     RULES,
     GENERATION,
@@ -205,11 +211,13 @@ class Metrics(Collector):
         decision_log: Losses | None = None,
         events: Losses | None = None,
         clock: Callable[[], float] = monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._state = state
         self._decision_log = decision_log
         self._events = events
         self._clock = clock
+        self._now = now
         self._lock = Lock()
         self._counts: Counter[Sample] = Counter()
         self._durations: dict[str, _Durations] = {}
@@ -275,7 +283,8 @@ class Metrics(Collector):
         state = self._state
         yield IN_FLIGHT, (), state.in_flight
         yield from self._listening()
-        yield READY, (), state.not_ready is None
+        yield BUILD_INFO, (_version(), python_version()), 1
+        yield READY, (), state.not_ready(self._now()) is None
         served, reload = state.served, state.last_reload
         if served is not None:
             yield GENERATION, (), served.generation
@@ -320,6 +329,15 @@ class Metrics(Collector):
             yield WEBHOOK_READ, (endpoint,), compared.problem is None
             if compared.differences is not None:
                 yield WEBHOOK_DRIFT, (endpoint,), bool(compared.differences)
+
+
+@cache
+def _version() -> str:
+    """Return this program's version; "unknown" where it runs from a checkout that is not installed."""
+    try:
+        return version("gpu-rules")
+    except PackageNotFoundError:
+        return "unknown"
 
 
 class _Durations:

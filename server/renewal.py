@@ -5,11 +5,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock, Thread
 from typing import TypeAlias
 
 from server import tls
 from server.state import State
+
+LOOK_SECONDS = 60.0
+"""Between two looks at whether the certificate has expired."""
 
 Show: TypeAlias = Callable[[tls.Identity], None]
 """Installs an identity for new connections. Raises TlsError."""
@@ -125,3 +128,29 @@ class Clients:
         self._show(identity)
         self._served = identity
         self._state.certificate_not_after = identity.not_after
+
+
+class Expiry:
+    """Logs that the certificate that is served has expired, once for each; `/readyz` fails from then on."""
+
+    def __init__(self, state: State, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._state = state
+        self._clock = clock
+        self._logged: str | None = None
+        self._stopping = Event()
+
+    def look(self) -> None:
+        expired = self._state.expired(self._clock())
+        if expired is not None and expired != self._logged:
+            _log.error("%s: no API server accepts it, and /readyz fails until another one is served", expired)
+        self._logged = expired
+
+    def start(self) -> None:
+        Thread(target=self._run, name="expiry", daemon=True).start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(LOOK_SECONDS):
+            self.look()

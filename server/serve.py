@@ -35,7 +35,7 @@ from server.http.listener import Listener, connections_allowed
 from server.observing import Observed, Observing
 from server.prepare import Prepared, Sources, UnusableError, prepare
 from server.reload import Reloader
-from server.renewal import Clients, Renewal, Show
+from server.renewal import Clients, Expiry, Renewal, Show
 from server.state import Served, State
 from server.watching import Watcher, signature
 
@@ -130,6 +130,9 @@ def serve(settings: Settings) -> None:
         for watcher in watchers:
             watcher.start()
             stack.callback(watcher.stop)
+        expiry = Expiry(state)
+        expiry.start()
+        stack.callback(expiry.stop)
         metrics_url = stack.enter_context(_metrics(settings, state, observing.metrics.exposition))
         signals = _Signals(on_hangup=watchers)
         gc.freeze()  # all that is loaded stays: the collector need not go through it, which takes 50 ms

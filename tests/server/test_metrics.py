@@ -4,8 +4,10 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
 from pathlib import Path
+from platform import python_version
 from threading import Thread
 from typing import Any
 
@@ -13,6 +15,7 @@ import promql_parser
 import pytest
 import yaml
 
+from rules_engine.authoring.webhooks import Endpoint
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
 from rules_engine.model.decision import Action
 from rules_engine.model.rules import SKIP_ANNOTATION, AnyRule, FailurePolicy, Mode, ValidationAction
@@ -215,13 +218,14 @@ def test_what_the_server_knows_of_itself_is_read_when_it_is_asked() -> None:
     served = Served(rule_set=compiled(FALLS), generation=7, rules_by_kind={"FallbackLadder": 1}, since=at)
     state = State(served=served, cluster=Live(cluster()))
     state.certificate_not_after = at
-    state.last_reload = Reload(at=at, refused="rules.yaml:1:1: error")
+    state.last_reload = Reload(at=at, refused=("rules.yaml:1:1: error [a]",))
     state.reloads_refused, state.certificates_refused, state.decisions = 2, 1, Slots(7)
     for _ in range(5):
         state.decisions.take()
     state.listeners = (Listening(),)
-    found = series(Metrics(state, clock=lambda: 100.0))
+    found = series(Metrics(state, clock=lambda: 100.0, now=lambda: at))
     expected = {
+        f"build_info{{python={python_version()}}}{{version={version('gpu-rules')}}}": 1,
         "ready": 1,
         "requests_in_flight": 5,
         "http_connections{listener=admission}": 3,
@@ -306,6 +310,15 @@ def test_what_is_wanted_observes_and_is_counted(tmp_path: Path) -> None:
 # Dashboard, alerts and document name what there is.
 
 BY_NAME = {family.exposed_name: family for family in FAMILIES if family.kind is not Kind.HISTOGRAM}
+FAIL_OPEN = Family(
+    name="apiserver_admission_webhook_fail_open_count",
+    kind=Kind.GAUGE,
+    help="The API server's.",
+    labels=("name", "type"),
+)
+"""Kubernetes, staging/src/k8s.io/apiserver/pkg/admission/metrics/metrics.go; a counter in spite of its name."""
+
+BY_NAME |= {FAIL_OPEN.name: FAIL_OPEN}
 BY_NAME |= {
     f"{family.name}{suffix}": family
     for family in FAMILIES
@@ -321,6 +334,7 @@ VALUES = {
     "dry_run": {"true", "false"},
     "endpoint": {"mutate", "validate"},
     "action": {action.value for action in Action},
+    "name": {endpoint.webhook for endpoint in Endpoint},
 }
 
 
@@ -386,8 +400,9 @@ def test_alerts_name_metrics_and_labels_that_exist(alert: dict[str, Any]) -> Non
 def test_the_first_of_what_a_rule_does_wrong_raises_its_alert_too(alert: dict[str, Any]) -> None:
     """A series that begins at 1 has not increased, so that what is new is asked for as well."""
     expression = " ".join(alert["expr"].split())
-    for name in re.findall(r"increase\((\w+)", expression):
-        assert not BY_NAME[name].labels or f"(({name} unless {name} offset 15m) or increase(" in expression
+    for name, matchers in re.findall(r"increase\((\w+)(\{.*?\})?", expression):
+        series = f"{name}{matchers}"
+        assert not BY_NAME[name].labels or f"(({series} unless {series} offset 15m) or increase(" in expression
 
 
 @pytest.mark.parametrize(
@@ -415,6 +430,28 @@ def test_a_label_that_does_not_exist_is_found_out() -> None:
     assert wrong_labels("sum by (node) (gpu_rules_ready)") == {"node"}
     assert wrong_labels('sum(gpu_rules_requests_total{mode="audit"})') == {"mode"}
     assert wrong_labels("gpu_rules_ready", "{{rule}}") == {"rule"}
+
+
+def test_somebody_is_told_when_no_replica_is_there_and_when_pods_pass_without_an_answer() -> None:
+    expressions = [" ".join(alert["expr"].split()) for alert in alerts()]
+    assert "absent(gpu_rules_ready)" in expressions
+    (fail_open,) = (text for text in expressions if FAIL_OPEN.name in text)
+    names = re.findall(r'name=~"([^"]*)"', fail_open)
+    assert [set(name.split("|")) for name in names] == [VALUES["name"]] * 3
+
+
+def test_an_expired_certificate_is_not_ready() -> None:
+    at = datetime(2026, 1, 2, tzinfo=UTC)
+    state = State(compiled(FALLS), cluster())
+    state.certificate_not_after = at
+    for seconds, ready in ((-1, 1), (1, 0)):
+        metrics = Metrics(state, now=lambda seconds=seconds: at + timedelta(seconds=seconds))  # type: ignore[misc]
+        assert series(metrics)["gpu_rules_ready"] == ready
+
+
+def test_the_build_is_that_of_this_program_and_of_this_python() -> None:
+    labels = f"{{python={python_version()}}}{{version={version('gpu-rules')}}}"
+    assert counted(Metrics(State()), "gpu_rules_build_info") == {labels: 1}
 
 
 def test_every_metric_is_in_the_exposition_and_in_the_document() -> None:

@@ -28,7 +28,7 @@ from server import tls
 from server.http.listener import Listener
 from server.observing import Observed
 from server.prepare import Sources
-from server.renewal import Clients, Renewal, Show
+from server.renewal import Clients, Expiry, Renewal, Show
 from server.serve import Settings, _bootstrapped
 from server.state import State
 from server.tls import for_localhost
@@ -583,3 +583,36 @@ def test_a_session_from_before_clients_needed_a_certificate_does_not_let_in_one_
         listener.serve(tls.context(own.identity(client_ca=ca.read_bytes())))
         with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
             client.ask(session)
+
+
+def test_a_certificate_that_expires_while_it_is_served_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    state, now = State(), [NOW]
+    expiry = Expiry(state, clock=lambda: now[0])
+    expiry.look()
+    state.certificate_not_after = NOW + timedelta(days=1)
+    expiry.look()
+    assert caplog.messages == []
+    for day in (2, 3):
+        now[0] = NOW + timedelta(days=day)
+        expiry.look()
+    (message,) = caplog.messages
+    assert message.startswith(f"the certificate expired on {NOW + timedelta(days=1):%Y-%m-%d %H:%M} UTC: ")
+    state.certificate_not_after = NOW + timedelta(days=4)
+    expiry.look()
+    now[0] = NOW + timedelta(days=5)
+    expiry.look()
+    assert len(caplog.messages) == 2
+
+
+def test_a_server_whose_certificate_expires_says_so_and_is_not_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("server.renewal.LOOK_SECONDS", 0.01)
+    state = State()
+    state.certificate_not_after = NOW - timedelta(days=1)
+    expiry = Expiry(state)
+    expiry.start()
+    try:
+        until(lambda: caplog.messages, "the line")
+    finally:
+        expiry.stop()

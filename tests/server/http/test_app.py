@@ -4,6 +4,7 @@ import io
 import json
 import logging
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from time import monotonic
 from typing import Any
 
@@ -19,6 +20,7 @@ from server.exchange import Exchange
 from server.http.admission import Admission
 from server.http.app import create_app, create_metrics_app
 from server.http.limits import BODY_BYTES, STALLED_SECONDS
+from server.http.probes import readiness
 from server.state import Served, State
 from tests.support.server import LADDER, MIG_POD, UID, Answer, application, call, encoded, pod, review
 
@@ -427,6 +429,18 @@ def test_healthz_fails_once_the_event_loop_has_not_turned_for_5_s(made: Callable
 def test_readyz_says_whether_requests_should_come_here(state: State, status: int, body: dict[str, str]) -> None:
     answer = call(application(state), "/readyz", method="GET")
     assert (answer.status, answer.body) == (status, body)
+
+
+def test_readyz_fails_once_the_certificate_that_is_served_has_expired() -> None:
+    state, end = State(RuleSet(), Cluster()), datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
+    state.certificate_not_after = end
+    assert readiness(state, clock=lambda: end)[0] == 200
+    status, report = readiness(state, clock=lambda: end + timedelta(seconds=1))
+    assert (status, report["reason"]) == (503, "the certificate expired on 2026-03-01 12:30 UTC")
+    state.certificate_not_after = datetime.now(UTC) - timedelta(seconds=1)
+    assert call(application(state), "/readyz", method="GET").status == 503
+    state.certificate_not_after = datetime.now(UTC) + timedelta(hours=1)
+    assert call(application(state), "/readyz", method="GET").status == 200
 
 
 def test_a_stopping_server_still_answers(rule_set: RuleSet) -> None:

@@ -354,9 +354,18 @@ def schema(kind: str | None) -> None:
 @click.option(
     "--failure-policy",
     type=click.Choice(["Ignore", "Fail"]),
-    default="Ignore",
-    show_default=True,
-    help="What becomes of a pod when the server cannot be asked.",
+    show_default="Ignore; with --output helm-values, what other values say",
+    help="What happens to a pod when the server does not answer: it is admitted, or it is denied.",
+)
+@click.option(
+    "--mutating-failure-policy",
+    type=click.Choice(["Ignore", "Fail"]),
+    help="The same for /mutate only.",
+)
+@click.option(
+    "--validating-failure-policy",
+    type=click.Choice(["Ignore", "Fail"]),
+    help="The same for /validate only.",
 )
 @click.option(
     "--timeout-seconds",
@@ -380,7 +389,9 @@ def webhook_config(
     service: Any,
     url: str | None,
     ca_bundle: Path | None,
-    failure_policy: str,
+    failure_policy: str | None,
+    mutating_failure_policy: str | None,
+    validating_failure_policy: str | None,
     timeout_seconds: int,
     output: str,
 ) -> None:
@@ -404,17 +415,21 @@ def webhook_config(
         raise SystemExit(PROBLEMS_FOUND)
     for warning in webhooks.warnings(files.rule_set):
         click.echo(f"warning: {warning}", err=True)
+    given = (mutating_failure_policy or failure_policy, validating_failure_policy or failure_policy)
+    policies = {endpoint: policy for endpoint, policy in zip(webhooks.Endpoint, given, strict=True) if policy}
+    for warning in webhooks.unenforced(files.rule_set, policies):
+        click.echo(f"warning: {warning}", err=True)
     if output == "helm-values":
         named = dict.fromkeys(rule.location.file for rule in files.loaded.rules)
         texts = {name: Path(name).read_text("utf-8-sig") for name in named}
-        click.echo(dump(webhooks.helm_values(files.rule_set, texts)), nl=False)
+        click.echo(dump(webhooks.helm_values(files.rule_set, texts, policies)), nl=False)
         return
     settings = webhooks.Settings(
         name=name,
         namespace=namespace,
         server=url or webhooks.Service(*(service or ("gpu-rules", namespace, HTTPS_PORT))),
         ca_bundle=None if ca_bundle is None else _certificates(ca_bundle),
-        failure_policy=failure_policy,
+        failure_policies=policies,
         timeout_seconds=timeout_seconds,
     )
     made = webhooks.configurations(files.rule_set, settings)

@@ -9,10 +9,11 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import sha256
 from pathlib import PurePath
+from types import MappingProxyType
 
 from rules_engine.authoring.costs import LARGE, affordable
 from rules_engine.authoring.guards import handed_over
@@ -51,6 +52,13 @@ DELETION: Json = {
 """The condition where updates are sent: nothing may keep the finalizers of a pod from being removed."""
 
 SYSTEM_NAMESPACE = "kube-system"
+
+BREAK_GLASS_LABEL, BREAK_GLASS_VALUE = f"{SELF}/admission", "disabled"
+"""On a namespace: its pods are not sent. Namespaces are labelled by administrators; a pod's labels are its user's."""
+
+
+IGNORE = "Ignore"
+"""The failurePolicy that admits a pod when the server does not answer; the default, here and in the chart."""
 
 
 class Endpoint(Enum):
@@ -99,6 +107,11 @@ class Calls:
         return ("pods", RESIZE) if self._updates else ("pods",)
 
     @property
+    def denying(self) -> tuple[RuleId, ...]:
+        """The rules that can deny a pod whose expressions are evaluated without error."""
+        return tuple(sorted(rule.id for rule in self.rules if rule.can_deny))
+
+    @property
     def match_conditions(self) -> list[Json]:
         deletion = [DELETION] if self._updates else []
         touched: Json = {"name": CONDITION_NAME, "expression": self.expression}
@@ -133,7 +146,8 @@ class Settings:
     namespace: str = "gpu-rules"
     server: Service | str
     ca_bundle: bytes | None = None
-    failure_policy: str = "Ignore"
+    failure_policies: Mapping[Endpoint, str] = field(default_factory=dict)
+    """Without: Ignore."""
     timeout_seconds: int = 5
 
 
@@ -150,16 +164,21 @@ def configurations(rule_set: RuleSet, settings: Settings) -> tuple[dict[str, Jso
     return tuple(_configuration(calls, settings) for calls in derive(rule_set))
 
 
-def helm_values(rule_set: RuleSet, files: Mapping[str, str]) -> dict[str, Json]:
+def helm_values(
+    rule_set: RuleSet, files: Mapping[str, str], failure_policies: Mapping[Endpoint, str] = MappingProxyType({})
+) -> dict[str, Json]:
     """The chart's values for rules in `files`, texts by path.
 
-    They say what the rules are, when the server is called, and what it must be allowed to read.
+    They say what the rules are, when the server is called, and what it must be allowed to read. A failure policy that
+    is not given is left to other files of values.
     """
     webhook: dict[str, Json] = {
         calls.endpoint.values_key: {
+            **({"failurePolicy": policy} if (policy := failure_policies.get(calls.endpoint)) else {}),
             "operations": [*calls.operations],
             "matchConditions": calls.match_conditions,
             "digest": calls.digest,
+            "denies": [*calls.denying],
         }
         for calls in derive(rule_set)
     }
@@ -189,6 +208,17 @@ def about(rule: AnyRule) -> str:
 def warnings(rule_set: RuleSet) -> tuple[str, ...]:
     """Why more pods are sent than could be."""
     return tuple(text for calls in derive(rule_set) for text in _warnings(calls))
+
+
+def unenforced(rule_set: RuleSet, failure_policies: Mapping[Endpoint, str]) -> tuple[str, ...]:
+    """Which rules can deny a pod at an endpoint whose failurePolicy is Ignore, and what follows from that."""
+    return tuple(
+        f"{', '.join(calls.denying)} can deny a pod, and the failurePolicy of {calls.endpoint.path} is Ignore: while "
+        "the server does not answer, pods are admitted that these rules deny; "
+        f"--{calls.endpoint.values_key}-failure-policy Fail denies them then"
+        for calls in derive(rule_set)
+        if calls.denying and failure_policies.get(calls.endpoint, IGNORE) == IGNORE
+    )
 
 
 def _warnings(calls: Calls) -> Iterable[str]:
@@ -240,11 +270,12 @@ def _webhook(calls: Calls, settings: Settings) -> dict[str, Json]:
                     "key": "kubernetes.io/metadata.name",
                     "operator": "NotIn",
                     "values": [*sorted({SYSTEM_NAMESPACE, settings.namespace})],
-                }
+                },
+                {"key": BREAK_GLASS_LABEL, "operator": "NotIn", "values": [BREAK_GLASS_VALUE]},
             ]
         },
         "sideEffects": "NoneOnDryRun",
-        "failurePolicy": settings.failure_policy,
+        "failurePolicy": settings.failure_policies.get(calls.endpoint, IGNORE),
         "timeoutSeconds": settings.timeout_seconds,
     }
     if calls.endpoint is Endpoint.MUTATE:

@@ -211,6 +211,10 @@ class FallbackLadder(Rule):
     when_exhausted: WhenExhausted = WhenExhausted.KEEP
     annotation: str = "gpu-webhook.k8s.io/fallback"
 
+    @property
+    def can_deny(self) -> bool:
+        return self.mode is Mode.ENFORCE and self.when_exhausted is WhenExhausted.DENY
+
 
 class OnConflict(Enum):
     """What an injection does where the pod already says something."""
@@ -261,6 +265,11 @@ class ResourceInjection(Rule):
     init_containers: InitContainers = InitContainers.IGNORE
     namespaces: Mapping[str, Entry] = field(default_factory=lambda: MappingProxyType({}))
 
+    @property
+    def can_deny(self) -> bool:
+        """Whether some entry injects: amounts may not suffice or be too large, and two injections may conflict."""
+        return self.mode is Mode.ENFORCE and any((self.default, *self.namespaces.values()))
+
     def entry(self, namespace: str) -> Entry:
         """The entry that applies in a namespace: its own, whole, or else the default."""
         return self.namespaces.get(namespace, self.default)
@@ -310,6 +319,10 @@ class Validation(Rule):
     validations: tuple[Check, ...]
     validation_actions: frozenset[ValidationAction] = frozenset({ValidationAction.DENY})
     opt_out: OptOut = OptOut.FORBIDDEN
+
+    @property
+    def can_deny(self) -> bool:
+        return self.mode is Mode.ENFORCE and ValidationAction.DENY in self.validation_actions
 
 
 AnyRule: TypeAlias = FallbackLadder | ResourceInjection | Validation

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rules_engine.authoring import costs, webhooks
 from rules_engine.authoring.guards import handed_over
 from rules_engine.authoring.rule_files import DEFAULT_RULES, read_rules
-from rules_engine.authoring.webhooks import Calls, Service, Settings, configurations, derive
+from rules_engine.authoring.webhooks import Calls, Endpoint, Service, Settings, configurations, derive
 from rules_engine.cel import Budget, Environment, compile_expression, types
 from rules_engine.evaluation import mutate, validate
 from rules_engine.model.cluster import Cluster
@@ -28,7 +28,9 @@ from rules_engine.model.rules import (
     Mode,
     Offered,
     OptOut,
+    ValidationAction,
     Verb,
+    WhenExhausted,
 )
 from tests.support.authoring import cli, write
 from tests.support.authoring import ladder as ladder_text
@@ -513,9 +515,9 @@ def test_the_command_prints_two_documents_and_warns_on_stderr() -> None:
     mutating, validating = yaml.safe_load_all(result.stdout)
     assert (mutating["kind"], validating["kind"]) == ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
     assert mutating == both_of_default(Settings(server=SETTINGS.server, namespace="gpu-system"))[0]
-    assert result.stderr == "".join(
-        f"warning: {text}\n" for text in webhooks.warnings(read_rules([DEFAULT_RULES]).rule_set)
-    )
+    rule_set = read_rules([DEFAULT_RULES]).rule_set
+    said = (*webhooks.warnings(rule_set), *webhooks.unenforced(rule_set, {}))
+    assert result.stderr == "".join(f"warning: {text}\n" for text in said)
 
 
 def both_of_default(settings: Settings) -> tuple[dict[str, Json], ...]:
@@ -530,6 +532,69 @@ def test_json_is_one_list() -> None:
         "MutatingWebhookConfiguration",
         "ValidatingWebhookConfiguration",
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "policies"),
+    [
+        ([], ("Ignore", "Ignore")),
+        (["--failure-policy", "Fail"], ("Fail", "Fail")),
+        (["--validating-failure-policy", "Fail"], ("Ignore", "Fail")),
+        (["--mutating-failure-policy", "Fail"], ("Fail", "Ignore")),
+        (["--failure-policy", "Fail", "--mutating-failure-policy", "Ignore"], ("Ignore", "Fail")),
+    ],
+)
+@pytest.mark.parametrize("output", ["yaml", "json", "helm-values"])
+def test_each_endpoint_has_a_failure_policy_of_its_own(
+    options: list[str], policies: tuple[str, str], output: str
+) -> None:
+    result = cli("webhook-config", *options, "--output", output)
+    if output == "helm-values":
+        values = yaml.safe_load(result.stdout)["webhook"]
+        found = tuple(values[key].get("failurePolicy") for key in ("mutating", "validating"))
+        # What is not given here is left to the other values of a release.
+        assert found == tuple(policy if options and set(options) & {flag, "--failure-policy"} else None
+                              for policy, flag in zip(policies, BOTH_FLAGS, strict=True))  # fmt: skip
+    else:
+        made = json.loads(result.stdout)["items"] if output == "json" else list(yaml.safe_load_all(result.stdout))
+        assert tuple(item["webhooks"][0]["failurePolicy"] for item in made) == policies
+    for endpoint, policy in zip(("/mutate", "/validate"), policies, strict=True):
+        assert (f"the failurePolicy of {endpoint} is Ignore" in result.stderr) == (policy == "Ignore")
+
+
+BOTH_FLAGS = ("--mutating-failure-policy", "--validating-failure-policy")
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        (validation("true"), "Validation/validation"),
+        (validation("true", validation_actions=frozenset({ValidationAction.WARN})), None),
+        (validation("true", mode=Mode.AUDIT), None),
+        (validation("true", mode=Mode.OFF), None),
+        (ladder(GPU), None),
+        (ladder(GPU, when_exhausted=WhenExhausted.DENY), "FallbackLadder/ladder"),
+        (ladder(GPU, when_exhausted=WhenExhausted.DENY, mode=Mode.AUDIT), None),
+        (injection({"cpu": 1}), "ResourceInjection/injection"),
+        (injection({}), None),
+        (injection({"cpu": 1}, mode=Mode.AUDIT), None),
+    ],
+)
+def test_rules_that_can_deny_are_named_where_nothing_enforces_them(rule: AnyRule, expected: str | None) -> None:
+    rule_set = compiled(rule)
+    said = webhooks.unenforced(rule_set, {})
+
+    assert [text.partition(" can deny a pod")[0] for text in said] == ([expected] if expected else [])
+    assert webhooks.unenforced(rule_set, dict.fromkeys(Endpoint, "Fail")) == ()
+    values: Any = webhooks.helm_values(rule_set, {})["webhook"]
+    assert values["mutating"]["denies"] + values["validating"]["denies"] == ([expected] if expected else [])
+
+
+def test_pods_of_a_namespace_that_administrators_label_are_not_sent() -> None:
+    for made in both_of_default(SETTINGS):
+        listed: Any = made["webhooks"]
+        expressions = listed[0]["namespaceSelector"]["matchExpressions"]
+        assert {"key": "gpurules.io/admission", "operator": "NotIn", "values": ["disabled"]} in expressions
 
 
 def test_the_chart_gets_the_conditions_and_the_digests() -> None:

@@ -4,7 +4,7 @@ import copy
 import json
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,12 @@ import pytest
 import yaml
 
 from deploy import render
-from rules_engine.authoring.drift import drift
+from rules_engine.authoring.drift import ENVIRONMENT, drift
 from rules_engine.authoring.rule_files import read_rules
 from rules_engine.authoring.webhooks import Service, Settings, configurations, derive, helm_values
+from rules_engine.cel import Budget, EvaluationError, compile_expression, types
 from rules_engine.evaluation import RuleSet
+from rules_engine.model.source import SourceText
 from server.cli import main
 from tests.support.authoring import ladder, validation, write
 from tests.support.chart import NAME, NAMESPACE, Object, helm, one, refused, rendered, sets
@@ -103,7 +105,10 @@ def test_helm_finds_nothing_wrong(values: Mapping[str, Any]) -> None:
 @variants
 def test_objects_are_whole_and_each_is_there_once(values: Mapping[str, Any]) -> None:
     objects = rendered(values)
-    clustered = ("ClusterRole", "ClusterRoleBinding", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+    clustered = (
+        "ClusterRole", "ClusterRoleBinding", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
+        "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+    )  # fmt: skip
 
     for item in objects:
         assert item["apiVersion"], item
@@ -413,7 +418,7 @@ def rights(objects: list[Object]) -> set[Right]:
                 for name in rule.get("resourceNames", ["*"])
                 for verb in rule["verbs"]
             }
-    assert len([item for item in objects if item["kind"].endswith("Binding")]) == len(roles)
+    assert len([item for item in objects if item["kind"].endswith("RoleBinding")]) == len(roles)
     return found
 
 
@@ -535,14 +540,176 @@ def test_whoever_installs_is_told_that_pods_may_not_be_created_and_which_are_sen
     assert "Every pod is sent to /validate" in told({"webhook": {"validating": {"matchConditions": []}}})
 
 
+def notes(values: Mapping[str, Any]) -> str:
+    code, output, errors = helm("install", NAME, render.CHART, "--dry-run=client", *sets(json.dumps(values)))
+    assert code == 0, errors
+    return output.partition("\nNOTES:\n")[2]
+
+
+@pytest.mark.parametrize("endpoint", ["mutating", "validating"])
+def test_whoever_installs_is_told_of_rules_that_deny_under_ignore(endpoint: str, tmp_path: Path) -> None:
+    said = f"webhook.{endpoint}.failurePolicy is Ignore, and these rules can deny a pod: "
+    named: Any = helm_values(read_rules([render.RULES]).rule_set, {})["webhook"]
+
+    assert said + ", ".join(named[endpoint]["denies"]) in notes({})
+    assert said not in notes({"webhook": {endpoint: {"failurePolicy": "Fail"}}})
+    assert said not in notes({"webhook": {endpoint: {"denies": []}}})
+    own = own_values(tmp_path)
+    assert "can deny a pod" not in notes(own), "a ladder that keeps what it cannot serve"
+    for values in own["webhook"].values():
+        del values["denies"]
+    assert "can deny a pod" not in notes(own), "values of an earlier version, and not the packaged rules"
+
+
+def test_a_namespace_that_is_labelled_is_left_out_in_chart_and_command_alike(default_rules: RuleSet) -> None:
+    ours = [found["webhooks"][0]["namespaceSelector"] for found in configured(rendered())]
+    made: Any = configurations(default_rules, Settings(server=Service(NAME, NAMESPACE, 443), namespace=NAMESPACE))
+
+    assert ours == [found["webhooks"][0]["namespaceSelector"] for found in made]
+    label = {"key": "gpurules.io/admission", "operator": "NotIn", "values": ["disabled"]}
+    assert all(label in selector["matchExpressions"] for selector in ours)
+
+
+def test_selectors_are_no_difference(default_rules: RuleSet) -> None:
+    for calls, found in zip(derive(default_rules), configured(rendered()), strict=True):
+        assert drift(calls, NAME, found) == ()
+        found["webhooks"][0]["namespaceSelector"]["matchExpressions"].pop()
+        assert drift(calls, NAME, found) == ()
+
+
 def test_what_the_operator_chooses_is_taken_over() -> None:
     (mutating,), (validating,) = (found["webhooks"] for found in configured(rendered(EVERYTHING)))
 
     assert (mutating["failurePolicy"], mutating["timeoutSeconds"]) == ("Fail", 2)
     assert (validating["failurePolicy"], validating["timeoutSeconds"]) == ("Fail", 3)
-    (excluded,) = mutating["namespaceSelector"]["matchExpressions"]
+    excluded, _ = mutating["namespaceSelector"]["matchExpressions"]
     assert excluded["values"] == [NAMESPACE, "infra", "kube-system"]
     assert validating["namespaceSelector"] == mutating["namespaceSelector"]
+
+
+# What the server may change of its webhook configurations.
+
+
+def policy(values: Mapping[str, Any] | None = None) -> Object:
+    spec: Object = one(rendered(values), "ValidatingAdmissionPolicy", f"{NAME}-ca-bundle")["spec"]
+    return spec
+
+
+def denied(before: Object, after: Object, username: str = f"system:serviceaccount:{NAMESPACE}:{NAME}") -> bool:
+    """Whether the policy denies an update, as the API server evaluates it."""
+    activation = {"object": after, "oldObject": before, "request": {"userInfo": {"username": username}}}
+
+    def true(expression: str) -> bool:
+        program = compile_expression(SourceText.inline(expression), ENVIRONMENT, result=types.BOOL)
+        return program.evaluate(activation, Budget()) is True
+
+    spec = policy()
+    if not all(true(condition["expression"]) for condition in spec["matchConditions"]):
+        return False
+    try:
+        return not all(true(validation["expression"]) for validation in spec["validations"])
+    except EvaluationError:
+        return bool(spec["failurePolicy"] == "Fail")
+
+
+def stored(configuration: Object) -> Object:
+    """As the API server stores it: with metadata of its own, and with defaults."""
+    found = copy.deepcopy(configuration)
+    found["metadata"] |= {"generation": 1, "resourceVersion": "7", "uid": "u", "managedFields": [{"manager": "helm"}]}
+    for webhook in found["webhooks"]:
+        webhook["objectSelector"] = {}
+        webhook["clientConfig"]["caBundle"] = "b2xk"
+    return found
+
+
+def test_the_server_may_change_the_ca_bundle_and_what_the_api_server_changes_with_it() -> None:
+    for found in configured(rendered()):
+        before = stored(found)
+        after = copy.deepcopy(before)
+        after["webhooks"][0]["clientConfig"]["caBundle"] = "bmV3"
+        after["metadata"] |= {"generation": 2, "resourceVersion": "8", "managedFields": [{"manager": "python"}, {}]}
+        assert not denied(before, after)
+        for one_of_both in (before, after):
+            other = copy.deepcopy(one_of_both)
+            del other["webhooks"][0]["clientConfig"]["caBundle"]
+            del other["metadata"]["managedFields"]
+            assert not denied(other, after)
+            assert not denied(before, other)
+
+
+def paths_below(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    yield path
+    parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, part in parts:
+        yield from paths_below(part, (*path, key))
+
+
+FREE = {("metadata", "generation"), ("metadata", "resourceVersion"), ("metadata", "managedFields")}
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_the_server_may_change_nothing_else_of_its_webhook_configurations(kind: int) -> None:
+    before = stored(configured(rendered())[kind])
+    tried = 0
+    for path in paths_below(before):
+        if path[:2] in FREE or path[-1:] == ("caBundle",) or path in ((), ("apiVersion",), ("kind",)):
+            continue
+        removed, changed = copy.deepcopy(before), copy.deepcopy(before)
+        for made in (removed, changed):
+            *parents, last = path
+            place = made
+            for parent in parents:
+                place = place[parent]
+            if made is removed:
+                del place[last]
+            elif isinstance(place[last], dict):
+                place[last]["added"] = "more"
+            elif isinstance(place[last], list):
+                place[last].append("more")
+            else:
+                place[last] = "other"
+        if path == ("metadata",) or path[-1:] == ("clientConfig",) or path[2:] == ("name",):
+            removed = changed  # required members: the API server refuses an object without them
+        assert denied(before, removed), path
+        assert denied(before, changed), path
+        tried += 1
+    assert tried > 20
+
+
+def test_webhooks_are_neither_added_nor_reordered() -> None:
+    before = stored(configured(rendered())[0])
+    other = {**copy.deepcopy(before["webhooks"][0]), "name": "other.gpurules.io"}
+    two = {**before, "webhooks": [before["webhooks"][0], other]}
+
+    assert denied(before, two)
+    assert denied(two, before)
+    assert denied(two, {**two, "webhooks": two["webhooks"][::-1]})
+    assert not denied(two, two)
+    none = {key: value for key, value in before.items() if key != "webhooks"}
+    assert denied(none, before)
+    assert not denied(none, none)
+
+
+def test_the_policy_is_about_nobody_else_and_about_no_other_configuration() -> None:
+    before, _ = map(stored, configured(rendered()))
+    after = {**before, "webhooks": []}
+    names = policy()["matchConstraints"]["resourceRules"]
+
+    assert denied(before, after)
+    assert not denied(before, after, username="kubernetes-admin")
+    assert not denied(before, after, username=f"system:serviceaccount:other:{NAME}")
+    (rule,) = names
+    assert rule["resourceNames"] == [found["metadata"]["name"] for found in configured(rendered())][:1]
+    granted = {(group, resource) for group, resource, _, verb in rights(rendered()) if verb == "patch"}
+    assert {(group, resource) for group in rule["apiGroups"] for resource in rule["resources"]} == granted
+    assert rule["operations"] == ["UPDATE"]
+
+
+def test_the_policy_is_bound_and_is_there_only_where_the_server_may_patch() -> None:
+    binding = one(rendered(), "ValidatingAdmissionPolicyBinding", f"{NAME}-ca-bundle")["spec"]
+    assert binding == {"policyName": f"{NAME}-ca-bundle", "validationActions": ["Deny"]}
+    for values in (CERT_MANAGER, NOTHING, {"tls": {"mode": "bootstrap", "bootstrap": {"admissionPolicy": False}}}):
+        assert not [item for item in rendered(values) if item["kind"].startswith("ValidatingAdmissionPolicy")]
 
 
 # Certificates.
@@ -664,10 +831,10 @@ OTHERWISE: Mapping[str, Any] = {
 }  # fmt: skip
 """For each value that may be set, by path, another one than its default."""
 
-TESTED_APART = {"rules", "metrics.enabled"} | {
+TESTED_APART = {"rules", "metrics.enabled", "tls.bootstrap.admissionPolicy"} | {
     f"webhook.{endpoint}.{derived}"
     for endpoint in ("mutating", "validating")
-    for derived in ("operations", "matchConditions", "digest")
+    for derived in ("operations", "matchConditions", "digest", "denies")
 }
 
 

@@ -17,7 +17,7 @@ from deploy import render
 from rules_engine.authoring.costs import PER_CALL, worst
 from rules_engine.authoring.drift import drift
 from rules_engine.authoring.rule_files import DEFAULT_RULES, read_rules
-from rules_engine.authoring.webhooks import Settings, configurations, derive
+from rules_engine.authoring.webhooks import Endpoint, Settings, configurations, derive
 from rules_engine.model.patch import Json
 from rules_engine.model.rules import AnyRule, Match, Verb
 from tests.support.chart import helm, sets
@@ -32,6 +32,8 @@ pytestmark = [
 
 NOBODY = "https://127.0.0.1:1"
 """Where no server is: who calls it fails, and so shows that a call was made."""
+
+FAIL = dict.fromkeys(Endpoint, "Fail")
 
 ATTEMPTS = 100
 """Looks at whether a new webhook configuration is in force; it takes about a second."""
@@ -104,7 +106,7 @@ def test_the_api_server_compiles_every_condition_that_is_derived(name: str) -> N
 def test_only_pods_that_a_rule_could_touch_are_sent(name: str, namespace: str) -> None:
     guard = "object.spec.containers.exists(c, c.?resources.?limits.orValue({}).exists(r, r.startsWith('rdma/')))"
     rules = (ladder(GPU), validation("true", match_conditions={"c": guard}, match=Match(operations=tuple(Verb))))
-    made: list[Any] = list(configurations(compiled(*rules), Settings(name=name, server=NOBODY, failure_policy="Fail")))
+    made: list[Any] = list(configurations(compiled(*rules), Settings(name=name, server=NOBODY, failure_policies=FAIL)))
     for configuration in made:
         only = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace]}
         configuration["webhooks"][0]["namespaceSelector"]["matchExpressions"].append(only)
@@ -141,7 +143,7 @@ def test_no_pod_is_so_large_that_a_condition_costs_too_much(name: str, namespace
     Only those that cost most: each takes seconds for such a pod, and after 34 the API server gives up on the request.
     """
     made: Any = configurations(
-        compiled(ladder(GPU)), Settings(name=name, server=NOBODY, failure_policy="Fail", namespace="default")
+        compiled(ladder(GPU)), Settings(name=name, server=NOBODY, failure_policies=FAIL, namespace="default")
     )[0]
     (webhook,) = made["webhooks"]
     webhook["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}

@@ -27,7 +27,10 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if and $.Values.rules (or (kindIs "invalid" $said.operations) (kindIs "invalid" $said.matchConditions)) -}}
 {{- fail (printf "rules are set, webhook.%s is not: give helm the output of gpu-rules webhook-config --rules FOLDER --output helm-values too" $endpoint) -}}
 {{- end -}}
-{{- range $key := list "operations" "matchConditions" "digest" -}}
+{{- if $.Values.rules -}}
+{{- $_ := set (get $derived.webhook $endpoint) "denies" list -}}
+{{- end -}}
+{{- range $key := list "operations" "matchConditions" "digest" "denies" -}}
 {{- if not (kindIs "invalid" (get $said $key)) -}}
 {{- $_ := set (get $derived.webhook $endpoint) $key (get $said $key) -}}
 {{- end -}}

@@ -14,7 +14,9 @@ from rules_engine.evaluation.counts import MAX_CONTAINERS
 from rules_engine.evaluation.nodes.node_index import MAX_TALLIES, MAX_TALLIES_BYTES
 from rules_engine.model.lenient import MAX_OWNERS
 from rules_engine.model.placement import MAX_REQUIREMENTS, MAX_TERMS, MAX_TOLERATIONS
+from rules_engine.authoring.webhooks import BREAK_GLASS_LABEL, BREAK_GLASS_VALUE
 from rules_engine.model.problems import render
+from rules_engine.model.rules import SKIP_ANNOTATION
 from server import cli, decision_log, events
 from server.cli import main
 from server.http import limits, protocol
@@ -116,6 +118,24 @@ def test_make_targets_that_the_readme_names_exist() -> None:
 
     assert spoken == {"demo", "test"}
     assert spoken <= targets
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/operations.md", "docs/deploy.md"])
+def test_the_threat_model_is_linked_where_operators_look(document: str) -> None:
+    assert "threat-model.md)" in (REPOSITORY / document).read_text()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"`{SKIP_ANNOTATION}`", "sidecars", "`pods/resize`", "Dynamic Resource Allocation", "Requests without limits",
+        "`generateName`", "Ephemeral containers", "dry run", "`objectSelector`", "`gpu-webhook.k8s.io/fallback`",
+        "static pods", f"`{BREAK_GLASS_LABEL}: {BREAK_GLASS_VALUE}`", "no boundary while the server does not answer",
+        "`tls.bootstrap.admissionPolicy`", "Secret", "`--client-ca`",
+    ],
+)  # fmt: skip
+def test_the_threat_model_names_what_people_try(text: str) -> None:
+    assert text in re.sub(r"\s+", " ", (REPOSITORY / "docs" / "threat-model.md").read_text())
 
 
 def test_the_readme_names_every_rule_set_and_every_document() -> None:

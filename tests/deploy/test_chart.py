@@ -699,6 +699,8 @@ def test_the_policy_is_about_nobody_else_and_about_no_other_configuration() -> N
     assert not denied(before, after, username="kubernetes-admin")
     assert not denied(before, after, username=f"system:serviceaccount:other:{NAME}")
     (rule,) = names
+    # Of what is invalid the server thinks that somebody was faster; what is forbidden it logs.
+    assert {validation["reason"] for validation in policy()["validations"]} == {"Forbidden"}
     assert rule["resourceNames"] == [found["metadata"]["name"] for found in configured(rendered())][:1]
     granted = {(group, resource) for group, resource, _, verb in rights(rendered()) if verb == "patch"}
     assert {(group, resource) for group in rule["apiGroups"] for resource in rule["resources"]} == granted

@@ -12,7 +12,10 @@ from server import tls
 from server.state import State
 
 LOOK_SECONDS = 60.0
-"""Between two looks at whether the certificate has expired."""
+"""Between two looks at whether the certificate has expired: another one may be served meanwhile."""
+
+AFTER_SECONDS = 0.1
+"""After the end of the certificate, to be past it."""
 
 Show: TypeAlias = Callable[[tls.Identity], None]
 """Installs an identity for new connections. Raises TlsError."""
@@ -152,5 +155,12 @@ class Expiry:
         self._stopping.set()
 
     def _run(self) -> None:
-        while not self._stopping.wait(LOOK_SECONDS):
+        self.look()
+        while not self._stopping.wait(self._seconds()):
             self.look()
+
+    def _seconds(self) -> float:
+        """Return how long to wait for the next look: until just after the end, where that is soon."""
+        end = self._state.certificate_not_after
+        left = 0.0 if end is None else (end - self._clock()).total_seconds()
+        return min(left + AFTER_SECONDS, LOOK_SECONDS) if left > 0 else LOOK_SECONDS

@@ -604,15 +604,19 @@ def test_a_certificate_that_expires_while_it_is_served_is_logged_once(caplog: py
     assert len(caplog.messages) == 2
 
 
-def test_a_server_whose_certificate_expires_says_so_and_is_not_ready(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("server.renewal.LOOK_SECONDS", 0.01)
-    state = State()
-    state.certificate_not_after = NOW - timedelta(days=1)
-    expiry = Expiry(state)
-    expiry.start()
-    try:
-        until(lambda: caplog.messages, "the line")
-    finally:
-        expiry.stop()
+def test_a_server_whose_certificate_expires_says_so_once_and_is_not_ready(tmp_path: Path, rules: Path) -> None:
+    end = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=6)
+    mounted = Mounted(tmp_path / "secret", pair(tmp_path / "soon", end=end))
+    with started(tmp_path, *arguments(mounted.folder, rules)) as running:
+
+        def ready() -> tuple[int, str]:
+            return fetched(f"{metrics_url(running)}/readyz")
+
+        reason = f"the certificate expired on {end:%Y-%m-%d %H:%M} UTC"
+        assert ready()[0] == 200
+        until(lambda: ready()[0] == 503, "the end of the certificate")
+        assert reason in ready()[1]
+        until(lambda: reason in running.logged(), "the line")
+        mounted.swap(pair(tmp_path / "later"))
+        until(lambda: ready()[0] == 200, "another certificate")
+        assert running.logged().count(reason) == 1

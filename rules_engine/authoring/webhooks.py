@@ -146,7 +146,7 @@ class Settings:
     namespace: str = "gpu-rules"
     server: Service | str
     ca_bundle: bytes | None = None
-    failure_policies: Mapping[Endpoint, str] = field(default_factory=dict)
+    failure_policies: Mapping[Endpoint, str] = field(default_factory=lambda: MappingProxyType({}))
     """Without: Ignore."""
     timeout_seconds: int = 5
 
@@ -210,15 +210,25 @@ def warnings(rule_set: RuleSet) -> tuple[str, ...]:
     return tuple(text for calls in derive(rule_set) for text in _warnings(calls))
 
 
-def unenforced(rule_set: RuleSet, failure_policies: Mapping[Endpoint, str]) -> tuple[str, ...]:
-    """Which rules can deny a pod at an endpoint whose failurePolicy is Ignore, and what follows from that."""
-    return tuple(
-        f"{', '.join(calls.denying)} can deny a pod, and the failurePolicy of {calls.endpoint.path} is Ignore: while "
-        "the server does not answer, pods are admitted that these rules deny; "
-        f"--{calls.endpoint.values_key}-failure-policy Fail denies them then"
-        for calls in derive(rule_set)
-        if calls.denying and failure_policies.get(calls.endpoint, IGNORE) == IGNORE
-    )
+def unenforced(
+    rule_set: RuleSet, failure_policies: Mapping[Endpoint, str], *, as_values: bool = False
+) -> tuple[str, ...]:
+    """Return which rules can deny a pod at an endpoint whose failurePolicy is Ignore, and what follows from that.
+
+    `as_values`: for the chart, whose other values may have a policy that is not given here.
+    """
+    found = []
+    for calls in derive(rule_set):
+        policy = failure_policies.get(calls.endpoint)
+        if calls.denying and policy != "Fail":
+            key = calls.endpoint.values_key
+            unless = f" unless other values set webhook.{key}.failurePolicy" if as_values and policy is None else ""
+            found.append(
+                f"{', '.join(calls.denying)} can deny a pod, and the failurePolicy of {calls.endpoint.path} is "
+                f"Ignore{unless}: while the server does not answer, pods are admitted that these rules deny; "
+                f"--{key}-failure-policy Fail denies them then"
+            )
+    return tuple(found)
 
 
 def _warnings(calls: Calls) -> Iterable[str]:

@@ -558,6 +558,9 @@ def test_each_endpoint_has_a_failure_policy_of_its_own(
     else:
         made = json.loads(result.stdout)["items"] if output == "json" else list(yaml.safe_load_all(result.stdout))
         assert tuple(item["webhooks"][0]["failurePolicy"] for item in made) == policies
+    assert ("unless other values set" in result.stderr) == (
+        output == "helm-values" and "--failure-policy" not in options
+    )
     for endpoint, policy in zip(("/mutate", "/validate"), policies, strict=True):
         assert (f"the failurePolicy of {endpoint} is Ignore" in result.stderr) == (policy == "Ignore")
 

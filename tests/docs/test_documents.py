@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from rules_engine.authoring.checking import check
+from rules_engine.authoring.webhooks import BREAK_GLASS_LABEL, BREAK_GLASS_VALUE
 from rules_engine.evaluation.counts import MAX_CONTAINERS
 from rules_engine.evaluation.nodes.node_index import MAX_TALLIES, MAX_TALLIES_BYTES
 from rules_engine.model.lenient import MAX_OWNERS
 from rules_engine.model.placement import MAX_REQUIREMENTS, MAX_TERMS, MAX_TOLERATIONS
-from rules_engine.authoring.webhooks import BREAK_GLASS_LABEL, BREAK_GLASS_VALUE
 from rules_engine.model.problems import render
 from rules_engine.model.rules import SKIP_ANNOTATION
 from server import cli, decision_log, events

@@ -163,6 +163,14 @@ def _option(name: str, *names: str, **attributes: Any) -> Callable[[Callable[...
     help="CAs, PEM: every client must show a certificate of one of them, probes too (see --metrics-listen).",
 )
 @_option(
+    "--reserve-for",
+    type=click.Choice(["authenticated", "all"]),
+    default="authenticated",
+    show_default=True,
+    help="Whose requests reserve devices and send Events: callers with a certificate of --client-ca, or all; a managed "
+    "control plane has no client certificate.",
+)
+@_option(
     "--tls-bootstrap",
     type=SecretName(),
     help="A Secret, which must be there, where the server keeps a certificate that it makes and renews by itself.",
@@ -236,6 +244,7 @@ def serve(
     tls_key: Path | None,
     tls_dir: Path | None,
     client_ca: Path | None,
+    reserve_for: str,
     tls_bootstrap: tuple[str, str] | None,
     tls_service: str | None,
     webhook_name: str | None,
@@ -267,11 +276,13 @@ def serve(
     if events and not isinstance(cluster, Live):
         raise click.UsageError("--events needs a live cluster: --cluster in-cluster or kubeconfig")
 
+    from server.exchange import Callers
     from server.observing import Observed
     from server.prepare import Sources
     from server.serve import Settings, StartError, say
     from server.serve import serve as run
 
+    callers = Callers(reserve_for)
     settings = Settings(
         sources=Sources(paths, cluster, declare),
         max_staleness_seconds=max_staleness,
@@ -279,12 +290,13 @@ def serve(
         port=listen[1],
         metrics_host=metrics_listen[0] if metrics_listen else "",
         metrics_port=metrics_listen[1] if metrics_listen else None,
-        observed=Observed(decision_log, events),
+        observed=Observed(decision_log, events, callers),
         json_logs=log_format == "json",
         certificate=tls_cert,
         key=tls_key,
         tls_folder=tls_dir,
         client_ca=client_ca,
+        callers=callers,
         bootstrap=None if tls_bootstrap is None else (*tls_bootstrap, tls_service or "", webhook_name or ""),
         webhooks=webhook_name,
         test_on_reload=test_on_reload,

@@ -1,6 +1,7 @@
 """One request and what became of it: what everything that watches the server from outside is told."""
 
 from collections.abc import Callable
+from enum import Enum
 from typing import TypeAlias
 
 from rules_engine.model.admission import AdmissionRequest
@@ -19,13 +20,15 @@ class Exchange:
     """Filled in while the request is answered, and not changed any more once observers get it.
 
     `seconds` is from the end of the body to the answer: what a slow client takes is its own. What never became known
-    is None: of a request that could not be read there is no uid, and of one that failed, no decision.
+    is None: of a request that could not be read there is no uid, and of one that failed, no decision. `authenticated`:
+    the client showed a certificate that was verified.
     """
 
-    __slots__ = ("cluster", "decision", "endpoint", "error", "request", "seconds", "served", "uid")
+    __slots__ = ("authenticated", "cluster", "decision", "endpoint", "error", "request", "seconds", "served", "uid")
 
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, *, authenticated: bool = False) -> None:
         self.endpoint = endpoint
+        self.authenticated = authenticated
         self.seconds = 0.0
         self.uid: str | None = None
         self.request: AdmissionRequest | None = None
@@ -57,3 +60,23 @@ def _outcome(decision: Decision) -> str:
 
 Observer: TypeAlias = Callable[[Exchange], None]
 """Is told of every exchange, in the thread that answers it: it must be quick, and must not wait."""
+
+
+class Callers(Enum):
+    """The callers whose requests change state: reservations and Events."""
+
+    AUTHENTICATED = "authenticated"
+    """Those that showed a certificate of --client-ca. Anybody who reaches the port can send a review of a pod that does
+    not exist."""
+    ALL = "all"
+
+    def only(self, observer: Observer) -> Observer:
+        """Return an observer of these callers' requests only."""
+        if self is Callers.ALL:
+            return observer
+
+        def observe(exchange: Exchange) -> None:
+            if exchange.authenticated:
+                observer(exchange)
+
+        return observe

@@ -105,6 +105,9 @@ COLLECTION_EVENTS = _counter(
     "cluster_reads", "Lists, watches and their events, and calls that failed, by what it was.", "collection", "what"
 )
 RESERVATIONS = _gauge("cluster_reservations", "Admitted pods that are not yet seen on a node.")
+OVERPROMISES = _gauge(
+    "cluster_overpromises", "Whether rules ask for what is free while no caller can get devices reserved."
+)
 CERTIFICATE = _gauge("certificate_expiry_timestamp_seconds", "When the certificate that is served expires.")
 CERTIFICATES_REFUSED = _counter("certificates_refused", "Changed certificates that could not be served.")
 WEBHOOK_READ = _gauge("webhook_read", "Whether a webhook configuration could be read when last looked at.", "endpoint")
@@ -140,6 +143,7 @@ FAMILIES = (
     COLLECTION_AGE,
     COLLECTION_EVENTS,
     RESERVATIONS,
+    OVERPROMISES,
     CERTIFICATE,
     CERTIFICATES_REFUSED,
     WEBHOOK_READ,
@@ -298,6 +302,7 @@ class Metrics(Collector):
         yield FRESH, (), state.cluster is not None and state.cluster.freshness is Freshness.SYNCED
         if state.source is not None:
             yield RESERVATIONS, (), state.source.reservations
+        yield OVERPROMISES, (), state.overpromises
         for collection in () if state.source is None else state.source.health:
             yield COLLECTION_SYNCED, (collection.name,), collection.synced
             if collection.synced:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from server.decision_log import DecisionLog
 from server.events import Events
-from server.exchange import Observer
+from server.exchange import Callers, Observer
 from server.metrics import Metrics
 from server.state import State
 
@@ -26,10 +26,11 @@ ExceptionInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackTy
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What is wanted. `decision_log` None: no log; "-": to standard output."""
+    """What is wanted. `decision_log` None: no log; "-": to standard output. `callers`: whose requests make Events."""
 
     decision_log: Path | None = None
     events: bool = False
+    callers: Callers = Callers.AUTHENTICATED
 
 
 class Observing:
@@ -41,10 +42,11 @@ class Observing:
         events = Events(sender) if wanted.events and sender is not None else None
         self._parts: list[DecisionLog | Events] = [part for part in (decisions, events) if part is not None]
         self.metrics = Metrics(state, decision_log=decisions, events=events)
-
-    @property
-    def observers(self) -> tuple[Observer, ...]:
-        return (self.metrics, *self._parts)
+        self.observers: tuple[Observer, ...] = (
+            self.metrics,
+            *([] if decisions is None else [decisions]),
+            *([] if events is None else [wanted.callers.only(events)]),
+        )
 
     def start(self) -> None:
         """Begin. Raises OSError where the decision log cannot be written."""

@@ -26,7 +26,8 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.needs import needs
 from server import tls
 from server.cluster.source import ClusterSource, FixedCluster, Live
-from server.exchange import Exchange, Observer
+from server.exchange import Callers, Exchange, Observer
+from server.http import probes
 from server.http.admission import Admission
 from server.http.app import Exposition, create_app, create_metrics_app
 from server.http.handlers import AdmissionHandler, PageHandler
@@ -65,6 +66,8 @@ class Settings:
     certificate: Path | None = None
     key: Path | None = None
     client_ca: Path | None = None
+    callers: Callers = Callers.AUTHENTICATED
+    """Whose requests reserve devices."""
     tls_folder: Path | None = None
     bootstrap: tuple[str, str, str, str] | None = None
     """Namespace and name of a Secret, DNS name of the service, name of the webhook configurations."""
@@ -107,8 +110,11 @@ def serve(settings: Settings) -> None:
             cluster=source,
             served=Served(rule_set=rules.rule_set, digest=rules.digest, rules_by_kind=rules.rules_by_kind),
         )
+        state.reserves = _callers_count(settings)
+        if settings.observed.events and not state.reserves:
+            _log.warning("no Kubernetes Events are sent: set --client-ca, or --reserve-for all")
         observing = stack.enter_context(_observing(settings, state))
-        observers = [_reserving(source), *observing.observers]
+        observers = [settings.callers.only(_reserving(source)), *observing.observers]
         admission = Admission(
             state,
             max_concurrent=settings.max_concurrent,
@@ -118,12 +124,13 @@ def serve(settings: Settings) -> None:
         listener = _listener(settings, state, admission, bound)
         trust, watchers = _certificate(settings, state, lambda identity: listener.serve(tls.context(identity)), stack)
         comparing = _comparing(settings, state, stack)
+        overpromising = _Overpromising(state)
         reloader = Reloader(
             settings.sources.rules,
             state,
             test=settings.test_on_reload,
             adopting=_adopting(source),
-            adopted=lambda: _adopted(comparing),
+            adopted=lambda: _adopted(comparing, overpromising),
         )
         if settings.sources.rules:
             watchers.append(Watcher(settings.sources.rules, rule_files, reloader.reload, name="rules"))
@@ -136,6 +143,7 @@ def serve(settings: Settings) -> None:
         metrics_url = stack.enter_context(_metrics(settings, state, observing.metrics.exposition))
         signals = _Signals(on_hangup=watchers)
         gc.freeze()  # all that is loaded stays: the collector need not go through it, which takes 50 ms
+        overpromising.look()
         _tell(listener.address, prepared, trust, metrics_url, settings)
         if comparing:
             comparing.start()
@@ -288,13 +296,34 @@ def _adopting(source: ClusterSource) -> Callable[[RuleSet], None]:
     return adopt
 
 
-def _adopted(comparing: "Comparing | None") -> None:
+def _adopted(comparing: "Comparing | None", overpromising: "_Overpromising") -> None:
     """Changed rules are in force, and stay for a while; those before them are forgotten."""
+    overpromising.look()
     if comparing is not None:
         comparing.look_soon()
     gc.unfreeze()
     gc.collect()
     gc.freeze()
+
+
+def _callers_count(settings: Settings) -> bool:
+    """Return False if no request can reserve devices of a live cluster or send Events."""
+    live = isinstance(settings.sources.cluster, Live)
+    return not live or settings.client_ca is not None or settings.callers is Callers.ALL
+
+
+class _Overpromising:
+    """Logs a warning when rules come into force for which devices should be reserved, and none are."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._logged = False
+
+    def look(self) -> None:
+        overpromises = self._state.overpromises
+        if overpromises and not self._logged:
+            _log.warning("%s", probes.OVERPROMISES)
+        self._logged = overpromises
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Protocol
 import orjson
 
 from rules_engine.evaluation import Remembering, RuleSet
+from rules_engine.evaluation.needs import needs
 from rules_engine.evaluation.reads import Quotable, quotable
 from rules_engine.model.cluster import Cluster, Freshness
 from server.cluster.source import ClusterSource, FixedCluster
@@ -30,11 +31,14 @@ class Served:
     mutate: Remembering = field(init=False, repr=False, compare=False)
     validate: Remembering = field(init=False, repr=False, compare=False)
     quotable: Mapping[str, Quotable] = field(init=False, repr=False, compare=False)
+    asks_what_is_free: bool = field(init=False, repr=False, compare=False)
+    """True if a rule reads what pods leave free: `offered: Available`, cluster.available."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mutate", Remembering.mutations(self.rule_set, orjson.dumps))
         object.__setattr__(self, "validate", Remembering.validations(self.rule_set, orjson.dumps))
         object.__setattr__(self, "quotable", quotable(self.rule_set.validations))
+        object.__setattr__(self, "asks_what_is_free", needs(self.rule_set).pods)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +120,7 @@ class State:
         "last_reload",
         "listeners",
         "reloads_refused",
+        "reserves",
         "served",
         "source",
         "stopping",
@@ -138,6 +143,8 @@ class State:
         self.last_reload: Reload | None = None
         """None until rules have changed for the first time."""
         self.reloads_refused = 0
+        self.reserves = True
+        """False if no caller can get devices reserved: none shows a certificate, and reservations ask for one."""
         self.certificate_not_after: datetime | None = None
         """The end of what is shown in handshakes now."""
         self.certificates_refused = 0
@@ -164,6 +171,11 @@ class State:
     def cluster(self) -> Cluster | None:
         """The cluster now; a request reads it once."""
         return None if self.source is None else self.source.current()
+
+    @property
+    def overpromises(self) -> bool:
+        """True if rules ask for what is free, and nothing is reserved for pods that were just admitted."""
+        return not self.reserves and self.served is not None and self.served.asks_what_is_free
 
     def expired(self, now: datetime) -> str | None:
         """Return when the certificate that is served expired; None while it is valid."""

@@ -53,16 +53,22 @@ _log = logging.getLogger(__name__)
 
 
 class Call:
-    """One request to an endpoint. `arrived`: when its headers were complete (time.perf_counter)."""
+    """One request to an endpoint. `arrived`: when its headers were complete (time.perf_counter).
 
-    __slots__ = ("arrived", "body", "content_type", "path", "query")
+    `authenticated`: the client showed a certificate that was verified.
+    """
 
-    def __init__(self, path: str, body: bytes, content_type: str, query: str, arrived: float) -> None:
+    __slots__ = ("arrived", "authenticated", "body", "content_type", "path", "query")
+
+    def __init__(
+        self, path: str, body: bytes, content_type: str, query: str, arrived: float, *, authenticated: bool = False
+    ) -> None:
         self.path = path
         self.body = body
         self.content_type = content_type
         self.query = query
         self.arrived = arrived
+        self.authenticated = authenticated
 
 
 class Admission:
@@ -98,7 +104,7 @@ class Admission:
 
     def answer(self, call: Call, deadline: Deadline) -> Response:
         """Answer a request. Raises TakesLonger if the deadline does, and nothing else."""
-        exchange = Exchange(call.path[1:])
+        exchange = Exchange(call.path[1:], authenticated=call.authenticated)
         begin = perf_counter()
         try:
             response = Response(HTTPStatus.OK, self._decide(call, exchange, deadline))

@@ -85,7 +85,10 @@ class AdmissionHandler:
         if request.path not in ENDPOINTS or request.method != "POST":
             return self._pages(request)
         content_type = request.header(b"content-type")
-        call = Call(request.path, request.body, content_type, request.query, request.arrived)
+        call = Call(
+            request.path, request.body, content_type, request.query, request.arrived,
+            authenticated=request.authenticated,
+        )  # fmt: skip
         if len(request.body) > LARGE_BODY_BYTES:
             return self._decide_large(call)
         admission = self._admission

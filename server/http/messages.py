@@ -23,10 +23,11 @@ class Request:
     """A complete request. The names of headers are as they were sent.
 
     `path` is percent-decoded, each byte as a character (as in PEP 3333), `query` is not. `arrived`: when the headers
-    were complete (time.perf_counter). `peer`: the client's address.
+    were complete (time.perf_counter). `peer`: the client's address. `authenticated`: the client showed a
+    verified certificate.
     """
 
-    __slots__ = ("arrived", "body", "headers", "method", "path", "peer", "query", "version")
+    __slots__ = ("arrived", "authenticated", "body", "headers", "method", "path", "peer", "query", "version")
 
     def __init__(
         self,
@@ -39,6 +40,7 @@ class Request:
         version: str,
         arrived: float,
         peer: str,
+        authenticated: bool = False,
     ) -> None:
         self.method = method
         self.path = path
@@ -48,6 +50,7 @@ class Request:
         self.version = version
         self.arrived = arrived
         self.peer = peer
+        self.authenticated = authenticated
 
     def header(self, name: bytes) -> str:
         """Return the value of a header by its lower-case name, or ""."""

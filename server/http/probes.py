@@ -12,6 +12,11 @@ from server.state import Compared, State
 
 Report: TypeAlias = tuple[HTTPStatus, dict[str, Any]]
 
+OVERPROMISES = (
+    "no devices are reserved for admitted pods, so a burst of pods gets more promised than is free: "
+    "set --client-ca, or --reserve-for all"
+)
+
 
 def health(state: State) -> Report:
     """Return the liveness report; 503 while the event loop is blocked."""
@@ -27,7 +32,10 @@ def readiness(state: State, *, clock: Callable[[], datetime] = lambda: datetime.
     if reason is not None:
         return HTTPStatus.SERVICE_UNAVAILABLE, {"status": "not ready", "reason": reason}
     stale = state.cluster is not None and state.cluster.freshness is Freshness.STALE
-    return HTTPStatus.OK, {"status": "ok", "cluster": "stale" if stale else "synced"}
+    report: dict[str, Any] = {"status": "ok", "cluster": "stale" if stale else "synced"}
+    if state.overpromises:
+        report["warnings"] = [OVERPROMISES]
+    return HTTPStatus.OK, report
 
 
 def rules(state: State) -> Report:

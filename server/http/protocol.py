@@ -113,6 +113,8 @@ class HttpProtocol(asyncio.BufferedProtocol):
         self._turn_taken = False
         """True when a request was answered in this iteration of the event loop."""
         self._turn_scheduled = False
+        self._authenticated = False
+        """True when the client showed a certificate that was verified."""
         self.held_bytes = 0
         self._head_bytes = 0
         self._reset()
@@ -140,6 +142,8 @@ class HttpProtocol(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = transport
+        # Contexts with client CAs demand a certificate (CERT_REQUIRED); others ask for none.
+        self._authenticated = bool(transport.get_extra_info("peercert"))
         transport.set_write_buffer_limits(WRITE_BUFFER_BYTES, 0)
         limit_reading = getattr(transport, "set_read_buffer_limits", None)
         if limit_reading is not None:  # a paused TLS transport still reads up to this
@@ -254,7 +258,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
         self._last |= not self._parser.should_keep_alive()  # trailers count here
         request = Request(
             self._method.decode(), self._path, self._query, self._headers, bytes(self._body),
-            version=self._version, arrived=self._arrived, peer=self.peer,
+            version=self._version, arrived=self._arrived, peer=self.peer, authenticated=self._authenticated,
         )  # fmt: skip
         self._receiving = False
         self._reset()

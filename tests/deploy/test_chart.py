@@ -35,7 +35,7 @@ EVERYTHING: Mapping[str, Any] = {
     "image": {"repository": "r.example/gpu-rules", "digest": f"sha256:{'0' * 64}", "pullSecrets": [{"name": "p"}]},
     "server": {
         "maxStalenessSeconds": 60, "drainSeconds": 7, "graceSeconds": 20, "maxConcurrent": 8,
-        "requestTimeoutSeconds": 1.5, "logFormat": "line", "decisionLog": True, "events": True,
+        "requestTimeoutSeconds": 1.5, "logFormat": "line", "decisionLog": True, "events": True, "reserveFor": "all",
         "extraArgs": ["--test-on-reload"], "declare": "kind: ClusterInventory\n",
     },
     "rbac": {"nodes": True, "pods": True, "namespaces": True},
@@ -268,7 +268,8 @@ def test_every_value_for_the_server_becomes_its_option() -> None:
     assert {
         "--max-staleness=60", "--drain-seconds=7", "--grace-seconds=20", "--max-concurrent=8",
         "--declare=/etc/gpu-rules/declared/nodes.yaml", "--request-timeout=1.5", "--decision-log=-",
-        "--events", "--test-on-reload", "--log-format=line", "--client-ca=/etc/gpu-rules/client-ca/ca.crt",
+        "--events", "--reserve-for=all", "--test-on-reload", "--log-format=line",
+        "--client-ca=/etc/gpu-rules/client-ca/ca.crt",
     } <= set(given)  # fmt: skip
 
 
@@ -812,7 +813,8 @@ OTHERWISE: Mapping[str, Any] = {
     "replicas": 3, "fullnameOverride": "told-apart",
     "server.maxStalenessSeconds": 61, "server.drainSeconds": 62, "server.graceSeconds": 63, "server.maxConcurrent": 64,
     "server.requestTimeoutSeconds": 1.625, "server.logFormat": "line", "server.decisionLog": True,
-    "server.events": True, "server.declare": "told: apart", "server.extraArgs": ["--told-apart"],
+    "server.events": True, "server.reserveFor": "all", "server.declare": "told: apart",
+    "server.extraArgs": ["--told-apart"],
     "webhook.excludeNamespaces": ["told-apart"], "webhook.compare": False, "webhook.caBundle": "dG9sZA==",
     "webhook.mutating.failurePolicy": "Fail", "webhook.mutating.timeoutSeconds": 7,
     "webhook.validating.failurePolicy": "Fail", "webhook.validating.timeoutSeconds": 7,

@@ -13,6 +13,7 @@ import pytest
 from rules_engine.model.rules import Mode
 from server.cluster.connection import Connection
 from server.events import BURST, MAX_MESSAGE, MAX_NAME, MAX_QUEUED, QUIET_SECONDS, Events, events
+from server.exchange import Callers
 from server.observing import Observed, Observing
 from server.state import State
 from tests.support.evaluation import asks, cluster, compiled, ladder, pod, rung, validation
@@ -253,10 +254,25 @@ def test_events_are_sent_only_where_they_are_wanted(api: tuple[Api, Connection])
     server, connection = api
     state = State(compiled(FALLS), cluster())
     assert len(Observing(Observed(), state, connection).observers) == 1
-    observing = Observing(Observed(events=True), state, connection)
+    observing = Observing(Observed(events=True, callers=Callers.ALL), state, connection)
     observing.start()
     for observe in observing.observers:
         observe(exchanged("/mutate", owned({MIG: 1}), state=state))
     server.next()
+    observing.stop()
+    assert series(observing.metrics)["gpu_rules_events_total"] == 1
+
+
+def test_events_are_sent_for_authenticated_callers_unless_for_all(api: tuple[Api, Connection]) -> None:
+    server, connection = api
+    state = State(compiled(FALLS), cluster())
+    observing = Observing(Observed(events=True), state, connection)
+    observing.start()
+    for name, authenticated in (("stranger", False), ("known", True)):
+        exchange = exchanged("/mutate", owned({MIG: 1}, name), state=state)
+        exchange.authenticated = authenticated
+        for observe in observing.observers:
+            observe(exchange)
+    assert server.next()[1]["involvedObject"]["name"] == "known"
     observing.stop()
     assert series(observing.metrics)["gpu_rules_events_total"] == 1

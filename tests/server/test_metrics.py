@@ -245,6 +245,7 @@ def test_what_the_server_knows_of_itself_is_read_when_it_is_asked() -> None:
         "cluster_reads_total{collection=nodes}{what=lists}": 2,
         "cluster_reads_total{collection=nodes}{what=gone}": 1,
         "cluster_reservations": 3,
+        "cluster_overpromises": 0,
         "certificate_expiry_timestamp_seconds": at.timestamp(),
         "certificates_refused_total": 1,
     }

@@ -23,7 +23,7 @@ from rules_engine.model.cluster import Cluster
 from server.cluster.source import FixedCluster
 from server.prepare import Rules, UnusableError, prepare_rules
 from server.reload import MAX_REFUSED, MAX_REPORT, Reloader, read_whole
-from server.serve import _adopted, _adopting, _Signals
+from server.serve import _adopted, _adopting, _Overpromising, _Signals
 from server.state import Served, State
 from server.watching import Watcher, signature
 from tests.support.operating import METRICS, Load, Mounted, fetched, metrics_url, rules_report, saying, until
@@ -602,7 +602,7 @@ def test_rules_that_are_in_force_no_more_are_forgotten_though_the_collector_was_
         del old
         gc.collect()
         assert forgotten() is not None
-        _adopted(None)
+        _adopted(None, _Overpromising(State()))
         assert forgotten() is None
         assert gc.get_freeze_count() > 0
     finally:

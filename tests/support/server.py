@@ -180,6 +180,8 @@ class Running:
     url: str
     ca: Path
     log: Path
+    client: tuple[Path, Path] | None = None
+    """The certificate and the key that requests show."""
 
     @property
     def port(self) -> int:
@@ -188,7 +190,10 @@ class Running:
         return port
 
     def context(self) -> ssl.SSLContext:
-        return ssl.create_default_context(cafile=str(self.ca))
+        context = ssl.create_default_context(cafile=str(self.ca))
+        if self.client is not None:
+            context.load_cert_chain(*self.client)
+        return context
 
     def connect(self) -> http.client.HTTPSConnection:
         return http.client.HTTPSConnection("localhost", self.port, context=self.context(), timeout=PATIENCE_SECONDS)

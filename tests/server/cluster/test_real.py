@@ -256,7 +256,7 @@ def webhook(kube: Kube, tmp_path: Path) -> Iterator[Running]:
         pytest.skip(f"the API server at {host} cannot call a webhook on this machine")
     rules = tmp_path / "rules.yaml"
     rules.write_text(RULES % (kube.name, kube.name))
-    arguments = ("--rules", rules, "--cluster", "kubeconfig")
+    arguments = ("--rules", rules, "--cluster", "kubeconfig", "--reserve-for", "all")
     with started(tmp_path, *arguments, KUBECONFIG=os.environ["KUBECONFIG"]) as running:
         eventually(lambda: running.send("GET", "/readyz").status == 200)
         ca = base64.b64encode(running.ca.read_bytes()).decode()

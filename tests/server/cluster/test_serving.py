@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from rules_engine.loading import load_cluster
 from server.cli import main
+from server.http.probes import OVERPROMISES
 from tests.support.apiserver import PATIENCE_SECONDS, ApiServer, Silence, api_server, bound, namespace, node
+from tests.support.certificates import certified
 from tests.support.operating import METRICS, fetched, metrics_url, until
 from tests.support.server import Running, encoded, review, started
 
@@ -69,14 +72,56 @@ def ask(running: Running, path: str, number: int, **request: Any) -> dict[str, A
 def test_pods_admitted_one_after_another_each_get_what_is_left(api: ApiServer, tmp_path: Path) -> None:
     config = api.kubeconfig(tmp_path)
     file = rules(tmp_path, "Available")
-    with started(tmp_path, "--rules", file, "--cluster", "kubeconfig", KUBECONFIG=str(config)) as running:
-        eventually(running, status=200, cluster="synced")
+    arguments = ("--rules", file, "--cluster", "kubeconfig", "--reserve-for", "all")
+    with started(tmp_path, *arguments, KUBECONFIG=str(config)) as running:
+        assert "warnings" not in eventually(running, status=200, cluster="synced")
         ask(running, "/validate", 100, dryRun=True)
-        moved = []
-        for number in range(4):
-            moved.append("patch" in ask(running, "/mutate", number))
-            assert ask(running, "/validate", number)["allowed"]
-        assert moved == [False, False, True, True]
+        assert moved(running) == [False, False, True, True]
+    assert OVERPROMISES not in running.logged()
+
+
+def moved(running: Running) -> list[bool]:
+    """Which of four pods fall back that are admitted one after another, where there is room for two."""
+    found = []
+    for number in range(4):
+        found.append("patch" in ask(running, "/mutate", number))
+        assert ask(running, "/validate", number)["allowed"]
+    return found
+
+
+def test_callers_without_a_certificate_reserve_nothing_and_the_operator_is_warned(
+    api: ApiServer, tmp_path: Path
+) -> None:
+    config = api.kubeconfig(tmp_path)
+    file = rules(tmp_path, "Allocatable")
+    arguments = ("--rules", file, "--cluster", "kubeconfig", "--events", *METRICS)
+    with started(tmp_path, *arguments, KUBECONFIG=str(config)) as running:
+        metrics = f"{metrics_url(running)}/metrics"
+        assert "warnings" not in eventually(running, status=200, cluster="synced")
+        assert "gpu_rules_cluster_overpromises 0.0\n" in fetched(metrics)[1]
+        assert "no Kubernetes Events are sent: set --client-ca, or --reserve-for all" in running.logged()
+        assert OVERPROMISES not in running.logged()
+        rules(tmp_path, "Available")
+        assert eventually(running, status=200, warnings=[OVERPROMISES])
+        assert "gpu_rules_cluster_overpromises 1.0\n" in fetched(metrics)[1]
+        assert moved(running) == [False] * 4
+        assert "gpu_rules_cluster_reservations 0.0\n" in fetched(metrics)[1]
+        until(lambda: OVERPROMISES in running.logged(), "the warning")
+    assert api.events == []
+
+
+def test_callers_with_a_certificate_of_the_client_ca_reserve_devices(api: ApiServer, tmp_path: Path) -> None:
+    config = api.kubeconfig(tmp_path)
+    file = rules(tmp_path, "Available")
+    authority = certified("callers", ca=True)
+    ca, _ = authority.write(tmp_path / "callers")
+    client = certified("apiserver", authority, usage=ExtendedKeyUsageOID.CLIENT_AUTH).write(tmp_path / "callers")
+    arguments = ("--rules", file, "--cluster", "kubeconfig", "--client-ca", ca)
+    with started(tmp_path, *arguments, KUBECONFIG=str(config)) as running:
+        running.client = client
+        assert "warnings" not in eventually(running, status=200, cluster="synced")
+        assert moved(running) == [False, False, True, True]
+    assert OVERPROMISES not in running.logged()
 
 
 def test_a_server_without_its_cluster_comes_up_not_ready_and_recovers(api: ApiServer, tmp_path: Path) -> None:
@@ -144,7 +189,7 @@ def test_events_that_are_asked_for_reach_the_api_server(api: ApiServer, tmp_path
     api.delete("nodes", "one")
     config = api.kubeconfig(tmp_path)
     file = rules(tmp_path, "Allocatable")
-    arguments = ("--rules", file, "--cluster", "kubeconfig", "--events", *METRICS)
+    arguments = ("--rules", file, "--cluster", "kubeconfig", "--events", "--reserve-for", "all", *METRICS)
     with started(tmp_path, *arguments, KUBECONFIG=str(config)) as running:
         eventually(running, status=200, cluster="synced")
         assert "patch" in ask(running, "/mutate", 1)

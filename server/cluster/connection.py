@@ -27,6 +27,9 @@ MAX_PAGE_BYTES = 256 * 1024 * 1024
 MAX_EVENT_BYTES = 16 * 1024 * 1024
 """One event of a watch: ten times the largest object that etcd takes (1.5 MiB, --max-request-bytes)."""
 
+MAX_MESSAGE_CHARACTERS = 512
+"""Of what an API server says of a failure: it goes into logs and `/readyz`. Most of its messages have 200."""
+
 _CHUNK_BYTES = 256 * 1024
 
 _IMPORTING = Lock()
@@ -45,6 +48,8 @@ class Cause(Enum):
     FORBIDDEN = "forbidden"
     GONE = "gone"
     """The resource version is too old: HTTP 410, in a watch also as an event."""
+    WENT_BACK = "went-back"
+    """The resource version is older than one before it: etcd was restored or emptied."""
     THROTTLED = "throttled"
     CONFLICT = "conflict"
     """Somebody else has changed the object since it was read."""
@@ -81,7 +86,8 @@ class ApiError(Exception):
     @classmethod
     def of_status(cls, code: int, message: str, retry_after_seconds: float | None = None) -> "ApiError":
         """What an HTTP status, or the Status of an ERROR event, says."""
-        return cls(_CAUSES.get(code, Cause.REFUSED), f"{code}: {message}", retry_after_seconds)
+        said = " ".join(message[: 2 * MAX_MESSAGE_CHARACTERS].split())[:MAX_MESSAGE_CHARACTERS]
+        return cls(_CAUSES.get(code, Cause.REFUSED), f"{code}: {said}", retry_after_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,11 +244,14 @@ class Answer:
             yield part
 
     def lines(self) -> Iterator[bytes]:
-        """Every line as it comes; one without its end is no line. Raises ApiError."""
+        """Every line as it comes, and b"" where something came that ends none. Raises ApiError.
+
+        What follows the last end of a line is left out.
+        """
         rest = b""
         while part := self._read():
             *lines, rest = (rest + part if rest else part).split(b"\n")
-            yield from lines
+            yield from lines or (b"",)
             if len(rest) > MAX_EVENT_BYTES:
                 raise ApiError(Cause.MALFORMED, f"an event is larger than {MAX_EVENT_BYTES} bytes")
 

@@ -199,9 +199,6 @@ class Nodes:
     def read(self, raw: Object) -> Node:
         return read_node(raw)
 
-    def key(self, found: Node) -> str:
-        return found.name
-
     def replace(self, found: Iterable[Node]) -> None:
         self._store.replace_nodes(found)
 
@@ -221,9 +218,6 @@ class Pods:
     def read(self, raw: Object) -> HeldPod:
         return read_pod(raw)
 
-    def key(self, found: HeldPod) -> str:
-        return found.key.name
-
     def replace(self, found: Iterable[HeldPod]) -> None:
         self._store.replace_pods(found)
 
@@ -242,9 +236,6 @@ class Namespaces:
 
     def read(self, raw: Object) -> Namespace:
         return read_namespace(raw)
-
-    def key(self, found: Namespace) -> str:
-        return found.name
 
     def replace(self, found: Iterable[Namespace]) -> None:
         self._store.replace_namespaces(found)

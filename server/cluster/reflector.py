@@ -5,7 +5,7 @@ Source: Kubernetes API concepts, "Efficient detection of changes"; k8s.io/client
 
 import gc
 import logging
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -40,8 +40,14 @@ SHORTEST_WATCH_SECONDS = 1.0
 SILENCE_SECONDS = 5.0
 """How much longer than it was asked to last a watch may be silent before its connection counts as half-open."""
 
-MAX_REMEMBERED_DELETIONS = 4096
-"""Deleted objects whose version is kept, so that an event that comes late does not bring them back."""
+FIRST_WATCH_SECONDS = 1.0
+"""How long a watch lasts after a failure: where nothing changes, its end is the first word of the API server."""
+
+MAX_VERSION_CHARACTERS = 128
+"""Of a resourceVersion: those of etcd have 19 digits at most. Python reads numbers of up to 4,300 digits."""
+
+QUIET_SECONDS = 120.0
+"""Between two lines on the same failure when it ends and comes back: a cycle of any length must not fill the log."""
 
 _log = logging.getLogger(__name__)
 
@@ -51,9 +57,6 @@ class Sink(Protocol[T]):
 
     def read(self, raw: Object) -> T:
         """The little that is kept of an object. Raises UnreadableError."""
-
-    def key(self, found: T) -> str:
-        """What tells an object from all others of its collection: the very text that the sink itself keeps."""
 
     def replace(self, found: Iterable[T]) -> None:
         """These are all objects that there are; they come a page at a time.
@@ -81,8 +84,8 @@ class Collection:
 class Health:
     """How a collection is doing. `contact` is when it was last known to be current, by the reflector's clock.
 
-    `counts`: lists, watches, events, ignored (events that are late or double), bookmarks, unreadable (objects), and
-    failures by their Cause.
+    `counts`: lists, watches, events, ignored (events that come twice), bookmarks, checks (of the resourceVersion),
+    unreadable (objects), and failures by their Cause.
     """
 
     name: str
@@ -124,10 +127,15 @@ class Reflector(Generic[T]):
         self._answer: Answer | None = None
         self._version = ""
         """Where the next watch begins; empty: what there is has to be listed first."""
-        self._versions = _Versions()
         self._synced = False
         self._contact = 0.0
         self._failure: str | None = None
+        self._watch_failed = False
+        """True from the failure of a watch until a watch has word: a list in between does not end it."""
+        self._logged = ""
+        """The last failure that was logged, as it is told from others."""
+        self._logged_at = 0.0
+        self._end_logged = True
         self._counts: Counter[str] = Counter()
 
     @property
@@ -182,9 +190,8 @@ class Reflector(Generic[T]):
 
     def _list(self) -> None:
         self._counts["lists"] += 1
-        self._versions = _Versions()  # nothing is watched until the list has come
         self._sink.replace(self._listed())
-        self._reached()
+        self._reached(ends_failure=not self._watch_failed)
         self._synced = True
 
     def _listed(self) -> Iterator[T]:
@@ -194,10 +201,8 @@ class Reflector(Generic[T]):
         while following := metadata.get("continue"):
             query["continue"] = str(following)
             metadata = yield from self._listed_page(query)
-        version = metadata.get("resourceVersion")
-        if not isinstance(version, str) or not version:
-            raise ApiError(Cause.MALFORMED, "a list without a resourceVersion")
-        self._version = version
+        # A list asks for no version, so it has the latest (a consistent read), also where that is older than before.
+        self._version = _version(metadata, "a list")
 
     def _listed_page(self, query: dict[str, str]) -> Generator[T, None, Object]:
         """One page, of which nothing is left in memory but what is kept; its metadata.
@@ -211,7 +216,6 @@ class Reflector(Generic[T]):
                 if isinstance(item, dict):
                     found = self._read(item)
                     if found is not None:
-                        self._versions.advance(self._sink.key(found), item)
                         yield found
         if items:
             query["limit"] = str(max(1, min(PAGE_OBJECTS, PAGE_BYTES * len(items) // len(body))))
@@ -223,7 +227,8 @@ class Reflector(Generic[T]):
         self._counts["watches"] += 1
         begun = self._clock()
         # Not all at the same moment: neither the replicas, nor the collections of one of them.
-        seconds = max(1, round(self._watch_seconds * (1 - self._random() / 4)))
+        longest = self._watch_seconds if self._failure is None else min(FIRST_WATCH_SECONDS, self._watch_seconds)
+        seconds = max(1, round(longest * (1 - self._random() / 4)))
         query = {
             **self._collection.query,
             "watch": "true",
@@ -236,7 +241,7 @@ class Reflector(Generic[T]):
             self._answer = answer
             if self._stopping.is_set():
                 return
-            self._reached()
+            # Headers are no word: a server that sends nothing after them would count as current for ever.
             for line in answer.lines():
                 if self._stopping.is_set():
                     return
@@ -245,10 +250,34 @@ class Reflector(Generic[T]):
                     self._reached()
                     self._counts[kind] += 1
                     seen = True
+                elif self._clock() - begun > seconds + self._silence_seconds:
+                    raise ApiError(Cause.TIMED_OUT, "the watch has no events and does not end")
         self._answer = None
-        if not seen and self._clock() - begun < SHORTEST_WATCH_SECONDS:
-            raise ApiError(Cause.BROKEN, "the watch ended as soon as it began")
+        if not seen:
+            if self._clock() - begun < SHORTEST_WATCH_SECONDS:
+                raise ApiError(Cause.BROKEN, "the watch ended as soon as it began")
+            self._check_version()
         self._reached()
+
+    def _check_version(self) -> None:
+        """Compare the API server's resourceVersion with ours. Raises ApiError if it is older.
+
+        A watch from a version that is yet to come is silent and ends like any other: the API server sends no event and
+        no bookmark that is not newer (k8s.io/apiserver, pkg/storage/cacher/cache_watcher.go).
+        """
+        self._counts["checks"] += 1
+        metadata, _ = _page(self._connection.get(self._collection.path, {**self._collection.query, "limit": "1"}))
+        self._compare(_version(metadata, "a list"))
+
+    def _compare(self, version: str) -> bool:
+        """Return True if a version is that of the view. Raises ApiError if it is older.
+
+        Versions are compared as numbers (KEP-5504); others are newer. Those of one collection come in order.
+        """
+        ours, theirs = _number(self._version), _number(version)
+        if ours is not None and theirs is not None and theirs < ours:
+            raise ApiError(Cause.WENT_BACK, f"the resourceVersion went back from {ours} to {theirs}")
+        return version == self._version
 
     def _take(self, line: bytes) -> str:
         """One event; what it counts as."""
@@ -258,16 +287,16 @@ class Reflector(Generic[T]):
             message = object.get("message")
             text = message if isinstance(message, str) else "the watch failed"
             raise _WatchError.of_status(code if isinstance(code, int) else 0, text)
-        version = _version(object)
+        version = _version(mapping(object.get("metadata")), "an event")
+        known = self._compare(version)
         if kind == "BOOKMARK":
             self._version = version
             return "bookmarks"
+        if known and _number(version) is not None:
+            return "ignored"
         found = self._read(object)
         if found is not None:
-            gone = kind == "DELETED"
-            if not self._versions.advance(self._sink.key(found), object, gone=gone):
-                return "ignored"
-            if gone:
+            if kind == "DELETED":
                 self._sink.remove(found)
             else:
                 self._sink.put(found)
@@ -283,21 +312,30 @@ class Reflector(Generic[T]):
             self._counts["unreadable"] += 1
             return None
 
-    def _reached(self) -> None:
+    def _reached(self, *, ends_failure: bool = True) -> None:
+        """Record word of the API server: a list, an event, a bookmark, or the end of a watch as it was asked for."""
         self._contact = self._clock()
-        if self._failure is not None:
-            _log.warning("%s: current again", self._collection.name)
+        if self._failure is not None and ends_failure:
             self._failure = None
+            self._watch_failed = False
+            if not self._end_logged:
+                _log.warning("%s: current again", self._collection.name)
+                self._end_logged = True
 
     def _failed(self, error: ApiError) -> float:
         """Note a failure and how to go on; the seconds to wait."""
         self._answer = None
         message = f"cannot list and watch {self._collection.name}: {error}"
-        if message != self._failure:
+        # The messages of these name versions, so no two are the same.
+        logged = error.cause.value if error.cause in (Cause.GONE, Cause.WENT_BACK) else message
+        now = self._clock()
+        if logged != self._logged or (self._end_logged and now - self._logged_at >= QUIET_SECONDS):
             _log.warning("%s", message)
-            self._failure = message
+            self._logged, self._logged_at, self._end_logged = logged, now, False
+        self._failure = message
+        self._watch_failed = self._watch_failed or bool(self._version)
         self._counts[error.cause.value] += 1  # so that whoever sees the count sees the message
-        if error.cause in (Cause.GONE, Cause.MALFORMED) or isinstance(error, _WatchError):
+        if error.cause in (Cause.GONE, Cause.WENT_BACK, Cause.MALFORMED) or isinstance(error, _WatchError):
             self._version = ""
         if error.cause in MENDED_BY_NEW_CREDENTIALS:
             self._connection.renew()
@@ -306,34 +344,6 @@ class Reflector(Generic[T]):
 
 class _WatchError(ApiError):
     """An ERROR event: the API server cannot go on from where it was asked to."""
-
-
-class _Versions:
-    """The latest version of each object, to tell news from what comes late or twice.
-
-    Versions are compared as numbers, per object (KEP-5504); those that are none are always news.
-    """
-
-    def __init__(self) -> None:
-        self._present: dict[str, int] = {}
-        self._deleted: OrderedDict[str, int] = OrderedDict()
-
-    def advance(self, key: str, object: Object, *, gone: bool = False) -> bool:
-        """Whether an object is news."""
-        text = mapping(object.get("metadata")).get("resourceVersion")
-        if not isinstance(text, str) or not (text.isascii() and text.isdigit()):
-            return True
-        version = int(text)
-        if version <= max(self._present.get(key, -1), self._deleted.get(key, -1)):
-            return False
-        if gone:
-            self._present.pop(key, None)
-            self._deleted[key] = version
-            if len(self._deleted) > MAX_REMEMBERED_DELETIONS:
-                self._deleted.popitem(last=False)
-        else:
-            self._present[key] = version
-        return True
 
 
 @contextmanager
@@ -379,8 +389,14 @@ def _event(line: bytes) -> tuple[str, Object]:
 _EVENTS = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"})
 
 
-def _version(object: Object) -> str:
-    version = mapping(object.get("metadata")).get("resourceVersion")
-    if not isinstance(version, str) or not version:
-        raise ApiError(Cause.MALFORMED, "an event without a resourceVersion")
+def _version(metadata: Object, of: str) -> str:
+    """Return the resourceVersion. Raises ApiError if there is none, or one that is too long to be any."""
+    version = metadata.get("resourceVersion")
+    if not isinstance(version, str) or not 0 < len(version) <= MAX_VERSION_CHARACTERS:
+        raise ApiError(Cause.MALFORMED, f"{of} without a resourceVersion")
     return version
+
+
+def _number(version: str) -> int | None:
+    """Return a version as a number, None if it is none."""
+    return int(version) if version.isascii() and version.isdigit() else None

@@ -89,6 +89,8 @@ class _Watch:
     collection: str
     select: Callable[[Object], bool]
     queue: "SimpleQueue[bytes | Fault | _End]"
+    since: int
+    """Only what is newer is sent, bookmarks too (cache_watcher.go)."""
 
 
 class ApiServer:
@@ -149,6 +151,17 @@ class ApiServer:
             self._pages.clear()
             self._log.clear()
 
+    def restore(self, version: int, **objects: list[Object]) -> None:
+        """Be as an etcd that was restored from a backup: an older version, other objects, and no history."""
+        with self.changed:
+            self._log.clear()
+            self._pages.clear()
+            self.version = self._oldest = version
+            self.objects = {name: {} for name in COLLECTIONS}
+        for collection, found in objects.items():
+            for item in found:
+                self.put(collection, item, announce=False)
+
     def fail(self, collection: str, *faults: Fault, watch: bool = False) -> None:
         """The next lists (or watches) meet these faults, one each."""
         self._faults[collection, watch].extend(faults)
@@ -182,8 +195,9 @@ class ApiServer:
             assert self.changed.wait_for(holds, PATIENCE_SECONDS), "it never came"
 
     def lists(self, collection: str) -> list[Request]:
-        """First pages only."""
-        return [r for r in self.requests if r.collection == collection and not r.watches and "continue" not in r.query]
+        """First pages only, and no checks of the resourceVersion."""
+        asked = [r for r in self.requests if r.collection == collection and not r.watches]
+        return [r for r in asked if "continue" not in r.query and r.query.get("limit") != "1"]
 
     def watches(self, collection: str) -> list[Request]:
         return [r for r in self.requests if r.collection == collection and r.watches]
@@ -324,8 +338,8 @@ class ApiServer:
         seconds = float(query.get("timeoutSeconds", "300"))
         bookmarks = query.get("allowWatchBookmarks") == "true"
         select = _selector(query.get("fieldSelector", ""))
-        watch = _Watch(collection, select, SimpleQueue())
         since = int(query["resourceVersion"])
+        watch = _Watch(collection, select, SimpleQueue(), since)
         with self.changed:
             if since < self._oldest and self.gone_as_status:
                 handler.status(Status(410, f"too old resource version: {since} ({self._oldest})"))
@@ -358,7 +372,7 @@ class ApiServer:
             try:
                 item = watch.queue.get(timeout=max(0.0, end - time.monotonic()))
             except Empty:
-                if bookmarks:
+                if bookmarks and self.version > watch.since:
                     with self.changed:
                         line = self._bookmark(watch.collection)
                     handler.chunk(line)
@@ -381,7 +395,7 @@ class ApiServer:
         """Tell watches, now and later, of a change; the caller holds `changed`."""
         self._log[collection].append((self.version, kind, new, old))
         for watch in self._watches:
-            if watch.collection == collection:
+            if watch.collection == collection and self.version > watch.since:
                 _tell(watch, kind, new, old)
 
     def _bookmark(self, collection: str) -> bytes:

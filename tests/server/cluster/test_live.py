@@ -16,7 +16,7 @@ from server.cluster.connection import Connection
 from server.cluster.live import LiveCluster
 from server.cluster.reservations import LIFETIME_SECONDS
 from server.cluster.source import ClusterSource, FixedCluster
-from tests.support.apiserver import COLLECTIONS, ApiServer, Silence, Status, api_server, bound, node
+from tests.support.apiserver import COLLECTIONS, ApiServer, Reset, Silence, Status, api_server, bound, node
 from tests.support.cluster import NODES, PODS, Clock, View, plain, used, viewing
 
 GPU = "nvidia.com/gpu"
@@ -52,7 +52,57 @@ def test_a_view_without_contact_is_stale_and_with_it_fresh_again(api: ApiServer)
         stale = view.live.current()
         assert (stale.freshness, stale.known, stale.nodes) == (Freshness.STALE, False, fresh.nodes)
         api.start()
+        api.wait_for(lambda: api.watching("nodes"))
+        assert view.live.current().freshness is Freshness.STALE
+        api.bookmark("nodes")
         view.until(lambda cluster: cluster.known)
+
+
+def test_headers_of_a_watch_are_no_contact(api: ApiServer) -> None:
+    clock = Clock()
+    with viewing(api, NODES, clock=clock, max_staleness_seconds=60.0) as view:
+        settled(api, view)
+        clock.now += 61.0
+        api.send("nodes", Reset())
+        api.wait_for(lambda: len(api.watches("nodes")) == 2 and api.watching("nodes"))
+        assert view.live.current().freshness is Freshness.STALE
+        api.bookmark("nodes")
+        view.until(lambda cluster: cluster.known)
+
+
+def test_an_api_server_that_only_sends_headers_becomes_stale_within_the_bound(api: ApiServer) -> None:
+    with viewing(api, NODES, max_staleness_seconds=3.0, silence_seconds=0.1) as view:
+        settled(api, view)
+        begun = monotonic()
+        api.send("nodes", Silence())
+        view.until(lambda cluster: cluster.freshness is Freshness.STALE or silenced(api))
+        assert monotonic() - begun < 3.0 + 1.0
+        assert view.live.current().freshness is Freshness.STALE
+
+
+def silenced(api: ApiServer) -> bool:
+    """Silence every watch that is open; False."""
+    api.send("nodes", Silence())
+    return False
+
+
+def test_a_quiet_api_server_never_becomes_stale(api: ApiServer) -> None:
+    with viewing(api, NODES, max_staleness_seconds=3.0) as view:
+        view.synced()
+        assert not view.live.wait_until(lambda cluster: not cluster.known, 5.0)
+        assert view.health("nodes").counts["checks"] >= 3
+    assert view.pauses == []
+
+
+@pytest.mark.parametrize("drip", [b"\n", b" "], ids=["blank lines", "no line"])
+def test_a_watch_that_goes_on_without_events_is_left(api: ApiServer, drip: bytes) -> None:
+    clock = Clock()
+    with viewing(api, NODES, clock=clock, max_staleness_seconds=60.0) as view:
+        settled(api, view)
+        clock.now += 26.0
+        api.send("nodes", drip)
+        view.counted("nodes", "timed-out")
+        assert view.live.problems == ["cannot list and watch nodes: the watch has no events and does not end"]
 
 
 def test_a_silent_watch_is_no_contact_but_a_bookmark_is(api: ApiServer) -> None:

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from rules_engine.model.cluster import Freshness
-from server.cluster.reflector import PAGE_BYTES
+from rules_engine.model.cluster import Cluster, Freshness
+from server.cluster.reflector import PAGE_BYTES, QUIET_SECONDS
 from tests.support.apiserver import (
     ApiServer,
     Body,
@@ -19,7 +19,7 @@ from tests.support.apiserver import (
     namespace,
     node,
 )
-from tests.support.cluster import EVERYTHING, NODES, PODS, View, names, used, viewing
+from tests.support.cluster import EVERYTHING, NODES, PODS, Clock, View, names, used, viewing
 
 GPU = "nvidia.com/gpu"
 
@@ -384,32 +384,149 @@ def test_an_api_server_that_restarts_is_found_again(api: ApiServer) -> None:
         view.until(lambda cluster: names(cluster) == ["one", "two"])
 
 
-def test_events_that_come_twice_or_late_change_nothing(api: ApiServer) -> None:
-    older = api.put("pods", bound("job", "one", {GPU: 1}))
-    newer = api.put("pods", bound("job", "one", {GPU: 3}))
+def test_events_that_come_twice_change_nothing(api: ApiServer) -> None:
+    pod = api.put("pods", bound("job", "one", {GPU: 3}))
     with viewing(api, PODS) as view:
         view.synced()
         api.wait_for(lambda: api.watching("pods"))
-        api.event("pods", "ADDED", newer)
-        api.event("pods", "MODIFIED", older)
+        api.event("pods", "ADDED", pod)
+        api.event("pods", "DELETED", pod)
         view.counted("pods", "ignored", 2)
         assert used(view.live.current(), "one", GPU) == 3
-        api.delete("pods", "job", "ml")
-        view.until(lambda cluster: used(cluster, "one", GPU) == 0)
-        api.event("pods", "MODIFIED", newer)
-        view.counted("pods", "ignored", 3)
-        api.put("pods", bound("job", "one", {GPU: 2}))
-        view.until(lambda cluster: used(cluster, "one", GPU) == 2)
+    assert len(api.lists("pods")) == 1
 
 
-def test_events_of_different_objects_may_come_in_any_order(api: ApiServer) -> None:
+def test_an_event_that_comes_late_means_a_new_list(api: ApiServer) -> None:
+    older = api.put("pods", bound("job", "one", {GPU: 1}))
+    api.put("pods", bound("job", "one", {GPU: 3}))
+    with viewing(api, PODS) as view:
+        view.synced()
+        api.wait_for(lambda: api.watching("pods"))
+        api.put("pods", bound("other", "one", {GPU: 1}), announce=False)
+        api.event("pods", "MODIFIED", older)
+        view.until(lambda cluster: used(cluster, "one", GPU) == 4)
+    assert view.health("pods").counts["went-back"] == 1
+    assert len(api.lists("pods")) == 2
+
+
+def test_a_bookmark_older_than_the_view_means_a_new_list(api: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
+    api.put("nodes", node("ghost"))
     with viewing(api, NODES) as view:
         view.synced()
         api.wait_for(lambda: api.watching("nodes"))
-        two, three = (api.put("nodes", node(name), announce=False) for name in ("two", "three"))
-        api.event("nodes", "ADDED", three)
-        api.event("nodes", "ADDED", two)
-        view.until(lambda cluster: names(cluster) == ["one", "three", "two"])
+        api.restore(500, nodes=[node("kept")])
+        api.bookmark("nodes")
+        view.until(lambda cluster: names(cluster) == ["kept"])
+        api.wait_for(lambda: api.watching("nodes") == 1)
+        api.put("nodes", node("new"))
+        view.until(lambda cluster: names(cluster) == ["kept", "new"])
+    assert view.health("nodes").counts["went-back"] == 1
+    assert "cannot list and watch nodes: the resourceVersion went back from 1002 to 501" in caplog.text
+
+
+def test_a_restored_api_server_that_sends_nothing_is_found_out_at_the_end_of_a_watch(api: ApiServer) -> None:
+    api.put("nodes", node("ghost"))
+    with viewing(api, NODES, max_staleness_seconds=3.0) as view:
+        view.synced()
+        api.wait_for(lambda: api.watching("nodes"))
+        api.restore(500, nodes=[node("kept")])
+        view.until(lambda cluster: names(cluster) == ["kept"])
+    assert view.health("nodes").counts["checks"] >= 1
+    assert view.health("nodes").counts["went-back"] == 1
+
+
+def test_a_list_that_is_older_than_the_view_replaces_it(api: ApiServer) -> None:
+    api.put("nodes", node("ghost"))
+    with viewing(api, NODES) as view:
+        view.synced()
+        api.wait_for(lambda: api.watching("nodes"))
+        api.restore(500, nodes=[node("kept")])
+        api.fail("nodes", Status(410, "too old"), watch=True)
+        api.send("nodes", Reset())
+        view.until(lambda cluster: names(cluster) == ["kept"])
+        api.wait_for(lambda: api.watching("nodes") == 1)
+        api.put("nodes", node("new"))
+        view.until(lambda cluster: names(cluster) == ["kept", "new"])
+    assert "went-back" not in view.health("nodes").counts
+
+
+@pytest.mark.parametrize("version", ["9" * 6000, "x" * 6000, ""])
+def test_a_version_that_is_none_is_no_traceback_and_means_a_new_list(
+    api: ApiServer, caplog: pytest.LogCaptureFixture, version: str
+) -> None:
+    odd = Body(b'{"metadata": {"resourceVersion": "%s"}, "items": []}' % version.encode())
+    api.fail("nodes", odd)
+    with viewing(api, NODES) as view:
+        view.synced()
+        api.wait_for(lambda: api.watching("nodes"))
+        api.put("nodes", node("missed"), announce=False)
+        changed = node("one")
+        changed["metadata"]["resourceVersion"] = version
+        api.event("nodes", "MODIFIED", changed)
+        view.until(lambda cluster: names(cluster) == ["missed", "one"])
+    assert view.health("nodes").counts["malformed"] == 2
+    assert all(record.exc_info is None and len(record.getMessage()) < 200 for record in caplog.records)
+
+
+def test_a_failure_is_told_in_a_line_of_bounded_length(api: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
+    api.fail("nodes", Status(500, "no\n" + "x" * 100_000))
+    with viewing(api, NODES) as view:
+        view.synced()
+    message = caplog.records[0].getMessage()
+    assert message.startswith("cannot list and watch nodes: 500: no xxx")
+    assert len(message) < 600
+
+
+@pytest.mark.parametrize("as_status", [True, False], ids=["status", "event"])
+def test_versions_that_are_always_gone_are_logged_once_and_pauses_grow(
+    api: ApiServer, caplog: pytest.LogCaptureFixture, as_status: bool
+) -> None:
+    def gone(number: int) -> Status | Body:
+        message = f"too old resource version: {number} ({number + 1})"
+        if as_status:
+            return Status(410, message)
+        return Body(b'{"type": "ERROR", "object": {"code": 410, "message": "%s"}}\n' % message.encode())
+
+    api.fail("nodes", *[gone(number) for number in range(8)], watch=True)
+    with viewing(api, NODES) as view:
+        view.counted("nodes", "gone", 8)
+        api.wait_for(lambda: api.watching("nodes"))
+        api.put("nodes", node("two"))
+        view.until(lambda cluster: names(cluster) == ["one", "two"])
+        view.until(lambda _: not view.live.problems)
+    logged = [record.getMessage() for record in caplog.records if record.name.startswith("server.cluster")]
+    assert logged == [
+        "cannot list and watch nodes: 410: too old resource version: 0 (1)",
+        "nodes: current again",
+    ]
+    assert view.pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+
+
+def fail_and_recover(api: ApiServer, view: View) -> None:
+    """Send both to whichever watch is open by then."""
+
+    def has_failed(_: Cluster) -> bool:
+        api.send("nodes", b"[]\n")
+        return bool(view.live.problems)
+
+    def has_recovered(_: Cluster) -> bool:
+        api.bookmark("nodes")
+        return not view.live.problems
+
+    view.until(has_failed)
+    view.until(has_recovered)
+
+
+def test_a_failure_that_comes_and_goes_is_logged_now_and_then(api: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
+    clock = Clock()
+    with viewing(api, NODES, clock=clock) as view:
+        view.synced()
+        for _ in range(7):
+            fail_and_recover(api, view)
+            clock.now += QUIET_SECONDS / 3
+    logged = [record.getMessage() for record in caplog.records if record.name.startswith("server.cluster")]
+    failure = "cannot list and watch nodes: an event without a known type and an object"
+    assert logged == [failure, "nodes: current again"] * 3
 
 
 def test_versions_that_are_no_numbers_are_news(api: ApiServer) -> None:
@@ -424,19 +541,6 @@ def test_versions_that_are_no_numbers_are_news(api: ApiServer) -> None:
             cluster = view.until(lambda cluster: str(cluster.nodes[0].allocatable[GPU]) not in ("4", *seen))
             seen.append(str(cluster.nodes[0].allocatable[GPU]))
     assert seen == ["5", "6"]
-
-
-def test_the_oldest_of_many_deletions_is_forgotten_first(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.cluster.reflector.MAX_REMEMBERED_DELETIONS", 1)
-    two, three = (api.put("nodes", node(name)) for name in ("two", "three"))
-    with viewing(api, NODES) as view:
-        view.synced()
-        api.delete("nodes", "two")
-        api.delete("nodes", "three")
-        view.until(lambda cluster: names(cluster) == ["one"])
-        api.event("nodes", "MODIFIED", three)
-        api.event("nodes", "MODIFIED", two)
-        view.until(lambda cluster: names(cluster) == ["one", "two"])
 
 
 def test_an_odd_object_hides_no_other(api: ApiServer, caplog: pytest.LogCaptureFixture) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 
 import click
 
+from rules_engine.model.names import LABEL, MAX_SUBDOMAIN, is_label, is_subdomain
+
 INTERRUPTED = 128 + 2
 """Exit code after Ctrl-C, as of a process that SIGINT (2) ended."""
 
@@ -88,14 +90,6 @@ class Kind(click.ParamType[str]):
         return found
 
 
-LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
-"""Names of namespaces and Services (RFC 1123; apimachinery, pkg/util/validation, DNS1123Label)."""
-
-PART = "[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
-MAX_NAME = 253
-"""Names of other objects: parts with dots between them, of so many characters in all (DNS1123Subdomain)."""
-
-
 class NamespaceName(click.ParamType[str]):
     """A name that a namespace can have: an RFC 1123 label."""
 
@@ -105,7 +99,7 @@ class NamespaceName(click.ParamType[str]):
         self._empty = empty
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if not (self._empty and value == "") and not re.fullmatch(LABEL, str(value)):
+        if not (self._empty and value == "") and not is_label(str(value)):
             rule = "lower-case letters, digits and '-', at most 63 characters, the first and last no '-'"
             self.fail(f"{value!r} is no name of a namespace: {rule}", param, ctx)
         return str(value)
@@ -117,9 +111,10 @@ class ObjectName(click.ParamType[str]):
     name = "NAME"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        if len(str(value)) > MAX_NAME or not re.fullmatch(rf"{PART}(?:\.{PART})*", str(value)):
+        if not is_subdomain(str(value)):
             rule = (
-                f"lower-case letters, digits, '-' and '.', at most {MAX_NAME} characters, a letter or digit at each end"
+                f"lower-case letters, digits, '-' and '.', at most {MAX_SUBDOMAIN} characters, "
+                "a letter or digit at each end"
             )
             self.fail(f"{value!r} is no name of an object: {rule}", param, ctx)
         return str(value)

@@ -19,7 +19,7 @@ from typing import Any
 
 import orjson
 
-from server.cluster.connection import ApiError, Cause, Connection
+from server.cluster.connection import ApiError, Cause, Connection, api_path
 from server.tls import CLOCK_SKEW, Identity, Issued, TlsError, dns_names, issue, issued
 
 VALID_DAYS = 90
@@ -59,7 +59,7 @@ class Place:
 
     @property
     def secret_path(self) -> str:
-        return f"/api/v1/namespaces/{self.namespace}/secrets/{self.secret}"
+        return api_path("secrets", namespace=self.namespace, name=self.secret)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +224,7 @@ class Bootstrap:
 
     def _trust_in(self, kind: str, bundle: str) -> bool:
         """Have them in one; whether they were there already."""
-        path = f"/apis/admissionregistration.k8s.io/v1/{kind}/{self._place.webhooks}"
+        path = api_path(kind, group="admissionregistration.k8s.io", name=self._place.webhooks)
         try:
             configuration = self._connection.object(path)
         except ApiError as error:

@@ -1,7 +1,6 @@
 """The root command: the offline commands, and those that need the server's libraries, which are imported when run."""
 
 import logging
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import click
 
 from rules_engine.cli import COMMANDS, Command, ObjectName, Root, more_rules_argument, rule_paths
+from rules_engine.model.names import is_label, is_subdomain
 from server.cluster.source import Live
 from server.http.limits import CONCURRENT_DECISIONS, RECEIVE_SECONDS, REQUEST_SECONDS
 
@@ -51,10 +51,10 @@ class SecretName(click.ParamType[tuple[str, str]]):
     name = "NAMESPACE/SECRET"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
-        found = re.fullmatch(r"([a-z0-9-]{1,63})/([a-z0-9.-]{1,253})", str(value))
-        if not found:
+        namespace, _, name = str(value).partition("/")
+        if not (is_label(namespace) and is_subdomain(name)):
             self.fail(f"{value!r} is not NAMESPACE/SECRET", param, ctx)
-        return found[1], found[2]
+        return namespace, name
 
 
 class ClusterPlace(click.Path):

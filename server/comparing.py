@@ -17,7 +17,7 @@ from rules_engine.authoring.drift import drift, mending
 from rules_engine.authoring.webhooks import Calls, Endpoint, derive
 from rules_engine.evaluation import RuleSet
 from server.cluster.backoff import Backoff
-from server.cluster.connection import MENDED_BY_NEW_CREDENTIALS, ApiError, Cause, Connection
+from server.cluster.connection import MENDED_BY_NEW_CREDENTIALS, ApiError, Cause, Connection, api_path
 from server.state import Compared, Served, State
 
 LOOK_SECONDS = 60.0
@@ -116,7 +116,7 @@ class Comparing:
 
     def _read(self, endpoint: Endpoint) -> dict[str, Any] | None:
         """A configuration; None where there is none. Raises ApiError."""
-        path = f"/apis/admissionregistration.k8s.io/v1/{endpoint.kind.lower()}s/{self._name}"
+        path = api_path(f"{endpoint.kind.lower()}s", group="admissionregistration.k8s.io", name=self._name)
         try:
             return self._connection.object(path)
         except ApiError as error:

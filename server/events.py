@@ -20,8 +20,9 @@ import orjson
 
 from rules_engine.model.decision import Action
 from rules_engine.model.lenient import Object, controller, mapping, text
+from rules_engine.model.names import MAX_SUBDOMAIN, is_label, is_subdomain
 from rules_engine.model.patch import Json
-from server.cluster.connection import ApiError
+from server.cluster.connection import ApiError, api_path
 from server.exchange import Exchange
 
 MAX_QUEUED = 256
@@ -34,9 +35,6 @@ PER_SECOND = 1.0
 QUIET_SECONDS = 300.0
 MAX_REMEMBERED = 1024
 """The same thing of the same object is said once in this time: controllers try again for ever."""
-
-MAX_NAME = 253
-"""Of an object (apimachinery, pkg/util/validation, DNS1123SubdomainMaxLength)."""
 
 STOP_SECONDS = 2.0
 """For what is being sent at the end."""
@@ -70,7 +68,7 @@ class Event:
             "kind": "Event",
             "metadata": {
                 "namespace": self.namespace,
-                "name": f"{about['name'][: MAX_NAME - len(suffix) - 1].rstrip('.-')}.{suffix}",
+                "name": f"{about['name'][: MAX_SUBDOMAIN - len(suffix) - 1].rstrip('.-')}.{suffix}",
             },
             "involvedObject": {**about, "namespace": self.namespace},
             "type": self.type,
@@ -143,7 +141,8 @@ class Events:
         self._allowance -= 1
         body = orjson.dumps(event.to_json(datetime.now(UTC), token_hex(8)))
         try:
-            self._sender.send("POST", f"/api/v1/namespaces/{event.namespace}/events", "application/json", body)
+            path = api_path("events", namespace=event.namespace)
+            self._sender.send("POST", path, "application/json", body)
         except ApiError as error:
             self.dropped += 1
             if not self._failing:
@@ -156,7 +155,10 @@ class Events:
 
 
 def events(exchange: Exchange) -> Iterator[Event]:
-    """One for all falls of a pod, one for its denial; none on a dry run, and none for what is only audited."""
+    """One for all falls of a pod, one for its denial; none on a dry run, and none for what is only audited.
+
+    None about what no API server can have sent: a namespace or a name that no object can have.
+    """
     request, decision = exchange.request, exchange.decision
     if request is None or decision is None or exchange.dry_run:
         return
@@ -172,7 +174,7 @@ def events(exchange: Exchange) -> Iterator[Event]:
         return
     found = _about(request.object, request.name)
     namespace = text(mapping(mapping(request.object).get("metadata")), "namespace") or request.namespace
-    if found is None or not namespace:
+    if found is None or not is_label(namespace):
         return
     if denials:
         message = f"A pod was denied by {', '.join(denials)}"
@@ -183,7 +185,7 @@ def events(exchange: Exchange) -> Iterator[Event]:
 
 
 def _about(pod: Json, name: str) -> tuple[tuple[str, str], ...] | None:
-    """The controller that a pod belongs to, else the pod; None where it has no name yet."""
+    """The controller that a pod belongs to, else the pod; None where it has no name, or none that can be."""
     reference = controller(pod)
     if reference is not None:
         return _reference(reference, *(text(reference, key) for key in ("apiVersion", "kind", "name")))
@@ -192,7 +194,7 @@ def _about(pod: Json, name: str) -> tuple[tuple[str, str], ...] | None:
 
 
 def _reference(named: Object, api_version: str, kind: str, name: str) -> tuple[tuple[str, str], ...] | None:
-    if not name:
+    if not is_subdomain(name):
         return None
     members = {"apiVersion": api_version, "kind": kind, "name": name, "uid": text(named, "uid")}
     return tuple((key, value) for key, value in members.items() if value)

@@ -7,9 +7,11 @@ from enum import Enum
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import orjson
+
+from rules_engine.model.names import MAX_LABEL, is_label, is_subdomain
 
 if TYPE_CHECKING:
     import urllib3
@@ -55,6 +57,7 @@ class Cause(Enum):
     """Somebody else has changed the object since it was read."""
     MISSING = "missing"
     INVALID = "invalid"
+    """The API server refuses what was sent, or it was not sent: no object can have the name."""
     REFUSED = "refused"
     """Any other status."""
     MALFORMED = "malformed"
@@ -88,6 +91,22 @@ class ApiError(Exception):
         """What an HTTP status, or the Status of an ERROR event, says."""
         said = " ".join(message[: 2 * MAX_MESSAGE_CHARACTERS].split())[:MAX_MESSAGE_CHARACTERS]
         return cls(_CAUSES.get(code, Cause.REFUSED), f"{code}: {said}", retry_after_seconds)
+
+
+def api_path(resource: str, *, group: str = "", namespace: str | None = None, name: str | None = None) -> str:
+    """Return the path of a resource's objects, or of one, in version v1. `group` "": the core group.
+
+    An API server takes a quoted slash for a slash, so a namespace must be an RFC 1123 label, and a name a subdomain.
+    Raises ApiError otherwise.
+    """
+    if namespace is not None and not is_label(namespace):
+        raise ApiError(Cause.INVALID, f"{namespace[:MAX_LABEL]!r} is no name of a namespace")
+    if name is not None and not is_subdomain(name):
+        raise ApiError(Cause.INVALID, f"{name[:MAX_LABEL]!r} is no name of an object")
+    prefix = ["apis", group, "v1"] if group else ["api", "v1"]
+    within = [] if namespace is None else ["namespaces", namespace]
+    segments = [*prefix, *within, resource, *([] if name is None else [name])]
+    return "".join(f"/{quote(segment, safe='')}" for segment in segments)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from rules_engine.model.decision import Decision
 from rules_engine.model.lenient import Object
 from rules_engine.model.pod import Pod
 from rules_engine.model.reading import PodError
-from server.cluster.connection import Connection
+from server.cluster.connection import Connection, api_path
 from server.cluster.reading import HeldPod, Namespace, PodKey, Usage, read_namespace, read_node, read_pod
 from server.cluster.reflector import Collection, Health, Reflector, Sink
 from server.cluster.store import Store
@@ -36,11 +36,11 @@ STOP_SECONDS = 2.0
 ADOPTION_SECONDS = 20.0
 """How long new rules wait for what they need to know of the cluster."""
 
-NODES = Collection("nodes", "/api/v1/nodes")
-NAMESPACES = Collection("namespaces", "/api/v1/namespaces")
+NODES = Collection("nodes", api_path("nodes"))
+NAMESPACES = Collection("namespaces", api_path("namespaces"))
 PODS = Collection(
     "pods",
-    "/api/v1/pods",
+    api_path("pods"),
     # A pod that finishes leaves this selection: the watch says that it was deleted. Pods without a node stay in: only
     # so is it seen that one is gone before it ever had one.
     MappingProxyType({"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}),

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from rules_engine.model.names import MAX_SUBDOMAIN
 from rules_engine.model.rules import Mode
 from server.cluster.connection import Connection
-from server.events import BURST, MAX_MESSAGE, MAX_NAME, MAX_QUEUED, QUIET_SECONDS, Events, events
+from server.events import BURST, MAX_MESSAGE, MAX_QUEUED, QUIET_SECONDS, Events, events
 from server.exchange import Callers
 from server.observing import Observed, Observing
 from server.state import State
@@ -114,6 +115,13 @@ def test_a_denial_names_rules_and_reasons_and_not_what_the_message_quotes() -> N
         ("/validate", pod(), (validation("true"),), {}),
         ("/validate", pod(name=""), (DENIES,), {}),
         ("/validate", pod(), (DENIES,), {"namespace": ""}),
+        ("/validate", pod(), (DENIES,), {"namespace": "x/../../apis/apps/v1/namespaces/x"}),
+        ("/validate", pod(), (DENIES,), {"namespace": "x%2f.."}),
+        ("/validate", pod(), (DENIES,), {"namespace": "."}),
+        ("/validate", pod(), (DENIES,), {"namespace": "x" * 64}),
+        ("/validate", pod(), (DENIES,), {"namespace": "ml\n"}),
+        ("/validate", pod(name="p?dryRun=All"), (DENIES,), {}),
+        ("/validate", pod(name="p" * 254), (DENIES,), {}),
     ],
 )
 def test_nothing_is_said_of_what_did_not_happen_or_has_no_name(
@@ -132,7 +140,7 @@ def test_names_and_messages_keep_to_what_the_api_takes() -> None:
     [event] = events(exchanged("/validate", made, *rules))
     assert len(event.message) == MAX_MESSAGE
     document: Any = event.to_json(datetime.now(UTC), "0123456789abcdef")
-    assert len(document["metadata"]["name"]) <= MAX_NAME
+    assert len(document["metadata"]["name"]) <= MAX_SUBDOMAIN
     assert ".." not in document["metadata"]["name"]
 
 

@@ -428,6 +428,7 @@ def test_bad_tls_files_are_one_clear_error(tmp_path: Path, rules: Path, broken: 
         (["--tls-cert", "a"], "--tls-cert and --tls-key come together"),
         (["--tls-cert", "a", "--tls-key", "b", "--tls-dir", "c"], "--tls-dir is for a certificate made here"),
         (["--tls-bootstrap", "ns"], "'ns' is not NAMESPACE/SECRET"),
+        (["--tls-bootstrap", "ns/.."], "'ns/..' is not NAMESPACE/SECRET"),
         (["--webhook-name", "a/b"], "'a/b' is no name of an object"),
         (["--tls-bootstrap", "ns/s"], "--tls-bootstrap needs --tls-service and --webhook-name"),
         (["--tls-bootstrap", "ns/s", "--tls-dir", "d"], "--tls-bootstrap makes a certificate"),

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from server import tls
-from server.cluster.connection import ApiError, Cause, Connection, in_cluster, kubeconfig
+from server.cluster.connection import ApiError, Cause, Connection, api_path, in_cluster, kubeconfig
 from tests.support.apiserver import ApiServer, Body, Reset, Status, api_server, node
 from tests.support.cluster import NODES, names, plain, viewing
 from tests.support.server import environment
@@ -232,3 +232,27 @@ print(*causes)
 def test_a_second_thread_may_need_it_while_the_first_is_importing() -> None:
     done = subprocess.run([sys.executable, "-c", FIRST_USES], capture_output=True, text=True, env=environment())
     assert (done.stdout.split(), done.stderr) == (["unreachable"] * 2, "")
+
+
+def test_a_path_is_of_a_group_a_namespace_and_a_name() -> None:
+    assert api_path("nodes") == "/api/v1/nodes"
+    assert api_path("secrets", namespace="gpu", name="tls.x") == "/api/v1/namespaces/gpu/secrets/tls.x"
+    assert api_path("things", group="x.k8s.io", name="a") == "/apis/x.k8s.io/v1/things/a"
+    assert api_path("a/b") == "/api/v1/a%2Fb"
+
+
+ODD = ["", ".", "..", "x/../../apis", "x%2F..", "x?y", "x#y", "X", "-x", "x-", "x\n", "ü", "x" * 254]
+
+
+@pytest.mark.parametrize("odd", [*ODD, "a.b", "x" * 64])
+def test_no_path_leads_out_of_a_namespace(odd: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        api_path("events", namespace=odd)
+    assert (caught.value.cause, str(caught.value)) == (Cause.INVALID, f"{odd[:63]!r} is no name of a namespace")
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_no_path_leads_to_another_object(odd: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        api_path("secrets", namespace="gpu", name=odd)
+    assert (caught.value.cause, str(caught.value)) == (Cause.INVALID, f"{odd[:63]!r} is no name of an object")

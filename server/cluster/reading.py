@@ -28,6 +28,10 @@ class PodKey:
     name: str
     uid: str
 
+    @property
+    def namespace(self) -> str:
+        return self.name.partition("/")[0]
+
 
 Usage = tuple[tuple[str, int], ...]
 """What a pod requests: nanos by resource, in order of name. Pods that are alike share one."""

@@ -6,9 +6,15 @@ from dataclasses import dataclass
 from rules_engine.model.cluster import Node
 from server.cluster.reading import PodKey, Usage, is_extended
 
-LIFETIME_SECONDS = 30.0
+LIFETIME_SECONDS = 10.0
 """How long a promise stands that no pod is seen for: a scheduler with room binds within a second or two; a pod that
-waits longer waits for something else, and one that another webhook refused never comes."""
+waits longer waits for something else, and one that a quota or another webhook refused never comes. For so long it takes
+devices from others."""
+
+MAX_PER_NAMESPACE = 256
+"""Promises of one namespace at once, so that none takes everything: what controllers create in LIFETIME_SECONDS
+(kube-controller-manager, --kube-api-burst 30 and --kube-api-qps 20: 230). Over it, its oldest gives way, which is the
+likeliest to be bound, or refused, already."""
 
 MAX_RESERVATIONS = 10_000
 """Promises at once: more pods than any scheduler binds in LIFETIME_SECONDS. Over it, the oldest gives way."""
@@ -29,6 +35,7 @@ class Reservations:
 
     def __init__(self) -> None:
         self._by_key: dict[PodKey, Reservation] = {}
+        self._by_namespace: dict[str, dict[PodKey, None]] = {}
 
     def __len__(self) -> int:
         return len(self._by_key)
@@ -41,14 +48,25 @@ class Reservations:
 
     def add(self, reservation: Reservation) -> Reservation | None:
         """Take a promise in; the one that gave way for it."""
-        self._by_key[reservation.key] = reservation
+        key = reservation.key
+        self._by_key[key] = reservation
+        others = self._by_namespace.setdefault(key.namespace, {})
+        others[key] = None
+        if len(others) > MAX_PER_NAMESPACE:
+            return self.drop(next(iter(others)))
         if len(self._by_key) > MAX_RESERVATIONS:
-            return self._by_key.pop(next(iter(self._by_key)))
+            return self.drop(next(iter(self._by_key)))
         return None
 
     def drop(self, key: PodKey) -> Reservation | None:
         """End the promise to a pod, if there is one."""
-        return self._by_key.pop(key, None)
+        reservation = self._by_key.pop(key, None)
+        if reservation is not None:
+            others = self._by_namespace[key.namespace]
+            del others[key]
+            if not others:
+                del self._by_namespace[key.namespace]
+        return reservation
 
     def expire(self, now: float) -> tuple[Reservation, ...]:
         """End those whose time has come."""
@@ -58,7 +76,7 @@ class Reservations:
                 break
             ended.append(reservation)
         for reservation in ended:
-            del self._by_key[reservation.key]
+            self.drop(reservation.key)
         return tuple(ended)
 
 

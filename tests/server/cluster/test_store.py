@@ -16,7 +16,14 @@ from rules_engine.model.cluster import Cluster
 from rules_engine.model.pod import Pod
 from server.cluster.live import Namespaces, Nodes, Pods
 from server.cluster.reading import HeldPod, Namespace, PodKey, is_extended, read_namespace, read_node, read_pod
-from server.cluster.reservations import LIFETIME_SECONDS, MAX_RESERVATIONS, Reservation, Reservations, Room
+from server.cluster.reservations import (
+    LIFETIME_SECONDS,
+    MAX_PER_NAMESPACE,
+    MAX_RESERVATIONS,
+    Reservation,
+    Reservations,
+    Room,
+)
 from server.cluster.store import Store
 from tests.support.apiserver import bound, namespace, node
 from tests.support.evaluation import node as model_node
@@ -151,8 +158,8 @@ def test_any_object_can_be_read_that_has_a_name() -> None:
     assert (len(read.taints), read.ready, read.unschedulable) == (2, True, False)
 
 
-def promise(name: str, node: str = "a", count: int = 1, expires: float = 10.0) -> Reservation:
-    return Reservation(key=PodKey(f"ml/{name}", name), node=node, usage=((GPU, count),), expires=expires)
+def promise(name: str, namespace: str = "ml") -> Reservation:
+    return Reservation(key=PodKey(f"{namespace}/{name}", name), node="a", usage=((GPU, 1),), expires=10.0)
 
 
 def asking(name: str, gpus: int = 1, resource: str = GPU, **spec: Any) -> tuple[PodKey, Pod]:
@@ -247,14 +254,35 @@ def test_a_promise_ends_with_its_time() -> None:
 
 def test_the_oldest_of_too_many_promises_gives_way() -> None:
     reservations = Reservations()
-    assert [reservations.add(promise(f"p{n}")) for n in range(MAX_RESERVATIONS)].count(None) == MAX_RESERVATIONS
-    assert reservations.add(promise("last")) == promise("p0")
+    made = [promise(f"p{n}", f"team-{n % 50}") for n in range(MAX_RESERVATIONS + 1)]
+    assert [reservations.add(one) for one in made] == [None] * MAX_RESERVATIONS + [made[0]]
     assert len(reservations) == MAX_RESERVATIONS
 
 
+def test_the_oldest_of_too_many_promises_of_a_namespace_gives_way() -> None:
+    reservations = Reservations()
+    other = promise("first", "other")
+    made = [promise(f"p{n}") for n in range(MAX_PER_NAMESPACE + 2)]
+    assert [reservations.add(one) for one in (other, *made)] == [None] * (1 + MAX_PER_NAMESPACE) + made[:2]
+    assert list(reservations) == [other, *made[2:]]
+    for one in made[2:]:
+        assert reservations.drop(one.key) is one
+    assert reservations.drop(made[2].key) is None
+    assert [reservations.add(one) for one in made[:MAX_PER_NAMESPACE]] == [None] * MAX_PER_NAMESPACE
+
+
+def test_promises_that_ended_with_their_time_count_no_more() -> None:
+    reservations = Reservations()
+    made = [promise(f"p{n}") for n in range(MAX_PER_NAMESPACE)]
+    for one in made:
+        reservations.add(one)
+    assert reservations.expire(10.0) == tuple(made)
+    assert [reservations.add(one) for one in made] == [None] * MAX_PER_NAMESPACE
+
+
 def test_what_gives_way_is_free_again() -> None:
-    store = stocked(node("a", {GPU: MAX_RESERVATIONS + 2}))
-    for number in range(MAX_RESERVATIONS + 1):
+    store = stocked(node("a", {GPU: MAX_PER_NAMESPACE + 2}))
+    for number in range(MAX_PER_NAMESPACE + 1):
         store.reserve(*asking(f"p{number}"), 0.0)
     assert free(store) == {"a": "2"}
 
@@ -309,6 +337,16 @@ def test_a_node_without_the_first_of_many_resources_is_left_at_once() -> None:
     room._free[vector] = Counting(room._free[vector])
     assert room.tightest(demand, lambda _: True) is None
     assert Counting.asked == 1
+
+
+def test_a_namespace_takes_no_more_than_its_share_and_not_for_long() -> None:
+    store = stocked(node("a", {GPU: 1000}))
+    for number in range(1000):
+        store.reserve(*asking(f"p{number}"), 0.0)
+    assert free(store) == {"a": str(1000 - MAX_PER_NAMESPACE)}
+    store.expire(10.0)
+    store.publish()
+    assert (free(store), store.reservations) == ({"a": "1k"}, 0)
 
 
 def test_room_finds_the_tightest_fit() -> None:

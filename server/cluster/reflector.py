@@ -313,7 +313,7 @@ class Reflector(Generic[T]):
             return None
 
     def _reached(self, *, ends_failure: bool = True) -> None:
-        """Record word of the API server: a list, an event, a bookmark, or the end of a watch as it was asked for."""
+        """Record word of the API server: a list, an event, a bookmark, or the end of a watch."""
         self._contact = self._clock()
         if self._failure is not None and ends_failure:
             self._failure = None

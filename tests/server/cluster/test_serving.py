@@ -72,8 +72,8 @@ def ask(running: Running, path: str, number: int, **request: Any) -> dict[str, A
 def test_pods_admitted_one_after_another_each_get_what_is_left(api: ApiServer, tmp_path: Path) -> None:
     config = api.kubeconfig(tmp_path)
     file = rules(tmp_path, "Available")
-    arguments = ("--rules", file, "--cluster", "kubeconfig", "--reserve-for", "all")
-    with started(tmp_path, *arguments, KUBECONFIG=str(config)) as running:
+    variables = {"KUBECONFIG": str(config), "GPU_RULES_RESERVE_FOR": "all"}
+    with started(tmp_path, "--rules", file, "--cluster", "kubeconfig", **variables) as running:
         assert "warnings" not in eventually(running, status=200, cluster="synced")
         ask(running, "/validate", 100, dryRun=True)
         assert moved(running) == [False, False, True, True]

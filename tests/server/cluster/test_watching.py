@@ -358,6 +358,7 @@ def test_a_reset_watch_goes_on_from_where_it_was(api: ApiServer) -> None:
         api.put("nodes", node("two"))
         view.until(lambda cluster: len(cluster.nodes) == 2)
     assert len(api.lists("nodes")) == 1
+    assert [watch.query["timeoutSeconds"] for watch in api.watches("nodes")] == ["20", "1"]
     assert view.pauses == [0.5]
 
 
@@ -487,9 +488,16 @@ def test_versions_that_are_always_gone_are_logged_once_and_pauses_grow(
             return Status(410, message)
         return Body(b'{"type": "ERROR", "object": {"code": 410, "message": "%s"}}\n' % message.encode())
 
-    api.fail("nodes", *[gone(number) for number in range(8)], watch=True)
-    with viewing(api, NODES) as view:
-        view.counted("nodes", "gone", 8)
+    clock = Clock()
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        clock.now += seconds
+
+    api.fail("nodes", *[gone(number) for number in range(12)], watch=True)
+    with viewing(api, NODES, clock=clock, wait=pause) as view:
+        view.counted("nodes", "gone", 12)
         api.wait_for(lambda: api.watching("nodes"))
         api.put("nodes", node("two"))
         view.until(lambda cluster: names(cluster) == ["one", "two"])
@@ -499,7 +507,8 @@ def test_versions_that_are_always_gone_are_logged_once_and_pauses_grow(
         "cannot list and watch nodes: 410: too old resource version: 0 (1)",
         "nodes: current again",
     ]
-    assert view.pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0]
+    assert pauses == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, *[30.0] * 6]
+    assert sum(pauses) > QUIET_SECONDS
 
 
 def fail_and_recover(api: ApiServer, view: View) -> None:

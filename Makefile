@@ -35,6 +35,7 @@ bench: $(STAMP)
 	$(BIN)/python -m bench.pods
 	$(BIN)/python -m bench.server
 	$(BIN)/python -m bench.listener
+	$(BIN)/python -m bench.hostile
 
 # What follows from the default rules and from the chart: conditions of the webhooks, plain manifests.
 manifests: $(STAMP)

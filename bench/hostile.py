@@ -1,0 +1,281 @@
+"""What hostile pods cost a server and the pods beside them (python -m bench.hostile [--nodes N] [--only TEXT]).
+
+For each of PODS, a server process with rules of all kinds, a decision log and an inventory of many nodes gets it for
+some seconds, over TLS on loopback, while another process sends small pods. Memory is the server's own count (VmRSS, and
+VmHWM for the peak). A pod that is not answered in time is not sent again.
+
+The exit code is 1 if a promise is not kept.
+"""
+
+import argparse
+import http.client
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import monotonic, sleep
+from typing import Any
+
+from bench.listener import KEPT_MIB, LARGE_PEAK_MIB, Client, head, serving, small_pods
+from bench.process import memory_mib
+from bench.promise import Promise, exit_code
+from bench.reviews import MIG, review, training_pod
+from rules_engine.evaluation.steps import MAX_PATCH_BYTES
+from server.decision_log import MAX_LINE_BYTES
+from tests.support.server import Running
+
+NODES = 5000
+SECONDS = 3.0
+"""How long each pod is sent."""
+LEAST = 3
+"""How often it is sent at least."""
+KEPT_SECONDS = 10.0
+"""Until memory that was taken is given back."""
+
+BESIDE_BYTES = 256 * 1024
+"""Up to here, a small pod is hardly delayed."""
+BESIDE_SECONDS = 0.05
+BESIDE_LARGE_SECONDS = 0.3
+"""For each 3 MiB of a larger body: the JSON parser holds the interpreter."""
+LARGE_BYTES = 3 * 1024 * 1024
+
+ANSWER_MIB = 1.5
+"""A patch of MAX_PATCH_BYTES in base64, and what is around it."""
+assert MAX_PATCH_BYTES * 4 / 3 < ANSWER_MIB * 1024 * 1024
+
+HOSTNAME = "kubernetes.io/hostname"
+GPU, MIG2, MIG1 = "nvidia.com/gpu", "nvidia.com/mig-2g.20gb", "nvidia.com/mig-1g.10gb"
+
+Pod = dict[str, Any]
+
+
+def small(*containers: Pod, **spec: Any) -> Pod:
+    """A pod with these containers and nothing else."""
+    metadata = {"name": "hostile", "annotations": {"task.bkbcs.tencent.com/gpu-type": "V100"}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": list(containers), **spec}}
+
+
+def asking(count: int = 9, name: str = "main") -> Pod:
+    """A container that asks for more than a node has, so that each rung is looked at."""
+    return {"name": name, "resources": {"limits": {MIG: str(count)}}}
+
+
+def gpu_containers(count: int) -> Pod:
+    return small(*(asking(1, f"c{number}") for number in range(count)))
+
+
+def plain_containers(count: int) -> Pod:
+    return small(*({"name": f"container-{n}", "image": "registry.example.com/app:1"} for n in range(count)))
+
+
+def empty_containers(count: int) -> Pod:
+    return small(*({} for _ in range(count)))
+
+
+def tolerations(count: int) -> Pod:
+    return small(asking(), tolerations=[{"operator": "Exists", "key": f"{n:05}"} for n in range(count)])
+
+
+def annotations(count: int, size: int) -> Pod:
+    pod = training_pod()
+    pod["metadata"]["annotations"] |= {f"example.com/{n}": "x" * size for n in range(count)}
+    return pod
+
+
+def labels(count: int) -> Pod:
+    pod = training_pod()
+    pod["metadata"]["labels"] |= {f"label-{n}": "x" for n in range(count)}
+    return pod
+
+
+def owners(count: int) -> Pod:
+    pod = training_pod()
+    pod["metadata"]["ownerReferences"] = [{"kind": "Job", "name": f"job-{n}"} for n in range(count)]
+    return pod
+
+
+def environment(count: int) -> Pod:
+    """Values that a message must not quote in the decision log."""
+    return small({"name": "main", "env": [{"value": f"{n:x}"} for n in range(count)]})
+
+
+def term(*expressions: tuple[str, str, list[str]]) -> Pod:
+    return {"matchExpressions": [{"key": key, "operator": op, "values": values} for key, op, values in expressions]}
+
+
+def requiring(*terms: Pod) -> Pod:
+    """A pod with required node affinity."""
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
+    return small(asking(), affinity={"nodeAffinity": required})
+
+
+def empty_terms(count: int) -> Pod:
+    return requiring(term((HOSTNAME, "In", ["node-00001"])), *({} for _ in range(count)))
+
+
+def plain_terms(count: int) -> Pod:
+    return requiring(*(term((HOSTNAME, "In", [f"no-{number}"])) for number in range(count)))
+
+
+def label_keys(number: int, count: int) -> Pod:
+    """A pod that names labels of its own beside the hostname."""
+    keys: list[tuple[str, str, list[str]]] = [(f"k{number}-{index}", "DoesNotExist", []) for index in range(count)]
+    return requiring(term((HOSTNAME, "NotIn", ["x"]), *keys))
+
+
+PODS: Mapping[str, Callable[[], Sequence[Pod]]] = {
+    "ordinary": lambda: [training_pod()],
+    "20,000 containers {}": lambda: [empty_containers(20_000)],
+    "2,000 labels": lambda: [labels(2_000)],
+    "100 owner references": lambda: [owners(100)],
+    "3,500 environment values": lambda: [environment(3_500)],
+    "200 GPU containers": lambda: [gpu_containers(200)],
+    "64 pods with a label key each": lambda: [label_keys(number, 1) for number in range(64)],
+    "10 pods of 54 KiB of label keys": lambda: [label_keys(number, 900) for number in range(10)],
+    "20,000 empty terms": lambda: [empty_terms(20_000)],
+    "5,000 terms of a hostname": lambda: [plain_terms(5_000)],
+    "12,000 GPU containers": lambda: [gpu_containers(12_000)],
+    "1.3 MB in one annotation": lambda: [annotations(1, 1_300_000)],
+    "1.3 MB in 20,000 annotations": lambda: [annotations(20_000, 45)],
+    "100,000 owner references": lambda: [owners(100_000)],
+    "98,000 tolerations": lambda: [tolerations(98_000)],
+    "3 MiB of containers": lambda: [plain_containers(47_000)],
+}
+
+
+def _rule(kind: str, name: str, spec: Pod) -> Pod:
+    return {"apiVersion": "gpurules.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+RULES = (
+    _rule(
+        "FallbackLadder",
+        "mig",
+        {
+            "rungs": [*({"resource": name} for name in (MIG, MIG2, MIG1)), {"resource": GPU, "assume": True}],
+            "nodes": {"require": ["MatchesPod"]},
+            "offered": "Available",
+        },
+    ),
+    *(
+        _rule(
+            "ResourceInjection",
+            kind.lower(),
+            {"gpuType": kind, "coefficients": {"cpu": "12", "memory": "80Gi", "nvidia.com/shm": "1Gi"}},
+        )
+        for kind in ("V100", "T4")
+    ),
+    _rule(
+        "Validation",
+        "limits",
+        {
+            "validations": [
+                {
+                    "expression": "object.spec.containers.all(c, has(c.name))",
+                    "messageExpression": "'the first container is ' + object.spec.containers[0].?name.orValue('?')",
+                },
+                {
+                    "expression": "object.spec.containers.all(c, !has(c.env) || c.env.size() < 100)",
+                    "messageExpression": "'it begins with ' + object.spec.containers[0].env[200].value",
+                },
+            ]
+        },
+    ),
+)
+
+
+def _node(number: int) -> Pod:
+    offered = [{GPU: 8}, {MIG: 8, MIG2: 16}, {MIG2: 24}, {MIG1: 56}, {"cpu": 8}][number % 5]
+    labels = {HOSTNAME: f"node-{number:05}", "pool": f"pool-{number % 12}", "stamp": str(1_700_000_000 + number)}
+    taints = [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}] if number % 4 else []
+    return {"name": f"node-{number:05}", "labels": labels, "taints": taints, "allocatable": offered}
+
+
+def written(folder: Path, nodes: int) -> tuple[str | Path, ...]:
+    """Arguments of a server: files of rules and of an inventory, and a decision log."""
+    rules, inventory = folder / "rules.yaml", folder / "inventory.yaml"
+    rules.write_text("\n---\n".join(map(json.dumps, RULES)))
+    members = {"metadata": {"name": "many"}, "spec": {"nodes": [_node(number) for number in range(nodes)]}}
+    inventory.write_text(json.dumps({"apiVersion": "gpurules.io/v1", "kind": "ClusterInventory", **members}))
+    return "--rules", rules, "--cluster", inventory, "--decision-log", folder / "decisions"
+
+
+def measured(
+    name: str, pods: Sequence[Pod], path: str, server: Running, client: Client, first: float, usual: float
+) -> list[Promise]:
+    """Send pods in turn; `first`: RSS in MiB before any, `usual`: p99 of small pods by themselves."""
+    requests = [head(len(body), path) + body for body in map(review, pods)]
+    size = max(map(len, requests))
+    statuses: Counter[int] = Counter()
+    seconds: list[float] = []
+    answer = 0
+    with small_pods(server) as beside, client.secure(1) as connection:
+        end = monotonic() + SECONDS
+        while not statuses[0] and (len(seconds) < max(LEAST, len(requests)) or monotonic() < end):
+            begin = monotonic()
+            try:
+                connection.sendall(requests[len(seconds) % len(requests)])
+                response = http.client.HTTPResponse(connection)
+                response.begin()
+                answer = max(answer, len(response.read()))
+                statuses[response.status] += 1
+            except TimeoutError:
+                statuses[0] += 1
+            seconds.append(monotonic() - begin)
+        latencies, failed = beside()
+    peak = memory_mib(server.process.pid, "VmHWM")
+    end = monotonic() + KEPT_SECONDS
+    while (kept := memory_mib(server.process.pid) - first) > KEPT_MIB and monotonic() < end:
+        sleep(0.2)
+    seconds.sort()
+    print(
+        f"  {name} at {path}: {size / 1024:.0f} KiB, {len(seconds)} times,",
+        f"p50 {seconds[len(seconds) // 2] * 1000:.0f} ms, slowest {seconds[-1] * 1000:.0f} ms;",
+        f"answers {dict(statuses)}, the largest {answer / 1024:.0f} KiB;",
+        f"beside it {len(latencies)} small pods, slowest {max(latencies) * 1000:.0f} ms",
+        flush=True,
+    )
+    allowed = BESIDE_SECONDS if size <= BESIDE_BYTES else BESIDE_LARGE_SECONDS * max(1.0, size / LARGE_BYTES)
+    what = f"{name}, {path[1:]}"
+    return [
+        Promise(f"{what}: answered 200", statuses[200], len(seconds), least=True),
+        Promise(f"{what}: answer", answer / 1024 / 1024, ANSWER_MIB, unit=" MiB"),
+        Promise(f"{what}: p99 beside it, more", p99(latencies) - usual, allowed, unit=" s"),
+        Promise(f"{what}: small pods not answered 200", failed, 0),
+        Promise(f"{what}: peak RSS", peak, LARGE_PEAK_MIB, unit=" MiB"),
+        Promise(f"{what}: RSS kept 10 s later", kept, KEPT_MIB, unit=" MiB"),
+    ]
+
+
+def p99(seconds: Sequence[float]) -> float:
+    return sorted(seconds)[int(len(seconds) * 0.99)]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.hostile", description=__doc__)
+    parser.add_argument("--nodes", type=int, default=NODES)
+    parser.add_argument("--only", default="", help="pods whose name has this in it")
+    asked = parser.parse_args()
+    chosen = {name: make for name, make in PODS.items() if asked.only in name}
+    promises: list[Promise] = []
+    longest = 0
+    for kind, make in chosen.items():
+        with TemporaryDirectory(prefix="gpu-rules-bench-") as name:
+            folder = Path(name)
+            with serving(folder, *written(folder, asked.nodes)) as (server, client):
+                with small_pods(server) as alone:
+                    sleep(1.0)
+                    usual = p99(alone()[0])
+                first = memory_mib(server.process.pid)
+                for path in ("/mutate", "/validate"):
+                    promises += measured(kind, make(), path, server, client, first, usual)
+            with (folder / "decisions").open("rb") as log:
+                longest = max(longest, *map(len, log))
+    promises.append(Promise("the longest line of the decision log", longest / 1024, MAX_LINE_BYTES / 1024, unit=" KiB"))
+    return exit_code(promises)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

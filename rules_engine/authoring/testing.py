@@ -153,7 +153,7 @@ def _warnings(expected: Sequence[str], actual: Sequence[str]) -> Iterator[Mismat
 
 
 def _containers(expected: Mapping[str, Mapping[str, Quantity]], pod: Pod) -> Iterator[Mismatch]:
-    by_name: dict[str, Container] = {container.name: container for container in pod.containers}
+    by_name: dict[str, Container] = {container.name: container for container in pod.all_containers}
     for name, amounts in expected.items():
         container = by_name.get(name)
         if container is None:

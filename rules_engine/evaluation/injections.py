@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from rules_engine.evaluation.applicability import applicability
 from rules_engine.evaluation.compiled import CompiledInjection
 from rules_engine.evaluation.counts import MAX_CONTAINERS, malformed, too_many_containers
-from rules_engine.evaluation.steps import failed, skipped, stepped
+from rules_engine.evaluation.steps import failed, skipped, stepped, too_large
 from rules_engine.evaluation.subject import Subject
 from rules_engine.model.decision import Action, Amount, Step
-from rules_engine.model.edits import Edits, merged
+from rules_engine.model.edits import Edits, merged, patch_bytes
 from rules_engine.model.pod import ANNOTATIONS, POD_LIMITS, POD_REQUESTS, Container, Role
 from rules_engine.model.quantity import NANOS, Quantity
 from rules_engine.model.reading import Path
@@ -68,9 +68,9 @@ def apply_injections(injections: Sequence[CompiledInjection], subject: Subject) 
             enforced[index] = found
     written: Edits = {}
     for index, triggered in audited.items():
-        steps[index], _ = _inject(triggered, list(enforced.values()), subject)
+        steps[index], _ = _bounded(triggered, list(enforced.values()), subject)
     for index, triggered in enforced.items():
-        steps[index], edits = _inject(triggered, list(enforced.values()), subject)
+        steps[index], edits = _bounded(triggered, list(enforced.values()), subject)
         written = merged(written, edits)
     return tuple([steps[index] for index in sorted(steps)]), written
 
@@ -104,6 +104,13 @@ def _triggered(injection: CompiledInjection, subject: Subject) -> _Triggered | S
 
 def _may_serve(rule: ResourceInjection, container: Container) -> bool:
     return container.role is Role.REGULAR or rule.init_containers is InitContainers.INJECT
+
+
+def _bounded(triggered: _Triggered, enforced: Sequence[_Triggered], subject: Subject) -> tuple[Step, Edits]:
+    """What one injection does. It fails if the patch gets too large: no other injection writes into the same pod."""
+    step, edits = _inject(triggered, enforced, subject)
+    excess = too_large(edits, patch_bytes(subject.pod.edits)) if edits else None
+    return (step, edits) if excess is None else (failed(triggered.rule, excess), {})
 
 
 def _inject(triggered: _Triggered, enforced: Sequence[_Triggered], subject: Subject) -> tuple[Step, Edits]:

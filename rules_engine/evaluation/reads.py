@@ -18,6 +18,11 @@ from rules_engine.model.rules import SKIP_ANNOTATION, FallbackLadder, ResourceIn
 MAX_KEY_BYTES = 16 * 1024
 """Of what is seen of one request: several times what an ordinary pod's containers take."""
 
+_CONTAINER_MEMBERS = ("name", "restartPolicy", "resources")
+
+MAX_KEY_CONTAINERS = MAX_KEY_BYTES // len(_CONTAINER_MEMBERS)
+"""Containers of a pod that has a key: what is seen of one takes at least a byte for each member."""
+
 MAX_CHAINS = 16
 """Places that are looked up in a request: with more of them, larger parts of it are."""
 
@@ -87,13 +92,13 @@ class Reads:
         for member in ("containers", "initContainers"):
             containers = spec.get(member)
             if containers is not None:
-                if not isinstance(containers, list):
+                if not isinstance(containers, list) or len(containers) > MAX_KEY_CONTAINERS:
                     return None
                 seen += (member, len(containers))
                 for container in containers:
                     if not isinstance(container, dict):
                         return None
-                    seen += map(container.get, ("name", "restartPolicy", "resources"))
+                    seen += map(container.get, _CONTAINER_MEMBERS)
         for root, *members in self._chains:
             value = pod if root == "object" else request.old_object if root == "oldObject" else request.raw
             seen += _found(value, members)

@@ -5,9 +5,14 @@ from typing import TypedDict, Unpack
 
 from rules_engine.cel import EvaluationError
 from rules_engine.model.decision import Action, Amount, ResourceDecision, Step
+from rules_engine.model.edits import Edits, patch_bytes
 from rules_engine.model.rules import FailurePolicy, Mode, Rule
 
 _AUDIT, _SKIP = Mode.AUDIT, Action.SKIP  # to look a member up on its enum takes a while
+
+MAX_PATCH_BYTES = 1024 * 1024
+"""What rules may write into one pod, as JSON Patch. An API server stores objects of 1.5 MiB at most (etcd,
+--max-request-bytes), so that no pod that needs more could be stored."""
 
 
 class Details(TypedDict, total=False):
@@ -40,6 +45,14 @@ def stepped(rule: Rule, action: Action, reason: str, message: str, **details: Un
 def skipped(rule: Rule, reason: str, message: str) -> Step:
     """The rule does not apply."""
     return stepped(rule, _SKIP, reason, message)
+
+
+def too_large(edits: Edits, before: int = 0) -> EvaluationError | None:
+    """The error of a rule whose edits bring the patch over MAX_PATCH_BYTES; `before`: bytes of what others write."""
+    size = before + patch_bytes(edits)
+    if size <= MAX_PATCH_BYTES:
+        return None
+    return EvaluationError(f"the patch would take {size} bytes, more than {MAX_PATCH_BYTES}")
 
 
 def failed(rule: Rule, error: EvaluationError) -> Step:

@@ -54,6 +54,24 @@ def _applied(node: Json, edits: _Tree) -> Json:
     return node if members == before else members
 
 
+OPERATION_BYTES = 48
+"""An operation without its names and its value: punctuation, the longest op, and an index in its path."""
+
+
+def patch_bytes(edits: Edits) -> int:
+    """About how many bytes of JSON the patch takes, and rather more: a character may take four of UTF-8."""
+    total = 0
+    for path, members in edits.items():
+        place = sum([_bytes(key) + 1 for key in path if type(key) is str])
+        for name, text in members.items():
+            total += OPERATION_BYTES + place + _bytes(name) + (0 if text is None else _bytes(text))
+    return total
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else 4 * len(text)
+
+
 def patch(raw: Json, edits: Edits) -> tuple[Operation, ...]:
     """The fewest operations that make the edits, in order of object, then of member.
 

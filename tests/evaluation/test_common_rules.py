@@ -1,5 +1,6 @@
 """Evaluation rules common to all kinds, sentence by sentence."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from rules_engine.cel import Budget
 from rules_engine.evaluation import globs, mutate
 from rules_engine.evaluation.counts import MAX_CONTAINERS
+from rules_engine.evaluation.steps import MAX_PATCH_BYTES
 from rules_engine.evaluation.subject import ClusterFunctions
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Freshness
 from rules_engine.model.decision import Action, Decision
@@ -480,3 +482,54 @@ def mutated_quickly(made: Any) -> Decision:
 )
 def test_globs_know_any_run_and_any_one_character_and_nothing_else(pattern: str, name: str, yes: bool) -> None:
     assert globs.matches(pattern, name) == yes
+
+
+class TestPatchBytes:
+    """What rules write into a pod is bounded: the rule that exceeds it fails, and those before it count."""
+
+    HALF = "x" * (MAX_PATCH_BYTES * 6 // 10)
+
+    def falls(self, **fields: Any) -> AnyRule:
+        return ladder(MIG2, rung(GPU, assume=True), annotation="example.com/falls", **fields)
+
+    def brings(self, **fields: Any) -> AnyRule:
+        return injection({"cpu": 1}, gpu_type=None, annotations={"example.com/brought": self.HALF}, **fields)
+
+    def made(self, annotation: str = "") -> Any:
+        return pod(container("main", {MIG2: 1}), annotations={"example.com/falls": annotation})
+
+    def test_below_it_all_rules_count(self) -> None:
+        decision = mutated(self.made(), self.falls(), self.brings())
+        assert [step.action for step in decision.trace] == [Action.CHANGE, Action.CHANGE]
+
+    @pytest.mark.parametrize("policy", FailurePolicy)
+    def test_the_ladder_that_exceeds_it_fails(self, policy: FailurePolicy) -> None:
+        decision = mutated(self.made(self.HALF * 2), self.falls(failure_policy=policy))
+        [step] = decision.trace
+        assert (step.reason, decision.patch) == ("evaluation-error", ())
+        assert re.search(rf"the patch would take \d+ bytes, more than {MAX_PATCH_BYTES}$", step.message)
+        if policy is FailurePolicy.FAIL:
+            assert decision.status is not None
+            assert (decision.allowed, decision.status.code) == (False, 500)
+        else:
+            assert (decision.allowed, decision.warnings) == (True, (f"{step.rule} was ignored: {step.message}",))
+
+    def test_the_injection_that_exceeds_it_fails_and_the_ladder_before_it_counts(self) -> None:
+        rules = (self.falls(), self.brings(failure_policy=FailurePolicy.IGNORE))
+        decision = mutated(self.made(self.HALF), *rules)
+        assert [step.action for step in decision.trace] == [Action.CHANGE, Action.IGNORE]
+        assert [operation.path.rpartition("/")[2] for operation in decision.patch] == [
+            "example.com~1falls".rpartition("/")[2],
+            "nvidia.com~1gpu",
+            "nvidia.com~1mig-2g.20gb",
+            "nvidia.com~1gpu",
+            "nvidia.com~1mig-2g.20gb",
+        ]
+        assert not mutated(self.made(self.HALF), self.falls(), self.brings()).allowed
+
+    def test_in_audit_mode_it_is_only_recorded(self) -> None:
+        for rule, annotation in ((self.falls(mode=Mode.AUDIT), self.HALF * 2), (self.brings(mode=Mode.AUDIT), "")):
+            more = () if annotation else (self.falls(),)
+            decision = mutated(self.made(annotation or self.HALF), *more, rule)
+            assert decision.allowed
+            assert "the patch would take" in decision.audit_annotations[rule.id.replace("/", ".").lower()]

@@ -225,7 +225,7 @@ class TestTooManyContainers:
 
     def crowd(self, both: dict[str, Any], count: int = MAX_CONTAINERS + 1) -> Any:
         containers = [container(f"c{number}", both) for number in range(count - 1)]
-        return pod(*containers, init=[container("i")], annotations=TYPED)
+        return pod(*containers, init=[container("i", both)], annotations=TYPED)
 
     @pytest.mark.parametrize("rule", [ladder(MIG2, MIG1, GPU), injection({"cpu": 1})], ids=["ladder", "injection"])
     def test_the_failure_policy_of_the_rule_decides(self, rule: AnyRule) -> None:

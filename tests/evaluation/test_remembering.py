@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rules_engine.evaluation import Remembering, RuleSet, mutate, validate
-from rules_engine.evaluation.reads import MAX_CHAINS, MAX_KEY_BYTES, Encode, Reads, marshalled
+from rules_engine.evaluation.reads import MAX_CHAINS, MAX_KEY_BYTES, MAX_KEY_CONTAINERS, Encode, Reads, marshalled
 from rules_engine.evaluation.remembering import MAX_BYTES, MAX_DECISION_BYTES, _size
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster, Taint
@@ -632,3 +632,12 @@ def test_threads_get_what_is_theirs() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(decided, range(2000)))
+
+
+def test_a_pod_of_many_containers_is_not_encoded_to_find_that_its_key_is_too_long() -> None:
+    def refuse(value: list[Any]) -> bytes:
+        raise AssertionError(len(value))
+
+    made: Any = {"metadata": {}, "spec": {"containers": [{}] * (MAX_KEY_CONTAINERS + 1)}}
+    reads = Reads(compiled(validation("true")).validations, refuse)
+    assert reads.key(AdmissionRequest(uid="1", object=made)) is None

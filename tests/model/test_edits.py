@@ -1,13 +1,14 @@
 """Edits: the value with them, and the patch that makes them."""
 
 import copy
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.model.edits import Edits, applied, merged, patch
+from rules_engine.model.edits import Edits, applied, merged, patch, patch_bytes
 from rules_engine.model.patch import Json, Operation
 from rules_engine.model.reading import Path
 from tests.support.laws import jsons, law, pods
@@ -150,3 +151,16 @@ def test_what_is_not_edited_is_shared(made: Any, section: str, text: str | None)
     assert all(
         new is old for new, old in zip(edited["spec"]["containers"][1:], made["spec"]["containers"][1:], strict=True)
     )
+
+
+@law
+@given(st.data(), pods())
+def test_a_patch_is_no_larger_than_is_counted_before_it_is_made(data: st.DataObject, made: Any) -> None:
+    changes = data.draw(edits_of(made))
+    written = json.dumps([operation.to_json() for operation in patch(made, changes)], ensure_ascii=False)
+    assert len(written.encode()) <= patch_bytes(changes) + len("[]")
+
+
+def test_characters_beyond_ascii_count_as_the_bytes_that_they_may_take() -> None:
+    assert patch_bytes({("a",): {"b": "€" * 1000}}) > len(("€" * 1000).encode())
+    assert patch_bytes({("a",): {"b": None}}) < 100

@@ -18,18 +18,59 @@ from tests.support.laws import law, pods
 def test_regular_containers_come_first_then_init_containers_with_their_roles() -> None:
     made = pod(container("a"), container("b"), init=[container("i"), container("s", sidecar=True), container("j")])
     read = Pod.parse(made)
-    assert [(c.name, c.role, c.path) for c in read.containers] == [
+    assert read.containers == ()
+    assert [(c.name, c.role, c.path) for c in read.all_containers] == [
         ("a", Role.REGULAR, ("spec", "containers", 0)),
         ("b", Role.REGULAR, ("spec", "containers", 1)),
         ("i", Role.INIT, ("spec", "initContainers", 0)),
         ("s", Role.SIDECAR, ("spec", "initContainers", 1)),
         ("j", Role.INIT, ("spec", "initContainers", 2)),
     ]
-    assert [c.name for c in read.regular] == ["a", "b"]
+    made = pod(container("a", {"x": 1}), container("b", {"x": 1}), init=[container("i", {"x": 1})])
+    assert [c.name for c in Pod.parse(made).regular] == ["a", "b"]
+
+
+def test_containers_that_name_no_resource_are_passed_over() -> None:
+    read = Pod.parse({"spec": {"containers": [*[{}] * 20_000, container("a", {"x": 1})], "initContainers": [{}]}})
+    assert [item.name for item in read.containers] == ["a"]
+    assert len(read.all_containers) == 20_002
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("x", "/spec/containers/1: must be an object, not a string"),
+        ({"name": 1}, "/spec/containers/1/name: must be a string, not a number"),
+        ({"restartPolicy": []}, "/spec/containers/1/restartPolicy: must be a string, not a list"),
+        ({"resources": []}, "/spec/containers/1/resources: must be an object, not a list"),
+        ({"resources": {"limits": 1}}, "/spec/containers/1/resources/limits: must be an object, not a number"),
+        ({"resources": {"requests": ""}}, "/spec/containers/1/resources/requests: must be an object, not a string"),
+    ],
+)
+def test_a_malformed_container_is_found_whether_it_is_needed_or_not(wrong: Json, message: str) -> None:
+    with pytest.raises(PodError, match=f"^{message}$"):
+        Pod.parse({"spec": {"containers": [{}, wrong]}})
+
+
+@pytest.mark.parametrize(
+    "bare",
+    [
+        None,
+        {},
+        {"name": None, "restartPolicy": None},
+        {"resources": {}},
+        {"resources": {"limits": None, "requests": {}}},
+    ],
+)
+def test_a_container_without_amounts_is_read_as_one(bare: Json) -> None:
+    read = Pod.parse({"spec": {"containers": [bare]}})
+    assert read.containers == ()
+    [item] = read.all_containers
+    assert (item.name, item.role, dict(item.limits), dict(item.requests)) == ("", Role.REGULAR, {}, {})
 
 
 def test_a_regular_container_that_restarts_always_is_no_sidecar() -> None:
-    assert Pod.parse(pod(container("a", sidecar=True))).containers[0].role is Role.REGULAR
+    assert Pod.parse(pod(container("a", sidecar=True))).all_containers[0].role is Role.REGULAR
 
 
 def test_asked_is_the_limit_else_the_request_and_requested_the_other_way_round() -> None:
@@ -149,7 +190,8 @@ class TestEdits:
             "spec": {"containers": [{}, {"name": "b", "resources": {"limits": {"x": "1", "y": "2"}}}]},
         }
         assert edited.annotations == {"a/b": "c"}
-        assert str(edited.containers[1].limits["y"]) == "2"
+        [changed] = edited.containers
+        assert (changed.path, str(changed.limits["y"])) == (("spec", "containers", 1), "2")
 
     def test_none_removes(self) -> None:
         edited = Pod.parse({"metadata": {"annotations": {"a": "1", "b": "2"}}}).edited({ANNOTATIONS: {"a": None}})
@@ -173,9 +215,19 @@ class TestEdits:
     @given(st.data(), pods())
     def test_an_edited_pod_is_what_is_read_of_its_json(self, data: st.DataObject, made: Any) -> None:
         read = Pod.parse(made)
-        paths = [path for item in read.containers for path in (item.limits_path, item.requests_path)]
+        paths = [path for item in read.all_containers for path in (item.limits_path, item.requests_path)]
         texts = st.dictionaries(st.sampled_from(["cpu", "nvidia.com/gpu", "new"]), st.none() | st.sampled_from("12"))
         edited = read.edited(data.draw(st.dictionaries(st.sampled_from([ANNOTATIONS, *paths]), texts)))
         again = Pod.parse(edited.raw)
-        for name in ("annotations", "labels", "containers", "overhead", "placement", "resources", "name", "namespace"):
+        for name in (
+            "annotations",
+            "labels",
+            "containers",
+            "all_containers",
+            "overhead",
+            "placement",
+            "resources",
+            "name",
+            "namespace",
+        ):
             assert getattr(edited, name) == getattr(again, name)

@@ -1,14 +1,14 @@
 """Kubernetes Events on fallbacks and denials, for those who look at their Job and not at our metrics.
 
 The pod itself does not exist yet, or never will: the Event is about the controller that makes it, else about the pod by
-its name. What a rule's message says is left to the answer of the API server; the Event names rules, resources and
-reasons. Needs `create` on `events` in every namespace.
+its name or generateName. What a rule's message says is left to the answer of the API server; the Event names the pod,
+the user, rules, resources and reasons. Needs `create` on `events` in every namespace.
 """
 
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
 from secrets import token_hex
@@ -51,29 +51,36 @@ class Sender(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """What is said, and of what: `about` is an ObjectReference of core/v1 in `namespace`."""
+    """What is said, and of what: `about` is an ObjectReference of core/v1 in `namespace`.
+
+    Pods of one controller differ in the `pod` and in nothing else: their Events are equal.
+    """
 
     namespace: str
     about: tuple[tuple[str, str], ...]
     type: str
     reason: str
     message: str
+    pod: str = field(default="", compare=False)
+    user: str = field(default="", compare=False)
 
     def to_json(self, at: datetime, suffix: str) -> dict[str, Json]:
         """The object that is created (core/v1, Event)."""
         about = dict(self.about)
+        who = (("pod", self.pod), ("user", self.user))
+        subject = ", ".join(f"{what} {name}" for what, name in who if name)
         time = at.isoformat(timespec="seconds").replace("+00:00", "Z")
         return {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {
                 "namespace": self.namespace,
-                "name": f"{about['name'][: MAX_SUBDOMAIN - len(suffix) - 1].rstrip('.-')}.{suffix}",
+                "name": f"{about['name'][: MAX_SUBDOMAIN - len(suffix) - 1].rstrip('.-*')}.{suffix}",
             },
             "involvedObject": {**about, "namespace": self.namespace},
             "type": self.type,
             "reason": self.reason,
-            "message": self.message,
+            "message": _cut(f"{subject}: {self.message}" if subject else self.message, MAX_MESSAGE),
             "source": {"component": "gpu-rules"},
             "firstTimestamp": time,
             "lastTimestamp": time,
@@ -172,16 +179,23 @@ def events(exchange: Exchange) -> Iterator[Event]:
     denials = [f"{step.rule} ({step.reason})" for step in decision.trace if step.denies]
     if not (denials or (falls and decision.patch)):
         return
-    found = _about(request.object, request.name)
+    found = _about(request.object, exchange.pod)
     namespace = text(mapping(mapping(request.object).get("metadata")), "namespace") or request.namespace
     if found is None or not is_label(namespace):
         return
     if denials:
-        message = f"A pod was denied by {', '.join(denials)}"
-        yield Event(namespace=namespace, about=found, type="Warning", reason="GPURulesDenied", message=_cut(message))
+        type, reason, message = "Warning", "GPURulesDenied", f"denied by {', '.join(denials)}"
     else:
-        message = f"A pod was given other GPUs than it asks for: {', '.join(falls)}"
-        yield Event(namespace=namespace, about=found, type="Normal", reason="GPUFallback", message=_cut(message))
+        type, reason, message = "Normal", "GPUFallback", f"given other GPUs than it asks for: {', '.join(falls)}"
+    yield Event(
+        namespace=namespace,
+        about=found,
+        type=type,
+        reason=reason,
+        message=_cut(message, MAX_MESSAGE),
+        pod=_cut(exchange.pod, MAX_SUBDOMAIN),
+        user=_cut(exchange.user, MAX_SUBDOMAIN),
+    )
 
 
 def _about(pod: Json, name: str) -> tuple[tuple[str, str], ...] | None:
@@ -190,19 +204,19 @@ def _about(pod: Json, name: str) -> tuple[tuple[str, str], ...] | None:
     if reference is not None:
         return _reference(reference, *(text(reference, key) for key in ("apiVersion", "kind", "name")))
     metadata = mapping(mapping(pod).get("metadata"))
-    return _reference(metadata, "v1", "Pod", text(metadata, "name") or name)
+    return _reference(metadata, "v1", "Pod", name)
 
 
 def _reference(named: Object, api_version: str, kind: str, name: str) -> tuple[tuple[str, str], ...] | None:
-    if not is_subdomain(name):
+    if not is_subdomain(name.removesuffix("*").rstrip("-.")):  # the pod may have no name but a generateName yet
         return None
     members = {"apiVersion": api_version, "kind": kind, "name": name, "uid": text(named, "uid")}
-    return tuple((key, value) for key, value in members.items() if value)
+    return tuple((key, _cut(value, MAX_SUBDOMAIN)) for key, value in members.items() if value)
 
 
 MAX_MESSAGE = 1024
 """Characters of an Event's message (apis/core/validation/events.go, NoteLengthLimit)."""
 
 
-def _cut(message: str) -> str:
-    return message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"

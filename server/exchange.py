@@ -7,6 +7,7 @@ from typing import TypeAlias
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Decision
+from rules_engine.model.lenient import mapping, text
 from server.http.review import StatusReason
 from server.state import Served
 
@@ -43,6 +44,24 @@ class Exchange:
         if self.error is not None or self.decision is None:
             return (self.error or StatusReason.INTERNAL_ERROR).text
         return self.decision.once(_outcome)
+
+    @property
+    def pod(self) -> str:
+        """The pod's name; without one, its generateName and "*", which no name has; "" without either."""
+        request = self.request
+        if request is None or not request.is_pod:
+            return ""
+        metadata = mapping(mapping(request.object).get("metadata"))
+        name = text(metadata, "name") or request.name
+        if name:
+            return name
+        generated = text(metadata, "generateName")
+        return f"{generated}*" if generated else ""
+
+    @property
+    def user(self) -> str:
+        """Who makes the request, as the API server authenticated it; "" where the request does not say."""
+        return "" if self.request is None else text(mapping(self.request.raw.get("userInfo")), "username")
 
     @property
     def dry_run(self) -> bool:

@@ -116,6 +116,7 @@ WEBHOOK_DRIFT = _gauge(
 )
 LOG_WRITTEN = _counter("decision_log_lines", "Lines of the decision log that were written.")
 LOG_DROPPED = _counter("decision_log_dropped", "Lines of the decision log that were lost, for want of time or space.")
+LOG_TRUNCATED = _counter("decision_log_truncated", "Lines of the decision log from which something was left out.")
 EVENTS_SENT = _counter("events", "Kubernetes Events that were sent.")
 EVENTS_DROPPED = _counter("events_dropped", "Kubernetes Events that were not sent: too many, or a call that failed.")
 
@@ -150,6 +151,7 @@ FAMILIES = (
     WEBHOOK_DRIFT,
     LOG_WRITTEN,
     LOG_DROPPED,
+    LOG_TRUNCATED,
     EVENTS_SENT,
     EVENTS_DROPPED,
 )
@@ -205,6 +207,13 @@ class Losses(Protocol):
     def dropped(self) -> int: ...
 
 
+class Log(Losses, Protocol):
+    """A log that also shortens what is too long."""
+
+    @property
+    def truncated(self) -> int: ...
+
+
 class Metrics(Collector):
     """Counts exchanges, as one of their observers, and writes everything down. Safe for use from several threads."""
 
@@ -212,7 +221,7 @@ class Metrics(Collector):
         self,
         state: State,
         *,
-        decision_log: Losses | None = None,
+        decision_log: Log | None = None,
         events: Losses | None = None,
         clock: Callable[[], float] = monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
@@ -320,6 +329,8 @@ class Metrics(Collector):
             if losses is not None:
                 yield sent, (), losses.sent
                 yield dropped, (), losses.dropped
+        if self._decision_log is not None:
+            yield LOG_TRUNCATED, (), self._decision_log.truncated
 
     def _listening(self) -> Iterator[Value]:
         for listener in self._state.listeners:

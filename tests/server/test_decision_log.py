@@ -10,8 +10,19 @@ from typing import Any
 import pytest
 
 from rules_engine.model.cluster import Cluster, Freshness
-from rules_engine.model.rules import AnyRule, Match, ValidationAction, Verb
-from server.decision_log import MAX_QUEUED, TOGETHER, DecisionLog, line, owner
+from rules_engine.model.rules import AnyRule, Match, Mode, ValidationAction, Verb
+from server.decision_log import (
+    MAX_ITEMS,
+    MAX_LINE_BYTES,
+    MAX_QUEUED,
+    MAX_REASONS_BYTES,
+    MAX_TEXT,
+    OMITTED,
+    TOGETHER,
+    DecisionLog,
+    line,
+    owner,
+)
 from server.exchange import Exchange
 from server.observing import Observed, Observing
 from server.state import Served, State
@@ -63,6 +74,8 @@ def test_a_line_says_what_was_decided_on_what_grounds_and_why(tmp_path: Path) ->
         "endpoint": "mutate",
         "operation": "CREATE",
         "namespace": "ml",
+        "pod": "job",
+        "user": "system:admin",
         "owner": {"kind": "Job", "name": "train"},
         "dryRun": False,
         "outcome": "Changed",
@@ -76,8 +89,8 @@ def test_the_time_of_a_line_is_in_utc() -> None:
     exchange = exchanged("/mutate", asks({MIG: 1}), FALLS)
     assert exchange.decision is not None
     at = datetime(2026, 11, 22, 1, 2, 3, 40, tzinfo=timezone(timedelta(hours=1)))
-    parts = line(exchange, exchange.decision, id="a-1", at=at.astimezone(UTC), view=1)
-    assert json.loads(b"".join(parts))["time"] == "2026-11-22T00:02:03.000040Z"
+    written = line(exchange, exchange.decision, id="a-1", at=at.astimezone(UTC), view=1)
+    assert json.loads(b"".join(written.parts))["time"] == "2026-11-22T00:02:03.000040Z"
 
 
 def test_each_decision_has_an_id_of_its_own_and_a_dry_run_is_marked(tmp_path: Path) -> None:
@@ -375,3 +388,178 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     logged(tmp_path, *[exchanged("/mutate", asks({MIG: 1}), FALLS)] * 3)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+# A pod may be as large as a request; a line may not.
+
+
+def pod_of(count: int, prefix: str = "container") -> Any:
+    """A pod of containers that each ask for a GPU that the cluster does not have."""
+    return pod(
+        *(container(f"{prefix}-{number}", {MIG: 1}) for number in range(count)),
+        annotations={"task.bkbcs.tencent.com/gpu-type": "V100"},
+    )
+
+
+INJECTS = injection({"cpu": "4", "memory": "16Gi"})
+
+
+@pytest.mark.parametrize(
+    ("metadata", "request_", "name"),
+    [
+        ({"name": "one", "generateName": "g-"}, {"name": "other"}, "one"),
+        ({"generateName": "g-"}, {"name": "other"}, "other"),
+        ({"generateName": "g-"}, {}, "g-*"),
+        ({}, {}, None),
+        ({"name": "one"}, {"subResource": "binding"}, None),
+    ],
+)
+def test_a_line_names_the_pod_or_what_its_name_will_begin_with(
+    tmp_path: Path, metadata: Any, request_: dict[str, Any], name: str | None
+) -> None:
+    made: Any = asks({MIG: 1})
+    made["metadata"] = metadata
+    [line] = logged(tmp_path, exchanged("/mutate", made, FALLS, **request_))
+    assert line.get("pod") == name
+
+
+def test_a_line_names_the_user_as_the_api_server_knows_it(tmp_path: Path) -> None:
+    users: list[dict[str, Any]] = [{"username": "jane"}, {"username": 1}, {}]
+    lines = logged(tmp_path, *(exchanged("/mutate", asks({MIG: 1}), FALLS, userInfo=user) for user in users))
+    assert [line.get("user") for line in lines] == ["jane", None, None]
+
+
+@pytest.mark.parametrize("character", ["x", "\x01", "😀"])
+def test_a_line_is_bounded_however_long_the_names_of_a_pod_are(tmp_path: Path, character: str) -> None:
+    long = character * 100_000
+    made = pod_of(40)
+    made["metadata"] |= {
+        "name": long,
+        "namespace": long,
+        "ownerReferences": [{"kind": long, "name": long, "controller": True}],
+    }
+    [line] = logged(tmp_path, exchanged("/mutate", made, FALLS, uid=long, userInfo={"username": long}))
+    assert (tmp_path / "decisions.jsonl").stat().st_size <= MAX_LINE_BYTES
+    assert line["truncated"] == ["uid", "pod", "user", "namespace", "owner"]
+    assert {len(line[name]) for name in ("uid", "pod", "user", "namespace")} == {MAX_TEXT}
+    assert {len(name) for name in line["owner"].values()} == {MAX_TEXT}
+    assert line["patch"]
+
+
+def test_the_longest_line_has_room_for_the_longest_names_and_reasons() -> None:
+    names = 6 * MAX_TEXT * len(r"\u0001")
+    everything_else = 1024
+    assert names + everything_else + MAX_REASONS_BYTES <= MAX_LINE_BYTES
+
+
+@pytest.mark.parametrize(
+    ("made", "rules", "truncated"),
+    [
+        (pod_of(100), (FALLS,), ["patch"]),
+        (pod_of(200), (FALLS, INJECTS), ["patch", "amounts"]),
+        (pod_of(20, "c" * 10_000), (FALLS, INJECTS), ["patch", "amounts"]),
+    ],
+    ids=["patch", "amounts", "long"],
+)
+def test_what_a_line_has_no_room_for_is_left_out_and_named(
+    tmp_path: Path, made: Any, rules: tuple[AnyRule, ...], truncated: list[str]
+) -> None:
+    state = State(served=Served(rule_set=compiled(*rules), generation=1, digest="abc"), cluster=cluster())
+    [line] = logged(tmp_path, exchanged("/mutate", made, state=state))
+    assert (tmp_path / "decisions.jsonl").stat().st_size <= MAX_LINE_BYTES
+    assert line["truncated"] == truncated
+    assert (line["uid"], line["pod"], line["user"], line["outcome"]) == (UID, "job", "system:admin", "Changed")
+    assert [(step["rule"], step["action"]) for step in line["trace"]] == [(rule.id, "change") for rule in rules]
+    assert "patch" not in line
+    if "amounts" in truncated:
+        assert len(line["trace"][1]["amounts"]) == MAX_ITEMS
+
+
+def test_long_lists_of_every_kind_are_shortened(tmp_path: Path) -> None:
+    rungs = [rung(f"example.com/{number:0>200}") for number in range(120)]
+    falls = ladder(*rungs, rung(GPU, assume=True))
+    made: Any = asks({item.resource: 1 for item in rungs[:20]})
+    brings = injection({"cpu": "1"}, annotations={f"a/{number:0>50}": "x" * 500 for number in range(20)})
+    made["metadata"]["annotations"] = {"task.bkbcs.tencent.com/gpu-type": "V100"}
+    [line] = logged(tmp_path, exchanged("/mutate", made, falls, brings))
+    assert (tmp_path / "decisions.jsonl").stat().st_size <= MAX_LINE_BYTES
+    assert [(step["rule"], step["action"]) for step in line["trace"]] == [
+        ("FallbackLadder/ladder", "change"),
+        ("ResourceInjection/injection", "change"),
+    ]
+    assert {"patch", "resources", "attempts", "annotations"} <= set(line["truncated"])
+
+
+def test_of_many_rules_those_that_did_something_stay_in_a_line(tmp_path: Path) -> None:
+    rules = [validation("true", name=f"{'holds':->50}-{number}") for number in range(2000)]
+    audits = validation("false", name="audits", mode=Mode.AUDIT)
+    [line] = logged(tmp_path, exchanged("/validate", pod(), *rules, audits, validation("false", name="denies")))
+    assert (tmp_path / "decisions.jsonl").stat().st_size <= MAX_LINE_BYTES
+    assert line["truncated"] == ["trace"]
+    assert line["trace"][-2:] == [
+        {"rule": "Validation/audits", "action": "deny", "reason": "invalid", "audit": True},
+        {"rule": "Validation/denies", "action": "deny", "reason": "invalid"},
+    ]
+    assert len(line["trace"]) > 100
+
+
+QUOTES = validation(
+    check("false", message_expression="object.metadata.annotations['mine'] + object.spec.containers[0].env[0].value")
+)
+
+
+def quoted_pod(mine: str, *values: str) -> Any:
+    main: Any = {**container("main"), "env": [{"name": f"V{n}", "value": value} for n, value in enumerate(values)]}
+    return pod(main, annotations={"mine": mine})
+
+
+def test_a_message_is_cut_after_what_is_private_was_replaced(tmp_path: Path) -> None:
+    made = quoted_pod("x" * (MAX_TEXT - 10), SECRET * 20)
+    others = [validation(check("false", "y" * 2000), name=f"{number:0>60}") for number in range(20)]
+    [line] = logged(tmp_path, exchanged("/validate", made, QUOTES, *others))
+    message = next(step["message"] for step in line["trace"] if step["rule"] == "Validation/validation")
+    assert message == "x" * (MAX_TEXT - 10) + "[environm…"
+    assert line["truncated"] == ["message"]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [f"{number:x}" for number in range(4000)],
+        [SECRET, *(f"{number:06}" for number in range(50_000))],
+    ],
+    ids=["in it", "looked for"],
+)
+def test_a_message_with_too_much_to_look_for_is_omitted(tmp_path: Path, values: list[str]) -> None:
+    made = quoted_pod(" ".join(f"{number:x}" for number in range(600)), *values)
+    [line] = logged(tmp_path, exchanged("/validate", made, QUOTES))
+    assert [step["message"] for step in line["trace"]] == [OMITTED]
+    assert line["truncated"] == ["message"]
+
+
+def test_the_queue_is_bounded_in_bytes_until_its_lines_are_written(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    log = DecisionLog(path, max_queued_bytes=20_000)
+    exchange = exchanged("/mutate", pod_of(20), FALLS)
+    for _ in range(20):
+        log(exchange)  # nobody writes yet
+    waiting = 20 - log.dropped
+    assert 0 < waiting < 10
+    log.start()
+    until(lambda: log.sent == waiting, "all that waits is written")
+    until(lambda: not log._bytes, "there is room again")
+    before = log.dropped
+    log(exchange)
+    assert log.dropped == before
+    log.stop()
+    assert len(path.read_text().splitlines()) == log.sent
+
+
+def test_lines_from_which_something_is_left_out_are_counted(tmp_path: Path) -> None:
+    state = State(compiled(FALLS), cluster())
+    observing = Observing(Observed(tmp_path / "log"), state, None)
+    for made in (asks({MIG: 1}), pod_of(100), pod_of(101)):
+        exchange = exchanged("/mutate", made, state=state)
+        for observe in observing.observers:
+            observe(exchange)
+    assert series(observing.metrics)["gpu_rules_decision_log_truncated_total"] == 2

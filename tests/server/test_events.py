@@ -93,7 +93,9 @@ def test_a_fall_is_told_of_the_controller_with_what_was_given(api: tuple[Api, Co
         "namespace": "ml",
     }
     assert (event["kind"], event["type"], event["reason"], event["count"]) == ("Event", "Normal", "GPUFallback", 1)
-    assert event["message"] == (f"A pod was given other GPUs than it asks for: {MIG} → {GPU} (FallbackLadder/ladder)")
+    assert event["message"] == (
+        f"pod job, user system:admin: given other GPUs than it asks for: {MIG} → {GPU} (FallbackLadder/ladder)"
+    )
     assert event["firstTimestamp"] == event["lastTimestamp"]
     assert sender.sent == 1
 
@@ -101,7 +103,8 @@ def test_a_fall_is_told_of_the_controller_with_what_was_given(api: tuple[Api, Co
 def test_a_denial_names_rules_and_reasons_and_not_what_the_message_quotes() -> None:
     [event] = events(exchanged("/validate", pod(), DENIES))
     assert (event.type, event.reason) == ("Warning", "GPURulesDenied")
-    assert event.message == "A pod was denied by Validation/denies (invalid)"
+    document: Any = event.to_json(datetime.now(UTC), "0")
+    assert document["message"] == "pod job, user system:admin: denied by Validation/denies (invalid)"
     assert dict(event.about) == {"apiVersion": "v1", "kind": "Pod", "name": "job"}
 
 
@@ -142,6 +145,36 @@ def test_names_and_messages_keep_to_what_the_api_takes() -> None:
     document: Any = event.to_json(datetime.now(UTC), "0123456789abcdef")
     assert len(document["metadata"]["name"]) <= MAX_SUBDOMAIN
     assert ".." not in document["metadata"]["name"]
+
+
+def test_a_pod_that_has_no_name_yet_is_named_by_its_generate_name() -> None:
+    made: Any = pod(name="")
+    made["metadata"]["generateName"] = "train-"
+    [event] = events(exchanged("/validate", made, DENIES, userInfo={}))
+    document: Any = event.to_json(datetime.now(UTC), "0")
+    assert (document["metadata"]["name"], document["involvedObject"]["name"]) == ("train.0", "train-*")
+    assert document["message"] == "pod train-*: denied by Validation/denies (invalid)"
+
+
+def test_an_event_is_no_longer_than_names_may_be_however_long_those_of_a_pod_are() -> None:
+    made = owned({MIG: 1}, "j" * 253)
+    made["metadata"] |= {"name": "p" * 1_000_000}
+    [event] = events(exchanged("/mutate", made, FALLS, userInfo={"username": "u" * 1_000_000}))
+    document: Any = event.to_json(datetime.now(UTC), "0")
+    assert len(json.dumps(document)) < 4000
+    assert len(document["message"]) <= MAX_MESSAGE
+
+
+def test_the_pods_of_one_controller_are_told_of_once_whatever_their_names(api: tuple[Api, Connection]) -> None:
+    server, connection = api
+    sender = Events(connection)
+    sender.start()
+    for number in range(3):
+        made = owned({MIG: 1})
+        made["metadata"]["name"] = f"train-{number}"
+        sender(exchanged("/mutate", made, FALLS))
+    assert drained(sender, server) == ["train"]
+    sender.stop()
 
 
 class Clock:

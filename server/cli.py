@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,16 @@ class Address(click.ParamType[tuple[str, int]]):
         if ":" in host and not bracketed:
             self.fail(f"{value!r}: an IPv6 address stands in brackets, as in [::1]:8443", param, ctx)
         return (host[1:-1] if bracketed else host) or "0.0.0.0", int(port)  # noqa: S104 - asked for by leaving it out
+
+
+class Seconds(click.FloatRange):
+    """A number in a range; a range lets `nan` pass."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found: float = super().convert(value, param, ctx)
+        if isnan(found):
+            self.fail(f"{value!r} is not a number of seconds", param, ctx)
+        return found
 
 
 class SecretName(click.ParamType[tuple[str, str]]):
@@ -104,7 +115,7 @@ def _option(name: str, *names: str, **attributes: Any) -> Callable[[Callable[...
 )
 @_option(
     "--max-staleness",
-    type=click.FloatRange(3, 3600),
+    type=Seconds(3, 3600),
     default=MAX_STALENESS_SECONDS,
     show_default=True,
     metavar="SECONDS",
@@ -200,7 +211,7 @@ def _option(name: str, *names: str, **attributes: Any) -> Callable[[Callable[...
 )
 @_option(
     "--request-timeout",
-    type=click.FloatRange(0.1, 30),
+    type=Seconds(0.1, 30),
     default=REQUEST_SECONDS,
     show_default=True,
     metavar="SECONDS",
@@ -209,14 +220,14 @@ def _option(name: str, *names: str, **attributes: Any) -> Callable[[Callable[...
 )
 @_option(
     "--receive-seconds",
-    type=click.FloatRange(1, 600),
+    type=Seconds(1, 600),
     default=RECEIVE_SECONDS,
     show_default=True,
     help="How long a request's body may take to come.",
 )
 @_option(
     "--drain-seconds",
-    type=click.FloatRange(0, 600),
+    type=Seconds(0, 600),
     default=DRAIN_SECONDS,
     show_default=True,
     help="After SIGTERM, how long to go on answering while not ready.",
@@ -269,6 +280,8 @@ def serve(
         raise click.UsageError("--tls-bootstrap makes a certificate; --tls-cert and --tls-dir are for others")
     if tls_bootstrap is not None and (tls_service is None or webhook_name is None):
         raise click.UsageError("--tls-bootstrap needs --tls-service and --webhook-name")
+    if tls_service is not None and tls_bootstrap is None:
+        raise click.UsageError("--tls-service needs --tls-bootstrap")
     if webhook_name is not None and tls_bootstrap is None and not isinstance(cluster, Live):
         raise click.UsageError("--webhook-name needs a live cluster or --tls-bootstrap")
     if declare is not None and not isinstance(cluster, Live):
@@ -325,7 +338,7 @@ def serve(
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(1, 3600),
+    type=Seconds(1, 3600),
     default=CAPTURE_SECONDS,
     show_default=True,
     metavar="SECONDS",

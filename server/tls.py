@@ -89,6 +89,8 @@ def read(certificate: Path, key: Path, client_ca: Path | None = None, *, now: da
     private = _private_key(key, private_pem)
     if _public_bytes(leaf.public_key()) != _public_bytes(private.public_key()):
         raise TlsError(f"{key}: this key does not belong to the certificate in {certificate}")
+    if not _has_names(leaf):
+        raise TlsError(f"{certificate}: the certificate names no host: API servers read its subjectAltName only")
     if now >= leaf.not_valid_after_utc:
         raise TlsError(f"{certificate}: the certificate expired on {leaf.not_valid_after_utc:%Y-%m-%d %H:%M} UTC")
     if now < leaf.not_valid_before_utc:
@@ -334,6 +336,13 @@ def _private_key(path: Path, content: bytes) -> PrivateKey:
     if isinstance(key, rsa.RSAPrivateKey) and not LEAST_RSA_BITS <= key.key_size <= MOST_RSA_BITS:
         raise TlsError(f"{path}: an RSA key must have 2048 to 8192 bits, not {key.key_size}")
     return key
+
+
+def _has_names(certificate: x509.Certificate) -> bool:
+    try:
+        return bool(list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value))
+    except (x509.ExtensionNotFound, ValueError):
+        return False
 
 
 def _public_bytes(key: CertificatePublicKeyTypes) -> bytes:

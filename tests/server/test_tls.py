@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed25519, rsa
+from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
@@ -19,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
-from cryptography.x509.oid import ExtendedKeyUsageOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from cryptography.x509.verification import PolicyBuilder, Store
 
 from server.tls import (
@@ -348,3 +349,25 @@ def test_a_file_without_a_ca_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(TlsError) as caught:
         read_cas(path)
     assert str(caught.value) == f"{path}: holds no certificate in PEM form"
+
+
+def test_a_certificate_that_names_no_host_is_refused_as_api_servers_refuse_it(tmp_path: Path) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(NOW - timedelta(days=1))
+        .not_valid_after(NOW + timedelta(days=1))
+        .sign(key, SHA256())
+    )
+    files = tmp_path / "tls.crt", tmp_path / "tls.key"
+    files[0].write_bytes(certificate.public_bytes(Encoding.PEM))
+    files[1].write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    with pytest.raises(TlsError) as refused:
+        read(*files, now=NOW)
+    message = "the certificate names no host: API servers read its subjectAltName only"
+    assert str(refused.value) == f"{files[0]}: {message}"

@@ -91,6 +91,7 @@ HELD_BYTES = _gauge(
 )
 LIMITS_EXCEEDED = _counter("http_limits_exceeded", "HTTP limits exceeded.", "listener", "limit")
 BUILD_INFO = _gauge("build_info", "1, with the version of this program and of Python.", "version", "python")
+HANDSHAKES_FAILED = _counter("http_handshakes_failed", "TLS handshakes that failed.", "listener", "reason")
 READY = _gauge("ready", "Whether new requests are wanted.")
 RULES = _gauge("rules", "Rules in force, by kind.", "kind")
 GENERATION = _gauge("rules_generation", "How many rule sets this process has put in force.")
@@ -131,6 +132,7 @@ FAMILIES = (
     CONNECTIONS,
     HELD_BYTES,
     LIMITS_EXCEEDED,
+    HANDSHAKES_FAILED,
     BUILD_INFO,
     READY,
     RULES,
@@ -338,6 +340,8 @@ class Metrics(Collector):
             yield HELD_BYTES, (listener.name,), listener.held_bytes
             for limit, count in listener.exceeded.items():
                 yield LIMITS_EXCEEDED, (listener.name, limit), count
+            for reason, count in listener.handshakes_failed.items():
+                yield HANDSHAKES_FAILED, (listener.name, reason), count
 
     def _compared(self) -> Iterator[Value]:
         """How the webhook configurations fit the rules; of one that was never read nothing is known."""

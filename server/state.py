@@ -86,6 +86,10 @@ class Listening(Protocol):
     def exceeded(self) -> Mapping[str, int]:
         """How often each limit was exceeded."""
 
+    @property
+    def handshakes_failed(self) -> Mapping[str, int]:
+        """TLS handshakes that failed, by reason."""
+
 
 class Slots:
     """A bounded counter; `take` never waits."""

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import flask
 import orjson
 from flask import Flask
-from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
+from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound, RequestEntityTooLarge
 
 from server.http import probes
 from server.http.admission import ENDPOINTS, Admission, Call
@@ -68,7 +68,15 @@ def create_metrics_app(state: State, exposition: Exposition) -> Flask:
 def status(error: HTTPException) -> flask.Response:
     """Return an HTTP error as metav1.Status."""
     code = HTTPStatus(error.code or HTTPStatus.INTERNAL_SERVER_ERROR)
-    response = flask.Response(respond_status(code, error.description or code.phrase), code, mimetype=_JSON)
+    request = flask.request
+    match error:
+        case NotFound():
+            message = f"{request.path} is not served on this listener"
+        case MethodNotAllowed():
+            message = f"{request.path} takes {', '.join(sorted(error.valid_methods or ()))}"
+        case _:
+            message = error.description or code.phrase
+    response = flask.Response(respond_status(code, message), code, mimetype=_JSON)
     for name, value in error.get_headers():
         if name == "Allow":
             response.headers[name] = value

@@ -3,11 +3,12 @@
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from enum import Enum
 from heapq import nsmallest
 from math import inf
 from operator import attrgetter
 from threading import Lock
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from server.http.limits import (
     CLOSED_SHARE,
@@ -61,27 +62,37 @@ class Connection(Protocol):
         """Refuse the request that is being received, if any."""
 
 
-class Exceeded:
-    """Counters of exceeded limits, each logged at most once a minute."""
+K = TypeVar("K", bound=Enum)
 
-    def __init__(self, name: str) -> None:
-        self.counts = dict.fromkeys(Limit, 0)
-        self._name = name
+
+class Occurrences(Generic[K]):
+    """Counters by kind, each logged at most once a minute. `text` is for a log line, with the kind and its count."""
+
+    def __init__(self, kinds: type[K], text: str) -> None:
+        self.counts: dict[K, int] = dict.fromkeys(kinds, 0)
+        self._text = text
         self._lock = Lock()
-        self._logged: dict[Limit, tuple[float, int]] = {}
+        self._logged: dict[K, tuple[float, int]] = {}
 
-    def count(self, limit: Limit) -> None:
+    def count(self, kind: K) -> None:
         """Count one more time; called by any thread."""
         with self._lock:
-            self.counts[limit] += 1
+            self.counts[kind] += 1
 
     def log(self, now: float) -> None:
-        """Log what was exceeded since the last line about it."""
-        for limit, count in self.counts.items():
-            at, before = self._logged.get(limit, (-inf, 0))
+        """Log what was counted since the last line about it."""
+        for kind, count in self.counts.items():
+            at, before = self._logged.get(kind, (-inf, 0))
             if count > before and now - at >= LOG_SECONDS:
-                self._logged[limit] = now, count
-                _log.warning("%s listener: limit %s exceeded (%d in all)", self._name, limit.value, count)
+                self._logged[kind] = now, count
+                _log.warning(self._text, kind.value, count)
+
+
+class Exceeded(Occurrences[Limit]):
+    """Counters of exceeded limits of a listener."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(Limit, f"{name} listener: limit %s exceeded (%d in all)")
 
 
 class Connections:
@@ -184,6 +195,7 @@ class Connections:
                 connection.overdue()
         for connection in tuple(self._paused):
             if connection.has_hung_up():
+                self.remove(connection)
                 connection.abort()
         if self._paused:
             for connection, since in tuple(self._holding.items()):

@@ -15,13 +15,14 @@ from asyncio import AbstractEventLoop, Task
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from email.utils import formatdate
+from enum import Enum
 from threading import Thread
 from time import monotonic
 from typing import Any
 
 import uvloop
 
-from server.http.connections import Connections
+from server.http.connections import Connections, Occurrences
 from server.http.limits import (
     ACCEPT_PAUSE_SECONDS,
     ACCEPTED_AT_ONCE,
@@ -67,6 +68,7 @@ class Listener:
         self.now = self.loop.time
         self.address: tuple[str, int] = bound.getsockname()[:2]
         self.connections = Connections(name, connections, self.now)
+        self.failed_handshakes = Occurrences(HandshakeFailure, f"{name} listener: TLS handshake failed: %s (%d in all)")
         self.handler = make_handler(self)
         self.date = b""
         self._trimmed = 0.0
@@ -134,6 +136,10 @@ class Listener:
         counts = self.connections.exceeded.counts
         return {limit.value: count for limit, count in counts.items()}
 
+    @property
+    def handshakes_failed(self) -> Mapping[str, int]:
+        return {failure.value: count for failure, count in self.failed_handshakes.counts.items()}
+
     # For connections: see `server.http.protocol.Service`.
 
     def ends(self, context: object) -> bool:
@@ -156,6 +162,7 @@ class Listener:
         self.date = formatdate(usegmt=True).encode("ascii")
         self.loop.call_later(SWEEP_SECONDS, self._sweep)
         self.connections.sweep()
+        self.failed_handshakes.log(self.now())
         self._trim()
 
     def _trim(self) -> None:
@@ -225,7 +232,9 @@ class Listener:
             self.connections.remove(protocol)
             if isinstance(error, ConnectionAbortedError):  # handshake timeout, as uvloop reports it
                 self.connections.exceeded.count(Limit.HANDSHAKE_TIME)
-            elif not isinstance(error, OSError):  # handshakes fail: scanners, clients that trust another CA
+            elif isinstance(error, ssl.SSLError):
+                self.failed_handshakes.count(_failure(error))
+            elif not isinstance(error, OSError):  # clients go away
                 raise
 
     async def _stop(self, grace_seconds: float, settle_seconds: float) -> bool:
@@ -252,6 +261,30 @@ class Listener:
             _log.warning("stopped with %d connections open", left)
         return not left
 
+
+class HandshakeFailure(Enum):
+    """Reason why TLS was not established, as metrics and logs name it."""
+
+    NO_CLIENT_CERTIFICATE = "no-client-certificate"
+    CLIENT_CERTIFICATE = "client-certificate-refused"
+    NOT_TLS = "not-tls"
+    OTHER = "other"
+
+
+def _failure(error: ssl.SSLError) -> HandshakeFailure:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return HandshakeFailure.CLIENT_CERTIFICATE
+    return _FAILURES.get(error.reason or "", HandshakeFailure.OTHER)
+
+
+_FAILURES = {
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": HandshakeFailure.NO_CLIENT_CERTIFICATE,
+    **dict.fromkeys(
+        ("HTTP_REQUEST", "WRONG_VERSION_NUMBER", "UNSUPPORTED_PROTOCOL", "RECORD_LAYER_FAILURE", "UNKNOWN_PROTOCOL"),
+        HandshakeFailure.NOT_TLS,
+    ),
+}
+"""By the reason of OpenSSL."""
 
 STOP_SECONDS = 0.01
 """Polling interval while connections end."""

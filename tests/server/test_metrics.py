@@ -211,6 +211,7 @@ class Listening:
 
     def __init__(self) -> None:
         self.exceeded = {"idle-time": 4, "body-bytes": 0}
+        self.handshakes_failed = {"not-tls": 2}
 
 
 def test_what_the_server_knows_of_itself_is_read_when_it_is_asked() -> None:
@@ -232,6 +233,7 @@ def test_what_the_server_knows_of_itself_is_read_when_it_is_asked() -> None:
         "http_held_bytes{listener=admission}": 700,
         "http_limits_exceeded_total{limit=idle-time}{listener=admission}": 4,
         "http_limits_exceeded_total{limit=body-bytes}{listener=admission}": 0,
+        "http_handshakes_failed_total{listener=admission}{reason=not-tls}": 2,
         "rules{kind=FallbackLadder}": 1,
         "rules_generation": 7,
         "rules_since_timestamp_seconds": at.timestamp(),

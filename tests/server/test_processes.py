@@ -426,6 +426,11 @@ def test_bad_tls_files_are_one_clear_error(tmp_path: Path, rules: Path, broken: 
         (["/"], "unexpected argument '/': paths of rules follow --rules"),
         (["--declare", __file__], "--declare is for a live cluster"),
         (["--tls-cert", "a"], "--tls-cert and --tls-key come together"),
+        (["--tls-service", "a.b.svc"], "--tls-service needs --tls-bootstrap"),
+        *(
+            ([option, "nan"], "'nan' is not a number of seconds")
+            for option in ("--receive-seconds", "--request-timeout", "--drain-seconds", "--max-staleness")
+        ),
         (["--tls-cert", "a", "--tls-key", "b", "--tls-dir", "c"], "--tls-dir is for a certificate made here"),
         (["--tls-bootstrap", "ns"], "'ns' is not NAMESPACE/SECRET"),
         (["--tls-bootstrap", "ns/.."], "'ns/..' is not NAMESPACE/SECRET"),
@@ -453,10 +458,11 @@ def test_ipv6_and_all_addresses_can_be_listened_on(tmp_path: Path, rules: Path) 
             assert running.url.startswith("https://[::1]:")
 
 
-def test_plain_http_gets_no_decision(server: Running) -> None:
+def test_plain_http_gets_no_decision_and_one_line_of_log(server: Running) -> None:
     with socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_SECONDS) as plain:
         plain.sendall(b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}")
         with suppress(ConnectionResetError):
             assert b"HTTP" not in plain.recv(100)
     assert server.send("GET", "/readyz").status == 200
-    assert server.logged().count("\n") == 1, server.logged()
+    until(lambda: "admission listener: TLS handshake failed: not-tls (1 in all)" in server.logged(), "the line")
+    assert server.logged().count("\n") == 2, server.logged()

@@ -94,6 +94,7 @@ def unserved() -> dict[str, bytes]:
     builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
     builder = builder.serial_number(x509.random_serial_number()).add_extension(unknown, critical=True)
     builder = builder.not_valid_before(NOW - timedelta(days=1)).not_valid_after(NOW + timedelta(days=1))
+    builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
     private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     return {"tls.crt": builder.sign(key, SHA256()).public_bytes(Encoding.PEM), "tls.key": private}
 
@@ -297,6 +298,11 @@ def test_with_client_ca_only_clients_with_its_certificate_are_answered(tmp_path:
         assert not answered(running.port, own["tls.crt"].decode(), [])
         assert not answered(running.port, own["tls.crt"].decode(), stranger)
         assert fetched(f"{metrics_url(running)}/readyz")[0] == 200
+        shown_metrics = fetched(f"{metrics_url(running)}/metrics")[1]
+        for reason in ("no-client-certificate", "client-certificate-refused"):
+            assert f'handshakes_failed_total{{listener="admission",reason="{reason}"}} 1.0' in shown_metrics
+            line = f"TLS handshake failed: {reason} (1 in all)"
+            until(lambda line=line: line in running.logged(), "the line")  # type: ignore[misc]
         ca.write_bytes(other_ca.read_bytes())
         until(lambda: answered(running.port, own["tls.crt"].decode(), stranger), "the new CA")
         assert not answered(running.port, own["tls.crt"].decode(), known)

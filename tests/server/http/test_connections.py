@@ -417,7 +417,7 @@ class Accounts(RuleBasedStateMachine):
 
     @rule(peer=st.integers(1, 5), hung_up=st.booleans())
     def accept(self, peer: int, hung_up: bool) -> None:
-        under_way = {one for one in self.open if one.under_way}
+        under_way = {one for one in self.open if one.under_way and not one.aborted}
         if self.connections.make_room(f"10.0.0.{peer}"):
             self.open.append(Fake(self.connections, f"10.0.0.{peer}"))
             self.open[-1].hung_up = hung_up

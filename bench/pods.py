@@ -1,4 +1,4 @@
-"""What expensive pods cost: time and memory of one decision each, against a cluster of many nodes, in one process.
+"""Cost of expensive pods: time and memory of one decision each, against a cluster of many nodes, in one process.
 
 Each row is measured in a fresh process, in which one ordinary pod has been decided first.
 """

@@ -97,7 +97,7 @@ def _differences(webhook: Object, calls: Calls) -> Iterator[str]:
 
 
 _COVERING = {"pods": {"pods", "*", "*/*"}, RESIZE: {RESIZE, "pods/*", "*/resize", "*/*"}}
-"""What may stand for each resource in a webhook's rules (admissionregistration/v1, Rule)."""
+"""Patterns that match each resource in a webhook's rules (admissionregistration/v1, Rule)."""
 
 
 def _operations(webhook: Object, resource: str) -> set[str]:

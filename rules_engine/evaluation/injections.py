@@ -40,7 +40,7 @@ class _Triggered:
 
     @property
     def injects(self) -> bool:
-        """Whether some container gets something."""
+        """True if some container gets something."""
         return bool(self.entry and self.served)
 
 
@@ -107,7 +107,7 @@ def _may_serve(rule: ResourceInjection, container: Container) -> bool:
 
 
 def _bounded(triggered: _Triggered, enforced: Sequence[_Triggered], subject: Subject) -> tuple[Step, Edits]:
-    """What one injection does. It fails if the patch gets too large: no other injection writes into the same pod."""
+    """Return the step and edits of one injection, which fails if the patch gets too large: no other one writes."""
     step, edits = _inject(triggered, enforced, subject)
     excess = too_large(edits, patch_bytes(subject.pod.edits)) if edits else None
     return (step, edits) if excess is None else (failed(triggered.rule, excess), {})
@@ -159,7 +159,7 @@ class _Calculation:
             for container in subject.pod.containers
             if container.role is not Role.INIT and container.path not in served
         ]
-        """What runs beside the GPU containers: plain containers and sidecars."""
+        """Containers beside the GPU containers: plain ones and sidecars."""
         self._coefficients = self._wanted()
 
     def outcome(self) -> tuple[Step, Edits]:
@@ -219,7 +219,7 @@ class _Calculation:
         return {name: amount for name, amount in coefficients.items() if name not in kept}
 
     def _count(self, container: Container) -> int:
-        """How many GPUs it requests."""
+        """Number of GPUs it requests."""
         requested = container.requested(self._rule.gpu_resource)
         return requested.whole if requested else 0
 

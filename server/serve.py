@@ -47,10 +47,9 @@ if TYPE_CHECKING:
 SETTLE_SECONDS = 0.5
 """Time at shutdown for pending handshakes and their first requests."""
 
-SWITCH_SECONDS = 0.0002
-"""Interpreter switch interval. Python's default of 5 ms is several times what a response takes, and the event loop
-reacquires the GIL at each read and write of TLS: beside two decisions of a second, a response takes 4 ms; with 1 ms
-here, 6 ms."""
+SWITCH_SECONDS = 0.001
+"""Interpreter switch interval: a computing thread, such as one that reads changed rules, gives way to the event loop
+after this. Python's default of 5 ms is several times what a response takes."""
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound, Reque
 from server.http import probes
 from server.http.admission import ENDPOINTS, Admission, Call
 from server.http.limits import BODY_BYTES
-from server.http.messages import Refusal, Response
+from server.http.messages import BODY_TOO_LARGE, Refusal, Response
 from server.http.review import respond_status
 from server.state import State
 
@@ -38,7 +38,7 @@ def create_app(state: State, admission: Admission) -> Flask:
         except HTTPException as error:
             return _flask(admission.refuse(request.path, _not_received(error)))
         if len(body) > BODY_BYTES:
-            return _flask(admission.refuse(request.path, _TOO_LARGE))
+            return _flask(admission.refuse(request.path, BODY_TOO_LARGE))
         if len(body) < (request.content_length or 0):
             return _flask(admission.refuse(request.path, _CUT_SHORT))
         query = request.query_string.decode("latin-1")
@@ -102,7 +102,7 @@ def _app(state: State) -> Flask:
 
 def _not_received(error: HTTPException) -> Refusal:
     """Return the refusal for a body that cannot be read."""
-    return _TOO_LARGE if isinstance(error, RequestEntityTooLarge) else _CUT_SHORT
+    return BODY_TOO_LARGE if isinstance(error, RequestEntityTooLarge) else _CUT_SHORT
 
 
 def _flask(response: Response) -> flask.Response:
@@ -114,7 +114,5 @@ def _json(code: int, content: dict[str, Any]) -> flask.Response:
 
 
 _JSON = "application/json"
-
-_TOO_LARGE = Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is larger than {BODY_BYTES} bytes")
 
 _CUT_SHORT = Refusal(HTTPStatus.BAD_REQUEST, "the body is shorter than its Content-Length")

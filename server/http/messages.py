@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
-from server.http.limits import RETRY_AFTER_SECONDS
+from server.http.limits import BODY_BYTES, RETRY_AFTER_SECONDS
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -64,6 +64,9 @@ class Refusal:
 
     status: HTTPStatus
     message: str
+
+
+BODY_TOO_LARGE = Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is larger than {BODY_BYTES} bytes")
 
 
 class Response:

@@ -43,7 +43,7 @@ from server.http.limits import (
     WRITE_BUFFER_BYTES,
     Limit,
 )
-from server.http.messages import INTERNAL_ERROR, TRY_AGAIN, Headers, Refusal, Request, Response
+from server.http.messages import BODY_TOO_LARGE, INTERNAL_ERROR, TRY_AGAIN, Headers, Refusal, Request, Response
 
 _log = logging.getLogger(__name__)
 
@@ -329,8 +329,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
         self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, message, Limit.HEADER_BYTES)
 
     def _refuse_large_body(self) -> None:
-        message = f"the body is larger than {BODY_BYTES} bytes"
-        self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message, Limit.BODY_BYTES)
+        self._refuse(BODY_TOO_LARGE.status, BODY_TOO_LARGE.message, Limit.BODY_BYTES)
 
     def overdue(self) -> None:
         if self._blocked or self._closing:

@@ -53,7 +53,7 @@ def analyse(rules: Sequence[AnyRule]) -> Iterator[Problem]:
 
 
 def analyse_case(case: Case, rules: Sequence[AnyRule]) -> Iterator[Problem]:
-    """What a case expects of `rules` and can never get, which would fail but not tell why; what no rule sees of it."""
+    """Report what a case expects and `rules` can never give, and claims of its pod that no rule reads."""
     known: Mapping[RuleId, AnyRule] = {rule.id: rule for rule in rules}
     yield from _unseen_claims(case, rules)
     for decider in case.expect.decided_by or ():

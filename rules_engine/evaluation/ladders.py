@@ -198,7 +198,7 @@ class _Climb:
         return True
 
     def _offers_to(self, ladder: CompiledLadder) -> Offers:
-        """What nodes offer in the eyes of a ladder, paid for by this one."""
+        """Return what nodes offer in the eyes of a ladder, paid for by this one."""
         subject = self._subject
         return Offers(ladder.question, subject.reach, subject.cluster, subject.budget_of(self._rule))
 

@@ -1,4 +1,4 @@
-"""What the nodes that count for a ladder offer to one pod."""
+"""Resources that the nodes that count for a ladder offer to one pod."""
 
 from collections.abc import Callable
 

@@ -80,7 +80,7 @@ class Groups(Generic[K]):
         return found
 
     def counts(self) -> Iterator[tuple[K, int]]:
-        """How many nodes each group has."""
+        """Return the number of nodes of each group."""
         for key, nodes in self.large.items():
             yield key, nodes.bit_count()
         for key, numbers in self.small.items():

@@ -111,7 +111,7 @@ def _any_of(label: Label, values: Sequence[str]) -> NodeSet:
 
 
 class _Tolerated:
-    """What tolerations tolerate: looked up, whatever their number."""
+    """Taints that tolerations tolerate: looked up, whatever their number."""
 
     def __init__(self, tolerations: Sequence[Toleration]) -> None:
         self._whole: set[tuple[str, str]] = set()

@@ -22,7 +22,7 @@ ABSENT = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What is counted: amounts of `resources`, offered in one sense, on nodes that pass a filter."""
+    """A question: amounts of `resources`, offered in one sense, on nodes that pass a filter."""
 
     nodes: NodeFilter = EVERY_NODE
     offered: Offered
@@ -30,17 +30,17 @@ class Question:
 
     @classmethod
     def of(cls, ladder: FallbackLadder) -> Self:
-        """What a ladder asks of nodes, whatever the pod."""
+        """Return the question of a ladder, whatever the pod."""
         resources = tuple(rung.resource for rung in ladder.rungs)
         return cls(nodes=ladder.nodes, offered=ladder.offered, resources=resources)
 
     @property
     def by_pod(self) -> bool:
-        """Whether a node counts only for the pods that may run on it."""
+        """True if a node counts only for the pods that may run on it."""
         return NodeRequirement.MATCHES_POD in self.nodes.require
 
     def counts(self, node: Node) -> bool:
-        """Whether a node passes the filter, as far as it does not depend on the pod."""
+        """Return True if a node passes the filter, as far as it does not depend on the pod."""
         require = self.nodes.require
         return (
             (node.ready or NodeRequirement.READY not in require)
@@ -49,7 +49,7 @@ class Question:
         )
 
     def amounts(self, node: Node) -> Amounts:
-        """What a node offers."""
+        """Return the amounts that a node offers."""
         allocatable, used = node.allocatable, node.used
         if self.offered is Offered.AVAILABLE:
             # Node.available without its Quantities: this is done for every node.
@@ -65,7 +65,7 @@ GROUP_BYTES = 700
 """About what a group of a tally takes at most: its key, its place in a table and the numbers of a few nodes."""
 
 AMOUNT_BYTES = 50
-"""What each amount of a key takes."""
+"""Bytes that each amount of a key takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Tally:
         return Tally(self.question, self.groups.after(changed)) if changed else self
 
     def covers(self, demand: Demand, among: NodeSet | None = None) -> bool:
-        """Whether one node, of those `among` which it is looked for, has all of `demand`.
+        """Return True if one node of those in `among` has all of `demand`.
 
         `demand` names resources of the question; None stands for all nodes.
         """

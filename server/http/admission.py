@@ -22,7 +22,7 @@ from server.http.limits import (
     PARSED_BYTES_PER_TOKEN,
     REQUEST_SECONDS,
 )
-from server.http.messages import INTERNAL_ERROR, JSON, RETRY, TRY_AGAIN, Refusal, Response
+from server.http.messages import INTERNAL_ERROR, JSON, RETRY, TRY_AGAIN, Refusal, Request, Response
 from server.http.review import (
     RefusedObjectError,
     ReviewError,
@@ -52,25 +52,6 @@ ENDPOINTS: dict[str, Callable[[Served], Decide]] = {
 _log = logging.getLogger(__name__)
 
 
-class Call:
-    """One request to an endpoint. `arrived`: when its headers were complete (time.perf_counter).
-
-    `authenticated`: the client showed a certificate that was verified.
-    """
-
-    __slots__ = ("arrived", "authenticated", "body", "content_type", "path", "query")
-
-    def __init__(
-        self, path: str, body: bytes, content_type: str, query: str, arrived: float, *, authenticated: bool = False
-    ) -> None:
-        self.path = path
-        self.body = body
-        self.content_type = content_type
-        self.query = query
-        self.arrived = arrived
-        self.authenticated = authenticated
-
-
 class Admission:
     """`POST /mutate` and `POST /validate`."""
 
@@ -87,27 +68,27 @@ class Admission:
         self._observers = tuple(observers)
         self._request_seconds = request_seconds
 
-    def deadline(self, call: Call, patient_until: float = inf) -> Deadline:
+    def deadline(self, request: Request, patient_until: float = inf) -> Deadline:
         """Return the deadline of a request."""
-        return Deadline(call.arrived, call.query, self._request_seconds, patient_until)
+        return Deadline(request.arrived, request.query, self._request_seconds, patient_until)
 
-    def admit(self, call: Call) -> Response:
+    def admit(self, request: Request) -> Response:
         """Answer in the calling thread; 413 and 503 as the limits say."""
-        if takes_too_much_memory(call.body):
-            return self.too_large(call)
+        if takes_too_much_memory(request.body):
+            return self.too_large(request)
         if not self.slots.take():
-            return self.busy(call)
+            return self.busy(request)
         try:
-            return self.answer(call, self.deadline(call))
+            return self.answer(request, self.deadline(request))
         finally:
             self.slots.release()
 
-    def answer(self, call: Call, deadline: Deadline) -> Response:
+    def answer(self, request: Request, deadline: Deadline) -> Response:
         """Answer a request. Raises TakesLonger if the deadline does, and nothing else."""
-        exchange = Exchange(call.path[1:], authenticated=call.authenticated)
+        exchange = Exchange(request.path[1:], authenticated=request.authenticated)
         begin = perf_counter()
         try:
-            response = Response(HTTPStatus.OK, self._decide(call, exchange, deadline))
+            response = Response(HTTPStatus.OK, self._decide(request, exchange, deadline))
         except ReviewError as error:
             response = _failed(error, exchange)
         except Exception:
@@ -118,15 +99,15 @@ class Admission:
         self._observe(exchange)
         return response
 
-    def too_large(self, call: Call) -> Response:
+    def too_large(self, request: Request) -> Response:
         """Return the response to a body that would take too much memory."""
         message = f"the body would take more than {PARSED_BYTES // MIB} MiB of memory"
-        return self.refuse(call.path, Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message))
+        return self.refuse(request.path, Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message))
 
-    def busy(self, call: Call) -> Response:
+    def busy(self, request: Request) -> Response:
         """Return a 503 response. The uid of a large body is omitted, since parsing it is expensive."""
-        uid = uid_of(call.body) if len(call.body) <= LARGE_BODY_BYTES else None
-        return self._fail(call.path, ReviewError(StatusReason.UNAVAILABLE, TRY_AGAIN, uid))
+        uid = uid_of(request.body) if len(request.body) <= LARGE_BODY_BYTES else None
+        return self._fail(request.path, ReviewError(StatusReason.UNAVAILABLE, TRY_AGAIN, uid))
 
     def refuse(self, path: str, refusal: Refusal) -> Response:
         """Return the response to a request that was not received completely or is too large, and record it."""
@@ -141,26 +122,26 @@ class Admission:
         self._observe(exchange)
         return response
 
-    def _decide(self, call: Call, exchange: Exchange, deadline: Deadline) -> bytes:
+    def _decide(self, request: Request, exchange: Exchange, deadline: Deadline) -> bytes:
         """Raises ReviewError."""
-        media_type = call.content_type
+        media_type = request.content_type
         if media_type != "application/json":
             media_type = media_type.partition(";")[0].strip().lower()
             if media_type != "application/json":
                 message = f"the content type must be application/json, not {media_type or 'absent'}"
-                raise ReviewError(StatusReason.UNSUPPORTED_MEDIA_TYPE, message, uid_of(call.body))
+                raise ReviewError(StatusReason.UNSUPPORTED_MEDIA_TYPE, message, uid_of(request.body))
         try:
-            request = parse(call.body)
+            asked = parse(request.body)
         except RefusedObjectError as error:
             exchange.uid, exchange.decision = error.uid, error.decision
             return respond(error.uid, error.decision)
-        exchange.uid, exchange.request = request.uid, request
+        exchange.uid, exchange.request = asked.uid, asked
         served, cluster = self._state.served, self._state.cluster
         if served is None or cluster is None:
-            raise ReviewError(StatusReason.UNAVAILABLE, "the server is still starting", request.uid)
-        decision = ENDPOINTS[call.path](served)(request, cluster, budget=deadline)
+            raise ReviewError(StatusReason.UNAVAILABLE, "the server is still starting", asked.uid)
+        decision = ENDPOINTS[request.path](served)(asked, cluster, budget=deadline)
         exchange.served, exchange.cluster, exchange.decision = served, cluster, decision
-        return respond(request.uid, decision)
+        return respond(asked.uid, decision)
 
     def _observe(self, exchange: Exchange) -> None:
         for observe in self._observers:

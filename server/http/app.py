@@ -5,7 +5,6 @@ Any WSGI server, or Flask's test client, gets the same responses as from `gpu-ru
 
 from collections.abc import Callable
 from http import HTTPStatus
-from time import perf_counter
 from typing import Any, TypeAlias
 
 import flask
@@ -14,9 +13,9 @@ from flask import Flask
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound, RequestEntityTooLarge
 
 from server.http import probes
-from server.http.admission import ENDPOINTS, Admission, Call
+from server.http.admission import ENDPOINTS, Admission
 from server.http.limits import BODY_BYTES
-from server.http.messages import BODY_TOO_LARGE, Refusal, Response
+from server.http.messages import BODY_TOO_LARGE, Refusal, Request, Response
 from server.http.review import respond_status
 from server.state import State
 
@@ -32,7 +31,8 @@ def create_app(state: State, admission: Admission) -> Flask:
 
     def admit() -> flask.Response:
         request = flask.request
-        arrived = perf_counter()
+        received = Request("POST", request.path, request.query_string.decode("latin-1"))
+        received.content_type = request.content_type or ""
         try:
             body = request.get_data(cache=False)
         except HTTPException as error:
@@ -41,8 +41,8 @@ def create_app(state: State, admission: Admission) -> Flask:
             return _flask(admission.refuse(request.path, BODY_TOO_LARGE))
         if len(body) < (request.content_length or 0):
             return _flask(admission.refuse(request.path, _CUT_SHORT))
-        query = request.query_string.decode("latin-1")
-        return _flask(admission.admit(Call(request.path, body, request.content_type or "", query, arrived)))
+        received.body = body
+        return _flask(admission.admit(received))
 
     for path in ENDPOINTS:
         app.add_url_rule(path, path, admit, methods=["POST"], provide_automatic_options=False)

@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from server.http import wsgi
-from server.http.admission import ENDPOINTS, Admission, Call, takes_too_much_memory
+from server.http.admission import ENDPOINTS, Admission, takes_too_much_memory
 from server.http.connections import Exceeded
 from server.http.deadline import TakesLonger
 from server.http.errors import refused
@@ -84,20 +84,15 @@ class AdmissionHandler:
     def __call__(self, request: Request) -> Response | Future[Response]:
         if request.path not in ENDPOINTS or request.method != "POST":
             return self._pages(request)
-        content_type = request.header(b"content-type")
-        call = Call(
-            request.path, request.body, content_type, request.query, request.arrived,
-            authenticated=request.authenticated,
-        )  # fmt: skip
         if len(request.body) > LARGE_BODY_BYTES:
-            return self._decide_large(call)
+            return self._decide_large(request)
         admission = self._admission
         if not admission.slots.take():
-            return self._busy(call, Limit.DECISIONS)
+            return self._busy(request, Limit.DECISIONS)
         try:
-            response = admission.answer(call, admission.deadline(call, perf_counter() + PATIENCE_SECONDS))
+            response = admission.answer(request, admission.deadline(request, perf_counter() + PATIENCE_SECONDS))
         except TakesLonger:
-            return self._submit(call, self._slow, (admission.slots,))
+            return self._submit(request, self._slow, (admission.slots,))
         admission.slots.release()
         return response
 
@@ -110,15 +105,17 @@ class AdmissionHandler:
             threads.shutdown(wait=False, cancel_futures=True)
         self._pages.stop()
 
-    def _decide_large(self, call: Call) -> Response | Future[Response]:
+    def _decide_large(self, request: Request) -> Response | Future[Response]:
         if not self._large_slots.take():
-            return self._busy(call, Limit.LARGE_QUEUE)
+            return self._busy(request, Limit.LARGE_QUEUE)
         if not self._admission.slots.take():
             self._large_slots.release()
-            return self._busy(call, Limit.DECISIONS)
-        return self._submit(call, self._large, (self._admission.slots, self._large_slots))
+            return self._busy(request, Limit.DECISIONS)
+        return self._submit(request, self._large, (self._admission.slots, self._large_slots))
 
-    def _submit(self, call: Call, threads: ThreadPoolExecutor, slots: Sequence[Slots]) -> Response | Future[Response]:
+    def _submit(
+        self, request: Request, threads: ThreadPoolExecutor, slots: Sequence[Slots]
+    ) -> Response | Future[Response]:
         """Answer in a thread; release the slots when it finishes or is cancelled."""
 
         def done(_future: object) -> None:
@@ -126,22 +123,22 @@ class AdmissionHandler:
                 taken.release()
 
         try:
-            future = threads.submit(self._answer, call)
+            future = threads.submit(self._answer, request)
         except RuntimeError:  # the executor is shut down
             done(None)
-            return self._admission.busy(call)
+            return self._admission.busy(request)
         future.add_done_callback(done)
         return asyncio.wrap_future(future, loop=self._loop)
 
-    def _answer(self, call: Call) -> Response:
-        deadline = self._admission.deadline(call)
+    def _answer(self, request: Request) -> Response:
+        deadline = self._admission.deadline(request)
         if deadline.is_over():
-            return self._busy(call, Limit.DECISIONS)
-        if takes_too_much_memory(call.body):
+            return self._busy(request, Limit.DECISIONS)
+        if takes_too_much_memory(request.body):
             self._exceeded.count(Limit.PARSED_BYTES)
-            return self._admission.too_large(call)
-        return self._admission.answer(call, deadline)
+            return self._admission.too_large(request)
+        return self._admission.answer(request, deadline)
 
-    def _busy(self, call: Call, limit: Limit) -> Response:
+    def _busy(self, request: Request, limit: Limit) -> Response:
         self._exceeded.count(limit)
-        return self._admission.busy(call)
+        return self._admission.busy(request)

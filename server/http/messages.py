@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from time import perf_counter
 from typing import Final
 
 from server.http.limits import BODY_BYTES, RETRY_AFTER_SECONDS
@@ -20,26 +21,36 @@ TRY_AGAIN = "too many requests at once: try again"
 
 
 class Request:
-    """A complete request. The names of headers are as they were sent.
+    """A request. The names of headers are as they were sent.
 
-    `path` is percent-decoded, each byte as a character (as in PEP 3333), `query` is not. `arrived`: when the headers
-    were complete (time.perf_counter). `peer`: the client's address. `authenticated`: the client showed a
-    verified certificate.
+    `path` is percent-decoded, each byte as a character (as in PEP 3333), `query` is not. `content_type`: of several, a
+    list. `peer`: the client's address. `authenticated`: the client showed a verified certificate. `arrived`: when the
+    headers were complete (time.perf_counter).
     """
 
-    __slots__ = ("arrived", "authenticated", "body", "headers", "method", "path", "peer", "query", "version")
+    __slots__ = (
+        "arrived",
+        "authenticated",
+        "body",
+        "content_type",
+        "headers",
+        "method",
+        "path",
+        "peer",
+        "query",
+        "version",
+    )
 
     def __init__(
         self,
         method: str,
         path: str,
-        query: str,
-        headers: Sequence[tuple[bytes, bytes]],
-        body: bytes,
+        query: str = "",
+        headers: Sequence[tuple[bytes, bytes]] = (),
+        body: bytes = b"",
         *,
-        version: str,
-        arrived: float,
-        peer: str,
+        version: str = "1.1",
+        peer: str = "",
         authenticated: bool = False,
     ) -> None:
         self.method = method
@@ -47,15 +58,11 @@ class Request:
         self.query = query
         self.headers = headers
         self.body = body
+        self.content_type = ""
         self.version = version
-        self.arrived = arrived
         self.peer = peer
         self.authenticated = authenticated
-
-    def header(self, name: bytes) -> str:
-        """Return the value of a header by its lower-case name, or ""."""
-        values = [value for found, value in self.headers if found.lower() == name]
-        return b",".join(values).decode("latin-1")
+        self.arrived = perf_counter()
 
 
 @dataclass(frozen=True, slots=True)

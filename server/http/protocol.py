@@ -14,7 +14,6 @@ from contextlib import suppress
 from functools import lru_cache, partial
 from http import HTTPStatus
 from math import inf
-from time import perf_counter
 from typing import NoReturn, Protocol
 from urllib.parse import unquote_to_bytes
 
@@ -124,15 +123,13 @@ class HttpProtocol(asyncio.BufferedProtocol):
 
     def _reset(self) -> None:
         self._target = b""
-        self._path = self._query = self._version = ""
-        self._method = b""
-        self._arrived = 0.0
         self._headers: list[tuple[bytes, bytes]] = []
+        self._request = _NO_REQUEST
+        self._in_body = False
         self._body = bytearray()
         self._framed_bytes = 0
         """Bytes of the body as it was sent, with chunk sizes, extensions and trailers."""
         self._expects = False
-        self._in_body = False
 
     @property
     def under_way(self) -> bool:
@@ -227,26 +224,26 @@ class HttpProtocol(asyncio.BufferedProtocol):
             raise _RefusedError
 
     def on_headers_complete(self) -> None:
-        self._arrived = perf_counter()
-        size = len(self._target) + sum([len(name) + len(value) + _BETWEEN for name, value in self._headers])
-        if size > HEADER_BYTES:
-            self._refuse_large_headers()
-            raise _RefusedError
         self._in_body = True
         self._head_bytes = 0
-        self._method = self._parser.get_method()
-        self._version = self._parser.get_http_version()
-        self._split_target()
-        length, expects = self._framing()
-        if self._parser.should_upgrade():
+        parser = self._parser
+        version = parser.get_http_version()
+        path, query = self._split_target()
+        request = self._request = Request(
+            parser.get_method().decode(), path, query, self._headers, version=version, peer=self.peer,
+            authenticated=self._authenticated,
+        )  # fmt: skip
+        length = self._read_headers(request)
+        if parser.should_upgrade():
             self._stop(HTTPStatus.BAD_REQUEST, "protocol upgrades are not supported")
-        self._last |= self._version != "1.1"
+        if version != "1.1":
+            self._last = True
         if length > BODY_BYTES:
             self._refuse_large_body()
             raise _RefusedError
         self._set_deadline(self._service.receive_seconds)
-        self._expects = expects
-        self._send_continue()
+        if self._expects:
+            self._send_continue()
 
     def on_body(self, data: bytes) -> None:
         if len(self._body) + len(data) > BODY_BYTES:
@@ -256,10 +253,8 @@ class HttpProtocol(asyncio.BufferedProtocol):
 
     def on_message_complete(self) -> None:
         self._last |= not self._parser.should_keep_alive()  # trailers count here
-        request = Request(
-            self._method.decode(), self._path, self._query, self._headers, bytes(self._body),
-            version=self._version, arrived=self._arrived, peer=self.peer, authenticated=self._authenticated,
-        )  # fmt: skip
+        request = self._request
+        request.body = bytes(self._body)
         self._receiving = False
         self._reset()
         self._queue.append(request)
@@ -271,8 +266,8 @@ class HttpProtocol(asyncio.BufferedProtocol):
             raise _RefusedError
         self._answer_next()
 
-    def _split_target(self) -> None:
-        """Set path and query from the request target."""
+    def _split_target(self) -> tuple[str, str]:
+        """Return path and query of the request target."""
         path, _, query = self._target.partition(b"?")
         if not path.startswith(b"/"):  # https://host/path, or * for OPTIONS
             try:
@@ -280,30 +275,36 @@ class HttpProtocol(asyncio.BufferedProtocol):
             except HttpParserInvalidURLError:
                 self._stop(HTTPStatus.BAD_REQUEST, "the request target is not a URL")
             path, query = url.path or b"", url.query or b""
-        self._path = (unquote_to_bytes(path) if b"%" in path else path).decode("latin-1")
-        self._query = query.decode("latin-1")
+        return (unquote_to_bytes(path) if b"%" in path else path).decode("latin-1"), query.decode("latin-1")
 
-    def _framing(self) -> tuple[int, bool]:
-        """Return Content-Length and whether the client expects 100 Continue. Refuse ambiguous requests."""
-        hosts, length, expects = 0, 0, False
+    def _read_headers(self, request: Request) -> int:
+        """Read what matters here, and return Content-Length. Refuse ambiguous requests."""
+        hosts, length, size, version = 0, 0, len(self._target), request.version
         for name, value in self._headers:
+            size += len(name) + len(value) + _BETWEEN
             match name.lower():
                 case b"host":
                     hosts += 1
+                case b"content-type":
+                    text = value.decode("latin-1")
+                    request.content_type += f",{text}" if request.content_type else text
                 case b"content-length":
                     length = int(value)  # llhttp accepts only 64-bit numbers
                 case b"transfer-encoding":
-                    if value.strip().lower() != b"chunked" or self._version != "1.1":
+                    if value.strip().lower() != b"chunked" or version != "1.1":
                         self._stop(HTTPStatus.NOT_IMPLEMENTED, "the only transfer coding is chunked, in HTTP/1.1")
                 case b"expect":
                     if value.strip().lower() != b"100-continue":
                         self._stop(HTTPStatus.EXPECTATION_FAILED, "the only expectation that is met is 100-continue")
-                    expects = self._version == "1.1"
-        if self._version not in _VERSIONS:
+                    self._expects = version == "1.1"
+        if size > HEADER_BYTES:
+            self._refuse_large_headers()
+            raise _RefusedError
+        if version not in _VERSIONS:
             self._stop(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "the server speaks HTTP/1.1")
-        if hosts > 1 or (not hosts and self._version == "1.1"):
+        if hosts > 1 or (not hosts and version == "1.1"):
             self._stop(HTTPStatus.BAD_REQUEST, "a request must have one Host header")
-        return length, expects
+        return length
 
     # Requests that are refused.
 
@@ -316,7 +317,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
         """Respond to a request without reading the rest of it, then close the connection."""
         if limit is not None:
             self._connections.exceeded.count(limit)
-        path = self._path
+        path = self._request.path
         self._receiving = False
         self._reset()
         self._last = True
@@ -516,6 +517,9 @@ def _head(status: int, headers: Headers) -> bytes:
     lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *(f"{name}: {value}" for name, value in headers)]
     return "".join(f"{line}\r\n" for line in lines).encode("latin-1")
 
+
+_NO_REQUEST = Request("", "")
+"""In place of the request, until its headers are complete."""
 
 _VERSIONS = ("1.1", "1.0")
 

@@ -13,10 +13,10 @@ from rules_engine.evaluation import RuleSet, validate
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Decision
 from rules_engine.model.source import SourceText
-from server.http.admission import Admission, Call
+from server.http.admission import Admission
 from server.http.deadline import SHARE, SLICE, Deadline, TakesLonger
 from server.http.limits import REQUEST_SECONDS
-from server.http.messages import Response
+from server.http.messages import Request, Response
 from server.state import State
 from tests.support.evaluation import GPU, asks, cluster, compiled, request, validation
 from tests.support.server import MIG_POD, application, call, encoded, review
@@ -182,11 +182,13 @@ spec:
 """
 
 
-def asked(path: str, *, query: str = "", arrived: float | None = None) -> Call:
+def asked(path: str, *, query: str = "", arrived: float | None = None) -> Request:
     """A request to admit MIG_POD."""
-    return Call(
-        path, encoded(review(MIG_POD)), "application/json", query, perf_counter() if arrived is None else arrived
-    )
+    request = Request("POST", path, query, body=encoded(review(MIG_POD)))
+    request.content_type = "application/json"
+    if arrived is not None:
+        request.arrived = arrived
+    return request
 
 
 def warnings(response: Response) -> list[str]:

@@ -438,16 +438,10 @@ def test_a_target_that_is_no_url_is_400_and_no_error_of_ours(
 
 
 def request(path: str, body: bytes = b"") -> Request:
-    return Request(
-        "POST",
-        path,
-        "",
-        [(b"Content-Type", b"application/json")],
-        body,
-        version="1.1",
-        arrived=float("inf"),
-        peer="127.0.0.1",
-    )
+    asked = Request("POST", path, body=body)
+    asked.content_type = "application/json"
+    asked.arrived = float("inf")
+    return asked
 
 
 @pytest.mark.parametrize(("path", "body"), [("/healthz", b""), ("/mutate", large()), ("/validate", encoded(review()))])

@@ -177,19 +177,21 @@ def _request(review: Json, uid: str | None, body: bytes) -> AdmissionRequest:
     request = _object(review, "request")
     if uid is None:
         raise _MalformedError("request.uid must be a string that is not empty")
-    for name in _UNUSED_OBJECTS:
-        _object(request, name, "request.")
-    _string(request, "requestSubResource", "request.")
-    kind = _object(request, "kind", "request.")
+    for name in _OBJECTS:
+        value = request.get(name)
+        if value is not None and type(value) is not dict:
+            raise _MalformedError(f"request.{name} must be an object, not {kind_of(value)}")
+    texts = _texts(request, _TEXTS, "request.")
+    kind = _texts(_object(request, "kind", "request."), _KIND, "request.kind.")
     parsed = AdmissionRequest(
         uid=uid,
-        operation=_string(request, "operation", "request."),
-        namespace=_string(request, "namespace", "request."),
-        name=_string(request, "name", "request."),
-        group=_string(kind, "group", "request.kind."),
-        version=_string(kind, "version", "request.kind."),
-        kind=_string(kind, "kind", "request.kind."),
-        sub_resource=_string(request, "subResource", "request."),
+        operation=texts["operation"],
+        namespace=texts["namespace"],
+        name=texts["name"],
+        group=kind["group"],
+        version=kind["version"],
+        kind=kind["kind"],
+        sub_resource=texts["subResource"],
         dry_run=_boolean(request, "dryRun", "request."),
         object=request.get("object"),
         old_object=request.get("oldObject"),
@@ -204,8 +206,12 @@ def _request(review: Json, uid: str | None, body: bytes) -> AdmissionRequest:
     return parsed
 
 
-_UNUSED_OBJECTS = ("resource", "requestKind", "requestResource", "userInfo", "options")
-"""Members of a request that only expressions of rules look at."""
+_OBJECTS = ("resource", "requestKind", "requestResource", "userInfo", "options")
+"""Members of a request that are objects, and that only expressions of rules look at."""
+
+_TEXTS = ("operation", "namespace", "name", "subResource", "requestSubResource")
+
+_KIND = ("group", "version", "kind")
 
 
 def _object(parent: Mapping[str, Json], name: str, where: str = "") -> Mapping[str, Json]:
@@ -217,13 +223,15 @@ def _object(parent: Mapping[str, Json], name: str, where: str = "") -> Mapping[s
     return value
 
 
-def _string(parent: Mapping[str, Json], name: str, where: str) -> str:
-    value = parent.get(name)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise _MalformedError(f"{where}{name} must be a string, not {kind_of(value)}")
-    return value
+def _texts(parent: Mapping[str, Json], names: Iterable[str], where: str) -> dict[str, str]:
+    """Return the strings of an object, "" where one is absent."""
+    found = {}
+    for name in names:
+        value = parent.get(name)
+        if value is not None and type(value) is not str:
+            raise _MalformedError(f"{where}{name} must be a string, not {kind_of(value)}")
+        found[name] = value or ""
+    return found
 
 
 def _boolean(parent: Mapping[str, Json], name: str, where: str) -> bool:
@@ -259,32 +267,26 @@ def _refuse_depth(document: dict[str, Json], body: bytes) -> None:
 _NESTING = frozenset({dict, list})
 
 
-def _amounts(pod: Json) -> Iterator[tuple[Path, dict[str, Json]]]:
-    """Every object of quantities that decisions are made on, and where it stands; what is no pod has none."""
+def _amounts(pod: Json) -> list[dict[str, Json]]:
+    """Return every object of quantities that decisions are made on; what is no pod has none."""
     spec = pod.get("spec") if isinstance(pod, dict) else None
     if not isinstance(spec, dict):
-        return
-    if isinstance(overhead := spec.get("overhead"), dict):
-        yield ("spec", "overhead"), overhead
-    yield from _resources(spec, ("spec",))
+        return []
+    levels: list[Json] = [spec]
     for name in ("containers", "initContainers"):
         containers = spec.get(name)
-        for index, container in enumerate(containers if isinstance(containers, list) else ()):
-            if isinstance(container, dict):
-                yield from _resources(container, ("spec", name, index))
-
-
-def _resources(parent: dict[str, Json], path: Path) -> Iterator[tuple[Path, dict[str, Json]]]:
-    """The limits and requests of a container, or of the pod's own level."""
-    resources = parent.get("resources")
-    if isinstance(resources, dict):
-        for section in ("limits", "requests"):
-            if isinstance(amounts := resources.get(section), dict):
-                yield (*path, "resources", section), amounts
+        if isinstance(containers, list):
+            levels += containers
+    found: list[Json] = [spec.get("overhead")]
+    for level in levels:
+        resources = level.get("resources") if isinstance(level, dict) else None
+        if isinstance(resources, dict):
+            found += (resources.get("limits"), resources.get("requests"))
+    return [amounts for amounts in found if isinstance(amounts, dict)]
 
 
 def _has_floats(pod: Json) -> bool:
-    return float in [type(value) for _, amounts in _amounts(pod) for value in amounts.values()]
+    return float in [type(value) for amounts in _amounts(pod) for value in amounts.values()]
 
 
 class _Inexact(str):
@@ -303,13 +305,27 @@ def _refuse_inexact_quantities(body: bytes, uid: str) -> None:
         raise RefusedObjectError(uid, "quantities of a large pod must be strings: numbers cannot be read exactly")
     request = json.loads(body, parse_int=_integer, parse_float=_float)["request"]
     for member in _PODS:
-        for path, amounts in _amounts(request.get(member)):
+        pod = request.get(member)
+        for amounts in _amounts(pod):
             for name, value in amounts.items():
                 if isinstance(value, _Inexact):
-                    where = pointer(*path, name)
+                    where = pointer(*_path_to(amounts, pod), name)
                     raise RefusedObjectError(
                         uid, f"{where}: the number {_cut(value, MAX_DIGITS)} cannot be read exactly: quote it"
                     )
+
+
+def _path_to(part: Json, document: Json) -> Path:
+    """Return where a part of a document is."""
+    places: list[tuple[Path, Json]] = [((), document)]
+    for path, value in places:  # which grows meanwhile
+        if value is part:
+            return path
+        if isinstance(value, dict):
+            places += [((*path, key), member) for key, member in value.items()]
+        elif isinstance(value, list):
+            places += [((*path, index), member) for index, member in enumerate(value)]
+    raise LookupError
 
 
 _PODS = ("object", "oldObject")

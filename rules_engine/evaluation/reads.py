@@ -28,6 +28,8 @@ MAX_CHAINS = 16
 
 _ROOTS = frozenset({"object", "oldObject", "request"})
 
+_SPEC = ("object", "spec")
+
 _UNIQUE = tuple(
     [("object", "metadata", name) for name in ("name", "uid", "resourceVersion", "creationTimestamp", "managedFields")]
     + [("request", name) for name in ("uid", "name", "object", "oldObject")]
@@ -49,7 +51,7 @@ def marshalled(value: list[Any]) -> bytes:
 class Reads:
     """What some rules can see of a request for a pod, but for what only their messages say."""
 
-    __slots__ = ("_annotations", "_chains", "_encode", "_labels", "repeats")
+    __slots__ = ("_annotations", "_encode", "_further", "_labels", "_spec", "repeats")
 
     def __init__(self, rules: Iterable[AnyCompiled], encode: Encode = marshalled) -> None:
         labels: set[str] = set()
@@ -69,8 +71,11 @@ class Reads:
         self._encode = encode
         self._labels = frozenset(labels)
         self._annotations = frozenset(annotations)
-        self._chains = _few(found)
-        self.repeats = not any(_along(chain, unique) for chain in self._chains for unique in _UNIQUE)
+        places = _few(found)
+        self._spec = [chain[-1] for chain in places if chain[:-1] == _SPEC]
+        """Members of spec that are seen whole."""
+        self._further = [chain for chain in places if chain[:-1] != _SPEC]
+        self.repeats = not any(_along(chain, unique) for chain in places for unique in _UNIQUE)
         """Whether two requests can look alike to these rules at all."""
 
     def key(self, request: AdmissionRequest) -> bytes | None:
@@ -98,8 +103,11 @@ class Reads:
                 for container in containers:
                     if not isinstance(container, dict):
                         return None
-                    seen += map(container.get, _CONTAINER_MEMBERS)
-        for root, *members in self._chains:
+                    if member not in self._spec:
+                        seen += map(container.get, _CONTAINER_MEMBERS)
+        for name in self._spec:
+            seen += (name in spec, spec.get(name))
+        for root, *members in self._further:
             value = pod if root == "object" else request.old_object if root == "oldObject" else request.raw
             seen += _found(value, members)
         key = self._encode(seen)
@@ -151,7 +159,7 @@ def _among(members: Json, names: Set[str]) -> list[tuple[str, Json]] | None:
 def _found(value: object, members: Sequence[str]) -> tuple[object, ...]:
     """How many of the members are there, and what is in the place where the next one is looked for."""
     for depth, name in enumerate(members):
-        if not isinstance(value, Mapping):
+        if type(value) is not dict and not isinstance(value, Mapping):
             return -1, depth, value
         if name not in value:
             return (depth,)

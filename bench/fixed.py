@@ -23,7 +23,7 @@ _RESPONSE = Response(
 )
 
 
-def nothing(*_arguments: Any) -> Response:
+def nothing(*_arguments: Any, **_more: Any) -> Response:
     return _RESPONSE
 
 

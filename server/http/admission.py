@@ -22,7 +22,7 @@ from server.http.limits import (
     PARSED_BYTES_PER_TOKEN,
     REQUEST_SECONDS,
 )
-from server.http.messages import INTERNAL_ERROR, JSON, RETRY, TRY_AGAIN, Refusal, Request, Response
+from server.http.messages import INTERNAL_ERROR, JSON, RETRY, Refusal, Request, Response
 from server.http.review import (
     RefusedObjectError,
     ReviewError,
@@ -64,6 +64,7 @@ class Admission:
         request_seconds: float = REQUEST_SECONDS,
     ) -> None:
         self.slots = state.decisions = Slots(max_concurrent)
+        self._max_concurrent = max_concurrent
         self._state = state
         self._observers = tuple(observers)
         self._request_seconds = request_seconds
@@ -77,7 +78,7 @@ class Admission:
         if takes_too_much_memory(request.body):
             return self.too_large(request)
         if not self.slots.take():
-            return self.busy(request)
+            return self.busy(request, self.too_many)
         try:
             return self.answer(request, self.deadline(request))
         finally:
@@ -104,10 +105,15 @@ class Admission:
         message = f"the body would take more than {PARSED_BYTES // MIB} MiB of memory"
         return self.refuse(request.path, Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, message))
 
-    def busy(self, request: Request) -> Response:
+    @property
+    def too_many(self) -> str:
+        """Message of a response when no slot is free."""
+        return f"{self._max_concurrent} decisions are under way (--max-concurrent): try again"
+
+    def busy(self, request: Request, message: str) -> Response:
         """Return a 503 response. The uid of a large body is omitted, since parsing it is expensive."""
         uid = uid_of(request.body) if len(request.body) <= LARGE_BODY_BYTES else None
-        return self._fail(request.path, ReviewError(StatusReason.UNAVAILABLE, TRY_AGAIN, uid))
+        return self._fail(request.path, ReviewError(StatusReason.UNAVAILABLE, message, uid))
 
     def refuse(self, path: str, refusal: Refusal) -> Response:
         """Return the response to a request that was not received completely or is too large, and record it."""
@@ -138,7 +144,7 @@ class Admission:
         exchange.uid, exchange.request = asked.uid, asked
         served, cluster = self._state.served, self._state.cluster
         if served is None or cluster is None:
-            raise ReviewError(StatusReason.UNAVAILABLE, "the server is still starting", asked.uid)
+            raise ReviewError(StatusReason.UNAVAILABLE, "the server is still starting: try again", asked.uid)
         decision = ENDPOINTS[request.path](served)(asked, cluster, budget=deadline)
         exchange.served, exchange.cluster, exchange.decision = served, cluster, decision
         return respond(asked.uid, decision)

@@ -66,18 +66,23 @@ K = TypeVar("K", bound=Enum)
 
 
 class Occurrences(Generic[K]):
-    """Counters by kind, each logged at most once a minute. `text` is for a log line, with the kind and its count."""
+    """Counters by kind, each logged at most once a minute.
+
+    `text` is for a log line, with the kind, its count, and the peer of the last one where it is known.
+    """
 
     def __init__(self, kinds: type[K], text: str) -> None:
         self.counts: dict[K, int] = dict.fromkeys(kinds, 0)
         self._text = text
         self._lock = Lock()
         self._logged: dict[K, tuple[float, int]] = {}
+        self._peers: dict[K, str] = {}
 
-    def count(self, kind: K) -> None:
+    def count(self, kind: K, peer: str = "") -> None:
         """Count one more time; called by any thread."""
         with self._lock:
             self.counts[kind] += 1
+            self._peers[kind] = peer
 
     def log(self, now: float) -> None:
         """Log what was counted since the last line about it."""
@@ -85,14 +90,15 @@ class Occurrences(Generic[K]):
             at, before = self._logged.get(kind, (-inf, 0))
             if count > before and now - at >= LOG_SECONDS:
                 self._logged[kind] = now, count
-                _log.warning(self._text, kind.value, count)
+                peer = self._peers[kind]
+                _log.warning(self._text, kind.value, count, f", last by {peer}" if peer else "")
 
 
 class Exceeded(Occurrences[Limit]):
     """Counters of exceeded limits of a listener."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(Limit, f"{name} listener: limit %s exceeded (%d in all)")
+        super().__init__(Limit, f"{name} listener: limit %s exceeded (%d in all%s)")
 
 
 class Connections:
@@ -120,10 +126,10 @@ class Connections:
     def make_room(self, peer: str) -> bool:
         """Close connections if another one of `peer` would exceed a limit. Return False if none can be closed."""
         if self._peers[peer] >= max(self.limit // PEER_SHARE, 1):
-            self.exceeded.count(Limit.CONNECTIONS_PER_PEER)
+            self.exceeded.count(Limit.CONNECTIONS_PER_PEER, peer)
             return self._close_one(one for one in self._all if one.peer == peer)
         if len(self._all) >= self.limit:
-            self.exceeded.count(Limit.CONNECTIONS)
+            self.exceeded.count(Limit.CONNECTIONS, peer)
             return self.close_one()
         return True
 
@@ -165,7 +171,7 @@ class Connections:
         if self.held_bytes > HELD_BYTES:
             for one in (connection,) if was_over else self._holding:
                 if one.held_bytes > FREE_BYTES and one not in self._paused:
-                    self.exceeded.count(Limit.HELD_BYTES)
+                    self.exceeded.count(Limit.HELD_BYTES, one.peer)
                     self._paused[one] = None
                     one.pause()
 

@@ -22,7 +22,7 @@ from server.http.limits import (
     SLOW_THREADS,
     Limit,
 )
-from server.http.messages import INTERNAL_ERROR, TRY_AGAIN, Refusal, Request, Response
+from server.http.messages import INTERNAL_ERROR, STOPPING, Refusal, Request, Response
 from server.state import Slots
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class PageHandler:
         try:
             future = self._threads.submit(self._call, request)
         except RuntimeError:  # the executor is shut down
-            return refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, TRY_AGAIN))
+            return refused(Refusal(HTTPStatus.SERVICE_UNAVAILABLE, STOPPING))
         return asyncio.wrap_future(future, loop=self._loop)
 
     def refuse(self, refusal: Refusal, path: str) -> Response:  # noqa: ARG002 - see Handler
@@ -88,7 +88,7 @@ class AdmissionHandler:
             return self._decide_large(request)
         admission = self._admission
         if not admission.slots.take():
-            return self._busy(request, Limit.DECISIONS)
+            return self._busy(request, Limit.DECISIONS, self._admission.too_many)
         try:
             response = admission.answer(request, admission.deadline(request, perf_counter() + PATIENCE_SECONDS))
         except TakesLonger:
@@ -107,10 +107,10 @@ class AdmissionHandler:
 
     def _decide_large(self, request: Request) -> Response | Future[Response]:
         if not self._large_slots.take():
-            return self._busy(request, Limit.LARGE_QUEUE)
+            return self._busy(request, Limit.LARGE_QUEUE, _LARGE_QUEUE_FULL)
         if not self._admission.slots.take():
             self._large_slots.release()
-            return self._busy(request, Limit.DECISIONS)
+            return self._busy(request, Limit.DECISIONS, self._admission.too_many)
         return self._submit(request, self._large, (self._admission.slots, self._large_slots))
 
     def _submit(
@@ -126,19 +126,24 @@ class AdmissionHandler:
             future = threads.submit(self._answer, request)
         except RuntimeError:  # the executor is shut down
             done(None)
-            return self._admission.busy(request)
+            return self._admission.busy(request, STOPPING)
         future.add_done_callback(done)
         return asyncio.wrap_future(future, loop=self._loop)
 
     def _answer(self, request: Request) -> Response:
         deadline = self._admission.deadline(request)
         if deadline.is_over():
-            return self._busy(request, Limit.DECISIONS)
+            return self._busy(request, Limit.REQUEST_TIME, _TOO_LATE)
         if takes_too_much_memory(request.body):
-            self._exceeded.count(Limit.PARSED_BYTES)
+            self._exceeded.count(Limit.PARSED_BYTES, request.peer)
             return self._admission.too_large(request)
         return self._admission.answer(request, deadline)
 
-    def _busy(self, request: Request, limit: Limit) -> Response:
-        self._exceeded.count(limit)
-        return self._admission.busy(request)
+    def _busy(self, request: Request, limit: Limit, message: str) -> Response:
+        self._exceeded.count(limit, request.peer)
+        return self._admission.busy(request, message)
+
+
+_LARGE_QUEUE_FULL = f"{LARGE_QUEUE} bodies over {LARGE_BODY_BYTES // 1024} KiB wait for a decision: try again"
+
+_TOO_LATE = "the request waited for longer than its time (--request-timeout, or 0.8 × timeoutSeconds): try again"

@@ -181,3 +181,4 @@ class Limit(Enum):
     PARSED_BYTES = "parsed-bytes"
     LARGE_QUEUE = "large-queue"
     DECISIONS = "decisions"
+    REQUEST_TIME = "request-time"

@@ -68,7 +68,9 @@ class Listener:
         self.now = self.loop.time
         self.address: tuple[str, int] = bound.getsockname()[:2]
         self.connections = Connections(name, connections, self.now)
-        self.failed_handshakes = Occurrences(HandshakeFailure, f"{name} listener: TLS handshake failed: %s (%d in all)")
+        self.failed_handshakes = Occurrences(
+            HandshakeFailure, f"{name} listener: TLS handshake failed: %s (%d in all%s)"
+        )
         self.handler = make_handler(self)
         self.date = b""
         self._trimmed = 0.0
@@ -231,9 +233,9 @@ class Listener:
         except Exception as error:
             self.connections.remove(protocol)
             if isinstance(error, ConnectionAbortedError):  # handshake timeout, as uvloop reports it
-                self.connections.exceeded.count(Limit.HANDSHAKE_TIME)
+                self.connections.exceeded.count(Limit.HANDSHAKE_TIME, protocol.peer)
             elif isinstance(error, ssl.SSLError):
-                self.failed_handshakes.count(_failure(error))
+                self.failed_handshakes.count(_failure(error), protocol.peer)
             elif not isinstance(error, OSError):  # clients go away
                 raise
 

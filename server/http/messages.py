@@ -6,7 +6,7 @@ from http import HTTPStatus
 from time import perf_counter
 from typing import Final
 
-from server.http.limits import BODY_BYTES, RETRY_AFTER_SECONDS
+from server.http.limits import BODY_BYTES, MIB, RETRY_AFTER_SECONDS
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -17,7 +17,7 @@ RETRY: Final[Headers] = (*JSON, ("Retry-After", str(RETRY_AFTER_SECONDS)))
 
 INTERNAL_ERROR = "an unexpected error; the server's log says more"
 
-TRY_AGAIN = "too many requests at once: try again"
+STOPPING = "the server is stopping: try again, another replica answers"
 
 
 class Request:
@@ -73,7 +73,7 @@ class Refusal:
     message: str
 
 
-BODY_TOO_LARGE = Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is larger than {BODY_BYTES} bytes")
+BODY_TOO_LARGE = Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is larger than {BODY_BYTES // MIB} MiB")
 
 
 class Response:

@@ -34,15 +34,18 @@ from server.http.limits import (
     HEADER_BYTES,
     HEADER_SECONDS,
     HEADERS,
+    HELD_BYTES,
     IDLE_SECONDS,
     LINGER_SECONDS,
+    MIB,
     PIPELINED_REQUESTS,
     READ_AHEAD_BYTES,
+    STALE_SECONDS,
     UNREAD_SECONDS,
     WRITE_BUFFER_BYTES,
     Limit,
 )
-from server.http.messages import BODY_TOO_LARGE, INTERNAL_ERROR, TRY_AGAIN, Headers, Refusal, Request, Response
+from server.http.messages import BODY_TOO_LARGE, INTERNAL_ERROR, Headers, Refusal, Request, Response
 
 _log = logging.getLogger(__name__)
 
@@ -259,7 +262,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
         self._reset()
         self._queue.append(request)
         if len(self._queue) > PIPELINED_REQUESTS:
-            self._connections.exceeded.count(Limit.PIPELINED)
+            self._connections.exceeded.count(Limit.PIPELINED, self.peer)
             self._queue.pop()
             self._last = True
             self._discarded = 0
@@ -316,7 +319,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
     def _refuse(self, status: HTTPStatus, message: str, limit: Limit | None = None) -> None:
         """Respond to a request without reading the rest of it, then close the connection."""
         if limit is not None:
-            self._connections.exceeded.count(limit)
+            self._connections.exceeded.count(limit, self.peer)
         path = self._request.path
         self._receiving = False
         self._reset()
@@ -334,7 +337,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
 
     def overdue(self) -> None:
         if self._blocked or self._closing:
-            self._connections.exceeded.count(Limit.UNREAD_TIME)
+            self._connections.exceeded.count(Limit.UNREAD_TIME, self.peer)
             self.deadline = inf
             self.abort()
         elif self._discarded is not None and self._paused:
@@ -342,7 +345,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
         elif self._discarded is not None:
             self._close()
         elif not self._receiving:
-            self._connections.exceeded.count(Limit.IDLE_TIME)
+            self._connections.exceeded.count(Limit.IDLE_TIME, self.peer)
             self._close()
         elif not self._in_body:
             message = f"the headers did not arrive within {HEADER_SECONDS:g} s"
@@ -353,7 +356,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
 
     def make_room(self) -> None:
         if self._receiving:
-            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, TRY_AGAIN)
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, _NO_ROOM)
 
     # Responses.
 
@@ -520,6 +523,11 @@ def _head(status: int, headers: Headers) -> bytes:
 
 _NO_REQUEST = Request("", "")
 """In place of the request, until its headers are complete."""
+
+_NO_ROOM = (
+    f"requests that are being received take {HELD_BYTES // MIB} MiB, and this one was not complete after "
+    f"{STALE_SECONDS:g} s: try again"
+)
 
 _VERSIONS = ("1.1", "1.0")
 

@@ -301,7 +301,7 @@ def test_with_client_ca_only_clients_with_its_certificate_are_answered(tmp_path:
         shown_metrics = fetched(f"{metrics_url(running)}/metrics")[1]
         for reason in ("no-client-certificate", "client-certificate-refused"):
             assert f'handshakes_failed_total{{listener="admission",reason="{reason}"}} 1.0' in shown_metrics
-            line = f"TLS handshake failed: {reason} (1 in all)"
+            line = f"TLS handshake failed: {reason} (1 in all, last by 127.0.0.1)"
             until(lambda line=line: line in running.logged(), "the line")  # type: ignore[misc]
         ca.write_bytes(other_ca.read_bytes())
         until(lambda: answered(running.port, own["tls.crt"].decode(), stranger), "the new CA")

@@ -19,7 +19,7 @@ from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
 from server.exchange import Exchange
 from server.http.admission import Admission
 from server.http.app import create_app, create_metrics_app
-from server.http.limits import BODY_BYTES, STALLED_SECONDS
+from server.http.limits import BODY_BYTES, MIB, STALLED_SECONDS
 from server.http.probes import readiness
 from server.state import Served, State
 from tests.support.server import LADDER, MIG_POD, UID, Answer, application, call, encoded, pod, review
@@ -253,7 +253,7 @@ def test_a_body_of_8_mib_is_read_and_one_byte_more_is_413(app: Any, length: str 
     assert call(app, "/mutate", padded(BODY_BYTES), length=length).status == 200
     answer = call(app, "/mutate", padded(BODY_BYTES + 1), length=length)
     message = refusal(answer, 413, "RequestEntityTooLarge", uid=None)
-    assert message == f"the body is larger than {BODY_BYTES} bytes"
+    assert message == f"the body is larger than {BODY_BYTES // MIB} MiB"
 
 
 @pytest.mark.parametrize("length", [None, "9999999999", "9" * 400])
@@ -297,7 +297,7 @@ def test_over_the_concurrency_bound_the_answer_is_503_with_the_uid_and_later_a_d
     assert admission.slots.take()
     assert admission.slots.take()
     answer = call(app, "/mutate", encoded(review()))
-    assert "too many" in refusal(answer, 503, "ServiceUnavailable", uid=UID)
+    assert "2 decisions are under way" in refusal(answer, 503, "ServiceUnavailable", uid=UID)
     assert answer.headers["retry-after"] == "1"
     refusal(call(app, "/mutate", padded(BODY_BYTES)), 503, "ServiceUnavailable", uid=None)
     assert [(exchange.uid, exchange.outcome) for exchange in seen] == [

@@ -263,12 +263,12 @@ def test_a_limit_is_logged_once_a_minute_with_its_count(caplog: pytest.LogCaptur
 
 def test_limits_are_logged_independently(caplog: pytest.LogCaptureFixture, clock: Clock) -> None:
     connections = Connections("test", 40, clock)
-    connections.exceeded.count(Limit.BODY_TIME)
+    connections.exceeded.count(Limit.BODY_TIME, "10.0.0.1")
     connections.sweep()
     connections.exceeded.count(Limit.FILES)
     connections.sweep()
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [
-        (logging.WARNING, "test listener: limit body-time exceeded (1 in all)"),
+        (logging.WARNING, "test listener: limit body-time exceeded (1 in all, last by 10.0.0.1)"),
         (logging.WARNING, "test listener: limit files exceeded (1 in all)"),
     ]
 

@@ -313,7 +313,7 @@ def test_a_queued_decision_whose_time_is_over_is_503_and_no_denial(
     with served(tmp_path, rules=SLOW_RULES) as server:
         unavailable(server.ask(body, "/validate"), UID if len(body) <= LARGE_BODY_BYTES else None)
         assert server.outcomes == ["ServiceUnavailable"]
-        assert server.count(Limit.DECISIONS) == 1
+        assert server.count(Limit.REQUEST_TIME) == 1
         assert server.admission.slots.taken == 0
 
 

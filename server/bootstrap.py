@@ -20,6 +20,7 @@ from typing import Any
 import orjson
 
 from server.cluster.connection import ApiError, Cause, Connection, api_path
+from server.timestamps import rfc3339
 from server.tls import CLOCK_SKEW, Identity, Issued, TlsError, dns_names, issue, issued
 
 VALID_DAYS = 90
@@ -56,6 +57,9 @@ class Place:
     secret: str
     service: str
     webhooks: str
+
+    def __str__(self) -> str:
+        return f"Secret {self.namespace}/{self.secret}"
 
     @property
     def secret_path(self) -> str:
@@ -166,7 +170,7 @@ class Bootstrap:
                 except ApiError as error:
                     if error.cause is not Cause.CONFLICT:
                         raise
-        raise ApiError(Cause.CONFLICT, f"{self._place.secret_path} goes on changing")
+        raise ApiError(Cause.CONFLICT, f"{self._place} keeps changing")
 
     def first(self) -> None:
         """Look until it is done; for the start."""
@@ -190,7 +194,7 @@ class Bootstrap:
         except (ApiError, TlsError) as error:
             said = str(error)
             if said != self._said:
-                _log.error("the certificate cannot be kept in %s: %s", self._place.secret_path, said)
+                _log.error("the certificate cannot be kept in %s: %s", self._place, said)
             if isinstance(error, ApiError) and error.cause is Cause.UNAUTHORIZED:
                 self._connection.renew()
             self._said = said
@@ -199,6 +203,8 @@ class Bootstrap:
             # Our bug; the certificate that is served stays.
             _log.exception("unexpected error while the certificate was looked at")
             return False
+        if self._said is not None:
+            _log.info("the certificate can be kept in %s again", self._place)
         self._said = None
         return True
 
@@ -207,7 +213,7 @@ class Bootstrap:
         data = {name: value for name, value in (secret.get("data") or {}).items() if name not in _OURS}
         body = orjson.dumps({**secret, "data": {**data, **written(held)}})
         self._connection.send("PUT", self._place.secret_path, "application/json", body)
-        _log.info("wrote %s: a certificate until %s", self._place.secret_path, held.current.not_after.isoformat())
+        _log.info("wrote %s: a certificate valid until %s", self._place, rfc3339(held.current.not_after))
 
     def _trust(self, held: Held) -> bool:
         """Have the CAs in both configurations; whether they have been there for as long as it takes to spread.
@@ -257,6 +263,8 @@ class Bootstrap:
         )
         if identity != self._served:
             self._serve(identity)
+            if self._served is not None:
+                _log.info("a new certificate is served: %s, valid until %s", self._place, rfc3339(identity.not_after))
             self._served = identity
 
 

@@ -24,6 +24,7 @@ from rules_engine.model.names import MAX_SUBDOMAIN, is_label, is_subdomain
 from rules_engine.model.patch import Json
 from server.cluster.connection import ApiError, api_path
 from server.exchange import Exchange
+from server.timestamps import rfc3339
 
 MAX_QUEUED = 256
 """Events that wait to be sent: more than an API server should have to take from us at once."""
@@ -69,7 +70,7 @@ class Event:
         about = dict(self.about)
         who = (("pod", self.pod), ("user", self.user))
         subject = ", ".join(f"{what} {name}" for what, name in who if name)
-        time = at.isoformat(timespec="seconds").replace("+00:00", "Z")
+        time = rfc3339(at)
         return {
             "apiVersion": "v1",
             "kind": "Event",

@@ -14,6 +14,7 @@ from server.events import Events
 from server.exchange import Callers, Observer
 from server.metrics import Metrics
 from server.state import State
+from server.timestamps import rfc3339
 
 if TYPE_CHECKING:
     from server.events import Sender
@@ -62,6 +63,9 @@ class Observing:
 class Lines(logging.Formatter):
     """Says where an unexpected error came up, and not what it says of it, which may quote a pod."""
 
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802, ARG002
+        return rfc3339(datetime.fromtimestamp(record.created, UTC), "milliseconds")
+
     def formatException(self, ei: ExceptionInfo) -> str:  # noqa: N802 - logging calls it so
         error = ei[1]
         parts: list[str] = []
@@ -78,7 +82,7 @@ class JsonLines(Lines):
 
     def format(self, record: logging.LogRecord) -> str:
         members = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "time": self.formatTime(record),
             "level": record.levelname,
             "logger": record.name,
             "message": record.getMessage(),

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from server import tls
 from server.state import State
+from server.timestamps import rfc3339
 
 LOOK_SECONDS = 60.0
 """Between two looks at whether the certificate has expired: another one may be served meanwhile."""
@@ -36,8 +37,10 @@ class _Refusals:
             self._state.certificates_refused += 1
         self._last = str(error)
 
-    def forget(self) -> None:
-        self._last = None
+    def forget(self) -> bool:
+        """Return True if something was refused since the last call."""
+        refused, self._last = self._last is not None, None
+        return refused
 
 
 class Renewal:
@@ -59,29 +62,45 @@ class Renewal:
 
     def first(self) -> tls.Identity:
         """Serve the files for the first time. Raises TlsError."""
-        identity = tls.read(self._certificate, self._key, self._client_ca, now=datetime.now(UTC))
-        self._show(identity)
-        self._served = identity
-        self._state.certificate_not_after = identity.not_after
+        identity = self._read()
+        self._install(identity)
         return identity
 
     def renew(self) -> bool:
         """Look at the files again; whether what they hold is served now."""
         before = self._served
         try:
-            identity = tls.read(self._certificate, self._key, self._client_ca, now=datetime.now(UTC))
+            identity = self._read()
             if identity == before:
-                self._refusals.forget()
+                if self._refusals.forget():
+                    _log.info("the certificate is again the one that is served: %s", self._described(identity))
                 return True
-            self._show(identity)
+            self._install(identity)
         except tls.TlsError as error:
             self._refusals.note("the changed certificate is refused, the one before it stays", error)
             return False
         self._refusals.forget()
+        if before is not None and replace(before, client_ca=identity.client_ca) == identity:
+            _log.info("other CAs of clients are trusted: %s", self._client_ca)
+        else:
+            _log.info("a new certificate is served: %s", self._described(identity))
+        return True
+
+    def _read(self) -> tls.Identity:
+        """Raises TlsError."""
+        return tls.read(self._certificate, self._key, self._client_ca, now=datetime.now(UTC))
+
+    def _install(self, identity: tls.Identity) -> None:
+        """Raises TlsError, naming the file."""
+        try:
+            self._show(identity)
+        except tls.TlsError as error:
+            raise tls.TlsError(f"{self._certificate}: {error}") from None
         self._served = identity
         self._state.certificate_not_after = identity.not_after
-        _log.info("a new certificate is served, valid until %s", identity.not_after.isoformat())
-        return True
+
+    def _described(self, identity: tls.Identity) -> str:
+        return f"{self._certificate}, valid until {rfc3339(identity.not_after)}"
 
 
 class Clients:
@@ -115,7 +134,8 @@ class Clients:
             try:
                 cas = tls.read_cas(self._file)
                 if cas == self._cas:
-                    self._refusals.forget()
+                    if self._refusals.forget():
+                        _log.info("the CAs of clients are again those that are trusted: %s", self._file)
                     return True
                 identity = replace(self._served, client_ca=cas)
                 self._serve(identity)
@@ -145,7 +165,11 @@ class Expiry:
     def look(self) -> None:
         expired = self._state.expired(self._clock())
         if expired is not None and expired != self._logged:
-            _log.error("%s: no API server accepts it, and /readyz fails until another one is served", expired)
+            _log.error(
+                "%s: %s: no API server accepts it, and /readyz fails until another one is served",
+                self._state.certificate_from,
+                expired,
+            )
         self._logged = expired
 
     def start(self) -> None:

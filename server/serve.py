@@ -38,6 +38,7 @@ from server.prepare import Prepared, Sources, UnusableError, prepare
 from server.reload import Reloader
 from server.renewal import Clients, Expiry, Renewal, Show
 from server.state import Served, State
+from server.timestamps import rfc3339
 from server.watching import Watcher, signature
 
 if TYPE_CHECKING:
@@ -387,8 +388,10 @@ def _certificate(settings: Settings, state: State, show: Show, stack: ExitStack)
         renewal.first()
     except tls.TlsError as error:
         raise StartError(f"gpu-rules serve: {error}") from None
-    until = f"valid until {files.not_after:%Y-%m-%d}"
-    said = f"CA: {files.ca}" if files.ca else f"certificate: {files.certificate}, {until}"
+    state.certificate_from = str(files.certificate)
+    said = (
+        f"CA: {files.ca}" if files.ca else f"certificate: {files.certificate}, valid until {rfc3339(files.not_after)}"
+    )
     return said, [Watcher(renewal.paths, before, renewal.renew, name="certificate")]
 
 
@@ -401,15 +404,14 @@ def _bootstrapped(
     before = signature([settings.client_ca] if settings.client_ca else [])
     clients = Clients(show, state, settings.client_ca)
     namespace, secret, service, webhooks = place
-    bootstrap = Bootstrap(
-        _connection(settings),
-        Place(namespace=namespace, secret=secret, service=service, webhooks=webhooks),
-        clients.serve,
-    )
+    kept_in = Place(namespace=namespace, secret=secret, service=service, webhooks=webhooks)
+    state.certificate_from = str(kept_in)
+    bootstrap = Bootstrap(_connection(settings), kept_in, clients.serve)
     bootstrap.first()
     bootstrap.start()
     stack.callback(bootstrap.stop)
-    said = f"certificate: Secret {namespace}/{secret}, valid until {state.certificate_not_after:%Y-%m-%d}"
+    until = "" if state.certificate_not_after is None else rfc3339(state.certificate_not_after)
+    said = f"certificate: {state.certificate_from}, valid until {until}"
     return said, [Watcher(clients.paths, before, clients.renew, name="client-ca")] if clients.paths else []
 
 

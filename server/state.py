@@ -14,6 +14,7 @@ from rules_engine.evaluation.needs import needs
 from rules_engine.evaluation.reads import Quotable, quotable
 from rules_engine.model.cluster import Cluster, Freshness
 from server.cluster.source import ClusterSource, FixedCluster
+from server.timestamps import rfc3339
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +119,7 @@ class State:
     """What the server knows. Its values are replaced whole, never changed, and a request reads each of them once."""
 
     __slots__ = (
+        "certificate_from",
         "certificate_not_after",
         "certificates_refused",
         "decisions",
@@ -151,6 +153,8 @@ class State:
         """False if no caller can get devices reserved: none shows a certificate, and reservations ask for one."""
         self.certificate_not_after: datetime | None = None
         """The end of what is shown in handshakes now."""
+        self.certificate_from = ""
+        """File or Secret of the certificate, for logs."""
         self.certificates_refused = 0
         self.webhooks: Mapping[str, Compared] | None = None
         """By endpoint, once each was looked at; None: the server was not told their name."""
@@ -184,7 +188,7 @@ class State:
     def expired(self, now: datetime) -> str | None:
         """Return when the certificate that is served expired; None while it is valid."""
         end = self.certificate_not_after
-        return f"the certificate expired on {end:%Y-%m-%d %H:%M} UTC" if end is not None and end < now else None
+        return f"the certificate expired at {rfc3339(end)}" if end is not None and end < now else None
 
     def not_ready(self, now: datetime) -> str | None:
         """Return why no request should be sent here; None when the server is ready."""

@@ -24,6 +24,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from server.timestamps import rfc3339
+
 PrivateKey: TypeAlias = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 """Key types that API servers accept (Go, crypto/tls)."""
 
@@ -92,11 +94,9 @@ def read(certificate: Path, key: Path, client_ca: Path | None = None, *, now: da
     if not _has_names(leaf):
         raise TlsError(f"{certificate}: the certificate names no host: API servers read its subjectAltName only")
     if now >= leaf.not_valid_after_utc:
-        raise TlsError(f"{certificate}: the certificate expired on {leaf.not_valid_after_utc:%Y-%m-%d %H:%M} UTC")
+        raise TlsError(f"{certificate}: the certificate expired at {rfc3339(leaf.not_valid_after_utc)}")
     if now < leaf.not_valid_before_utc:
-        raise TlsError(
-            f"{certificate}: the certificate is not valid before {leaf.not_valid_before_utc:%Y-%m-%d %H:%M} UTC"
-        )
+        raise TlsError(f"{certificate}: the certificate is not valid before {rfc3339(leaf.not_valid_before_utc)}")
     trusted = None if client_ca is None else read_cas(client_ca)
     return Identity(certificate=chain, key=private_pem, client_ca=trusted, not_after=leaf.not_valid_after_utc)
 

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from rules_engine.model.cluster import Freshness
 from server.http.limits import STALLED_SECONDS
 from server.state import Compared, State
+from server.timestamps import rfc3339
 
 Report: TypeAlias = tuple[HTTPStatus, dict[str, Any]]
 
@@ -46,14 +47,14 @@ def rules(state: State) -> Report:
     report: dict[str, Any] = {
         "generation": served.generation,
         "digest": served.digest,
-        "since": _time(served.since),
+        "since": rfc3339(served.since),
         "rules": dict(served.rules_by_kind),
         "lastReload": None,
         "webhooks": None,
     }
     if reload is not None:
         report["lastReload"] = {
-            "at": _time(reload.at),
+            "at": rfc3339(reload.at),
             "successful": reload.refused is None,
             "digest": reload.digest,
             "refused": reload.refused,
@@ -67,12 +68,8 @@ def _compared(found: Compared) -> dict[str, Any]:
     return {
         "configuration": found.configuration,
         "generation": found.generation,
-        "at": None if found.at is None else _time(found.at),
+        "at": None if found.at is None else rfc3339(found.at),
         "differences": found.differences,
         "mending": found.mending,
         "problem": found.problem,
     }
-
-
-def _time(at: datetime) -> str:
-    return at.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -12,6 +12,7 @@ from cryptography.x509.verification import PolicyBuilder, Store
 
 from server.bootstrap import FORGET, RENEW_DAYS, SPREAD, VALID_DAYS, Bootstrap, Place
 from server.cluster.connection import ApiError, Connection
+from server.timestamps import rfc3339
 from server.tls import Identity
 from tests.support.objects import Objects, objects
 from tests.support.operating import until
@@ -142,7 +143,10 @@ def test_it_is_renewed_well_before_its_end_and_what_any_replica_shows_is_always_
     assert len(trusted(kept)) == 1, "the old CA is forgotten"
 
 
-def test_a_new_certificate_is_only_shown_when_its_ca_has_been_trusted_for_a_while(kept: Objects) -> None:
+def test_a_new_certificate_is_only_shown_when_its_ca_has_been_trusted_for_a_while(
+    kept: Objects, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "server")
     one = Replica(kept)
     one.look()
     first = one.certificate
@@ -163,8 +167,11 @@ def test_a_new_certificate_is_only_shown_when_its_ca_has_been_trusted_for_a_whil
     one.look(timedelta(seconds=1))
     one.look(SPREAD - timedelta(seconds=1))
     assert one.certificate == first
+    assert "is served" not in caplog.text
     one.look(timedelta(seconds=1))
     assert one.certificate != first
+    until_when = rfc3339(one.shown[-1].not_after)
+    assert caplog.messages[-1] == f"a new certificate is served: Secret gpu/tls, valid until {until_when}"
     assert len(trusted(kept)) == 2
     one.look(FORGET)
     assert len(trusted(kept)) == 1
@@ -218,6 +225,7 @@ def test_configurations_that_are_not_there_yet_are_filled_when_they_come(kept: O
 def test_a_start_waits_for_the_api_server_and_says_once_why(
     kept: Objects, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    caplog.set_level("INFO", "server")
     monkeypatch.setattr("server.bootstrap.RETRY_SECONDS", 0.01)
     kept.refuse[SECRET] = 403
     one = Replica(kept)
@@ -232,6 +240,8 @@ def test_a_start_waits_for_the_api_server_and_says_once_why(
     thread.join()
     assert one.shown
     assert caplog.text.count("403: ") == 1
+    assert "the certificate cannot be kept in Secret gpu/tls: 403: as the test wants it" in caplog.messages
+    assert caplog.messages[-1] == "the certificate can be kept in Secret gpu/tls again"
     monkeypatch.setattr("server.bootstrap.LOOK_SECONDS", 0.01)
     one.bootstrap.start()
     kept.put(SECRET, {"metadata": {"name": "tls"}})

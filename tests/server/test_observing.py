@@ -16,7 +16,7 @@ from rules_engine.evaluation.remembering import MAX_BYTES
 from server.decision_log import DecisionLog
 from server.http.limits import BODY_BYTES, Limit
 from server.metrics import Metrics
-from server.observing import JsonLines
+from server.observing import JsonLines, Lines
 from server.prepare import prepare_rules
 from server.serve import _logging
 from server.state import State
@@ -225,3 +225,10 @@ def test_what_is_derived_of_remembered_decisions_stays_within_their_bound(tmp_pa
     assert log.sent == 1202
     assert used < 2 * MAX_BYTES
     assert next(iter(counted(metrics, "gpu_rules_remembered_total").values())) == 601
+
+
+def test_times_in_lines_of_text_and_of_json_are_rfc_3339_in_utc() -> None:
+    record = logging.makeLogRecord({"msg": "x", "name": "server", "levelname": "INFO", "created": 1795351523.5})
+    lines = Lines("%(asctime)s %(levelname)s %(name)s: %(message)s")
+    assert lines.format(record) == "2026-11-22T12:45:23.500Z INFO server: x"
+    assert json.loads(JsonLines().format(record))["time"] == "2026-11-22T12:45:23.500Z"

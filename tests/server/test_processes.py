@@ -17,6 +17,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from server.cli import main
 from server.http.limits import UNREAD_SECONDS
 from server.serve import _bound
+from server.timestamps import rfc3339
 from tests.support.certificates import DAY, certified
 from tests.support.operating import METRICS, fetched, metrics_url, until
 from tests.support.server import (
@@ -289,7 +290,7 @@ def test_given_tls_files_are_served(tmp_path: Path, rules: Path) -> None:
     with started(tmp_path, "--rules", rules, "--tls-cert", certificate, "--tls-key", key) as running:
         running.ca = certificate
         assert running.send("GET", "/readyz").status == 200
-        assert f"certificate: {certificate}, valid until {now + timedelta(days=1):%Y-%m-%d}" in running.logged()
+        assert f"certificate: {certificate}, valid until {rfc3339(now + timedelta(days=1))}" in running.logged()
 
 
 def test_every_option_can_be_an_environment_variable(tmp_path: Path, rules: Path) -> None:
@@ -390,7 +391,7 @@ def unserved(folder: Path, broken: str) -> tuple[list[Path], str]:
     why = ""
     if broken == "expired":
         certificate, key = certified("old", end=datetime.now(UTC) - DAY).write(folder)
-        why = f"{certificate}: the certificate expired on "
+        why = f"{certificate}: the certificate expired at "
     elif broken == "missing":
         key = folder / "missing"
         why = f"{key}: cannot be read: No such file or directory\n"

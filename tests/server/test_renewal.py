@@ -31,6 +31,7 @@ from server.prepare import Sources
 from server.renewal import Clients, Expiry, Renewal, Show
 from server.serve import Settings, _bootstrapped
 from server.state import State
+from server.timestamps import rfc3339
 from server.tls import for_localhost
 from server.tls import read as read_identity
 from tests.support.apiserver import kubeconfig
@@ -224,7 +225,8 @@ def test_a_pair_that_cannot_be_served_is_said_and_the_old_one_stays(tmp_path: Pa
         mounted.swap(good)
         until(lambda: shown(running) == der(good), "the good pair")
         not_after = x509.load_pem_x509_certificate(good["tls.crt"]).not_valid_after_utc
-        until(lambda: f"valid until {not_after.isoformat()}" in running.logged(), "the line that says so")
+        line = f"a new certificate is served: {mounted.folder / 'tls.crt'}, valid until {rfc3339(not_after)}\n"
+        until(lambda: line in running.logged(), "the line that says so")
 
 
 def test_a_pair_that_every_client_would_refuse_is_refused_too(tmp_path: Path, rules: Path) -> None:
@@ -232,8 +234,9 @@ def test_a_pair_that_every_client_would_refuse_is_refused_too(tmp_path: Path, ru
     mounted = Mounted(tmp_path / "secret", first)
     with started(tmp_path, *arguments(mounted.folder, rules)) as running:
         mounted.swap(unserved())
-        reason = "the changed certificate is refused, the one before it stays: the certificate cannot be served: "
-        until(lambda: f"{reason}clients refuse it: unhandled critical extension" in running.logged(), "the refusal")
+        refused = f"the changed certificate is refused, the one before it stays: {mounted.folder / 'tls.crt'}: "
+        reason = "the certificate cannot be served: clients refuse it: unhandled critical extension"
+        until(lambda: f"{refused}{reason}" in running.logged(), "the refusal")
         assert shown(running) == der(first)
         mounted.swap(good)
         until(lambda: shown(running) == der(good), "the good pair")
@@ -377,6 +380,9 @@ def test_with_a_bootstrapped_certificate_the_cas_of_clients_are_read_again_as_we
             mounted.swap({"ca.crt": b"nonsense"})
             until(lambda: "the changed CAs of clients are refused" in running.logged(), "the refusal")
             assert answered(running.port, own, known)
+            mounted.swap({"ca.crt": ca.read_bytes()})
+            again = f"the CAs of clients are again those that are trusted: {mounted.folder / 'ca.crt'}\n"
+            until(lambda: again in running.logged(), "the line that says so")
             mounted.swap({"ca.crt": other_ca.read_bytes()})
             until(lambda: answered(running.port, own, stranger), "the new CA")
             assert not answered(running.port, own, known)
@@ -448,6 +454,7 @@ def answered(port: int, trusted: str, files: list[Path]) -> bool:
 def test_a_pair_that_stays_refused_is_logged_and_counted_once_until_the_good_one_is_back(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "server")
     state = State()
     shown: list[tls.Identity] = []
     good = pair(tmp_path)
@@ -455,8 +462,9 @@ def test_a_pair_that_stays_refused_is_logged_and_counted_once_until_the_good_one
     renewal = Renewal(shown.append, state, *files, None)
     assert renewal.paths == files
     first = renewal.first()
-    for _ in range(2):
+    for count in range(2):
         assert renewal.renew(), "nothing has changed"
+        assert caplog.text.count("the certificate is again the one that is served") == count
         files[0].write_bytes(b"nonsense")
         assert not renewal.renew()
         assert not renewal.renew()
@@ -464,6 +472,28 @@ def test_a_pair_that_stays_refused_is_logged_and_counted_once_until_the_good_one
     assert shown == [first]
     assert state.certificates_refused == 2
     assert caplog.text.count("the changed certificate is refused, the one before it stays") == 2
+    assert renewal.renew()
+    again = f"the certificate is again the one that is served: {files[0]}, valid until {rfc3339(first.not_after)}"
+    assert caplog.messages[-1] == again
+
+
+def test_only_what_has_changed_of_certificate_and_client_cas_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "server")
+    good = pair(tmp_path)
+    (ca, *_), (other, *_) = client_files(tmp_path / "known"), client_files(tmp_path / "other")
+    files = tmp_path / "given.crt", tmp_path / "given.key"
+    renewal = Renewal(lambda _: None, State(), *files, ca)
+    renewal.first()
+    ca.write_bytes(other.read_bytes())
+    assert renewal.renew()
+    files[0].write_bytes(good["tls.crt"] + b"\n")
+    assert renewal.renew()
+    assert caplog.messages == [
+        f"other CAs of clients are trusted: {ca}",
+        f"a new certificate is served: {files[0]}, valid until {rfc3339(end(good))}",
+    ]
 
 
 def test_connections_with_an_old_certificate_end_when_they_were_idle_for_long_and_leave_nothing(
@@ -595,6 +625,7 @@ def test_a_certificate_that_expires_while_it_is_served_is_logged_once(caplog: py
     state, now = State(), [NOW]
     expiry = Expiry(state, clock=lambda: now[0])
     expiry.look()
+    state.certificate_from = "tls.crt"
     state.certificate_not_after = NOW + timedelta(days=1)
     expiry.look()
     assert caplog.messages == []
@@ -602,7 +633,7 @@ def test_a_certificate_that_expires_while_it_is_served_is_logged_once(caplog: py
         now[0] = NOW + timedelta(days=day)
         expiry.look()
     (message,) = caplog.messages
-    assert message.startswith(f"the certificate expired on {NOW + timedelta(days=1):%Y-%m-%d %H:%M} UTC: ")
+    assert message.startswith(f"tls.crt: the certificate expired at {rfc3339(NOW + timedelta(days=1))}: ")
     state.certificate_not_after = NOW + timedelta(days=4)
     expiry.look()
     now[0] = NOW + timedelta(days=5)
@@ -618,7 +649,7 @@ def test_a_server_whose_certificate_expires_says_so_once_and_is_not_ready(tmp_pa
         def ready() -> tuple[int, str]:
             return fetched(f"{metrics_url(running)}/readyz")
 
-        reason = f"the certificate expired on {end:%Y-%m-%d %H:%M} UTC"
+        reason = f"the certificate expired at {rfc3339(end)}"
         assert ready()[0] == 200
         until(lambda: ready()[0] == 503, "the end of the certificate")
         assert reason in ready()[1]

@@ -199,10 +199,10 @@ def test_each_thing_wrong_with_the_files_is_said_precisely(tmp_path: Path) -> No
     assert problem(other, key) == f"{key}: this key does not belong to the certificate in {other}"
     assert (
         problem(other, other_key, NOW + timedelta(days=1))
-        == f"{other}: the certificate expired on 2030-01-02 00:00 UTC"
+        == f"{other}: the certificate expired at 2030-01-02T00:00:00Z"
     )
     assert problem(other, other_key, NOW - timedelta(seconds=1)) == (
-        f"{other}: the certificate is not valid before 2030-01-01 00:00 UTC"
+        f"{other}: the certificate is not valid before 2030-01-01T00:00:00Z"
     )
 
 

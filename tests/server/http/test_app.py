@@ -436,7 +436,7 @@ def test_readyz_fails_once_the_certificate_that_is_served_has_expired() -> None:
     state.certificate_not_after = end
     assert readiness(state, clock=lambda: end)[0] == 200
     status, report = readiness(state, clock=lambda: end + timedelta(seconds=1))
-    assert (status, report["reason"]) == (503, "the certificate expired on 2026-03-01 12:30 UTC")
+    assert (status, report["reason"]) == (503, "the certificate expired at 2026-03-01T12:30:00Z")
     state.certificate_not_after = datetime.now(UTC) - timedelta(seconds=1)
     assert call(application(state), "/readyz", method="GET").status == 503
     state.certificate_not_after = datetime.now(UTC) + timedelta(hours=1)

@@ -185,9 +185,12 @@ def _run(signals: "_Signals", state: State, listener: Listener, settings: Settin
     if number == signal.SIGTERM:
         settle_seconds = SETTLE_SECONDS
         if settings.drain_seconds > 0:
+            _log.info("SIGTERM: not ready any more, answering for another %g s", settings.drain_seconds)
             listener.drain()
             if signals.wait(settings.drain_seconds) is not None:
                 settle_seconds = 0.0  # who asks twice means it
+    cause = "draining is over" if number is None else signal.Signals(number).name
+    _log.info("%s: stopping, requests under way are answered for up to %d s", cause, settings.grace_seconds)
     return listener.stop(settings.grace_seconds, settle_seconds)
 
 
@@ -216,6 +219,8 @@ class _Signals:
                 number = self._come.popleft()
                 if number != signal.SIGHUP:
                     return number
+                names = ", ".join(watcher.name for watcher in self._on_hangup)
+                _log.info("SIGHUP: %s", f"looking for changes of {names}" if names else "no files are watched")
                 for watcher in self._on_hangup:
                     watcher.look()
             left = None if end is None else max(end - monotonic(), 0.0) * 1000

@@ -63,6 +63,7 @@ class Watcher:
     """
 
     def __init__(self, paths: Sequence[Path], seen: Signature, changed: Callable[[], bool], *, name: str) -> None:
+        self.name = name
         self._paths = tuple(paths)
         self._seen = seen
         self._changed = changed

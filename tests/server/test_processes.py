@@ -118,7 +118,9 @@ def test_a_signal_ends_everything_with_exit_code_0(tmp_path: Path, rules: Path, 
         assert not children(running)
         assert running.stop(number) == 0
         assert not reachable(running.port)
-        assert running.logged().count("\n") == 1
+        _, line = running.logged().splitlines()
+        name = signal.Signals(number).name
+        assert line.endswith(f" INFO server.serve: {name}: stopping, requests under way are answered for up to 10 s")
 
 
 def test_ctrl_c_on_a_terminal_ends_everything_with_exit_code_0(tmp_path: Path, rules: Path) -> None:
@@ -127,7 +129,8 @@ def test_ctrl_c_on_a_terminal_ends_everything_with_exit_code_0(tmp_path: Path, r
         # A terminal sends SIGINT to every process of its foreground group at once.
         os.killpg(running.process.pid, signal.SIGINT)
         assert running.process.wait(PATIENCE_SECONDS) == 0
-        assert running.logged().count("\n") == 1
+        _, line = running.logged().splitlines()
+        assert "SIGINT: stopping" in line
 
 
 def test_after_sigterm_it_is_not_ready_but_answers_until_the_drain_is_over(tmp_path: Path, rules: Path) -> None:
@@ -141,11 +144,25 @@ def test_after_sigterm_it_is_not_ready_but_answers_until_the_drain_is_over(tmp_p
         assert running.send("GET", "/healthz").headers["connection"] == "close"
         # Whoever asks twice means it.
         assert running.stop(signal.SIGTERM) == 0
+        _, draining, stopping = running.logged().splitlines()
+        assert draining.endswith("SIGTERM: not ready any more, answering for another 600 s")
+        assert "SIGTERM: stopping" in stopping
 
 
 def test_the_drain_ends_by_itself(tmp_path: Path, rules: Path) -> None:
     with started(tmp_path, "--rules", rules, "--drain-seconds", "0.2") as running:
         assert running.stop(signal.SIGTERM) == 0
+        assert "draining is over: stopping" in running.logged()
+
+
+@pytest.mark.parametrize(
+    ("own_rules", "said"),
+    [(True, "looking for changes of certificate, rules"), (False, "looking for changes of certificate")],
+)
+def test_sighup_is_logged_with_what_is_looked_at(tmp_path: Path, rules: Path, own_rules: bool, said: str) -> None:
+    with started(tmp_path, *(["--rules", rules] if own_rules else [])) as running:
+        running.process.send_signal(signal.SIGHUP)
+        until(lambda: f"SIGHUP: {said}\n" in running.logged(), "the line that says so")
 
 
 def test_a_request_under_way_is_answered_before_the_end(tmp_path: Path, rules: Path) -> None:

@@ -187,7 +187,8 @@ def _run(signals: "_Signals", state: State, listener: Listener, settings: Settin
         if settings.drain_seconds > 0:
             _log.info("SIGTERM: not ready any more, answering for another %g s", settings.drain_seconds)
             listener.drain()
-            if signals.wait(settings.drain_seconds) is not None:
+            number = signals.wait(settings.drain_seconds)
+            if number is not None:
                 settle_seconds = 0.0  # who asks twice means it
     cause = "draining is over" if number is None else signal.Signals(number).name
     _log.info("%s: stopping, requests under way are answered for up to %d s", cause, settings.grace_seconds)
@@ -270,12 +271,18 @@ def _source(settings: Settings, prepared: Prepared) -> ClusterSource:
 
 
 def _connection(settings: Settings) -> "Connection":
-    """To the API server of the live cluster; else of the cluster that we run in, or that KUBECONFIG names."""
-    from server.cluster.connection import SERVICE_ACCOUNT, Connection, in_cluster, kubeconfig
+    """To the API server of the live cluster; else of the cluster that we run in, or that KUBECONFIG names.
 
-    inside = settings.sources.cluster is Live.IN_CLUSTER or (
-        settings.sources.cluster is not Live.KUBECONFIG and SERVICE_ACCOUNT.exists()
-    )
+    Raises StartError.
+    """
+    from server.cluster.connection import SERVICE_ACCOUNT, Connection, in_cluster, kubeconfig, missing_in_cluster
+
+    named = settings.sources.cluster is Live.IN_CLUSTER
+    missing = missing_in_cluster() if named else None
+    if missing is not None:
+        hint = "--cluster kubeconfig reads a cluster from outside of it"
+        raise StartError(f"gpu-rules serve: --cluster in-cluster: {missing}; {hint}")
+    inside = named or (settings.sources.cluster is not Live.KUBECONFIG and SERVICE_ACCOUNT.exists())
     return Connection(in_cluster() if inside else kubeconfig)
 
 

@@ -125,10 +125,24 @@ SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a pod finds its credentials."""
 
 
+def missing_in_cluster(folder: Path = SERVICE_ACCOUNT) -> str | None:
+    """Return what a process lacks to reach the API server as a pod does. It does not come later."""
+    for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
+        if not os.environ.get(name):
+            return f"this is not a pod of a cluster: {name} is not set"
+    token = folder / "token"
+    if not token.exists():
+        return f"the pod has no token of a service account (automountServiceAccountToken): {token} does not exist"
+    return None
+
+
 def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Configure:
     """The service account of the pod that we run in; its token is read again as it is renewed."""
 
     def configure(configuration: "Configuration") -> None:
+        missing = missing_in_cluster(folder)
+        if missing is not None:
+            raise ApiError(Cause.CONFIGURATION, missing)
         from kubernetes.config.incluster_config import InClusterConfigLoader
 
         loader = InClusterConfigLoader(str(folder / "token"), str(folder / "ca.crt"))  # type: ignore[no-untyped-call]

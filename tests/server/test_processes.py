@@ -388,6 +388,14 @@ def test_a_port_in_use_is_one_clear_error(tmp_path: Path, rules: Path) -> None:
         assert running.send("GET", "/readyz").status == 200
 
 
+def test_in_cluster_outside_of_a_cluster_is_one_clear_error(rules: Path) -> None:
+    said = refused("--rules", rules, "--cluster", "in-cluster", "--listen", "127.0.0.1:0", KUBERNETES_SERVICE_HOST="")
+    assert said == (
+        "gpu-rules serve: --cluster in-cluster: this is not a pod of a cluster: KUBERNETES_SERVICE_HOST is not set; "
+        "--cluster kubeconfig reads a cluster from outside of it\n"
+    )
+
+
 def test_a_host_that_does_not_exist_is_one_clear_error(rules: Path) -> None:
     said = refused("--rules", rules, "--listen", "no.such.host.invalid:0")
     assert said.startswith("gpu-rules serve: cannot listen on no.such.host.invalid:0: ")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from server import tls
-from server.cluster.connection import ApiError, Cause, Connection, api_path, in_cluster, kubeconfig
+from server.cluster.connection import ApiError, Cause, Connection, api_path, in_cluster, kubeconfig, missing_in_cluster
 from tests.support.apiserver import ApiServer, Body, Reset, Status, api_server, node
 from tests.support.cluster import NODES, names, plain, viewing
 from tests.support.server import environment
@@ -157,9 +157,17 @@ def test_without_any_kubeconfig_the_place_is_named_where_one_would_be(
 
 
 def test_outside_of_a_cluster_there_is_no_service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    error = refused(Connection(in_cluster(tmp_path)))
-    assert (error.cause, str(error)) == (Cause.CONFIGURATION, "Service host/port is not set.")
+    for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
+        monkeypatch.delenv(name, raising=False)
+        error = refused(Connection(in_cluster(tmp_path)))
+        message = f"this is not a pod of a cluster: {name} is not set"
+        assert (error.cause, str(error)) == (Cause.CONFIGURATION, message)
+        monkeypatch.setenv(name, "1")
+    token = tmp_path / "token"
+    message = f"the pod has no token of a service account (automountServiceAccountToken): {token} does not exist"
+    assert str(refused(Connection(in_cluster(tmp_path)))) == message
+    token.write_text("token")
+    assert missing_in_cluster(tmp_path) is None
 
 
 def test_the_message_of_a_status_is_kept(api: ApiServer) -> None:

@@ -173,7 +173,7 @@ _rules_option = click.option(
     type=click.Path(exists=True, path_type=Path),
     multiple=True,
     metavar="PATH...",
-    help="Files or folders of rules. Without: the packaged set default.",
+    help="Files or folders of rules. Default: the packaged set named default.",
 )
 more_rules_argument = click.argument(
     "more_rules", cls=_More, type=click.Path(exists=True, path_type=Path), nargs=-1, metavar=""
@@ -255,7 +255,7 @@ def test(paths: tuple[Path, ...], keyword: str, output: str) -> None:
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
     help="A ClusterInventory, or the output of kubectl get nodes,pods,namespaces -A -o json. "
-    "Without: two workers with four GPUs each.",
+    "Default: two workers with four GPUs each.",
 )
 @click.option(
     "-n",
@@ -263,7 +263,7 @@ def test(paths: tuple[Path, ...], keyword: str, output: str) -> None:
     type=NamespaceName(empty=True),
     default="",
     metavar="NAME",
-    help="The request's namespace. Without: the manifest's.",
+    help="The request's namespace. Default: the manifest's.",
 )
 @click.option(
     "--operation", type=click.Choice(["CREATE", "UPDATE"]), default="CREATE", show_default=True, help="What is asked."
@@ -333,18 +333,18 @@ def schema(kind: str | None) -> None:
     show_default=True,
     help="Where the server runs. Its own pods are not sent to it, and neither are those of kube-system.",
 )
-@click.option("--name", type=ObjectName(), default="gpu-rules", show_default=True, help="Of both configurations.")
+@click.option("--name", type=ObjectName(), default="gpu-rules", show_default=True, help="Name of both configurations.")
 @click.option(
     "--service",
     type=ServiceAddress(),
-    help="The Service in front of the server. Without: gpu-rules in the server's namespace, port 443.",
+    help="The Service in front of the server. Default: gpu-rules in the server's namespace, port 443.",
 )
 @click.option("--url", metavar="URL", help="Where the server is reached without a Service: https://HOST:PORT.")
 @click.option(
     "--ca-bundle",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="The CA of the server's certificate, PEM. Without: to be filled in by cert-manager or the server.",
+    help="The CA of the server's certificate, PEM. Default: absent, to be filled in by cert-manager or the server.",
 )
 @click.option(
     "--failure-policy",
@@ -355,18 +355,19 @@ def schema(kind: str | None) -> None:
 @click.option(
     "--mutating-failure-policy",
     type=click.Choice(["Ignore", "Fail"]),
-    help="The same for /mutate only.",
+    help="The same for /mutate only; wins over --failure-policy.",
 )
 @click.option(
     "--validating-failure-policy",
     type=click.Choice(["Ignore", "Fail"]),
-    help="The same for /validate only.",
+    help="The same for /validate only; wins over --failure-policy.",
 )
 @click.option(
     "--timeout-seconds",
     type=click.IntRange(1, 30),
     default=5,
     show_default=True,
+    metavar="SECONDS",
     help="How long the API server waits for an answer.",
 )
 @click.option(

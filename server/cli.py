@@ -68,12 +68,25 @@ class SecretName(click.ParamType[tuple[str, str]]):
         return namespace, name
 
 
+class DnsName(click.ParamType[str]):
+    """DNS name of a Service."""
+
+    name = "NAME.NAMESPACE.svc"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not is_subdomain(str(value)):
+            self.fail(f"{value!r} is not a DNS name, such as gpu-rules.gpu-rules.svc", param, ctx)
+        return str(value)
+
+
 class ClusterPlace(click.Path):
     """A file with a cluster's inventory, or one of the words for a live cluster."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value in [live.value for live in Live]:
             return Live(value)
+        if not Path(value).exists():
+            self.fail(f"{value!r} is neither in-cluster nor kubeconfig, and no such file exists", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -103,7 +116,7 @@ def _option(name: str, *names: str, **attributes: Any) -> Callable[[Callable[...
     type=_PATH,
     multiple=True,
     metavar="PATH...",
-    help="Files or folders of rules; in the variable, separated by colons. Without: the packaged set default.",
+    help="Files or folders of rules; in the variable, separated by colons. Default: the packaged set named default.",
 )
 @more_rules_argument
 @_option(
@@ -111,7 +124,7 @@ def _option(name: str, *names: str, **attributes: Any) -> Callable[[Callable[...
     type=ClusterPlace(exists=True, dir_okay=False, path_type=Path),
     metavar="in-cluster|kubeconfig|FILE",
     help="The live cluster, by the service account of this pod or by KUBECONFIG; or a file: a ClusterInventory, or the "
-    "output of kubectl get nodes,pods,namespaces -A -o json. Without: two workers with four GPUs each.",
+    "output of kubectl get nodes,pods,namespaces -A -o json. Default: two workers with four GPUs each.",
 )
 @_option(
     "--max-staleness",
@@ -119,7 +132,7 @@ def _option(name: str, *names: str, **attributes: Any) -> Callable[[Callable[...
     default=MAX_STALENESS_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="How long after the last word of a live cluster's API server decisions still trust what it said.",
+    help="How old the view of a live cluster may be: after that time without news, ladders leave pods as they are.",
 )
 @_option(
     "--declare",
@@ -138,13 +151,13 @@ def _option(name: str, *names: str, **attributes: Any) -> Callable[[Callable[...
     "--metrics-listen",
     type=Address(),
     help="Where to serve /healthz, /readyz, /metrics and /rules without TLS, for probes and Prometheus. "
-    "Without: nowhere.",
+    "Default: disabled.",
 )
 @_option(
     "--decision-log",
     type=_FILE,
     metavar="FILE",
-    help="Where to append a line of JSON for each decision and why; - is standard output. Without: nowhere.",
+    help="Where to append a line of JSON for each decision and why; - is standard output. Default: disabled.",
 )
 @_option(
     "--events",
@@ -165,7 +178,7 @@ def _option(name: str, *names: str, **attributes: Any) -> Callable[[Callable[...
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
     help="Where a certificate for localhost and its CA (ca.crt) are kept when none is given. "
-    "Without: a folder that is gone when the server ends.",
+    "Default: a folder that is removed when the server ends.",
 )
 @_option(
     "--client-ca",
@@ -188,13 +201,14 @@ def _option(name: str, *names: str, **attributes: Any) -> Callable[[Callable[...
 )
 @_option(
     "--tls-service",
-    metavar="NAME.NAMESPACE.svc",
+    type=DnsName(),
+    metavar=DnsName.name,
     help="With --tls-bootstrap: the DNS name that the API server calls.",
 )
 @_option(
     "--webhook-name",
     type=ObjectName(),
-    help="Of both webhook configurations: they are compared with the rules, and what differs is said. With "
+    help="Name of both webhook configurations: they are compared with the rules, and differences are logged. With "
     "--tls-bootstrap, their caBundle is kept up to date too.",
 )
 @_option(
@@ -207,6 +221,7 @@ def _option(name: str, *names: str, **attributes: Any) -> Callable[[Callable[...
     type=click.IntRange(1, MOST_CONCURRENT),
     default=CONCURRENT_DECISIONS,
     show_default=True,
+    metavar="NUMBER",
     help="Most decisions under way at once; a request over it is answered 503.",
 )
 @_option(
@@ -223,13 +238,15 @@ def _option(name: str, *names: str, **attributes: Any) -> Callable[[Callable[...
     type=Seconds(1, 600),
     default=RECEIVE_SECONDS,
     show_default=True,
-    help="How long a request's body may take to come.",
+    metavar="SECONDS",
+    help="How long a request's body may take to arrive.",
 )
 @_option(
     "--drain-seconds",
     type=Seconds(0, 600),
     default=DRAIN_SECONDS,
     show_default=True,
+    metavar="SECONDS",
     help="After SIGTERM, how long to go on answering while not ready.",
 )
 @_option(
@@ -237,6 +254,7 @@ def _option(name: str, *names: str, **attributes: Any) -> Callable[[Callable[...
     type=click.IntRange(1, 600),
     default=GRACE_SECONDS,
     show_default=True,
+    metavar="SECONDS",
     help="At the end, how long requests under way may take.",
 )
 @click.option("--ready-fd", type=click.IntRange(3), hidden=True, help="Gets the URL as a line once it can be reached.")

@@ -450,6 +450,8 @@ def test_bad_tls_files_are_one_clear_error(tmp_path: Path, rules: Path, broken: 
         (["--listen", "::1:8443"], "an IPv6 address stands in brackets"),
         (["--rules", "/does/not/exist"], "'/does/not/exist' does not exist"),
         (["/"], "unexpected argument '/': paths of rules follow --rules"),
+        (["--cluster", "incluster"], "'incluster' is neither in-cluster nor kubeconfig, and no such file exists"),
+        (["--tls-service", "https://a.b.svc"], "'https://a.b.svc' is not a DNS name, such as gpu-rules.gpu-rules.svc"),
         (["--declare", __file__], "--declare is for a live cluster"),
         (["--tls-cert", "a"], "--tls-cert and --tls-key come together"),
         (["--tls-service", "a.b.svc"], "--tls-service needs --tls-bootstrap"),
@@ -473,6 +475,14 @@ def test_wrong_usage_is_exit_code_2_and_says_what_is_wrong(arguments: list[str],
     done = CliRunner().invoke(main, ["serve", *arguments])
     assert done.exit_code == 2
     assert message in done.stderr
+
+
+@pytest.mark.parametrize("name", main.commands)
+def test_help_names_what_an_option_takes_and_not_a_type_of_the_parser(name: str) -> None:
+    help = CliRunner().invoke(main, [name, "--help"]).output
+    assert help.startswith(f"Usage: main {name} ")
+    assert " RANGE" not in help
+    assert "Without:" not in help
 
 
 def test_ipv6_and_all_addresses_can_be_listened_on(tmp_path: Path, rules: Path) -> None:

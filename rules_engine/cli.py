@@ -413,7 +413,8 @@ def webhook_config(
         click.echo(f"warning: {warning}", err=True)
     given = (mutating_failure_policy or failure_policy, validating_failure_policy or failure_policy)
     policies = {endpoint: policy for endpoint, policy in zip(webhooks.Endpoint, given, strict=True) if policy}
-    for warning in webhooks.unenforced(files.rule_set, policies, as_values=output == "helm-values"):
+    unenforced = webhooks.unenforced(files.rule_set, policies, as_values=output == "helm-values")
+    for warning in (*unenforced, *webhooks.blocking(files.rule_set, policies)):
         click.echo(f"warning: {warning}", err=True)
     if output == "helm-values":
         named = dict.fromkeys(rule.location.file for rule in files.loaded.rules)

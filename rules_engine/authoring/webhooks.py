@@ -224,20 +224,31 @@ def unenforced(
             key = calls.endpoint.values_key
             unless = f" unless other values set webhook.{key}.failurePolicy" if as_values and policy is None else ""
             found.append(
-                f"{', '.join(calls.denying)} can deny a pod, and the failurePolicy of {calls.endpoint.path} is "
-                f"Ignore{unless}: while the server does not answer, pods are admitted that these rules deny; "
-                f"--{key}-failure-policy Fail denies them then"
+                f"{', '.join(calls.denying)} can deny a pod, but the failurePolicy of {calls.endpoint.path} is "
+                f"Ignore{unless}: while the server does not answer, the API server admits such pods. With "
+                f"--{key}-failure-policy Fail, it then denies every pod that would be sent"
             )
     return tuple(found)
+
+
+def blocking(rule_set: RuleSet, failure_policies: Mapping[Endpoint, str]) -> tuple[str, ...]:
+    """Return at which endpoints an outage of the server keeps every pod from being created."""
+    return tuple(
+        f"every pod is sent to {calls.endpoint.path}, whose failurePolicy is Fail: while the server does not answer, "
+        f"no pod is created{' or updated' if Verb.UPDATE.value in calls.operations else ''}, but in the namespaces "
+        "that are left out"
+        for calls in derive(rule_set)
+        if calls.operations and calls.expression is None and failure_policies.get(calls.endpoint) == "Fail"
+    )
 
 
 def _warnings(calls: Calls) -> Iterable[str]:
     rules = ", ".join(calls.widened)
     if rules:
         yield (
-            f"every pod is sent to {calls.endpoint.path} because of {rules}: which pods it is about is said by no "
-            "matchCondition that can be handed to the API server, as it reads only object and request, cannot fail and "
-            "costs little however large the pod is"
+            f"every pod is sent to {calls.endpoint.path} because of {rules}: what is sent is limited only by "
+            "match.namespaces, match.excludeNamespaces, match.objectSelector, and by matchConditions that read only "
+            "object and request, cannot fail, and cost little for the largest pod"
         )
     elif calls.simplified and calls.expression is None:
         yield f"every pod is sent to {calls.endpoint.path}: the rules name too much for one match condition"

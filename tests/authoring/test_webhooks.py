@@ -274,7 +274,11 @@ def test_a_validation_without_a_usable_guard_widens_and_is_named(condition: str 
 
     assert derive(rule_set)[1].expression is None
     (warning,) = webhooks.warnings(rule_set)
-    assert warning.startswith("every pod is sent to /validate because of Validation/validation: ")
+    assert warning == (
+        "every pod is sent to /validate because of Validation/validation: what is sent is limited only by "
+        "match.namespaces, match.excludeNamespaces, match.objectSelector, and by matchConditions that read only object "
+        "and request, cannot fail, and cost little for the largest pod"
+    )
 
 
 @pytest.mark.parametrize(
@@ -504,6 +508,19 @@ def test_an_endpoint_that_no_rule_needs_gets_no_webhook() -> None:
 
     assert len(mutating["webhooks"]) == 1
     assert validating["webhooks"] == []
+
+
+@pytest.mark.parametrize(("operations", "what"), [((Verb.CREATE,), "created"), (tuple(Verb), "created or updated")])
+def test_an_outage_that_blocks_every_pod_is_warned_of(operations: tuple[Verb, ...], what: str) -> None:
+    wide = compiled(validation("true", match=Match(operations=operations)))
+    fail = dict.fromkeys(Endpoint, "Fail")
+    (warning,) = webhooks.blocking(wide, fail)
+    assert warning == (
+        "every pod is sent to /validate, whose failurePolicy is Fail: while the server does not answer, "
+        f"no pod is {what}, but in the namespaces that are left out"
+    )
+    assert webhooks.blocking(wide, {}) == ()
+    assert webhooks.blocking(compiled(ladder(GPU)), fail) == ()
 
 
 # The command.

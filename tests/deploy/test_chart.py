@@ -14,7 +14,7 @@ import yaml
 from deploy import render
 from rules_engine.authoring.drift import ENVIRONMENT, drift
 from rules_engine.authoring.rule_files import read_rules
-from rules_engine.authoring.webhooks import Service, Settings, configurations, derive, helm_values
+from rules_engine.authoring.webhooks import DELETION, Service, Settings, configurations, derive, helm_values
 from rules_engine.cel import Budget, EvaluationError, compile_expression, types
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.source import SourceText
@@ -528,23 +528,38 @@ def test_own_rules_without_what_follows_from_them_are_refused(left_out: str, tmp
     assert "gpu-rules webhook-config --rules FOLDER --output helm-values" in refused(values)
 
 
-@pytest.mark.parametrize("endpoint", ["mutating", "validating"])
-def test_whoever_installs_is_told_that_pods_may_not_be_created_and_which_are_sent(endpoint: str) -> None:
-    def told(values: Mapping[str, Any]) -> str:
-        code, output, errors = helm("install", NAME, render.CHART, "--dry-run=client", *sets(json.dumps(values)))
-        assert code == 0, errors
-        return output.partition("\nNOTES:\n")[2]
-
-    assert "failurePolicy is Fail" not in told({})
-    assert "failurePolicy is Fail" in told({"webhook": {endpoint: {"failurePolicy": "Fail"}}})
-    assert "Every pod is sent to /validate" not in told({})
-    assert "Every pod is sent to /validate" in told({"webhook": {"validating": {"matchConditions": []}}})
+@pytest.mark.parametrize(("endpoint", "path"), [("mutating", "/mutate"), ("validating", "/validate")])
+def test_whoever_installs_is_told_that_pods_may_not_be_created_and_which_are_sent(endpoint: str, path: str) -> None:
+    assert "failurePolicy is Fail" not in notes({})
+    assert "failurePolicy is Fail" in notes({"webhook": {endpoint: {"failurePolicy": "Fail"}}})
+    assert "Every pod is sent to /validate" not in notes({})
+    assert "Every pod is sent to /validate" in notes({"webhook": {"validating": {"matchConditions": []}}})
+    of_deletion = {"operations": ["CREATE", "UPDATE"], "matchConditions": [DELETION], "failurePolicy": "Fail"}
+    every = notes({"webhook": {endpoint: of_deletion}})
+    assert f"Every pod is sent to {path}: " in every
+    assert (
+        f"webhook.{endpoint}.failurePolicy is Fail: while the server does not answer, no pod is created or upd" in every
+    )
+    assert "kubectl label namespace NAME gpurules.io/admission=disabled" in every
 
 
 def notes(values: Mapping[str, Any]) -> str:
     code, output, errors = helm("install", NAME, render.CHART, "--dry-run=client", *sets(json.dumps(values)))
     assert code == 0, errors
     return output.partition("\nNOTES:\n")[2]
+
+
+def test_whoever_installs_is_told_that_nothing_is_reserved_and_no_events_are_sent() -> None:
+    asking: Mapping[str, Any] = {"rbac": {"pods": True}, "server": {"events": True}}
+    reserved, events = "no devices are reserved for admitted pods", "no Events are sent"
+    certificate = "the API server must show a client certificate of that CA"
+
+    assert not any(text in notes({}) for text in (reserved, events, certificate))
+    assert all(text in notes(asking) for text in (reserved, events))
+    for counted in ({"clientCA": {"configMap": "ca"}}, {"server": {"events": True, "reserveFor": "all"}}):
+        said = notes({**asking, **counted})
+        assert not any(text in said for text in (reserved, events))
+        assert (certificate in said) == ("clientCA" in counted)
 
 
 @pytest.mark.parametrize("endpoint", ["mutating", "validating"])

@@ -43,7 +43,7 @@ def applicability(compiled: Compiled[R], subject: Subject) -> Applies | Step:
         return Applies(scope, (f"{rule.id} cannot be skipped by the annotation {SKIP_ANNOTATION}",))
     if skip is not None:
         # Without the rule's name, so that it is said once.
-        return Applies(scope, (f"the annotation {SKIP_ANNOTATION} has no effect: only the value true has one",))
+        return Applies(scope, (f'the annotation {SKIP_ANNOTATION} has no effect: its value must be "true"',))
     return Applies(scope)
 
 

@@ -339,7 +339,7 @@ class TestOptOut:
         for opt_out in OptOut:
             decision = decide(build(opt_out=opt_out), made)
             assert applied(decision)
-            assert "the annotation gpurules.io/skip has no effect: only the value true has one" in decision.warnings
+            assert 'the annotation gpurules.io/skip has no effect: its value must be "true"' in decision.warnings
 
     def test_that_another_value_has_no_effect_is_said_once_and_only_where_a_rule_applies(self, build: Build) -> None:
         made = asks({MIG2: 1}, annotations={"gpurules.io/skip": "True"})

@@ -102,8 +102,7 @@ class _Climb:
                 return skipped(self._rule, "already-decided", "; ".join(notes)), pod
             return skipped(self._rule, "no-request", "the pod asks for none of its resources"), pod
         if not self._subject.cluster.known and not all(self._rule.rungs[index].assume for index in asked):
-            freshness = self._subject.cluster.freshness.value
-            return self._kept(mine, "cluster-unknown", f"the cluster is not known ({freshness})"), pod
+            return self._kept(mine, "cluster-unknown", self._subject.cluster.freshness.unknown), pod
         decisions = [self._decide(index) for index in self._order(asked)]
         return self._finished(decisions, notes)
 

@@ -148,7 +148,7 @@ class ClusterFunctions:
 
     def _known(self) -> Cluster:
         if not self.cluster.known:
-            raise EvaluationError(f"the cluster is not known ({self.cluster.freshness.value})")
+            raise EvaluationError(self.cluster.freshness.unknown)
         return self.cluster
 
     def _amounts(self, resource: str, offered: Offered) -> Iterator[tuple[int, int]]:

@@ -20,6 +20,12 @@ class Freshness(Enum):
     STALE = "stale"
     NEVER = "never"
 
+    @property
+    def unknown(self) -> str:
+        """Return why there is no deciding on a view that is not SYNCED, for messages."""
+        why = "it has not been read yet" if self is Freshness.NEVER else "its view is stale"
+        return f"the cluster is not known: {why}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taint:

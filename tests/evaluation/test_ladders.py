@@ -677,7 +677,7 @@ class TestWithoutClusterKnowledge:
             decision = mutated(asks({MIG2: 1}), down(when_exhausted=exhausted), on=on)
             assert (decision.allowed, decision.patch) == (True, ())
             assert len(decision.warnings) == 1
-            assert "the cluster is not known" in decision.warnings[0]
+            assert "the cluster is not known: " in decision.warnings[0]
             assert [step.cluster_unknown for step in decision.trace] == [True]
             assert [step.reason for step in decision.trace] == ["cluster-unknown"]
 

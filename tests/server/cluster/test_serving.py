@@ -155,7 +155,7 @@ def test_a_stale_view_moves_no_pod_and_stays_ready(api: ApiServer, tmp_path: Pat
         answer = ask(running, "/mutate", 2)
         assert answer["allowed"]
         assert "patch" not in answer
-        assert "the cluster is not known (stale)" in answer["warnings"][0]
+        assert "the cluster is not known: its view is stale" in answer["warnings"][0]
 
 
 def test_changed_rules_that_need_what_cannot_be_read_are_refused(api: ApiServer, tmp_path: Path) -> None:

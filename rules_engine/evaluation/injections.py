@@ -125,10 +125,12 @@ def _inject(triggered: _Triggered, enforced: Sequence[_Triggered], subject: Subj
         return stepped(rule, Action.DENY, "conflict", message, warnings=warnings), {}
     passed_over = [f"the {container.role.value} {container.name}" for container in triggered.passed_over]
     if passed_over and rule.init_containers is InitContainers.DENY:
-        message = f"pod {subject.display} requests {rule.gpu_resource} in {', '.join(passed_over)}: initContainers Deny"
+        message = (
+            f"pod {subject.display} requests {rule.gpu_resource} in {', '.join(passed_over)} (initContainers: Deny)"
+        )
         return stepped(rule, Action.DENY, "init-containers", message, warnings=warnings), {}
     warnings += tuple(
-        f"{rule.id} injects nothing into {one}, which requests {rule.gpu_resource}: initContainers Ignore"
+        f"{rule.id} injects nothing into {one}, which requests {rule.gpu_resource} (initContainers: Ignore)"
         for one in passed_over
     )
     if not triggered.served:

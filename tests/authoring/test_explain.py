@@ -96,7 +96,7 @@ def test_amounts_are_shown_before_and_after_and_notes_and_annotations(folder: Pa
     assert "├── main  cpu: 1500m → 8\n" in out
     assert "├── main  memory: none → 16Gi\n" in out
     assert "├── annotation net: eni\n" in out
-    ignored = "injects nothing into the init container init, which requests x.y/gpu: initContainers Ignore"
+    ignored = "injects nothing into the init container init, which requests x.y/gpu (initContainers: Ignore)"
     assert f"└── warning: ResourceInjection/gpu {ignored}\n" in out
     level = "  resources: {limits: {cpu: 2}}\n"
     write(folder, {"rules/ladder.yaml": rule, "pod.yaml": pod + level})

@@ -256,7 +256,7 @@ class TestInitContainersAndSidecars:
         role = "sidecar" if sidecar else "init container"
         where = f"the {role} helper, which requests {GPU}"
         assert decision.warnings == (
-            f"ResourceInjection/injection injects nothing into {where}: initContainers Ignore",
+            f"ResourceInjection/injection injects nothing into {where} (initContainers: Ignore)",
         )
 
     def test_a_gpu_sidecars_cpu_is_deducted_too(self) -> None:
@@ -293,7 +293,7 @@ class TestInitContainersAndSidecars:
         role = "sidecar" if sidecar else "init container"
         for main in (container("main", {GPU: 1}), container("main")):
             assert message(mutated(typed(main, init=[helper]), rule)) == (
-                f"ResourceInjection/injection: pod ml/job requests {GPU} in the {role} helper: initContainers Deny"
+                f"ResourceInjection/injection: pod ml/job requests {GPU} in the {role} helper (initContainers: Deny)"
             )
         assert given(mutated(typed(container("main", {GPU: 1}), init=[container("i")]), rule)) == {"cpu": "4"}
 

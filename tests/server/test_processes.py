@@ -160,7 +160,8 @@ def test_the_drain_ends_by_itself(tmp_path: Path, rules: Path) -> None:
     [(True, "looking for changes of certificate, rules"), (False, "looking for changes of certificate")],
 )
 def test_sighup_is_logged_with_what_is_looked_at(tmp_path: Path, rules: Path, own_rules: bool, said: str) -> None:
-    with started(tmp_path, *(["--rules", rules] if own_rules else [])) as running:
+    arguments: list[str | Path] = ["--rules", rules] if own_rules else []
+    with started(tmp_path, *arguments) as running:
         running.process.send_signal(signal.SIGHUP)
         until(lambda: f"SIGHUP: {said}\n" in running.logged(), "the line that says so")
 

@@ -426,7 +426,7 @@ def unserved(folder: Path, broken: str) -> tuple[list[Path], str]:
         why = f"{key}: this key does not belong to the certificate in {certificate}\n"
     elif broken == "for clients":
         certificate, key = certified("client", usage=ExtendedKeyUsageOID.CLIENT_AUTH).write(folder)
-        why = "the certificate cannot be served: clients refuse it: unsuitable certificate purpose\n"
+        why = f"{certificate}: the certificate cannot be served: clients refuse it: unsuitable certificate purpose\n"
     elif broken == "no CA":
         cas.write_bytes(b"nonsense")
         why = f"{cas}: holds no certificate in PEM form\n"

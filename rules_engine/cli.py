@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from rules_engine.model.names import LABEL, MAX_SUBDOMAIN, is_label, is_subdomain
 
@@ -417,6 +418,10 @@ def webhook_config(
     for warning in (*unenforced, *webhooks.blocking(files.rule_set, policies)):
         click.echo(f"warning: {warning}", err=True)
     if output == "helm-values":
+        for option in _given("namespace", "name", "service", "url", "ca_bundle", "timeout_seconds"):
+            click.echo(
+                f"warning: {option} has no effect with --output helm-values: the chart's values decide", err=True
+            )
         named = dict.fromkeys(rule.location.file for rule in files.loaded.rules)
         texts = {name: Path(name).read_text("utf-8-sig") for name in named}
         click.echo(dump(webhooks.helm_values(files.rule_set, texts, policies)), nl=False)
@@ -438,6 +443,13 @@ def webhook_config(
 
 COMMANDS: tuple[click.Command, ...] = (check, test, explain, schema, webhook_config)
 """For the root command, which has others besides."""
+
+
+def _given(*parameters: str) -> list[str]:
+    """Return the options that the command line has, of these parameters of the current command."""
+    context = click.get_current_context()
+    given = {name for name in parameters if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    return [option.opts[0] for option in context.command.params if option.name in given]
 
 
 def _certificates(path: Path) -> bytes:

@@ -628,6 +628,15 @@ def test_the_chart_gets_the_conditions_and_the_digests() -> None:
     assert values["validating"]["operations"] == ["CREATE"]
 
 
+def test_options_that_the_chart_has_values_for_are_named_where_they_have_no_effect() -> None:
+    options = ["--timeout-seconds", "5", "--name", "mine"]
+    text = "warning: {} has no effect with --output helm-values: the chart's values decide\n"
+    said = cli("webhook-config", *options, "--output", "helm-values").stderr
+    assert all(text.format(option) in said for option in ("--timeout-seconds", "--name"))
+    assert text.format("--namespace") not in said
+    assert "has no effect" not in cli("webhook-config", *options).stderr
+
+
 @pytest.mark.parametrize(
     ("rule", "expected"),
     [

@@ -501,5 +501,8 @@ def test_plain_http_gets_no_decision_and_one_line_of_log(server: Running) -> Non
         with suppress(ConnectionResetError):
             assert b"HTTP" not in plain.recv(100)
     assert server.send("GET", "/readyz").status == 200
-    until(lambda: "admission listener: TLS handshake failed: not-tls (1 in all, last by 127.0.0.1)" in server.logged(), "the line")
+    until(
+        lambda: "admission listener: TLS handshake failed: not-tls (1 in all, last by 127.0.0.1)" in server.logged(),
+        "the line",
+    )
     assert server.logged().count("\n") == 2, server.logged()

@@ -259,25 +259,20 @@ class _Calculation:
 
         Source: k8s.io/kubernetes/pkg/apis/core/validation (validatePodResourceConsistency): a request of the pod is at
         least the aggregate of its containers' requests, a limit at least its request and the limit of each container.
+        What is injected is the request and the limit of its container, so that the aggregate is enough for both.
         """
         pod = self._subject.pod
         named = [name for name in self._coefficients if name in pod.requests or name in pod.limits]
         if not named:
             return
-        served = {container.path for container in self._served}
         after = pod.edited(edits)
         for name in named:
-            coefficient = self._coefficients[name]
             requested = [(container.requested(name) or _NONE).nanos for container in after.containers]
-            least = Quantity(after.aggregate(requested))
-            limits = [container.limits[name] for container in after.containers if container.path in served]
-            for path, own, needed in (
-                (POD_REQUESTS, pod.requests, least),
-                (POD_LIMITS, pod.limits, max([least, *limits])),
-            ):
+            least = Quantity(after.aggregate(requested), self._coefficients[name].format)
+            for path, own in ((POD_REQUESTS, pod.requests), (POD_LIMITS, pod.limits)):
                 before = own.get(name)
-                if before is not None and before < needed:
-                    text = str(Quantity(needed.nanos, coefficient.format))
+                if before is not None and before < least:
+                    text = str(least)
                     amounts.append(
                         Amount(container=".".join(map(str, path)), resource=name, before=str(before), after=text)
                     )

@@ -7,7 +7,7 @@ from rules_engine.cel import EvaluationError
 from rules_engine.evaluation.applicability import applicability
 from rules_engine.evaluation.compiled import CompiledLadder, CompiledRung
 from rules_engine.evaluation.counts import MAX_CONTAINERS, Counts, edits, malformed, too_many_containers
-from rules_engine.evaluation.offers import Offers
+from rules_engine.evaluation.offers import AMOUNTS_PER_UNIT, Offers
 from rules_engine.evaluation.steps import Details, failed, skipped, stepped, too_large
 from rules_engine.evaluation.subject import Scope, Subject
 from rules_engine.model.decision import Action, Attempt, ResourceDecision, Step
@@ -181,6 +181,9 @@ class _Climb:
             return "its condition is false"
         resource = target.rung.resource
         together = dict.fromkeys((resource, *self._settled))
+        # Each attempt looks at all containers: a pod with many, and many resources, would take minutes.
+        work = len(after.by_container) * len(together)
+        self._subject.budget_of(self._rule).spend(work // AMOUNTS_PER_UNIT)
         demand = {name: after.effective(name) for name in together}
         if not target.rung.assume and not self._offers.cover(demand):
             return "no node offers " + " and ".join(f"{Quantity(demand[name])} of {name}" for name in together)

@@ -8,6 +8,9 @@ from rules_engine.model.cluster import Cluster
 from rules_engine.model.pod import Pod
 from rules_engine.model.reading import TooLargeError
 
+AMOUNTS_PER_UNIT = 4
+"""Amounts that are compared for one unit of the budget: those of nodes with a demand, or of containers."""
+
 
 class Reach:
     """The nodes that a pod may run on. They are searched once for a request, when the first rule needs them."""
@@ -48,12 +51,15 @@ class Offers:
         self._budget = budget
 
     def cover(self, demand: Demand) -> bool:
-        """Whether one node that counts has all of `demand`, which names resources of the ladder.
+        """Return True if one node that counts has all of `demand`, which names resources of the ladder.
 
-        Raises PodError and EvaluationError as Reach does, where it matters what nodes the pod may run on.
+        Raises PodError and EvaluationError as Reach does, where it matters what nodes the pod may run on, and
+        CostExceeded where the budget does not suffice to compare amounts.
         """
         among = self._reach.nodes(self._budget) if self._question.by_pod else None
-        return tally(self._cluster, self._question).covers(demand, among)
+        counted = tally(self._cluster, self._question)
+        self._budget.spend(len(counted.groups) // AMOUNTS_PER_UNIT)
+        return counted.covers(demand, among)
 
 
 def nodes_for(pod: Pod, cluster: Cluster) -> Callable[[str], bool]:

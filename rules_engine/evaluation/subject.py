@@ -1,7 +1,7 @@
 """What a rule is asked about: one request, one pod, one view of the cluster, and what CEL sees of them."""
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from rules_engine.cel import Budget, EvaluationError, Program
 from rules_engine.evaluation.compiled import CompiledNamed
@@ -133,29 +133,36 @@ class ClusterFunctions:
     """CEL's `cluster`. Amounts are whole numbers, rounded down; without cluster knowledge they are errors."""
 
     cluster: Cluster
+    _found: dict[tuple[Offered, str], tuple[int, int]] = field(default_factory=dict, init=False, repr=False)
+    """Amounts by resource: an expression may loop over all that a pod names."""
 
     def allocatable(self, resource: str) -> int:
-        """The most that one node offers at all."""
-        return max((amount // NANOS for amount, _ in self._amounts(resource, Offered.ALLOCATABLE)), default=0)
+        """Return the most that one node has at all."""
+        return self._amounts(resource, Offered.ALLOCATABLE)[0] // NANOS
 
     def available(self, resource: str) -> int:
-        """The most that one node has free now."""
-        return max((amount // NANOS for amount, _ in self._amounts(resource, Offered.AVAILABLE)), default=0)
+        """Return the most that one node has free now."""
+        return self._amounts(resource, Offered.AVAILABLE)[0] // NANOS
 
     def total(self, resource: str) -> int:
-        """What all nodes offer together."""
-        return sum(amount * count for amount, count in self._amounts(resource, Offered.ALLOCATABLE)) // NANOS
+        """Return the sum over all nodes, in use or not."""
+        return self._amounts(resource, Offered.ALLOCATABLE)[1] // NANOS
 
     def _known(self) -> Cluster:
         if not self.cluster.known:
             raise EvaluationError(self.cluster.freshness.unknown)
         return self.cluster
 
-    def _amounts(self, resource: str, offered: Offered) -> Iterator[tuple[int, int]]:
-        """Nanos of a resource, and how many nodes offer as much."""
+    def _amounts(self, resource: str, offered: Offered) -> tuple[int, int]:
+        """Return the nanos that one node offers at most, and all nodes together."""
         cluster = self._known()
         if resource not in index_of(cluster).resources:
             # A pod may name any number of them.
-            return iter(())
-        counted = tally(cluster, Question(offered=offered, resources=(resource,)))
-        return ((0 if amount == ABSENT else amount, count) for (amount,), count in counted.groups.counts())
+            return 0, 0
+        found = self._found.get((offered, resource))
+        if found is None:
+            counted = tally(cluster, Question(offered=offered, resources=(resource,)))
+            amounts = [(0 if amount == ABSENT else amount, count) for (amount,), count in counted.groups.counts()]
+            most = max((amount for amount, _ in amounts), default=0)
+            found = self._found[offered, resource] = most, sum(amount * count for amount, count in amounts)
+        return found

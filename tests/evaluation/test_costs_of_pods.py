@@ -1,15 +1,18 @@
 """What a pod may cost is bounded by its size, and not by the cluster: counted in steps, on pods that are expensive."""
 
+from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from rules_engine.cel import Budget, CostExceeded
-from rules_engine.evaluation import mutate
+from rules_engine.evaluation import mutate, validate
 from rules_engine.evaluation.counts import MAX_CONTAINERS
+from rules_engine.evaluation.nodes import Tally, node_index
 from rules_engine.evaluation.nodes.reach import STRIDE
+from rules_engine.evaluation.offers import AMOUNTS_PER_UNIT
 from rules_engine.model.cluster import Cluster, Node, Taint
 from rules_engine.model.decision import Action, Decision
 from rules_engine.model.patch import Json
@@ -29,13 +32,13 @@ from tests.support.evaluation import (
     pod,
     request,
     rung,
+    validation,
 )
+from tests.support.expensive import TYPED, expensive_pods
 from tests.support.laws import law
 from tests.support.placing import expression, lookups, requiring
 
 MATCHES_POD = NodeFilter(require=frozenset({NodeRequirement.MATCHES_POD}))
-TYPED = {"task.bkbcs.tencent.com/gpu-type": "V100"}
-KEYS = ("zone", "host", "stamp", "none")
 
 
 def falls(**fields: Any) -> FallbackLadder:
@@ -57,58 +60,6 @@ def stocked(count: int, distinct: int = 20) -> Cluster:
 def decided(made: Json, on: Cluster, *rules: AnyRule, budget: Budget | None = None) -> Decision:
     spent = budget or Budget()
     return mutate(compiled(*rules), request(made), on, budget=lambda: spent)
-
-
-@st.composite
-def expensive_specs(draw: st.DrawFn) -> dict[str, Any]:
-    """What says where a pod may run, in sizes up to somewhat more than the bounds."""
-
-    def size(most: int) -> int:
-        """Small now and then, as one part is expensive where the others let it be looked at."""
-        return draw(st.integers(0, 3) | st.integers(0, most) | st.sampled_from([most, most + 1]))
-
-    def one(values: int) -> dict[str, Json]:
-        operator = draw(st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"]))
-        start = draw(st.integers(0, 2000))
-        chosen: list[Json] = [str(start + number) for number in range(values)]
-        if operator in ("Gt", "Lt"):
-            chosen = chosen[:1]
-        return {"key": draw(st.sampled_from(KEYS)), "operator": operator, "values": chosen}
-
-    terms = size(MAX_TERMS)
-    # Each value of what repeats is drawn once: the rest is counted up.
-    kinds = [
-        {
-            "matchExpressions": [one(size(MAX_REQUIREMENTS // (terms + 1)))] * draw(st.integers(0, 3)),
-            "matchFields": [{**one(size(20)), "key": "metadata.name"}] * draw(st.integers(0, 1)),
-        }
-        for _ in range(3)
-    ]
-    spec: dict[str, Any] = {
-        "tolerations": [{"key": f"k{number}", "operator": "Exists"} for number in range(size(MAX_TOLERATIONS))],
-        "nodeSelector": {f"l{number}": "x" for number in range(size(MAX_REQUIREMENTS) if draw(st.booleans()) else 0)},
-    }
-    if draw(st.integers(0, 3)):
-        spec |= requiring(*(kinds[number % 3] for number in range(terms)))
-    return spec
-
-
-@st.composite
-def expensive_pods(draw: st.DrawFn) -> dict[str, Json]:
-    """Large in every way at once."""
-    containers = draw(st.integers(1, 3) | st.sampled_from([MAX_CONTAINERS - 1, MAX_CONTAINERS, MAX_CONTAINERS + 1]))
-    init = draw(st.integers(0, 2))
-    device = draw(st.sampled_from([{MIG2: 1}, {MIG1: 1, GPU: 1}, {}]))
-    many = draw(st.sampled_from([0, 10, 5_000]))
-    made: Any = pod(
-        *(container(f"c{number}", device) for number in range(containers)),
-        init=[container(f"i{number}", device) for number in range(init)],
-        labels={f"l{number}": "x" for number in range(many)},
-        annotations={f"a{number}": "x" for number in range(many)} | draw(st.sampled_from([{}, TYPED])),
-        **draw(expensive_specs()),
-    )
-    made["metadata"]["ownerReferences"] = [{"kind": "Job", "name": f"o{number}"} for number in range(many)]
-    return made  # type: ignore[no-any-return]
 
 
 def items(value: Json) -> int:
@@ -153,6 +104,22 @@ def test_what_a_pod_costs_is_bounded_by_its_size_and_not_by_the_nodes(made: dict
     # Names alone are as many as nodes.
     if "metadata.name" not in str(made):
         assert spent[0] == spent[1]
+
+
+@pytest.mark.parametrize(
+    ("spec", "least"),
+    [
+        ({"nodeSelector": {f"l{number}": "x" for number in range(900)}}, 900),
+        (requiring(expression("host", "In", *map(str, range(900)))), 900),
+        (requiring(*(expression("stamp", "Gt", str(number)) for number in range(900))), 900 * STRIDE),
+        ({"tolerations": [{"key": str(number), "operator": "Exists"} for number in range(900)]}, 900),
+    ],
+    ids=["selector", "values", "numbers", "tolerations"],
+)
+def test_each_part_of_what_is_read_costs_something(spec: dict[str, Any], least: int) -> None:
+    budget = Budget()
+    decided(pod(container("main", {MIG2: 1}), **spec), SMALL, falls(), budget=budget)
+    assert least <= budget.spent <= 2 * least + 100
 
 
 @law
@@ -233,6 +200,11 @@ class TestTooManyContainers:
         assert denied.status is not None
         assert (denied.status.code, denied.allowed) == (500, False)
         assert denied.status.message.endswith(self.MESSAGE)
+        ignored = mutated(self.crowd({GPU: 1}), replace(rule, failure_policy=FailurePolicy.IGNORE))
+        assert (ignored.allowed, ignored.patch) == (True, ())
+        assert ignored.warnings == (f"{rule.id} was ignored: {self.MESSAGE}",)
+        audited = mutated(self.crowd({GPU: 1}), replace(rule, mode=Mode.AUDIT))
+        assert (audited.allowed, audited.patch) == (True, ())
         assert mutated(self.crowd({GPU: 1}, MAX_CONTAINERS), rule, on=cluster({GPU: 1000})).allowed
 
     @pytest.mark.parametrize("rule", [ladder(MIG2, MIG1, GPU), injection({"cpu": 1})], ids=["ladder", "injection"])
@@ -276,6 +248,49 @@ def test_the_time_of_a_request_ends_the_search_for_nodes() -> None:
     made = pod(container("main", {MIG2: 1}), **requiring(expression("zone", "Exists")))
     [step] = decided(made, SMALL, falls(failure_policy=FailurePolicy.IGNORE), budget=Stopped()).trace
     assert (step.action, step.message) == (Action.IGNORE, "the time is used up")
+
+
+@pytest.mark.parametrize("policy", FailurePolicy)
+@pytest.mark.parametrize("nodes", [100, 1], ids=["many nodes", "many containers"])
+def test_the_time_of_a_request_ends_the_search_for_an_offer(nodes: int, policy: FailurePolicy) -> None:
+    """Also where nodes are not chosen by pod: each rung is held against each different amount, and all containers."""
+    on = cluster(*({MIG1: number, GPU: 1} for number in range(nodes)))
+    made = pod(*(container(f"c{number}", {MIG2: 1}) for number in range(MAX_CONTAINERS)))
+    [step] = decided(made, on, ladder(MIG2, MIG1, GPU, failure_policy=policy), budget=Stopped()).trace
+    assert step.action is (Action.DENY if policy is FailurePolicy.FAIL else Action.IGNORE)
+    assert step.message.endswith("the time is used up")
+
+
+def test_a_climb_costs_more_the_more_amounts_and_containers_there_are() -> None:
+    names = [f"example.com/r{number}" for number in range(16)]
+    rules = ladder(*names)
+
+    def cost(nodes: int, containers: int) -> int:
+        budget = Budget()
+        made = pod(*(container(f"c{number}", dict.fromkeys(names, 9_000)) for number in range(containers)))
+        on = cluster(*(dict.fromkeys(names, number) for number in range(nodes)))
+        assert decided(made, on, rules, budget=budget).trace[0].reason == "exhausted"
+        return budget.spent
+
+    attempts = 16 * 15 // 2
+    assert cost(1, 1) < 10 * attempts
+    assert cost(400, 1) >= attempts * 400 // AMOUNTS_PER_UNIT
+    assert cost(1, 200) >= attempts * 200 // AMOUNTS_PER_UNIT
+
+
+def test_an_expression_that_loops_over_what_a_pod_names_counts_each_resource_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where there is no room for the tallies of all of them."""
+    monkeypatch.setattr(node_index, "MAX_TALLIES", 1)
+    on = cluster({MIG1: 1, MIG2: 2}, {MIG1: 3})
+    made = pod(*(container(f"c{number}", {MIG1: 1, MIG2: 1, f"example.com/{number}": 1}) for number in range(50)))
+    loop = "c.resources.limits.all(r, cluster.available(r) >= 0 && cluster.total(r) >= 0)"
+    rules = compiled(validation(f"object.spec.containers.all(c, {loop})"))
+    with patch.object(Tally, "of", wraps=Tally.of) as counted:
+        [step] = validate(rules, request(made), on).trace
+    assert step.action is Action.PASS
+    assert counted.call_count == 4
 
 
 def test_a_rule_in_audit_mode_pays_for_itself() -> None:

@@ -1,0 +1,69 @@
+"""What leaves the server about a pod is bounded, however expensive the pod is: the answer, and the line of the log."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.evaluation import RuleSet
+from rules_engine.evaluation.steps import MAX_PATCH_BYTES
+from rules_engine.model.rules import FailurePolicy
+from server.decision_log import MAX_LINE_BYTES, line
+from server.exchange import CHANGED, Exchange
+from server.http.review import MAX_AUDIT_VALUE, MAX_MESSAGE, MAX_WARNINGS_BYTES, respond
+from server.state import State
+from tests.support.evaluation import (
+    GPU,
+    MIG1,
+    MIG2,
+    check,
+    cluster,
+    compiled,
+    container,
+    injection,
+    ladder,
+    pod,
+    rung,
+    validation,
+)
+from tests.support.expensive import TYPED, expensive_pods
+from tests.support.laws import law
+from tests.support.observing import exchanged
+
+ANNOTATION = "example.com/falls"
+ANSWER_BYTES = MAX_PATCH_BYTES * 4 // 3 + MAX_WARNINGS_BYTES + 4 * (MAX_MESSAGE + MAX_AUDIT_VALUE) + 1024
+"""A patch in base64, warnings, a message, an audit annotation, and what is around them."""
+QUOTES = check("false", message_expression="object.spec.containers.map(c, c.name).join(', ')")
+
+
+def rules(policy: FailurePolicy) -> RuleSet:
+    return compiled(
+        ladder(MIG2, MIG1, rung(GPU, assume=True), annotation=ANNOTATION, failure_policy=policy),
+        injection({"cpu": 1, "memory": "1Gi"}, failure_policy=policy),
+        validation(QUOTES, failure_policy=policy),
+    )
+
+
+def left(exchange: Exchange) -> tuple[int, int]:
+    """Bytes of the answer and of the line."""
+    assert exchange.decision is not None
+    written = line(exchange, exchange.decision, id="1", at=datetime.now(UTC), view=1)
+    return len(respond("1", exchange.decision)), written.size
+
+
+@law
+@given(expensive_pods(), st.sampled_from([0, 6, 10]), st.sampled_from(FailurePolicy))
+def test_the_answer_and_the_line_about_a_pod_are_bounded(made: Any, tenths: int, policy: FailurePolicy) -> None:
+    made["metadata"]["annotations"][ANNOTATION] = "x" * (MAX_PATCH_BYTES * tenths // 10)
+    for path in ("/mutate", "/validate"):
+        answer, written = left(exchanged(path, made, state=State(rules(policy), cluster())))
+        assert answer <= ANSWER_BYTES
+        assert written <= MAX_LINE_BYTES
+
+
+def test_the_largest_patch_is_answered_whole() -> None:
+    made: Any = pod(container("main", {MIG2: 1}), annotations={**TYPED, ANNOTATION: "x" * (MAX_PATCH_BYTES - 2_000)})
+    exchange = exchanged("/mutate", made, state=State(rules(FailurePolicy.FAIL), cluster()))
+    assert exchange.outcome == CHANGED
+    assert left(exchange)[0] > MAX_PATCH_BYTES * 4 // 3 - 4_000

@@ -13,12 +13,16 @@ from rules_engine.authoring.checking import check
 from rules_engine.authoring.webhooks import BREAK_GLASS_LABEL, BREAK_GLASS_VALUE
 from rules_engine.evaluation.counts import MAX_CONTAINERS
 from rules_engine.evaluation.nodes.node_index import MAX_TALLIES, MAX_TALLIES_BYTES
+from rules_engine.evaluation.reads import MAX_KEY_CONTAINERS
+from rules_engine.evaluation.steps import MAX_PATCH_BYTES
 from rules_engine.model.lenient import MAX_OWNERS
+from rules_engine.model.names import MAX_SUBDOMAIN
 from rules_engine.model.placement import MAX_REQUIREMENTS, MAX_TERMS, MAX_TOLERATIONS
 from rules_engine.model.problems import render
 from rules_engine.model.rules import SKIP_ANNOTATION
 from server import cli, decision_log, events
 from server.cli import main
+from server.cluster.reservations import LIFETIME_SECONDS, MAX_PER_NAMESPACE
 from server.http import limits, protocol
 from server.http.limits import MAX_DEPTH, Limit
 from server.http.review import StatusReason
@@ -131,7 +135,8 @@ def test_the_threat_model_is_linked_where_operators_look(document: str) -> None:
         f"`{SKIP_ANNOTATION}`", "sidecars", "`pods/resize`", "Dynamic Resource Allocation", "Requests without limits",
         "`generateName`", "Ephemeral containers", "dry run", "`objectSelector`", "`gpu-webhook.k8s.io/fallback`",
         "static pods", f"`{BREAK_GLASS_LABEL}: {BREAK_GLASS_VALUE}`", "no boundary while the server does not answer",
-        "`tls.bootstrap.admissionPolicy`", "Secret", "`--client-ca`",
+        "`tls.bootstrap.admissionPolicy`", "Secret", "`--client-ca`", "`NVIDIA_VISIBLE_DEVICES`",
+        "Privileged containers", "Other webhooks",
     ],
 )  # fmt: skip
 def test_the_threat_model_names_what_people_try(text: str) -> None:
@@ -274,6 +279,24 @@ def test_the_table_of_bounds_has_those_of_the_server(what: str, bound: str) -> N
         ("operations.md", f"| tolerations that a ladder reads | {MAX_TOLERATIONS:,} in one pod |"),
         ("operations.md", f"| the first {MAX_OWNERS} |"),
         ("operations.md", f"| {MAX_TALLIES_BYTES // MIB} MiB, {MAX_TALLIES} tallies |"),
+        ("operations.md", f"| what rules write into a pod | {MAX_PATCH_BYTES // MIB} MiB of JSON Patch |"),
+        ("operations.md", f"| containers of a pod whose decision is cached | {MAX_KEY_CONTAINERS:,} |"),
+        ("operations.md", f"| a line of the decision log | {decision_log.MAX_LINE_BYTES // KIB} KiB |"),
+        (
+            "operations.md",
+            f"| {decision_log.MAX_QUEUED:,}, and {decision_log.MAX_QUEUED_BYTES // MIB} MiB | | dropped, and counted |",
+        ),
+        (
+            "operations.md",
+            f"| {decision_log.MAX_REPLACED} values found, or {decision_log.MAX_COMPARED // MIB} Mi characters compared",
+        ),
+        ("operations.md", f"| {MAX_SUBDOMAIN} characters, {events.MAX_MESSAGE:,} characters |"),
+        ("http.md", f"It has at most {MAX_PATCH_BYTES // MIB} MiB"),
+        ("metrics.md", f"and {decision_log.MAX_QUEUED_BYTES // MIB} MiB. What is more"),
+        ("metrics.md", f"A line has at most {decision_log.MAX_LINE_BYTES // KIB} KiB"),
+        ("metrics.md", f"take {decision_log.MAX_REASONS_BYTES // KIB} KiB"),
+        ("cluster.md", f"after {LIFETIME_SECONDS:g} seconds in any case"),
+        ("cluster.md", f"at most {MAX_PER_NAMESPACE} promises at once"),
         ("ladders.md", f"| {MAX_CONTAINERS} |"),
         ("ladders.md", f"| terms of required node affinity | {MAX_TERMS:,} |"),
         (

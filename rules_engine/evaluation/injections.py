@@ -84,15 +84,12 @@ def _triggered(injection: CompiledInjection, subject: Subject) -> _Triggered | S
     if rule.gpu_type is not None and gpu_type != rule.gpu_type:
         return skipped(rule, "gpu-type", f"the pod is not annotated {rule.gpu_type_annotation}: {rule.gpu_type}")
     pod, entry = subject.pod, rule.entry(subject.namespace)
-    requesting = (
-        [container for container in pod.containers if container.requested(rule.gpu_resource)]
-        if rule.gpu_resource in pod.resources
-        else []
-    )
+    named = rule.gpu_resource in pod.resources
+    if named and entry and len(pod.containers) > MAX_CONTAINERS:
+        return failed(rule, too_many_containers(pod))
+    requesting = [container for container in pod.containers if container.requested(rule.gpu_resource)] if named else []
     if not requesting:
         return skipped(rule, "no-request", f"no container asks for {rule.gpu_resource}")
-    if entry and len(pod.containers) > MAX_CONTAINERS:
-        return failed(rule, too_many_containers(pod))
     return _Triggered(
         rule=rule,
         entry=entry,

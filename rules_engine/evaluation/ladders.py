@@ -76,8 +76,7 @@ class _Climb:
         self._offers = self._offers_to(ladder)
         named = subject.pod.resources
         self._present = [name for name in ladder.resources if name in named]
-        containers = subject.pod.containers
-        if len(containers) > MAX_CONTAINERS and any(item.names(name) for item in containers for name in self._present):
+        if self._present and len(subject.pod.containers) > MAX_CONTAINERS:
             raise too_many_containers(subject.pod)
         self._before = Counts.read(subject.pod, self._present)
         self._counts = self._before
@@ -92,8 +91,9 @@ class _Climb:
         winners, present = self._claims.winners, self._present
         mine = [name for name in present if name not in winners]
         notes = tuple([f"{name} was decided by {winners[name]}" for name in self._lost])
-        wrong = [text for container in pod.containers for name in present if (text := malformed(container, name))]
-        if mine and wrong:
+        # Nothing is looked for where there is nothing to decide, as there may be 60,000 containers.
+        wrong = mine and [text for item in pod.containers for name in present if (text := malformed(item, name))]
+        if wrong:
             return self._kept(mine, "malformed", "; ".join(wrong)), pod
         counted = self._before.resources
         asked = [self._ladder.resources.index(name) for name in mine if name in counted]

@@ -48,10 +48,6 @@ class Container:
         request = self.requests.get(resource)
         return self.limits.get(resource) if request is None else request
 
-    def names(self, resource: str) -> bool:
-        """Whether it requests some of a resource, or is limited to some."""
-        return bool(self.limits.get(resource) or self.requests.get(resource))
-
     @property
     def requests_path(self) -> Path:
         """Where its requests stand in the pod."""
@@ -100,10 +96,17 @@ class Pod:
     limits: Mapping[str, Quantity]
     overhead: Mapping[str, Quantity]
     resources: frozenset[str] = field(init=False, compare=False, repr=False)
-    """Every resource that some container names."""
+    """Every resource that some container requests some of, or is limited to some of: of what all name 0, rules have
+    nothing to look for."""
 
     def __post_init__(self) -> None:
-        named = [name for item in self.containers for amounts in (item.requests, item.limits) for name in amounts]
+        named = [
+            name
+            for item in self.containers
+            for amounts in (item.requests, item.limits)
+            for name, amount in amounts.items()
+            if amount.nanos
+        ]
         object.__setattr__(self, "resources", frozenset(named))
 
     @classmethod
@@ -170,9 +173,9 @@ class Pod:
                 named.setdefault(resource, []).append((container, amount.nanos))
         return {resource: self._effective_request(resource, amounts) for resource, amounts in named.items()}
 
-    def _effective_request(self, resource: str, amounts: Iterable[tuple[Container, int]]) -> int:
+    def _effective_request(self, resource: str, amounts: Sequence[tuple[Container, int]]) -> int:
         own = self.requests.get(resource)
-        if own is None and resource not in self.resources:
+        if own is None and not amounts:
             own = self.limits.get(resource)
         return (self._aggregate(amounts) if own is None else own.nanos) + self._overhead(resource)
 

@@ -1,5 +1,7 @@
 """What a pod may cost is bounded by its size, and not by the cluster: counted in steps, on pods that are expensive."""
 
+import sys
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
@@ -211,6 +213,29 @@ class TestTooManyContainers:
     def test_a_pod_that_asks_for_none_of_the_resources_is_not_denied(self, rule: AnyRule) -> None:
         for asked in ({}, {"cpu": 1}, {GPU: 0}):
             assert [step.reason for step in mutated(self.crowd(asked), rule).trace] == ["no-request"]
+
+    @pytest.mark.parametrize("rule", [ladder, injection], ids=["ladder", "injection"])
+    @pytest.mark.parametrize("asked", [0, 1])
+    def test_more_rules_do_not_look_at_more_containers(self, rule: Any, asked: int) -> None:
+        ignoring = FailurePolicy.IGNORE
+
+        def calls(rules: int) -> int:
+            made = self.crowd({GPU: asked, "cpu": 1}, 1_000)
+            names = [f"r{number}" for number in range(rules)]
+            if rule is ladder:
+                every = [ladder(MIG2, GPU, name=name, failure_policy=ignoring) for name in names]
+            else:
+                every = [injection({"cpu": 1}, name=name, failure_policy=ignoring) for name in names]
+            counted = Counter[str]()
+            ready = compiled(*every), request(made)
+            sys.setprofile(lambda frame, event, arg: counted.update([event]))  # noqa: ARG005 - as it is called
+            try:
+                mutate(*ready, SMALL)
+            finally:
+                sys.setprofile(None)
+            return counted["call"]
+
+        assert calls(11) - calls(1) < 1_000
 
     def test_an_injection_that_brings_nothing_has_nothing_to_do_with_them(self) -> None:
         [step] = mutated(self.crowd({GPU: 1}), injection({})).trace

@@ -79,9 +79,9 @@ def test_asked_is_the_limit_else_the_request_and_requested_the_other_way_round()
     assert [str(read.requested(name)) for name in "abcd"] == ["1", "3", "4", "None"]
 
 
-def test_resources_are_all_that_some_container_names() -> None:
-    made = pod(container("a", limits={"x": 0}), init=[container("i", requests={"y": 1})])
-    assert Pod.parse(made).resources == {"x", "y"}
+def test_resources_are_all_that_some_container_requests_some_of() -> None:
+    made = pod(container("a", limits={"x": 0, "z": 1}), init=[container("i", requests={"y": 1})])
+    assert Pod.parse(made).resources == {"y", "z"}
 
 
 def test_the_effective_request_is_the_larger_of_what_runs_and_the_peak_on_the_way_plus_overhead() -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from threading import Lock
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
@@ -23,11 +24,12 @@ CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
 """Between two bytes of a list: the API server's own bound on a request (apiserver, --request-timeout)."""
 
-MAX_PAGE_BYTES = 256 * 1024 * 1024
-"""One page of a list: 500 objects of 500 kB, which is more than etcd keeps of most."""
+ANSWER_SECONDS = 120.0
+"""For a whole answer that is no watch: twice the API server's own bound on a request. Else a byte a minute would hold a
+list, or the renewal of the certificate, for ever."""
 
-MAX_EVENT_BYTES = 16 * 1024 * 1024
-"""One event of a watch: ten times the largest object that etcd takes (1.5 MiB, --max-request-bytes)."""
+MAX_OBJECT_BYTES = 16 * 1024 * 1024
+"""One object, or one event of a watch: ten times the largest object that etcd takes (1.5 MiB, --max-request-bytes)."""
 
 MAX_MESSAGE_CHARACTERS = 512
 """Of what an API server says of a failure: it goes into logs and `/readyz`. Most of its messages have 200."""
@@ -61,6 +63,8 @@ class Cause(Enum):
     REFUSED = "refused"
     """Any other status."""
     MALFORMED = "malformed"
+    TOO_LARGE = "too-large"
+    """The answer has more bytes than are read of it."""
 
 
 _CAUSES = {
@@ -180,10 +184,10 @@ class Connection:
         self._lock = Lock()
         self._access: Access | None = None
 
-    def get(self, path: str, query: Mapping[str, str]) -> bytes:
-        """A whole answer."""
+    def get(self, path: str, query: Mapping[str, str], limit: int = MAX_OBJECT_BYTES) -> bytes:
+        """A whole answer, `limit` bytes at most."""
         with self._open(path, query, READ_SECONDS) as answer:
-            return b"".join(answer.parts(MAX_PAGE_BYTES))
+            return b"".join(answer.parts(limit))
 
     def object(self, path: str) -> dict[str, Any]:
         """The JSON of one object."""
@@ -202,7 +206,7 @@ class Connection:
     def send(self, method: str, path: str, content_type: str, body: bytes) -> bytes:
         """Change something; the whole answer."""
         with self._open(path, {}, READ_SECONDS, method, content_type, body) as answer:
-            return b"".join(answer.parts(MAX_PAGE_BYTES))
+            return b"".join(answer.parts(MAX_OBJECT_BYTES))
 
     def renew(self) -> None:
         """Read configuration and credentials anew at the next call."""
@@ -269,11 +273,15 @@ class Answer:
             return  # it has ended by itself
 
     def parts(self, limit: int) -> Iterator[bytes]:
-        """The body as it comes, `limit` bytes at most. Raises ApiError."""
+        """The body as it comes, `limit` bytes and ANSWER_SECONDS at most. Raises ApiError."""
+        end = monotonic() + ANSWER_SECONDS
+        left = limit
         while part := self._read():
-            limit -= len(part)
-            if limit < 0:
-                raise ApiError(Cause.MALFORMED, "the answer is too large")
+            left -= len(part)
+            if left < 0:
+                raise ApiError(Cause.TOO_LARGE, f"the answer has more than {limit} bytes")
+            if monotonic() > end:
+                raise ApiError(Cause.TIMED_OUT, f"the answer takes more than {ANSWER_SECONDS:g} s")
             yield part
 
     def lines(self) -> Iterator[bytes]:
@@ -281,12 +289,19 @@ class Answer:
 
         What follows the last end of a line is left out.
         """
-        rest = b""
+        begun = bytearray()  # bytes would be copied for each of the small parts that a large event may come in
         while part := self._read():
-            *lines, rest = (rest + part if rest else part).split(b"\n")
-            yield from lines or (b"",)
-            if len(rest) > MAX_EVENT_BYTES:
-                raise ApiError(Cause.MALFORMED, f"an event is larger than {MAX_EVENT_BYTES} bytes")
+            first, *others = part.split(b"\n")
+            begun += first
+            if others:
+                yield bytes(begun)
+                *lines, last = others
+                yield from lines
+                begun = bytearray(last)
+            else:
+                yield b""
+            if len(begun) > MAX_OBJECT_BYTES:
+                raise ApiError(Cause.MALFORMED, f"an event is larger than {MAX_OBJECT_BYTES} bytes")
 
     def refusal(self) -> ApiError:
         """What an answer with another status than 200 says."""

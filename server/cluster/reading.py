@@ -17,6 +17,11 @@ FINISHED = frozenset({"Succeeded", "Failed"})
 """Phases of pods that hold nothing any more. A pod that is being deleted holds its devices to the end."""
 
 
+MAX_RESOURCES = 64
+"""Resources of a pod that holds some: no node offers more. Anybody can bind a pod of 20,000 made-up names to a node, or
+to one that does not exist, and what pods hold is kept in memory."""
+
+
 class UnreadableError(ValueError):
     """An object that cannot be read at all."""
 
@@ -94,7 +99,10 @@ def read_pod(raw: Object) -> HeldPod:
     except PodError as error:
         # What it says there is the pod's, and not for a log.
         raise UnreadableError(f"{key.name}: {error.path} cannot be read") from None
-    return HeldPod(key, intern(node), usage(pod))
+    held = usage(pod)
+    if len(held) > MAX_RESOURCES:
+        raise UnreadableError(f"{key.name}: it names more than {MAX_RESOURCES} resources")
+    return HeldPod(key, intern(node), held)
 
 
 def usage(pod: Pod) -> Usage:

@@ -34,6 +34,14 @@ FIRST_PAGE_OBJECTS = 50
 PAGE_BYTES = 2 * 1024 * 1024
 """What a page is to be of: read, it takes several times as much, which Python hardly ever gives back."""
 
+MAX_PAGE_BYTES = 4 * PAGE_BYTES
+"""What is read of a page of several objects before fewer are asked for: anybody who may create pods can make 50 of
+1.5 MiB stand together, whose JSON would take a gigabyte."""
+
+MAX_OBJECTS = 500_000
+"""Objects of a list, where a page counts as one at least: three times the pods of the largest cluster that Kubernetes
+supports. Else a list without end would fill the memory."""
+
 SHORTEST_WATCH_SECONDS = 1.0
 """A watch that ends sooner, without an event, is a failure: asking again at once would be a load of its own."""
 
@@ -197,19 +205,22 @@ class Reflector(Generic[T]):
     def _listed(self) -> Iterator[T]:
         """What is kept of each object; at the end it is known where a watch begins."""
         query = {**self._collection.query, "limit": str(FIRST_PAGE_OBJECTS)}
-        metadata = yield from self._listed_page(query)
+        metadata, count = yield from self._listed_page(query)
         while following := metadata.get("continue"):
+            if count > MAX_OBJECTS:
+                raise ApiError(Cause.TOO_LARGE, f"a list of more than {MAX_OBJECTS} objects")
             query["continue"] = str(following)
-            metadata = yield from self._listed_page(query)
+            metadata, more = yield from self._listed_page(query)
+            count += more
         # A list asks for no version, so it has the latest (a consistent read), also where that is older than before.
         self._version = _version(metadata, "a list")
 
-    def _listed_page(self, query: dict[str, str]) -> Generator[T, None, Object]:
-        """One page, of which nothing is left in memory but what is kept; its metadata.
+    def _listed_page(self, query: dict[str, str]) -> Generator[T, None, tuple[Object, int]]:
+        """One page, of which nothing is left in memory but what is kept; its metadata, and what counts of MAX_OBJECTS.
 
         How many objects the next is to have is written into the query.
         """
-        body = self._connection.get(self._collection.path, query)
+        body = self._page_body(query)
         with _uncollected():
             metadata, items = _page(body)
             for item in items:
@@ -221,7 +232,18 @@ class Reflector(Generic[T]):
             query["limit"] = str(max(1, min(PAGE_OBJECTS, PAGE_BYTES * len(items) // len(body))))
         if self._stopping.is_set():
             raise ApiError(Cause.BROKEN, "stopped")
-        return metadata
+        return metadata, max(1, len(items))
+
+    def _page_body(self, query: dict[str, str]) -> bytes:
+        """Get a page; one that is too large is asked for again, of fewer objects. Raises ApiError."""
+        while (limit := int(query["limit"])) > 1:
+            try:
+                return self._connection.get(self._collection.path, query, MAX_PAGE_BYTES)
+            except ApiError as error:
+                if error.cause is not Cause.TOO_LARGE or self._stopping.is_set():
+                    raise
+            query["limit"] = str(max(1, limit // 8))
+        return self._connection.get(self._collection.path, query)
 
     def _watch(self) -> None:
         self._counts["watches"] += 1
@@ -335,11 +357,15 @@ class Reflector(Generic[T]):
         self._failure = message
         self._watch_failed = self._watch_failed or bool(self._version)
         self._counts[error.cause.value] += 1  # so that whoever sees the count sees the message
-        if error.cause in (Cause.GONE, Cause.WENT_BACK, Cause.MALFORMED) or isinstance(error, _WatchError):
+        if error.cause in _NOT_FOLLOWED or isinstance(error, _WatchError):
             self._version = ""
         if error.cause in MENDED_BY_NEW_CREDENTIALS:
             self._connection.renew()
         return self._backoff.seconds(error.retry_after_seconds)
+
+
+_NOT_FOLLOWED = frozenset({Cause.GONE, Cause.WENT_BACK, Cause.MALFORMED, Cause.TOO_LARGE})
+"""Failures after which no watch can go on from where it was."""
 
 
 class _WatchError(ApiError):

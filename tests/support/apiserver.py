@@ -319,7 +319,7 @@ class ApiServer:
                 if token not in self._pages:
                     handler.status(Status(410, "The provided continue parameter is too old"))
                     return
-                version, items = self._pages.pop(token)
+                version, items = self._pages[token]
             else:
                 select = _selector(query.get("fieldSelector", ""))
                 version = self.version

@@ -7,12 +7,23 @@ import sys
 from base64 import b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from server import tls
-from server.cluster.connection import ApiError, Cause, Connection, api_path, in_cluster, kubeconfig, missing_in_cluster
+from server.cluster.connection import (
+    Answer,
+    ApiError,
+    Cause,
+    Connection,
+    api_path,
+    in_cluster,
+    kubeconfig,
+    missing_in_cluster,
+)
 from tests.support.apiserver import ApiServer, Body, Reset, Status, api_server, node
 from tests.support.cluster import NODES, names, plain, viewing
 from tests.support.server import environment
@@ -183,11 +194,29 @@ def test_a_refusal_without_a_status_has_its_reason(api: ApiServer, body: bytes) 
     assert (error.cause, str(error)) == (Cause.REFUSED, "502: Bad Gateway")
 
 
-def test_an_answer_that_is_too_large_is_not_read_to_its_end(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.cluster.connection.MAX_PAGE_BYTES", 100)
+def test_an_answer_that_is_too_large_is_not_read_to_its_end(api: ApiServer) -> None:
     api.fail("nodes", Body(json.dumps({"items": ["x" * 1000]}).encode()))
-    error = refused(Connection(plain(api)))
-    assert (error.cause, str(error)) == (Cause.MALFORMED, "the answer is too large")
+    with pytest.raises(ApiError) as caught:
+        Connection(plain(api)).get("/api/v1/nodes", {}, 100)
+    assert (caught.value.cause, str(caught.value)) == (Cause.TOO_LARGE, "the answer has more than 100 bytes")
+
+
+class Dribble:
+    """A response that has one byte more each time, however often it is read."""
+
+    def read1(self, _: int) -> bytes:
+        return b"x"
+
+    def close(self) -> None:
+        pass
+
+
+def test_an_answer_that_comes_byte_by_byte_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = count(0.0, 50.0)
+    monkeypatch.setattr("server.cluster.connection.monotonic", lambda: next(seconds))
+    with pytest.raises(ApiError) as caught, Answer(cast(Any, Dribble())) as answer:
+        b"".join(answer.parts(10_000))
+    assert (caught.value.cause, str(caught.value)) == (Cause.TIMED_OUT, "the answer takes more than 120 s")
 
 
 @pytest.mark.parametrize(("body", "said"), [(b"<html>", "no JSON: "), (b"[]", "no JSON object")])

@@ -15,7 +15,17 @@ from rules_engine.loading import load_cluster
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.pod import Pod
 from server.cluster.live import Namespaces, Nodes, Pods
-from server.cluster.reading import HeldPod, Namespace, PodKey, is_extended, read_namespace, read_node, read_pod
+from server.cluster.reading import (
+    MAX_RESOURCES,
+    HeldPod,
+    Namespace,
+    PodKey,
+    UnreadableError,
+    is_extended,
+    read_namespace,
+    read_node,
+    read_pod,
+)
 from server.cluster.reservations import (
     LIFETIME_SECONDS,
     MAX_PER_NAMESPACE,
@@ -156,6 +166,16 @@ def test_any_object_can_be_read_that_has_a_name() -> None:
     read = read_node(odd_node)
     assert {key: str(value) for key, value in read.allocatable.items()} == {GPU: "4"}
     assert (len(read.taints), read.ready, read.unschedulable) == (2, True, False)
+
+
+def test_a_pod_of_more_resources_than_a_node_has_is_left_out() -> None:
+    """It cannot run, and thousands of them would fill the memory."""
+    amounts = {f"example.com/{number}": 1 for number in range(MAX_RESOURCES + 1)}
+    assert read_pod(bound("many", "", amounts)).usage == ()
+    with pytest.raises(UnreadableError, match="ml/many: it names more than 64 resources"):
+        read_pod(bound("many", "nowhere", amounts))
+    del amounts["example.com/0"]
+    assert len(read_pod(bound("many", "nowhere", amounts)).usage) == MAX_RESOURCES
 
 
 def promise(name: str, namespace: str = "ml") -> Reservation:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from rules_engine.model.cluster import Cluster, Freshness
+from server.cluster.connection import MAX_OBJECT_BYTES
 from server.cluster.reflector import PAGE_BYTES, QUIET_SECONDS
 from tests.support.apiserver import (
     ApiServer,
@@ -80,6 +81,39 @@ def test_an_object_larger_than_a_page_gets_one_of_its_own(api: ApiServer, monkey
         assert len(view.synced().nodes) == 53
     limits = [request.query["limit"] for request in api.requests if not request.watches]
     assert limits == ["50", "1", "1", "1"]
+
+
+def test_a_page_that_is_too_large_is_asked_for_again_with_fewer_objects(
+    api: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anybody can make large pods stand together, which were read at once."""
+    monkeypatch.setattr("server.cluster.reflector.MAX_PAGE_BYTES", 50_000)
+    monkeypatch.setattr("server.cluster.reflector.PAGE_BYTES", 20_000)
+    for number in range(60):
+        api.put("nodes", node(f"a{number:02}"))
+    for number in range(20):
+        api.put("nodes", node(f"b{number:02}", labels={"large": "x" * 60_000}))
+    with viewing(api, NODES) as view:
+        assert len(view.synced().nodes) == 81
+        assert view.health("nodes").counts["lists"] == 1
+    limits = [int(request.query["limit"]) for request in api.requests if not request.watches]
+    assert (limits[0], min(limits), view.pauses) == (50, 1, [])
+
+
+def test_a_page_of_one_object_that_is_too_large_is_a_failure(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.cluster.reflector.MAX_PAGE_BYTES", 100)
+    api.fail("nodes", Nothing(), Nothing(), Body(b" " * (MAX_OBJECT_BYTES + 1)))
+    with viewing(api, NODES) as view:
+        view.synced()
+        assert view.health("nodes").counts["too-large"] == 1
+
+
+def test_a_list_without_end_is_a_failure(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.cluster.reflector.MAX_OBJECTS", 20)
+    page = Body(b'{"metadata": {"resourceVersion": "7", "continue": "x"}, "items": []}')
+    api.fail("nodes", *[page] * 40)
+    with viewing(api, NODES) as view:
+        view.counted("nodes", "too-large")
 
 
 def test_objects_that_come_change_and_go_are_followed(api: ApiServer) -> None:

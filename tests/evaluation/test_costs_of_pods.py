@@ -228,7 +228,7 @@ class TestTooManyContainers:
                 every = [injection({"cpu": 1}, name=name, failure_policy=ignoring) for name in names]
             counted = Counter[str]()
             ready = compiled(*every), request(made)
-            sys.setprofile(lambda frame, event, arg: counted.update([event]))  # noqa: ARG005 - as it is called
+            sys.setprofile(lambda frame, event, arg: counted.update([event]))
             try:
                 mutate(*ready, SMALL)
             finally:

@@ -352,6 +352,11 @@ def alerts() -> list[dict[str, Any]]:
     return [rule for group in groups for rule in group["rules"]]
 
 
+def test_over_promises_are_shown_and_alerted_on() -> None:
+    for expressions in ([expression for expression, _ in dashboard()], [alert["expr"] for alert in alerts()]):
+        assert any("gpu_rules_cluster_overpromises" in expression for expression in expressions)
+
+
 def selected(node: Any) -> Iterator[str]:
     """The names of all series that a parsed expression selects."""
     if isinstance(node, promql_parser.VectorSelector):

@@ -49,7 +49,7 @@ class Exchange:
     def pod(self) -> str:
         """The pod's name; without one, its generateName and "*", which no name has; "" without either."""
         request = self.request
-        if request is None or not request.is_pod:
+        if request is None or not (request.is_pod or request.is_resize):
             return ""
         metadata = mapping(mapping(request.object).get("metadata"))
         name = text(metadata, "name") or request.name

@@ -412,6 +412,7 @@ INJECTS = injection({"cpu": "4", "memory": "16Gi"})
         ({"generateName": "g-"}, {}, "g-*"),
         ({}, {}, None),
         ({"name": "one"}, {"subResource": "binding"}, None),
+        ({"name": "one"}, {"subResource": "resize", "operation": "UPDATE"}, "one"),
     ],
 )
 def test_a_line_names_the_pod_or_what_its_name_will_begin_with(

@@ -59,7 +59,13 @@ def admit(rule_set: RuleSet, request: AdmissionRequest, cluster: Cluster) -> Adm
 
 
 def pod_request(
-    pod: Json, *, namespace: str, operation: str = "CREATE", dry_run: bool = False, old_pod: Json = None
+    pod: Json,
+    *,
+    namespace: str,
+    operation: str = "CREATE",
+    sub_resource: str = "",
+    dry_run: bool = False,
+    old_pod: Json = None,
 ) -> AdmissionRequest:
     """The request that the API server would make of a pod; its user is nobody in particular.
 
@@ -75,6 +81,7 @@ def pod_request(
         operation=operation,
         namespace=namespace,
         name=known,
+        sub_resource=sub_resource,
         dry_run=dry_run,
         object=pod,
         old_object=old_pod,
@@ -89,5 +96,6 @@ def pod_request(
             "operation": operation,
             "userInfo": {"username": OFFLINE_USER, "groups": ["system:authenticated"]},
             "dryRun": dry_run,
+            **({"subResource": sub_resource, "requestSubResource": sub_resource} if sub_resource else {}),
         },
     )

@@ -116,6 +116,7 @@ def _run(test: RuleTest, case: Case, rule_set: RuleSet) -> CaseResult:
         case.pod,
         namespace=case.namespace,
         operation=case.operation,
+        sub_resource=case.sub_resource,
         dry_run=case.dry_run,
         old_pod=case.old_pod,
     )

@@ -87,6 +87,10 @@ def _case(line: MapNode, folder: Path, report: Report, reader: Reader) -> Case:
     if operation == "UPDATE" and old is None:
         place = request.key("operation") or request
         report.error(Code.MISSING_FIELD, "operation: UPDATE needs 'oldPod'", place.location, place.length)
+    sub_resource = request.get("subResource")
+    if operation != "UPDATE" and sub_resource is not None:
+        message = "subResource: resize needs 'operation: UPDATE'"
+        report.error(Code.MISSING_FIELD, message, sub_resource.location, sub_resource.length)
     if operation != "UPDATE" and old is not None:
         key = line.key("oldPod") or old
         message = f"oldPod is not looked at: with operation: {operation} there is no pod before"
@@ -101,6 +105,7 @@ def _case(line: MapNode, folder: Path, report: Report, reader: Reader) -> Case:
         namespace=text(request, "namespace") or (made.namespace if made else "") or "default",
         namespace_labels=strings(request, "namespaceLabels"),
         operation=operation,
+        sub_resource=text(request, "subResource"),
         dry_run=flag(request, "dryRun"),
         old_pod=before.pod if before else None,
     )

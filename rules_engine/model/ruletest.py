@@ -53,6 +53,7 @@ class Case:
     namespace: str = "default"
     namespace_labels: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     operation: str = "CREATE"
+    sub_resource: str = ""
     dry_run: bool = False
     old_pod: Json = None
 

@@ -192,6 +192,27 @@ def test_the_request_says_namespace_labels_operation_and_dry_run(folder: Path) -
     assert code == 1
 
 
+def test_the_request_may_be_a_resize(folder: Path) -> None:
+    grown = "object.spec.containers[0].resources.requests.cpu == oldObject.spec.containers[0].resources.requests.cpu"
+    condition = "[{name: resize, expression: \"request.?subResource.orValue('') == 'resize'\"}]"
+    write(
+        folder,
+        {"rules.yaml": validation("not-grown", grown, match="{operations: [UPDATE]}", matchConditions=condition)},
+    )
+    pod = "{metadata: {name: a}, spec: {containers: [{name: main, resources: {requests: {cpu: %s}}}]}}"
+
+    def update(name: str, expect: str, request: str) -> str:
+        made = case(expect, name=name, request=request, pod=pod % 2)
+        return made.replace("      request:", f"      oldPod: {pod % 1}\n      request:")
+
+    code, out = run(
+        folder,
+        update("resize", "{allowed: false}", "{operation: UPDATE, subResource: resize}"),
+        update("update", "{allowed: true}", "{operation: UPDATE}"),
+    )
+    assert (code, out.count("pass ")) == (0, 2), out
+
+
 def test_labels_of_a_case_are_added_to_those_the_cluster_tells(folder: Path) -> None:
     both = "{namespaceSelector: {matchLabels: {team: ml, tier: gold}}}"
     write(folder, {"rules.yaml": ladder("mig", MIG, "nvidia.com/gpu", match=both)})

@@ -136,7 +136,7 @@ def test_the_threat_model_is_linked_where_operators_look(document: str) -> None:
         "`generateName`", "Ephemeral containers", "dry run", "`objectSelector`", "`gpu-webhook.k8s.io/fallback`",
         "static pods", f"`{BREAK_GLASS_LABEL}: {BREAK_GLASS_VALUE}`", "no boundary while the server does not answer",
         "`tls.bootstrap.admissionPolicy`", "Secret", "`--client-ca`", "`NVIDIA_VISIBLE_DEVICES`",
-        "Privileged containers", "Other webhooks",
+        "Privileged containers", "Other webhooks", "`DRAExtendedResource`",
     ],
 )  # fmt: skip
 def test_the_threat_model_names_what_people_try(text: str) -> None:

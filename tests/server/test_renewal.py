@@ -642,16 +642,15 @@ def test_a_certificate_that_expires_while_it_is_served_is_logged_once(caplog: py
 
 
 def test_a_server_whose_certificate_expires_says_so_once_and_is_not_ready(tmp_path: Path, rules: Path) -> None:
-    mounted = Mounted(tmp_path / "secret", pair(tmp_path / "first"))
+    end = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=10)  # later than the server is ready
+    mounted = Mounted(tmp_path / "secret", pair(tmp_path / "soon", end=end))
     with started(tmp_path, *arguments(mounted.folder, rules)) as running:
 
         def ready() -> tuple[int, str]:
             return fetched(f"{metrics_url(running)}/readyz")
 
-        assert ready()[0] == 200
-        end = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=8)
         reason = f"the certificate expired at {rfc3339(end)}"
-        mounted.swap(pair(tmp_path / "soon", end=end))
+        assert ready()[0] == 200
         until(lambda: ready()[0] == 503, "the end of the certificate")
         assert reason in ready()[1]
         until(lambda: reason in running.logged(), "the line")

@@ -103,20 +103,18 @@ class _Climb:
             return skipped(self._rule, "no-request", "the pod asks for none of its resources"), pod
         if not self._subject.cluster.known and not all(self._rule.rungs[index].assume for index in asked):
             return self._kept(mine, "cluster-unknown", self._subject.cluster.freshness.unknown), pod
-        decisions = [self._decide(index) for index in self._order(asked)]
-        return self._finished(decisions, notes)
+        return self._finished(self._decided(asked), notes)
 
-    def _order(self, asked: Sequence[int]) -> Sequence[int]:
-        """The order of deciding, so that nothing falls onto a rung that then moves away.
+    def _decided(self, asked: Sequence[int]) -> list[ResourceDecision]:
+        """Decide each request: first those that stay, so that the others find a node which has those as well.
 
-        Where requests move both ways, those that stay come first: a second admission meets them in another place, and
-        has to find the others under the same conditions.
+        The others follow in the order in which nothing falls onto a rung that then moves away.
         """
-        if len(asked) == 1 or self._rule.direction is Direction.UP:
-            return asked
-        if self._rule.direction is Direction.DOWN:
-            return asked[::-1]
-        return sorted(asked, key=lambda index: (not self._stays(index), -index))
+        ordered = asked if self._rule.direction is Direction.UP else asked[::-1]
+        staying = [index for index in ordered if self._stays(index)]
+        return [self._keep(index) for index in staying] + [
+            self._move(index) for index in ordered if index not in staying
+        ]
 
     def _stays(self, index: int) -> bool:
         rung = self._rule.rungs[index]
@@ -134,12 +132,14 @@ class _Climb:
             cluster_unknown=reason == "cluster-unknown",
         )
 
-    def _decide(self, index: int) -> ResourceDecision:
+    def _keep(self, index: int) -> ResourceDecision:
         rung = self._rule.rungs[index]
-        resource = rung.resource
-        if self._stays(index):
-            self._settled.append(resource)
-            return ResourceDecision(resource=resource, to=None, reason="assumed" if rung.assume else "offered")
+        self._settled.append(rung.resource)
+        return ResourceDecision(resource=rung.resource, to=None, reason="assumed" if rung.assume else "offered")
+
+    def _move(self, index: int) -> ResourceDecision:
+        """Move a request that cannot stay to the first rung that can serve it."""
+        resource = self._rule.rungs[index].resource
         need = Quantity(self._counts.effective(resource))
         attempts = [Attempt(resource, False, f"asked for, but no node offers {need}")]
         for target in self._targets(index):

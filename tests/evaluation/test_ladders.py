@@ -308,6 +308,15 @@ class TestWhichNodesCount:
 
 
 class TestOrderAndDirection:
+    @pytest.mark.parametrize("direction", Direction)
+    def test_what_stays_is_settled_first_so_that_what_moves_joins_it_on_one_node(self, direction: Direction) -> None:
+        # No node has 3g beside 1g, and none has 2g.
+        rungs = (GPU, MIG1, MIG2, MIG3) if direction is Direction.UP else (MIG3, MIG2, MIG1, GPU)
+        made = pod(container("a", {MIG3: 1}), container("b", {MIG2: 1}))
+        decision = mutated(made, down(*rungs, direction=direction), on=cluster({MIG3: 1, GPU: 4}, {MIG1: 7}))
+        assert [found.resource for found in decision.trace[0].resources] == [MIG3, MIG2]
+        assert (resources(decision, "a"), resources(decision, "b")) == (both({MIG3: "1"}), both({GPU: "1"}))
+
     def test_down_decides_from_the_last_rung_to_the_first_so_that_nothing_falls_onto_what_moves_away(self) -> None:
         # From the first to the last, 3g would fall onto 2g (2 on one node), which could then not hold all three.
         made = pod(container("a", {MIG3: 1}), container("b", {MIG2: 3}))

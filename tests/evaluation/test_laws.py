@@ -116,56 +116,6 @@ def one_node_covers(cluster: Cluster, rule: FallbackLadder, demand: Mapping[str,
     return any(counts(node) and all(has(node, name) >= n for name, n in demand.items()) for node in cluster.nodes)
 
 
-def expected(made: Any, rule: FallbackLadder, cluster: Cluster) -> tuple[dict[str, str], list[dict[str, int]], bool]:
-    """What design.md says of a single ladder, on counts alone: the moves, the counts after, whether it is exhausted."""
-    now = [dict(item.counts) for item in asking(made)]
-    names = [rung.resource for rung in rule.rungs]
-    rungs = dict(zip(names, rule.rungs, strict=True))
-
-    def need(counts: Sequence[Mapping[str, int]], resource: str) -> int:
-        roles = [item.role for item in asking(made)]
-        return effective(made, [Asking(role, c) for role, c in zip(roles, counts, strict=True)], resource)
-
-    def stays(resource: str) -> bool:
-        return rungs[resource].assume or one_node_covers(cluster, rule, {resource: need(now, resource)})
-
-    asked = [name for name in names if any(name in item for item in now)]
-    queue = asked if rule.direction is Direction.UP else asked[::-1]
-    if rule.direction is Direction.DOWN_THEN_UP:
-        queue = [name for name in queue if stays(name)] + [name for name in queue if not stays(name)]
-    moves: dict[str, str] = {}
-    settled: list[str] = []
-    exhausted = False
-    for resource in queue:
-        if stays(resource):
-            settled.append(resource)
-            continue
-        index = names.index(resource)
-        lower, higher = names[index + 1 :], names[:index][::-1]
-        looked_at = {Direction.DOWN: lower, Direction.UP: higher, Direction.DOWN_THEN_UP: lower + higher}[
-            rule.direction
-        ]
-        for target in sorted(looked_at, key=lambda name: rungs[name].assume):
-            after = []
-            for item in now:
-                rest = {name: n for name, n in item.items() if name != resource}
-                if resource in item:
-                    up, down = (1, 1)
-                    if rule.counts is Counts.SCALE:
-                        up, down = rungs[resource].weight or 0, rungs[target].weight or 0
-                    rest[target] = rest.get(target, 0) + (item[resource] * up + down - 1) // down
-                after.append(rest)
-            demand = {name: need(after, name) for name in (*settled, target)}
-            if rungs[target].assume or one_node_covers(cluster, rule, demand):
-                now, moves[resource] = after, target
-                settled.append(target)
-                break
-        else:
-            settled.append(resource)
-            exhausted = True
-    return moves, now, exhausted
-
-
 def as_stored(made: Any) -> Json:
     """A pod as the API server hands it on: limits copied to absent requests, quantities in canonical text."""
     stored = copy.deepcopy(made)
@@ -189,19 +139,6 @@ def assert_settled(first: Decision, rules: Sequence[AnyRule], on: Cluster) -> No
     for result in (first.result, as_stored(first.result)) if first.allowed else ():
         again = mutated(result, *rules, on=on)
         assert (again.patch, again.allowed) == ((), True)
-
-
-@law
-@given(pods(), ladders(), clusters())
-def test_a_single_ladder_does_what_the_design_says(made: Json, rule: FallbackLadder, on: Cluster) -> None:
-    moves, counts, exhausted = expected(made, rule, on)
-    decision = mutated(made, rule, on=on)
-    if exhausted and rule.when_exhausted.value == "Deny":
-        assert not decision.allowed
-        return
-    assert decision.allowed
-    assert {found.resource: found.to for found in decision.trace[0].resources if found.to} == moves
-    assert [dict(item.counts) for item in asking(decision.result)] == counts
 
 
 @law

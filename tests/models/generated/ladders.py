@@ -1,0 +1,206 @@
+"""Ladders, clusters and pods for the model of ladders, and the comparison of its outcome with the engine's."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Node, Taint
+from rules_engine.model.decision import Action
+from rules_engine.model.quantity import Quantity
+from rules_engine.model.rules import (
+    ConditionKind,
+    Counts,
+    Direction,
+    FailurePolicy,
+    FallbackLadder,
+    LabelRequirement,
+    LabelSelector,
+    Mode,
+    NodeFilter,
+    NodeRequirement,
+    Offered,
+    OptOut,
+    WhenExhausted,
+)
+from tests.models import ladders as model
+from tests.support.evaluation import container, ladder, mutated, pod, rung
+from tests.support.patching import same
+
+RESOURCES = (
+    "nvidia.com/mig-3g.40gb",
+    "nvidia.com/mig-2g.20gb",
+    "nvidia.com/mig-1g.10gb",
+    "nvidia.com/gpu",
+    "amd.com/mig-x",
+)
+COUNTS = ("1", "1", "1", "2", "3", "0", "2000m", "1e0", "1k", "999", "1500m", "-1")
+FALLBACK = "gpu-webhook.k8s.io/fallback"
+
+
+def cases() -> st.SearchStrategy[Any]:
+    """Rules, a cluster and a pod; a cluster of None is unknown."""
+    clusters = st.lists(_nodes(), max_size=3) | st.lists(_nodes(), min_size=1, max_size=3)
+    known_mostly = st.integers(0, 19).flatmap(lambda number: clusters if number else st.none())
+    rules = st.lists(_rules(), min_size=1, max_size=3, unique_by=lambda rule: rule["name"])
+    return st.fixed_dictionaries({"rules": rules, "nodes": known_mostly, "pod": _pods()}) | _plain()
+
+
+def check(case: Any) -> None:
+    """Compare the engine's decision with the model's."""
+    rules = [_rule(spec) for spec in case["rules"]]
+    on = UNKNOWN_CLUSTER if case["nodes"] is None else Cluster(nodes=tuple(map(_node, case["nodes"])))
+    expected = model.mutate(case["pod"], case["rules"], case["nodes"])
+    decision = mutated(case["pod"], *rules, on=on)
+    assert decision.allowed == expected.allowed
+    if not expected.allowed:
+        return
+    moves = [
+        (step.rule.removeprefix("FallbackLadder/"), found.resource, found.to)
+        for step in decision.trace
+        if step.action is Action.CHANGE and not step.audit
+        for found in step.resources
+        if found.to
+    ]
+    assert sorted(moves) == sorted(expected.moves)
+    assert same(decision.result, expected.pod), (decision.result, expected.pod)
+    assert bool(decision.warnings) == expected.warned, decision.warnings
+
+
+def _rarely(usual: Any, *others: Any) -> st.SearchStrategy[Any]:
+    return st.sampled_from([usual] * 5 * len(others) + [*others])
+
+
+@st.composite
+def _plain(draw: st.DrawFn) -> Any:
+    """One ladder without conditions, a pod that asks for one device each of several rungs, and small nodes."""
+    names = draw(st.permutations(RESOURCES))
+    rule = {
+        "name": "a",
+        "priority": 0,
+        "mode": "Enforce",
+        "matchConditions": [],
+        "failurePolicy": "Fail",
+        "optOut": "Allowed",
+        "offered": "Allocatable",
+        "nodes": {"selector": {}, "require": []},
+        "counts": "Keep",
+        "direction": draw(st.sampled_from(["Down", "Up", "DownThenUp"])),
+        "rungs": [{"resource": name, "weight": 1, "when": "true", "assume": False} for name in names],
+        "whenExhausted": "Keep",
+        "annotation": FALLBACK,
+    }
+    offered = st.lists(st.sampled_from(RESOURCES), min_size=1, max_size=2, unique=True)
+    plain = {"labels": {}, "taints": [], "ready": True, "unschedulable": False, "used": {}}
+    nodes = [{**plain, "allocatable": dict.fromkeys(draw(offered), 3)} for _ in range(2)]
+    asked = draw(st.lists(st.sampled_from(RESOURCES), min_size=2, max_size=3, unique=True))
+    made = pod(*(container(f"c{index}", {name: 1}) for index, name in enumerate(asked)))
+    return {"rules": [rule], "nodes": nodes, "pod": made}
+
+
+@st.composite
+def _rules(draw: st.DrawFn) -> Any:
+    names = draw(st.lists(st.sampled_from(RESOURCES), min_size=1, max_size=4, unique=True))
+    assumed = draw(st.integers(0, 2 * len(names)))
+    whens = _rarely("true", *model.EXPRESSIONS.keys() - {"'a/b' in object.metadata.annotations"})
+    return {
+        "name": draw(st.sampled_from("abc")),
+        "priority": draw(st.integers(0, 1)),
+        "mode": draw(_rarely("Enforce", "Audit", "Off")),
+        "matchConditions": draw(_rarely([], *([text] for text in model.EXPRESSIONS))),
+        "failurePolicy": draw(st.sampled_from(["Fail", "Ignore"])),
+        "optOut": draw(_rarely("Allowed", "Forbidden")),
+        "offered": draw(st.sampled_from(["Allocatable", "Available"])),
+        "nodes": {
+            "selector": draw(_rarely({}, {"pool": "a"})),
+            "require": draw(_rarely([], ["Ready"], ["Schedulable"], ["MatchesPod"], ["Ready", "MatchesPod"])),
+        },
+        "direction": draw(st.sampled_from(["Down", "Up", "DownThenUp"])),
+        "counts": draw(st.sampled_from(["Keep", "Scale"])),
+        "rungs": [
+            {"resource": name, "weight": draw(st.integers(1, 7)), "when": draw(whens), "assume": index == assumed}
+            for index, name in enumerate(names)
+        ],
+        "whenExhausted": draw(_rarely("Keep", "Deny")),
+        "annotation": draw(_rarely(FALLBACK, "a/b", "")),
+    }
+
+
+def _rule(spec: Any) -> FallbackLadder:
+    required = (LabelRequirement(key, ConditionKind.IN, (value,)) for key, value in spec["nodes"]["selector"].items())
+    return ladder(
+        *(rung(item["resource"], item["when"], weight=item["weight"], assume=item["assume"]) for item in spec["rungs"]),
+        name=spec["name"],
+        priority=spec["priority"],
+        mode=Mode(spec["mode"]),
+        match_conditions={f"c{index}": text for index, text in enumerate(spec["matchConditions"])},
+        failure_policy=FailurePolicy(spec["failurePolicy"]),
+        opt_out=OptOut(spec["optOut"]),
+        offered=Offered(spec["offered"]),
+        nodes=NodeFilter(LabelSelector(tuple(required)), frozenset(map(NodeRequirement, spec["nodes"]["require"]))),
+        direction=Direction(spec["direction"]),
+        counts=Counts(spec["counts"]),
+        when_exhausted=WhenExhausted(spec["whenExhausted"]),
+        annotation=spec["annotation"],
+    )
+
+
+def _nodes() -> st.SearchStrategy[Any]:
+    return st.fixed_dictionaries(
+        {
+            "labels": st.sampled_from([{"pool": "a"}, {"pool": "b"}]),
+            "taints": _rarely([], ["gpu"]),
+            "ready": _rarely(True, False),
+            "unschedulable": _rarely(False, True),
+            "allocatable": st.dictionaries(st.sampled_from(RESOURCES), st.sampled_from([0, 1, 2, 3, 7, 2000])),
+            "used": st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 2), max_size=2),
+        }
+    )
+
+
+def _node(spec: Any) -> Node:
+    return Node(
+        name="node",
+        labels=spec["labels"],
+        taints=tuple(Taint(key=key, effect="NoSchedule") for key in spec["taints"]),
+        ready=spec["ready"],
+        unschedulable=spec["unschedulable"],
+        allocatable={name: Quantity.of(count) for name, count in spec["allocatable"].items()},
+        used={name: Quantity.of(count) for name, count in spec["used"].items()},
+    )
+
+
+@st.composite
+def _containers(draw: st.DrawFn, name: str, init: bool) -> Any:
+    sections: dict[str, dict[str, str]] = {"limits": {}, "requests": {}}
+    for resource in draw(st.lists(st.sampled_from(RESOURCES), max_size=3, unique=True)):
+        count = draw(st.sampled_from(COUNTS[:4]) if draw(st.integers(0, 3)) else st.sampled_from(COUNTS))
+        for section in draw(st.sampled_from([("limits", "requests"), ("limits",), ("requests",)])):
+            sections[section][resource] = count
+        if draw(st.integers(0, 29)) == 29:
+            sections["requests"][resource] = draw(st.sampled_from(COUNTS))
+    return container(name, **sections, sidecar=init and draw(st.booleans()))
+
+
+@st.composite
+def _pods(draw: st.DrawFn) -> Any:
+    annotations = [
+        {},
+        {FALLBACK: "old->new"},
+        {FALLBACK: "3g.40gb->gpu"},
+        {FALLBACK: ""},
+        {"a/b": "c"},
+        {"gpurules.io/skip": "true"},
+        {"gpurules.io/skip": "True"},
+    ]
+    made: Any = pod(
+        *[draw(_containers(f"c{index}", False)) for index in range(draw(st.integers(1, 3)))],
+        init=[draw(_containers(f"i{index}", True)) for index in range(draw(_rarely(0, 1, 2)))],
+        annotations=draw(_rarely(None, *annotations)),
+    )
+    extra: list[dict[str, Any]] = [
+        {"overhead": {"nvidia.com/gpu": "1"}},
+        {"nodeSelector": {"pool": "a"}},
+        {"tolerations": [{"key": "gpu", "operator": "Exists"}]},
+    ]
+    made["spec"] |= draw(_rarely({}, *extra))
+    return made

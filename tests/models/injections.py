@@ -1,0 +1,201 @@
+"""A second implementation of resource injection, from docs/injection.md alone.
+
+Rules and pods are plain JSON in the terms of the documents; no code of the engine is used.
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from math import floor
+from typing import Any
+
+from tests.models.quantities import read, write
+
+UNITS = {"cpu": Fraction(1, 1000), "memory": Fraction(1), "ephemeral-storage": Fraction(1)}
+"""What belongs to the pod and is shared, with the unit that a share is rounded down to."""
+
+
+@dataclass
+class Outcome:
+    """What becomes of a pod: `said` are words of the denial or of the warnings."""
+
+    pod: Any
+    allowed: bool = True
+    said: list[str] = field(default_factory=list)
+    warned: bool = False
+
+
+def mutate(pod: Any, rules: Sequence[Any], namespace: str) -> Outcome:
+    """Ask the injections in order; `namespace` is the request's."""
+    outcome = Outcome(copy.deepcopy(pod))
+    where = pod["metadata"].get("namespace") or namespace
+    first: dict[str, Any] = {}
+    for rule in sorted(rules, key=lambda rule: (-rule["priority"], rule["name"])):
+        said = pod["metadata"].get("annotations", {}).get(rule["gpuTypeAnnotation"])
+        if rule["mode"] == "Enforce" and rule["gpuType"] in (None, said):
+            first.setdefault(rule["gpuResource"], rule)
+    applying = [
+        rule for name, rule in first.items() if any(entry(rule, where)) and any(asks(c, name) for c in all_of(pod))
+    ]
+    if len([rule for rule in applying if any(asks(c, rule["gpuResource"]) for c in injected(rule, pod))]) > 1:
+        return Outcome(pod, allowed=False, said=["has different gpu resource"])
+    for rule in applying:
+        if outcome.allowed:
+            inject(rule, *entry(rule, where), outcome)
+    return outcome
+
+
+def entry(rule: Any, namespace: str) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Return the coefficients and annotations that apply in the namespace."""
+    default = rule["coefficients"], rule["annotations"]
+    own = rule["namespaces"].get(namespace)
+    if own is None:
+        return default
+    coefficients, annotations = own.get("coefficients", {}), own.get("annotations", {})
+    if own.get("inherit") == "Merge":
+        return {**default[0], **coefficients}, {**default[1], **annotations}
+    return coefficients, annotations
+
+
+def inject(rule: Any, coefficients: Mapping[str, str], annotations: Mapping[str, str], outcome: Outcome) -> None:
+    pod, gpu = outcome.pod, rule["gpuResource"]
+    early = [container["name"] for container in inits(pod) if asks(container, gpu)]
+    if rule["initContainers"] == "Deny" and early:
+        outcome.allowed, outcome.said = False, early
+        return
+    if rule["initContainers"] == "Ignore" and early:
+        outcome.warned = True
+        outcome.said += early
+    if any(nonsense(container, gpu) for container in injected(rule, pod)):
+        outcome.warned = True
+        return
+    getting = [container for container in injected(rule, pod) if count(container, gpu)]
+    if not getting:
+        return
+    sharing = [container for container in getting if not is_init(container, pod)]
+    others = [container for container in running(pod) if container not in sharing]
+    devices = sum(count(container, gpu) for container in sharing)
+    asked = {name: level_amounts(pod, name) for name in coefficients}
+    short = []
+    written: list[tuple[Any, str, Fraction]] = []
+    for name, text in coefficients.items():
+        if rule["onConflict"] == "Keep" and asked[name]:
+            continue
+        each = amount(text)
+        unit = UNITS.get(name)
+        rest = each * devices - sum(request(container, name) for container in others)
+        if unit and devices and rest < 0:
+            short.append(name)
+        for container in getting:
+            n = count(container, gpu)
+            if unit is None:
+                got = Fraction(floor(each * n))
+            elif container in sharing:
+                got = floor(rest / devices / unit) * unit * n
+            else:
+                got = floor(each / unit) * unit * n
+            written.append((container, name, got))
+    if short:
+        outcome.allowed, outcome.said = False, short
+        return
+    for container, name, got in written:
+        put(rule, container, name, got, coefficients[name])
+    for name, sections in asked.items():
+        if rule["onConflict"] != "Keep" and sections:
+            lift(pod, name, sections, getting)
+    for key, value in annotations.items():
+        said = pod["metadata"].setdefault("annotations", {})
+        if rule["onConflict"] == "Overwrite" or key not in said:
+            said[key] = value
+
+
+def put(rule: Any, container: Any, name: str, got: Fraction, coefficient: str) -> None:
+    """Write an amount into limits and requests, as far as the container's own amounts yield."""
+    own = [amount(text) for text in named(container, name)]
+    if own and rule["onConflict"] == "Keep":
+        return
+    if rule["onConflict"] == "Raise":
+        got = max(got, *own, Fraction(0)) if own else got
+    written = read(coefficient)
+    assert written
+    for section in ("limits", "requests"):
+        container.setdefault("resources", {}).setdefault(section, {})[name] = write(got, written.family)
+
+
+def level_amounts(pod: Any, name: str) -> dict[str, Fraction]:
+    """Return what the pod's own level says of a resource, by section."""
+    level = pod["spec"].get("resources", {})
+    return {section: amount(level[section][name]) for section in level if name in level[section]}
+
+
+def lift(pod: Any, name: str, sections: Mapping[str, Fraction], getting: Sequence[Any]) -> None:
+    """Raise the pod's own level to what the API server takes."""
+    least = together(pod, name)
+    most = max([least, *(amount(container["resources"]["limits"][name]) for container in getting)])
+    for section, old in sections.items():
+        wanted = least if section == "requests" else most
+        if wanted > old:
+            pod["spec"]["resources"][section][name] = write(wanted, "decimal")
+
+
+def together(pod: Any, name: str) -> Fraction:
+    """Return what the containers request together: in the end, or the most that an init container needs before."""
+    peak = started = Fraction(0)
+    for container in inits(pod):
+        if container.get("restartPolicy") == "Always":
+            started += request(container, name)
+        else:
+            peak = max(peak, started + request(container, name))
+    return max(peak, started + sum(request(container, name) for container in pod["spec"]["containers"]))
+
+
+def injected(rule: Any, pod: Any) -> list[Any]:
+    """Return the containers that the rule would give something."""
+    return all_of(pod) if rule["initContainers"] == "Inject" else list(pod["spec"]["containers"])
+
+
+def running(pod: Any) -> list[Any]:
+    """Return regular containers and sidecars."""
+    return [container for container in all_of(pod) if not is_init(container, pod)]
+
+
+def is_init(container: Any, pod: Any) -> bool:
+    return container in inits(pod) and container.get("restartPolicy") != "Always"
+
+
+def inits(pod: Any) -> list[Any]:
+    return list(pod["spec"].get("initContainers", []))
+
+
+def all_of(pod: Any) -> list[Any]:
+    return [*pod["spec"]["containers"], *inits(pod)]
+
+
+def asks(container: Any, gpu: str) -> bool:
+    return any(amount(text) for text in named(container, gpu))
+
+
+def nonsense(container: Any, name: str) -> bool:
+    amounts = [amount(text) for text in named(container, name)]
+    return len(set(amounts)) > 1 or any(value < 0 or value.denominator > 1 for value in amounts)
+
+
+def count(container: Any, name: str) -> int:
+    return int(amount(next(iter(named(container, name)), "0")))
+
+
+def request(container: Any, name: str) -> Fraction:
+    """Return the request, or the limit that the API server copies to it."""
+    return amount(next(reversed(named(container, name)), "0"))
+
+
+def named(container: Any, name: str) -> list[str]:
+    sections = container.get("resources", {})
+    return [sections[key][name] for key in ("limits", "requests") if name in sections.get(key, {})]
+
+
+def amount(text: str) -> Fraction:
+    found = read(text)
+    assert found
+    return found.value

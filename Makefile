@@ -4,8 +4,10 @@ VENV := .venv
 STAMP := $(VENV)/.installed
 BIN := $(VENV)/bin
 JOBS ?= auto
+SECONDS ?= 60
+SEED ?=
 
-.PHONY: demo test lint types imports pytest bench manifests clean
+.PHONY: demo test lint types imports pytest fuzz bench manifests clean
 
 demo: $(STAMP)
 	@$(BIN)/gpu-rules demo
@@ -26,6 +28,10 @@ imports: $(STAMP)
 pytest: $(STAMP)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report=
 	$(BIN)/python tests/coverage_floor.py
+
+# Random cases for SECONDS: the models of tests/models, CEL's agreement and costs. SEED repeats a run.
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.fuzz $(SECONDS) $(SEED)
 
 # Ratios, each measured side by side in one run. bench.server needs wrk.
 bench: $(STAMP)

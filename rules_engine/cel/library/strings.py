@@ -64,11 +64,7 @@ def char_at(text: str, index: int) -> str:
 @LIBRARY.method("indexOf", STRING, STRING, gives=INT)
 @LIBRARY.method("indexOf", STRING, STRING, INT, gives=INT)
 def index_of(text: str, part: str, start: int = 0) -> int:
-    if not part:
-        return start
-    # An empty text has no position 0 to start from, except by default.
-    if start and not 0 <= start < len(text):
-        raise EvaluationError("index out of range")
+    _check_start(text, start)
     return text.find(part, start)
 
 
@@ -79,11 +75,14 @@ def last_index_of(text: str, part: str) -> int:
 
 @LIBRARY.method("lastIndexOf", STRING, STRING, INT, gives=INT)
 def last_index_from(text: str, part: str, start: int) -> int:
-    if not part:
-        return start
-    if not 0 <= start < len(text):
+    _check_start(text, start)
+    # As in cel-go, no search starts at the end: only an empty part is found there.
+    return text.rfind(part, 0, start + len(part)) if start < len(text) or not part else -1
+
+
+def _check_start(text: str, start: int) -> None:
+    if not 0 <= start <= len(text):
         raise EvaluationError("index out of range")
-    return text.rfind(part, 0, start + len(part))
 
 
 @LIBRARY.method("substring", STRING, INT, gives=STRING)

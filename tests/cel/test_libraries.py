@@ -97,6 +97,7 @@ FAILURES = [
     ("'%x'.format([1.0])", "%x cannot write a value of type double"),
     ("'%s'.format([quantity('1')])", "%s cannot write a value of type kubernetes.Quantity"),
     ("base64.decode('*')", "the string is not base64"),
+    ("[dyn(1)].unwrapOpt()", "no such overload: unwrapOpt() applied to (list, int)"),
     ("math.greatest([])", "math.greatest() of an empty list"),
     ("math.least('a')", "no such overload: math.least() applied to (string)"),
     ("math.bitShiftLeft(1, -1)", "the shift is negative"),

@@ -1,8 +1,10 @@
 """Optional values (cel-go, cel/library.go, OptionalTypes)."""
 
+from typing import Any
+
 from rules_engine.cel.bounds import EvaluationError
-from rules_engine.cel.functions import Library
-from rules_engine.cel.types import BOOL, A, optional_of
+from rules_engine.cel.functions import Library, no_overload
+from rules_engine.cel.types import BOOL, A, list_of, optional_of
 from rules_engine.cel.values import NONE, NUMBER_CLASSES, Duration, Optional, Timestamp, is_map
 
 LIBRARY = Library()
@@ -55,3 +57,22 @@ def value(optional: Optional) -> object:
 def alternative(_none: Optional, other: object) -> object:
     """The argument is evaluated only where the optional is none; then it is the result."""
     return other
+
+
+@LIBRARY.method("first", list_of(A), gives=optional_of(A), constant=True)
+def first(items: list[Any]) -> Optional:
+    return Optional(True, items[0]) if items else NONE
+
+
+@LIBRARY.method("last", list_of(A), gives=optional_of(A), constant=True)
+def last(items: list[Any]) -> Optional:
+    return Optional(True, items[-1]) if items else NONE
+
+
+@LIBRARY.function("optional.unwrap", list_of(optional_of(A)), gives=list_of(A))
+@LIBRARY.method("unwrapOpt", list_of(optional_of(A)), gives=list_of(A))
+def unwrap(items: list[Any]) -> list[object]:
+    for item in items:
+        if type(item) is not Optional:
+            raise no_overload("unwrapOpt()", items, item)
+    return [item.value for item in items if item.present]

@@ -65,6 +65,7 @@ _ONE_VARIABLE = {
 _TWO_VARIABLES = {
     "all": Fold.ALL,
     "exists": Fold.EXISTS,
+    "exists_one": Fold.EXISTS_ONE,
     "existsOne": Fold.EXISTS_ONE,
     "transformList": Fold.TRANSFORM_LIST,
     "transformMap": Fold.TRANSFORM_MAP,

@@ -168,7 +168,7 @@ MACRO_ARGUMENTS = {
     "bind": "3",
     "exists": "2 or 3",
     "existsOne": "2 or 3",
-    "exists_one": "2",
+    "exists_one": "2 or 3",
     "filter": "2",
     "has": "1",
     "map": "2 or 3",

@@ -24,7 +24,7 @@ from rules_engine.cel.types import (
     map_of,
 )
 from rules_engine.cel.types import Type as CelType
-from rules_engine.cel.values import Timestamp, type_of
+from rules_engine.cel.values import Duration, Timestamp, type_of
 
 LIBRARY = Library()
 
@@ -79,6 +79,11 @@ LIBRARY.function("duration", STRING, gives=DURATION)(times.parse_duration)
 @LIBRARY.function("int", TIMESTAMP, gives=INT)
 def seconds(value: Timestamp) -> int:
     return value.nanos // 10**9
+
+
+@LIBRARY.function("int", DURATION, gives=INT)
+def nanoseconds(value: Duration) -> int:
+    return value.nanos
 
 
 @LIBRARY.function("timestamp", INT, gives=TIMESTAMP)

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from zoneinfo import ZoneInfo
 
@@ -15,7 +15,7 @@ _RFC3339 = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9})[0-9]*)?"
     r"(?:Z|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))"
 )
-_OFFSET = re.compile(r"([+-]?)([0-9]{2}):([0-9]{2})")
+_OFFSET = re.compile(r"([+-]?)([0-9]{1,3}):([0-9]{1,2})")
 _DURATION = re.compile(r"[+-]?(?:0|(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+)")
 _DURATION_PART = re.compile(r"([0-9]*)\.?([0-9]*)(ns|us|µs|μs|ms|s|m|h)")
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": NANOS, "m": 60 * NANOS, "h": 3600 * NANOS}
@@ -65,24 +65,28 @@ def duration_text(value: Duration) -> str:
 
 
 @lru_cache(maxsize=256)
-def _zone(name: str) -> tzinfo:
-    """A zone by its IANA name, or an offset such as -02:30."""
+def _zone(name: str) -> tzinfo | timedelta:
+    """Return a zone by its IANA name, UTC if that is empty, or an offset such as -02:30 or +5:30."""
+    if not name:
+        return UTC
     found = _OFFSET.fullmatch(name)
     if found:
         sign, hours, minutes = found.groups()
-        if int(hours) < 24 and int(minutes) < 60:
+        if int(minutes) < 60:
+            # As in cel-go, hours have no bound, where Python's own timezone has one of a day.
             offset = timedelta(hours=int(hours), minutes=int(minutes))
-            return timezone(-offset if sign == "-" else offset)
+            return -offset if sign == "-" else offset
     try:
         return ZoneInfo(name)
     except (LookupError, ValueError, OSError):
         raise EvaluationError("unknown time zone") from None
 
 
-def _date(value: Timestamp, zone: tzinfo) -> datetime:
+def _date(value: Timestamp, zone: tzinfo | timedelta) -> datetime:
     seconds = value.nanos // NANOS
     try:
-        return (_EPOCH + timedelta(seconds=seconds)).astimezone(zone)
+        date = _EPOCH + timedelta(seconds=seconds)
+        return date + zone if isinstance(zone, timedelta) else date.astimezone(zone)
     except OverflowError:
         raise EvaluationError("timestamp out of range") from None
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rules_engine.cel import habits, regex, types
-from rules_engine.cel.bounds import Budget, EvaluationError
+from rules_engine.cel.bounds import MAX_NESTING, Budget, EvaluationError
+from rules_engine.cel.certainty import certain_binds, evaluation_depth
 from rules_engine.cel.environment import REFUSED, Environment
 from rules_engine.cel.functions import Dispatch, Functions, Overload
 from rules_engine.cel.inference import Inference
@@ -101,7 +102,8 @@ class Checked:
 
     `references`: names (and selections that spell a dotted name) that stand for a variable, by its full name, or for a
     constant; names that are not there are variables of a macro. `calls`: what a call may mean at run time;
-    `namespaced` calls have a target that is part of the function's name; `patterns` are literals used as such.
+    `namespaced` calls have a target that is part of the function's name; `certain` are the cel.binds whose value every
+    evaluation evaluates; `patterns` are literals used as such.
     """
 
     source: SourceText
@@ -110,6 +112,7 @@ class Checked:
     references: Mapping[Expression, str | Constant]
     calls: Mapping[Call, Dispatch]
     namespaced: frozenset[Call]
+    certain: frozenset[Bind]
     messages: Mapping[Message, Wrapper]
     patterns: Mapping[Expression, regex.Pattern]
     reads: frozenset[str]
@@ -120,6 +123,10 @@ def check(source: SourceText, expression: Expression, environment: Environment) 
     """Resolve and type an expression; its problems are in the result."""
     checker = _Checker(source, environment, functions())
     result = checker.inference.settled(checker.type(expression))
+    certain = certain_binds(checker.binds, checker.references, checker.namespaced)
+    if len(certain) < len(checker.binds) and evaluation_depth(expression, certain, {}) > MAX_NESTING:
+        message = f"with its cel.bind the expression is nested more than {MAX_NESTING} levels deep"
+        checker.problem("cel-too-deep", message, expression.span)
     return Checked(
         source=source,
         expression=expression,
@@ -127,6 +134,7 @@ def check(source: SourceText, expression: Expression, environment: Environment) 
         references=checker.references,
         calls=checker.calls,
         namespaced=frozenset(checker.namespaced),
+        certain=certain,
         messages=checker.messages,
         patterns=checker.patterns,
         reads=frozenset(checker.reads),
@@ -148,6 +156,7 @@ class _Checker:
     reads: set[str] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
     locals: dict[str, Type] = field(default_factory=dict)
+    binds: list[Bind] = field(default_factory=list)
 
     def type(self, node: Expression) -> Type:
         method: Any = getattr(self, f"_type_{type(node).__name__.lower()}")
@@ -533,7 +542,9 @@ class _Checker:
         return list_of(body)
 
     def _type_bind(self, node: Bind) -> Type:
-        return self._inside({node.name: self.type(node.value)}, node.body)[0]
+        found = self._inside({node.name: self.type(node.value)}, node.body)[0]
+        self.binds.append(node)
+        return found
 
     def _type_optionalmap(self, node: OptionalMap) -> Type:
         name = "optFlatMap" if node.flat else "optMap"

@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from rules_engine.cel import members, operators, regex
-from rules_engine.cel.bounds import CHARACTERS_PER_UNIT, MAX_RESULT_ITEMS, Budget, EvaluationError
+from rules_engine.cel.bounds import CHARACTERS_PER_UNIT, MAX_RESULT_ITEMS, Budget, CostExceeded, EvaluationError
+from rules_engine.cel.certainty import certain_parts
 from rules_engine.cel.checking import Checked, Constant
 from rules_engine.cel.functions import Dispatch, Overload
 from rules_engine.cel.interpreting import interpret
@@ -118,6 +119,7 @@ class _Writer:
         self._locals: dict[str, str] = {}
         self._kinds: dict[str, str] = {}
         self._hoisted: dict[str, str] = {}
+        self._uncertain: set[str] = set()
         self._made = 0
 
     def function(self) -> str:
@@ -134,13 +136,7 @@ class _Writer:
         reference = self._checked.references.get(node)
         if isinstance(reference, str):
             return {reference}
-        parts = children(node)
-        if isinstance(node, Logic | Conditional | Comprehension | OptionalMap) or (
-            isinstance(node, Call) and node.function in ("or", "orValue")
-        ):
-            parts = parts[:1]
-        elif isinstance(node, Call) and node in self._checked.namespaced:
-            parts = node.arguments
+        parts = certain_parts(node, self._checked.namespaced, self._checked.certain)
         return {name for part in parts for name in self._needed(part)}
 
     # Names
@@ -249,6 +245,8 @@ class _Writer:
         if node.absolute or node.name not in self._locals:
             raise _NotGeneratedError
         local = self._locals[node.name]
+        if local in self._uncertain:
+            self._lines += [f"if {local} is failed:", " refuse()"]
         return Code(local, self._kinds.get(local, ANY))
 
     def _referred(self, reference: str | Constant) -> Code:
@@ -610,9 +608,19 @@ class _Writer:
         return code
 
     def bind(self, node: Bind) -> Code:
-        value = self._plain(self._write(node.value))
-        self._learn(value, value.kind)
-        return self._within({node.name: value.text}, node.body)
+        """The value comes first, but where it is not certain to be evaluated, it fails only where its name stands."""
+        if node in self._checked.certain:
+            value = self._plain(self._write(node.value))
+            self._learn(value, value.kind)
+            return self._within({node.name: value.text}, node.body)
+        lines, value = self._block(lambda: self._write(node.value))
+        name = self._fresh("t")
+        self._under("try:", [*lines, f"{name} = {value.text}"])
+        self._under("except CostExceeded:", ["raise"])
+        self._under("except failures:", [f"{name} = failed"])
+        self._uncertain.add(name)
+        self._kinds[name] = value.kind
+        return self._within({node.name: name}, node.body)
 
     def comprehension(self, node: Comprehension) -> Code:
         fold = _FOLDS.get(node.fold)
@@ -798,6 +806,7 @@ _VALUE_KINDS = {bool: BOOL, int: INT, str: STR, Optional: OPT, Quantity: QUANTIT
 
 _HELPERS: Mapping[str, object] = {
     **{name: operators.BINARY[operator] for operator, name in _OPERATORS.items()},
+    "CostExceeded": CostExceeded,
     "NONE": NONE,
     "Optional": Optional,
     "Quantity": Quantity,
@@ -808,6 +817,8 @@ _HELPERS: Mapping[str, object] = {
     "dict": dict,
     "element": members.element,
     "equals": equals,
+    "failed": object(),
+    "failures": (EvaluationError, LookupError, TypeError, AttributeError),
     "field": members.field,
     "int": int,
     "len": len,

@@ -1,6 +1,7 @@
 """The precise interpreter: it walks the tree and knows, for every failure, where and of what type."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from rules_engine.cel import members, operators
@@ -49,6 +50,20 @@ def interpret(checked: Checked, activation: Mapping[str, object], budget: Budget
     return _Interpreter(checked, activation, budget).evaluate(checked.expression)
 
 
+@dataclass(slots=True)
+class _Pending:
+    """The value of a cel.bind, evaluated at most once and only if its name is: the names in scope there, the outcome.
+
+    cel-go does the same (interpreter/planner.go: the accumulator of a fold is initialized when it is first resolved).
+    """
+
+    value: Expression
+    names: dict[str, object]
+    found: object = None
+    failure: EvaluationError | None = None
+    done: bool = False
+
+
 class _Interpreter:
     """One evaluation: the variables of macros that are in scope, and the budget."""
 
@@ -88,7 +103,8 @@ class _Interpreter:
         if reference is not None:
             return self._referred(reference)
         if not node.absolute and node.name in self._locals:
-            return self._locals[node.name]
+            value = self._locals[node.name]
+            return self._arrived(value) if type(value) is _Pending else value
         raise EvaluationError(f"undeclared reference to '{node.name}'")
 
     def _referred(self, reference: str | Constant) -> object:
@@ -244,7 +260,23 @@ class _Interpreter:
             self._locals = outer
 
     def bind(self, node: Bind) -> object:
-        return self._bound({node.name: self.evaluate(node.value)}, node.body)
+        certain = node in self._checked.certain
+        value = self.evaluate(node.value) if certain else _Pending(node.value, self._locals)
+        return self._bound({node.name: value}, node.body)
+
+    def _arrived(self, pending: _Pending) -> object:
+        if not pending.done:
+            outer, self._locals = self._locals, pending.names
+            try:
+                pending.found = self.evaluate(pending.value)
+            except EvaluationError as error:
+                pending.failure = error
+            finally:
+                self._locals = outer
+            pending.done = True
+        if pending.failure is not None:
+            raise pending.failure.with_traceback(None)
+        return pending.found
 
     def optional_map(self, node: OptionalMap) -> object:
         target = members.as_optional(self.evaluate(node.target))

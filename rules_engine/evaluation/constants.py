@@ -167,8 +167,19 @@ class _Reading:
                 # One operand decides, and absorbs the errors of all others.
                 if not any(self.value(operand) is (operator == "||") for operand in operands):
                     yield from operands
+            case Bind(name=name, value=value, body=body):
+                if self._names(body, name):
+                    yield value
+                yield body
             case _ if node not in self._checked.references:
                 yield from (part for part, _ in self._evaluated(node))
+
+    def _names(self, node: Expression, name: str) -> bool:
+        """Return True if a pod may come to a name in this part: the value of a cel.bind is evaluated only then."""
+        if isinstance(node, Name):
+            return node.name == name
+        parts = children(node) if isinstance(node, Bind) else self._parts(node)
+        return any(self._names(part, name) for part in parts)
 
     def _failure(self, node: Expression, error: EvaluationError) -> Problem:
         if isinstance(node, Select | Index):

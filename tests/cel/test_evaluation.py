@@ -77,6 +77,55 @@ def test_a_variable_is_looked_up_only_when_it_is_needed() -> None:
     assert activation.asked == ["flag"]
 
 
+@pytest.mark.parametrize(
+    ("expression", "value"),
+    [
+        ("cel.bind(p, object.priority, !has(object.priority) || p > 0)", True),
+        ("cel.bind(p, object.priority, has(object.priority) ? p : 7)", 7),
+        ("cel.bind(p, object.priority, object.?missing.orValue([]).map(x, p))", []),
+        ("cel.bind(p, object.priority, cel.bind(q, p + 1, [1, 2].exists(x, q > x) || true))", True),
+        ("cel.bind(p, object.priority, cel.bind(p, 1, p + p))", 2),
+        ("cel.bind(p, object.a, cel.bind(q, p + 1, [p, q].map(p, p + q)))", [3, 4]),
+        ("cel.bind(p, {'b': object.priority}, 5)", 5),
+        ("cel.bind(p, object.a, object.a > 1 ? p.b : p + 1)", 2),
+        ("cel.bind(p, object.a == 1 ? [1].map(x, object.a + x) : [2], object.a != 2 || p == [2])", True),
+    ],
+)
+def test_a_bound_value_is_evaluated_only_where_its_name_is(expression: str, value: Any) -> None:
+    assert evaluate(expression, object={"a": 1}) == value
+
+
+def test_a_bound_value_that_fails_is_left_to_the_interpreter_only_where_it_is_evaluated() -> None:
+    generated = program("cel.bind(p, object.priority, object.a == 1 || p > 0)", environment(object={})).generated
+    assert generated is not None
+    assert generated.run({"object": {"a": 1}}, Budget()) is True
+    with pytest.raises(EvaluationError, match="left to the interpreter"):
+        generated.run({"object": {"a": 2}}, Budget())
+
+
+def test_the_error_of_a_bound_value_is_that_of_its_own_place_each_time() -> None:
+    expression = "cel.bind(p, object.priority, object.a == 2 || [1, 2].all(x, p > x))"
+    assert failure(expression, object={"a": 1}) == "1:20: object.priority: no such key"
+
+
+def test_a_bound_value_costs_once_and_only_if_it_is_evaluated() -> None:
+    compiled = program("cel.bind(p, lists.range(number), flag && p.size() + p.size() > 0)", environment(number=1, flag=1))
+
+    def cost(flag: bool, number: int) -> int:
+        budget = Budget()
+        compiled.interpret({"number": number, "flag": flag}, budget)
+        return budget.spent
+
+    assert cost(False, 50_000) == cost(False, 1) < 10
+    assert 50_000 < cost(True, 50_000) < 50_020
+
+
+def test_too_expensive_a_bound_value_stops_nothing_where_it_is_not_evaluated() -> None:
+    ranges = "lists.range(99999).map(x, lists.range(99999).size()).size()"
+    assert evaluate(f"cel.bind(p, {ranges}, flag || p > 0)", flag=True) is True
+    assert "the cost limit" in failure(f"cel.bind(p, {ranges}, flag || p > 0)", flag=False)
+
+
 def test_an_error_of_the_activation_is_an_error_like_any_other() -> None:
     names = {"flag": True, "lost": EvaluationError("no cluster knowledge")}
     assert program("lost || flag", environment(**names)).evaluate(Lazy(**names), Budget()) is True

@@ -169,6 +169,21 @@ def test_nesting_is_bounded() -> None:
     ]
 
 
+def _bound_in_turn(count: int) -> str:
+    """Values that are not evaluated in any case, and are so evaluated inside of each other."""
+    expression = f"a || x{count}"
+    for place in range(count, 0, -1):
+        expression = f"cel.bind(x{place}, !(a || x{place - 1}), {expression})"
+    return f"cel.bind(x0, !a, {expression})"
+
+
+def test_bound_values_count_for_nesting_where_they_are_evaluated() -> None:
+    assert evaluate(_bound_in_turn(22), a=False) is True
+    assert problems(_bound_in_turn(40), EVERYTHING) == [
+        f"1:1: with its cel.bind the expression is nested more than {MAX_NESTING} levels deep [cel-too-deep]"
+    ]
+
+
 def test_length_is_bounded() -> None:
     assert problems(" " * (MAX_EXPRESSION_LENGTH - 1) + "1", EVERYTHING) == []
     expression = " " * MAX_EXPRESSION_LENGTH + "1"

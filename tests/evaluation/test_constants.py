@@ -61,6 +61,7 @@ FAILING = [
     ("params.max.startsWith(object.metadata.name)", "12-22: there is no int.startsWith(string), only string."),
     ("math.abs(params.text) > 1", "6-9: with the rule's params this always fails: math.abs(params.text): no such"),
     ("object.metadata.name.matches(params.bad)", "30-40: invalid regular expression: missing ): ( [cel-params]"),
+    ("cel.bind(x, params.absent, object.spec.hostIPC && x)", "20-26: params has no 'absent' [cel-params]"),
     ("1 / 0 == params.max", "1-20: with the rule's params this always fails: 1 / 0: division by zero [cel-params]"),
     ("params.text", "1-12: the expression is to be of type bool, and is string [cel-result-type]"),
 ]
@@ -100,6 +101,8 @@ FINE = [
     "params.on",
     "size(params) == 8",
     "1 / 0 == 1 || object.spec.hostIPC",
+    "cel.bind(least, params.least, has(params.least) && object.spec.containers.size() > least)",
+    "cel.bind(least, params.least, cel.bind(x, least, object.spec.hostIPC))",
     "lists.range(params.max * 100000).all(i, lists.range(i).all(j, params.on))",
 ]
 

@@ -8,7 +8,7 @@ from rules_engine.cel import habits, regex, types
 from rules_engine.cel.bounds import MAX_NESTING, Budget, EvaluationError
 from rules_engine.cel.certainty import certain_binds, evaluation_depth
 from rules_engine.cel.environment import REFUSED, Environment
-from rules_engine.cel.functions import Dispatch, Functions, Overload
+from rules_engine.cel.functions import KUBERNETES, Dispatch, Functions, Overload
 from rules_engine.cel.inference import Inference
 from rules_engine.cel.library import functions
 from rules_engine.cel.library.wrappers import WRAPPERS, Wrapper
@@ -38,7 +38,7 @@ from rules_engine.cel.syntax import (
 )
 from rules_engine.cel.types import DYN, ObjectType, Type, list_of, map_of, optional_of
 from rules_engine.cel.values import type_of
-from rules_engine.model.problems import Problem, did_you_mean
+from rules_engine.model.problems import Problem, Severity, did_you_mean
 from rules_engine.model.source import SourceText
 
 _TYPES = (
@@ -117,6 +117,7 @@ class Checked:
     patterns: Mapping[Expression, regex.Pattern]
     reads: frozenset[str]
     problems: tuple[Problem, ...]
+    warnings: tuple[Problem, ...]
 
 
 def check(source: SourceText, expression: Expression, environment: Environment) -> Checked:
@@ -139,6 +140,7 @@ def check(source: SourceText, expression: Expression, environment: Environment) 
         patterns=checker.patterns,
         reads=frozenset(checker.reads),
         problems=tuple(sorted(checker.problems, key=lambda problem: (problem.location, problem.message))),
+        warnings=tuple(sorted(checker.warnings, key=lambda problem: problem.location)),
     )
 
 
@@ -155,6 +157,7 @@ class _Checker:
     patterns: dict[Expression, regex.Pattern] = field(default_factory=dict)
     reads: set[str] = field(default_factory=set)
     problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
     locals: dict[str, Type] = field(default_factory=dict)
     binds: list[Bind] = field(default_factory=list)
 
@@ -165,11 +168,12 @@ class _Checker:
 
     def problem(self, code: str, message: str, span: Span) -> Type:
         """Note a problem; the type of what has one is unknown, so that one mistake is reported once."""
-        location = self.source.at(span.start)
-        self.problems.append(
-            Problem(code=code, message=message, location=location, length=max(1, span.end - span.start))
-        )
+        self.problems.append(self._problem(code, message, span, Severity.ERROR))
         return DYN
+
+    def _problem(self, code: str, message: str, span: Span, severity: Severity) -> Problem:
+        location, length = self.source.at(span.start), max(1, span.end - span.start)
+        return Problem(code=code, message=message, location=location, length=length, severity=severity)
 
     def shown(self, found: Type) -> str:
         return str(self.inference.settled(found))
@@ -269,6 +273,9 @@ class _Checker:
             # It comes first at run time, where lists of ints and of durations look alike.
             others = (overload for overload in fitting if overload is not chosen)
             self.calls[node] = Dispatch(node.function, (chosen, *others))
+        if all(overload.newer for overload in fitting):
+            message = f"{node.function}() is newer than Kubernetes {KUBERNETES}"
+            self.warnings.append(self._problem("cel-newer", message, node.name_span, Severity.WARNING))
         self._constants(node)
         return result
 

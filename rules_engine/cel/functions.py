@@ -11,12 +11,17 @@ from rules_engine.cel.values import check_int, type_of
 Implementation = TypeVar("Implementation", bound=Callable[..., Any])
 
 
+KUBERNETES = "1.36"
+"""The version of Kubernetes whose functions are known: what is newer is marked where it is declared."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overload:
     """One signature of a function. A method's receiver is its first parameter.
 
     `budgeted`: the implementation takes the budget first, for work that the length of its arguments does not bound.
     `constant`: the work does not grow with its arguments, so that only the call is counted.
+    `newer`: Kubernetes has it in no version up to KUBERNETES, but later.
     """
 
     name: str
@@ -26,6 +31,7 @@ class Overload:
     implementation: Callable[..., Any]
     budgeted: bool = False
     constant: bool = False
+    newer: bool = False
 
     def __str__(self) -> str:
         names = [str(parameter) for parameter in self.parameters]
@@ -47,13 +53,26 @@ class Library:
         return self._declare(name, False, parameters, gives, budgeted, constant)
 
     def method(
-        self, name: str, *parameters: Type, gives: Type, budgeted: bool = False, constant: bool = False
+        self,
+        name: str,
+        *parameters: Type,
+        gives: Type,
+        budgeted: bool = False,
+        constant: bool = False,
+        newer: bool = False,
     ) -> Callable[[Implementation], Implementation]:
         """Declare a function called as receiver.name(…); the receiver is the first of `parameters`."""
-        return self._declare(name, True, parameters, gives, budgeted, constant)
+        return self._declare(name, True, parameters, gives, budgeted, constant, newer)
 
     def _declare(
-        self, name: str, method: bool, parameters: tuple[Type, ...], gives: Type, budgeted: bool, constant: bool
+        self,
+        name: str,
+        method: bool,
+        parameters: tuple[Type, ...],
+        gives: Type,
+        budgeted: bool,
+        constant: bool,
+        newer: bool = False,
     ) -> Callable[[Implementation], Implementation]:
         def declare(implementation: Implementation) -> Implementation:
             overload = Overload(
@@ -64,6 +83,7 @@ class Library:
                 implementation=implementation,
                 budgeted=budgeted,
                 constant=constant,
+                newer=newer,
             )
             self.overloads.append(overload)
             return implementation

@@ -35,6 +35,11 @@ class Program:
         return self.checked.result
 
     @property
+    def warnings(self) -> tuple[Problem, ...]:
+        """Calls of functions that are newer than the Kubernetes whose CEL this is."""
+        return self.checked.warnings
+
+    @property
     def reads(self) -> frozenset[str]:
         """The variables of the environment that the expression names."""
         return self.checked.reads

@@ -242,6 +242,7 @@ class _Compiler:
         except CelProblems as found:
             self.problems.extend(found.problems)
             return None
+        self.problems.extend(program.warnings)
         doomed = self._constants.problems(program, environment, result)
         self.problems.extend(replace(problem, severity=failing) for problem in doomed)
         return program

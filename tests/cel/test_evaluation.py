@@ -109,7 +109,8 @@ def test_the_error_of_a_bound_value_is_that_of_its_own_place_each_time() -> None
 
 
 def test_a_bound_value_costs_once_and_only_if_it_is_evaluated() -> None:
-    compiled = program("cel.bind(p, lists.range(number), flag && p.size() + p.size() > 0)", environment(number=1, flag=1))
+    expression = "cel.bind(p, lists.range(number), flag && p.size() + p.size() > 0)"
+    compiled = program(expression, environment(number=1, flag=1))
 
     def cost(flag: bool, number: int) -> int:
         budget = Budget()

@@ -1,4 +1,7 @@
-"""Kubernetes' quantities (k8s.io/apiserver/pkg/cel/library/quantity.go)."""
+"""Kubernetes' quantities (k8s.io/apiserver/pkg/cel/library/quantity.go).
+
+mul, div and divInt are those of kubernetes/kubernetes#135995; by a quantity instead of an int they are our own.
+"""
 
 from rules_engine.cel.bounds import EvaluationError
 from rules_engine.cel.functions import Library
@@ -90,16 +93,42 @@ def sub(left: Quantity, right: Quantity | int) -> Quantity:
     return _bounded(left - _quantity(right))
 
 
-@LIBRARY.method("mul", QUANTITY, QUANTITY, gives=QUANTITY, constant=True)
-@LIBRARY.method("mul", QUANTITY, INT, gives=QUANTITY, constant=True)
+@LIBRARY.method("mul", QUANTITY, QUANTITY, gives=QUANTITY, constant=True, newer=True)
+@LIBRARY.method("mul", QUANTITY, INT, gives=QUANTITY, constant=True, newer=True)
 def mul(left: Quantity, right: Quantity | int) -> Quantity:
     return _bounded(left.times(_quantity(right)))
 
 
-@LIBRARY.method("div", QUANTITY, QUANTITY, gives=QUANTITY, constant=True)
-@LIBRARY.method("div", QUANTITY, INT, gives=QUANTITY, constant=True)
+@LIBRARY.method("div", QUANTITY, QUANTITY, gives=QUANTITY, constant=True, newer=True)
+@LIBRARY.method("div", QUANTITY, INT, gives=QUANTITY, constant=True, newer=True)
 def div(left: Quantity, right: Quantity | int) -> Quantity:
     try:
         return _bounded(left.divided(_quantity(right)))
     except QuantityError:
         raise EvaluationError("division by zero") from None
+
+
+MAX_DIGITS = 10
+"""Digits after the point that div() may round to. Quantities have nine."""
+
+
+@LIBRARY.method("div", QUANTITY, INT, INT, gives=QUANTITY, constant=True, newer=True)
+def div_rounded(left: Quantity, right: int, digits: int) -> Quantity:
+    """The quotient rounded to so many digits after the point, half away from zero."""
+    if right == 0:
+        raise EvaluationError("division by zero")
+    if not 0 <= digits <= MAX_DIGITS:
+        raise EvaluationError(f"the digits of a quotient are 0 to {MAX_DIGITS}")
+    unit = 10 ** max(0, 9 - digits)
+    divisor = abs(right) * unit
+    nanos = (2 * abs(left.nanos) + divisor) // (2 * divisor) * unit
+    return Quantity(nanos if (left.nanos < 0) == (right < 0) else -nanos, left.format)
+
+
+@LIBRARY.method("divInt", QUANTITY, INT, gives=QUANTITY, constant=True, newer=True)
+def div_int(left: Quantity, right: int) -> Quantity:
+    """The quotient without what is behind its point."""
+    if right == 0:
+        raise EvaluationError("division by zero")
+    whole = abs(left.nanos) // (abs(right) * NANOS)
+    return Quantity.of(whole if (left.nanos < 0) == (right < 0) else -whole, left.format)

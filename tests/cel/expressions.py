@@ -42,10 +42,11 @@ DOUBLES = (0.0, -0.0, 1.0, 1.5, -2.5, 1e18, 9007199254740993.0, float("inf"), fl
 
 
 class Expressions:
-    """Writes one expression; `choose` picks one of several things."""
+    """Writes one expression; `choose` picks one of several things, `newer` allows what Kubernetes 1.36 lacks."""
 
-    def __init__(self, choose: Callable[[Sequence[Any]], Any]) -> None:
+    def __init__(self, choose: Callable[[Sequence[Any]], Any], *, newer: bool = True) -> None:
         self._choose = choose
+        self.newer = newer
 
     def write(self, kind: str, depth: int, names: tuple[str, ...] = ()) -> str:
         """An expression that is probably of this kind."""
@@ -74,6 +75,7 @@ class Expressions:
         options += ["{bool}", "{int}", "{string}", "{list}", "{map}", "({bool} ? {any} : {any})", "{any}.a"]
         options += ["{any}[{any}]", "{optional}.orValue({any})", "{optional}.value()", "dyn({any})", "{double}"]
         options += ["cel.bind(v, {any}, {any:v})", "{list}[{int}]", "{map}[{string}]", "type({any})"]
+        options += ["cel.bind(v, {any}, ({bool} ? {any:v} : {any}))", "cel.bind(v, {any}, {any})"]
         options += ["{any}.?a.b.?gpu.orValue({any})", "{any}[0]", "cel.bind(v, {any}, v[{any:v}])"]
         return self._of(options, depth, names)
 
@@ -105,6 +107,19 @@ class Expressions:
             "cel.bind(v, {any}, v.contains('g') == {bool:v})",
             "cel.bind(v, {any}, ({bool:v} || v.matches('^a')))",
         ]
+        options += [
+            "cel.bind(v, {any}, ({bool} || {bool:v}))",
+            "{list}.exists_one(i, x, {bool:i,x})",
+            "{map}.exists_one(i, x, {bool:i,x})",
+            "({quantity} == {quantity})",
+            "{quantity}.isGreaterThan({quantity})",
+            "{quantity}.isInteger()",
+            "({time} < {time})",
+            "{list}.isSorted()",
+            "{list}.includes({any})",
+            "sets.intersects({list}, {list})",
+            "sets.equivalent({list}, {list})",
+        ]
         options += ["quantity({string}).isInteger()", "{string}.contains('g')", "{any}.?a.?b.hasValue()"]
         options += ["{any}.?a.hasValue()", "{any}.?a.b.hasValue()", "has({any}.gpu)", "({list} == {list})"]
         return self._of(options, depth, names)
@@ -121,6 +136,12 @@ class Expressions:
             "1u",
             "uint({int})",
         ]
+        options += ["{string}.indexOf({string}, {int})", "{string}.lastIndexOf({string}, {int})"]
+        options += ["{string}.lastIndexOf({string})", "{list}.indexOf({any})", "{list}.lastIndexOf({any})"]
+        options += ["int({time})", "int({duration})", "{time}.getHours({zone})", "{time}.getFullYear({zone})"]
+        options += ["{time}.getDayOfYear({zone})", "{duration}.getMinutes()", "{quantity}.asInteger()"]
+        options += ["sign({quantity})", "{quantity}.compareTo({quantity})", "{list}.min()", "{list}.max()"]
+        options += ["cel.bind(v, {int}, ({bool} ? {int:v} : {int}))"]
         options += ["{list}.map(x, {int:x})[0]", "({bool} ? {int} : {int})", "size({list} + {list})"]
         return self._of(options, depth, names)
 
@@ -141,6 +162,9 @@ class Expressions:
         options += ["{any}.?a.orValue('d')", "{any}.?a.?b.orValue({string})", "{any}[?'a'].b['gpu'].orValue('')"]
         options += ["{list}.join()", "'%s %d'.format([{any}, {int}])", "{string}.replace({string}, {string})"]
         options += ["({bool} ? {string} : {string})", "cel.bind(v, {string}, {string:v})"]
+        options += ["{string}.charAt({int})", "{string}.substring({int}, {int})", "{list}.join({string})"]
+        options += ["string({duration})", "{string}.trim()", "{string}.upperAscii()", "strings.quote({string})"]
+        options += ["{string}.find('[a-g]+')", "{string}.replace({string}, {string}, {int})"]
         return self._of(options, depth, names)
 
     def _list(self, depth: int, names: tuple[str, ...]) -> str:
@@ -164,6 +188,10 @@ class Expressions:
             "{list}.distinct()",
             "lists.range({int})",
         ]
+        options += ["[{optional}, {optional}].unwrapOpt()", "optional.unwrap([{optional}, {optional}])"]
+        options += ["{list}.map(x, {optional:x}).unwrapOpt()", "{list}.unwrapOpt()", "{list}.reverse()"]
+        options += ["{string}.split({string}, {int})", "{string}.findAll('[a-g]', {int})", "{list}.flatten({int})"]
+        options += ["{list}.slice({int}, {int})", "{list}.sortBy(x, {any:x})"]
         options += ["{any}.filter(x, {bool:x})", "{list}.sortBy(x, {int:x})", "{list}.slice(0, 1)", "{list}.flatten()"]
         return self._of(options, depth, names)
 
@@ -188,8 +216,31 @@ class Expressions:
             "{any}.?a[?'b'].gpu",
             "{optional}.optFlatMap(v, {optional:v})",
         ]
-        options += ["{optional}[{any}]", "{optional}.?b"]
+        options += ["{optional}[{any}]", "{optional}.?b", "{list}.first()", "{list}.last()", "items.first()"]
         return self._of(options, depth, names)
+
+    def _quantity(self, depth: int, names: tuple[str, ...]) -> str:
+        options = ["quantity('1Gi')", "quantity('1500m')", "quantity('-3')", "quantity('0')", "quantity('7k')"]
+        options += ["quantity({string})", "{quantity}.add({quantity})", "{quantity}.sub({quantity})"]
+        options += ["{quantity}.add({int})", "{quantity}.sub({int})", "({bool} ? {quantity} : {quantity})"]
+        if self.newer:
+            options += ["{quantity}.mul({int})", "{quantity}.div({int})", "{quantity}.divInt({int})"]
+            options += ["{quantity}.div({int}, {int})", "{quantity}.mul({quantity})"]
+        return self._of(options, depth, names)
+
+    def _time(self, depth: int, names: tuple[str, ...]) -> str:
+        options = ["timestamp('2024-02-29T23:59:59.5Z')", "timestamp(0)", "timestamp('1969-12-31T00:00:00+05:30')"]
+        options += ["timestamp({int})", "({time} + {duration})", "({time} - {duration})", "timestamp({string})"]
+        return self._of(options, depth, names)
+
+    def _duration(self, depth: int, names: tuple[str, ...]) -> str:
+        options = ["duration('1h30m')", "duration('-1.5s')", "duration('0')", "duration('90m')"]
+        options += ["duration({string})", "({duration} + {duration})", "({time} - {time})"]
+        return self._of(options, depth, names)
+
+    def _zone(self, depth: int, names: tuple[str, ...]) -> str:
+        zones = ["''", "'UTC'", "'+5:30'", "'-02:30'", "'5:3'", "'12:60'", "'Europe/Berlin'", "'Nowhere'", "{string}"]
+        return self._of(zones, depth, names)
 
 
 @st.composite

@@ -1,0 +1,180 @@
+"""Search for expressions on which the generated code, the interpreter and Google's engine do not agree.
+
+`run` is called by `make fuzz` for as long as it is given, and by a test for a few examples. Google's engine is
+cel-expr-python from PyPI, which the project does not depend on: where it is not installed, two are compared.
+"""
+
+import math
+import re
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from typing import Any
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, given, settings
+
+from rules_engine.cel import Budget, CelProblems, Duration, EvaluationError, Optional, Timestamp
+from rules_engine.cel.program import Program
+from rules_engine.cel.values import INT_MAX, INT_MIN, KeyedMap, Uint
+from tests.cel.conformance import program, same
+from tests.cel.expressions import ENVIRONMENT, activations, expressions
+
+BATCH = 100
+"""Examples between two looks at the clock."""
+
+DEVIATIONS = re.compile(r"string\(.*duration\(|timestamp\(.* - .*timestamp\(|\.lastIndexOf\(")
+"""Where Google's engine for C++ differs from cel-go, whose ways are ours: it writes -1.500s for -1.5s, and finds a text
+from its end on."""
+
+Google = Callable[[str, Mapping[str, Any]], tuple[bool, Any]]
+"""An expression's value with these variables; (False, None) where there is none, or none that Python can be given."""
+
+
+def run(seconds: float, seed: int) -> list[str]:
+    """Return the shrunk cases that were found within about `seconds`."""
+    end = time.monotonic() + seconds
+    failures: list[str] = []
+    while time.monotonic() < end:
+        failure = search(BATCH, seed)
+        if failure is not None and failure not in failures:
+            failures.append(failure)
+        seed += 1
+    return failures
+
+
+def search(examples: int, seed: int, disagrees: Callable[[str, Any], str | None] | None = None) -> str | None:
+    """Return the smallest case that Hypothesis finds in so many examples, None if all agree."""
+    judge = disagrees or disagreement
+    found: list[str] = []
+
+    @hypothesis.seed(seed)
+    @settings(
+        max_examples=examples,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=(Phase.generate, Phase.shrink),
+        report_multiple_bugs=False,
+    )
+    @given(expressions(), activations())
+    def agree(expression: str, activation: Any) -> None:
+        told = judge(expression, activation)
+        if told is not None:
+            found.append(told)
+            raise AssertionError(told)
+
+    try:
+        agree()
+    except AssertionError:
+        # The last failure is the shrunk one, which Hypothesis runs once more.
+        return found[-1]
+    return None
+
+
+def disagreement(expression: str, activation: Mapping[str, Any]) -> str | None:
+    """Describe where the generated code or Google's engine gives another value than the interpreter."""
+    try:
+        compiled = program(expression, ENVIRONMENT)
+    except CelProblems:
+        return None
+    failure: EvaluationError | None = None
+    value: Any = None
+    try:
+        value = compiled.interpret(activation, Budget())
+    except EvaluationError as error:
+        failure = error
+    case = f"{expression}\n  with {activation!r}\n  interpreter: {failure or repr(value)}"
+    found, generated = _generated(compiled, activation)
+    if found and (failure is not None or not same(generated, value)):
+        return f"{case}\n  generated: {generated!r}"
+    engine = google()
+    if failure is None and engine is not None and not DEVIATIONS.search(expression):
+        known, plain = _plain(value)
+        found, other = engine(expression, activation) if known else (False, None)
+        if found and not _alike(plain, other):
+            return f"{case}\n  Google's engine: {other!r}"
+    return None
+
+
+def _generated(compiled: Program, activation: Mapping[str, Any]) -> tuple[bool, Any]:
+    """The value of the generated code, where it does not leave it to the interpreter."""
+    if compiled.generated is None:
+        return False, None
+    budget = Budget()
+    try:
+        return True, compiled.bounded(compiled.generated.run(activation, budget), budget)
+    except Exception:
+        return False, None
+
+
+@cache
+def google() -> Google | None:
+    """Google's engine with the variables of ENVIRONMENT, None if it is not installed."""
+    try:
+        from cel_expr_python import cel
+        from cel_expr_python.ext import ext_bindings, ext_encoders, ext_math, ext_optional, ext_strings
+    except ImportError:
+        return None
+    environment = cel.NewEnv(
+        variables=dict.fromkeys(ENVIRONMENT.variables, cel.Type.DYN),
+        extensions=[
+            ext_bindings.ExtBindings(),
+            ext_encoders.ExtEncoders(),
+            ext_math.ExtMath(),
+            ext_optional.ExtOptional(),
+            ext_strings.ExtStrings(),
+        ],
+    )
+
+    def evaluate(expression: str, activation: Mapping[str, Any]) -> tuple[bool, Any]:
+        if not _passable(activation):
+            return False, None
+        try:
+            found = environment.compile(expression).eval(data=activation)
+            return (False, None) if found.type() == cel.Type.ERROR else (True, found.plain_value())
+        except (RuntimeError, TypeError, ValueError, OverflowError):
+            # What does not compile there, and values that it has no Python for, such as optionals.
+            return False, None
+
+    return evaluate
+
+
+def _passable(value: Any) -> bool:
+    """Whether Google's engine takes a value: its ints have 64 bits."""
+    if isinstance(value, Mapping):
+        return all(map(_passable, value.values()))
+    if isinstance(value, list):
+        return all(map(_passable, value))
+    return not isinstance(value, int) or INT_MIN <= value <= INT_MAX
+
+
+def _plain(value: Any) -> tuple[bool, Any]:
+    """A value as Google's engine gives it to Python; (False, None) where that loses something."""
+    if isinstance(value, list):
+        parts = [_plain(item) for item in value]
+        return all(known for known, _ in parts), [part for _, part in parts]
+    if isinstance(value, KeyedMap | Optional):
+        return False, None
+    if isinstance(value, Mapping):
+        entries = {key: _plain(item) for key, item in value.items()}
+        return all(known for known, _ in entries.values()), {key: part for key, (_, part) in entries.items()}
+    if isinstance(value, Timestamp):
+        exact = value.nanos % 1000 == 0
+        return exact, datetime.fromtimestamp(0, UTC) + timedelta(microseconds=value.nanos // 1000)
+    if isinstance(value, Duration):
+        return value.nanos % 1000 == 0, timedelta(microseconds=value.nanos // 1000)
+    return value is None or isinstance(value, bool | int | Uint | float | str | bytes), value
+
+
+def _alike(one: Any, two: Any) -> bool:
+    if isinstance(one, list):
+        return isinstance(two, list) and len(one) == len(two) and all(map(_alike, one, two))
+    if isinstance(one, dict):
+        return isinstance(two, dict) and one.keys() == two.keys() and all(_alike(one[key], two[key]) for key in one)
+    if isinstance(one, float) and isinstance(two, float):
+        return one == two or (math.isnan(one) and math.isnan(two))
+    if isinstance(one, bool) or isinstance(two, bool):
+        return one is two
+    return bool(one == two) and (type(one) in (int, Uint)) == (type(two) is int)

@@ -168,6 +168,9 @@ def modulo(left: Any, right: Any, _budget: Budget) -> object:
     if kind is type(right) and (kind is int or kind is Uint):
         if right == 0:
             raise EvaluationError("modulus by zero")
+        if kind is int:
+            # Of the smallest int and -1 the quotient overflows, and so in cel-go does the remainder.
+            whole(truncated(check_int(left), check_int(right)))
         remainder = abs(int(left)) % abs(int(right))
         return Uint(remainder) if kind is Uint else check_int(-remainder if left < 0 else remainder)
     raise no_overload("%", left, right)

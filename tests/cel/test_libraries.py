@@ -76,6 +76,7 @@ FAILURES = [
     ("1 in dyn('a')", "no such overload: in applied to (int, string)"),
     ("size(dyn(1))", "1:1: size(dyn(1)): no such overload: size() applied to (int)"),
     ("dyn(1).startsWith('a')", "no such overload: startsWith() applied to (int, string)"),
+    ("dyn(-9223372036854775808) % -1", "integer overflow"),
     ("'a'.charAt(5)", "index out of range"),
     ("'a'.indexOf('a', 5)", "index out of range"),
     ("'a'.lastIndexOf('a', 5)", "index out of range"),

@@ -27,7 +27,7 @@ def test_a_run_ends_in_time_and_tells_each_case_once(monkeypatch: pytest.MonkeyP
     assert run(0, seed=1) == []
     monkeypatch.setattr(cel_agreement, "BATCH", 3)
     monkeypatch.setattr(cel_agreement, "disagreement", lambda _expression, _activation: "always")
-    assert run(0.1, seed=1) == ["always"]
+    assert run(0.5, seed=1) == ["always"]
 
 
 def test_another_value_of_the_generated_code_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

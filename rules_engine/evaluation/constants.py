@@ -90,6 +90,7 @@ class _Reading:
         self._values = values
         self._budget = Budget(MAX_COST)
         self._read: dict[Expression, frozenset[str]] = {}
+        self._named: dict[Bind, bool] = {}
 
     def value(self, node: Expression) -> object:
         """The value of a part, or an _Unknown."""
@@ -168,7 +169,9 @@ class _Reading:
                 if not any(self.value(operand) is (operator == "||") for operand in operands):
                     yield from operands
             case Bind(name=name, value=value, body=body):
-                if self._names(body, name):
+                if node not in self._named:
+                    self._named[node] = self._names(body, name)
+                if self._named[node]:
                     yield value
                 yield body
             case _ if node not in self._checked.references:
@@ -178,8 +181,7 @@ class _Reading:
         """Return True if a pod may come to a name in this part: the value of a cel.bind is evaluated only then."""
         if isinstance(node, Name):
             return node.name == name
-        parts = children(node) if isinstance(node, Bind) else self._parts(node)
-        return any(self._names(part, name) for part in parts)
+        return any(self._names(part, name) for part in self._parts(node))
 
     def _failure(self, node: Expression, error: EvaluationError) -> Problem:
         if isinstance(node, Select | Index):

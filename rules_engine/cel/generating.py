@@ -694,14 +694,14 @@ def _common_kind(overloads: Iterable[Overload]) -> str:
 
 
 def _likely(dispatch: Dispatch, kinds: list[str]) -> Overload | None:
-    """The overload for arguments of these kinds, where it takes nothing but strings and quantities, and no budget.
+    """The overload for arguments of these kinds, where it takes nothing but strings and quantities, and costs no more.
 
     What is unknown is expected to be what it takes.
     """
     for overload in dispatch.overloads:
         wanted = [_KINDS.get(parameter.name) for parameter in overload.parameters]
         fits = all(want in (STR, QUANTITY) and kind in (want, ANY) for want, kind in zip(wanted, kinds, strict=True))
-        if fits and not overload.budgeted and dispatch.fitting(overload.parameters) is overload:
+        if fits and not overload.budgeted and not overload.cost and dispatch.fitting(overload.parameters) is overload:
             return overload
     return None
 
@@ -770,10 +770,10 @@ def _matcher(pattern: regex.Pattern, written: str) -> Callable[[Any, Budget], bo
     def match(text: Any, budget: Budget) -> bool:
         if type(text) is not str:
             _refuse()
-        pattern.charge(text, budget)
         # Other than ASCII may hold a lone surrogate, which RE2 refuses.
         if not found or not text.isascii():
-            return pattern.occurs_in(text)
+            return pattern.occurs_in(text, budget)
+        pattern.charge(len(text), budget)
         if start:
             return text == word if end else text.startswith(word)
         return text.endswith(word) if end else word in text

@@ -4,6 +4,7 @@ re2 always receives bytes, never str: for str it converts the offsets of every g
 takes 2 to 4 µs of a search. A search in bytes takes 1.5 µs, of which RE2 itself takes 0.7. Offsets count bytes.
 """
 
+import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -20,14 +21,25 @@ MAX_PATTERN = 1_000
 MAX_MEMORY = 2**20
 """Bytes that RE2 may use for a pattern: real ones need a few thousand. Bounds the time to compile one to 15 ms."""
 
+MAX_PROGRAM = 10_000
+"""Instructions of RE2 for a pattern, with its counted repetitions expanded: a{1000} has 1,004."""
+
 DYNAMIC_COST = 10_000
 """Cost of a pattern computed during evaluation: the time to compile the worst one."""
 
-PATTERN_CHARACTERS_PER_UNIT = 4
-"""Characters of a pattern that multiply the cost of reading the text by one (cel-go, RegexStringLengthCostFactor)."""
+INSTRUCTIONS_PER_FACTOR = 4
+"""Instructions that multiply the cost of reading the text by one. Where RE2 cannot build an automaton of a few states, it
+takes 10 ns for each byte and instruction. cel-go multiplies by a quarter of the pattern's length, which is about the same
+without counted repetitions (RegexStringLengthCostFactor)."""
+
+MATCH_COST = 3
+"""Cost of a match beside that of the search: it is 3 µs of Python."""
 
 MAX_CACHED = 128
 """Patterns that `compiled` keeps: patterns made from a pod's strings cannot grow it. re2 itself keeps as many again."""
+
+_ESCAPES = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.", re.DOTALL)
+"""Escapes of a pattern; what stands between \\Q and \\E is one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +48,26 @@ class Pattern:
 
     cel_type: ClassVar[Type] = types.STRING
     _regexp: Any
-    _length: int
+    _factor: int
+    """Units for CHARACTERS_PER_UNIT bytes of a text."""
 
-    def charge(self, text: str, budget: Budget) -> None:
-        """Spend the cost of matching a text, computed from both lengths as in Kubernetes."""
-        factor = 1 + self._length // PATTERN_CHARACTERS_PER_UNIT
-        budget.spend(len(text) // CHARACTERS_PER_UNIT * factor)
+    def charge(self, length: int, budget: Budget) -> None:
+        """Spend the cost of one search in so many bytes, computed from the size of the text and of the pattern."""
+        budget.spend(length * self._factor // CHARACTERS_PER_UNIT)
 
-    def occurs_in(self, text: str) -> bool:
+    def occurs_in(self, text: str, budget: Budget) -> bool:
         """Return True if the pattern matches anywhere in the text."""
-        return self._regexp.search(_encoded(text)) is not None
-
-    def find_all(self, text: str, limit: int) -> list[str]:
-        """Return the non-overlapping matches, at most `limit` of them; a negative limit means all."""
         data = _encoded(text)
+        self.charge(len(data), budget)
+        return self._regexp.search(data) is not None
+
+    def find_all(self, text: str, limit: int, budget: Budget) -> list[str]:
+        """Return the non-overlapping matches, at most `limit` of them; a negative limit means all.
+
+        Each match costs a search in the rest of the text: RE2 may read all of it to know where a match ends.
+        """
+        data = _encoded(text)
+        self.charge(len(data), budget)
         found: list[str] = []
         position, last = 0, -1
         for match in self._regexp.finditer(data) if limit else ():
@@ -64,6 +82,8 @@ class Pattern:
                 if len(found) == limit:
                     break
             position = end if end > start else end + _width(data, end)
+            budget.spend(MATCH_COST)
+            self.charge(len(data) - position, budget)
         return found
 
 
@@ -82,29 +102,35 @@ def _encoded(text: str) -> bytes:
 
 @lru_cache(maxsize=MAX_CACHED)
 def compiled(pattern: str) -> Pattern:
-    """Compile a pattern. Raises EvaluationError if RE2 does not accept it."""
+    """Compile a pattern. Raises EvaluationError, which does not repeat the pattern."""
     if len(pattern) > MAX_PATTERN:
         raise EvaluationError(f"a regular expression has at most {MAX_PATTERN} characters")
     data = _encoded(pattern)
+    if "\\C" in _ESCAPES.findall(pattern):
+        raise EvaluationError("a regular expression cannot match a single byte with \\C")
     try:
-        return Pattern(re2.compile(data, _options()), len(pattern))
+        found = re2.compile(data, _options())
     except re2.error:
         raise EvaluationError("invalid regular expression") from None
+    if found.programsize > MAX_PROGRAM:
+        raise EvaluationError(f"a regular expression has at most {MAX_PROGRAM} instructions")
+    # Only named groups are captured; for each, RE2 copies the others as well.
+    return Pattern(found, 1 + found.programsize * (1 + found.groups) // INSTRUCTIONS_PER_FACTOR)
 
 
-def prepared(budget: Budget, text: str, pattern: str | Pattern) -> Pattern:
-    """Return the compiled pattern and spend the cost of matching this text; a literal pattern is compiled already."""
-    if isinstance(pattern, str):
-        budget.spend(DYNAMIC_COST)
-        pattern = compiled(pattern)
-    pattern.charge(text, budget)
-    return pattern
+def prepared(budget: Budget, pattern: str | Pattern) -> Pattern:
+    """Return the compiled pattern; a literal one is compiled already. Raises EvaluationError."""
+    if isinstance(pattern, Pattern):
+        return pattern
+    budget.spend(DYNAMIC_COST)
+    return compiled(pattern)
 
 
 def _options() -> Any:
     options = re2.Options()
     options.log_errors = False
     options.max_mem = MAX_MEMORY
+    options.never_capture = True
     return options
 
 

@@ -70,10 +70,10 @@ LIBRARY.function("double", STRING, gives=DOUBLE)(parse_double)
 LIBRARY.function("double", INT, gives=DOUBLE)(float)
 LIBRARY.function("double", UINT, gives=DOUBLE)(float)
 LIBRARY.function("string", DOUBLE, gives=STRING)(double_text)
-LIBRARY.function("string", DURATION, gives=STRING)(times.duration_text)
-LIBRARY.function("string", TIMESTAMP, gives=STRING)(times.timestamp_text)
-LIBRARY.function("timestamp", STRING, gives=TIMESTAMP)(times.parse_timestamp)
-LIBRARY.function("duration", STRING, gives=DURATION)(times.parse_duration)
+LIBRARY.function("string", DURATION, gives=STRING, cost=times.PART_COST)(times.duration_text)
+LIBRARY.function("string", TIMESTAMP, gives=STRING, cost=times.PART_COST)(times.timestamp_text)
+LIBRARY.function("timestamp", STRING, gives=TIMESTAMP, cost=times.TEXT_COST)(times.parse_timestamp)
+LIBRARY.function("duration", STRING, gives=DURATION, cost=times.TEXT_COST)(times.parse_duration)
 
 
 @LIBRARY.function("int", TIMESTAMP, gives=INT)
@@ -136,13 +136,13 @@ def ends_with(text: str, suffix: str) -> bool:
 @LIBRARY.function("matches", STRING, STRING, gives=BOOL, budgeted=True)
 @LIBRARY.method("matches", STRING, STRING, gives=BOOL, budgeted=True)
 def matches(budget: Budget, text: str, pattern: str | regex.Pattern) -> bool:
-    return regex.prepared(budget, text, pattern).occurs_in(text)
+    return regex.prepared(budget, pattern).occurs_in(text, budget)
 
 
 def _parts() -> None:
     for name, part in times.TIMESTAMP_PARTS.items():
-        LIBRARY.method(name, TIMESTAMP, gives=INT)(part)
-        LIBRARY.method(name, TIMESTAMP, STRING, gives=INT)(part)
+        LIBRARY.method(name, TIMESTAMP, gives=INT, cost=times.PART_COST)(part)
+        LIBRARY.method(name, TIMESTAMP, STRING, gives=INT, cost=times.ZONE_COST)(part)
     for name, unit in times.DURATION_PARTS.items():
         LIBRARY.method(name, DURATION, gives=INT)(unit)
 

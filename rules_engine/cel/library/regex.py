@@ -11,7 +11,7 @@ LIBRARY = Library()
 
 @LIBRARY.method("find", STRING, STRING, gives=STRING, budgeted=True)
 def find(budget: Budget, text: str, pattern: str | Pattern) -> str:
-    found = prepared(budget, text, pattern).find_all(text, 1)
+    found = prepared(budget, pattern).find_all(text, 1, budget)
     return found[0] if found else ""
 
 
@@ -19,4 +19,4 @@ def find(budget: Budget, text: str, pattern: str | Pattern) -> str:
 @LIBRARY.method("findAll", STRING, STRING, INT, gives=list_of(STRING), budgeted=True)
 def find_all(budget: Budget, text: str, pattern: str | Pattern, limit: int = -1) -> list[str]:
     most = limit if 0 <= limit <= MAX_RESULT_ITEMS else MAX_RESULT_ITEMS + 1
-    return bounded(prepared(budget, text, pattern).find_all(text, most))
+    return bounded(prepared(budget, pattern).find_all(text, most, budget))

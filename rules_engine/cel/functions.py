@@ -22,6 +22,7 @@ class Overload:
     `budgeted`: the implementation takes the budget first, for work that the length of its arguments does not bound.
     `constant`: the work does not grow with its arguments, so that only the call is counted.
     `newer`: Kubernetes has it in no version up to KUBERNETES, but later.
+    `cost`: units that a call takes beside that, for work of several microseconds.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Overload:
     budgeted: bool = False
     constant: bool = False
     newer: bool = False
+    cost: int = 0
 
     def __str__(self) -> str:
         names = [str(parameter) for parameter in self.parameters]
@@ -47,10 +49,10 @@ class Library:
         self.overloads: list[Overload] = []
 
     def function(
-        self, name: str, *parameters: Type, gives: Type, budgeted: bool = False, constant: bool = False
+        self, name: str, *parameters: Type, gives: Type, budgeted: bool = False, constant: bool = False, cost: int = 0
     ) -> Callable[[Implementation], Implementation]:
         """Declare a function called as name(…); the name may have dots."""
-        return self._declare(name, False, parameters, gives, budgeted, constant)
+        return self._declare(name, False, parameters, gives, budgeted, constant, cost)
 
     def method(
         self,
@@ -60,9 +62,10 @@ class Library:
         budgeted: bool = False,
         constant: bool = False,
         newer: bool = False,
+        cost: int = 0,
     ) -> Callable[[Implementation], Implementation]:
         """Declare a function called as receiver.name(…); the receiver is the first of `parameters`."""
-        return self._declare(name, True, parameters, gives, budgeted, constant, newer)
+        return self._declare(name, True, parameters, gives, budgeted, constant, cost, newer)
 
     def _declare(
         self,
@@ -72,6 +75,7 @@ class Library:
         gives: Type,
         budgeted: bool,
         constant: bool,
+        cost: int,
         newer: bool = False,
     ) -> Callable[[Implementation], Implementation]:
         def declare(implementation: Implementation) -> Implementation:
@@ -84,6 +88,7 @@ class Library:
                 budgeted=budgeted,
                 constant=constant,
                 newer=newer,
+                cost=cost,
             )
             self.overloads.append(overload)
             return implementation
@@ -138,6 +143,8 @@ class Dispatch:
                 budget.spend(len(argument))
             elif len(argument) >= CHARACTERS_PER_UNIT:
                 budget.spend(len(argument) // CHARACTERS_PER_UNIT)
+        if overload.cost:
+            budget.spend(overload.cost)
         if overload.budgeted:
             return overload.implementation(budget, *arguments)
         return overload.implementation(*arguments)

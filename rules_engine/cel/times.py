@@ -21,6 +21,15 @@ _DURATION_PART = re.compile(r"([0-9]*)\.?([0-9]*)(ns|us|µs|μs|ms|s|m|h)")
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": NANOS, "m": 60 * NANOS, "h": 3600 * NANOS}
 _MAX_TEXT = 100  # characters of a timestamp or duration; the digits beyond could not change it
 
+TEXT_COST = 20
+"""Units of a timestamp or duration that is read: a duration of many parts takes 20 µs."""
+
+PART_COST = 5
+"""Units of a calendar's date made of a timestamp."""
+
+ZONE_COST = 100
+"""Units of the same in a time zone, which may be read from a file: the cache holds fewer than there are."""
+
 
 def parse_timestamp(text: str) -> Timestamp:
     """A timestamp of RFC 3339."""

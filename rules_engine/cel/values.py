@@ -179,7 +179,10 @@ def equals(left: object, right: object, budget: Budget) -> bool:
         if other is not Optional or left.present != right.present:  # type: ignore[attr-defined]
             return False
         return not left.present or equals(left.value, right.value, budget)  # type: ignore[attr-defined]
-    return kind is other and left == right
+    if kind is not other:
+        return False
+    budget.spend(len(left) // CHARACTERS_PER_UNIT if kind is bytes else getattr(left, "units", 0))  # type: ignore[arg-type]
+    return left == right
 
 
 def _maps_equal(left: Mapping[object, object], right: Mapping[object, object], budget: Budget) -> bool:

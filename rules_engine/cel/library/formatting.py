@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from rules_engine.cel.bounds import Budget, EvaluationError
+from rules_engine.cel.bounds import CHARACTERS_PER_UNIT, MAX_RESULT_CHARACTERS, Budget, EvaluationError
 from rules_engine.cel.operators import text_length
 from rules_engine.cel.times import timestamp_text
 from rules_engine.cel.types import ObjectType, Type
@@ -15,6 +15,9 @@ MAX_PRECISION = 1_000
 """Digits after the point that a clause may ask for: a double has 1,074 at most."""
 
 DEFAULT_PRECISION = 6
+
+CLAUSE_COST = 2
+"""Units of a clause beside the text that it writes."""
 
 _CLAUSE = re.compile(r"%(?:%|(?:\.([0-9]{1,6}))?([a-zA-Z]))")
 
@@ -35,7 +38,9 @@ def format_text(budget: Budget, template: str, arguments: list[Any]) -> str:
             part = _clause(budget, found[2], found[1], arguments, used)
             used += 1
         length += len(part)
-        text_length(budget, length)
+        budget.spend(CLAUSE_COST + len(part) // CHARACTERS_PER_UNIT)
+        if length > MAX_RESULT_CHARACTERS:
+            break
         parts.append(part)
     parts.append(template[position:])
     text_length(budget, length + len(template))

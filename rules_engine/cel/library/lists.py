@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rules_engine.cel import operators
-from rules_engine.cel.bounds import MAX_RESULT_ITEMS, Budget, CostExceeded, EvaluationError
+from rules_engine.cel.bounds import CHARACTERS_PER_UNIT, MAX_RESULT_ITEMS, Budget, CostExceeded, EvaluationError
 from rules_engine.cel.functions import Library, no_overload
 from rules_engine.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, LIST, STRING, TIMESTAMP, UINT, A, list_of
 from rules_engine.cel.values import Duration, Uint, equals, type_of
@@ -117,6 +117,7 @@ def distinct(budget: Budget, items: list[Any]) -> list[Any]:
     strings: set[str] = set()
     for item in items:
         if type(item) is str:
+            budget.spend(len(item) // CHARACTERS_PER_UNIT)
             if item not in strings:
                 strings.add(item)
                 made.append(item)
@@ -142,7 +143,7 @@ def sort_by(budget: Budget, items: list[Any], keys: list[Any]) -> list[Any]:
         raise EvaluationError("values of different types have no order")
 
     def compare(one: int, two: int) -> int:
-        budget.spend(1)
+        budget.spend(2)
         return int(operators.greater(keys[one], keys[two], budget)) - int(operators.less(keys[one], keys[two], budget))
 
     return [items[place] for place in sorted(range(len(items)), key=functools.cmp_to_key(compare))]

@@ -23,6 +23,9 @@ MAX_LABEL = 63
 MAX_SUBDOMAIN = 253
 """Characters of a DNS subdomain (RFC 1123)."""
 
+VALIDATE_COST = 15
+"""Units of a text that is validated, beside its length: it is matched and its problems are written."""
+
 _LABEL_1123 = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL_1123}(\.{_LABEL_1123})*"
@@ -183,7 +186,7 @@ for _name, _format in FORMATS.items():
     LIBRARY.function(f"format.{_name}", gives=FORMAT, constant=True)(_constant(_format))
 
 
-@LIBRARY.method("validate", FORMAT, STRING, gives=optional_of(list_of(STRING)))
+@LIBRARY.method("validate", FORMAT, STRING, gives=optional_of(list_of(STRING)), cost=VALIDATE_COST)
 def validate(value: NamedFormat, text: str) -> Optional:
     found = value.problems(text)
     return Optional(True, found) if found else NONE

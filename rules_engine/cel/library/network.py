@@ -15,6 +15,12 @@ Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 MAX_TEXT = 100
 """Characters in an address: the longest has 45, a network four more."""
 
+PARSE_COST = 15
+"""Units of an address that is read: ipaddress takes up to 15 µs for one."""
+
+NETWORK_COST = 15
+"""Units of a network that is made to compare addresses with, and of an address that is written."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ip:
@@ -78,11 +84,11 @@ def parse_cidr(text: str) -> Cidr:
     return Cidr(address, int(length))
 
 
-LIBRARY.function("ip", STRING, gives=IP)(parse_ip)
-LIBRARY.function("cidr", STRING, gives=CIDR)(parse_cidr)
+LIBRARY.function("ip", STRING, gives=IP, cost=PARSE_COST)(parse_ip)
+LIBRARY.function("cidr", STRING, gives=CIDR, cost=PARSE_COST)(parse_cidr)
 
 
-@LIBRARY.function("isIP", STRING, gives=BOOL)
+@LIBRARY.function("isIP", STRING, gives=BOOL, cost=PARSE_COST)
 def is_ip(text: str) -> bool:
     try:
         parse_ip(text)
@@ -91,7 +97,7 @@ def is_ip(text: str) -> bool:
     return True
 
 
-@LIBRARY.function("isCIDR", STRING, gives=BOOL)
+@LIBRARY.function("isCIDR", STRING, gives=BOOL, cost=PARSE_COST)
 def is_cidr(text: str) -> bool:
     try:
         parse_cidr(text)
@@ -100,17 +106,17 @@ def is_cidr(text: str) -> bool:
     return True
 
 
-@LIBRARY.function("string", IP, gives=STRING, constant=True)
+@LIBRARY.function("string", IP, gives=STRING, constant=True, cost=NETWORK_COST)
 def ip_text(value: Ip) -> str:
     return str(value.address)
 
 
-@LIBRARY.function("string", CIDR, gives=STRING, constant=True)
+@LIBRARY.function("string", CIDR, gives=STRING, constant=True, cost=NETWORK_COST)
 def cidr_text(value: Cidr) -> str:
     return f"{value.address}/{value.prefix}"
 
 
-@LIBRARY.function("ip.isCanonical", STRING, gives=BOOL)
+@LIBRARY.function("ip.isCanonical", STRING, gives=BOOL, cost=PARSE_COST + NETWORK_COST)
 def is_canonical(text: str) -> bool:
     return ip_text(parse_ip(text)) == text
 
@@ -120,12 +126,12 @@ def family(value: Ip) -> int:
     return value.address.version
 
 
-@LIBRARY.method("isUnspecified", IP, gives=BOOL, constant=True)
+@LIBRARY.method("isUnspecified", IP, gives=BOOL, constant=True, cost=NETWORK_COST)
 def is_unspecified(value: Ip) -> bool:
     return value.address.is_unspecified
 
 
-@LIBRARY.method("isLoopback", IP, gives=BOOL, constant=True)
+@LIBRARY.method("isLoopback", IP, gives=BOOL, constant=True, cost=NETWORK_COST)
 def is_loopback(value: Ip) -> bool:
     return _unmapped(value.address).is_loopback
 
@@ -136,19 +142,19 @@ _LINK_LOCAL_UNICAST = (ipaddress.IPv4Network("169.254.0.0/16"), ipaddress.IPv6Ne
 _BROADCAST = ipaddress.IPv4Address("255.255.255.255")
 
 
-@LIBRARY.method("isLinkLocalMulticast", IP, gives=BOOL, constant=True)
+@LIBRARY.method("isLinkLocalMulticast", IP, gives=BOOL, constant=True, cost=NETWORK_COST)
 def is_link_local_multicast(value: Ip) -> bool:
     address = _unmapped(value.address)
     return any(address in network for network in _LINK_LOCAL_MULTICAST)
 
 
-@LIBRARY.method("isLinkLocalUnicast", IP, gives=BOOL, constant=True)
+@LIBRARY.method("isLinkLocalUnicast", IP, gives=BOOL, constant=True, cost=NETWORK_COST)
 def is_link_local_unicast(value: Ip) -> bool:
     address = _unmapped(value.address)
     return any(address in network for network in _LINK_LOCAL_UNICAST)
 
 
-@LIBRARY.method("isGlobalUnicast", IP, gives=BOOL, constant=True)
+@LIBRARY.method("isGlobalUnicast", IP, gives=BOOL, constant=True, cost=NETWORK_COST)
 def is_global_unicast(value: Ip) -> bool:
     address = _unmapped(value.address)
     return not (
@@ -160,15 +166,15 @@ def is_global_unicast(value: Ip) -> bool:
     )
 
 
-@LIBRARY.method("containsIP", CIDR, IP, gives=BOOL, constant=True)
-@LIBRARY.method("containsIP", CIDR, STRING, gives=BOOL)
+@LIBRARY.method("containsIP", CIDR, IP, gives=BOOL, constant=True, cost=NETWORK_COST)
+@LIBRARY.method("containsIP", CIDR, STRING, gives=BOOL, cost=PARSE_COST + NETWORK_COST)
 def contains_ip(value: Cidr, inner: Ip | str) -> bool:
     address = (parse_ip(inner) if isinstance(inner, str) else inner).address
     return address in value.network
 
 
-@LIBRARY.method("containsCIDR", CIDR, CIDR, gives=BOOL, constant=True)
-@LIBRARY.method("containsCIDR", CIDR, STRING, gives=BOOL)
+@LIBRARY.method("containsCIDR", CIDR, CIDR, gives=BOOL, constant=True, cost=2 * NETWORK_COST)
+@LIBRARY.method("containsCIDR", CIDR, STRING, gives=BOOL, cost=PARSE_COST + 2 * NETWORK_COST)
 def contains_cidr(value: Cidr, inner: Cidr | str) -> bool:
     other = parse_cidr(inner) if isinstance(inner, str) else inner
     return other.prefix >= value.prefix and other.network.network_address in value.network
@@ -179,7 +185,7 @@ def ip_of(value: Cidr) -> Ip:
     return Ip(value.address)
 
 
-@LIBRARY.method("masked", CIDR, gives=CIDR, constant=True)
+@LIBRARY.method("masked", CIDR, gives=CIDR, constant=True, cost=NETWORK_COST)
 def masked(value: Cidr) -> Cidr:
     return Cidr(value.network.network_address, value.prefix)
 

@@ -7,7 +7,7 @@ from rules_engine.cel.bounds import EvaluationError
 from rules_engine.cel.functions import Library
 from rules_engine.cel.types import BOOL, DOUBLE, INT, QUANTITY, STRING
 from rules_engine.cel.values import INT_MAX, INT_MIN
-from rules_engine.model.quantity import NANOS, Quantity, QuantityError
+from rules_engine.model.quantity import MAX_NANOS, NANOS, Quantity, QuantityError
 
 LIBRARY = Library()
 
@@ -75,10 +75,6 @@ def _bounded(value: Quantity) -> Quantity:
     if abs(value.nanos) > MAX_NANOS:
         raise EvaluationError("quantity out of range")
     return value
-
-
-MAX_NANOS = 10**78
-"""Largest result, in nanos: what the longest quantity that can be written comes to."""
 
 
 @LIBRARY.method("add", QUANTITY, QUANTITY, gives=QUANTITY, constant=True)

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rules_engine.cel.bounds import EvaluationError
+from rules_engine.cel.bounds import Budget, EvaluationError
 from rules_engine.cel.functions import Library
 from rules_engine.cel.types import BOOL, INT, SEMVER, STRING, Type
 from rules_engine.cel.values import INT_MAX, UINT_MAX
@@ -13,6 +13,12 @@ LIBRARY = Library()
 
 MAX_TEXT = 1_000
 """Characters in a version; longer ones are none."""
+
+PARSE_COST = 10
+"""Units of a version that is read: to match it and build it takes 5 µs."""
+
+COMPARE_COST = 5
+"""Units of a comparison beside the words of both versions."""
 
 _NUMBER = r"(0|[1-9][0-9]*)"
 _IDENTIFIER = r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
@@ -30,6 +36,11 @@ class Semver:
     minor: int
     patch: int
     pre_release: tuple[str, ...]
+
+    @property
+    def units(self) -> int:
+        """The cost to compare it."""
+        return len(self.pre_release)
 
     @property
     def order(self) -> tuple[object, ...]:
@@ -65,14 +76,14 @@ def _without_zeros(part: str) -> str:
     return stripped if stripped[:1].isdigit() else f"0{stripped}"
 
 
-@LIBRARY.function("semver", STRING, gives=SEMVER)
-@LIBRARY.function("semver", STRING, BOOL, gives=SEMVER)
+@LIBRARY.function("semver", STRING, gives=SEMVER, cost=PARSE_COST)
+@LIBRARY.function("semver", STRING, BOOL, gives=SEMVER, cost=PARSE_COST)
 def semver(text: str, normalize: bool = False) -> Semver:
     return parse(normalized(text) if normalize else text)
 
 
-@LIBRARY.function("isSemver", STRING, gives=BOOL)
-@LIBRARY.function("isSemver", STRING, BOOL, gives=BOOL)
+@LIBRARY.function("isSemver", STRING, gives=BOOL, cost=PARSE_COST)
+@LIBRARY.function("isSemver", STRING, BOOL, gives=BOOL, cost=PARSE_COST)
 def is_semver(text: str, normalize: bool = False) -> bool:
     try:
         semver(text, normalize)
@@ -102,16 +113,22 @@ def patch(value: Semver) -> int:
     return _part(value.patch)
 
 
-@LIBRARY.method("compareTo", SEMVER, SEMVER, gives=INT)
-def compare_to(left: Semver, right: Semver) -> int:
-    return (left.order > right.order) - (left.order < right.order)
+def _compared(budget: Budget, left: Semver, right: Semver) -> int:
+    budget.spend(COMPARE_COST + left.units + right.units)
+    one, two = left.order, right.order
+    return (one > two) - (one < two)
 
 
-@LIBRARY.method("isLessThan", SEMVER, SEMVER, gives=BOOL)
-def is_less_than(left: Semver, right: Semver) -> bool:
-    return left.order < right.order
+@LIBRARY.method("compareTo", SEMVER, SEMVER, gives=INT, budgeted=True)
+def compare_to(budget: Budget, left: Semver, right: Semver) -> int:
+    return _compared(budget, left, right)
 
 
-@LIBRARY.method("isGreaterThan", SEMVER, SEMVER, gives=BOOL)
-def is_greater_than(left: Semver, right: Semver) -> bool:
-    return left.order > right.order
+@LIBRARY.method("isLessThan", SEMVER, SEMVER, gives=BOOL, budgeted=True)
+def is_less_than(budget: Budget, left: Semver, right: Semver) -> bool:
+    return _compared(budget, left, right) < 0
+
+
+@LIBRARY.method("isGreaterThan", SEMVER, SEMVER, gives=BOOL, budgeted=True)
+def is_greater_than(budget: Budget, left: Semver, right: Semver) -> bool:
+    return _compared(budget, left, right) > 0

@@ -6,11 +6,20 @@ from dataclasses import dataclass
 from typing import ClassVar
 from urllib.parse import quote, unquote, unquote_plus
 
-from rules_engine.cel.bounds import EvaluationError
+from rules_engine.cel.bounds import CHARACTERS_PER_UNIT, Budget, EvaluationError
 from rules_engine.cel.functions import Library
 from rules_engine.cel.types import BOOL, STRING, URL, Type, list_of, map_of
 
 LIBRARY = Library()
+
+PARSE_COST = 15
+"""Units of a URL that is read, beside its length: it is matched in parts."""
+
+ESCAPED_CHARACTERS_PER_UNIT = 4
+"""Characters of a path or query that are decoded for one unit of cost."""
+
+PARAMETER_COST = 5
+"""Units of a parameter of a query."""
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
 _HOST = re.compile(r"(?:[a-zA-Z0-9\-._~!$&'()*+,;=:<>\"]|[^\x00-\x7f]|%[0-9a-fA-F]{2})*")
@@ -33,6 +42,11 @@ class Url:
     host: str
     path: str
     query: str
+
+    @property
+    def units(self) -> int:
+        """The cost to compare it."""
+        return (len(self.host) + len(self.path) + len(self.query)) // CHARACTERS_PER_UNIT
 
 
 def parse(text: str) -> Url:
@@ -90,10 +104,10 @@ def _name_and_port(host: str) -> tuple[str, str]:
     return (name, colon + port) if colon else (host, "")
 
 
-LIBRARY.function("url", STRING, gives=URL)(parse)
+LIBRARY.function("url", STRING, gives=URL, cost=PARSE_COST)(parse)
 
 
-@LIBRARY.function("isURL", STRING, gives=BOOL)
+@LIBRARY.function("isURL", STRING, gives=BOOL, cost=PARSE_COST)
 def is_url(text: str) -> bool:
     try:
         parse(text)
@@ -112,30 +126,35 @@ def host(value: Url) -> str:
     return value.host
 
 
-@LIBRARY.method("getHostname", URL, gives=STRING, constant=True)
-def hostname(value: Url) -> str:
+@LIBRARY.method("getHostname", URL, gives=STRING, budgeted=True)
+def hostname(budget: Budget, value: Url) -> str:
+    budget.spend(len(value.host) // CHARACTERS_PER_UNIT)
     name, _ = _name_and_port(value.host)
     return name.removeprefix("[").removesuffix("]")
 
 
-@LIBRARY.method("getPort", URL, gives=STRING, constant=True)
-def port(value: Url) -> str:
+@LIBRARY.method("getPort", URL, gives=STRING, budgeted=True)
+def port(budget: Budget, value: Url) -> str:
+    budget.spend(len(value.host) // CHARACTERS_PER_UNIT)
     _, port = _name_and_port(value.host)
     return port.removeprefix(":")
 
 
-@LIBRARY.method("getEscapedPath", URL, gives=STRING, constant=True)
-def escaped_path(value: Url) -> str:
+@LIBRARY.method("getEscapedPath", URL, gives=STRING, budgeted=True, cost=PARSE_COST)
+def escaped_path(budget: Budget, value: Url) -> str:
     """As it was written where that is a valid encoding; else encoded anew."""
+    budget.spend(len(value.path) // ESCAPED_CHARACTERS_PER_UNIT)
     plain = unquote(value.path, errors="surrogateescape")
     if quote(value.path, safe=_PATH_SAFE + "%") == value.path:
         return value.path
     return quote(plain, safe="$&+,/:;=@", errors="surrogateescape")
 
 
-@LIBRARY.method("getQuery", URL, gives=map_of(STRING, list_of(STRING)), constant=True)
-def query(value: Url) -> Mapping[str, list[str]]:
+@LIBRARY.method("getQuery", URL, gives=map_of(STRING, list_of(STRING)), budgeted=True)
+def query(budget: Budget, value: Url) -> Mapping[str, list[str]]:
     """Each key with its values in order; a part with a bad escape or a semicolon is left out, as Go's Query() does."""
+    parts = value.query.count("&") + 1
+    budget.spend(parts * PARAMETER_COST + len(value.query) // ESCAPED_CHARACTERS_PER_UNIT)
     made: dict[str, list[str]] = {}
     for part in value.query.split("&"):
         if part and ";" not in part and not _BAD_ESCAPE.search(part):

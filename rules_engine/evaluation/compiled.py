@@ -5,6 +5,8 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, TypeAlias, TypeVar
 
 from rules_engine.cel import CelProblems, Environment, Program, Type, compile_expression, types
+from rules_engine.cel.environment import VARIABLES
+from rules_engine.cel.syntax import Expression, children
 from rules_engine.evaluation.constants import Constants
 from rules_engine.evaluation.index import Fact, Index
 from rules_engine.evaluation.nodes import Question
@@ -23,6 +25,13 @@ from rules_engine.model.rules import (
 from rules_engine.model.source import SourceText
 
 R = TypeVar("R", bound=Rule)
+
+MAX_LEVELS = 150
+"""Levels of an expression with the variables that it reads: each takes up to five Python frames, of the 1,000 that Python
+allows, and what evaluates it takes up to a hundred."""
+
+VARIABLE_LEVELS = 2
+"""Levels for reading a variable: ten frames until its expression is evaluated."""
 
 ENVIRONMENT = Environment(
     {
@@ -183,6 +192,8 @@ class _Compiler:
     def __init__(self, rule: Rule) -> None:
         self.problems: list[Problem] = []
         self._constants = Constants(rule.params)
+        self._levels: dict[str, int] = {}
+        """Of each variable, with those that it reads."""
 
     @property
     def failed(self) -> bool:
@@ -221,6 +232,7 @@ class _Compiler:
             if program:
                 compiled.append(CompiledNamed(named.name, program))
                 self._constants.learn(compiled[-1].path, program)
+                self._levels[compiled[-1].path] = self._levels_of(program)
             declared[named.name] = program.result if program else types.DYN
         return tuple(compiled), _with_variables(declared)
 
@@ -243,9 +255,32 @@ class _Compiler:
             self.problems.extend(found.problems)
             return None
         self.problems.extend(program.warnings)
+        if self._levels_of(program) > MAX_LEVELS:
+            self.problems.append(_too_deep(program))
+            return None
         doomed = self._constants.problems(program, environment, result)
         self.problems.extend(replace(problem, severity=failing) for problem in doomed)
         return program
+
+    def _levels_of(self, program: Program) -> int:
+        """Return how deep an expression is nested, with the variables that it reads."""
+        reads = self._levels if VARIABLES in program.reads else program.reads & self._levels.keys()
+        inner = max((VARIABLE_LEVELS + self._levels[name] for name in reads), default=0)
+        return _nesting(program.checked.expression) + inner
+
+
+def _nesting(node: Expression) -> int:
+    return 1 + max(map(_nesting, children(node)), default=0)
+
+
+def _too_deep(program: Program) -> Problem:
+    span = program.checked.expression.span
+    return Problem(
+        code="cel-too-deep",
+        message=f"with the variables that it reads the expression is nested more than {MAX_LEVELS} levels deep",
+        location=program.source.at(span.start),
+        length=max(1, span.end - span.start),
+    )
 
 
 def _with_variables(declared: Mapping[str, Type]) -> Environment:

@@ -16,6 +16,7 @@ from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Decision, Refusal, denied
 from rules_engine.model.edits import merged, patch
 from rules_engine.model.pod import Pod
+from rules_engine.model.quantity import QuantityError
 from rules_engine.model.reading import PodError, kind_of
 
 C = TypeVar("C", bound=HasRule)
@@ -41,11 +42,12 @@ def mutate(
         return Decision(refusal=subject, object=request.object)
     try:
         fallen, pod = apply_ladders(_asked(rule_set.ladders, rule_set.ladder_index, subject, indexed), subject)
-    except PodError as error:
-        # Affinity and tolerations are read by the first rule that needs them.
+        subject = subject.with_pod(pod)
+        injections = _asked(rule_set.injections, rule_set.injection_index, subject, indexed)
+        injected, edits = apply_injections(injections, subject)
+    except (PodError, QuantityError) as error:
+        # Affinity and tolerations are read by the first rule that needs them, and amounts are added up by it.
         return Decision(refusal=_malformed(error), object=request.object)
-    subject = subject.with_pod(pod)
-    injected, edits = apply_injections(_asked(rule_set.injections, rule_set.injection_index, subject, indexed), subject)
     trace = (*fallen, *injected)
     if denied(trace):
         return Decision(trace=trace, object=request.object)
@@ -100,5 +102,5 @@ def _subject(request: AdmissionRequest, cluster: Cluster, budget: Callable[[], B
     )
 
 
-def _malformed(error: PodError) -> Refusal:
+def _malformed(error: PodError | QuantityError) -> Refusal:
     return Refusal(422, "Invalid", f"the pod is malformed: {error}")

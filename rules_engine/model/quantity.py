@@ -21,6 +21,10 @@ MAX_TEXT = 64
 MAX_EXPONENT = 60
 """Largest decimal exponent: keeps `1e999999999` from becoming a number of a gigabyte."""
 
+MAX_NANOS = 10**60
+"""Largest amount, of either sign, that is read or written: 10^51, where Kubernetes caps at 2^63-1. Any smaller one has a
+text of at most MAX_TEXT characters: what is written can be read."""
+
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _DECIMAL_TEXT = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
@@ -107,7 +111,7 @@ class Quantity:
         return Quantity(self.nanos // (parts * unit.nanos) * unit.nanos, self.format)
 
     def __str__(self) -> str:
-        """The canonical text (quantity.go, CanonicalizeBytes)."""
+        """The canonical text (quantity.go, CanonicalizeBytes). Raises QuantityError beyond MAX_NANOS."""
         form = self.format
         return _text(self.nanos, form is Format.BINARY_SI, form is Format.DECIMAL_EXPONENT)
 
@@ -136,6 +140,8 @@ def parse_quantity(text: str) -> Quantity:
     if exponent > MAX_EXPONENT:
         raise QuantityError(f"{text!r} is too large: an exponent is at most {MAX_EXPONENT}")
     nanos = _scaled_up(mantissa, exponent - len(fraction) + 9)
+    if nanos > MAX_NANOS:
+        raise QuantityError(f"{text!r} is too large: an amount is at most 1e51")
     return Quantity(-nanos if sign == "-" else nanos, form)
 
 
@@ -157,6 +163,8 @@ def _suffixes() -> str:
 def _text(nanos: int, binary: bool, exponent_form: bool) -> str:
     if not nanos:
         return "0"
+    if abs(nanos) > MAX_NANOS:
+        raise QuantityError("amounts come to more than 1e51")
     if binary and nanos % NANOS == 0 and abs(nanos) >= 1024 * NANOS:
         return _binary_text(nanos // NANOS)
     return _decimal_text(nanos, exponent_form=exponent_form)

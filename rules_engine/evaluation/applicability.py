@@ -6,7 +6,7 @@ from typing import TypeVar
 from rules_engine.cel import EvaluationError
 from rules_engine.evaluation import globs
 from rules_engine.evaluation.compiled import Compiled
-from rules_engine.evaluation.steps import failed, skipped
+from rules_engine.evaluation.steps import failed, skipped, unexpected
 from rules_engine.evaluation.subject import Scope, Subject
 from rules_engine.model.decision import Step
 from rules_engine.model.rules import SKIP_ANNOTATION, Match, OptOut, Rule
@@ -37,6 +37,8 @@ def applicability(compiled: Compiled[R], subject: Subject) -> Applies | Step:
         unmet = _unmet_condition(compiled, scope)
     except EvaluationError as error:
         return failed(rule, error)
+    except Exception as error:
+        return failed(rule, unexpected(error))
     if unmet is not None:
         return skipped(rule, "condition", f"the match condition {unmet} is false")
     if wants_out:

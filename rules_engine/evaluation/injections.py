@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from rules_engine.evaluation.applicability import applicability
 from rules_engine.evaluation.compiled import CompiledInjection
 from rules_engine.evaluation.counts import MAX_CONTAINERS, malformed, too_many_containers
-from rules_engine.evaluation.steps import failed, skipped, stepped, too_large
+from rules_engine.evaluation.steps import failed, skipped, stepped, too_large, unexpected
 from rules_engine.evaluation.subject import Subject
 from rules_engine.model.decision import Action, Amount, Step
 from rules_engine.model.edits import Edits, merged, patch_bytes
@@ -105,7 +105,10 @@ def _may_serve(rule: ResourceInjection, container: Container) -> bool:
 
 def _bounded(triggered: _Triggered, enforced: Sequence[_Triggered], subject: Subject) -> tuple[Step, Edits]:
     """Return the step and edits of one injection, which fails if the patch gets too large: no other one writes."""
-    step, edits = _inject(triggered, enforced, subject)
+    try:
+        step, edits = _inject(triggered, enforced, subject)
+    except Exception as error:
+        return failed(triggered.rule, unexpected(error)), {}
     excess = too_large(edits, patch_bytes(subject.pod.edits)) if edits else None
     return (step, edits) if excess is None else (failed(triggered.rule, excess), {})
 

@@ -8,7 +8,7 @@ from rules_engine.evaluation.applicability import applicability
 from rules_engine.evaluation.compiled import CompiledLadder, CompiledRung
 from rules_engine.evaluation.counts import MAX_CONTAINERS, Counts, edits, malformed, too_many_containers
 from rules_engine.evaluation.offers import AMOUNTS_PER_UNIT, Offers
-from rules_engine.evaluation.steps import Details, failed, skipped, stepped, too_large
+from rules_engine.evaluation.steps import Details, failed, skipped, stepped, too_large, unexpected
 from rules_engine.evaluation.subject import Scope, Subject
 from rules_engine.model.decision import Action, Attempt, ResourceDecision, Step
 from rules_engine.model.pod import ANNOTATIONS, Pod
@@ -50,6 +50,9 @@ def apply_ladders(ladders: Sequence[CompiledLadder], subject: Subject) -> tuple[
             step, pod = _Climb(ladder, subject, found.scope, found.warnings, claims).outcome()
         except EvaluationError as error:
             steps.append(failed(ladder.rule, error))
+            continue
+        except Exception as error:
+            steps.append(failed(ladder.rule, unexpected(error)))
             continue
         if pod is not subject.pod and (excess := too_large(pod.edits)) is not None:
             steps.append(failed(ladder.rule, excess))

@@ -1,11 +1,15 @@
 """The steps that rules of every kind may leave in a trace."""
 
+import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TypedDict, Unpack
 
 from rules_engine.cel import EvaluationError
 from rules_engine.model.decision import Action, Amount, ResourceDecision, Step
 from rules_engine.model.edits import Edits, patch_bytes
+from rules_engine.model.quantity import QuantityError
+from rules_engine.model.reading import PodError
 from rules_engine.model.rules import FailurePolicy, Mode, Rule
 
 _AUDIT, _SKIP = Mode.AUDIT, Action.SKIP  # to look a member up on its enum takes a while
@@ -53,6 +57,17 @@ def too_large(edits: Edits, before: int = 0) -> EvaluationError | None:
     if size <= MAX_PATCH_BYTES:
         return None
     return EvaluationError(f"the patch would take {size} bytes, more than {MAX_PATCH_BYTES}")
+
+
+def unexpected(error: Exception) -> EvaluationError:
+    """The error of a rule that fails by a mistake of ours, with its place; its message might repeat what the pod holds.
+
+    Raises the error itself where the pod is malformed, since no rule can be evaluated on it.
+    """
+    if isinstance(error, PodError | QuantityError):
+        raise error
+    *_, last = traceback.extract_tb(error.__traceback__)
+    return EvaluationError(f"unexpected {type(error).__name__} at {Path(last.filename).name}:{last.lineno}")
 
 
 def failed(rule: Rule, error: EvaluationError) -> Step:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from rules_engine.cel import EvaluationError
 from rules_engine.evaluation.applicability import applicability
 from rules_engine.evaluation.compiled import CompiledCheck, CompiledValidation
-from rules_engine.evaluation.steps import failed, stepped
+from rules_engine.evaluation.steps import failed, stepped, unexpected
 from rules_engine.evaluation.subject import Scope, Subject
 from rules_engine.model.decision import Action, Step
 from rules_engine.model.rules import Validation, ValidationAction
@@ -28,6 +28,8 @@ def _step(validation: CompiledValidation, subject: Subject) -> Step:
         unmet = [check for check in validation.checks if not found.scope.holds(check.expression)]
     except EvaluationError as error:
         return _enforced(rule, failed(rule, error))
+    except Exception as error:
+        return _enforced(rule, failed(rule, unexpected(error)))
     if not unmet:
         return stepped(rule, Action.PASS, "valid", "", warnings=found.warnings)
     messages = dict.fromkeys(_message(check, found.scope) for check in unmet)
@@ -76,7 +78,7 @@ def _message(check: CompiledCheck, scope: Scope) -> str:
     if check.message is not None:
         try:
             value = scope.value(check.message)
-        except EvaluationError:
+        except Exception:
             value = None
         if isinstance(value, str) and value.strip() and "\n" not in value and len(value) <= MAX_MESSAGE:
             return value

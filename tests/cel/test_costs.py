@@ -1,0 +1,169 @@
+"""What each operation is charged covers the time that it takes. No test measures time; `make fuzz` does."""
+
+import random
+import resource
+import subprocess
+import sys
+
+import pytest
+
+from rules_engine.cel import Budget, CostExceeded
+from rules_engine.cel.interpreting import FAILURE_COST
+from rules_engine.cel.regex import MAX_PROGRAM
+from tests.cel.conformance import program
+from tests.cel.evaluating import environment, evaluate, failure, problems
+from tests.fuzz import cel_costs
+
+CPU_SECONDS = 20
+"""A hundred times what the process below takes, and a tenth of what it took."""
+
+HOSTILE = """
+from rules_engine.cel import Budget, EvaluationError
+from tests.cel.conformance import program
+from tests.cel.evaluating import environment
+
+text, part = "a" * 750_000 + "b" + "a" * 750_000, "b" + "a" * 600_000 + "b"
+for expression, variables in (
+    ("x.lastIndexOf(y)", {"x": text, "y": part[::-1]}),
+    ("x.lastIndexOf(y, 1400000)", {"x": text, "y": part}),
+    ("x.findAll('a.*c|a')", {"x": text}),
+    ("x.matches(y)", {"x": text, "y": "(a?){500}c"}),
+):
+    try:
+        print(program(expression, environment(**variables)).evaluate(variables, Budget()))
+    except EvaluationError as error:
+        print(error.message.rpartition(": ")[2])
+"""
+
+
+def test_what_was_quadratic_ends() -> None:
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+
+    done = subprocess.run(
+        [sys.executable, "-c", HOSTILE], capture_output=True, text=True, check=True, preexec_fn=limited
+    )
+    used_up = f"the cost limit of {Budget().limit} for one request is used up"
+    assert done.stdout.splitlines() == ["-1", "-1", used_up, used_up]
+
+
+def spent(expression: str, **variables: object) -> int:
+    """Return what the evaluation of an expression costs, in both ways the same within a node or two."""
+    compiled = program(expression, environment(**variables))
+    budget = Budget()
+    compiled.evaluate(variables, budget)
+    return budget.spent
+
+
+@pytest.mark.parametrize(
+    ("expression", "variables", "least"),
+    [
+        ("x.findAll('a.*b|a')", {"x": "a" * 100}, 100 * 50 // 10),
+        ("x.findAll('')", {"x": "a" * 100}, 100 * 50 // 10),
+        ("x.matches('(a?){500}b')", {"x": "a" * 100}, 100 * 250 // 10),
+        ("x.matches('(a?){500}b')", {"x": "é" * 100}, 200 * 250 // 10),
+        ("x.find('(a?){500}b')", {"x": "a" * 9}, 9 * 250 // 10),
+        ("x.matches('(?P<a>a?)(?P<b>a?)(?P<c>a?)')", {"x": "a" * 1000}, 1000 * 10 // 10),
+        ("[0, 0, 0].all(e, 1 / e == 1 || true)", {}, 3 * FAILURE_COST),
+        ("url(x).getQuery() == {}", {"x": f"https://e/?{'a=b&' * 100}"}, 100 * 5),
+        ("url(x).getEscapedPath() == ''", {"x": f"https://e/{'a' * 1000}"}, 1000 // 4),
+        ("url(x).getHostname() == ''", {"x": f"https://{'a' * 1000}"}, 2 * 1000 // 10),
+        ("url(x).getPort() == ''", {"x": f"https://{'a' * 1000}"}, 2 * 1000 // 10),
+        ("url(x) == url(x)", {"x": f"https://e/{'a' * 1000}"}, 3 * 1000 // 10),
+        ("semver(x).isLessThan(semver(x))", {"x": f"1.0.0-{'1.' * 99}1"}, 200),
+        ("semver(x).isGreaterThan(semver(x))", {"x": f"1.0.0-{'1.' * 99}1"}, 200),
+        ("semver(x).compareTo(semver(x)) == 0", {"x": f"1.0.0-{'1.' * 99}1"}, 200),
+        ("semver(x) == semver(x)", {"x": f"1.0.0-{'1.' * 99}1"}, 100),
+        ("x == y", {"x": b"a" * 1000, "y": b"a" * 1000}, 100),
+        ("x.distinct() == []", {"x": ["a" * 1000] * 10}, 10 * 100),
+        ("'%%%%%%'.format([])", {}, 3 * 2),
+        ("ip('::1').isLoopback()", {}, 30),
+        ("timestamp('2024-01-01T00:00:00Z').getHours(x) == 0", {"x": "Europe/Berlin"}, 100),
+    ],
+)
+def test_the_cost_grows_with_the_work(expression: str, variables: dict[str, object], least: int) -> None:
+    assert spent(expression, **variables) >= least
+
+
+def test_a_short_text_and_a_plain_pattern_cost_next_to_nothing() -> None:
+    assert spent("x.matches('^gpu')", x="gpu-a100") < 5
+    assert spent("x.find('[0-9]+g')", x="mig-3g.40gb") < 10
+    assert spent("x.findAll('[0-9]+')", x="mig-3g.40gb") < 20
+
+
+def test_a_pattern_of_the_pod_has_a_bounded_program() -> None:
+    message = f"a regular expression has at most {MAX_PROGRAM} instructions"
+    assert message in failure("'a'.matches(p)", p="a{1000}" * 11)
+    assert problems(f"'a'.matches('{'a{1000}' * 11}')", environment()) == [f"1:13: {message} [cel-constant]"]
+    assert evaluate("'a'.matches(p)", p="a{1000}") is False
+
+
+@pytest.mark.parametrize("function", ["find", "findAll", "matches"])
+def test_a_pattern_of_single_bytes_is_refused(function: str) -> None:
+    message = "a regular expression cannot match a single byte with \\C"
+    assert message in failure(f"'é'.{function}(p)", p="\\C")
+    assert problems(f"'é'.{function}(r'\\C')", environment()) == [f"1:{6 + len(function)}: {message} [cel-constant]"]
+    assert message in failure("'é'.find(p)", p="\\Qa\\E\\C")
+
+
+def test_a_pattern_may_have_the_letter_c_behind_a_backslash() -> None:
+    assert evaluate(r"'é\\C'.find(p)", p="\\\\C") == "\\C"
+    assert evaluate(r"'é\\C'.find(p)", p="\\Q\\C\\E") == "\\C"
+    assert evaluate("'é'.findAll(p)", p="\\pC") == []
+    assert evaluate("'éa'.findAll(p)", p="\\B") == [""]
+
+
+def test_the_last_index_is_that_of_the_last_occurrence() -> None:
+    source = random.Random(3)
+    for _ in range(300):
+        text, part = "".join(source.choices("ab", k=12)), "".join(source.choices("ab", k=source.randint(1, 3)))
+        start = source.randrange(12)
+        assert evaluate("x.lastIndexOf(y)", x=text, y=part) == text.rfind(part)
+        assert evaluate("x.lastIndexOf(y, z)", x=text, y=part, z=start) == text.rfind(part, 0, start + len(part))
+
+
+def test_case_and_quotes_change_ascii_only() -> None:
+    assert evaluate("x.lowerAscii()", x="AÉzZ\ud800") == "aÉzz\ud800"
+    assert evaluate("x.upperAscii()", x="aézZ\ud800") == "AéZZ\ud800"
+    assert evaluate("strings.quote(x)", x='\\"\a\b\f\n\r\t\vé') == '"\\\\\\"\\a\\b\\f\\n\\r\\t\\vé"'
+
+
+def test_an_error_names_the_beginning_of_a_long_expression() -> None:
+    expression = f"dyn(true ? 1 : {' ' * 300}2) + 'a'"
+    assert failure(expression).startswith("1:1: dyn(true ? 1 :…: no such overload")
+    assert failure(f"dyn([{'1, ' * 200}1]) + 'a'").startswith(f"1:1: dyn([{'1, ' * 18}…: no such overload")
+
+
+def test_an_absorbed_failure_can_use_up_the_budget() -> None:
+    compiled = program("[0, 0, 0].all(e, 1 / e == 1 || true)", environment())
+    with pytest.raises(CostExceeded):
+        compiled.evaluate({}, Budget(2 * FAILURE_COST))
+
+
+STEPS_PER_UNIT = 15
+"""Calls for one unit of cost."""
+
+SIZES = (60, 2_000)
+
+
+def test_no_operation_makes_more_steps_than_it_is_charged_for() -> None:
+    source = random.Random(14)
+    every = list(cel_costs.operations())
+    assert len(every) > 300
+    found = [
+        f"{steps / units:.1f} steps per unit: {attack}, size {size}"
+        for operation in every
+        for attack in (cel_costs.drawn(operation, source), cel_costs.drawn(operation, source))
+        for size in SIZES
+        for steps, units in cel_costs.counted(attack, size)
+        if steps > STEPS_PER_UNIT * units
+    ]
+    assert found == []
+
+
+def test_the_fuzzer_finds_what_takes_longer_than_its_charge(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert cel_costs.run(0, 1) == []
+    monkeypatch.setattr(cel_costs, "LIMIT", 0)
+    found = cel_costs.run(2, 1)
+    assert found
+    assert "times its charge" in found[0]

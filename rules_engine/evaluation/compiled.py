@@ -1,6 +1,6 @@
 """Rules made ready for requests: their expressions compiled, their order fixed. Nothing here ever changes."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeAlias, TypeVar
 
@@ -266,11 +266,12 @@ class _Compiler:
         """Return how deep an expression is nested, with the variables that it reads."""
         reads = self._levels if VARIABLES in program.reads else program.reads & self._levels.keys()
         inner = max((VARIABLE_LEVELS + self._levels[name] for name in reads), default=0)
-        return _nesting(program.checked.expression) + inner
+        return _nesting(program.checked.expression, program.checked.references.keys()) + inner
 
 
-def _nesting(node: Expression) -> int:
-    return 1 + max(map(_nesting, children(node)), default=0)
+def _nesting(node: Expression, names: Set[Expression]) -> int:
+    """Return the levels of an expression; a name with dots is one."""
+    return 1 if node in names else 1 + max((_nesting(child, names) for child in children(node)), default=0)
 
 
 def _too_deep(program: Program) -> Problem:

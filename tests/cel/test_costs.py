@@ -77,7 +77,7 @@ def spent(expression: str, **variables: object) -> int:
         ("x == y", {"x": b"a" * 1000, "y": b"a" * 1000}, 100),
         ("x.distinct() == []", {"x": ["a" * 1000] * 10}, 10 * 100),
         ("'%%%%%%'.format([])", {}, 3 * 2),
-        ("ip('::1').isLoopback()", {}, 30),
+        ("ip(x).isLoopback()", {"x": "::1"}, 30),
         ("timestamp('2024-01-01T00:00:00Z').getHours(x) == 0", {"x": "Europe/Berlin"}, 100),
     ],
 )
@@ -140,10 +140,10 @@ def test_an_absorbed_failure_can_use_up_the_budget() -> None:
         compiled.evaluate({}, Budget(2 * FAILURE_COST))
 
 
-STEPS_PER_UNIT = 15
+STEPS_PER_UNIT = 10
 """Calls for one unit of cost."""
 
-SIZES = (60, 2_000)
+SIZES = (60, 250)
 
 
 def test_no_operation_makes_more_steps_than_it_is_charged_for() -> None:
@@ -153,7 +153,7 @@ def test_no_operation_makes_more_steps_than_it_is_charged_for() -> None:
     found = [
         f"{steps / units:.1f} steps per unit: {attack}, size {size}"
         for operation in every
-        for attack in (cel_costs.drawn(operation, source), cel_costs.drawn(operation, source))
+        for attack in (cel_costs.drawn(operation, source),)
         for size in SIZES
         for steps, units in cel_costs.counted(attack, size)
         if steps > STEPS_PER_UNIT * units

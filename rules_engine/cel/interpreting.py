@@ -45,7 +45,7 @@ MAX_SHOWN = 60
 """Characters of a sub-expression in an error message: enough to find it, on one line."""
 
 MAX_LOOKED_AT = 4 * MAX_SHOWN
-"""Characters of a sub-expression that are read for an error message; what is left of them without line breaks is shown."""
+"""Characters of a sub-expression that are read for an error message: it is shown without line breaks."""
 
 FAILURE_COST = 20
 """Units of a failure that another operand or round absorbs: to raise it with its place takes about 10 µs."""

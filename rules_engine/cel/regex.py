@@ -28,9 +28,9 @@ DYNAMIC_COST = 10_000
 """Cost of a pattern computed during evaluation: the time to compile the worst one."""
 
 INSTRUCTIONS_PER_FACTOR = 4
-"""Instructions that multiply the cost of reading the text by one. Where RE2 cannot build an automaton of a few states, it
-takes 10 ns for each byte and instruction. cel-go multiplies by a quarter of the pattern's length, which is about the same
-without counted repetitions (RegexStringLengthCostFactor)."""
+"""Instructions that multiply the cost of reading the text by one. Where RE2 cannot build an automaton of a few states,
+it takes 10 ns for each byte and instruction. cel-go multiplies by a quarter of the pattern's length, which is about the
+same without counted repetitions (RegexStringLengthCostFactor)."""
 
 MATCH_COST = 3
 """Cost of a match beside that of the search: it is 3 µs of Python."""

@@ -27,8 +27,8 @@ from rules_engine.model.source import SourceText
 R = TypeVar("R", bound=Rule)
 
 MAX_LEVELS = 150
-"""Levels of an expression with the variables that it reads: each takes up to five Python frames, of the 1,000 that Python
-allows, and what evaluates it takes up to a hundred."""
+"""Levels of an expression with the variables that it reads: each takes up to five Python frames, of the 1,000 that
+Python allows, and what evaluates it takes up to a hundred."""
 
 VARIABLE_LEVELS = 2
 """Levels for reading a variable: ten frames until its expression is evaluated."""

@@ -22,8 +22,8 @@ MAX_EXPONENT = 60
 """Largest decimal exponent: keeps `1e999999999` from becoming a number of a gigabyte."""
 
 MAX_NANOS = 10**60
-"""Largest amount, of either sign, that is read or written: 10^51, where Kubernetes caps at 2^63-1. Any smaller one has a
-text of at most MAX_TEXT characters: what is written can be read."""
+"""Largest amount, of either sign, that is read or written: 10^51, where Kubernetes caps at 2^63-1. No smaller one has
+a text of more than MAX_TEXT characters: what is written can be read."""
 
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}

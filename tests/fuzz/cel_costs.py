@@ -10,6 +10,7 @@ import random
 import string
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from time import perf_counter, thread_time
@@ -249,7 +250,9 @@ LISTS: Mapping[str, Maker] = {
 MAPS: Mapping[str, Maker] = {
     "texts": lambda size, variant: {f"{place}": f"{variant}" for place in range(min(size // 10, MAX_RESULT_ITEMS))},
     "numbers": lambda size, variant: {f"key {place}": place for place in range(min(size // 10, MAX_RESULT_ITEMS))},
-    "maps": lambda size, variant: {f"key {place}": {"a": variant} for place in range(min(size // 10, MAX_RESULT_ITEMS))},
+    "maps": lambda size, variant: {
+        f"key {place}": {"a": variant} for place in range(min(size // 10, MAX_RESULT_ITEMS))
+    },
     "empty": lambda _size, _variant: {},
     "long keys": lambda size, variant: {"k" * size + f"{variant}": variant},
 }
@@ -268,7 +271,9 @@ def _of(expression: str, labels: Sequence[str]) -> Mapping[str, Maker]:
 
     def maker(make: Maker) -> Maker:
         def made(size: int, variant: int) -> Any:
-            value: Any = _program(expression, (("x", types.STRING),)).evaluate({"x": make(size, variant)}, Budget(2**62))
+            value: Any = _program(expression, (("x", types.STRING),)).evaluate(
+                {"x": make(size, variant)}, Budget(2**62)
+            )
             return value
 
         return made
@@ -301,9 +306,11 @@ VALUES: Mapping[str, Mapping[str, Maker]] = {
     },
     "type": {"type": lambda _size, _variant: types.INT},
     "optional_type": {
-        label: (lambda size, variant, label=label: _program("optional.of(x)", (("x", types.DYN),)).evaluate(
-            {"x": LISTS[label](size, variant)}, Budget(2**62)
-        ))
+        label: (
+            lambda size, variant, label=label: _program("optional.of(x)", (("x", types.DYN),)).evaluate(
+                {"x": LISTS[label](size, variant)}, Budget(2**62)
+            )
+        )
         for label in ("ints", "texts", "no item")
     },
     "google.protobuf.Timestamp": {
@@ -311,17 +318,39 @@ VALUES: Mapping[str, Mapping[str, Maker]] = {
         "first": lambda _size, _variant: Timestamp(-62_135_596_800 * 10**9),
     },
     "google.protobuf.Duration": {"v": lambda _size, variant: Duration(variant * 7919 * 10**9 + 1)},
-    "kubernetes.Quantity": _of("quantity(x)", ("number", "quantity", "long quantity", "binary quantity", "small quantity")),
+    "kubernetes.Quantity": _of(
+        "quantity(x)", ("number", "quantity", "long quantity", "binary quantity", "small quantity")
+    ),
     "kubernetes.URL": _of(
         "url(x)",
-        ("url", "url path", "url escapes", "url bad path", "url query", "url query names", "url query escapes",
-         "url host", "url host escapes", "url user"),
+        (
+            "url",
+            "url path",
+            "url escapes",
+            "url bad path",
+            "url query",
+            "url query names",
+            "url query escapes",
+            "url host",
+            "url host escapes",
+            "url user",
+        ),
     ),
     "kubernetes.Semver": _of("semver(x)", ("semver", "long semver")),
     "kubernetes.NamedFormat": {
         name: (lambda _s, _v, name=name: _program(f"format.{name}()", ()).evaluate({}, Budget(2**62)))
-        for name in ("dns1123Label", "dns1123Subdomain", "qualifiedName", "labelValue", "uri", "uuid", "byte", "date",
-                     "datetime", "dns1123SubdomainPrefix")
+        for name in (
+            "dns1123Label",
+            "dns1123Subdomain",
+            "qualifiedName",
+            "labelValue",
+            "uri",
+            "uuid",
+            "byte",
+            "date",
+            "datetime",
+            "dns1123SubdomainPrefix",
+        )
     },
     "net.IP": _of("ip(x)", ("ip", "ipv6", "mapped")),
     "net.CIDR": _of("cidr(x)", ("cidr", "cidr6")),
@@ -534,10 +563,8 @@ def measured(attack: Attack, size: int, repeats: int = 3) -> Iterator[Measured]:
         for attempt in range(repeats):
             budget = Budget(2**62)
             start = thread_time()
-            try:
+            with suppress(EvaluationError):
                 getattr(program, way)(activation, budget)
-            except EvaluationError:
-                pass
             seconds = thread_time() - start
             if not attempt or seconds < best:
                 best, units = seconds, budget.spent

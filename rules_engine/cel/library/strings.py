@@ -28,7 +28,7 @@ _ESCAPES = {
 
 @LIBRARY.method("lowerAscii", STRING, gives=STRING)
 def lower_ascii(text: str) -> str:
-    # Of bytes only ASCII has cases, and of UTF-8 only ASCII consists of such bytes; str.translate takes ten times as long.
+    # Of bytes only ASCII has cases, and UTF-8 has such bytes for ASCII only; str.translate takes ten times as long.
     return text.encode(errors="surrogatepass").lower().decode(errors="surrogatepass")
 
 

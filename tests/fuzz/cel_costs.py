@@ -22,7 +22,7 @@ from rules_engine.cel.functions import Overload
 from rules_engine.cel.library import functions
 from rules_engine.cel.operators import SIGNATURES
 from rules_engine.cel.types import PARAMETERS, Type
-from rules_engine.cel.values import Duration, Timestamp, Uint
+from rules_engine.cel.values import Duration, Optional, Timestamp, Uint
 from rules_engine.model.source import SourceText
 
 LIMIT = 10
@@ -281,9 +281,17 @@ def _of(expression: str, labels: Sequence[str]) -> Mapping[str, Maker]:
     return {label: maker(TEXTS[label]) for label in labels}
 
 
+def _always(value: Any) -> Maker:
+    return lambda _size, _variant: value
+
+
+def _optional(make: Maker) -> Maker:
+    return lambda size, variant: Optional(True, make(size, variant))
+
+
 def _picked(values: Sequence[Any]) -> Mapping[str, Maker]:
     """Constants, and one that is another each time."""
-    constants: dict[str, Maker] = {repr(value): (lambda _s, _v, value=value: value) for value in values}
+    constants = {repr(value): _always(value) for value in values}
     kind = type(values[0])
     return {**constants, "varied": lambda _size, variant: kind(values[variant % len(values)])}
 
@@ -306,12 +314,8 @@ VALUES: Mapping[str, Mapping[str, Maker]] = {
     },
     "type": {"type": lambda _size, _variant: types.INT},
     "optional_type": {
-        label: (
-            lambda size, variant, label=label: _program("optional.of(x)", (("x", types.DYN),)).evaluate(
-                {"x": LISTS[label](size, variant)}, Budget(2**62)
-            )
-        )
-        for label in ("ints", "texts", "no item")
+        **{label: _optional(LISTS[label]) for label in ("ints", "texts", "no item")},
+        "none": _always(Optional(False)),
     },
     "google.protobuf.Timestamp": {
         "v": lambda _size, variant: Timestamp(variant * 7919 * 10**12 + 1),
@@ -338,7 +342,7 @@ VALUES: Mapping[str, Mapping[str, Maker]] = {
     ),
     "kubernetes.Semver": _of("semver(x)", ("semver", "long semver")),
     "kubernetes.NamedFormat": {
-        name: (lambda _s, _v, name=name: _program(f"format.{name}()", ()).evaluate({}, Budget(2**62)))
+        name: _always(_program(f"format.{name}()", ()).evaluate({}, Budget(2**62)))
         for name in (
             "dns1123Label",
             "dns1123Subdomain",

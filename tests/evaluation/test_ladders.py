@@ -144,8 +144,8 @@ class TestWhatItLooksAt:
         assert resources(decision) == both({GPU: "2"})
 
     def test_counts_of_any_size(self) -> None:
-        decision = mutated(asks({MIG2: "1e59", GPU: "1"}), down())
-        assert resources(decision) == both({GPU: "1" + "0" * 58 + "1"})
+        decision = mutated(asks({MIG2: "1e50", GPU: "1"}), down())
+        assert resources(decision) == both({GPU: "1" + "0" * 49 + "1"})
 
     def test_what_stays_is_not_rewritten(self) -> None:
         made = asks({MIG2: "1000m"})

@@ -14,8 +14,8 @@ from tests.models.quantities import BINARY, DECIMAL, Amount, read, total, toward
 
 FAMILIES = {Format.DECIMAL_SI: "decimal", Format.BINARY_SI: "binary", Format.DECIMAL_EXPONENT: "exponent"}
 
-LARGEST = 10**40
-"""What is larger may be refused: texts of amounts are bounded."""
+LARGEST = 10**25
+"""Products of larger ones may be refused: an amount is at most 1e51."""
 
 
 def cases() -> st.SearchStrategy[Any]:

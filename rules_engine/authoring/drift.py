@@ -50,7 +50,9 @@ def drift(calls: Calls, name: str, configuration: Object | None) -> tuple[str, .
         found = [f"calls {calls.endpoint.path}, which no rule needs"] if webhooks else []
     elif not webhooks:
         lacking = "is not there" if configuration is None else "has no webhook"
-        found = [f"{lacking}: {calls.endpoint.path} is never called, and {_names(calls.rules)} never asked"]
+        asked = f"{_names(calls.rules)} never asked"
+        lost = asked if calls.rules else f"no devices are reserved for {_names(calls.reserving)}"
+        found = [f"{lacking}: {calls.endpoint.path} is never called, and {lost}"]
     else:
         found = [f"{webhook.get('name')} {text}" for webhook in webhooks for text in _differences(webhook, calls)]
     return tuple(f"{calls.endpoint.kind} {name}: {text}" for text in found)
@@ -87,7 +89,7 @@ def _differences(webhook: Object, calls: Calls) -> Iterator[str]:
         called = _operations(webhook, resource)
         at = "" if resource == "pods" else f" of {resource}"
         for verb in sorted(wanted - called):
-            concerned = [rule for rule in calls.rules if Verb(verb) in rule.match.operations]
+            concerned = [rule for rule in (*calls.rules, *calls.reserving) if Verb(verb) in rule.match.operations]
             yield f"is not called at {verb}{at}, where {_names(concerned)} must be asked"
         for verb in sorted(called - wanted):
             yield f"is called at {verb}{at}, which no rule needs"
@@ -196,7 +198,7 @@ def _tried(conditions: Sequence[str], calls: Calls) -> Iterator[str]:
 
 def _touching(asked: _Asked, calls: Calls, known: Mapping[RuleId, object]) -> Iterator[AnyRule]:
     """The rules that are about a request, as far as it takes to name some."""
-    for rule in (asked.rule,) if asked.rule else calls.rules[:MAX_TRIED]:
+    for rule in (asked.rule,) if asked.rule else (*calls.rules, *calls.reserving)[:MAX_TRIED]:
         if rule.id not in known and asked.operation in {verb.value for verb in rule.match.operations}:
             expression = about(rule)
             if _Conditions([expression] if expression else []).hold(asked):
@@ -205,7 +207,7 @@ def _touching(asked: _Asked, calls: Calls, known: Mapping[RuleId, object]) -> It
 
 def _made_up(calls: Calls, expressions: Sequence[str]) -> Iterator[_Asked]:
     """Requests that tell conditions apart: one for all that each rule names, then of all that the conditions name."""
-    for rule in calls.rules:
+    for rule in (*calls.rules, *calls.reserving):
         yield from _for_rule(rule)
     literals = {one or other for text in expressions for one, other in _LITERAL.findall(text)}
     resources = [f"{name}x" if name.endswith("/") else name for name in sorted(filter(_RESOURCE.fullmatch, literals))]

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from rules_engine.authoring.costs import LARGE, affordable
 from rules_engine.authoring.guards import handed_over
 from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.needs import needs
+from rules_engine.evaluation.needs import needs, reads_available
 from rules_engine.model.patch import Json
 from rules_engine.model.rules import (
     AnyRule,
@@ -92,10 +92,12 @@ class Calls:
 
     `operations` is empty where no rule needs the endpoint at all. `expression` None: every pod. `widened` are the rules
     because of which it is every pod; `simplified`: single rules' conditions were left out, as there are too many.
+    `reserving` are rules of /mutate that read what is free: /validate reserves the devices of the pods it admits.
     """
 
     endpoint: Endpoint
     rules: tuple[AnyRule, ...]
+    reserving: tuple[AnyRule, ...] = ()
     operations: tuple[str, ...]
     expression: str | None
     widened: tuple[RuleId, ...] = ()
@@ -156,7 +158,9 @@ def derive(rule_set: RuleSet) -> tuple[Calls, Calls]:
     ladders, injections = rule_set.ladders, rule_set.injections
     changing: list[AnyRule] = [*(ladder.rule for ladder in ladders), *(injection.rule for injection in injections)]
     checking: list[AnyRule] = [validation.rule for validation in rule_set.validations]
-    return _calls(Endpoint.MUTATE, changing), _calls(Endpoint.VALIDATE, checking)
+    reserving: list[AnyRule] = [ladder.rule for ladder in ladders if reads_available(ladder)]
+    reserving += [injection.rule for injection in injections if reads_available(injection)]
+    return _calls(Endpoint.MUTATE, changing), _calls(Endpoint.VALIDATE, checking, reserving)
 
 
 def configurations(rule_set: RuleSet, settings: Settings) -> tuple[dict[str, Json], ...]:
@@ -342,13 +346,21 @@ class _Clause:
         return " && ".join([*sorted(self.conditions, key=lambda text: (len(text), text)), *asked])
 
 
-def _calls(endpoint: Endpoint, rules: Sequence[AnyRule]) -> Calls:
-    verbs = {verb for rule in rules for verb in rule.match.operations}
+def _calls(endpoint: Endpoint, rules: Sequence[AnyRule], reserving: Sequence[AnyRule] = ()) -> Calls:
+    verbs = {verb for rule in (*rules, *reserving) for verb in rule.match.operations}
     operations = tuple(verb.value for verb in Verb if verb in verbs)
     clauses = {rule.id: _clause(rule, verbs) for rule in rules}
+    clauses.update((rule.id, _reserved(rule, verbs)) for rule in reserving)
     widened = tuple(sorted(name for name, clause in clauses.items() if clause.everything))
     if widened or not clauses:
-        return Calls(endpoint=endpoint, rules=(*rules,), operations=operations, expression=None, widened=widened)
+        return Calls(
+            endpoint=endpoint,
+            rules=(*rules,),
+            reserving=(*reserving,),
+            operations=operations,
+            expression=None,
+            widened=widened,
+        )
     expression = _borne(_either(clauses.values()))
     simplified = not expression
     if simplified:
@@ -360,6 +372,7 @@ def _calls(endpoint: Endpoint, rules: Sequence[AnyRule]) -> Calls:
     return Calls(
         endpoint=endpoint,
         rules=(*rules,),
+        reserving=(*reserving,),
         operations=operations,
         expression=expression or None,
         simplified=simplified,
@@ -393,14 +406,23 @@ def _either(clauses: Iterable[_Clause]) -> str:
     return texts[0] if len(texts) == 1 else " || ".join(f"({text})" for text in texts)
 
 
+def _reserved(rule: AnyRule, verbs: Set[Verb]) -> _Clause:
+    """Pods that hold what a rule counts, whether or not it matches them: their devices are taken all the same."""
+    return _Clause(frozenset(_at(rule, verbs)), _clause(rule, verbs).resources)
+
+
+def _at(rule: AnyRule, verbs: Set[Verb]) -> Iterable[str]:
+    """The condition that keeps away operations that only other rules need."""
+    if verbs - set(rule.match.operations):
+        yield f"request.operation in {_list(sorted(verb.value for verb in rule.match.operations))}"
+
+
 def _clause(rule: AnyRule, verbs: Set[Verb]) -> _Clause:
     """`verbs`: at what the endpoint is called, because of some rule.
 
     Pods that opt out are sent all the same: that somebody does is to be seen in traces and metrics.
     """
-    conditions = {*_matched(rule.match)}
-    if verbs - set(rule.match.operations):
-        conditions.add(f"request.operation in {_list(sorted(verb.value for verb in rule.match.operations))}")
+    conditions = {*_matched(rule.match), *_at(rule, verbs)}
     handed = (handed_over(condition.expression) for condition in rule.match_conditions)
     # A comment would take what follows it away.
     conditions.update(f"({text}\n)" if "//" in text else f"({text})" for text in handed if text is not None)

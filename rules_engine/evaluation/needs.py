@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rules_engine.cel import Program
-from rules_engine.evaluation.compiled import AnyCompiled, RuleSet, messages, programs
+from rules_engine.evaluation.compiled import AnyCompiled, CompiledLadder, RuleSet, messages, programs
 from rules_engine.model.rules import Offered
 
 
@@ -22,15 +22,23 @@ def needs(rule_set: RuleSet) -> Needs:
     rules = rule_set.rules
     # The whole rule counts: a variable may be the cluster, and another expression ask it.
     asking = [rule for rule in rules if any("cluster" in program.reads for program in _programs(rule))]
-    # An expression cannot ask for what is free without saying this word.
-    pods = any(ladder.rule.offered is Offered.AVAILABLE for ladder in rule_set.ladders) or any(
-        "available" in program.source.text for rule in asking for program in _programs(rule)
-    )
+    pods = any(reads_available(rule) for rule in rules)
     return Needs(
         nodes=pods or bool(rule_set.ladders) or bool(asking),
         pods=pods,
         namespaces=any(rule.rule.match.namespace_selector for rule in rules)
         or any("namespaceObject" in program.reads for rule in rules for program in _programs(rule)),
+    )
+
+
+def reads_available(rule: AnyCompiled) -> bool:
+    """Return True if a rule reads what is free: its decisions depend on the pods admitted before."""
+    if isinstance(rule, CompiledLadder) and rule.rule.offered is Offered.AVAILABLE:
+        return True
+    # The whole rule counts: a variable may be the cluster. An expression cannot read what is free without this word.
+    found = [*_programs(rule)]
+    return any("cluster" in program.reads for program in found) and any(
+        "available" in program.source.text for program in found
     )
 
 

@@ -299,6 +299,39 @@ def test_update_is_asked_for_only_where_a_validation_is_about_it(
     assert derive(compiled(ladder(GPU), *rules))[1].operations == expected
 
 
+def test_pods_are_sent_to_validate_that_take_what_a_ladder_counts_as_free() -> None:
+    """There devices are reserved, of pods that the ladder does not match as well, and none of other resources."""
+    condition = "object.spec.containers.exists(c, 'nvidia.com/mig-2g.20gb' in c.?resources.limits.orValue({}))"
+    free = ladder(
+        MIG2,
+        GPU,
+        name="free",
+        offered=Offered.AVAILABLE,
+        when_exhausted=WhenExhausted.DENY,
+        match=Match(namespaces=("ml",)),
+        match_conditions={"c": condition},
+    )
+    rules = [free, ladder(MIG1, name="there")]
+    mutating, validating = derive(compiled(*rules))
+
+    assert (validating.rules, validating.reserving, validating.denying) == ((), (free,), ())
+    assert (mutating.reserving, mutating.denying) == ((), ("FallbackLadder/free",))
+    assert validating.operations == ("CREATE",)
+    for asked, expected in (({MIG2: 1}, True), ({GPU: 1}, True), ({MIG1: 1}, False), ({"cpu": 1}, False)):
+        assert sent(validating, pod(container("c", asked)), namespace="other") is expected
+    _, validating = derive(compiled(*rules, validation("false", match=Match(operations=(Verb.UPDATE,)))))
+    assert validating.operations == ("CREATE", "UPDATE")
+
+
+def test_an_injection_that_reads_what_is_free_has_devices_reserved() -> None:
+    read = "cluster.available('nvidia.com/gpu') > 0"
+    free = injection({"cpu": 1}, match_conditions={"c": read})
+    _, validating = derive(compiled(free))
+    assert validating.reserving == (free,)
+    assert sent(validating, pod(container("c", {GPU: 1})), namespace="other")
+    assert derive(compiled(injection({"cpu": 1})))[1].operations == ()
+
+
 def test_a_validation_is_sent_nothing_of_other_operations() -> None:
     created = validation("true", match=Match(namespaces=("ml",)))
     updated = validation("true", name="other", match=Match(namespaces=("prod",), operations=(Verb.UPDATE,)))

@@ -503,7 +503,7 @@ def test_own_rules_bring_their_own_conditions_and_rights(tmp_path: Path) -> None
 
     mutating, validating = configured(objects)
     assert "amd.com/gpu" in mutating["webhooks"][0]["matchConditions"][0]["expression"]
-    assert validating["webhooks"] == []
+    assert "amd.com/gpu" in validating["webhooks"][0]["matchConditions"][0]["expression"]  # it reads what is free
     mutate, validate = derive(rule_set)
     assert drift(mutate, NAME, mutating) == drift(validate, NAME, validating) == ()
     assert ("", "pods", "*", "watch") in rights(objects)

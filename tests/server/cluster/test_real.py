@@ -1,19 +1,11 @@
-"""Against a real API server: whatever KUBECONFIG leads to. Nodes, pods and a namespace are created and removed.
+"""The live cluster and ladders against a real API server: whatever KUBECONFIG leads to.
 
-    KUBECONFIG=… pytest -m cluster tests/server/cluster
-
-The user needs to be an administrator. Nothing is ever scheduled onto the nodes but what the tests create.
+KUBECONFIG=… pytest -m cluster tests/server/cluster
 """
 
-import base64
-import json
-import os
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from uuid import uuid4
 
 import pytest
 
@@ -24,15 +16,11 @@ from server.cluster.capture import as_yaml, inventory
 from server.cluster.connection import Connection, kubeconfig
 from server.cluster.live import LiveCluster
 from tests.support.cluster import EVERYTHING, PODS
-from tests.support.server import Running, started
+from tests.support.real import GPU, MIG, PATIENCE_SECONDS, REAL, Kube, admitting, eventually, kubernetes
+from tests.support.server import Running
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.skipif(not os.environ.get("KUBECONFIG"), reason="needs a real API server, given by KUBECONFIG"),
-]
+pytestmark = REAL
 
-GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-2g.20gb"
-PATIENCE_SECONDS = 60.0
 RULES = """\
 apiVersion: gpurules.io/v1
 kind: FallbackLadder
@@ -47,83 +35,10 @@ spec:
 """
 
 
-class Kube:
-    """Things of one test run, all under one name, and gone after it."""
-
-    def __init__(self) -> None:
-        from kubernetes import client, config
-
-        config.load_kube_config(config_file=os.environ["KUBECONFIG"], persist_config=False)  # type: ignore[no-untyped-call]
-        self.name = f"gpu-rules-{uuid4().hex[:8]}"
-        # Bodies are plain JSON, which these take beside their own classes.
-        self.core: Any = client.CoreV1Api()
-        self.rbac: Any = client.RbacAuthorizationV1Api()
-        self.admission: Any = client.AdmissionregistrationV1Api()
-        self.nodes: list[str] = []
-
-    def start(self) -> None:
-        self.core.create_namespace({"metadata": {"name": self.name, "labels": {"gpu-rules-test": self.name}}})
-        # Pods need it, and a controller makes it.
-        eventually(lambda: self.core.read_namespaced_service_account("default", self.name))
-
-    def node(self, suffix: str, **allocatable: str) -> str:
-        """A Ready node of ours with these extended resources, `_` for what names cannot have."""
-        name = f"{self.name}-{suffix}"
-        labels = {"gpu-rules-test": self.name, "kubernetes.io/hostname": name}
-        self.nodes.append(name)
-        self.core.create_node({"metadata": {"name": name, "labels": labels}})
-        self.offer(name, **allocatable)
-        self.core.patch_node(name, {"spec": {"taints": None}})
-        return name
-
-    def offer(self, name: str, **allocatable: str) -> None:
-        amounts = {"cpu": "64", "memory": "256Gi", "pods": "110"}
-        amounts |= {{"gpu": GPU, "mig": MIG}[key]: value for key, value in allocatable.items()}
-        ready = {"type": "Ready", "status": "True", "reason": "Test", "message": ""}
-        self.core.patch_node_status(
-            name, {"status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}}
-        )
-
-    def pod(self, name: str, resource: str, **spec: Any) -> Any:
-        amounts = {resource: "1"}
-        container = {"name": "main", "image": "app:1", "resources": {"limits": amounts}}
-        body = {"metadata": {"name": name}, "spec": {"containers": [container], **spec}}
-        return self.core.create_namespaced_pod(self.name, body)
-
-    def delete_pod(self, name: str) -> None:
-        self.core.delete_namespaced_pod(name, self.name, grace_period_seconds=0)
-
-    def stop(self) -> None:
-        for pod in self.core.list_namespaced_pod(self.name).items:
-            self.delete_pod(pod.metadata.name)
-        for name in self.nodes:
-            self.core.delete_node(name)
-        self.core.delete_namespace(self.name)
-
-
-def eventually(holds: Callable[[], Any]) -> Any:
-    """The first true answer; errors of the API count as false."""
-    from kubernetes.client.exceptions import ApiException
-
-    end = time.monotonic() + PATIENCE_SECONDS
-    while True:
-        try:
-            if answer := holds():
-                return answer
-        except ApiException:
-            pass
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.05)  # there is nothing to wait on: a real API server has no hook for tests
-
-
 @pytest.fixture
 def kube() -> Iterator[Kube]:
-    made = Kube()
-    made.start()
-    try:
+    with kubernetes() as made:
         yield made
-    finally:
-        made.stop()
 
 
 @pytest.fixture
@@ -209,17 +124,7 @@ def test_what_is_captured_loads_back(kube: Kube, live: LiveCluster, tmp_path: Pa
 
 
 def test_a_missing_permission_is_named(kube: Kube, tmp_path: Path) -> None:
-    token = kube.core.create_namespaced_service_account_token("default", kube.name, {"spec": {}}).status.token
-    configuration = kube.core.api_client.configuration
-    cluster = {"server": configuration.host, "certificate-authority": configuration.ssl_ca_cert}
-    config = tmp_path / "kubeconfig"
-    content = {
-        "current-context": "x",
-        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
-        "clusters": [{"name": "x", "cluster": cluster}],
-        "users": [{"name": "x", "user": {"token": token}}],
-    }
-    config.write_text(json.dumps(content))
+    config = kube.service_account(tmp_path)
     rule = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]}
     kube.rbac.create_cluster_role({"metadata": {"name": kube.name}, "rules": [rule]})
     subject = {"kind": "ServiceAccount", "name": "default", "namespace": kube.name}
@@ -251,36 +156,11 @@ def test_a_missing_permission_is_named(kube: Kube, tmp_path: Path) -> None:
 @pytest.fixture
 def webhook(kube: Kube, tmp_path: Path) -> Iterator[Running]:
     """The server on this cluster, called for pods of our namespace."""
-    host = urlsplit(kube.core.api_client.configuration.host).hostname
-    if host not in ("127.0.0.1", "localhost"):
-        pytest.skip(f"the API server at {host} cannot call a webhook on this machine")
-    rules = tmp_path / "rules.yaml"
-    rules.write_text(RULES % (kube.name, kube.name))
-    arguments = ("--rules", rules, "--cluster", "kubeconfig", "--reserve-for", "all")
-    with started(tmp_path, *arguments, KUBECONFIG=os.environ["KUBECONFIG"]) as running:
+    with admitting(
+        kube, tmp_path, RULES % (kube.name, kube.name), "--cluster", "kubeconfig", "--reserve-for", "all"
+    ) as running:
         eventually(lambda: running.send("GET", "/readyz").status == 200)
-        ca = base64.b64encode(running.ca.read_bytes()).decode()
-
-        def called(path: str) -> dict[str, Any]:
-            return {
-                "name": f"{path}.gpu-rules.test",
-                "clientConfig": {"url": f"https://127.0.0.1:{running.port}/{path}", "caBundle": ca},
-                "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
-                "namespaceSelector": {"matchLabels": {"gpu-rules-test": kube.name}},
-                "sideEffects": "NoneOnDryRun",
-                "admissionReviewVersions": ["v1"],
-                "failurePolicy": "Fail",
-            }
-
-        metadata = {"name": kube.name}
-        mutating = {"metadata": metadata, "webhooks": [{**called("mutate"), "reinvocationPolicy": "IfNeeded"}]}
-        kube.admission.create_mutating_webhook_configuration(mutating)
-        kube.admission.create_validating_webhook_configuration({"metadata": metadata, "webhooks": [called("validate")]})
-        try:
-            yield running
-        finally:
-            kube.admission.delete_mutating_webhook_configuration(kube.name)
-            kube.admission.delete_validating_webhook_configuration(kube.name)
+        yield running
 
 
 def asked(pod: Any) -> dict[str, str]:

@@ -24,6 +24,11 @@ _ONE = Quantity.of(1)
 SHARED_UNITS = {"cpu": Quantity(NANOS // 1000), "memory": _ONE, "ephemeral-storage": _ONE}
 """Resources that the containers of a pod share, and the smallest amount of each that Kubernetes can tell apart."""
 
+_HUGE_PAGES = "hugepages-"
+_BESIDE_HUGE_PAGES = frozenset({"cpu", "memory"})
+"""Source: k8s.io/kubernetes/pkg/apis/core/validation: a container with huge pages must name one of these, whatever the
+pod's own level says."""
+
 
 @record(kw_only=True)
 class _Triggered:
@@ -162,6 +167,7 @@ class _Calculation:
             if container.role is not Role.INIT and container.path not in served
         ]
         """Containers beside the GPU containers: plain ones and sidecars."""
+        self._kept: frozenset[str] = frozenset()
         self._coefficients = self._wanted()
 
     def outcome(self) -> tuple[Step, Edits]:
@@ -218,7 +224,10 @@ class _Calculation:
             return coefficients
         kept = [name for name in coefficients if name in pod.requests or name in pod.limits]
         self._notes += tuple(f"the pod's own level (spec.resources) keeps its {name}: onConflict Keep" for name in kept)
-        return {name: amount for name, amount in coefficients.items() if name not in kept}
+        self._kept = frozenset(kept)
+        # Huge pages come last: what they need beside them is written then.
+        left = [name for name in coefficients if name not in kept]
+        return {name: coefficients[name] for name in sorted(left, key=lambda name: name.startswith(_HUGE_PAGES))}
 
     def _count(self, container: Container) -> int:
         """Number of GPUs it requests."""
@@ -238,6 +247,11 @@ class _Calculation:
         edits: dict[Path, dict[str, str | None]],
     ) -> None:
         limit, request = container.limits.get(name), container.requested(name)
+        if name.startswith(_HUGE_PAGES) and self._kept & _BESIDE_HUGE_PAGES:
+            present = {*container.limits, *container.requests, *edits.get(container.limits_path, ())}
+            if not present & _BESIDE_HUGE_PAGES:
+                self._notes += (f"the container {container.name} gets no {name}: it has neither cpu nor memory",)
+                return
         if self._rule.on_conflict is not OnConflict.OVERWRITE:
             named = [amount for amount in (limit, request) if amount is not None]
             if named and self._rule.on_conflict is OnConflict.KEEP:

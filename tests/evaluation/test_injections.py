@@ -396,6 +396,15 @@ class TestPodLevel:
         assert self.lifted(decision) == level
         assert decision.trace[0].notes == ("the pod's own level (spec.resources) keeps its cpu: onConflict Keep",)
 
+    def test_keep_gives_huge_pages_only_beside_cpu_or_memory(self) -> None:
+        rule = injection({"hugepages-2Mi": "2Mi", "cpu": 4, "memory": "1Gi"}, on_conflict=OnConflict.KEEP)
+        bare, own = container("bare", {GPU: 1}), container("own", {GPU: 1, "cpu": 1})
+        decision = mutated(typed(bare, own, resources=levelled({"cpu": 8, "memory": "8Gi"})), rule)
+        assert (given(decision, "bare"), given(decision, "own")) == ({}, {"cpu": "1", "hugepages-2Mi": "2Mi"})
+        assert "the container bare gets no hugepages-2Mi: it has neither cpu nor memory" in decision.trace[0].notes
+        decision = mutated(typed(bare, resources=levelled({"cpu": 8})), rule)
+        assert given(decision, "bare") == {"hugepages-2Mi": "2Mi", "memory": "1Gi"}
+
     def test_what_was_right_already_stays(self) -> None:
         made = typed(self.MAIN, resources=levelled({"cpu": 99}, {"cpu": 98}))
         assert mutated(made, injection({"cpu": "500m"})).patch == ()

@@ -4,11 +4,11 @@ What is created there has this file's own names, touches only its own namespace,
 """
 
 import json
-import os
-import shutil
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,18 +17,22 @@ from deploy import render
 from rules_engine.authoring.costs import PER_CALL, worst
 from rules_engine.authoring.drift import drift
 from rules_engine.authoring.rule_files import DEFAULT_RULES, read_rules
-from rules_engine.authoring.webhooks import Endpoint, Settings, configurations, derive
+from rules_engine.authoring.webhooks import (
+    BREAK_GLASS_LABEL,
+    BREAK_GLASS_VALUE,
+    Endpoint,
+    Settings,
+    configurations,
+    derive,
+)
 from rules_engine.model.patch import Json
 from rules_engine.model.rules import AnyRule, Match, Verb
 from tests.support.chart import helm, sets
 from tests.support.conditions import HANDED_OVER, SELECTORS
 from tests.support.evaluation import GPU, compiled, container, injection, ladder, pod, validation
+from tests.support.real import NEEDS_KUBECTL, REAL, kubectl, together
 
-pytestmark = [
-    pytest.mark.cluster,
-    pytest.mark.skipif("KUBECONFIG" not in os.environ, reason="KUBECONFIG names no cluster"),
-    pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl"),
-]
+pytestmark = [*REAL, NEEDS_KUBECTL]
 
 NOBODY = "https://127.0.0.1:1"
 """Where no server is: who calls it fails, and so shows that a call was made."""
@@ -37,11 +41,6 @@ FAIL = dict.fromkeys(Endpoint, "Fail")
 
 ATTEMPTS = 100
 """Looks at whether a new webhook configuration is in force; it takes about a second."""
-
-
-def kubectl(*arguments: str, stdin: Json = None) -> subprocess.CompletedProcess[str]:
-    text = None if stdin is None else json.dumps(stdin, separators=(",", ":"))
-    return subprocess.run(["kubectl", *arguments], input=text, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
@@ -96,35 +95,100 @@ ODD: list[AnyRule] = [
 
 def test_the_api_server_compiles_every_condition_that_is_derived(name: str) -> None:
     for rule in ODD:
-        rule_set = compiled(rule)
-        assert derive(rule_set)[0].expression
-        made, _ = configurations(rule_set, Settings(name=name, server=NOBODY))
-        ended = kubectl("apply", "--dry-run=server", "-f", "-", stdin=made)
+        assert derive(compiled(rule))[0].expression
+    updates = Match(operations=tuple(Verb))
+    checks = [validation("true", match_conditions={"c": text}, match=updates) for text in HANDED_OVER]
+    for rule in (*ODD, *checks):
+        made = configurations(compiled(rule), Settings(name=name, server=NOBODY))
+        ended = kubectl("apply", "--dry-run=server", "-f", "-", stdin=together(made))
         assert ended.returncode == 0, ended.stderr
+
+
+@contextmanager
+def called(
+    name: str, namespace: str, *rules: AnyRule, failure_policies: Mapping[Endpoint, str] = FAIL
+) -> Iterator[None]:
+    """Both configurations of these rules, for pods of one namespace: whoever matches calls nobody."""
+    settings = Settings(name=name, server=NOBODY, failure_policies=failure_policies)
+    made: list[Any] = list(configurations(compiled(*rules), settings))
+    for configuration in made:
+        only = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace]}
+        configuration["webhooks"][0]["namespaceSelector"]["matchExpressions"].append(only)
+    try:
+        ended = kubectl("create", "-f", "-", stdin=together(made))
+        assert ended.returncode == 0, ended.stderr
+        yield
+    finally:
+        kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
+        kubectl("delete", kinds, name, "--ignore-not-found")
+
+
+def refusal_in(namespace: str, asked: Json) -> str:
+    """Why a pod is refused at dry run; "" if it is not."""
+    return kubectl("create", "-n", namespace, "--dry-run=server", "-f", "-", stdin=asked).stderr
 
 
 def test_only_pods_that_a_rule_could_touch_are_sent(name: str, namespace: str) -> None:
     guard = "object.spec.containers.exists(c, c.?resources.?limits.orValue({}).exists(r, r.startsWith('rdma/')))"
     rules = (ladder(GPU), validation("true", match_conditions={"c": guard}, match=Match(operations=tuple(Verb))))
-    made: list[Any] = list(configurations(compiled(*rules), Settings(name=name, server=NOBODY, failure_policies=FAIL)))
-    for configuration in made:
-        only = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": [namespace]}
-        configuration["webhooks"][0]["namespaceSelector"]["matchExpressions"].append(only)
     plain, gpu = pod(container("c", {"cpu": 1})), pod(container("c", {GPU: 1}))
     init, rdma = pod(container("c"), init=[container("i", limits={GPU: 1})]), pod(container("c", {"rdma/hca": 1}))
-
-    def refusal(asked: Json) -> str:
-        return kubectl("create", "-n", namespace, "--dry-run=server", "-f", "-", stdin=asked).stderr
-
-    try:
-        assert kubectl("create", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": made}).returncode == 0
+    refusal = partial(refusal_in, namespace)
+    with called(name, namespace, *rules):
         in_force(lambda: "mutate.gpurules.io" in refusal(gpu) and "validate.gpurules.io" in refusal(rdma))
         assert "mutate.gpurules.io" in refusal(init)
         assert refusal(plain) == ""
         assert "spec.containers: Required value" in refusal({**pod(), "spec": {"containers": []}})
+
+
+def test_the_label_of_a_namespace_breaks_the_glass(name: str, namespace: str) -> None:
+    gpu = pod(container("c", {GPU: 1}), labels={BREAK_GLASS_LABEL: BREAK_GLASS_VALUE})
+    sent = "mutate.gpurules.io"
+    with called(name, namespace, ladder(GPU), validation("true")):
+        in_force(lambda: sent in refusal_in(namespace, gpu))
+        kubectl("label", "namespace", namespace, f"{BREAK_GLASS_LABEL}={BREAK_GLASS_VALUE}")
+        in_force(lambda: refusal_in(namespace, gpu) == "")
+        kubectl("label", "namespace", namespace, f"{BREAK_GLASS_LABEL}-")
+        in_force(lambda: sent in refusal_in(namespace, gpu))
+
+
+@pytest.mark.parametrize("failing", Endpoint)
+def test_each_endpoint_fails_by_its_own_policy(name: str, namespace: str, failing: Endpoint) -> None:
+    """The pods that are refused are those of the endpoint under Fail; the others are admitted though nobody answers."""
+    rdma = "object.spec.containers.exists(c, 'rdma/hca' in c.?resources.?limits.orValue({}))"
+    rules = (ladder(GPU), validation("true", match_conditions={"c": rdma}))
+    asked = {Endpoint.MUTATE: pod(container("c", {GPU: 1})), Endpoint.VALIDATE: pod(container("c", {"rdma/hca": 1}))}
+    (admitted,) = (one for endpoint, one in asked.items() if endpoint is not failing)
+    policies = {endpoint: "Fail" if endpoint is failing else "Ignore" for endpoint in Endpoint}
+    with called(name, namespace, *rules, failure_policies=policies):
+        in_force(lambda: failing.webhook in refusal_in(namespace, asked[failing]))
+        assert refusal_in(namespace, admitted) == ""
+
+
+def test_only_updates_and_resizes_of_pods_that_stay_are_sent(name: str, namespace: str) -> None:
+    """Nothing keeps a pod from being deleted, whatever its finalizers, and its status from being written."""
+    finalized: Any = pod(container("c", {"cpu": 1}), name="c")
+    finalized["metadata"]["finalizers"] = ["gpurules.io/test"]
+    resize: Json = {
+        "spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "2"}, "requests": {"cpu": "2"}}}]}
+    }
+
+    def patched(change: Json, *arguments: str) -> str:
+        line = ("patch", "pod", "c", "-n", namespace, "-p", json.dumps(change), *arguments)
+        return kubectl(*line).stderr
+
+    in_force(lambda: kubectl("create", "-n", namespace, "-f", "-", stdin=finalized).returncode == 0)
+    try:
+        with called(name, namespace, ladder(GPU), validation("true", match=Match(operations=(Verb.UPDATE,)))):
+            in_force(lambda: "validate.gpurules.io" in patched({"metadata": {"labels": {"a": "b"}}}))
+            assert "validate.gpurules.io" in patched(resize, "--subresource=resize")
+            assert patched({"status": {"message": "m"}}, "--subresource=status") == ""
+            assert kubectl("delete", "pod", "c", "-n", namespace, "--wait=false").stderr == ""
+            assert patched({"metadata": {"labels": {"a": "b"}}}) == ""
+            assert patched({"metadata": {"finalizers": None}}) == ""
+            assert kubectl("get", "pods", "-n", namespace, "-o", "name").stdout == ""
     finally:
-        kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations"
-        kubectl("delete", kinds, name, "--ignore-not-found")
+        patched({"metadata": {"finalizers": None}})
 
 
 LEAST: Mapping[str, Any] = {"name": "c", "image": "a", "imagePullPolicy": "Never", "terminationMessagePath": "/"}
@@ -152,7 +216,7 @@ def test_no_pod_is_so_large_that_a_condition_costs_too_much(name: str, namespace
     for number, text in enumerate((*derived, *costly)):
         condition = {"name": "c", "expression": f"({text}\n) && false"}
         made["webhooks"].append({**webhook, "name": f"c{number}.gpurules.io", "matchConditions": [condition]})
-    path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
+    path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All&timeout=60s"
 
     def refusal(asked: Json) -> str:
         return kubectl("create", "--raw", path, "-f", "-", stdin=asked).stderr
@@ -183,7 +247,7 @@ def test_what_the_api_server_gives_back_has_not_drifted_until_somebody_changes_i
         return json.loads(kubectl("get", kind, name, "-o", "json").stdout)
 
     try:
-        kubectl("create", "-f", "-", stdin={"apiVersion": "v1", "kind": "List", "items": list(made)})
+        kubectl("create", "-f", "-", stdin=together(made))
         for calls in derive(rule_set):
             assert drift(calls, name, kept(calls.endpoint.kind)) == ()
         change = [{"op": "replace", "path": "/webhooks/0/matchConditions/0/expression", "value": "false"}]

@@ -25,8 +25,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from rules_engine.cel import Budget, Environment, compile_expression, types
-from rules_engine.cel.bounds import REQUEST_COST
+from rules_engine.cel import Budget, Environment, compile_expression
+from rules_engine.cel.budget import REQUEST_COST
+from rules_engine.cel.values import types
 from rules_engine.model.source import SourceText
 from tests.fuzz import cel_costs
 

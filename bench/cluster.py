@@ -17,7 +17,7 @@ from typing import Any
 
 from bench.process import memory_mib
 from rules_engine.evaluation import RuleSet, mutate
-from rules_engine.evaluation.needs import Needs
+from rules_engine.evaluation.rule_set.cluster_requirements import Needs
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.rules import NodeFilter, NodeRequirement, Offered

@@ -23,7 +23,7 @@ from bench.process import memory_mib
 from bench.promise import Promise, exit_code
 from bench.reviews import MIG, review, training_pod
 from rules_engine.evaluation.steps import MAX_PATCH_BYTES
-from server.decision_log import MAX_LINE_BYTES
+from server.telemetry.decision_log import MAX_LINE_BYTES
 from tests.support.server import Running
 
 NODES = 5000

@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from rules_engine.authoring.rule_files import read_rules  # noqa: E402 - where this runs as a program
-from rules_engine.authoring.webhooks import helm_values  # noqa: E402
 from rules_engine.authoring.yaml_text import dump  # noqa: E402
+from rules_engine.webhooks.configuration import helm_values  # noqa: E402
 
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "chart" / "gpu-rules"

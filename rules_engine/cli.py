@@ -196,7 +196,8 @@ def check(paths: tuple[Path, ...], output: str) -> None:
 
     PATH is a file or a folder; - is standard input. Ends with 1 if there are errors; warnings alone do not count.
     """
-    from rules_engine.authoring import checking, reports
+    from rules_engine.authoring import check as checking
+    from rules_engine.authoring.output import machine as reports
 
     checked = checking.check(paths)
     match output:
@@ -208,7 +209,7 @@ def check(paths: tuple[Path, ...], output: str) -> None:
             for line in reports.check_github(checked):
                 click.echo(line)
         case _:
-            from rules_engine.authoring.rendering import Screen
+            from rules_engine.authoring.output.terminal import Screen
 
             Screen(sys.stdout).checked(checked)
     _end(succeeded=not checked.errors)
@@ -223,13 +224,14 @@ def test(paths: tuple[Path, ...], keyword: str, output: str) -> None:
 
     Each case goes through both endpoints. Ends with 1 if a case fails, or could not be run, or there is none.
     """
-    from rules_engine.authoring import reports, testing
+    from rules_engine.authoring import rule_tests as testing
+    from rules_engine.authoring.output import machine as reports
 
     run = testing.run_tests(paths, keyword)
     if output == "json":
         _print_json(reports.tests_json(run))
     else:
-        from rules_engine.authoring.rendering import Screen
+        from rules_engine.authoring.output.terminal import Screen
 
         Screen(sys.stdout).tests(run)
     if not run.results and not run.problems:
@@ -286,8 +288,9 @@ def explain(
     Ends with 1 if a pod is denied, or if rules, cluster or manifests have errors.
     """
     paths = rule_paths(rules, more_rules)
-    from rules_engine.authoring import explaining, reports
-    from rules_engine.authoring.rendering import Screen
+    from rules_engine.authoring import explain as explaining
+    from rules_engine.authoring.output import machine as reports
+    from rules_engine.authoring.output.terminal import Screen
     from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_errors
     from rules_engine.loading import load_pods
 
@@ -401,10 +404,10 @@ def webhook_config(
         raise click.UsageError("--url and --service exclude each other")
     if url is not None and not url.startswith("https://"):
         raise click.UsageError(f"--url {url}: the API server calls https:// only")
-    from rules_engine.authoring import webhooks
-    from rules_engine.authoring.rendering import Screen
+    from rules_engine.authoring.output.terminal import Screen
     from rules_engine.authoring.rule_files import DEFAULT_RULES, read_rules
     from rules_engine.authoring.yaml_text import dump
+    from rules_engine.webhooks import configuration as webhooks
 
     files = read_rules(paths or (DEFAULT_RULES,))
     Screen(sys.stderr).problems(files.problems, files.loaded.sources)

@@ -307,11 +307,11 @@ def serve(
     if events and not isinstance(cluster, Live):
         raise click.UsageError("--events needs a live cluster: --cluster in-cluster or kubeconfig")
 
-    from server.exchange import Callers
-    from server.observing import Observed
-    from server.prepare import Sources
+    from server.http.admission_record import Callers
+    from server.rules.sources import Sources
     from server.serve import Settings, StartError, say
     from server.serve import serve as run
+    from server.telemetry.observers import Observed
 
     callers = Callers(reserve_for)
     settings = Settings(
@@ -382,6 +382,6 @@ def capture(form: str, timeout: float) -> None:
 @main.command(cls=Command, short_help="Send scenarios through a real server over HTTPS.")
 def demo() -> None:
     """Send the old webhook's scenarios through a real server over HTTPS and print what comes out."""
-    from server.demo import run
+    from server.demo.run import run
 
     raise SystemExit(run())

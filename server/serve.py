@@ -23,27 +23,27 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.needs import needs
-from server import tls
+from rules_engine.evaluation.rule_set.cluster_requirements import needs
 from server.cluster.source import ClusterSource, FixedCluster, Live
-from server.exchange import Callers, Exchange, Observer
 from server.http import probes
 from server.http.admission import Admission
+from server.http.admission_record import Callers, Exchange, Observer
 from server.http.app import Exposition, create_app, create_metrics_app
 from server.http.handlers import AdmissionHandler, PageHandler
 from server.http.limits import CONNECTIONS, LEAST_CONNECTIONS, PLAIN_CONNECTIONS, UNREAD_SECONDS
 from server.http.listener import Listener, connections_allowed
-from server.observing import Observed, Observing
-from server.prepare import Prepared, Sources, UnusableError, prepare
-from server.reload import Reloader
-from server.renewal import Clients, Expiry, Renewal, Show
+from server.rules.folder_watch import Watcher, signature
+from server.rules.reload import Reloader
+from server.rules.sources import Prepared, Sources, UnusableError, prepare
 from server.state import Served, State
+from server.telemetry.observers import Observed, Observing
 from server.timestamps import rfc3339
-from server.watching import Watcher, signature
+from server.tls import identity as tls
+from server.tls.renewal import Clients, Expiry, Renewal, Show
 
 if TYPE_CHECKING:
     from server.cluster.connection import Connection
-    from server.comparing import Comparing
+    from server.telemetry.drift_monitor import Comparing
 
 SETTLE_SECONDS = 0.5
 """Time at shutdown for pending handshakes and their first requests."""
@@ -290,7 +290,7 @@ def _comparing(settings: Settings, state: State, stack: ExitStack) -> "Comparing
     """What sees whether the webhook configurations fit the rules, where their name is known."""
     if settings.webhooks is None:
         return None
-    from server.comparing import Comparing
+    from server.telemetry.drift_monitor import Comparing
 
     comparing = Comparing(_connection(settings), settings.webhooks, state)
     stack.callback(comparing.stop)
@@ -411,7 +411,7 @@ def _bootstrapped(
     settings: Settings, place: tuple[str, str, str, str], state: State, show: Show, stack: ExitStack
 ) -> tuple[str, list[Watcher]]:
     """Serve what the Secret holds, once the API server can be reached. Raises TlsError."""
-    from server.bootstrap import Bootstrap, Place
+    from server.tls.bootstrap import Bootstrap, Place
 
     before = signature([settings.client_ca] if settings.client_ca else [])
     clients = Clients(show, state, settings.client_ca)
@@ -485,8 +485,11 @@ def _logging(form: str) -> dict[str, Any]:
         "version": 1,
         "disable_existing_loggers": False,
         "formatters": {
-            "line": {"()": "server.observing.Lines", "fmt": "%(asctime)s %(levelname)s %(name)s: %(message)s"},
-            "json": {"()": "server.observing.JsonLines"},
+            "line": {
+                "()": "server.telemetry.observers.Lines",
+                "fmt": "%(asctime)s %(levelname)s %(name)s: %(message)s",
+            },
+            "json": {"()": "server.telemetry.observers.JsonLines"},
         },
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": form, "stream": "ext://sys.stderr"}},
         "root": {"handlers": ["stderr"], "level": "WARNING"},

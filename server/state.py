@@ -10,8 +10,8 @@ from typing import Protocol
 import orjson
 
 from rules_engine.evaluation import Remembering, RuleSet
-from rules_engine.evaluation.needs import needs
-from rules_engine.evaluation.reads import Quotable, quotable
+from rules_engine.evaluation.fingerprint import Quotable, quotable
+from rules_engine.evaluation.rule_set.cluster_requirements import needs
 from rules_engine.model.cluster import Cluster, Freshness
 from server.cluster.source import ClusterSource, FixedCluster
 from server.timestamps import rfc3339

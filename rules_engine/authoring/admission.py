@@ -6,7 +6,7 @@ from rules_engine.evaluation import RuleSet, mutate, validate
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Decision, Step
-from rules_engine.model.patch import Json
+from rules_engine.model.json.patch import Json
 
 OFFLINE_UID = "00000000-0000-0000-0000-000000000000"
 """Nobody sent the request: its uid must be there and must not look like a real one."""

@@ -7,8 +7,8 @@ the cluster: where that depends on them, nothing is said.
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
-from rules_engine.evaluation.globs import matches
-from rules_engine.model.lenient import items, mapping
+from rules_engine.evaluation.rule_set.globs import matches
+from rules_engine.model.json.lenient import items, mapping
 from rules_engine.model.problems import Problem, Severity, did_you_mean
 from rules_engine.model.rules import (
     AnyRule,

@@ -15,13 +15,13 @@ from typing import cast
 from rules_engine.authoring.positioned_json import JsonError, Member, Node, Number, Object, parse
 from rules_engine.authoring.rule_files import has_errors
 from rules_engine.authoring.yaml_text import dump
-from rules_engine.loading.documents import read_documents
+from rules_engine.loading.diagnostics import Report
 from rules_engine.loading.files import SourceFile
-from rules_engine.loading.nodes import MapNode
-from rules_engine.loading.report import Report
 from rules_engine.loading.rules import build_rule
 from rules_engine.loading.schemas import validate
-from rules_engine.model.patch import Json
+from rules_engine.loading.yaml.documents import read_documents
+from rules_engine.loading.yaml.nodes import MapNode
+from rules_engine.model.json.patch import Json
 from rules_engine.model.problems import Problem, Severity, did_you_mean, in_file_order
 from rules_engine.model.quantity import MAX_EXPONENT, Quantity, QuantityError
 from rules_engine.model.rules import API_VERSION, AnyRule, ResourceInjection

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterator
 
-from rules_engine.model.patch import Json
+from rules_engine.model.json.patch import Json
 
 _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*|[0-9]+(?:\.[0-9]+)?(?:[numkMGTP]|[KMGTPE]i)")
 """Words, names, paths and quantities with a suffix."""

@@ -1,11 +1,11 @@
 """CEL in Kubernetes' dialect: compile an expression once, evaluate it on plain JSON values many times."""
 
-from rules_engine.cel import types
-from rules_engine.cel.bounds import Budget, CelProblems, CostExceeded, EvaluationError
-from rules_engine.cel.environment import Environment
+from rules_engine.cel.budget import Budget, CelProblems, CostExceeded, EvaluationError
+from rules_engine.cel.check.environment import Environment
 from rules_engine.cel.program import Program, compile_expression
-from rules_engine.cel.types import Type
-from rules_engine.cel.values import Cluster, Duration, Optional, Timestamp, Uint
+from rules_engine.cel.values import types
+from rules_engine.cel.values.runtime_values import Cluster, Duration, Optional, Timestamp, Uint
+from rules_engine.cel.values.types import Type
 
 __all__ = [
     "Budget",

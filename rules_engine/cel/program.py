@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import NoneType
 
-from rules_engine.cel.bounds import Budget, CelProblems, EvaluationError
-from rules_engine.cel.building import levels
-from rules_engine.cel.checking import Checked, check
-from rules_engine.cel.environment import Environment
-from rules_engine.cel.generating import Function, generate
-from rules_engine.cel.interpreting import interpret
-from rules_engine.cel.types import DYN, Type
-from rules_engine.cel.values import Optional, check_int, is_map
+from rules_engine.cel.budget import Budget, CelProblems, EvaluationError
+from rules_engine.cel.check.checker import Checked, check
+from rules_engine.cel.check.environment import Environment
+from rules_engine.cel.check.nesting import levels
+from rules_engine.cel.run.codegen import Function, generate
+from rules_engine.cel.run.interpreter import interpret
+from rules_engine.cel.values.runtime_values import Optional, check_int, is_map
+from rules_engine.cel.values.types import DYN, Type
 from rules_engine.model.problems import Problem
 from rules_engine.model.source import SourceText
 
@@ -113,7 +113,7 @@ def compile_expression(source: SourceText, environment: Environment, *, result: 
     Raises CelProblems with everything that is wrong with it.
     """
     # Imported with the first expression: lark is a fifth of this package's import time.
-    from rules_engine.cel.parsing import parse
+    from rules_engine.cel.syntax.parser import parse
 
     checked = check(source, parse(source), environment)
     problems = checked.problems

@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rules_engine.cel import EvaluationError
-from rules_engine.evaluation import globs
-from rules_engine.evaluation.compiled import Compiled
+from rules_engine.evaluation.context import Scope, Subject
+from rules_engine.evaluation.rule_set import globs
+from rules_engine.evaluation.rule_set.compiled import Compiled
 from rules_engine.evaluation.steps import failed, skipped, unexpected
-from rules_engine.evaluation.subject import Scope, Subject
 from rules_engine.model.decision import Step
 from rules_engine.model.rules import SKIP_ANNOTATION, Match, OptOut, Rule
 

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from rules_engine.cel import EvaluationError
-from rules_engine.model.edits import Edits
+from rules_engine.model.json.edits import Edits
+from rules_engine.model.json.strict import Path
 from rules_engine.model.pod import Container, Pod
 from rules_engine.model.quantity import NANOS, Quantity
-from rules_engine.model.reading import Path
 from rules_engine.model.record import record
 
 MAX_CONTAINERS = 256

@@ -4,20 +4,20 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from rules_engine.cel import Budget
-from rules_engine.evaluation.compiled import RuleSet
-from rules_engine.evaluation.index import HasRule, Index
+from rules_engine.evaluation.context import Subject
 from rules_engine.evaluation.injections import apply_injections
 from rules_engine.evaluation.ladders import apply_ladders
-from rules_engine.evaluation.offers import Reach
-from rules_engine.evaluation.subject import Subject
+from rules_engine.evaluation.nodes.offers import Reach
+from rules_engine.evaluation.rule_set.compiled import RuleSet
+from rules_engine.evaluation.rule_set.index import HasRule, Index
 from rules_engine.evaluation.validations import apply_validations
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Decision, Refusal, denied
-from rules_engine.model.edits import merged, patch
+from rules_engine.model.json.edits import merged, patch
+from rules_engine.model.json.strict import PodError, kind_of
 from rules_engine.model.pod import Pod
 from rules_engine.model.quantity import QuantityError
-from rules_engine.model.reading import PodError, kind_of
 
 C = TypeVar("C", bound=HasRule)
 

@@ -6,15 +6,15 @@ What it keeps of the webhook that it replaces, and what it does better, is told 
 from collections.abc import Mapping, Sequence
 
 from rules_engine.evaluation.applicability import applicability
-from rules_engine.evaluation.compiled import CompiledInjection
+from rules_engine.evaluation.context import Subject
 from rules_engine.evaluation.counts import MAX_CONTAINERS, malformed, too_many_containers
+from rules_engine.evaluation.rule_set.compiled import CompiledInjection
 from rules_engine.evaluation.steps import failed, skipped, stepped, too_large, unexpected
-from rules_engine.evaluation.subject import Subject
 from rules_engine.model.decision import Action, Amount, Step
-from rules_engine.model.edits import Edits, merged, patch_bytes
+from rules_engine.model.json.edits import Edits, merged, patch_bytes
+from rules_engine.model.json.strict import Path
 from rules_engine.model.pod import ANNOTATIONS, POD_LIMITS, POD_REQUESTS, Container, Role
 from rules_engine.model.quantity import NANOS, Quantity
-from rules_engine.model.reading import Path
 from rules_engine.model.record import record
 from rules_engine.model.rules import Entry, InitContainers, Mode, OnConflict, ResourceInjection
 

@@ -5,11 +5,11 @@ from dataclasses import field
 
 from rules_engine.cel import EvaluationError
 from rules_engine.evaluation.applicability import applicability
-from rules_engine.evaluation.compiled import CompiledLadder, CompiledRung
+from rules_engine.evaluation.context import Scope, Subject
 from rules_engine.evaluation.counts import MAX_CONTAINERS, Counts, edits, malformed, too_many_containers
-from rules_engine.evaluation.offers import AMOUNTS_PER_UNIT, Offers
+from rules_engine.evaluation.nodes.offers import AMOUNTS_PER_UNIT, Offers
+from rules_engine.evaluation.rule_set.compiled import CompiledLadder, CompiledRung
 from rules_engine.evaluation.steps import Details, failed, skipped, stepped, too_large, unexpected
-from rules_engine.evaluation.subject import Scope, Subject
 from rules_engine.model.decision import Action, Attempt, ResourceDecision, Step
 from rules_engine.model.pod import ANNOTATIONS, Pod
 from rules_engine.model.quantity import Quantity

@@ -7,9 +7,9 @@ from typing import TypedDict, Unpack
 
 from rules_engine.cel import EvaluationError
 from rules_engine.model.decision import Action, Amount, ResourceDecision, Step
-from rules_engine.model.edits import Edits, patch_bytes
+from rules_engine.model.json.edits import Edits, patch_bytes
+from rules_engine.model.json.strict import PodError
 from rules_engine.model.quantity import QuantityError
-from rules_engine.model.reading import PodError
 from rules_engine.model.rules import FailurePolicy, Mode, Rule
 
 _AUDIT, _SKIP = Mode.AUDIT, Action.SKIP  # to look a member up on its enum takes a while

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from rules_engine.cel import EvaluationError
 from rules_engine.evaluation.applicability import applicability
-from rules_engine.evaluation.compiled import CompiledCheck, CompiledValidation
+from rules_engine.evaluation.context import Scope, Subject
+from rules_engine.evaluation.rule_set.compiled import CompiledCheck, CompiledValidation
 from rules_engine.evaluation.steps import failed, stepped, unexpected
-from rules_engine.evaluation.subject import Scope, Subject
 from rules_engine.model.decision import Action, Step
 from rules_engine.model.rules import Validation, ValidationAction
 

@@ -4,15 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rules_engine.loading.amounts import amounts
 from rules_engine.loading.codes import Code
-from rules_engine.loading.fields import flag, items, section, sections, strings, text, texts
+from rules_engine.loading.diagnostics import Report, shown
+from rules_engine.loading.fields import flag, items, report_repeated, section, sections, strings, text, texts
 from rules_engine.loading.files import exists
-from rules_engine.loading.inventory import build_cluster
-from rules_engine.loading.manifests import Manifest, the_pod
-from rules_engine.loading.nodes import MapNode, Node, ScalarNode
-from rules_engine.loading.report import Report, report_repeated, shown
+from rules_engine.loading.kubernetes.amounts import amounts
+from rules_engine.loading.kubernetes.inventory import build_cluster
+from rules_engine.loading.kubernetes.manifests import Manifest, the_pod
 from rules_engine.loading.rules import name_of
+from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.problems import did_you_mean
 from rules_engine.model.rules import RuleId

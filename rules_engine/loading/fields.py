@@ -3,11 +3,14 @@
 What the schema complained of is not there any more; it, and what was never there, reads as its default.
 """
 
+from collections.abc import Iterable
 from enum import Enum
 from typing import TypeVar
 
-from rules_engine.loading.nodes import ListNode, MapNode, Node, ScalarNode
-from rules_engine.model.source import SourceText
+from rules_engine.loading.codes import Code
+from rules_engine.loading.diagnostics import Report
+from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode
+from rules_engine.model.source import Location, SourceText
 
 Choice = TypeVar("Choice", bound=Enum)
 
@@ -77,3 +80,15 @@ def scalars(node: MapNode, name: str) -> list[tuple[str, ScalarNode]]:
 def strings(node: MapNode, name: str) -> dict[str, str]:
     """A map of strings: labels, annotations."""
     return {key: value.source.text for key, value in scalars(node, name)}
+
+
+def report_repeated(code: Code, nodes: Iterable[Node | None], report: Report) -> None:
+    """Report every name that occurs again, with the line of the first."""
+    first: dict[str, Location] = {}
+    for node in nodes:
+        if isinstance(node, ScalarNode):
+            name = node.source.text
+            if name in first:
+                message = f"'{name}' is already used in line {first[name].line}"
+                report.error(code, message, node.location, node.length)
+            first.setdefault(name, node.location)

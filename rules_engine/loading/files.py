@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from rules_engine.loading.codes import Code
-from rules_engine.loading.report import Report
+from rules_engine.loading.diagnostics import Report
 from rules_engine.model.source import Location
 
 MAX_FILE_BYTES = 4 * 1024 * 1024

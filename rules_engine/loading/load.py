@@ -8,19 +8,19 @@ from types import MappingProxyType
 
 from rules_engine.loading.cases import Reader, build_test
 from rules_engine.loading.codes import Code
-from rules_engine.loading.documents import Dialect, Document, read_documents
+from rules_engine.loading.diagnostics import Report, shown
 from rules_engine.loading.fields import section
 from rules_engine.loading.files import MAX_FILE_BYTES, SourceFile, find_files, read_file, report_too_large
-from rules_engine.loading.inventory import build_cluster
-from rules_engine.loading.kubectl import is_cluster, read_cluster
-from rules_engine.loading.manifests import Manifest, manifest_json, manifests
-from rules_engine.loading.nodes import MapNode, Node, ScalarNode
-from rules_engine.loading.pods import read_pod
-from rules_engine.loading.report import Report, shown
+from rules_engine.loading.kubernetes.inventory import build_cluster
+from rules_engine.loading.kubernetes.kubectl import is_cluster, read_cluster
+from rules_engine.loading.kubernetes.manifests import Manifest, manifest_json, manifests
+from rules_engine.loading.kubernetes.pods import read_pod
 from rules_engine.loading.rules import build_rule, name_of
 from rules_engine.loading.schemas import KINDS, near, validate
+from rules_engine.loading.yaml.documents import Dialect, Document, read_documents
+from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.cluster import Cluster
-from rules_engine.model.patch import Json
+from rules_engine.model.json.patch import Json
 from rules_engine.model.problems import Problem, in_file_order
 from rules_engine.model.rules import API_VERSION, AnyRule
 from rules_engine.model.ruletest import RuleTest

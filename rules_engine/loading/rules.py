@@ -3,12 +3,24 @@
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
-from rules_engine.loading.amounts import amounts, origins, warn_of_units
 from rules_engine.loading.codes import Code
-from rules_engine.loading.fields import choice, flag, maps, number, section, sections, source, strings, text, texts
-from rules_engine.loading.nodes import MapNode, Node, ScalarNode
-from rules_engine.loading.report import Report, report_repeated
-from rules_engine.loading.selectors import selector
+from rules_engine.loading.diagnostics import Report
+from rules_engine.loading.fields import (
+    choice,
+    flag,
+    maps,
+    number,
+    report_repeated,
+    section,
+    sections,
+    source,
+    strings,
+    text,
+    texts,
+)
+from rules_engine.loading.kubernetes.amounts import amounts, origins, warn_of_units
+from rules_engine.loading.kubernetes.selectors import selector
+from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.rules import (
     SKIP_ANNOTATION,
     AnyRule,

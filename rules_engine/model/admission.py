@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import field
 from types import MappingProxyType
 
-from rules_engine.model.patch import Json
+from rules_engine.model.json.patch import Json
 from rules_engine.model.record import record
 
 

@@ -7,8 +7,8 @@ from hashlib import sha256
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from rules_engine.model.edits import Edits, applied
-from rules_engine.model.patch import Json, Operation
+from rules_engine.model.json.edits import Edits, applied
+from rules_engine.model.json.patch import Json, Operation
 from rules_engine.model.record import record
 from rules_engine.model.rules import RuleId
 from rules_engine.model.source import Location

@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Self
 
-from rules_engine.model.patch import Json, pointer
-from rules_engine.model.reading import Path, PodError, TooLargeError, items, mapping, string, strings
+from rules_engine.model.json.patch import Json, pointer
+from rules_engine.model.json.strict import Path, PodError, TooLargeError, items, mapping, string, strings
 from rules_engine.model.record import record
 
 PLACEMENT_MEMBERS = ("affinity", "nodeName", "nodeSelector", "tolerations")

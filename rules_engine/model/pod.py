@@ -5,11 +5,11 @@ from dataclasses import field
 from enum import Enum
 from types import MappingProxyType
 
-from rules_engine.model.edits import Edits, applied, merged
-from rules_engine.model.patch import Json, pointer
+from rules_engine.model.json.edits import Edits, applied, merged
+from rules_engine.model.json.patch import Json, pointer
+from rules_engine.model.json.strict import Path, PodError, items, kind_of, mapping, string, strings
 from rules_engine.model.placement import Placement
 from rules_engine.model.quantity import MAX_TEXT, Quantity, QuantityError, parse_quantity
-from rules_engine.model.reading import Path, PodError, items, kind_of, mapping, string, strings
 from rules_engine.model.record import record
 
 ANNOTATIONS: Path = ("metadata", "annotations")

@@ -6,7 +6,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import ClassVar, NewType, TypeAlias
 
-from rules_engine.model.patch import Json
+from rules_engine.model.json.patch import Json
 from rules_engine.model.quantity import Quantity
 from rules_engine.model.source import Location, SourceText
 

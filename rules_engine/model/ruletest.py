@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import NewType
 
 from rules_engine.model.cluster import Cluster
-from rules_engine.model.patch import Json
+from rules_engine.model.json.patch import Json
 from rules_engine.model.quantity import Quantity
 from rules_engine.model.rules import EMPTY, RuleId
 from rules_engine.model.source import Location

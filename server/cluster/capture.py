@@ -3,9 +3,9 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from rules_engine.evaluation.needs import Needs
+from rules_engine.evaluation.rule_set.cluster_requirements import Needs
 from rules_engine.model.cluster import Cluster, Node
-from rules_engine.model.patch import Json
+from rules_engine.model.json.patch import Json
 from rules_engine.model.quantity import Quantity
 from rules_engine.model.rules import API_VERSION
 from server.cluster.connection import Connection

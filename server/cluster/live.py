@@ -7,13 +7,13 @@ from time import monotonic
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from rules_engine.evaluation.needs import Needs
+from rules_engine.evaluation.rule_set.cluster_requirements import Needs
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Freshness, Node
 from rules_engine.model.decision import Decision
-from rules_engine.model.lenient import Object
+from rules_engine.model.json.lenient import Object
+from rules_engine.model.json.strict import PodError
 from rules_engine.model.pod import Pod
-from rules_engine.model.reading import PodError
 from server.cluster.connection import Connection, api_path
 from server.cluster.reading import HeldPod, Namespace, PodKey, Usage, read_namespace, read_node, read_pod
 from server.cluster.reflector import Collection, Health, Reflector, Sink

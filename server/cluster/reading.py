@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from sys import intern
 
 from rules_engine.model.cluster import Node, Taint
-from rules_engine.model.lenient import Object, mapping, objects, strings, text
+from rules_engine.model.json.lenient import Object, mapping, objects, strings, text
+from rules_engine.model.json.strict import PodError
 from rules_engine.model.pod import Pod
 from rules_engine.model.quantity import Quantity, QuantityError
-from rules_engine.model.reading import PodError
 
 FINISHED = frozenset({"Succeeded", "Failed"})
 """Phases of pods that hold nothing any more. A pod that is being deleted holds its devices to the end."""

@@ -17,8 +17,8 @@ from typing import Generic, Protocol, TypeVar
 
 import orjson
 
-from rules_engine.model.lenient import Object, mapping
-from rules_engine.model.patch import Json
+from rules_engine.model.json.lenient import Object, mapping
+from rules_engine.model.json.patch import Json
 from server.cluster.backoff import Backoff
 from server.cluster.connection import MENDED_BY_NEW_CREDENTIALS, Answer, ApiError, Cause, Connection
 from server.cluster.reading import UnreadableError

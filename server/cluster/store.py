@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from rules_engine.cel import EvaluationError
 from rules_engine.evaluation.nodes import placed_index_of
-from rules_engine.evaluation.offers import nodes_for
+from rules_engine.evaluation.nodes.offers import nodes_for
 from rules_engine.model.cluster import Change, Cluster, Node
+from rules_engine.model.json.strict import PodError
 from rules_engine.model.pod import Pod
 from rules_engine.model.quantity import Quantity
-from rules_engine.model.reading import PodError
 from server.cluster.reading import (
     HeldPod,
     Namespace,

@@ -12,7 +12,7 @@ from rules_engine.cel import Budget
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Decision
-from server.exchange import Exchange, Observer
+from server.http.admission_record import Exchange, Observer
 from server.http.deadline import Deadline
 from server.http.errors import refused
 from server.http.limits import (

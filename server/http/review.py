@@ -15,8 +15,8 @@ import orjson
 
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.decision import Decision, Refusal
-from rules_engine.model.patch import Json, pointer
-from rules_engine.model.reading import Path, kind_of
+from rules_engine.model.json.patch import Json, pointer
+from rules_engine.model.json.strict import Path, kind_of
 from server.http.limits import LARGE_BODY_BYTES, MAX_DEPTH
 
 API_VERSION = "admission.k8s.io/v1"

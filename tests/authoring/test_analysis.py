@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.authoring.checking import check
+from rules_engine.authoring.check import check
 from rules_engine.model.problems import render
 from tests.support.authoring import injection as inject
 from tests.support.authoring import ladder, validation, write

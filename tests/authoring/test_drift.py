@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rules_engine.authoring.drift import MAX_NAMED, drift, mending
-from rules_engine.authoring.webhooks import Service, Settings, configurations, derive
 from rules_engine.model.rules import AnyRule, Match, Verb
+from rules_engine.webhooks.configuration import Service, Settings, configurations, derive
+from rules_engine.webhooks.drift import MAX_NAMED, drift, mending
 from tests.support.conditions import CONDITIONS, SELECTORS
 from tests.support.evaluation import GPU, MIG1, MIG2, compiled, injection, ladder, validation
 

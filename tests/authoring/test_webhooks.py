@@ -11,15 +11,13 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.authoring import costs, webhooks
-from rules_engine.authoring.guards import handed_over
 from rules_engine.authoring.rule_files import DEFAULT_RULES, read_rules
-from rules_engine.authoring.webhooks import Calls, Endpoint, Service, Settings, configurations, derive
-from rules_engine.cel import Budget, Environment, compile_expression, types
+from rules_engine.cel import Budget, Environment, compile_expression
+from rules_engine.cel.values import types
 from rules_engine.evaluation import mutate, validate
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Action, Decision
-from rules_engine.model.patch import Json
+from rules_engine.model.json.patch import Json
 from rules_engine.model.rules import (
     AnyRule,
     FallbackLadder,
@@ -32,6 +30,10 @@ from rules_engine.model.rules import (
     Verb,
     WhenExhausted,
 )
+from rules_engine.webhooks import configuration as webhooks
+from rules_engine.webhooks import costs
+from rules_engine.webhooks.configuration import Calls, Endpoint, Service, Settings, configurations, derive
+from rules_engine.webhooks.guards import handed_over
 from tests.support.authoring import cli, write
 from tests.support.authoring import ladder as ladder_text
 from tests.support.authoring import validation as validation_text

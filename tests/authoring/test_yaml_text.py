@@ -8,9 +8,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rules_engine.authoring.yaml_text import dump
-from rules_engine.loading.documents import read_documents
+from rules_engine.loading.diagnostics import Report
 from rules_engine.loading.files import SourceFile
-from rules_engine.loading.report import Report
+from rules_engine.loading.yaml.documents import read_documents
 
 TRICKY = [
     *("a\nb", "a\n", "a\nb\n", "\na\nb", "a\n\nb", " a\nb", "a \nb", "a\n\n", "\x85", "", "-", "- a", "a: b", "# x"),

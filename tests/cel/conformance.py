@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from rules_engine.cel import Budget, CelProblems, Duration, Environment, EvaluationError, Optional, Timestamp, Uint
-from rules_engine.cel.checking import check
-from rules_engine.cel.parsing import parse
+from rules_engine.cel.check.checker import check
 from rules_engine.cel.program import Program, program_of
-from rules_engine.cel.types import DYN, Type
-from rules_engine.cel.values import KeyedMap, make_map
+from rules_engine.cel.syntax.parser import parse
+from rules_engine.cel.values.runtime_values import KeyedMap, make_map
+from rules_engine.cel.values.types import DYN, Type
 from rules_engine.model.source import SourceText
 
 DATA = Path(os.environ.get("GPU_RULES_TEST_DATA", Path(__file__).parents[2] / ".." / "shared" / "data"))

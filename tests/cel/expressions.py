@@ -5,7 +5,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rules_engine.cel import Environment, types
+from rules_engine.cel import Environment
+from rules_engine.cel.values import types
 
 ENVIRONMENT = Environment(
     {

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rules_engine.cel import Budget, Environment, EvaluationError, types
+from rules_engine.cel import Budget, Environment, EvaluationError
+from rules_engine.cel.values import types
 from tests.cel.conformance import program
 from tests.cel.expressions import Expressions
 

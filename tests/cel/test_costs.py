@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from rules_engine.cel import Budget, CostExceeded
-from rules_engine.cel.interpreting import FAILURE_COST
-from rules_engine.cel.regex import MAX_PROGRAM
+from rules_engine.cel.run.interpreter import FAILURE_COST
+from rules_engine.cel.values.regex import MAX_PROGRAM
 from tests.cel.conformance import program
 from tests.cel.evaluating import environment, evaluate, failure, problems
 from tests.fuzz import cel_costs

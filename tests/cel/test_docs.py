@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from rules_engine.cel import Budget, Environment, bounds, regex, types
-from rules_engine.evaluation import compiled
+from rules_engine.cel import Budget, Environment
+from rules_engine.cel import budget as bounds
+from rules_engine.cel.values import regex, types
+from rules_engine.evaluation.rule_set import compiled
 from tests.cel.conformance import program, same
 from tests.cel.evaluating import outcome, problems
 

@@ -15,8 +15,8 @@ from rules_engine.cel import (
     compile_expression,
     types,
 )
-from rules_engine.cel.bounds import MAX_RESULT_CHARACTERS, MAX_RESULT_ITEMS, REQUEST_COST
-from rules_engine.cel.values import KeyedMap, Uint, make_map
+from rules_engine.cel.budget import MAX_RESULT_CHARACTERS, MAX_RESULT_ITEMS, REQUEST_COST
+from rules_engine.cel.values.runtime_values import KeyedMap, Uint, make_map
 from rules_engine.model.source import SourceText
 from tests.cel.conformance import program
 from tests.cel.evaluating import both, environment, evaluate, failure, unchecked

@@ -2,11 +2,12 @@
 
 import pytest
 
-from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, compile_expression, types
-from rules_engine.loading.documents import read_documents
+from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, compile_expression
+from rules_engine.cel.values import types
+from rules_engine.loading.diagnostics import Report
 from rules_engine.loading.files import SourceFile
-from rules_engine.loading.nodes import MapNode, ScalarNode
-from rules_engine.loading.report import Report
+from rules_engine.loading.yaml.documents import read_documents
+from rules_engine.loading.yaml.nodes import MapNode, ScalarNode
 from rules_engine.model.source import SourceText
 
 STYLES = {

@@ -2,8 +2,8 @@
 
 import pytest
 
-from rules_engine.cel.parsing import parse
-from rules_engine.cel.reads import chains
+from rules_engine.cel.field_paths import chains
+from rules_engine.cel.syntax.parser import parse
 from rules_engine.model.source import SourceText
 
 

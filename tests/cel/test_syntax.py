@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rules_engine.cel import CelProblems, Environment, compile_expression, types
-from rules_engine.cel.bounds import MAX_EXPRESSION_LENGTH, MAX_NESTING
-from rules_engine.cel.parsing import parse
-from rules_engine.cel.syntax import Logic, Select
+from rules_engine.cel import CelProblems, Environment, compile_expression
+from rules_engine.cel.budget import MAX_EXPRESSION_LENGTH, MAX_NESTING
+from rules_engine.cel.syntax.parser import parse
+from rules_engine.cel.syntax.tree import Logic, Select
+from rules_engine.cel.values import types
 from rules_engine.model.source import SourceText
 from tests.cel.evaluating import evaluate, problems
 
@@ -212,7 +213,7 @@ def test_places_are_those_of_the_yaml_file() -> None:
 
 
 def test_the_grammar_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rules_engine.cel import parsing
+    from rules_engine.cel.syntax import parser as parsing
 
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(RuntimeError, match="cel-python is not installed"):

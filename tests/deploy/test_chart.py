@@ -12,12 +12,13 @@ import pytest
 import yaml
 
 from deploy import render
-from rules_engine.authoring.drift import ENVIRONMENT, drift
 from rules_engine.authoring.rule_files import read_rules
-from rules_engine.authoring.webhooks import DELETION, Service, Settings, configurations, derive, helm_values
-from rules_engine.cel import Budget, EvaluationError, compile_expression, types
+from rules_engine.cel import Budget, EvaluationError, compile_expression
+from rules_engine.cel.values import types
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.source import SourceText
+from rules_engine.webhooks.configuration import DELETION, Service, Settings, configurations, derive, helm_values
+from rules_engine.webhooks.drift import ENVIRONMENT, drift
 from server.cli import main
 from tests.support.authoring import ladder, validation, write
 from tests.support.chart import NAME, NAMESPACE, Object, helm, one, refused, rendered, sets
@@ -828,7 +829,7 @@ OTHERWISE: Mapping[str, Any] = {
     "replicas": 3, "fullnameOverride": "told-apart",
     "server.maxStalenessSeconds": 61, "server.drainSeconds": 62, "server.graceSeconds": 63, "server.maxConcurrent": 64,
     "server.requestTimeoutSeconds": 1.625, "server.logFormat": "line", "server.decisionLog": True,
-    "server.events": True, "server.reserveFor": "all", "server.declare": "told: apart",
+    "server.telemetry.events": True, "server.reserveFor": "all", "server.declare": "told: apart",
     "server.extraArgs": ["--told-apart"],
     "webhook.excludeNamespaces": ["told-apart"], "webhook.compare": False, "webhook.caBundle": "dG9sZA==",
     "webhook.mutating.failurePolicy": "Fail", "webhook.mutating.timeoutSeconds": 7,

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from deploy import render
-from rules_engine.authoring.costs import PER_CALL, worst
-from rules_engine.authoring.drift import drift
 from rules_engine.authoring.rule_files import DEFAULT_RULES, read_rules
-from rules_engine.authoring.webhooks import (
+from rules_engine.model.json.patch import Json
+from rules_engine.model.rules import AnyRule, Match, Verb
+from rules_engine.webhooks.configuration import (
     BREAK_GLASS_LABEL,
     BREAK_GLASS_VALUE,
     Endpoint,
@@ -25,8 +25,8 @@ from rules_engine.authoring.webhooks import (
     configurations,
     derive,
 )
-from rules_engine.model.patch import Json
-from rules_engine.model.rules import AnyRule, Match, Verb
+from rules_engine.webhooks.costs import PER_CALL, worst
+from rules_engine.webhooks.drift import drift
 from tests.support.chart import helm, sets
 from tests.support.conditions import HANDED_OVER, SELECTORS
 from tests.support.evaluation import GPU, compiled, container, injection, ladder, pod, validation

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from deploy import render
-from rules_engine.model.patch import Json
+from rules_engine.model.json.patch import Json
 from tests.support.certificates import certified
 from tests.support.chart import helm
 from tests.support.real import NEEDS_KUBECTL, REAL, Kube, eventually, kubectl, kubernetes, together

@@ -9,23 +9,24 @@ from typing import Any
 import pytest
 import yaml
 
-from rules_engine.authoring.checking import check
-from rules_engine.authoring.webhooks import BREAK_GLASS_LABEL, BREAK_GLASS_VALUE
+from rules_engine.authoring.check import check
 from rules_engine.evaluation.counts import MAX_CONTAINERS
+from rules_engine.evaluation.fingerprint import MAX_KEY_CONTAINERS
 from rules_engine.evaluation.nodes.node_index import MAX_TALLIES, MAX_TALLIES_BYTES
-from rules_engine.evaluation.reads import MAX_KEY_CONTAINERS
 from rules_engine.evaluation.steps import MAX_PATCH_BYTES
-from rules_engine.model.lenient import MAX_OWNERS
+from rules_engine.model.json.lenient import MAX_OWNERS
 from rules_engine.model.names import MAX_SUBDOMAIN
 from rules_engine.model.placement import MAX_REQUIREMENTS, MAX_TERMS, MAX_TOLERATIONS
 from rules_engine.model.problems import render
 from rules_engine.model.rules import SKIP_ANNOTATION
-from server import cli, decision_log, events
+from rules_engine.webhooks.configuration import BREAK_GLASS_LABEL, BREAK_GLASS_VALUE
+from server import cli
 from server.cli import main
 from server.cluster.reservations import LIFETIME_SECONDS, MAX_PER_NAMESPACE
 from server.http import limits, protocol
 from server.http.limits import MAX_DEPTH, Limit
 from server.http.review import StatusReason
+from server.telemetry import decision_log, events
 from tests.support import field_reference
 from tests.support.documents import DOCUMENTS, REPOSITORY, blocks, renewed
 

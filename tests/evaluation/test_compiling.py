@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rules_engine.evaluation import compile_rules
-from rules_engine.evaluation.needs import Needs, needs
+from rules_engine.evaluation.rule_set.cluster_requirements import Needs, needs
 from rules_engine.model.rules import AnyRule, Mode
 from rules_engine.model.source import Location, SourceText
 from tests.support.evaluation import (

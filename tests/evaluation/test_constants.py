@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rules_engine.evaluation import compile_rules
-from rules_engine.model.patch import Json
+from rules_engine.model.json.patch import Json
 from rules_engine.model.problems import Severity
 from tests.support.evaluation import GPU, MIG2, check, injection, ladder, rung, validation
 

@@ -13,11 +13,11 @@ from rules_engine.cel import Budget, CostExceeded
 from rules_engine.evaluation import mutate, validate
 from rules_engine.evaluation.counts import MAX_CONTAINERS
 from rules_engine.evaluation.nodes import Tally, node_index
+from rules_engine.evaluation.nodes.offers import AMOUNTS_PER_UNIT
 from rules_engine.evaluation.nodes.reach import STRIDE
-from rules_engine.evaluation.offers import AMOUNTS_PER_UNIT
 from rules_engine.model.cluster import Cluster, Node, Taint
 from rules_engine.model.decision import Action, Decision
-from rules_engine.model.patch import Json
+from rules_engine.model.json.patch import Json
 from rules_engine.model.placement import MAX_REQUIREMENTS, MAX_TERMS, MAX_TOLERATIONS
 from rules_engine.model.rules import AnyRule, FailurePolicy, FallbackLadder, Mode, NodeFilter, NodeRequirement
 from tests.support.evaluation import (

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rules_engine.evaluation import RuleSet, compile_rules, mutate, validate
-from rules_engine.evaluation.index import Index
+from rules_engine.evaluation.rule_set.index import Index
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Action, Decision, Step

@@ -8,7 +8,7 @@ import pytest
 
 from rules_engine.model.cluster import Cluster, Freshness
 from rules_engine.model.decision import Action, Amount, Decision
-from rules_engine.model.patch import Json
+from rules_engine.model.json.patch import Json
 from rules_engine.model.quantity import Quantity
 from rules_engine.model.rules import InitContainers, Match, Mode, OnConflict, ResourceInjection
 from tests.support.evaluation import (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rules_engine.evaluation import mutate, validate
 from rules_engine.model.cluster import Cluster, Node
 from rules_engine.model.decision import Action, Decision
-from rules_engine.model.patch import Json, pointer
+from rules_engine.model.json.patch import Json, pointer
 from rules_engine.model.quantity import Quantity
 from rules_engine.model.rules import (
     AnyRule,

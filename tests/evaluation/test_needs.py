@@ -2,7 +2,7 @@
 
 import pytest
 
-from rules_engine.evaluation.needs import Needs, needs
+from rules_engine.evaluation.rule_set.cluster_requirements import Needs, needs
 from rules_engine.model.rules import AnyRule, ConditionKind, LabelRequirement, LabelSelector, Match, Mode, Offered
 from tests.support.evaluation import GPU, MIG2, check, compiled, injection, ladder, rung, validation
 

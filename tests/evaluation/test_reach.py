@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes import NodeIndex, matching_nodes
-from rules_engine.evaluation.offers import nodes_for
+from rules_engine.evaluation.nodes.offers import nodes_for
 from rules_engine.model.cluster import Change, Cluster, Node, Taint
 from rules_engine.model.placement import Placement
 from rules_engine.model.pod import Pod

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rules_engine.evaluation import Remembering, RuleSet, mutate, validate
-from rules_engine.evaluation.reads import MAX_CHAINS, MAX_KEY_BYTES, MAX_KEY_CONTAINERS, Encode, Reads, marshalled
-from rules_engine.evaluation.remembering import MAX_BYTES, MAX_DECISION_BYTES, _size
+from rules_engine.evaluation.decision_cache import MAX_BYTES, MAX_DECISION_BYTES, _size
+from rules_engine.evaluation.fingerprint import MAX_CHAINS, MAX_KEY_BYTES, MAX_KEY_CONTAINERS, Encode, Reads, marshalled
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster, Taint
 from rules_engine.model.decision import Decision
-from rules_engine.model.patch import Json
+from rules_engine.model.json.patch import Json
 from rules_engine.model.rules import (
     SKIP_ANNOTATION,
     AnyRule,

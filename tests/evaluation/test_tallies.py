@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.cel import Budget
+from rules_engine.evaluation.context import ClusterFunctions
 from rules_engine.evaluation.nodes import ABSENT, NodeIndex, Question, Tally, index_of, tally
 from rules_engine.evaluation.nodes.node_index import MAX_TALLIES, MAX_TALLIES_BYTES
-from rules_engine.evaluation.offers import Offers, Reach
-from rules_engine.evaluation.subject import ClusterFunctions
+from rules_engine.evaluation.nodes.offers import Offers, Reach
 from rules_engine.model.cluster import Change, Cluster, Node, Taint
-from rules_engine.model.patch import Json
+from rules_engine.model.json.patch import Json
 from rules_engine.model.pod import Pod
 from rules_engine.model.quantity import NANOS
 from rules_engine.model.rules import (

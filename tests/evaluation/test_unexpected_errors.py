@@ -4,9 +4,10 @@ import re
 
 import pytest
 
-from rules_engine.evaluation import compile_rules, injections, subject
-from rules_engine.evaluation.compiled import MAX_LEVELS
+from rules_engine.evaluation import compile_rules, injections
+from rules_engine.evaluation import context as subject
 from rules_engine.evaluation.counts import Counts
+from rules_engine.evaluation.rule_set.compiled import MAX_LEVELS
 from rules_engine.model.decision import Action
 from rules_engine.model.quantity import MAX_NANOS, Format, Quantity, QuantityError
 from rules_engine.model.rules import FailurePolicy

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from rules_engine.model.decision import Action, Decision
-from rules_engine.model.patch import Json
+from rules_engine.model.json.patch import Json
 from rules_engine.model.rules import FailurePolicy, Match, Mode, OptOut, Reason, Validation, ValidationAction, Verb
 from tests.support.evaluation import GPU, asks, check, cluster, container, pod, validated, validation
 

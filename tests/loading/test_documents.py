@@ -9,11 +9,11 @@ import yaml
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from rules_engine.loading import documents as reading
-from rules_engine.loading.documents import MAX_DEPTH, Dialect
-from rules_engine.loading.nodes import ListNode, MapNode, ScalarNode
-from rules_engine.loading.scalars import resolve
-from rules_engine.model.patch import Json
+from rules_engine.loading.yaml import documents as reading
+from rules_engine.loading.yaml.documents import MAX_DEPTH, Dialect
+from rules_engine.loading.yaml.nodes import ListNode, MapNode, ScalarNode
+from rules_engine.loading.yaml.scalars import resolve
+from rules_engine.model.json.patch import Json
 from tests.support.loading import codes, documents
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from rules_engine.loading import STDIN, Manifest, load_pods
-from rules_engine.loading.documents import Dialect
-from rules_engine.loading.manifests import manifests
+from rules_engine.loading.kubernetes.manifests import manifests
+from rules_engine.loading.yaml.documents import Dialect
 from tests.support.loading import codes, documents, read_pods
 
 TEMPLATE = "{metadata: {labels: {a: b}}, spec: {containers: [{name: c}]}}"

@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rules_engine.loading.files import SourceFile
-from rules_engine.loading.nodes import MapNode, ScalarNode
-from rules_engine.loading.scalars import resolve
+from rules_engine.loading.yaml.nodes import MapNode, ScalarNode
+from rules_engine.loading.yaml.scalars import resolve
 from rules_engine.model.source import SourceText
 from tests.support.loading import documents
 

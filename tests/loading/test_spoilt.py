@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rules_engine.loading import KINDS, schema
-from rules_engine.loading.documents import read_documents
+from rules_engine.loading.diagnostics import Report
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.load import load
-from rules_engine.loading.report import Report
+from rules_engine.loading.yaml.documents import read_documents
 from tests.support.loading import codes
 
 anything: st.SearchStrategy[Any] = st.recursive(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rules_engine.model.decision import Action, Amount, Attempt, Decision, Refusal, ResourceDecision, Step
-from rules_engine.model.patch import Operation
+from rules_engine.model.json.patch import Operation
 from rules_engine.model.rules import RuleId
 from rules_engine.model.source import Location
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.model.edits import Edits, applied, merged, patch, patch_bytes
-from rules_engine.model.patch import Json, Operation
-from rules_engine.model.reading import Path
+from rules_engine.model.json.edits import Edits, applied, merged, patch, patch_bytes
+from rules_engine.model.json.patch import Json, Operation
+from rules_engine.model.json.strict import Path
 from tests.support.laws import jsons, law, pods
 from tests.support.patching import apply_as_api_server, apply_strictly, diff, same
 

@@ -1,7 +1,7 @@
 """What is read leniently: whatever it is, it is no error."""
 
-from rules_engine.model.lenient import MAX_OWNERS, controller
-from rules_engine.model.patch import Json
+from rules_engine.model.json.lenient import MAX_OWNERS, controller
+from rules_engine.model.json.patch import Json
 
 
 def owned(*references: Json) -> Json:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.model.patch import Json, Operation, pointer
+from rules_engine.model.json.patch import Json, Operation, pointer
 from tests.support.laws import jsons, law
 from tests.support.patching import (
     PatchRefusedError,

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from rules_engine.authoring.checking import check
-from rules_engine.authoring.testing import run_tests
+from rules_engine.authoring.check import check
+from rules_engine.authoring.rule_tests import run_tests
 from rules_engine.loading import schema
 from rules_engine.model.problems import render
 from server.cli import main

@@ -10,10 +10,10 @@ import pytest
 from cryptography import x509
 from cryptography.x509.verification import PolicyBuilder, Store
 
-from server.bootstrap import FORGET, RENEW_DAYS, SPREAD, VALID_DAYS, Bootstrap, Place
 from server.cluster.connection import ApiError, Connection
 from server.timestamps import rfc3339
-from server.tls import Identity
+from server.tls.bootstrap import FORGET, RENEW_DAYS, SPREAD, VALID_DAYS, Bootstrap, Place
+from server.tls.identity import Identity
 from tests.support.objects import Objects, objects
 from tests.support.operating import until
 
@@ -226,7 +226,7 @@ def test_a_start_waits_for_the_api_server_and_says_once_why(
     kept: Objects, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level("INFO", "server")
-    monkeypatch.setattr("server.bootstrap.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("server.tls.bootstrap.RETRY_SECONDS", 0.01)
     kept.refuse[SECRET] = 403
     one = Replica(kept)
     thread = Thread(target=one.bootstrap.first, daemon=True)
@@ -242,7 +242,7 @@ def test_a_start_waits_for_the_api_server_and_says_once_why(
     assert caplog.text.count("403: ") == 1
     assert "the certificate cannot be kept in Secret gpu/tls: 403: as the test wants it" in caplog.messages
     assert caplog.messages[-1] == "the certificate can be kept in Secret gpu/tls again"
-    monkeypatch.setattr("server.bootstrap.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("server.tls.bootstrap.LOOK_SECONDS", 0.01)
     one.bootstrap.start()
     kept.put(SECRET, {"metadata": {"name": "tls"}})
     until(lambda: len(one.shown) == 2, "the next look")
@@ -252,8 +252,8 @@ def test_a_start_waits_for_the_api_server_and_says_once_why(
 def test_an_error_of_ours_does_not_end_the_looks(
     kept: Objects, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.bootstrap.LOOK_SECONDS", 0.01)
-    monkeypatch.setattr("server.bootstrap.RETRY_SECONDS", 0.01)
+    monkeypatch.setattr("server.tls.bootstrap.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("server.tls.bootstrap.RETRY_SECONDS", 0.01)
     one = Replica(kept)
     errors = [RuntimeError("ours")]
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from rules_engine.authoring.webhooks import Service, Settings, configurations
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.cluster import Cluster
+from rules_engine.webhooks.configuration import Service, Settings, configurations
 from server.cluster.connection import Connection
-from server.comparing import LOOK_SECONDS, SETTLE_SECONDS, Comparing
 from server.http.probes import rules as rules_page
-from server.metrics import Metrics
 from server.state import Compared, Served, State
+from server.telemetry.drift_monitor import LOOK_SECONDS, SETTLE_SECONDS, Comparing
+from server.telemetry.metrics import Metrics
 from tests.support.apiserver import ApiServer, Body, Reset, Silence, Status, api_server
 from tests.support.evaluation import GPU, MIG1, compiled, ladder, validation
 from tests.support.observing import counted
@@ -235,7 +235,7 @@ def test_an_error_of_ours_ends_nothing(
     api: ApiServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configure(api, FIRST)
-    monkeypatch.setattr("server.comparing.derive", lambda _: 1 / 0)
+    monkeypatch.setattr("server.telemetry.drift_monitor.derive", lambda _: 1 / 0)
     beside = Beside(api)
     beside.comparing.start()
     until(lambda: "unexpected error while the webhook configurations were compared" in caplog.text, "the trace")

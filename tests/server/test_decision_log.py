@@ -11,7 +11,9 @@ import pytest
 
 from rules_engine.model.cluster import Cluster, Freshness
 from rules_engine.model.rules import AnyRule, Match, Mode, ValidationAction, Verb
-from server.decision_log import (
+from server.http.admission_record import Exchange
+from server.state import Served, State
+from server.telemetry.decision_log import (
     MAX_ITEMS,
     MAX_LINE_BYTES,
     MAX_QUEUED,
@@ -23,9 +25,7 @@ from server.decision_log import (
     line,
     owner,
 )
-from server.exchange import Exchange
-from server.observing import Observed, Observing
-from server.state import Served, State
+from server.telemetry.observers import Observed, Observing
 from tests.support.evaluation import asks, check, cluster, compiled, container, injection, ladder, pod, rung, validation
 from tests.support.observing import exchanged, series
 from tests.support.operating import until

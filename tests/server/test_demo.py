@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.demo import DemoError, Server, admit, patched, run, running
-from server.scenarios import SCENARIOS, Scenario
+from server.demo.run import DemoError, Server, admit, patched, run, running
+from server.demo.scenarios import SCENARIOS, Scenario
 from tests.support.patching import diff
 from tests.support.server import PATIENCE_SECONDS, command, environment
 

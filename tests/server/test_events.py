@@ -13,10 +13,10 @@ import pytest
 from rules_engine.model.names import MAX_SUBDOMAIN
 from rules_engine.model.rules import Mode
 from server.cluster.connection import Connection
-from server.events import BURST, MAX_MESSAGE, MAX_QUEUED, QUIET_SECONDS, Events, events
-from server.exchange import Callers
-from server.observing import Observed, Observing
+from server.http.admission_record import Callers
 from server.state import State
+from server.telemetry.events import BURST, MAX_MESSAGE, MAX_QUEUED, QUIET_SECONDS, Events, events
+from server.telemetry.observers import Observed, Observing
 from tests.support.evaluation import asks, cluster, compiled, ladder, pod, rung, validation
 from tests.support.observing import exchanged, series
 from tests.support.operating import until
@@ -214,7 +214,7 @@ def test_the_same_of_the_same_object_is_said_once_in_a_while(api: tuple[Api, Con
 def test_what_was_said_long_ago_is_forgotten_for_what_was_said_since(
     api: tuple[Api, Connection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.events.MAX_REMEMBERED", 3)
+    monkeypatch.setattr("server.telemetry.events.MAX_REMEMBERED", 3)
     server, connection = api
     sender = Events(connection)
     sender.start()

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.steps import MAX_PATCH_BYTES
 from rules_engine.model.rules import FailurePolicy
-from server.decision_log import MAX_LINE_BYTES, line
-from server.exchange import CHANGED, Exchange
+from server.http.admission_record import CHANGED, Exchange
 from server.http.review import MAX_AUDIT_VALUE, MAX_MESSAGE, MAX_WARNINGS_BYTES, respond
 from server.state import State
+from server.telemetry.decision_log import MAX_LINE_BYTES, line
 from tests.support.evaluation import (
     GPU,
     MIG1,

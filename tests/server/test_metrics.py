@@ -15,15 +15,15 @@ import promql_parser
 import pytest
 import yaml
 
-from rules_engine.authoring.webhooks import Endpoint
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
 from rules_engine.model.decision import Action
 from rules_engine.model.rules import SKIP_ANNOTATION, AnyRule, FailurePolicy, Mode, ValidationAction
+from rules_engine.webhooks.configuration import Endpoint
 from server.cluster.source import FixedCluster
-from server.exchange import OUTCOMES
-from server.metrics import FAMILIES, Family, Kind, Metrics
-from server.observing import Observed, Observing
+from server.http.admission_record import OUTCOMES
 from server.state import Reload, Served, Slots, State
+from server.telemetry.metrics import FAMILIES, Family, Kind, Metrics
+from server.telemetry.observers import Observed, Observing
 from tests.support.evaluation import asks, cluster, compiled, container, injection, ladder, node, pod, rung, validation
 from tests.support.observing import counted, exchanged, series
 from tests.support.server import ROOT, application, call, encoded, review

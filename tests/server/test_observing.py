@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from rules_engine.evaluation.remembering import MAX_BYTES
-from server.decision_log import DecisionLog
+from rules_engine.evaluation.decision_cache import MAX_BYTES
 from server.http.limits import BODY_BYTES, Limit
-from server.metrics import Metrics
-from server.observing import JsonLines, Lines
-from server.prepare import prepare_rules
+from server.rules.sources import prepare_rules
 from server.serve import _logging
 from server.state import State
+from server.telemetry.decision_log import DecisionLog
+from server.telemetry.metrics import Metrics
+from server.telemetry.observers import JsonLines, Lines
 from tests.support.evaluation import cluster, compiled, container, ladder, pod, rung
 from tests.support.observing import counted
 from tests.support.operating import METRICS, fetched, metrics_url, saying, until

@@ -16,16 +16,16 @@ import pytest
 from inotify_simple import INotify  # type: ignore[import-untyped]
 
 from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.needs import Needs
+from rules_engine.evaluation.rule_set.cluster_requirements import Needs
+from rules_engine.loading.diagnostics import Report
 from rules_engine.loading.files import find_files
-from rules_engine.loading.report import Report
 from rules_engine.model.cluster import Cluster
 from server.cluster.source import FixedCluster
-from server.prepare import Rules, UnusableError, prepare_rules
-from server.reload import MAX_REFUSED, MAX_REPORT, Reloader, read_whole
+from server.rules.folder_watch import Watcher, signature
+from server.rules.reload import MAX_REFUSED, MAX_REPORT, Reloader, read_whole
+from server.rules.sources import Rules, UnusableError, prepare_rules
 from server.serve import _adopted, _adopting, _Overpromising, _Signals
 from server.state import Served, State
-from server.watching import Watcher, signature
 from tests.support.operating import METRICS, Load, Mounted, fetched, metrics_url, rules_report, saying, until
 from tests.support.server import PATIENCE_SECONDS, ROOT, Running, encoded, review, started
 
@@ -237,7 +237,7 @@ def test_the_cases_of_every_path_are_run(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_cases_that_take_too_long_have_not_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.reload.TEST_SECONDS", 0.001)
+    monkeypatch.setattr("server.rules.reload.TEST_SECONDS", 0.001)
     (tmp_path / "rules.yaml").write_text(saying("one"))
     (tmp_path / "rules.test.yaml").write_text(TEST.replace("WANTED", '"told-apart: one"'))
     with pytest.raises(UnusableError, match=r"did not end in 0\.001 seconds"):
@@ -333,7 +333,7 @@ def test_files_that_change_while_they_are_read_are_read_again(tmp_path: Path, mo
             file.write_text(texts.pop())
         return rules
 
-    monkeypatch.setattr("server.reload.prepare_rules", changing)
+    monkeypatch.setattr("server.rules.reload.prepare_rules", changing)
     assert read_whole([file]).digest == prepare_rules([file]).digest
     assert file.read_text() == saying("new")
 
@@ -393,7 +393,7 @@ class Seen:
 def test_inotify_tells_of_changes_whatever_they_are_without_a_poll(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.watching.POLL_SECONDS", 100 * PATIENCE_SECONDS)
+    monkeypatch.setattr("server.rules.folder_watch.POLL_SECONDS", 100 * PATIENCE_SECONDS)
     folder, elsewhere = tmp_path / "folder", tmp_path / "elsewhere"
     for made in (folder, elsewhere, unwatched := tmp_path / "unwatched"):
         made.mkdir()
@@ -437,8 +437,8 @@ class Full(INotify):  # type: ignore[misc]
 def test_where_inotify_does_not_tell_polling_finds_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inotify: Callable[[], INotify | None]
 ) -> None:
-    monkeypatch.setattr("server.watching._inotify", inotify)
-    monkeypatch.setattr("server.watching.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("server.rules.folder_watch._inotify", inotify)
+    monkeypatch.setattr("server.rules.folder_watch.POLL_SECONDS", 0.05)
     path = tmp_path / "a.yaml"
     path.write_text("a")
     seen = Seen(tmp_path)
@@ -492,8 +492,8 @@ def refusing(tmp_path: Path) -> Iterator[tuple[Watcher, list[bool], Path]]:
 def test_what_was_refused_is_tried_again_until_it_is_in_force(
     refusing: tuple[Watcher, list[bool], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.watching.RETRY_SECONDS", 0.05)
-    monkeypatch.setattr("server.watching.LONGEST_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("server.rules.folder_watch.RETRY_SECONDS", 0.05)
+    monkeypatch.setattr("server.rules.folder_watch.LONGEST_RETRY_SECONDS", 0.05)
     watcher, answers, path = refusing
     path.write_text("bb")
     until(lambda: len(answers) > 3, "three more tries")
@@ -508,7 +508,7 @@ def test_what_was_refused_is_tried_again_until_it_is_in_force(
 
 @pytest.fixture
 def never_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.watching.RETRY_SECONDS", 100 * PATIENCE_SECONDS)
+    monkeypatch.setattr("server.rules.folder_watch.RETRY_SECONDS", 100 * PATIENCE_SECONDS)
 
 
 @pytest.mark.usefixtures("never_by_itself")
@@ -565,7 +565,7 @@ def test_asking_does_not_cut_short_the_wait_for_half_written_files(tmp_path: Pat
 def test_a_file_system_that_fails_for_a_while_does_not_end_the_watch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("server.watching.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("server.rules.folder_watch.POLL_SECONDS", 0.05)
     path = tmp_path / "a.yaml"
     path.write_text("a")
     seen = signature([path])
@@ -580,7 +580,7 @@ def test_a_file_system_that_fails_for_a_while_does_not_end_the_watch(
         changes.append(path.read_text())
         return True
 
-    monkeypatch.setattr("server.watching.find_files", stale)
+    monkeypatch.setattr("server.rules.folder_watch.find_files", stale)
     watcher = Watcher([path], seen, changed, name="test")
     watcher.start()
     path.write_text("bb")

@@ -24,16 +24,16 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from server import tls
 from server.http.listener import Listener
-from server.observing import Observed
-from server.prepare import Sources
-from server.renewal import Clients, Expiry, Renewal, Show
+from server.rules.sources import Sources
 from server.serve import Settings, _bootstrapped
 from server.state import State
+from server.telemetry.observers import Observed
 from server.timestamps import rfc3339
-from server.tls import for_localhost
-from server.tls import read as read_identity
+from server.tls import identity as tls
+from server.tls.identity import for_localhost
+from server.tls.identity import read as read_identity
+from server.tls.renewal import Clients, Expiry, Renewal, Show
 from tests.support.apiserver import kubeconfig
 from tests.support.certificates import Certified, certified
 from tests.support.listener import Reachable, Recorder, pages, reachable, reply
@@ -335,7 +335,7 @@ def trusted(kept: Objects) -> set[str]:
 
 
 def test_a_bootstrapped_certificate_goes_on_being_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.bootstrap.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("server.tls.bootstrap.LOOK_SECONDS", 0.05)
     state = State()
     with (
         bootstrapping() as kept,

@@ -8,7 +8,7 @@ import click
 from click.testing import CliRunner, Result
 
 from rules_engine.cli import COMMANDS
-from rules_engine.model.patch import Json, Operation
+from rules_engine.model.json.patch import Json, Operation
 
 
 def write(folder: Path, files: Mapping[str, str]) -> Path:

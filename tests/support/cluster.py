@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from rules_engine.evaluation.needs import Needs
+from rules_engine.evaluation.rule_set.cluster_requirements import Needs
 from rules_engine.model.cluster import Cluster
 from server.cluster.connection import Configure, Connection
 from server.cluster.live import LiveCluster

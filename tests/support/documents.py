@@ -22,7 +22,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from server.prepare import Sources, prepare
+from server.rules.sources import Sources, prepare
 from server.state import State
 from tests.support.server import application
 

@@ -8,7 +8,7 @@ from rules_engine.evaluation import RuleSet, compile_rules, mutate, validate
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster, Node
 from rules_engine.model.decision import Decision
-from rules_engine.model.patch import Json
+from rules_engine.model.json.patch import Json
 from rules_engine.model.quantity import Quantity
 from rules_engine.model.rules import (
     AnyRule,

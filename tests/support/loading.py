@@ -5,9 +5,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rules_engine.loading import Loaded, Manifest, load, load_pods
-from rules_engine.loading.documents import Dialect, Document, read_documents
+from rules_engine.loading.diagnostics import Report
 from rules_engine.loading.files import SourceFile
-from rules_engine.loading.report import Report
+from rules_engine.loading.yaml.documents import Dialect, Document, read_documents
 from rules_engine.model.problems import Problem
 
 

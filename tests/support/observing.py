@@ -6,9 +6,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.rules import AnyRule
-from server.exchange import Exchange
-from server.metrics import Metrics
+from server.http.admission_record import Exchange
 from server.state import State
+from server.telemetry.metrics import Metrics
 from tests.support.evaluation import compiled
 from tests.support.server import application, call, encoded, review
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonpatch
 
-from rules_engine.model.patch import Json, Operation, pointer
+from rules_engine.model.json.patch import Json, Operation, pointer
 
 
 class PatchRefusedError(Exception):

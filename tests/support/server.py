@@ -25,8 +25,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 from flask import Flask
 
-from server.exchange import Observer
 from server.http.admission import Admission
+from server.http.admission_record import Observer
 from server.http.app import create_app
 from server.http.limits import REQUEST_SECONDS
 from server.state import State

@@ -2,7 +2,6 @@
 
 from functools import lru_cache
 
-from rules_engine.cel.functions import Functions
 from rules_engine.cel.library import (
     cluster,
     core,
@@ -19,6 +18,7 @@ from rules_engine.cel.library import (
     strings,
     url,
 )
+from rules_engine.cel.values.functions import Functions
 
 _LIBRARIES = (
     core.LIBRARY,

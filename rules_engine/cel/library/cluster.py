@@ -1,8 +1,8 @@
 """Our own: what the cluster offers of a resource. The activation's `cluster` answers; without knowledge it raises."""
 
-from rules_engine.cel.functions import Library
-from rules_engine.cel.types import CLUSTER, INT, STRING
-from rules_engine.cel.values import Cluster, check_int
+from rules_engine.cel.values.functions import Library
+from rules_engine.cel.values.runtime_values import Cluster, check_int
+from rules_engine.cel.values.types import CLUSTER, INT, STRING
 
 LIBRARY = Library()
 

@@ -2,12 +2,21 @@
 
 from typing import Any
 
-from rules_engine.cel import regex, times
-from rules_engine.cel.bounds import Budget, EvaluationError
-from rules_engine.cel.functions import Library
-from rules_engine.cel.numbers import double_text, parse_bool, parse_double, parse_int, parse_uint, to_int, to_uint
-from rules_engine.cel.operators import moment
-from rules_engine.cel.types import (
+from rules_engine.cel.budget import Budget, EvaluationError
+from rules_engine.cel.values import regex, times
+from rules_engine.cel.values.functions import Library
+from rules_engine.cel.values.numbers import (
+    double_text,
+    parse_bool,
+    parse_double,
+    parse_int,
+    parse_uint,
+    to_int,
+    to_uint,
+)
+from rules_engine.cel.values.operators import moment
+from rules_engine.cel.values.runtime_values import Duration, Timestamp, type_of
+from rules_engine.cel.values.types import (
     BOOL,
     BYTES,
     DOUBLE,
@@ -23,8 +32,7 @@ from rules_engine.cel.types import (
     B,
     map_of,
 )
-from rules_engine.cel.types import Type as CelType
-from rules_engine.cel.values import Duration, Timestamp, type_of
+from rules_engine.cel.values.types import Type as CelType
 
 LIBRARY = Library()
 

@@ -3,9 +3,9 @@
 import base64
 import binascii
 
-from rules_engine.cel.bounds import EvaluationError
-from rules_engine.cel.functions import Library
-from rules_engine.cel.types import BYTES, STRING
+from rules_engine.cel.budget import EvaluationError
+from rules_engine.cel.values.functions import Library
+from rules_engine.cel.values.types import BYTES, STRING
 
 LIBRARY = Library()
 

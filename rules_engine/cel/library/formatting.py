@@ -5,11 +5,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from rules_engine.cel.bounds import CHARACTERS_PER_UNIT, MAX_RESULT_CHARACTERS, Budget, EvaluationError
-from rules_engine.cel.operators import text_length
-from rules_engine.cel.times import timestamp_text
-from rules_engine.cel.types import ObjectType, Type
-from rules_engine.cel.values import NANOS, Duration, Timestamp, Uint, check_int, is_map, type_of
+from rules_engine.cel.budget import CHARACTERS_PER_UNIT, MAX_RESULT_CHARACTERS, Budget, EvaluationError
+from rules_engine.cel.values.operators import text_length
+from rules_engine.cel.values.runtime_values import NANOS, Duration, Timestamp, Uint, check_int, is_map, type_of
+from rules_engine.cel.values.times import timestamp_text
+from rules_engine.cel.values.types import ObjectType, Type
 
 MAX_PRECISION = 1_000
 """Digits after the point that a clause may ask for: a double has 1,074 at most."""

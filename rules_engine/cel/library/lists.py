@@ -5,11 +5,24 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from rules_engine.cel import operators
-from rules_engine.cel.bounds import CHARACTERS_PER_UNIT, MAX_RESULT_ITEMS, Budget, CostExceeded, EvaluationError
-from rules_engine.cel.functions import Library, no_overload
-from rules_engine.cel.types import BOOL, BYTES, DOUBLE, DURATION, DYN, INT, LIST, STRING, TIMESTAMP, UINT, A, list_of
-from rules_engine.cel.values import Duration, Uint, equals, type_of
+from rules_engine.cel.budget import CHARACTERS_PER_UNIT, MAX_RESULT_ITEMS, Budget, CostExceeded, EvaluationError
+from rules_engine.cel.values import operators
+from rules_engine.cel.values.functions import Library, no_overload
+from rules_engine.cel.values.runtime_values import Duration, Uint, equals, type_of
+from rules_engine.cel.values.types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    DYN,
+    INT,
+    LIST,
+    STRING,
+    TIMESTAMP,
+    UINT,
+    A,
+    list_of,
+)
 
 LIBRARY = Library()
 

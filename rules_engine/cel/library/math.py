@@ -4,11 +4,11 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from rules_engine.cel.bounds import EvaluationError
-from rules_engine.cel.functions import Library, no_overload
-from rules_engine.cel.operators import unsigned, whole
-from rules_engine.cel.types import BOOL, DOUBLE, DYN, INT, UINT
-from rules_engine.cel.values import INT_MIN, NUMBER_CLASSES, UINT_MAX, Uint, compare_numbers
+from rules_engine.cel.budget import EvaluationError
+from rules_engine.cel.values.functions import Library, no_overload
+from rules_engine.cel.values.operators import unsigned, whole
+from rules_engine.cel.values.runtime_values import INT_MIN, NUMBER_CLASSES, UINT_MAX, Uint, compare_numbers
+from rules_engine.cel.values.types import BOOL, DOUBLE, DYN, INT, UINT
 
 LIBRARY = Library()
 

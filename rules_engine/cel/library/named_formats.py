@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from datetime import date
 from typing import ClassVar
 
-from rules_engine.cel import times
-from rules_engine.cel.bounds import EvaluationError
-from rules_engine.cel.functions import Library
+from rules_engine.cel.budget import EvaluationError
 from rules_engine.cel.library import url
-from rules_engine.cel.types import FORMAT, STRING, Type, list_of, optional_of
-from rules_engine.cel.values import NONE, Optional
+from rules_engine.cel.values import times
+from rules_engine.cel.values.functions import Library
+from rules_engine.cel.values.runtime_values import NONE, Optional
+from rules_engine.cel.values.types import FORMAT, STRING, Type, list_of, optional_of
 
 LIBRARY = Library()
 

@@ -4,9 +4,9 @@ import ipaddress
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
-from rules_engine.cel.bounds import EvaluationError
-from rules_engine.cel.functions import Library
-from rules_engine.cel.types import BOOL, CIDR, INT, IP, STRING, Type
+from rules_engine.cel.budget import EvaluationError
+from rules_engine.cel.values.functions import Library
+from rules_engine.cel.values.types import BOOL, CIDR, INT, IP, STRING, Type
 
 LIBRARY = Library()
 

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from rules_engine.cel.bounds import EvaluationError
-from rules_engine.cel.functions import Library, no_overload
-from rules_engine.cel.types import BOOL, A, list_of, optional_of
-from rules_engine.cel.values import NONE, NUMBER_CLASSES, Duration, Optional, Timestamp, is_map
+from rules_engine.cel.budget import EvaluationError
+from rules_engine.cel.values.functions import Library, no_overload
+from rules_engine.cel.values.runtime_values import NONE, NUMBER_CLASSES, Duration, Optional, Timestamp, is_map
+from rules_engine.cel.values.types import BOOL, A, list_of, optional_of
 
 LIBRARY = Library()
 

@@ -3,10 +3,10 @@
 mul, div and divInt are those of kubernetes/kubernetes#135995; by a quantity instead of an int they are our own.
 """
 
-from rules_engine.cel.bounds import EvaluationError
-from rules_engine.cel.functions import Library
-from rules_engine.cel.types import BOOL, DOUBLE, INT, QUANTITY, STRING
-from rules_engine.cel.values import INT_MAX, INT_MIN
+from rules_engine.cel.budget import EvaluationError
+from rules_engine.cel.values.functions import Library
+from rules_engine.cel.values.runtime_values import INT_MAX, INT_MIN
+from rules_engine.cel.values.types import BOOL, DOUBLE, INT, QUANTITY, STRING
 from rules_engine.model.quantity import MAX_NANOS, NANOS, Quantity, QuantityError
 
 LIBRARY = Library()

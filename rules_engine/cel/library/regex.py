@@ -1,10 +1,10 @@
 """Regular expressions beyond matches(): Kubernetes' (regex.go) and cel-go's (ext/regex.go)."""
 
-from rules_engine.cel.bounds import MAX_RESULT_ITEMS, Budget
-from rules_engine.cel.functions import Library
+from rules_engine.cel.budget import MAX_RESULT_ITEMS, Budget
 from rules_engine.cel.library.lists import bounded
-from rules_engine.cel.regex import Pattern, prepared
-from rules_engine.cel.types import INT, STRING, list_of
+from rules_engine.cel.values.functions import Library
+from rules_engine.cel.values.regex import Pattern, prepared
+from rules_engine.cel.values.types import INT, STRING, list_of
 
 LIBRARY = Library()
 

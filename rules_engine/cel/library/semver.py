@@ -4,10 +4,10 @@ import re
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rules_engine.cel.bounds import Budget, EvaluationError
-from rules_engine.cel.functions import Library
-from rules_engine.cel.types import BOOL, INT, SEMVER, STRING, Type
-from rules_engine.cel.values import INT_MAX, UINT_MAX
+from rules_engine.cel.budget import Budget, EvaluationError
+from rules_engine.cel.values.functions import Library
+from rules_engine.cel.values.runtime_values import INT_MAX, UINT_MAX
+from rules_engine.cel.values.types import BOOL, INT, SEMVER, STRING, Type
 
 LIBRARY = Library()
 

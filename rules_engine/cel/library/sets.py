@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from rules_engine.cel.bounds import Budget
-from rules_engine.cel.functions import Library
-from rules_engine.cel.types import BOOL, A, list_of
-from rules_engine.cel.values import equals
+from rules_engine.cel.budget import Budget
+from rules_engine.cel.values.functions import Library
+from rules_engine.cel.values.runtime_values import equals
+from rules_engine.cel.values.types import BOOL, A, list_of
 
 LIBRARY = Library()
 

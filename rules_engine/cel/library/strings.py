@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from rules_engine.cel.bounds import MAX_RESULT_ITEMS, Budget, CostExceeded, EvaluationError
-from rules_engine.cel.functions import Library, no_overload
+from rules_engine.cel.budget import MAX_RESULT_ITEMS, Budget, CostExceeded, EvaluationError
 from rules_engine.cel.library.formatting import format_text
-from rules_engine.cel.operators import text_length
-from rules_engine.cel.types import INT, LIST, STRING, list_of
+from rules_engine.cel.values.functions import Library, no_overload
+from rules_engine.cel.values.operators import text_length
+from rules_engine.cel.values.types import INT, LIST, STRING, list_of
 
 LIBRARY = Library()
 

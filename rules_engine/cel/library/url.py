@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 from urllib.parse import quote, unquote, unquote_plus
 
-from rules_engine.cel.bounds import CHARACTERS_PER_UNIT, Budget, EvaluationError
-from rules_engine.cel.functions import Library
-from rules_engine.cel.types import BOOL, STRING, URL, Type, list_of, map_of
+from rules_engine.cel.budget import CHARACTERS_PER_UNIT, Budget, EvaluationError
+from rules_engine.cel.values.functions import Library
+from rules_engine.cel.values.types import BOOL, STRING, URL, Type, list_of, map_of
 
 LIBRARY = Library()
 

@@ -5,9 +5,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rules_engine.cel.bounds import EvaluationError
-from rules_engine.cel.types import BOOL, BYTES, DOUBLE, DYN, INT, NULL, STRING, UINT, Type
-from rules_engine.cel.values import Uint, type_of
+from rules_engine.cel.budget import EvaluationError
+from rules_engine.cel.values.runtime_values import Uint, type_of
+from rules_engine.cel.values.types import BOOL, BYTES, DOUBLE, DYN, INT, NULL, STRING, UINT, Type
 
 INT32 = 2**31
 UINT32 = 2**32

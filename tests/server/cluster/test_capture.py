@@ -8,7 +8,7 @@ import pytest
 
 from rules_engine.loading import load_cluster
 from rules_engine.model.cluster import Cluster
-from rules_engine.model.patch import Json
+from rules_engine.model.json.patch import Json
 from server.cluster.capture import as_json, as_yaml, inventory
 from server.cluster.reading import is_extended
 from tests.support.apiserver import ApiServer, api_server, bound, namespace, node

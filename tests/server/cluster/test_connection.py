@@ -13,7 +13,6 @@ from typing import Any, cast
 
 import pytest
 
-from server import tls
 from server.cluster.connection import (
     Answer,
     ApiError,
@@ -24,6 +23,7 @@ from server.cluster.connection import (
     kubeconfig,
     missing_in_cluster,
 )
+from server.tls import identity as tls
 from tests.support.apiserver import ApiServer, Body, Reset, Status, api_server, node
 from tests.support.cluster import NODES, names, plain, viewing
 from tests.support.server import environment

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.evaluation.needs import Needs
+from rules_engine.evaluation.rule_set.cluster_requirements import Needs
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster, Freshness
 from rules_engine.model.decision import Decision, Refusal

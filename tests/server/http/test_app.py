@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from rules_engine.evaluation import RuleSet, compile_rules
 from rules_engine.loading import load
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
-from server.exchange import Exchange
 from server.http.admission import Admission
+from server.http.admission_record import Exchange
 from server.http.app import create_app, create_metrics_app
 from server.http.limits import BODY_BYTES, MIB, STALLED_SECONDS
 from server.http.probes import readiness

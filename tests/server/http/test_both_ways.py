@@ -25,8 +25,8 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 from rules_engine.evaluation import RuleSet, compile_rules
 from rules_engine.loading import load
 from rules_engine.model.cluster import Cluster
-from server.exchange import Exchange, Observer
 from server.http.admission import Admission
+from server.http.admission_record import Exchange, Observer
 from server.http.app import create_app, create_metrics_app
 from server.http.handlers import AdmissionHandler, PageHandler
 from server.http.limits import BODY_BYTES, LARGE_BODY_BYTES, RETRY_AFTER_SECONDS

@@ -16,8 +16,8 @@ import pytest
 from rules_engine.authoring.rule_files import read_rules
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.cluster import Cluster
-from server.exchange import Exchange
 from server.http.admission import Admission
+from server.http.admission_record import Exchange
 from server.http.app import create_app
 from server.http.deadline import Deadline
 from server.http.handlers import AdmissionHandler, PageHandler

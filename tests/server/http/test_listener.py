@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 
-from server import tls
 from server.http.limits import LEAST_CONNECTIONS, RESERVED_FILES, SWEEP_SECONDS, Limit
 from server.http.listener import Listener, connections_allowed
 from server.http.messages import Request, Response
+from server.tls import identity as tls
 from tests.support.certificates import certified
 from tests.support.listener import Reachable, Recorder, reachable, reply
 from tests.support.operating import until

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.model.decision import Action, Decision, Refusal, Step
-from rules_engine.model.patch import Json, Operation
+from rules_engine.model.json.patch import Json, Operation
 from rules_engine.model.rules import RuleId
 from rules_engine.model.source import Location
 from server.http.limits import MAX_DEPTH

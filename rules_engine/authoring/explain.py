@@ -1,0 +1,115 @@
+"""`explain`: what is decided for pods, and why."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import unified_diff
+from pathlib import Path
+
+from rules_engine.authoring.admission import Admission, admit, pod_request
+from rules_engine.authoring.rule_files import Sources, read_rules
+from rules_engine.authoring.yaml_text import dump
+from rules_engine.evaluation import RuleSet
+from rules_engine.loading import Manifest, load_cluster
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.json.patch import Json
+from rules_engine.model.problems import Problem, in_file_order
+from rules_engine.model.source import Location
+
+DEFAULT_NAMESPACE = "default"
+"""Where kubectl puts what names no namespace."""
+
+CONTEXT_LINES = 3
+"""Unchanged lines around a change, as in any unified diff."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Material:
+    """Rules and a cluster to decide by; where `problems` has errors, they cannot be used."""
+
+    rule_set: RuleSet
+    cluster: Cluster
+    problems: tuple[Problem, ...]
+    sources: Sources
+
+
+class NamespaceError(ValueError):
+    """The namespace that was asked for is not the one the manifest names; kubectl refuses that as well."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What is decided for one pod; `manifest` is where the pod comes from."""
+
+    manifest: Manifest
+    namespace: str
+    admission: Admission
+
+    @property
+    def title(self) -> str:
+        """The object as kubectl names it, with the template where there may be several."""
+        manifest = self.manifest
+        name = f"{manifest.kind}/{manifest.name or '(no name)'}"
+        inner = ".".join(map(str, manifest.path))
+        return f"{name} {inner}" if inner and manifest.path != ("spec", "template") else name
+
+    @property
+    def diff(self) -> tuple[str, ...]:
+        """What the mutation changes in the pod's YAML, as lines of a unified diff; empty where it changes nothing."""
+        before, after = (_yaml(pod) for pod in (self.manifest.pod, self.admission.result))
+        return tuple(unified_diff(before, after, "submitted", "admitted", n=CONTEXT_LINES, lineterm=""))
+
+    def to_json(self) -> dict[str, Json]:
+        """For `--output json`: the verdict, and both decisions as they are."""
+        validation = self.admission.validation
+        return {
+            "kind": self.manifest.kind,
+            "name": self.manifest.name,
+            "namespace": self.namespace,
+            "source": str(self.manifest.location),
+            "allowed": self.admission.allowed,
+            "message": self.admission.message,
+            "warnings": list(self.admission.warnings),
+            "mutation": self.admission.mutation.to_json(),
+            "validation": validation.to_json() if validation is not None else None,
+            "pod": self.admission.result,
+        }
+
+
+def read_material(rules: Sequence[Path], cluster: Path) -> Material:
+    """Read rules and the cluster. To find no rule is a problem: it would let everything through."""
+    files = read_rules(rules)
+    found, unclear, lines = load_cluster(cluster)
+    nothing = () if files.failed or files.loaded.rules else (_no_rules(rules[0]),)
+    return Material(
+        rule_set=files.rule_set,
+        cluster=found or Cluster(),
+        problems=in_file_order((*files.problems, *nothing, *unclear), (*files.loaded.files, str(cluster))),
+        sources={**files.loaded.sources, **lines},
+    )
+
+
+def _no_rules(path: Path) -> Problem:
+    return Problem(code="no-rules", message="there is no rule here", location=Location(str(path), 1, 1))
+
+
+def explain(
+    material: Material, manifest: Manifest, *, namespace: str = "", operation: str = "CREATE", dry_run: bool = False
+) -> Explanation:
+    """Decide for one pod. `namespace` is the request's; without it the manifest's, else `default`.
+
+    Raises NamespaceError.
+    """
+    if namespace and manifest.namespace not in ("", namespace):
+        name = f"{manifest.kind}/{manifest.name}"
+        raise NamespaceError(f"{name} says namespace {manifest.namespace}, which is not {namespace}")
+    chosen = namespace or manifest.namespace or DEFAULT_NAMESPACE
+    # A pod that was there before was the same: an UPDATE is explained as one that changes nothing.
+    old = manifest.pod if operation == "UPDATE" else None
+    request = pod_request(manifest.pod, namespace=chosen, operation=operation, dry_run=dry_run, old_pod=old)
+    return Explanation(
+        manifest=manifest, namespace=chosen, admission=admit(material.rule_set, request, material.cluster)
+    )
+
+
+def _yaml(pod: Json) -> list[str]:
+    return dump(pod).splitlines() if isinstance(pod, dict) else []

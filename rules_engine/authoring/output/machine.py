@@ -1,0 +1,125 @@
+"""Results for machines: JSON, SARIF and GitHub's annotations."""
+
+from collections.abc import Iterator
+from pathlib import PurePath
+from urllib.parse import quote
+
+from rules_engine.authoring.check import Checked
+from rules_engine.authoring.explain import Explanation
+from rules_engine.authoring.rule_tests import CaseResult, TestRun
+from rules_engine.model.json.patch import Json
+from rules_engine.model.problems import Problem
+
+
+def check_json(checked: Checked) -> Json:
+    """For `check --output json`."""
+    return {
+        "problems": [_problem(problem) for problem in checked.problems],
+        "errors": checked.errors,
+        "warnings": checked.warnings,
+        "files": checked.files,
+        "rules": checked.rules,
+        "tests": checked.tests,
+    }
+
+
+def _problem(problem: Problem) -> Json:
+    return {
+        "code": problem.code,
+        "severity": problem.severity.value,
+        "message": problem.message,
+        "file": problem.location.file,
+        "line": problem.location.line,
+        "column": problem.location.column,
+        "length": problem.length,
+    }
+
+
+def check_sarif(checked: Checked) -> Json:
+    """For `check --output sarif` (SARIF 2.1.0, OASIS): columns count characters, the end is exclusive."""
+    codes = sorted({problem.code for problem in checked.problems})
+    driver: Json = {"name": "gpu-rules", "rules": [{"id": code} for code in codes]}
+    return {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [
+            {
+                "tool": {"driver": driver},
+                "columnKind": "unicodeCodePoints",
+                "results": [_sarif_result(problem, codes) for problem in checked.problems],
+            }
+        ],
+    }
+
+
+def _sarif_result(problem: Problem, codes: list[str]) -> Json:
+    location = problem.location
+    region: Json = {
+        "startLine": location.line,
+        "startColumn": location.column,
+        "endColumn": location.column + problem.length,
+    }
+    # A relative file is a relative reference; forward slashes whatever the system.
+    uri = quote(PurePath(location.file).as_posix())
+    return {
+        "ruleId": problem.code,
+        "ruleIndex": codes.index(problem.code),
+        "level": problem.severity.value,
+        "message": {"text": problem.message},
+        "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri}, "region": region}}],
+    }
+
+
+def check_github(checked: Checked) -> Iterator[str]:
+    """For `check --output github`: one workflow command for each problem, shown at its line in a pull request."""
+    for problem in checked.problems:
+        location = problem.location
+        properties = {
+            "file": location.file,
+            "line": str(location.line),
+            "col": str(location.column),
+            "endColumn": str(location.column + problem.length),
+            "title": problem.code,
+        }
+        written = ",".join(f"{name}={_escaped(value, ':,')}" for name, value in properties.items())
+        yield f"::{problem.severity.value} {written}::{_escaped(problem.message)}"
+
+
+def _escaped(text: str, also: str = "") -> str:
+    """As GitHub's runner unescapes it: the percent sign, line ends and, in properties, colon and comma."""
+    for character in f"%\r\n{also}":
+        text = text.replace(character, f"%{ord(character):02X}")
+    return text
+
+
+def tests_json(run: TestRun) -> Json:
+    """For `test --output json`."""
+    return {
+        "succeeded": run.succeeded,
+        "cases": [_case(result) for result in run.results],
+        "problems": [_problem(problem) for problem in run.problems],
+        "notRun": run.not_run,
+        "leftOut": run.left_out,
+    }
+
+
+def _case(result: CaseResult) -> Json:
+    return {
+        "test": result.test,
+        "case": result.case.name,
+        "source": str(result.case.location),
+        "passed": result.passed,
+        "mismatches": [
+            {"what": mismatch.what, "expected": mismatch.expected, "actual": mismatch.actual}
+            for mismatch in result.mismatches
+        ],
+        "trace": [step.to_json() for step in result.admission.trace],
+    }
+
+
+def explain_json(explanations: tuple[Explanation, ...]) -> Json:
+    """For `explain --output json`."""
+    return {
+        "allowed": all(explanation.admission.allowed for explanation in explanations),
+        "pods": [explanation.to_json() for explanation in explanations],
+    }

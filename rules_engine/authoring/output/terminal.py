@@ -1,0 +1,213 @@
+"""Results for people, on a terminal or in a pipe. The only module that knows rich."""
+
+import os
+from collections.abc import Iterable
+from typing import IO
+
+from rich.console import Console
+from rich.style import Style
+from rich.text import Text
+from rich.tree import Tree
+
+from rules_engine.authoring.admission import Admission
+from rules_engine.authoring.check import Checked
+from rules_engine.authoring.explain import Explanation
+from rules_engine.authoring.rule_files import Sources
+from rules_engine.authoring.rule_tests import CaseResult, TestRun
+from rules_engine.model.decision import Action, Amount, Decision, ResourceDecision, Step
+from rules_engine.model.problems import Problem, Severity, render
+
+WIDTH = 100_000
+"""Columns that are filled: lines are not broken here. A terminal does that itself, and loses nothing."""
+
+_NONE = Style.null()
+_BOLD = Style(bold=True)
+_DIM = Style(dim=True)
+_RED = Style(color="red")
+_GREEN = Style(color="green")
+_YELLOW = Style(color="yellow")
+_CYAN = Style(color="cyan")
+
+_WORDS: dict[Action, tuple[str, Style]] = {
+    Action.SKIP: ("skipped", _DIM),
+    Action.KEEP: ("left as it is", _CYAN),
+    Action.PASS: ("holds", _GREEN),
+    Action.CHANGE: ("changed", _YELLOW),
+    Action.DENY: ("denied", _RED),
+    Action.WARN: ("warned", _YELLOW),
+    Action.RECORD: ("recorded", _YELLOW),
+    Action.IGNORE: ("ignored", _YELLOW),
+}
+
+
+class Screen:
+    """Where text goes: colours on a terminal only, and none where NO_COLOR (no-color.org) is set."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        terminal = stream.isatty()
+        self._console = Console(
+            file=stream,
+            color_system=None if os.environ.get("NO_COLOR") or not terminal else "auto",
+            force_terminal=terminal,
+            highlight=False,
+            markup=False,
+            emoji=False,
+            soft_wrap=True,
+            width=WIDTH,
+        )
+
+    def problems(self, problems: Iterable[Problem], sources: Sources) -> None:
+        """Each problem with its line and a caret."""
+        for problem in problems:
+            head, *below = render(problem, sources).split("\n")
+            color = _RED if problem.severity is Severity.ERROR else _YELLOW
+            place = f"{problem.location}: "
+            line = Text.assemble(
+                (_visible(place), _BOLD),
+                (f"{problem.severity.value}: ", color + _BOLD),
+                _visible(head.removeprefix(f"{place}{problem.severity.value}: ")),
+            )
+            self._line(line)
+            for index, text in enumerate(below):
+                self._line(Text(text, style=color if index else _NONE))
+
+    def checked(self, checked: Checked) -> None:
+        """What `check` found, and how much of it."""
+        self.problems(checked.problems, checked.sources)
+        found = [_count(checked.errors, "error"), _count(checked.warnings, "warning")]
+        given = [part for part, number in zip(found, (checked.errors, checked.warnings), strict=True) if number]
+        style = _RED if checked.errors else _YELLOW if checked.warnings else _GREEN
+        self._line(Text(f"{', '.join(given) or 'no problems'} in {_count(checked.files, 'file')}", style=style + _BOLD))
+
+    def tests(self, run: TestRun) -> None:
+        """Each case, with all that did not come as expected, and the sum."""
+        self.problems(run.problems, run.sources)
+        for result in run.results:
+            self._case(result)
+        passed = len(run.results) - run.failures
+        errors = sum(problem.severity is Severity.ERROR for problem in run.problems)
+        parts = [
+            f"{passed} passed",
+            *([f"{run.failures} failed"] if run.failures else []),
+            *([f"{run.not_run} not run"] if run.not_run else []),
+            *([f"{run.left_out} not asked for"] if run.left_out else []),
+            *([_count(errors, "error")] if errors else []),
+        ]
+        self._line(Text(", ".join(parts), style=(_GREEN if run.succeeded else _RED) + _BOLD))
+
+    def explained(self, explanation: Explanation) -> None:
+        """The trace as a tree, the change as a diff, the verdict."""
+        title = Text.assemble((explanation.title, _BOLD), f" in namespace {explanation.namespace}")
+        self._console.print(_trace(explanation.admission, title))
+        if explanation.admission.mutation.patch:
+            self._line(Text())
+            for line in explanation.diff:
+                self._line(Text(line, style=_diff_style(line)))
+        self._line(Text())
+        for warning in explanation.admission.warnings:
+            self._line(Text.assemble(("warning: ", _YELLOW + _BOLD), _visible(warning)))
+        self._line(_verdict(explanation.admission))
+
+    def gap(self) -> None:
+        """An empty line between results."""
+        self._line(Text())
+
+    def _case(self, result: CaseResult) -> None:
+        mark = ("pass", _GREEN) if result.passed else ("FAIL", _RED + _BOLD)
+        place = "" if result.passed else f"  {result.case.location}"
+        self._line(Text.assemble(mark, f"  {result.test}: {_visible(result.case.name)}", (place, _DIM)))
+        if result.passed:
+            return
+        for mismatch in result.mismatches:
+            self._line(Text(f"      {_visible(mismatch.what)}", style=_BOLD))
+            self._line(Text(f"        - expected {_visible(mismatch.expected)}", style=_RED))
+            self._line(Text(f"        + actual   {_visible(mismatch.actual)}", style=_GREEN))
+        tree = _trace(result.admission, Text("why", style=_DIM))
+        for line in self._console.render_lines(tree, pad=False):
+            self._line(Text.assemble("      ", *((part.text, part.style or _NONE) for part in line)))
+
+    def _line(self, text: Text) -> None:
+        self._console.print(text)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _visible(text: str) -> str:
+    """Text from pods and files, with what a terminal would act upon made visible."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _diff_style(line: str) -> Style:
+    if line.startswith(("---", "+++")):
+        return _BOLD
+    return {"-": _RED, "+": _GREEN, "@": _CYAN}.get(line[:1], _NONE)
+
+
+def _verdict(admission: Admission) -> Text:
+    if not admission.allowed:
+        return Text.assemble(("denied: ", _RED + _BOLD), _visible(admission.message))
+    changed = "changed" if admission.mutation.patch else "unchanged"
+    return Text.assemble(("allowed", _GREEN + _BOLD), f", {changed}")
+
+
+def _trace(admission: Admission, title: Text) -> Tree:
+    tree = Tree(title, guide_style=_DIM)
+    _decision(tree, "mutate", admission.mutation)
+    if admission.validation is None:
+        tree.add(Text("validate: not asked, as the pod is denied already", style=_DIM))
+    else:
+        _decision(tree, "validate", admission.validation)
+    return tree
+
+
+def _decision(tree: Tree, name: str, decision: Decision) -> None:
+    branch = tree.add(Text(name, style=_BOLD))
+    if decision.refusal is not None:
+        branch.add(Text(_visible(f"refused: {decision.refusal.message}"), style=_RED))
+    elif not decision.trace:
+        branch.add(Text("no rule is asked", style=_DIM))
+    for step in decision.trace:
+        _step(branch, step)
+
+
+def _step(tree: Tree, step: Step) -> None:
+    word, style = _WORDS[step.action]
+    if step.audit and step.action not in (Action.SKIP, Action.PASS):
+        word = f"audit only, would have: {word}"
+    details = step.message or step.reason
+    branch = tree.add(
+        Text.assemble(
+            (step.rule, _DIM if step.action is Action.SKIP else _BOLD),
+            "  ",
+            (word, style),
+            f": {_visible(details)}" if step.action is not Action.PASS else "",
+            (f"  {step.location}", _DIM),
+        )
+    )
+    for resource in step.resources:
+        _resource(branch, resource)
+    for amount in step.amounts:
+        branch.add(_amount(amount))
+    for key, value in step.annotations.items():
+        branch.add(Text(f"annotation {key}: {_visible(value)}"))
+    for note in step.notes:
+        branch.add(Text(f"note: {_visible(note)}", style=_DIM))
+    for warning in step.warnings:
+        # Most warnings repeat why the step went as it did.
+        if not step.message or step.message not in warning:
+            branch.add(Text(f"warning: {_visible(warning)}", style=_YELLOW))
+
+
+def _resource(tree: Tree, decision: ResourceDecision) -> None:
+    outcome = f"{decision.resource} → {decision.to}" if decision.to else f"{decision.resource} stays: {decision.reason}"
+    branch = tree.add(Text(outcome))
+    for attempt in decision.attempts:
+        mark = ("✓ ", _GREEN) if attempt.taken else ("✗ ", _RED)
+        branch.add(Text.assemble(mark, f"{attempt.resource}: {attempt.reason}"))
+
+
+def _amount(amount: Amount) -> Text:
+    before = amount.before if amount.before is not None else "none"
+    return Text(f"{_visible(amount.container)}  {amount.resource}: {before} → {amount.after}")

@@ -1,0 +1,1 @@
+"""Syntax tree → checked expression: names, overloads, types."""

@@ -1,0 +1,69 @@
+"""Parts of an expression that every evaluation evaluates, and the depth of an evaluation.
+
+The value of a cel.bind is evaluated when its name is (cel-go, interpreter/planner.go: the accumulator of a fold). Where
+its name is evaluated in any case, the value may as well come first, which needs no further level.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+
+from rules_engine.cel.syntax.tree import (
+    Bind,
+    Call,
+    Comprehension,
+    Conditional,
+    Expression,
+    Logic,
+    Name,
+    OptionalMap,
+    children,
+)
+
+
+def certain_parts(node: Expression, namespaced: Collection[Call], certain: Collection[Bind]) -> tuple[Expression, ...]:
+    """Return the parts of a node that every evaluation of it evaluates."""
+    parts = children(node)
+    if isinstance(node, Bind):
+        return parts if node in certain else (node.body,)
+    if isinstance(node, Logic | Conditional | Comprehension | OptionalMap) or (
+        isinstance(node, Call) and node.function in ("or", "orValue")
+    ):
+        return parts[:1]
+    if isinstance(node, Call) and node in namespaced:
+        return node.arguments
+    return parts
+
+
+def certain_binds(
+    binds: Iterable[Bind], references: Collection[Expression], namespaced: Collection[Call]
+) -> frozenset[Bind]:
+    """Return those whose name every evaluation of their body evaluates. `binds`: inner ones first."""
+    certain: set[Bind] = set()
+
+    def names(node: Expression, name: str) -> bool:
+        if isinstance(node, Name):
+            return node.name == name and node not in references
+        parts = certain_parts(node, namespaced, certain)
+        if isinstance(node, Bind) and node.name == name:
+            parts = parts[:-1]
+        return any(names(part, name) for part in parts)
+
+    for bind in binds:
+        if names(bind.body, bind.name):
+            certain.add(bind)
+    return frozenset(certain)
+
+
+def evaluation_depth(node: Expression, certain: Collection[Bind], levels: Mapping[str, int]) -> int:
+    """Return the levels of an evaluation. `levels`: those of the values that are evaluated where their names are.
+
+    A macro's variable of the same name counts for as many.
+    """
+    match node:
+        case Name(name=name):
+            return 1 + levels.get(name, 0)
+        case Bind(name=name, value=value, body=body):
+            below = evaluation_depth(value, certain, levels)
+            if node in certain:
+                return 1 + max(below, evaluation_depth(body, certain, {**levels, name: 0}))
+            return 1 + evaluation_depth(body, certain, {**levels, name: below})
+    return 1 + max((evaluation_depth(part, certain, levels) for part in children(node)), default=0)

@@ -1,0 +1,570 @@
+"""Names, functions and types of an expression, found before it ever runs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from rules_engine.cel.budget import MAX_NESTING, Budget, EvaluationError
+from rules_engine.cel.check.certainty import certain_binds, evaluation_depth
+from rules_engine.cel.check.environment import REFUSED, Environment
+from rules_engine.cel.check.inference import Inference
+from rules_engine.cel.library import functions
+from rules_engine.cel.library.wrappers import WRAPPERS, Wrapper
+from rules_engine.cel.syntax import hints as habits
+from rules_engine.cel.syntax.tree import (
+    MACRO_ARGUMENTS,
+    Binary,
+    Bind,
+    Call,
+    Comprehension,
+    Conditional,
+    Expression,
+    Fold,
+    Has,
+    Index,
+    ListLiteral,
+    Literal,
+    Logic,
+    MapLiteral,
+    Message,
+    Name,
+    OptionalMap,
+    Select,
+    Span,
+    Unary,
+    qualified,
+)
+from rules_engine.cel.values import regex, types
+from rules_engine.cel.values.functions import KUBERNETES, Dispatch, Functions, Overload
+from rules_engine.cel.values.operators import SIGNATURES
+from rules_engine.cel.values.runtime_values import type_of
+from rules_engine.cel.values.types import DYN, ObjectType, Type, list_of, map_of, optional_of
+from rules_engine.model.problems import Problem, Severity, did_you_mean
+from rules_engine.model.source import SourceText
+
+_TYPES = (
+    types.BOOL,
+    types.BYTES,
+    types.CIDR,
+    types.DOUBLE,
+    types.DURATION,
+    types.FORMAT,
+    types.INT,
+    types.IP,
+    types.LIST,
+    types.MAP,
+    types.NULL,
+    types.OPTIONAL,
+    types.QUANTITY,
+    types.SEMVER,
+    types.STRING,
+    types.TIMESTAMP,
+    types.TYPE,
+    types.UINT,
+    types.URL,
+)
+NAMED_VALUES: Mapping[str, object] = {
+    "google.protobuf.NullValue.NULL_VALUE": None,
+    **{found.name: found.plain for found in _TYPES},
+}
+"""Names that stand for values: the types that type() gives, and protobuf's null."""
+
+KEY_TYPES = frozenset({types.BOOL, types.INT, types.UINT, types.STRING})
+"""The types that keys of a map may have."""
+
+PATTERNS = frozenset({"matches", "find", "findAll"})
+"""Functions whose first argument after the text is a regular expression."""
+
+CONVERSIONS = frozenset(
+    {"bool", "cidr", "double", "duration", "int", "ip", "quantity", "semver", "timestamp", "uint", "url"}
+)
+"""Functions that fail on a text that is not one of their type."""
+
+MAX_SHOWN = 4
+"""Overloads of a function that a message lists."""
+
+RELATIONS = frozenset({"<", "<=", ">", ">="})
+"""Operators of order, which do not chain."""
+
+PREDICATES = frozenset({Fold.ALL, Fold.EXISTS, Fold.EXISTS_ONE, Fold.FILTER})
+"""The macros whose body is a condition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A name that stands for a value known at load."""
+
+    value: object
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """An expression and what is known of its nodes.
+
+    `references`: names (and selections that spell a dotted name) that stand for a variable, by its full name, or for a
+    constant; names that are not there are variables of a macro. `calls`: what a call may mean at run time;
+    `namespaced` calls have a target that is part of the function's name; `certain` are the cel.binds whose value every
+    evaluation evaluates; `patterns` are literals used as such.
+    """
+
+    source: SourceText
+    expression: Expression
+    result: Type
+    references: Mapping[Expression, str | Constant]
+    calls: Mapping[Call, Dispatch]
+    namespaced: frozenset[Call]
+    certain: frozenset[Bind]
+    messages: Mapping[Message, Wrapper]
+    patterns: Mapping[Expression, regex.Pattern]
+    reads: frozenset[str]
+    problems: tuple[Problem, ...]
+    warnings: tuple[Problem, ...]
+
+
+def check(source: SourceText, expression: Expression, environment: Environment) -> Checked:
+    """Resolve and type an expression; its problems are in the result."""
+    checker = _Checker(source, environment, functions())
+    result = checker.inference.settled(checker.type(expression))
+    certain = certain_binds(checker.binds, checker.references, checker.namespaced)
+    if len(certain) < len(checker.binds) and evaluation_depth(expression, certain, {}) > MAX_NESTING:
+        message = f"with its cel.bind the expression is nested more than {MAX_NESTING} levels deep"
+        checker.problem("cel-too-deep", message, expression.span)
+    return Checked(
+        source=source,
+        expression=expression,
+        result=result,
+        references=checker.references,
+        calls=checker.calls,
+        namespaced=frozenset(checker.namespaced),
+        certain=certain,
+        messages=checker.messages,
+        patterns=checker.patterns,
+        reads=frozenset(checker.reads),
+        problems=tuple(sorted(checker.problems, key=lambda problem: (problem.location, problem.message))),
+        warnings=tuple(sorted(checker.warnings, key=lambda problem: problem.location)),
+    )
+
+
+@dataclass(slots=True)
+class _Checker:
+    source: SourceText
+    environment: Environment
+    functions: Functions
+    inference: Inference = field(default_factory=Inference)
+    references: dict[Expression, str | Constant] = field(default_factory=dict)
+    calls: dict[Call, Dispatch] = field(default_factory=dict)
+    namespaced: set[Call] = field(default_factory=set)
+    messages: dict[Message, Wrapper] = field(default_factory=dict)
+    patterns: dict[Expression, regex.Pattern] = field(default_factory=dict)
+    reads: set[str] = field(default_factory=set)
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+    locals: dict[str, Type] = field(default_factory=dict)
+    binds: list[Bind] = field(default_factory=list)
+
+    def type(self, node: Expression) -> Type:
+        method: Any = getattr(self, f"_type_{type(node).__name__.lower()}")
+        found: Type = method(node)
+        return self.inference.resolved(found)
+
+    def problem(self, code: str, message: str, span: Span) -> Type:
+        """Note a problem; the type of what has one is unknown, so that one mistake is reported once."""
+        self.problems.append(self._problem(code, message, span, Severity.ERROR))
+        return DYN
+
+    def _problem(self, code: str, message: str, span: Span, severity: Severity) -> Problem:
+        location, length = self.source.at(span.start), max(1, span.end - span.start)
+        return Problem(code=code, message=message, location=location, length=length, severity=severity)
+
+    def shown(self, found: Type) -> str:
+        return str(self.inference.settled(found))
+
+    # Names
+
+    def _type_literal(self, node: Literal) -> Type:
+        return type_of(node.value)
+
+    def _type_name(self, node: Name) -> Type:
+        if not node.absolute and node.name in self.locals:
+            return self.locals[node.name]
+        found = self._named(node, node.name, absolute=node.absolute)
+        if found is not None:
+            return found
+        if node.name in REFUSED:
+            return self.problem("cel-undeclared", REFUSED[node.name], node.span)
+        names = {*self.environment.variables, *self.locals}
+        hint = habits.name(node.name, names) or did_you_mean(node.name, names)
+        return self.problem("cel-undeclared", f"undeclared reference to '{node.name}'{hint}", node.span)
+
+    def _named(self, node: Expression, name: str, *, absolute: bool) -> Type | None:
+        """The type of the variable or named value that a dotted name stands for, if there is one."""
+        candidates = self.environment.candidates(name, absolute=absolute)
+        for candidate in candidates:
+            if candidate in self.environment.variables:
+                self.references[node] = candidate
+                self.reads.add(candidate)
+                return self.environment.variables[candidate]
+        for candidate in candidates:
+            if candidate in NAMED_VALUES:
+                self.references[node] = Constant(NAMED_VALUES[candidate])
+                return type_of(NAMED_VALUES[candidate])
+        return None
+
+    def _type_select(self, node: Select) -> Type:
+        name = qualified(node)
+        if name is not None and (name.startswith(".") or name.split(".")[0] not in self.locals):
+            found = self._named(node, name.lstrip("."), absolute=name.startswith("."))
+            if found is not None:
+                return found
+        operand = self.type(node.operand)
+        inner, optional = _unwrapped(operand)
+        found = self._field(inner, node)
+        return optional_of(found) if optional or node.optional else found
+
+    def _field(self, operand: Type, node: Select) -> Type:
+        """The type of a field of an object or map, which is not optional itself."""
+        if isinstance(operand, ObjectType):
+            return self._object_field(operand, node.field, node.name_span)
+        if operand.name == "map":
+            if not self.inference.fits_all([operand.parameters[0]], [types.STRING]):
+                return self.problem("cel-type", f"{self.shown(operand)} has no string keys", node.name_span)
+            return operand.parameters[1]
+        if self.inference.settled(operand) == DYN:
+            return DYN
+        message = f"{self.shown(operand)} has no fields{habits.function(node.field)}"
+        return self.problem("cel-type", message, node.name_span)
+
+    def _object_field(self, operand: ObjectType, name: str, span: Span) -> Type:
+        found = operand.fields.get(name)
+        if found is None:
+            hint = did_you_mean(name, operand.fields)
+            return self.problem("cel-field", f"{operand.name} has no field '{name}'{hint}", span)
+        return found
+
+    def _type_has(self, node: Has) -> Type:
+        inner, _ = _unwrapped(self.type(node.select.operand))
+        self._field(inner, node.select)
+        return types.BOOL
+
+    # Calls
+
+    def _type_call(self, node: Call) -> Type:
+        self.calls[node] = Dispatch(node.function, ())
+        overloads = self._namespaced(node)
+        found: list[Type] = []
+        if not overloads and node.target is not None:
+            if self._is_namespace(node.target):
+                return self._no_namespaced_function(node, str(qualified(node.target)))
+            before = len(self.problems)
+            found.append(self.type(node.target))
+            overloads = self.functions.named(node.function, method=True)
+            if not overloads and len(self.problems) > before:
+                return DYN  # one mistake, one problem
+        if not overloads:
+            return self._no_function(node)
+        found += [self.type(argument) for argument in node.arguments]
+        fitting = tuple(overload for overload in overloads if len(overload.parameters) == len(found))
+        self.calls[node] = Dispatch(node.function, fitting)
+        if not fitting:
+            return self._wrong_count(node, overloads)
+        result, chosen = self._overloaded(fitting, found)
+        if result is None:
+            return self._no_overload(node, fitting, found)
+        if chosen is not None:
+            # It comes first at run time, where lists of ints and of durations look alike.
+            others = (overload for overload in fitting if overload is not chosen)
+            self.calls[node] = Dispatch(node.function, (chosen, *others))
+        if all(overload.newer for overload in fitting):
+            message = f"{node.function}() is newer than Kubernetes {KUBERNETES}"
+            self.warnings.append(self._problem("cel-newer", message, node.name_span, Severity.WARNING))
+        self._constants(node)
+        return result
+
+    def _namespaced(self, node: Call) -> tuple[Overload, ...]:
+        """The overloads of a call that has no receiver: f(…), or a.b.f(…) where a.b is part of the function's name."""
+        if node.target is None:
+            return self._function(node.function, node.absolute)
+        prefix = qualified(node.target)
+        if prefix is None or prefix.lstrip(".").split(".")[0] in self.locals:
+            return ()
+        overloads = self._function(f"{prefix.lstrip('.')}.{node.function}", prefix.startswith("."))
+        if overloads:
+            self.namespaced.add(node)
+        return overloads
+
+    def _is_namespace(self, target: Expression) -> bool:
+        """Whether a receiver is no value but the first part of functions' names, such as math."""
+        prefix = qualified(target)
+        if prefix is None or prefix.split(".")[0] in {*self.locals, *self.environment.variables}:
+            return False
+        return prefix == "cel" or any(name.startswith(f"{prefix}.") for name in self.functions.names(method=False))
+
+    def _no_namespaced_function(self, node: Call, prefix: str) -> Type:
+        if prefix == "cel" and node.function == "bind":
+            return self._no_function(node)
+        names = {"cel.bind", *self.functions.names(method=False)}
+        near = did_you_mean(
+            node.function, {name.removeprefix(f"{prefix}.") for name in names if name.startswith(prefix)}
+        )
+        hint = near.replace("'", f"'{prefix}.", 1)
+        for argument in node.arguments:
+            self.type(argument)
+        message = f"undeclared function '{prefix}.{node.function}'{hint}"
+        return self.problem("cel-no-such-function", message, node.name_span)
+
+    def _constants(self, node: Call) -> None:
+        """Patterns and texts that are literals and mean nothing are reported here, as Kubernetes does for some."""
+        literals = [argument.value for argument in node.arguments if isinstance(argument, Literal)]
+        if node.function in PATTERNS:
+            pattern = node.arguments[1 if node.target is None else 0]
+            if isinstance(pattern, Literal) and type(pattern.value) is str:
+                self._pattern(pattern, pattern.value)
+        elif node.function in CONVERSIONS and node.target is None and len(literals) == len(node.arguments):
+            try:
+                self.calls[node](Budget(), *literals)
+            except EvaluationError as error:
+                self.problem("cel-constant", error.message, node.arguments[0].span)
+
+    def _pattern(self, node: Literal, written: str) -> None:
+        try:
+            self.patterns[node] = regex.compiled(written)
+        except EvaluationError as error:
+            reason = regex.reason(written)
+            self.problem("cel-constant", f"{error.message}: {reason}" if reason else error.message, node.span)
+
+    def _overloaded(self, overloads: tuple[Overload, ...], found: list[Type]) -> tuple[Type | None, Overload | None]:
+        """The result of those overloads that fit, and the overload if there is one: dyn where the results differ."""
+        results: list[Type] = []
+        mark = self.inference.mark()
+        for overload in overloads:
+            self.inference.undo(mark)
+            wanted, result = self.inference.instance(overload)
+            if self.inference.fits_all(wanted, found):
+                results.append(self.inference.resolved(result))
+                fitting = overload
+        self.inference.undo(mark)
+        if not results:
+            return None, None
+        if len(results) > 1:
+            return (results[0] if all(result == results[0] for result in results) else DYN), None
+        wanted, result = self.inference.instance(fitting)
+        self.inference.fits_all(wanted, found)
+        return self.inference.resolved(result), fitting
+
+    def _function(self, name: str, absolute: bool) -> tuple[Overload, ...]:
+        for candidate in self.environment.candidates(name, absolute=absolute):
+            overloads = self.functions.named(candidate, method=False)
+            if overloads:
+                return overloads
+        return ()
+
+    def _no_function(self, node: Call) -> Type:
+        name, method = node.function, node.target is not None
+        if name in MACRO_ARGUMENTS and method == (name != "has"):
+            message = f"{name}() takes {MACRO_ARGUMENTS[name]} arguments, not {len(node.arguments)}"
+            return self.problem("cel-arguments", message.replace(" 1 arguments", " 1 argument"), node.name_span)
+        names = self.functions.names(method=method) | (MACRO_ARGUMENTS.keys() - {"has"} if method else set())
+        habit = habits.function(name)
+        hint = habit or did_you_mean(name, names)
+        if self.functions.named(name, method=not method) or name in MACRO_ARGUMENTS:
+            hint = f" (write {name}(…))" if method else f" (write ….{name}())"
+        if not habit and hint.removeprefix(" (did you mean '").removesuffix("'?)") not in MACRO_ARGUMENTS:
+            # A misspelt macro's variable would be one more undeclared name.
+            for argument in node.arguments:
+                self.type(argument)
+        return self.problem("cel-no-such-function", f"undeclared function '{name}'{hint}", node.name_span)
+
+    def _wrong_count(self, node: Call, overloads: tuple[Overload, ...]) -> Type:
+        counts = sorted({len(overload.parameters) - overload.method for overload in overloads})
+        if counts == list(range(counts[0], counts[-1] + 1)) and len(counts) > 2:
+            wanted = f"{counts[0]} to {counts[-1]}"
+        else:
+            wanted = " or ".join(str(count) for count in counts)
+        plural = "s" if counts != [1] else ""
+        message = f"{overloads[0].name}() takes {wanted} argument{plural}, not {len(node.arguments)}"
+        return self.problem("cel-arguments", message, node.name_span)
+
+    def _no_overload(self, node: Call, overloads: tuple[Overload, ...], found: list[Type]) -> Type:
+        shown = [self.shown(kind) for kind in found]
+        if overloads[0].method:
+            call = f"{shown[0]}.{overloads[0].name}({', '.join(shown[1:])})"
+        else:
+            call = f"{overloads[0].name}({', '.join(shown)})"
+        known = list(dict.fromkeys(str(overload) for overload in overloads))
+        if len(known) > MAX_SHOWN:
+            known[MAX_SHOWN:] = ["…"]
+        return self.problem("cel-type", f"there is no {call}, only {', '.join(known)}", node.name_span)
+
+    # Operators and the rest
+
+    def _type_index(self, node: Index) -> Type:
+        operand, key = self.type(node.operand), self.type(node.key)
+        inner, optional = _unwrapped(operand)
+        found = self._element(inner, key, node)
+        return optional_of(found) if optional or node.optional else found
+
+    def _element(self, operand: Type, key: Type, node: Index) -> Type:
+        if isinstance(operand, ObjectType):
+            if isinstance(node.key, Literal) and isinstance(node.key.value, str):
+                return self._object_field(operand, node.key.value, node.key.span)
+            operand = types.MAP
+        if operand.name not in ("list", "map"):
+            if self.inference.settled(operand) == DYN:
+                return DYN
+            return self.problem("cel-type", f"{self.shown(operand)} cannot be indexed", node.span)
+        wanted = types.INT if operand.name == "list" else operand.parameters[0]
+        if not self.inference.fits_all([wanted], [key]):
+            message = f"{self.shown(operand)} has no index of type {self.shown(key)}"
+            return self.problem("cel-type", message, node.key.span)
+        return operand.parameters[-1]
+
+    def _type_unary(self, node: Unary) -> Type:
+        operand = self.type(node.operand)
+        wanted = (types.BOOL,) if node.operator == "!" else (types.INT, types.DOUBLE)
+        if operand in wanted:
+            return operand
+        if self.inference.settled(operand) == DYN:
+            return types.BOOL if node.operator == "!" else DYN
+        return self._not_applicable(node.operator, [operand], node.span)
+
+    def _not_applicable(self, operator: str, found: list[Type], span: Span, hint: str = "") -> Type:
+        shown = " and ".join(self.shown(kind) for kind in found)
+        return self.problem("cel-type", f"operator {operator} cannot be applied to {shown}{hint}", span)
+
+    def _type_binary(self, node: Binary) -> Type:
+        found = [self.type(node.left), self.type(node.right)]
+        if isinstance(found[1], ObjectType) and node.operator == "in":
+            found[1] = types.MAP
+        result, _ = self._overloaded(SIGNATURES[node.operator], found)
+        if result is not None:
+            return result
+        chained = node.operator in RELATIONS and isinstance(node.left, Binary) and node.left.operator in RELATIONS
+        hint = " (write a < b && b < c)" if chained else ""
+        return self._not_applicable(node.operator, found, node.span, hint)
+
+    def _bool(self, node: Expression, where: str) -> None:
+        found = self.type(node)
+        if not self.inference.fits_all([types.BOOL], [found]):
+            self.problem("cel-type", f"{where} is to be of type bool, and is {self.shown(found)}", node.span)
+
+    def _type_logic(self, node: Logic) -> Type:
+        for operand in node.operands:
+            self._bool(operand, f"an operand of {node.operator}")
+        return types.BOOL
+
+    def _type_conditional(self, node: Conditional) -> Type:
+        self._bool(node.condition, "the condition before ?")
+        then, otherwise = self.type(node.then), self.type(node.otherwise)
+        if not self.inference.fits_all([then], [otherwise]):
+            shown = f"{self.shown(then)} and {self.shown(otherwise)}"
+            return self.problem("cel-type", f"the values before and after : are of different types, {shown}", node.span)
+        return self.inference.joined([then, otherwise])
+
+    def _optional_inner(self, node: Expression, found: Type, where: str) -> Type:
+        """The type inside of an optional."""
+        inner = self.inference.variable()
+        if self.inference.fits_all([optional_of(inner)], [found]):
+            return self.inference.resolved(inner) if self.inference.settled(found) != DYN else DYN
+        return self.problem("cel-type", f"{where} is to be an optional, and is {self.shown(found)}", node.span)
+
+    def _type_listliteral(self, node: ListLiteral) -> Type:
+        found = []
+        for element in node.elements:
+            kind = self.type(element.value)
+            found.append(self._optional_inner(element.value, kind, "a value after ?") if element.optional else kind)
+        return list_of(self.inference.joined(found))
+
+    def _type_mapliteral(self, node: MapLiteral) -> Type:
+        keys, values = [], []
+        for entry in node.entries:
+            keys.append(self._key(entry.key))
+            kind = self.type(entry.value)
+            values.append(self._optional_inner(entry.value, kind, "a value after ?") if entry.optional else kind)
+        return map_of(self.inference.joined(keys), self.inference.joined(values))
+
+    def _key(self, node: Expression) -> Type:
+        found = self.type(node)
+        if self.inference.settled(found) == DYN or found in KEY_TYPES:
+            return found
+        return self.problem("cel-type", f"a map cannot have keys of type {self.shown(found)}", node.span)
+
+    def _type_message(self, node: Message) -> Type:
+        found = [(name, value, self.type(value)) for name, value in node.fields]
+        for candidate in self.environment.candidates(node.name.lstrip("."), absolute=node.name.startswith(".")):
+            wrapper = WRAPPERS.get(candidate)
+            if wrapper is not None:
+                self.messages[node] = wrapper
+                for name, value, kind in found:
+                    wanted = wrapper.fields.get(name)
+                    if wanted is None:
+                        self.problem("cel-field", f"{candidate} has no field '{name}'", node.span)
+                    elif not self.inference.fits_all([wanted], [kind]):
+                        message = f"the field {name} is to be of type {wanted}, and is {self.shown(kind)}"
+                        self.problem("cel-type", message, value.span)
+                return wrapper.result
+        return self.problem("cel-undeclared", f"undeclared message type '{node.name}'", node.span)
+
+    # Macros
+
+    def _inside(self, names: dict[str, Type], *bodies: Expression) -> list[Type]:
+        outer = self.locals
+        self.locals = {**outer, **names}
+        found = [self.type(body) for body in bodies]
+        self.locals = outer
+        return found
+
+    def _range(self, node: Comprehension) -> tuple[Type, Type, Type]:
+        """Of what a macro walks: the types of index or key, of element or value, and of a single variable."""
+        target = self.type(node.target)
+        if isinstance(target, ObjectType):
+            target = types.MAP
+        if target.name == "list":
+            return types.INT, target.parameters[0], target.parameters[0]
+        if target.name == "map":
+            return target.parameters[0], target.parameters[1], target.parameters[0]
+        if self.inference.settled(target) != DYN:
+            message = f"{node.fold.value}() needs a list or a map, not {self.shown(target)}"
+            self.problem("cel-type", message, node.target.span)
+        return DYN, DYN, DYN
+
+    def _type_comprehension(self, node: Comprehension) -> Type:
+        first, second, one = self._range(node)
+        names = {node.first: one} if node.second is None else {node.first: first, node.second: second}
+        predicate = node.body if node.fold in PREDICATES else node.condition
+        if predicate is not None:
+            kind = self._inside(names, predicate)[0]
+            if not self.inference.fits_all([types.BOOL], [kind]):
+                message = f"the condition of {node.fold.value}() is to be of type bool, and is {self.shown(kind)}"
+                self.problem("cel-type", message, predicate.span)
+        if node.fold is Fold.FILTER:
+            return list_of(one)
+        if node.fold in PREDICATES:
+            return types.BOOL
+        body = self._inside(names, node.body)[0]
+        if node.fold is Fold.SORT_BY:
+            return list_of(one)
+        if node.fold is Fold.TRANSFORM_MAP:
+            return map_of(first, body)
+        if node.fold is Fold.TRANSFORM_MAP_ENTRY:
+            return body if body.name == "map" else map_of(DYN, DYN)
+        return list_of(body)
+
+    def _type_bind(self, node: Bind) -> Type:
+        found = self._inside({node.name: self.type(node.value)}, node.body)[0]
+        self.binds.append(node)
+        return found
+
+    def _type_optionalmap(self, node: OptionalMap) -> Type:
+        name = "optFlatMap" if node.flat else "optMap"
+        inner = self._optional_inner(node.target, self.type(node.target), f"what {name}() is called on")
+        body = self._inside({node.name: inner}, node.body)[0]
+        if not node.flat:
+            return optional_of(body)
+        return optional_of(self._optional_inner(node.body, body, "the result of optFlatMap()"))
+
+
+def _unwrapped(found: Type) -> tuple[Type, bool]:
+    """The type inside of an optional, and whether it was one."""
+    if found.name == types.OPTIONAL.name and found.parameters:
+        return found.parameters[0], True
+    return found, False

@@ -1,0 +1,1 @@
+"""Checked expression → value: the interpreter and the code generator."""

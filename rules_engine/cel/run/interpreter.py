@@ -1,0 +1,392 @@
+"""The precise interpreter: it walks the tree and knows, for every failure, where and of what type."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rules_engine.cel.budget import (
+    Budget,
+    CostExceeded,
+    EvaluationError,
+)
+from rules_engine.cel.check.checker import Checked, Constant
+from rules_engine.cel.library.lists import bounded, sort_by
+from rules_engine.cel.syntax.tree import (
+    Binary,
+    Bind,
+    Call,
+    Comprehension,
+    Conditional,
+    Expression,
+    Fold,
+    Has,
+    Index,
+    ListLiteral,
+    Literal,
+    Logic,
+    MapLiteral,
+    Message,
+    Name,
+    OptionalMap,
+    Select,
+    Unary,
+)
+from rules_engine.cel.values import members, operators
+from rules_engine.cel.values.functions import no_overload
+from rules_engine.cel.values.runtime_values import (
+    NONE,
+    Optional,
+    is_map,
+    make_map,
+    type_of,
+)
+
+MAX_SHOWN = 60
+"""Characters of a sub-expression in an error message: enough to find it, on one line."""
+
+MAX_LOOKED_AT = 4 * MAX_SHOWN
+"""Characters of a sub-expression that are read for an error message: it is shown without line breaks."""
+
+FAILURE_COST = 20
+"""Units of a failure that another operand or round absorbs: to raise it with its place takes about 10 µs."""
+
+
+def interpret(checked: Checked, activation: Mapping[str, object], budget: Budget) -> object:
+    """The value of an expression. Raises EvaluationError with its place."""
+    return _Interpreter(checked, activation, budget).evaluate(checked.expression)
+
+
+@dataclass(slots=True)
+class _Pending:
+    """The value of a cel.bind, evaluated at most once and only if its name is: the names in scope there, the outcome.
+
+    cel-go does the same (interpreter/planner.go: the accumulator of a fold is initialized when it is first resolved).
+    """
+
+    value: Expression
+    names: dict[str, object]
+    found: object = None
+    failure: EvaluationError | None = None
+    done: bool = False
+
+
+class _Interpreter:
+    """One evaluation: the variables of macros that are in scope, and the budget."""
+
+    __slots__ = ("_activation", "_budget", "_checked", "_locals")
+
+    def __init__(self, checked: Checked, activation: Mapping[str, object], budget: Budget) -> None:
+        self._checked = checked
+        self._activation = activation
+        self._budget = budget
+        self._locals: dict[str, object] = {}
+
+    def evaluate(self, node: Expression) -> Any:
+        try:
+            self._budget.spend(1)
+            return _METHODS[type(node)](self, node)
+        except EvaluationError as error:
+            if error.location is None:
+                raise self._placed(error, node) from None
+            raise
+
+    def _placed(self, error: EvaluationError, node: Expression) -> EvaluationError:
+        """The same failure, with the sub-expression that failed and its place."""
+        source, span = self._checked.source, node.span
+        # A sub-expression may have thousands of characters, and fail thousands of times.
+        shown = " ".join(source.text[span.start : min(span.end, span.start + MAX_LOOKED_AT)].split())
+        if len(shown) > MAX_SHOWN or (span.end - span.start > MAX_LOOKED_AT and shown):
+            shown = f"{shown[: MAX_SHOWN - 1]}…"
+        offset = node.name_span.start if isinstance(node, Select | Call) else span.start
+        return type(error)(f"{shown}: {error.message}", source.at(offset))
+
+    # Names
+
+    def literal(self, node: Literal) -> object:
+        return self._checked.patterns.get(node, node.value)
+
+    def name(self, node: Name) -> object:
+        reference = self._checked.references.get(node)
+        if reference is not None:
+            return self._referred(reference)
+        if not node.absolute and node.name in self._locals:
+            value = self._locals[node.name]
+            return self._arrived(value) if type(value) is _Pending else value
+        raise EvaluationError(f"undeclared reference to '{node.name}'")
+
+    def _referred(self, reference: str | Constant) -> object:
+        if isinstance(reference, Constant):
+            return reference.value
+        try:
+            return self._activation[reference]
+        except KeyError:
+            raise EvaluationError(f"'{reference}' has no value here") from None
+
+    def select(self, node: Select) -> object:
+        reference = self._checked.references.get(node)
+        if reference is not None:
+            return self._referred(reference)
+        operand = self.evaluate(node.operand)
+        if node.optional or type(operand) is Optional:
+            return members.optional_member(operand, node.field, members.field)
+        return members.required_field(operand, node.field)
+
+    def has(self, node: Has) -> bool:
+        operand = self.evaluate(node.select.operand)
+        if type(operand) is Optional:
+            if not operand.present:
+                return False
+            operand = operand.value
+            if type(operand) is Optional:
+                return bool(operand.present)
+        found, _ = members.field(operand, node.select.field)
+        return found
+
+    def index(self, node: Index) -> object:
+        operand = self.evaluate(node.operand)
+        key = self.evaluate(node.key)
+        if node.optional or type(operand) is Optional:
+            return members.optional_member(operand, key, members.element)
+        return members.required_element(operand, key)
+
+    # Operators
+
+    def unary(self, node: Unary) -> object:
+        value = self.evaluate(node.operand)
+        if node.operator == "-":
+            return operators.negate(value)
+        if type(value) is bool:
+            return not value
+        raise no_overload("!", value)
+
+    def binary(self, node: Binary) -> object:
+        left = self.evaluate(node.left)
+        right = self.evaluate(node.right)
+        return operators.BINARY[node.operator](left, right, self._budget)
+
+    def logic(self, node: Logic) -> bool:
+        return self._absorbing(node, node.operator == "||", ((operand, None) for operand in node.operands))
+
+    def _absorbing(
+        self,
+        node: Logic | Comprehension,
+        decisive: bool,
+        parts: Iterable[tuple[Expression, Mapping[str, object] | None]],
+    ) -> bool:
+        """One part that decides makes the errors of the others disappear, whichever comes first.
+
+        A part is a condition, and the variables of a macro that it is asked with.
+        """
+        failure: EvaluationError | None = None
+        for part, names in parts:
+            try:
+                value = self.evaluate(part) if names is None else self._bound(names, part)
+                if self._predicate(node, value, part) == decisive:
+                    return decisive
+            except CostExceeded:
+                raise
+            except EvaluationError as error:
+                self._budget.spend(FAILURE_COST)
+                failure = failure or error
+        if failure is not None:
+            raise failure
+        return not decisive
+
+    def _predicate(self, node: Logic | Comprehension, value: object, part: Expression) -> bool:
+        if type(value) is bool:
+            return value
+        if isinstance(node, Logic):
+            error = no_overload(node.operator, value)
+        else:
+            error = EvaluationError(f"{node.fold.value}() needs a bool, not {type_of(value)}")
+        raise self._placed(error, part)
+
+    def conditional(self, node: Conditional) -> object:
+        condition = self.evaluate(node.condition)
+        if type(condition) is not bool:
+            raise no_overload("?:", condition)
+        return self.evaluate(node.then if condition else node.otherwise)
+
+    # Lists and maps
+
+    def list_literal(self, node: ListLiteral) -> list[object]:
+        made = []
+        for element in node.elements:
+            value = self.evaluate(element.value)
+            if element.optional:
+                if not members.as_optional(value).present:
+                    continue
+                value = value.value
+            made.append(value)
+        return made
+
+    def map_literal(self, node: MapLiteral) -> object:
+        made = []
+        for entry in node.entries:
+            key = self.evaluate(entry.key)
+            value = self.evaluate(entry.value)
+            if entry.optional:
+                if not members.as_optional(value).present:
+                    continue
+                value = value.value
+            made.append((key, value))
+        return make_map(made)
+
+    def message(self, node: Message) -> object:
+        wrapper = self._checked.messages.get(node)
+        if wrapper is None:
+            raise EvaluationError(f"undeclared message type '{node.name}'")
+        return wrapper.make({name: self.evaluate(value) for name, value in node.fields})
+
+    # Calls
+
+    def call(self, node: Call) -> object:
+        arguments = []
+        if node.target is not None and node not in self._checked.namespaced:
+            target = self.evaluate(node.target)
+            if type(target) is Optional and node.function in ("or", "orValue") and len(node.arguments) == 1:
+                return self._alternative(node, target)
+            arguments.append(target)
+        arguments += [self.evaluate(argument) for argument in node.arguments]
+        return self._checked.calls[node](self._budget, *arguments)
+
+    def _alternative(self, node: Call, target: Optional) -> object:
+        """or and orValue look at their argument only when they need it (cel-go, cel/library.go)."""
+        if target.present:
+            return target if node.function == "or" else target.value
+        other = self.evaluate(node.arguments[0])
+        return other if node.function == "orValue" else self._checked.calls[node](self._budget, target, other)
+
+    # Macros
+
+    def _bound(self, names: Mapping[str, object], body: Expression) -> Any:
+        outer = self._locals
+        self._locals = {**outer, **names}
+        try:
+            return self.evaluate(body)
+        finally:
+            self._locals = outer
+
+    def bind(self, node: Bind) -> object:
+        certain = node in self._checked.certain
+        value = self.evaluate(node.value) if certain else _Pending(node.value, self._locals)
+        return self._bound({node.name: value}, node.body)
+
+    def _arrived(self, pending: _Pending) -> object:
+        if not pending.done:
+            outer, self._locals = self._locals, pending.names
+            try:
+                pending.found = self.evaluate(pending.value)
+            except EvaluationError as error:
+                pending.failure = error
+            finally:
+                self._locals = outer
+            pending.done = True
+        if pending.failure is not None:
+            raise pending.failure.with_traceback(None)
+        return pending.found
+
+    def optional_map(self, node: OptionalMap) -> object:
+        target = members.as_optional(self.evaluate(node.target))
+        if not target.present:
+            return NONE
+        value = self._bound({node.name: target.value}, node.body)
+        return members.as_optional(value) if node.flat else Optional(True, value)
+
+    def comprehension(self, node: Comprehension) -> object:
+        target = self.evaluate(node.target)
+        return _FOLDS[node.fold](self, node, self._steps(node, target))
+
+    def _steps(self, node: Comprehension, target: Any) -> Iterator[dict[str, object]]:
+        """The variables of each round: one variable is a map's key, two are a list's index and element."""
+        items: Any
+        if type(target) is list:
+            items = enumerate(target)
+        elif is_map(target):
+            items = target.items()
+        else:
+            raise EvaluationError(f"{node.fold.value}() needs a list or a map, not {type_of(target)}")
+        first, second = node.first, node.second
+        only_key = type(target) is not list
+        for key, value in items:
+            self._budget.spend(1)
+            if second is not None:
+                yield {first: key, second: value}
+            else:
+                yield {first: key if only_key else value}
+
+    def decided(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> bool:
+        """all and exists are chains of && and of ||."""
+        return self._absorbing(node, node.fold is Fold.EXISTS, ((node.body, names) for names in steps))
+
+    def counted(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> bool:
+        count = 0
+        for names in steps:
+            count += self._predicate(node, self._bound(names, node.body), node.body)
+        return count == 1
+
+    def _kept(self, node: Comprehension, names: dict[str, object]) -> bool:
+        condition = node.condition
+        return condition is None or self._predicate(node, self._bound(names, condition), condition)
+
+    def mapped(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> list[object]:
+        made = [self._bound(names, node.body) for names in steps if self._kept(node, names)]
+        return bounded(made)
+
+    def filtered(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> list[object]:
+        return bounded(
+            [names[node.first] for names in steps if self._predicate(node, self._bound(names, node.body), node.body)]
+        )
+
+    def transformed(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> object:
+        made = [(names[node.first], self._bound(names, node.body)) for names in steps if self._kept(node, names)]
+        return make_map(made)
+
+    def entries(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> object:
+        made: list[tuple[object, object]] = []
+        for names in steps:
+            if self._kept(node, names):
+                entry = self._bound(names, node.body)
+                if not is_map(entry):
+                    raise EvaluationError(f"transformMapEntry() needs a map, not {type_of(entry)}")
+                made.extend(entry.items())
+        return make_map(made)
+
+    def sorted(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> object:
+        items, keys = [], []
+        for names in steps:
+            items.append(names[node.first])
+            keys.append(self._bound(names, node.body))
+        return sort_by(self._budget, items, keys)
+
+
+_METHODS: dict[type, Callable[[_Interpreter, Any], object]] = {
+    Literal: _Interpreter.literal,
+    Name: _Interpreter.name,
+    Select: _Interpreter.select,
+    Index: _Interpreter.index,
+    Call: _Interpreter.call,
+    Unary: _Interpreter.unary,
+    Binary: _Interpreter.binary,
+    Logic: _Interpreter.logic,
+    Conditional: _Interpreter.conditional,
+    ListLiteral: _Interpreter.list_literal,
+    MapLiteral: _Interpreter.map_literal,
+    Message: _Interpreter.message,
+    Has: _Interpreter.has,
+    Comprehension: _Interpreter.comprehension,
+    Bind: _Interpreter.bind,
+    OptionalMap: _Interpreter.optional_map,
+}
+
+_FOLDS: dict[Fold, Callable[[_Interpreter, Comprehension, Iterator[dict[str, object]]], object]] = {
+    Fold.ALL: _Interpreter.decided,
+    Fold.EXISTS: _Interpreter.decided,
+    Fold.EXISTS_ONE: _Interpreter.counted,
+    Fold.MAP: _Interpreter.mapped,
+    Fold.TRANSFORM_LIST: _Interpreter.mapped,
+    Fold.FILTER: _Interpreter.filtered,
+    Fold.TRANSFORM_MAP: _Interpreter.transformed,
+    Fold.TRANSFORM_MAP_ENTRY: _Interpreter.entries,
+    Fold.SORT_BY: _Interpreter.sorted,
+}

@@ -1,0 +1,1 @@
+"""CEL text → syntax tree."""

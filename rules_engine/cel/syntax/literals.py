@@ -1,0 +1,113 @@
+"""What a literal token means (CEL specification, "Lexis")."""
+
+import math
+
+from rules_engine.cel.values.runtime_values import INT_MAX, INT_MIN, UINT_MAX, Uint
+
+MAX_DIGITS = 100
+"""Characters of a number that are read: the longest that fits, written in decimal, has 20."""
+
+_ESCAPES = {
+    "a": "\a",
+    "b": "\b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+    '"': '"',
+    "'": "'",
+    "`": "`",
+    "?": "?",
+    "\\": "\\",
+}
+_HEX_DIGITS = {"x": 2, "X": 2, "u": 4, "U": 8}
+
+
+class LiteralError(ValueError):
+    """A literal that means nothing; `offset` is where in the token."""
+
+    def __init__(self, message: str, offset: int = 0) -> None:
+        super().__init__(message)
+        self.offset = offset
+
+
+def integer(token: str) -> int:
+    """A decimal or hexadecimal int with its sign."""
+    value = _number(token)
+    if not INT_MIN <= value <= INT_MAX:
+        raise LiteralError("the int literal does not fit into 64 bits")
+    return value
+
+
+def _number(digits: str) -> int:
+    """Python refuses to read thousands of digits; so many mean a number that is too large in any case."""
+    return int(digits, 16 if "x" in digits else 10) if len(digits) <= MAX_DIGITS else UINT_MAX + 1
+
+
+def unsigned(token: str) -> Uint:
+    """A uint with its suffix u."""
+    value = _number(token[:-1])
+    if value > UINT_MAX:
+        raise LiteralError("the uint literal does not fit into 64 bits")
+    return Uint(value)
+
+
+def double(token: str) -> float:
+    """A double; one too large for 64 bits is no infinity but a mistake."""
+    value = float(token)
+    if math.isinf(value):
+        raise LiteralError("the double literal does not fit into 64 bits")
+    return value
+
+
+def string(token: str) -> str:
+    """A string with its quotes and, if raw, its r."""
+    return "".join(part if isinstance(part, str) else chr(part) for part in _parts(token, 0, text=True))
+
+
+def byte_string(token: str) -> bytes:
+    """A bytes literal with its b, quotes and, if raw, its r. Characters are UTF-8, \\377 and \\xff are single bytes."""
+    parts = _parts(token, 1, text=False)
+    return b"".join(part.encode() if isinstance(part, str) else bytes((part,)) for part in parts)
+
+
+def _parts(token: str, start: int, *, text: bool) -> list[str | int]:
+    """Runs of characters and the numbers that escapes stand for."""
+    raw = token[start] in "rR"
+    if raw:
+        start += 1
+    width = 3 if token.startswith(('"""', "'''"), start) and len(token) >= start + 6 else 1
+    body, start = token[start + width : len(token) - width], start + width
+    if raw or "\\" not in body:
+        return [body]
+    parts: list[str | int] = []
+    position = 0
+    while (escape := body.find("\\", position)) >= 0:
+        parts.append(body[position:escape])
+        part, position = _escape(body, escape, start, text=text)
+        parts.append(part)
+    parts.append(body[position:])
+    return parts
+
+
+def _escape(body: str, at: int, start: int, *, text: bool) -> tuple[str | int, int]:
+    letter = body[at + 1]
+    if letter in _ESCAPES:
+        return _ESCAPES[letter], at + 2
+    if letter in _HEX_DIGITS:
+        digits, base, end = body[at + 2 : at + 2 + _HEX_DIGITS[letter]], 16, at + 2 + _HEX_DIGITS[letter]
+        wanted = _HEX_DIGITS[letter]
+        if letter in "uU" and not text:
+            raise LiteralError(f"\\{letter} is not allowed in bytes", start + at)
+    else:
+        digits, base, end, wanted = body[at + 1 : at + 4], 8, at + 4, 3
+    valid = "0123456789abcdefABCDEF" if base == 16 else "01234567"
+    if len(digits) != wanted or any(digit not in valid for digit in digits):
+        raise LiteralError(f"unknown escape sequence \\{letter}", start + at)
+    number = int(digits, base)
+    if base == 8 and number > 0xFF:
+        raise LiteralError("an octal escape is at most \\377", start + at)
+    if 0xD800 <= number < 0xE000 or number > 0x10FFFF:
+        raise LiteralError("the escape is no Unicode character", start + at)
+    return number, end

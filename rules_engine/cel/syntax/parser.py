@@ -1,0 +1,438 @@
+"""Text to tree: the only module that knows lark.
+
+The grammar is cel-python's (the file cel.lark beside the installed celpy, which is not imported) with the changes of
+grammar.lark. lark's LALR parser calls the methods of _Builder bottom-up, so neither parsing nor building recurses.
+"""
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeAlias, cast
+
+import lark
+from lark import Token
+from lark.exceptions import UnexpectedCharacters, UnexpectedToken
+
+from rules_engine.cel.budget import MAX_EXPRESSION_LENGTH, MAX_NESTING, CelProblems
+from rules_engine.cel.syntax import hints as habits
+from rules_engine.cel.syntax import literals
+from rules_engine.cel.syntax.tree import (
+    Binary,
+    Bind,
+    Call,
+    Comprehension,
+    Conditional,
+    Element,
+    Entry,
+    Expression,
+    Fold,
+    Has,
+    Index,
+    ListLiteral,
+    Literal,
+    Logic,
+    MapLiteral,
+    Message,
+    Name,
+    OptionalMap,
+    Select,
+    Span,
+    Unary,
+    qualified,
+)
+from rules_engine.model.problems import Problem
+from rules_engine.model.source import SourceText
+
+KEYWORDS = frozenset({"false", "in", "null", "true"})
+"""Names that are never allowed (CEL specification, KEYWORD)."""
+
+RESERVED = KEYWORDS | {
+    *("as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "namespace"),
+    *("package", "return", "var", "void", "while"),
+}
+"""Names that are allowed after a dot only (CEL specification, RESERVED)."""
+
+_ONE_VARIABLE = {
+    "all": Fold.ALL,
+    "exists": Fold.EXISTS,
+    "exists_one": Fold.EXISTS_ONE,
+    "existsOne": Fold.EXISTS_ONE,
+    "map": Fold.MAP,
+    "filter": Fold.FILTER,
+    "sortBy": Fold.SORT_BY,
+}
+_TWO_VARIABLES = {
+    "all": Fold.ALL,
+    "exists": Fold.EXISTS,
+    "exists_one": Fold.EXISTS_ONE,
+    "existsOne": Fold.EXISTS_ONE,
+    "transformList": Fold.TRANSFORM_LIST,
+    "transformMap": Fold.TRANSFORM_MAP,
+    "transformMapEntry": Fold.TRANSFORM_MAP_ENTRY,
+}
+
+
+class SyntaxProblem(Exception):  # noqa: N818
+    """A problem found while building the tree."""
+
+    def __init__(self, code: str, message: str, span: Span) -> None:
+        super().__init__(message)
+        self.code = code
+        self.span = span
+
+
+def parse(source: SourceText) -> Expression:
+    """The tree of an expression. Raises CelProblems with the first problem of its syntax."""
+    text = source.text
+    if len(text) > MAX_EXPRESSION_LENGTH:
+        message = f"the expression has {len(text)} characters; {MAX_EXPRESSION_LENGTH} are allowed"
+        raise CelProblems((Problem(code="cel-too-long", message=message, location=source.at(0)),))
+    try:
+        return cast(Expression, _parser().parse(text))
+    except SyntaxProblem as problem:
+        code, message, span = problem.code, str(problem), problem.span
+    except UnexpectedCharacters as error:
+        offset = error.pos_in_stream or 0
+        code, span, message = "cel-syntax", *_unexpected_character(text, offset)
+    except UnexpectedToken as error:
+        code, span, message = "cel-syntax", *_unexpected_token(text, error.token)
+    raise CelProblems(
+        (Problem(code=code, message=message, location=source.at(span.start), length=max(1, span.end - span.start)),)
+    )
+
+
+@lru_cache(maxsize=1)
+def _parser() -> lark.Lark:
+    """Built on first use: it takes 0.15 s, which a command that reads no expression need not pay."""
+    package = importlib.util.find_spec("celpy")
+    if package is None or not package.submodule_search_locations:
+        raise RuntimeError("cel-python is not installed: its grammar is needed to read CEL")
+    return lark.Lark(
+        Path(__file__).with_name("grammar.lark").read_text(encoding="utf-8"),
+        parser="lalr",
+        start="expr",
+        keep_all_tokens=True,
+        maybe_placeholders=False,
+        import_paths=[package.submodule_search_locations[0]],
+        transformer=_Builder(),
+    )
+
+
+def _unexpected_character(text: str, offset: int) -> tuple[Span, str]:
+    character = text[offset]
+    span = Span(offset, offset + 1)
+    if character in "'\"":
+        return span, "the string is not closed"
+    return habits.unexpected(text, offset) or (span, f"unexpected {character!r}")
+
+
+def _unexpected_token(text: str, token: Token) -> tuple[Span, str]:
+    if token.type == "$END":
+        end = len(text.rstrip())
+        return habits.too_early(text) or (Span(max(0, end - 1), end), "the expression ends too early")
+    start = token.start_pos or 0
+    span = Span(start, start + len(token))
+    return habits.unexpected(text, start) or (span, f"unexpected {_shown(token)}")
+
+
+def _shown(token: str) -> str:
+    return f"'{token}'" if len(token) <= 20 else f"'{token[:20]}…'"
+
+
+Child: TypeAlias = Any
+"""What lark hands up: tokens, nodes, and the small tuples that _Builder makes of parts of rules."""
+
+
+def _start(child: Child) -> int:
+    return cast(int, child.start_pos if isinstance(child, Token) else child.span.start)
+
+
+def _end(child: Child) -> int:
+    return cast(int, child.end_pos if isinstance(child, Token) else child.span.end)
+
+
+def _token_span(token: Token) -> Span:
+    return Span(_start(token), _end(token))
+
+
+def _span(children: Sequence[Child]) -> Span:
+    return Span(_start(children[0]), _end(children[-1]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A list of things between two places; `value` is what later rules want of it."""
+
+    value: Any
+    span: Span
+
+
+class _Builder:
+    """Makes nodes of what the parser reduces: one method per rule, called with all children, punctuation included."""
+
+    def _place(self, children: Sequence[Child], *inner: Expression) -> dict[str, Any]:
+        """Span and depth of a new node over these operands."""
+        span = _span(children)
+        depth = 1 + max((operand.depth for operand in inner), default=0)
+        if depth > MAX_NESTING:
+            raise SyntaxProblem("cel-too-deep", f"the expression is nested more than {MAX_NESTING} levels deep", span)
+        return {"span": span, "depth": depth}
+
+    # Operators
+
+    def expr(self, children: list[Child]) -> Expression:
+        if len(children) == 1:
+            return cast(Expression, children[0])
+        condition, _, then, _, otherwise = children
+        place = self._place(children, condition, then, otherwise)
+        return Conditional(condition=condition, then=then, otherwise=otherwise, **place)
+
+    def conditionalor(self, children: list[Child]) -> Expression:
+        return self._logic("||", children)
+
+    def conditionaland(self, children: list[Child]) -> Expression:
+        return self._logic("&&", children)
+
+    def _logic(self, operator: str, children: list[Child]) -> Expression:
+        if len(children) == 1:
+            return cast(Expression, children[0])
+        left, _, right = children
+        operands = left.operands if isinstance(left, Logic) and left.operator == operator else (left,)
+        operands = (*operands, right)
+        return Logic(operator=operator, operands=operands, **self._place(children, *operands))
+
+    def _binary(self, children: list[Child]) -> Expression:
+        if len(children) == 1:
+            return cast(Expression, children[0])
+        part, right = children
+        left, operator = part.value
+        return Binary(operator=operator, left=left, right=right, **self._place(children, left, right))
+
+    relation = addition = multiplication = _binary
+
+    def _left(self, children: list[Child]) -> _Part:
+        return _Part((children[0], str(children[1])), _span(children))
+
+    relation_lt = relation_le = relation_gt = relation_ge = relation_eq = relation_ne = relation_in = _left
+    addition_add = addition_sub = multiplication_mul = multiplication_div = multiplication_mod = _left
+
+    def unary(self, children: list[Child]) -> Expression:
+        if len(children) == 1:
+            return cast(Expression, children[0])
+        operator, operand = children
+        return Unary(operator=str(operator), operand=operand, **self._place(children, operand))
+
+    def unary_not(self, children: list[Child]) -> Token:
+        return cast(Token, children[0])
+
+    unary_neg = unary_not
+
+    # Members
+
+    def member(self, children: list[Child]) -> Expression:
+        return cast(Expression, children[0])
+
+    primary = member
+
+    def _selection(self, children: list[Child]) -> Expression:
+        operand, name = children[0], children[-1]
+        field = name[1:-1] if name.startswith("`") else str(name)
+        if name in KEYWORDS:
+            raise SyntaxProblem("cel-syntax", f"unexpected {_shown(name)}", _token_span(name))
+        return Select(
+            operand=operand,
+            field=field,
+            optional=len(children) == 4,
+            name_span=_token_span(name),
+            **self._place(children, operand),
+        )
+
+    member_dot = member_escaped = member_optional_dot = member_optional_escaped = _selection
+
+    def _indexing(self, children: list[Child]) -> Expression:
+        operand, key = children[0], children[-2]
+        return Index(operand=operand, key=key, optional=len(children) == 5, **self._place(children, operand, key))
+
+    member_index = member_optional_index = _indexing
+
+    def member_dot_arg(self, children: list[Child]) -> Expression:
+        target, _, name = children[:3]
+        arguments = _arguments(children[3:])
+        if name in KEYWORDS:
+            raise SyntaxProblem("cel-syntax", f"unexpected {_shown(name)}", _token_span(name))
+        macro = self._macro(target, name, arguments, children)
+        if macro is not None:
+            return macro
+        return Call(
+            function=str(name),
+            target=target,
+            arguments=arguments,
+            name_span=_token_span(name),
+            **self._place(children, target, *arguments),
+        )
+
+    def ident_arg(self, children: list[Child]) -> Expression:
+        name, arguments = children[0], _arguments(children[1:])
+        _refuse_reserved(name)
+        if name == "has" and len(arguments) == 1:
+            return self._has(arguments[0], children)
+        place = self._place(children, *arguments)
+        return Call(function=str(name), arguments=arguments, name_span=_token_span(name), **place)
+
+    def dot_ident_arg(self, children: list[Child]) -> Expression:
+        name, arguments = children[1], _arguments(children[2:])
+        _refuse_reserved(name)
+        place = self._place(children, *arguments)
+        return Call(function=str(name), arguments=arguments, absolute=True, name_span=_token_span(name), **place)
+
+    def ident(self, children: list[Child]) -> Expression:
+        if children[0] in _CONSTANTS:
+            return Literal(value=_CONSTANTS[children[0]], **self._place(children))
+        _refuse_reserved(children[0])
+        return Name(name=str(children[0]), **self._place(children))
+
+    def dot_ident(self, children: list[Child]) -> Expression:
+        _refuse_reserved(children[1])
+        return Name(name=str(children[1]), absolute=True, **self._place(children))
+
+    def paren_expr(self, children: list[Child]) -> Expression:
+        return cast(Expression, replace(children[1], span=_span(children)))
+
+    def member_object(self, children: list[Child]) -> Expression:
+        name = qualified(children[0])
+        if name is None:
+            raise SyntaxProblem("cel-syntax", "unexpected '{'", _token_span(children[1]))
+        fields = tuple(children[2].value) if len(children) == 4 else ()
+        return Message(name=name, fields=fields, **self._place(children, *(value for _, value in fields)))
+
+    # Lists, maps and arguments
+
+    def _many(self, children: list[Child]) -> _Part:
+        """One entry, or a list so far, a comma and one entry more."""
+        if len(children) == 1:
+            return _Part([children[0]], _span(children))
+        so_far = children[0]
+        so_far.value.append(children[2])
+        return _Part(so_far.value, _span(children))
+
+    listinits = mapinits = _many
+
+    def fieldinits(self, children: list[Child]) -> _Part:
+        part = self._many(children)
+        return _Part([entry.value if isinstance(entry, _Part) else entry for entry in part.value], part.span)
+
+    def exprlist(self, children: list[Child]) -> _Part:
+        return _Part(tuple(children[::2]), _span(children))
+
+    def listinit(self, children: list[Child]) -> Element:
+        child = children[0]
+        return child if isinstance(child, Element) else Element(value=child, span=child.span)
+
+    def optional_listinit(self, children: list[Child]) -> Element:
+        return Element(value=children[1], optional=True, span=_span(children))
+
+    def list_lit(self, children: list[Child]) -> Expression:
+        elements: tuple[Element, ...] = tuple(children[1].value) if len(children) > 2 else ()
+        return ListLiteral(elements=elements, **self._place(children, *(element.value for element in elements)))
+
+    def mapinit(self, children: list[Child]) -> Entry:
+        if isinstance(children[0], Entry):
+            return children[0]
+        return Entry(key=children[0], value=children[2], span=_span(children))
+
+    def optional_mapinit(self, children: list[Child]) -> Entry:
+        return Entry(key=children[1], value=children[3], optional=True, span=_span(children))
+
+    def map_lit(self, children: list[Child]) -> Expression:
+        entries: tuple[Entry, ...] = tuple(children[1].value) if len(children) > 2 else ()
+        inner = [part for entry in entries for part in (entry.key, entry.value)]
+        return MapLiteral(entries=entries, **self._place(children, *inner))
+
+    def fieldinit(self, children: list[Child]) -> _Part:
+        return _Part((str(children[0]), children[2]), _span(children))
+
+    # Literals
+
+    def literal(self, children: list[Child]) -> Expression:
+        token = children[0]
+        try:
+            value = _LITERALS[token.type](str(token))
+        except literals.LiteralError as error:
+            start = _start(token) + error.offset
+            raise SyntaxProblem("cel-syntax", str(error), Span(start, _end(token))) from None
+        return Literal(value=value, **self._place(children))
+
+    # Macros
+
+    def _has(self, argument: Expression, children: list[Child]) -> Expression:
+        if not isinstance(argument, Select):
+            message = "has() takes a field selection such as has(a.b)"
+            if isinstance(argument, Index):
+                message += " (write key in map)"
+            raise SyntaxProblem("cel-syntax", message, argument.span)
+        return Has(select=argument, **self._place(children, argument))
+
+    def _macro(
+        self, target: Expression, name: Token, arguments: tuple[Expression, ...], children: list[Child]
+    ) -> Expression | None:
+        """The macro that a call stands for, told by name and number of arguments as in cel-go; or None."""
+        count = len(arguments)
+        if name == "bind" and count == 3 and isinstance(target, Name) and target.name == "cel":
+            variable, value, body = _variable(arguments[0]), arguments[1], arguments[2]
+            return Bind(name=variable, value=value, body=body, **self._place(children, value, body))
+        if name in ("optMap", "optFlatMap") and count == 2:
+            place = self._place(children, target, arguments[1])
+            variable, flat = _variable(arguments[0]), name == "optFlatMap"
+            return OptionalMap(target=target, name=variable, body=arguments[1], flat=flat, **place)
+        second, condition = None, None
+        if name in _ONE_VARIABLE and (count == 2 or (name == "map" and count == 3)):
+            fold = _ONE_VARIABLE[name]
+            condition = arguments[1] if count == 3 else None
+        elif name in _TWO_VARIABLES and (count == 3 or (name.startswith("transform") and count == 4)):
+            fold, second = _TWO_VARIABLES[name], _variable(arguments[1])
+            condition = arguments[2] if count == 4 else None
+        else:
+            return None
+        first, body = _variable(arguments[0]), arguments[-1]
+        if first == second:
+            raise SyntaxProblem("cel-syntax", "the two variables need different names", arguments[1].span)
+        inner = [target, body] if condition is None else [target, condition, body]
+        return Comprehension(
+            fold=fold,
+            target=target,
+            first=first,
+            second=second,
+            condition=condition,
+            body=body,
+            **self._place(children, *inner),
+        )
+
+
+_LITERALS: dict[str, Callable[[str], object]] = {
+    "INT_LIT": literals.integer,
+    "UINT_LIT": literals.unsigned,
+    "FLOAT_LIT": literals.double,
+    "STRING_LIT": literals.string,
+    "MLSTRING_LIT": literals.string,
+    "BYTES_LIT": literals.byte_string,
+}
+_CONSTANTS = {"true": True, "false": False, "null": None}
+
+
+def _arguments(children: Sequence[Child]) -> tuple[Expression, ...]:
+    """Of "(" exprlist ")" or "(" ")"."""
+    return cast(tuple[Expression, ...], children[1].value) if len(children) == 3 else ()
+
+
+def _variable(argument: Expression) -> str:
+    if isinstance(argument, Name) and not argument.absolute:
+        return argument.name
+    raise SyntaxProblem("cel-syntax", "a macro's variable is a simple name", argument.span)
+
+
+def _refuse_reserved(name: Token) -> None:
+    if name in RESERVED:
+        message = f"'{name}' is a reserved word{habits.reserved(name)}"
+        raise SyntaxProblem("cel-syntax", message, _token_span(name))

@@ -1,0 +1,1 @@
+"""Types and run-time values, and the operations on them."""

@@ -1,0 +1,88 @@
+"""Numbers to and from text, as Go's strconv and fmt do it."""
+
+import math
+import re
+
+from rules_engine.cel.budget import EvaluationError
+from rules_engine.cel.values.runtime_values import INT_MAX, INT_MIN, UINT_MAX, Uint
+
+_TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+_FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+_INT = re.compile(r"[+-]?[0-9]{1,40}")
+_UINT = re.compile(r"[0-9]{1,40}")
+_DOUBLE = re.compile(r"(?i)[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan)")
+
+
+def parse_bool(text: str) -> bool:
+    """strconv.ParseBool."""
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    raise EvaluationError("the string is not a bool")
+
+
+def parse_int(text: str) -> int:
+    """strconv.ParseInt with base 10: no spaces, no underscores."""
+    # Most are short and plain; int() itself accepts spaces, underscores and digits of other scripts.
+    if len(text) < 19 and text.isdecimal() and text.isascii():
+        return int(text)
+    if _INT.fullmatch(text) and INT_MIN <= (value := int(text)) <= INT_MAX:
+        return value
+    raise EvaluationError("the string is not an int")
+
+
+def parse_uint(text: str) -> Uint:
+    """strconv.ParseUint with base 10."""
+    if _UINT.fullmatch(text) and (value := int(text)) <= UINT_MAX:
+        return Uint(value)
+    raise EvaluationError("the string is not a uint")
+
+
+def parse_double(text: str) -> float:
+    """strconv.ParseFloat without its hexadecimal form."""
+    if _DOUBLE.fullmatch(text):
+        return float(text)
+    raise EvaluationError("the string is not a double")
+
+
+def to_int(value: float) -> int:
+    """An int from a double, towards zero, or from a uint."""
+    if type(value) is float:
+        # The ends themselves are refused: they are what larger doubles are rounded to (cel-go, doubleToInt64Checked).
+        if INT_MIN < value < INT_MAX:
+            return int(value)
+    elif value <= INT_MAX:
+        return int(value)
+    raise EvaluationError("integer out of range")
+
+
+def to_uint(value: float) -> Uint:
+    """A uint from a double, towards zero, or from an int."""
+    if 0 <= value < UINT_MAX:
+        return Uint(value)
+    raise EvaluationError("unsigned integer out of range")
+
+
+def double_text(value: float) -> str:
+    """fmt's %g: the shortest digits that read back as the same double, in e-notation below 1e-4 and from 1e6."""
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    if value == 0:
+        return "-0" if math.copysign(1, value) < 0 else "0"
+    # repr() has the same shortest digits; here they are as 0.DIGITS × 10^point.
+    mantissa, _, exponent = repr(abs(value)).partition("e")
+    whole, _, fraction = mantissa.partition(".")
+    digits = (whole + fraction).lstrip("0")
+    point = len(whole) + int(exponent or 0) - (len(whole + fraction) - len(digits))
+    digits = digits.rstrip("0")
+    sign = "-" if value < 0 else ""
+    if point < -3 or point > 6:
+        rest = f".{digits[1:]}" if len(digits) > 1 else ""
+        return f"{sign}{digits[0]}{rest}e{'-' if point < 1 else '+'}{abs(point - 1):02d}"
+    if point <= 0:
+        return f"{sign}0.{'0' * -point}{digits}"
+    text = f"{digits[:point].ljust(point, '0')}.{digits[point:]}".removesuffix(".")
+    return f"{sign}{text}"

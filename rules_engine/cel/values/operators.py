@@ -1,0 +1,295 @@
+"""Arithmetic and comparison of run-time values, with CEL's ranges (CEL specification, "Numeric Values")."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rules_engine.cel.budget import (
+    CHARACTERS_PER_UNIT,
+    MAX_RESULT_CHARACTERS,
+    MAX_RESULT_ITEMS,
+    Budget,
+    CostExceeded,
+    EvaluationError,
+)
+from rules_engine.cel.values.functions import Overload, no_overload
+from rules_engine.cel.values.runtime_values import (
+    INT_MAX,
+    INT_MIN,
+    NUMBER_CLASSES,
+    UINT_MAX,
+    Duration,
+    Timestamp,
+    Uint,
+    check_int,
+    compare_numbers,
+    equals,
+    is_map,
+)
+from rules_engine.cel.values.types import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    DURATION,
+    INT,
+    STRING,
+    TIMESTAMP,
+    UINT,
+    A,
+    B,
+    Type,
+    list_of,
+    map_of,
+)
+
+# 0001-01-01T00:00:00Z to 9999-12-31T23:59:59.999999999Z (CEL specification, "Timestamp")
+TIMESTAMP_MIN = -62_135_596_800 * 10**9
+TIMESTAMP_MAX = 253_402_300_800 * 10**9 - 1
+
+
+def whole(value: int) -> int:
+    """An int result; an overflow is an error."""
+    if INT_MIN <= value <= INT_MAX:
+        return value
+    raise EvaluationError("integer overflow")
+
+
+def unsigned(value: int) -> Uint:
+    """A uint result; an overflow is an error."""
+    if 0 <= value <= UINT_MAX:
+        return Uint(value)
+    raise EvaluationError("unsigned integer overflow")
+
+
+def moment(nanos: int) -> Timestamp:
+    """A timestamp result; outside of years 1 to 9999 is an error."""
+    if TIMESTAMP_MIN <= nanos <= TIMESTAMP_MAX:
+        return Timestamp(nanos)
+    raise EvaluationError("timestamp out of range")
+
+
+def span(nanos: int) -> Duration:
+    """A duration result: 64 bits of nanoseconds as in cel-go, about 292 years."""
+    if INT_MIN <= nanos <= INT_MAX:
+        return Duration(nanos)
+    raise EvaluationError("duration out of range")
+
+
+def text_length(budget: Budget, length: int) -> None:
+    """Count the characters of a string that is about to be made, and bound them."""
+    budget.spend(length // CHARACTERS_PER_UNIT)
+    if length > MAX_RESULT_CHARACTERS:
+        raise CostExceeded(f"a string result has more than {MAX_RESULT_CHARACTERS} characters")
+
+
+def add(left: Any, right: Any, budget: Budget) -> object:
+    kind, other = type(left), type(right)
+    if kind is other:
+        if kind is str or kind is bytes:
+            text_length(budget, len(left) + len(right))
+            return left + right
+        if kind is list:
+            length = len(left) + len(right)
+            budget.spend(length)
+            if length > MAX_RESULT_ITEMS:
+                raise CostExceeded(f"a list result has more than {MAX_RESULT_ITEMS} elements")
+            return left + right
+        if kind is int:
+            return whole(check_int(left) + check_int(right))
+        if kind is Uint:
+            return unsigned(int(left) + int(right))
+        if kind is float:
+            return left + right
+        if kind is Duration:
+            return span(left.nanos + right.nanos)
+    elif {kind, other} == {Timestamp, Duration}:
+        return moment(left.nanos + right.nanos)
+    raise no_overload("+", left, right)
+
+
+def subtract(left: Any, right: Any, _budget: Budget) -> object:
+    kind, other = type(left), type(right)
+    if kind is other:
+        if kind is int:
+            return whole(check_int(left) - check_int(right))
+        if kind is Uint:
+            return unsigned(int(left) - int(right))
+        if kind is float:
+            return left - right
+        if kind is Duration or kind is Timestamp:
+            return span(left.nanos - right.nanos)
+    elif kind is Timestamp and other is Duration:
+        return moment(left.nanos - right.nanos)
+    raise no_overload("-", left, right)
+
+
+def multiply(left: Any, right: Any, _budget: Budget) -> object:
+    kind = type(left)
+    if kind is type(right):
+        if kind is int:
+            return whole(check_int(left) * check_int(right))
+        if kind is Uint:
+            return unsigned(int(left) * int(right))
+        if kind is float:
+            return left * right
+    raise no_overload("*", left, right)
+
+
+def divide(left: Any, right: Any, _budget: Budget) -> object:
+    kind = type(left)
+    if kind is type(right):
+        if kind is int:
+            return whole(truncated(check_int(left), check_int(right)))
+        if kind is Uint:
+            return unsigned(truncated(left, right))
+        if kind is float:
+            return _divide_doubles(left, right)
+    raise no_overload("/", left, right)
+
+
+def truncated(left: int, right: int) -> int:
+    """Division towards zero, where Python's goes down."""
+    if right == 0:
+        raise EvaluationError("division by zero")
+    quotient = abs(left) // abs(right)
+    return quotient if (left < 0) == (right < 0) else -quotient
+
+
+def _divide_doubles(left: float, right: float) -> float:
+    if right != 0.0:
+        return left / right
+    if left == 0.0 or math.isnan(left):
+        return math.nan
+    return math.copysign(math.inf, left) * math.copysign(1.0, right)
+
+
+def modulo(left: Any, right: Any, _budget: Budget) -> object:
+    kind = type(left)
+    if kind is type(right) and (kind is int or kind is Uint):
+        if right == 0:
+            raise EvaluationError("modulus by zero")
+        if kind is int:
+            # Of the smallest int and -1 the quotient overflows, and so in cel-go does the remainder.
+            whole(truncated(check_int(left), check_int(right)))
+        remainder = abs(int(left)) % abs(int(right))
+        return Uint(remainder) if kind is Uint else check_int(-remainder if left < 0 else remainder)
+    raise no_overload("%", left, right)
+
+
+def negate(value: Any) -> object:
+    if type(value) is int:
+        return whole(-check_int(value))
+    if type(value) is float:
+        return -value
+    raise no_overload("-", value)
+
+
+_ORDERED = frozenset({str, bytes, bool, Timestamp, Duration})
+
+
+def _compare(operator: str, left: Any, right: Any, budget: Budget) -> int:
+    kind, other = type(left), type(right)
+    if kind in NUMBER_CLASSES and other in NUMBER_CLASSES:
+        order = compare_numbers(left, right)
+        if order is None:
+            raise EvaluationError("NaN cannot be ordered")
+        return order
+    if kind is other and kind in _ORDERED:
+        if kind is str or kind is bytes:
+            budget.spend(min(len(left), len(right)) // CHARACTERS_PER_UNIT)
+        return int(left > right) - int(left < right)
+    raise no_overload(operator, left, right)
+
+
+def less(left: Any, right: Any, budget: Budget) -> bool:
+    return _compare("<", left, right, budget) < 0
+
+
+def less_equal(left: Any, right: Any, budget: Budget) -> bool:
+    return _compare("<=", left, right, budget) <= 0
+
+
+def greater(left: Any, right: Any, budget: Budget) -> bool:
+    return _compare(">", left, right, budget) > 0
+
+
+def greater_equal(left: Any, right: Any, budget: Budget) -> bool:
+    return _compare(">=", left, right, budget) >= 0
+
+
+def equal(left: object, right: object, budget: Budget) -> bool:
+    return equals(left, right, budget)
+
+
+def unequal(left: object, right: object, budget: Budget) -> bool:
+    return not equals(left, right, budget)
+
+
+def contains(element: Any, container: Any, budget: Budget) -> bool:
+    """The operator in: an element of a list, or a key of a map."""
+    if type(container) is list:
+        budget.spend(len(container))
+        return any(equals(element, one, budget) for one in container)
+    if is_map(container):
+        found, _ = find_key(container, element)
+        return found
+    raise no_overload("in", element, container)
+
+
+def find_key(mapping: Any, key: Any) -> tuple[bool, Any]:
+    """Whether a map has a key, and its value. A double finds the int or uint it equals; other types find nothing."""
+    kind = type(key)
+    if kind is str or kind is bool or kind in NUMBER_CLASSES:
+        if kind is float and not key.is_integer():
+            return False, None
+        try:
+            return True, mapping[key]
+        except KeyError:
+            return False, None
+    return False, None
+
+
+BINARY: dict[str, Callable[[Any, Any, Budget], object]] = {
+    "+": add,
+    "-": subtract,
+    "*": multiply,
+    "/": divide,
+    "%": modulo,
+    "<": less,
+    "<=": less_equal,
+    ">": greater,
+    ">=": greater_equal,
+    "==": equal,
+    "!=": unequal,
+    "in": contains,
+}
+
+
+def _signatures() -> Mapping[str, tuple[Overload, ...]]:
+    def overload(operator: str, left: Type, right: Type, gives: Type) -> Overload:
+        return Overload(
+            name=operator, method=False, parameters=(left, right), result=gives, implementation=BINARY[operator]
+        )
+
+    same = {
+        "+": (INT, UINT, DOUBLE, STRING, BYTES, list_of(A), DURATION),
+        "-": (INT, UINT, DOUBLE, DURATION),
+        "*": (INT, UINT, DOUBLE),
+        "/": (INT, UINT, DOUBLE),
+        "%": (INT, UINT),
+    }
+    made = {operator: [overload(operator, kind, kind, kind) for kind in kinds] for operator, kinds in same.items()}
+    made["+"] += [overload("+", TIMESTAMP, DURATION, TIMESTAMP), overload("+", DURATION, TIMESTAMP, TIMESTAMP)]
+    made["-"] += [overload("-", TIMESTAMP, DURATION, TIMESTAMP), overload("-", TIMESTAMP, TIMESTAMP, DURATION)]
+    numbers = [(left, right) for left in (INT, UINT, DOUBLE) for right in (INT, UINT, DOUBLE)]
+    ordered = [*numbers, *((kind, kind) for kind in (STRING, BYTES, BOOL, TIMESTAMP, DURATION))]
+    for operator in ("<", "<=", ">", ">="):
+        made[operator] = [overload(operator, left, right, BOOL) for left, right in ordered]
+    for operator in ("==", "!="):
+        made[operator] = [overload(operator, A, A, BOOL)]
+    made["in"] = [overload("in", A, list_of(A), BOOL), overload("in", A, map_of(A, B), BOOL)]
+    return {operator: tuple(overloads) for operator, overloads in made.items()}
+
+
+SIGNATURES = _signatures()
+"""The types that the operators take, for the checker."""

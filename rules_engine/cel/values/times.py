@@ -1,0 +1,137 @@
+"""Timestamps and durations to and from text, and their parts, to the nanosecond."""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+from rules_engine.cel.budget import EvaluationError
+from rules_engine.cel.values.operators import moment, span
+from rules_engine.cel.values.runtime_values import NANOS, Duration, Timestamp
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_RFC3339 = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,9})[0-9]*)?"
+    r"(?:Z|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))"
+)
+_OFFSET = re.compile(r"([+-]?)([0-9]{1,3}):([0-9]{1,2})")
+_DURATION = re.compile(r"[+-]?(?:0|(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+)")
+_DURATION_PART = re.compile(r"([0-9]*)\.?([0-9]*)(ns|us|µs|μs|ms|s|m|h)")
+_UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": NANOS, "m": 60 * NANOS, "h": 3600 * NANOS}
+_MAX_TEXT = 100  # characters of a timestamp or duration; the digits beyond could not change it
+
+TEXT_COST = 20
+"""Units of a timestamp or duration that is read: a duration of many parts takes 20 µs."""
+
+PART_COST = 5
+"""Units of a calendar's date made of a timestamp."""
+
+ZONE_COST = 100
+"""Units of the same in a time zone, which may be read from a file: the cache holds fewer than there are."""
+
+
+def parse_timestamp(text: str) -> Timestamp:
+    """A timestamp of RFC 3339."""
+    found = _RFC3339.fullmatch(text) if len(text) <= _MAX_TEXT else None
+    if found is None:
+        raise EvaluationError("the string is not a timestamp of RFC 3339")
+    year, month, day, hour, minute, second = (int(part) for part in found.groups()[:6])
+    fraction, sign, hours, minutes = found.groups()[6:]
+    try:
+        date = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
+    except ValueError:
+        raise EvaluationError("timestamp out of range") from None
+    seconds = (date - _EPOCH) // timedelta(seconds=1)
+    if sign:
+        offset = int(hours) * 3600 + int(minutes) * 60
+        seconds -= -offset if sign == "-" else offset
+    return moment(seconds * NANOS + int((fraction or "").ljust(9, "0")))
+
+
+def timestamp_text(value: Timestamp) -> str:
+    """RFC 3339 in UTC, with as many digits of a second as there are."""
+    date, nanos = _date(value, UTC), value.nanos % NANOS
+    fraction = f".{nanos:09d}".rstrip("0") if nanos else ""
+    return f"{date.year:04d}-{date:%m-%dT%H:%M:%S}{fraction}Z"
+
+
+def parse_duration(text: str) -> Duration:
+    """Go's time.ParseDuration: a sign and numbers with units, such as 1h30m."""
+    if len(text) > _MAX_TEXT or not _DURATION.fullmatch(text):
+        raise EvaluationError("the string is not a duration")
+    nanos = 0
+    for whole, fraction, unit in _DURATION_PART.findall(text):
+        nanos += int(whole or "0") * _UNITS[unit] + int(fraction or "0") * _UNITS[unit] // 10 ** len(fraction)
+    return span(-nanos if text.startswith("-") else nanos)
+
+
+def duration_text(value: Duration) -> str:
+    """Seconds, with as many decimals as there are (cel-go, Duration.ConvertToType)."""
+    seconds, nanos = divmod(abs(value.nanos), NANOS)
+    fraction = f".{nanos:09d}".rstrip("0") if nanos else ""
+    return f"{'-' if value.nanos < 0 else ''}{seconds}{fraction}s"
+
+
+@lru_cache(maxsize=256)
+def _zone(name: str) -> tzinfo | timedelta:
+    """Return a zone by its IANA name, UTC if that is empty, or an offset such as -02:30 or +5:30."""
+    if not name:
+        return UTC
+    found = _OFFSET.fullmatch(name)
+    if found:
+        sign, hours, minutes = found.groups()
+        if int(minutes) < 60:
+            # As in cel-go, hours have no bound, where Python's own timezone has one of a day.
+            offset = timedelta(hours=int(hours), minutes=int(minutes))
+            return -offset if sign == "-" else offset
+    try:
+        return ZoneInfo(name)
+    except (LookupError, ValueError, OSError):
+        raise EvaluationError("unknown time zone") from None
+
+
+def _date(value: Timestamp, zone: tzinfo | timedelta) -> datetime:
+    seconds = value.nanos // NANOS
+    try:
+        date = _EPOCH + timedelta(seconds=seconds)
+        return date + zone if isinstance(zone, timedelta) else date.astimezone(zone)
+    except OverflowError:
+        raise EvaluationError("timestamp out of range") from None
+
+
+def _part(read: Callable[[datetime, Timestamp], int]) -> Callable[..., int]:
+    def part(value: Timestamp, zone: str = "UTC") -> int:
+        return read(_date(value, UTC if zone == "UTC" else _zone(zone)), value)
+
+    return part
+
+
+TIMESTAMP_PARTS: dict[str, Callable[..., int]] = {
+    "getFullYear": _part(lambda date, _: date.year),
+    "getMonth": _part(lambda date, _: date.month - 1),
+    "getDate": _part(lambda date, _: date.day),
+    "getDayOfMonth": _part(lambda date, _: date.day - 1),
+    "getDayOfWeek": _part(lambda date, _: date.isoweekday() % 7),
+    "getDayOfYear": _part(lambda date, _: date.timetuple().tm_yday - 1),
+    "getHours": _part(lambda date, _: date.hour),
+    "getMinutes": _part(lambda date, _: date.minute),
+    "getSeconds": _part(lambda date, _: date.second),
+    "getMilliseconds": _part(lambda _, value: value.nanos % NANOS // 10**6),
+}
+
+
+def _unit(nanos: int) -> Callable[[Duration], int]:
+    def count(value: Duration) -> int:
+        whole = abs(value.nanos) // nanos
+        return -whole if value.nanos < 0 else whole
+
+    return count
+
+
+DURATION_PARTS: dict[str, Callable[[Duration], int]] = {
+    "getHours": _unit(3600 * NANOS),
+    "getMinutes": _unit(60 * NANOS),
+    "getSeconds": _unit(NANOS),
+    "getMilliseconds": _unit(10**6),
+}

@@ -1,0 +1,168 @@
+"""What a rule is asked about: one request, one pod, one view of the cluster, and what CEL sees of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rules_engine.cel import Budget, EvaluationError, Program
+from rules_engine.evaluation.nodes import ABSENT, Question, index_of, tally
+from rules_engine.evaluation.nodes.offers import Reach
+from rules_engine.evaluation.rule_set.compiled import CompiledNamed
+from rules_engine.model.admission import AdmissionRequest
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.pod import Pod
+from rules_engine.model.quantity import NANOS
+from rules_engine.model.record import record
+from rules_engine.model.rules import Mode, Offered, Rule
+
+
+@record(kw_only=True)
+class Subject:
+    """One request as the rules see it at some point of its way: `pod` is what earlier rules made of it.
+
+    The budgets change: they count the cost of all expressions of the request. Rules in audit mode have one of their
+    own, so that what they cost can't fail a rule that enforces. `reach` is worked out when it is first needed.
+    """
+
+    request: AdmissionRequest
+    pod: Pod
+    cluster: Cluster
+    budget: Budget
+    audit_budget: Budget
+    reach: Reach
+
+    @property
+    def namespace(self) -> str:
+        """The pod's, else the request's: a pod made by a controller has none yet."""
+        return self.pod.namespace or self.request.namespace
+
+    @property
+    def display(self) -> str:
+        """The pod as messages name it; one without a name yet by its generateName."""
+        metadata = self.pod.original.get("metadata")
+        generated = metadata.get("generateName") if isinstance(metadata, dict) else None
+        return f"{self.namespace}/{self.pod.name or self.request.name or generated or ''}"
+
+    def with_pod(self, pod: Pod) -> "Subject":
+        return Subject(
+            request=self.request,
+            pod=pod,
+            cluster=self.cluster,
+            budget=self.budget,
+            audit_budget=self.audit_budget,
+            reach=self.reach,
+        )
+
+    def budget_of(self, rule: Rule) -> Budget:
+        """What a rule may spend from."""
+        return self.audit_budget if rule.mode is Mode.AUDIT else self.budget
+
+    def namespace_labels(self) -> Mapping[str, str]:
+        """Raises EvaluationError where the cluster does not know the namespace."""
+        labels = self.cluster.namespace_labels(self.namespace)
+        if labels is None:
+            raise EvaluationError(f"nothing is known of the namespace {self.namespace!r}")
+        return labels
+
+
+class Scope(dict[str, object]):
+    """The names that the expressions of one rule see for one subject.
+
+    Each value is made when it is first read, and kept; so is the error of a variable.
+    """
+
+    __slots__ = ("_budget", "_errors", "_rule", "_subject", "_variables")
+
+    def __init__(self, subject: Subject, rule: Rule, variables: tuple[CompiledNamed, ...]) -> None:
+        self._subject = subject
+        self._rule = rule
+        self._variables = variables
+        self._budget = subject.budget_of(rule)
+        self._errors: Mapping[str, EvaluationError] = {}
+
+    def value(self, program: Program) -> object:
+        """Raises EvaluationError."""
+        return program.evaluate(self, self._budget)
+
+    def holds(self, program: Program) -> bool:
+        """Whether a condition is true; what is no bool is an error. Raises EvaluationError."""
+        value = program.evaluate(self, self._budget)
+        if not isinstance(value, bool):
+            raise EvaluationError("the condition is not a bool", program.source.location)
+        return value
+
+    def __missing__(self, name: str) -> object:
+        if name in self._errors:
+            raise self._errors[name]
+        try:
+            value = self[name] = self._made(name)
+        except EvaluationError as error:
+            self._errors = {**self._errors, name: error}
+            raise
+        return value
+
+    def _made(self, name: str) -> object:
+        """The value of a name. Raises EvaluationError."""
+        subject = self._subject
+        for variable in self._variables:
+            if variable.path == name:
+                mark = self._budget.mark
+                try:
+                    return self.value(variable.program)
+                finally:
+                    self._budget.keep(mark)
+        match name:
+            case "object":
+                return subject.pod.raw
+            case "oldObject":
+                return subject.request.old_object
+            case "request":
+                return subject.request.raw
+            case "namespaceObject":
+                labels = dict(subject.namespace_labels())
+                return {"metadata": {"name": subject.namespace, "labels": labels}}
+            case "params":
+                return self._rule.params
+            case "cluster":
+                return ClusterFunctions(subject.cluster)
+        # ENVIRONMENT has no other name than `variables`.
+        return {variable.name: self[variable.path] for variable in self._variables}
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFunctions:
+    """CEL's `cluster`. Amounts are whole numbers, rounded down; without cluster knowledge they are errors."""
+
+    cluster: Cluster
+    _found: dict[tuple[Offered, str], tuple[int, int]] = field(default_factory=dict, init=False, repr=False)
+    """Amounts by resource: an expression may loop over all that a pod names."""
+
+    def allocatable(self, resource: str) -> int:
+        """Return the most that one node has at all."""
+        return self._amounts(resource, Offered.ALLOCATABLE)[0] // NANOS
+
+    def available(self, resource: str) -> int:
+        """Return the most that one node has free now."""
+        return self._amounts(resource, Offered.AVAILABLE)[0] // NANOS
+
+    def total(self, resource: str) -> int:
+        """Return the sum over all nodes, in use or not."""
+        return self._amounts(resource, Offered.ALLOCATABLE)[1] // NANOS
+
+    def _known(self) -> Cluster:
+        if not self.cluster.known:
+            raise EvaluationError(self.cluster.freshness.unknown)
+        return self.cluster
+
+    def _amounts(self, resource: str, offered: Offered) -> tuple[int, int]:
+        """Return the nanos that one node offers at most, and all nodes together."""
+        cluster = self._known()
+        if resource not in index_of(cluster).resources:
+            # A pod may name any number of them.
+            return 0, 0
+        found = self._found.get((offered, resource))
+        if found is None:
+            counted = tally(cluster, Question(offered=offered, resources=(resource,)))
+            amounts = [(0 if amount == ABSENT else amount, count) for (amount,), count in counted.groups.counts()]
+            most = max((amount for amount, _ in amounts), default=0)
+            found = self._found[offered, resource] = most, sum(amount * count for amount, count in amounts)
+        return found

@@ -1,0 +1,122 @@
+"""Decisions that are given again: rules are asked once for pods that they cannot tell apart."""
+
+from collections.abc import Callable, Sequence
+from sys import getsizeof
+from threading import Lock
+from typing import Protocol
+
+from rules_engine.cel import Budget
+from rules_engine.evaluation.decide import mutate, validate
+from rules_engine.evaluation.fingerprint import Encode, Reads, marshalled
+from rules_engine.evaluation.rule_set.compiled import AnyCompiled, RuleSet
+from rules_engine.model.admission import AdmissionRequest
+from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster
+from rules_engine.model.decision import Action, Decision, Step
+
+MAX_BYTES = 4 * 1024 * 1024
+"""Of what is remembered of one endpoint, as far as it can be told; the oldest is forgotten first."""
+
+MAX_DECISION_BYTES = MAX_BYTES // 32
+"""Of one decision: many times what an ordinary one takes."""
+
+_OBJECT_BYTES = 320
+"""About what an operation, a step or a part of one takes in memory, with its short texts and what is derived of it."""
+
+_REPEATABLE = frozenset({Action.SKIP, Action.KEEP, Action.PASS, Action.CHANGE})
+"""What says nothing that is different for another pod. A denial names the pod, and so may a validation's message; what
+could not be evaluated may succeed with more time."""
+
+
+class Decide(Protocol):
+    """`mutate` or `validate`."""
+
+    def __call__(
+        self,
+        rule_set: RuleSet,
+        request: AdmissionRequest,
+        cluster: Cluster,
+        *,
+        indexed: bool = False,
+        budget: Callable[[], Budget] = Budget,
+    ) -> Decision: ...
+
+
+class Remembering:
+    """One endpoint of a rule set. Safe for use from several threads.
+
+    A decision is given again while the view of the cluster is the same: what changes there may change any of them.
+    `encode` makes keys of what is read of requests, which is much of the work: there are faster ones than the default.
+    """
+
+    __slots__ = ("_bytes", "_decide", "_lock", "_reads", "_rule_set", "_table")
+
+    def __init__(self, decide: Decide, rule_set: RuleSet, rules: Sequence[AnyCompiled], encode: Encode) -> None:
+        self._decide = decide
+        self._rule_set = rule_set
+        self._reads = Reads(rules, encode)
+        self._lock = Lock()
+        self._table: tuple[Cluster, dict[bytes, Decision]] = (UNKNOWN_CLUSTER, {})
+        self._bytes = 0
+
+    @classmethod
+    def mutations(cls, rule_set: RuleSet, encode: Encode = marshalled) -> "Remembering":
+        return cls(mutate, rule_set, (*rule_set.ladders, *rule_set.injections), encode)
+
+    @classmethod
+    def validations(cls, rule_set: RuleSet, encode: Encode = marshalled) -> "Remembering":
+        return cls(validate, rule_set, rule_set.validations, encode)
+
+    def __call__(
+        self, request: AdmissionRequest, cluster: Cluster, *, budget: Callable[[], Budget] = Budget
+    ) -> Decision:
+        """What the endpoint decides; with fewer steps, as rules that the pod cannot meet are not asked."""
+        key = self._reads.key(request) if self._reads.repeats and request.is_pod else None
+        if key is not None:
+            seen, decisions = self._table
+            known = decisions.get(key) if seen is cluster else None
+            if known is not None:
+                return Decision(
+                    trace=known.trace,
+                    patch=known.patch,
+                    edits=known.edits,
+                    object=request.object,
+                    remembered=True,
+                    derived=known.derived,
+                )
+        decision = self._decide(self._rule_set, request, cluster, indexed=True, budget=budget)
+        if key is not None and decision.refusal is None and _repeatable(decision.trace):
+            self._keep(key, cluster, decision)
+        return decision
+
+    def _keep(self, key: bytes, cluster: Cluster, decision: Decision) -> None:
+        size = _size(key, decision)
+        if size > MAX_DECISION_BYTES:
+            return
+        kept = Decision(trace=decision.trace, patch=decision.patch, edits=decision.edits, derived={})
+        with self._lock:
+            if self._table[0] is not cluster:
+                self._table, self._bytes = (cluster, {}), 0
+            decisions = self._table[1]
+            if key in decisions:
+                return
+            self._bytes += size
+            while self._bytes > MAX_BYTES:
+                oldest = next(iter(decisions))
+                self._bytes -= _size(oldest, decisions.pop(oldest))
+            decisions[key] = kept
+
+
+def _size(key: bytes, decision: Decision) -> int:
+    """About how many bytes it takes to remember a decision."""
+    objects = len(decision.patch) + sum(map(len, decision.edits.values()))
+    size = len(key)
+    for step in decision.trace:
+        objects += 1 + len(step.amounts) + len(step.annotations)
+        objects += sum(1 + len(found.attempts) for found in step.resources)
+        names = [amount.container for amount in step.amounts]
+        size += sum(map(getsizeof, (step.message, *step.notes, *step.warnings, *names)))
+    return size + _OBJECT_BYTES * (1 + objects)
+
+
+def _repeatable(trace: Sequence[Step]) -> bool:
+    return all(step.action in _REPEATABLE for step in trace)

@@ -1,0 +1,182 @@
+"""What rules can see of a request: requests that are the same in this get the same decision.
+
+The pods of one Job or Deployment differ in their names and uids, and in labels and annotations that no rule names.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+from marshal import dumps
+from typing import Any, TypeAlias
+
+from rules_engine.cel.field_paths import Chain, chains, texts
+from rules_engine.evaluation.rule_set.compiled import AnyCompiled, messages, programs
+from rules_engine.model.admission import AdmissionRequest
+from rules_engine.model.json.patch import Json
+from rules_engine.model.placement import PLACEMENT_MEMBERS
+from rules_engine.model.rules import SKIP_ANNOTATION, FallbackLadder, ResourceInjection
+
+MAX_KEY_BYTES = 16 * 1024
+"""Of what is seen of one request: several times what an ordinary pod's containers take."""
+
+_CONTAINER_MEMBERS = ("name", "restartPolicy", "resources")
+
+MAX_KEY_CONTAINERS = MAX_KEY_BYTES // len(_CONTAINER_MEMBERS)
+"""Containers of a pod that has a key: what is seen of one takes at least a byte for each member."""
+
+MAX_CHAINS = 16
+"""Places that are looked up in a request: with more of them, larger parts of it are."""
+
+_ROOTS = frozenset({"object", "oldObject", "request"})
+
+_SPEC = ("object", "spec")
+
+_UNIQUE = tuple(
+    [("object", "metadata", name) for name in ("name", "uid", "resourceVersion", "creationTimestamp", "managedFields")]
+    + [("request", name) for name in ("uid", "name", "object", "oldObject")]
+)
+"""What is different for every pod."""
+
+Encode: TypeAlias = Callable[[list[Any]], bytes]
+"""Writes what JSON has, each value differently from every one that is not the same; tuples are written as lists."""
+
+_PLAIN_MARSHAL = 2
+"""The last version of marshal's format that writes equal values alike, whoever else holds them."""
+
+
+def marshalled(value: list[Any]) -> bytes:
+    """An Encode of the standard library."""
+    return dumps(value, _PLAIN_MARSHAL)
+
+
+class Reads:
+    """What some rules can see of a request for a pod, but for what only their messages say."""
+
+    __slots__ = ("_annotations", "_encode", "_further", "_labels", "_spec", "repeats")
+
+    def __init__(self, rules: Iterable[AnyCompiled], encode: Encode = marshalled) -> None:
+        labels: set[str] = set()
+        annotations = {SKIP_ANNOTATION}
+        found: set[Chain] = set()
+        for compiled in rules:
+            rule = compiled.rule
+            labels.update(requirement.key for requirement in rule.match.object_selector.requirements)
+            if isinstance(rule, FallbackLadder):
+                annotations.add(rule.annotation)
+            elif isinstance(rule, ResourceInjection):
+                annotations.add(rule.gpu_type_annotation)
+                for entry in (rule.default, *rule.namespaces.values()):
+                    annotations.update(entry.annotations)
+            for program in programs(compiled):
+                found.update(chain for chain in chains(program.checked.expression) if chain[0] in _ROOTS)
+        self._encode = encode
+        self._labels = frozenset(labels)
+        self._annotations = frozenset(annotations)
+        places = _few(found)
+        self._spec = [chain[-1] for chain in places if chain[:-1] == _SPEC]
+        """Members of spec that are seen whole."""
+        self._further = [chain for chain in places if chain[:-1] != _SPEC]
+        self.repeats = not any(_along(chain, unique) for chain in places for unique in _UNIQUE)
+        """Whether two requests can look alike to these rules at all."""
+
+    def key(self, request: AdmissionRequest) -> bytes | None:
+        """What the rules see of the request. None where it is not as usual: then it is not worth looking at further.
+
+        All that reading the pod looks at is either in it or checked here: none of it can be an error for one of two
+        pods with the same key.
+        """
+        pod = request.object
+        metadata, spec = (pod.get("metadata"), pod.get("spec")) if isinstance(pod, dict) else (None, None)
+        if not isinstance(metadata, dict) or not isinstance(spec, dict):
+            return None
+        labels, annotations = metadata.get("labels"), metadata.get("annotations")
+        if not (isinstance(metadata.get("name", ""), str) and _all_texts(labels) and _all_texts(annotations)):
+            return None
+        seen: list[object] = [request.operation, request.namespace, metadata.get("namespace"), request.is_being_deleted]
+        seen += map(spec.get, ("overhead", "resources", *PLACEMENT_MEMBERS))
+        seen += (_among(labels, self._labels), _among(annotations, self._annotations))
+        for member in ("containers", "initContainers"):
+            containers = spec.get(member)
+            if containers is not None:
+                if not isinstance(containers, list) or len(containers) > MAX_KEY_CONTAINERS:
+                    return None
+                seen += (member, len(containers))
+                for container in containers:
+                    if not isinstance(container, dict):
+                        return None
+                    if member not in self._spec:
+                        seen += map(container.get, _CONTAINER_MEMBERS)
+        for name in self._spec:
+            seen += (name in spec, spec.get(name))
+        for root, *members in self._further:
+            value = pod if root == "object" else request.old_object if root == "oldObject" else request.raw
+            seen += _found(value, members)
+        key = self._encode(seen)
+        return key if len(key) <= MAX_KEY_BYTES else None
+
+
+_ANNOTATIONS = tuple((root, "metadata", "annotations") for root in ("object", "oldObject"))
+
+
+@dataclass(frozen=True, slots=True)
+class Quotable:
+    """What a rule's messages may say of a pod's annotations: of those it has `named`, and whether of `others` too."""
+
+    named: frozenset[str]
+    others: bool
+
+
+def quotable(rules: Iterable[AnyCompiled]) -> Mapping[str, Quotable]:
+    """The rules whose messages are made by expressions, by their ids."""
+    return {rule.rule.id: _quotable(rule) for rule in rules if any(True for _ in messages(rule))}
+
+
+def _quotable(rule: AnyCompiled) -> Quotable:
+    expressions = [program.checked.expression for program in (*programs(rule), *messages(rule))]
+    found = {chain for expression in expressions for chain in chains(expression)}
+    return Quotable(
+        named=frozenset().union(*map(texts, expressions)),
+        others=any(place[: len(chain)] == chain for chain in found for place in _ANNOTATIONS),
+    )
+
+
+def _all_texts(members: Json) -> bool:
+    """Whether labels or annotations are what the API says; most pods have few."""
+    if members is None:
+        return True
+    if not isinstance(members, dict):
+        return False
+    for value in members.values():  # noqa: SIM110 - a generator would cost more than all the rest
+        if type(value) is not str:
+            return False
+    return True
+
+
+def _among(members: Json, names: Set[str]) -> list[tuple[str, Json]] | None:
+    """What an object says of these names; None where there is no object."""
+    return [item for item in members.items() if item[0] in names] if isinstance(members, dict) else None
+
+
+def _found(value: object, members: Sequence[str]) -> tuple[object, ...]:
+    """How many of the members are there, and what is in the place where the next one is looked for."""
+    for depth, name in enumerate(members):
+        if type(value) is not dict and not isinstance(value, Mapping):
+            return -1, depth, value
+        if name not in value:
+            return (depth,)
+        value = value[name]
+    return len(members), value
+
+
+def _few(chains: Set[Chain]) -> tuple[Chain, ...]:
+    """Those that are below no other; cut shorter, which is to read more, where they are too many."""
+    for length in range(max(map(len, chains), default=0), 0, -1):
+        cut = {chain[:length] for chain in chains}
+        top = tuple(sorted(chain for chain in cut if not any(chain[:end] in cut for end in range(1, len(chain)))))
+        if len(top) <= MAX_CHAINS:
+            return top
+    return ()
+
+
+def _along(one: Chain, other: Chain) -> bool:
+    """Whether one leads on from the other, or both are the same."""
+    return all(name == other_name for name, other_name in zip(one, other, strict=False))

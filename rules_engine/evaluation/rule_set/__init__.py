@@ -1,0 +1,1 @@
+"""Compiled rules, their index, and what they require of a cluster."""

@@ -1,0 +1,48 @@
+"""What a rule set has to know of a cluster: what nobody asks for need not be read."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from rules_engine.cel import Program
+from rules_engine.evaluation.rule_set.compiled import AnyCompiled, CompiledLadder, RuleSet, messages, programs
+from rules_engine.model.rules import Offered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """Which collections of a cluster are asked for; whoever needs pods needs nodes."""
+
+    nodes: bool = False
+    pods: bool = False
+    namespaces: bool = False
+
+
+def needs(rule_set: RuleSet) -> Needs:
+    """What the rules ask for; rules in audit mode ask like all others."""
+    rules = rule_set.rules
+    # The whole rule counts: a variable may be the cluster, and another expression ask it.
+    asking = [rule for rule in rules if any("cluster" in program.reads for program in _programs(rule))]
+    pods = any(reads_available(rule) for rule in rules)
+    return Needs(
+        nodes=pods or bool(rule_set.ladders) or bool(asking),
+        pods=pods,
+        namespaces=any(rule.rule.match.namespace_selector for rule in rules)
+        or any("namespaceObject" in program.reads for rule in rules for program in _programs(rule)),
+    )
+
+
+def reads_available(rule: AnyCompiled) -> bool:
+    """Return True if a rule reads what is free: its decisions depend on the pods admitted before."""
+    if isinstance(rule, CompiledLadder) and rule.rule.offered is Offered.AVAILABLE:
+        return True
+    # The whole rule counts: a variable may be the cluster. An expression cannot read what is free without this word.
+    found = [*_programs(rule)]
+    return any("cluster" in program.reads for program in found) and any(
+        "available" in program.source.text for program in found
+    )
+
+
+def _programs(rule: AnyCompiled) -> Iterator[Program]:
+    """Every expression of a rule."""
+    yield from programs(rule)
+    yield from messages(rule)

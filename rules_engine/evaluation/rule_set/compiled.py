@@ -1,0 +1,291 @@
+"""Rules made ready for requests: their expressions compiled, their order fixed. Nothing here ever changes."""
+
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeAlias, TypeVar
+
+from rules_engine.cel import CelProblems, Environment, Program, Type, compile_expression
+from rules_engine.cel.check.environment import VARIABLES
+from rules_engine.cel.syntax.tree import Expression, children
+from rules_engine.cel.values import types
+from rules_engine.evaluation.nodes import Question
+from rules_engine.evaluation.rule_set.constants import Constants
+from rules_engine.evaluation.rule_set.index import Fact, Index
+from rules_engine.model.problems import Problem, Severity, in_file_order
+from rules_engine.model.rules import (
+    AnyRule,
+    Check,
+    FallbackLadder,
+    Mode,
+    ResourceInjection,
+    Rule,
+    Rung,
+    Validation,
+    Verb,
+)
+from rules_engine.model.source import SourceText
+
+R = TypeVar("R", bound=Rule)
+
+MAX_LEVELS = 150
+"""Levels of an expression with the variables that it reads: each takes up to five Python frames, of the 1,000 that
+Python allows, and what evaluates it takes up to a hundred."""
+
+VARIABLE_LEVELS = 2
+"""Levels for reading a variable: ten frames until its expression is evaluated."""
+
+ENVIRONMENT = Environment(
+    {
+        "object": types.POD,
+        "oldObject": types.POD,
+        "request": types.ADMISSION_REQUEST,
+        "namespaceObject": types.NAMESPACE,
+        "params": types.DYN,
+        "cluster": types.CLUSTER,
+    }
+)
+"""What an expression of a rule at admission may name; `variables` comes with each rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledNamed:
+    """A variable or a match condition, compiled."""
+
+    name: str
+    program: Program
+
+    @property
+    def path(self) -> str:
+        """A variable as expressions name it."""
+        return f"variables.{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledRung:
+    """A rung and its `when`."""
+
+    rung: Rung
+    when: Program | None
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledCheck:
+    """A validation's line, compiled."""
+
+    check: Check
+    expression: Program
+    message: Program | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled(Generic[R]):
+    """A rule with what every kind has compiled."""
+
+    rule: R
+    variables: tuple[CompiledNamed, ...]
+    conditions: tuple[CompiledNamed, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledLadder(Compiled[FallbackLadder]):
+    """`resources` are those of the rungs, in their order; `question` is what the ladder asks of nodes."""
+
+    rungs: tuple[CompiledRung, ...]
+    resources: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    question: Question = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        question = Question.of(self.rule)
+        object.__setattr__(self, "resources", question.resources)
+        object.__setattr__(self, "question", question)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledInjection(Compiled[ResourceInjection]):
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledValidation(Compiled[Validation]):
+    checks: tuple[CompiledCheck, ...]
+
+
+AnyCompiled: TypeAlias = CompiledLadder | CompiledInjection | CompiledValidation
+
+
+def programs(compiled: AnyCompiled) -> Iterator[Program]:
+    """Every expression that a decision may come of; those of messages only say why it did."""
+    for named in (*compiled.variables, *compiled.conditions):
+        yield named.program
+    match compiled:
+        case CompiledLadder():
+            yield from (rung.when for rung in compiled.rungs if rung.when is not None)
+        case CompiledValidation():
+            yield from (check.expression for check in compiled.checks)
+        case _:
+            pass
+
+
+def messages(compiled: AnyCompiled) -> Iterator[Program]:
+    """The expressions of messages."""
+    if isinstance(compiled, CompiledValidation):
+        yield from (check.message for check in compiled.checks if check.message is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleSet:
+    """Everything that decides requests, each kind in the order of evaluation. Rules that are Off are not in it."""
+
+    ladders: tuple[CompiledLadder, ...] = ()
+    injections: tuple[CompiledInjection, ...] = ()
+    validations: tuple[CompiledValidation, ...] = ()
+    ladder_index: Index[CompiledLadder] = field(init=False, repr=False, compare=False)
+    injection_index: Index[CompiledInjection] = field(init=False, repr=False, compare=False)
+    validation_index: Index[CompiledValidation] = field(init=False, repr=False, compare=False)
+    validated_operations: frozenset[Fact] = field(init=False, repr=False, compare=False)
+    """CREATE, and what else some validation is to be asked at: nothing but them is even read."""
+
+    @property
+    def rules(self) -> tuple[AnyCompiled, ...]:
+        """Those of every kind."""
+        return (*self.ladders, *self.injections, *self.validations)
+
+    def __post_init__(self) -> None:
+        indexes = {
+            "ladder_index": Index(self.ladders),
+            "injection_index": Index(self.injections),
+            "validation_index": (validations := Index(self.validations)),
+            "validated_operations": validations.operations | {Verb.CREATE.value},
+        }
+        for name, value in indexes.items():
+            object.__setattr__(self, name, value)
+
+
+def compile_rules(rules: Iterable[AnyRule]) -> tuple[RuleSet, tuple[Problem, ...]]:
+    """Compile every expression of every rule; those of rules that are Off as well, so that they do not rot.
+
+    A rule with a problem is not in the rule set: whoever gets problems decides whether to use the rest.
+    """
+    problems: list[Problem] = []
+    ladders: list[CompiledLadder] = []
+    injections: list[CompiledInjection] = []
+    validations: list[CompiledValidation] = []
+    for rule in sorted(rules, key=lambda rule: rule.order):
+        compiler = _Compiler(rule)
+        compiled = compiler.rule(rule)
+        problems.extend(compiler.problems)
+        if compiler.failed or rule.mode is Mode.OFF:
+            continue
+        match compiled:
+            case CompiledLadder():
+                ladders.append(compiled)
+            case CompiledInjection():
+                injections.append(compiled)
+            case _:
+                validations.append(compiled)
+    rule_set = RuleSet(ladders=tuple(ladders), injections=tuple(injections), validations=tuple(validations))
+    return rule_set, in_file_order(problems)
+
+
+class _Compiler:
+    """Compiles the expressions of one rule and collects their problems."""
+
+    def __init__(self, rule: Rule) -> None:
+        self.problems: list[Problem] = []
+        self._constants = Constants(rule.params)
+        self._levels: dict[str, int] = {}
+        """Of each variable, with those that it reads."""
+
+    @property
+    def failed(self) -> bool:
+        return any(problem.severity is Severity.ERROR for problem in self.problems)
+
+    def rule(self, rule: AnyRule) -> CompiledLadder | CompiledInjection | CompiledValidation:
+        variables, environment = self._variables(rule)
+        conditions = tuple(
+            CompiledNamed(named.name, program)
+            for named in rule.match_conditions
+            if (program := self._compile(named.expression, environment, types.BOOL))
+        )
+        match rule:
+            case FallbackLadder():
+                rungs = tuple(
+                    CompiledRung(rung, self._optional(rung.when, environment, types.BOOL)) for rung in rule.rungs
+                )
+                return CompiledLadder(rule=rule, variables=variables, conditions=conditions, rungs=rungs)
+            case ResourceInjection():
+                return CompiledInjection(rule=rule, variables=variables, conditions=conditions)
+            case _:
+                checks = tuple(
+                    CompiledCheck(check, expression, message)
+                    for check in rule.validations
+                    for message in [self._message(check.message_expression, environment)]
+                    if (expression := self._compile(check.expression, environment, types.BOOL))
+                )
+                return CompiledValidation(rule=rule, variables=variables, conditions=conditions, checks=checks)
+
+    def _variables(self, rule: Rule) -> tuple[tuple[CompiledNamed, ...], Environment]:
+        """Each variable sees those before it; one that does not compile is still declared, so as not to cascade."""
+        declared: dict[str, Type] = {}
+        compiled = []
+        for named in rule.variables:
+            program = self._compile(named.expression, _with_variables(declared), types.DYN)
+            if program:
+                compiled.append(CompiledNamed(named.name, program))
+                self._constants.learn(compiled[-1].path, program)
+                self._levels[compiled[-1].path] = self._levels_of(program)
+            declared[named.name] = program.result if program else types.DYN
+        return tuple(compiled), _with_variables(declared)
+
+    def _message(self, source: SourceText | None, environment: Environment) -> Program | None:
+        """A messageExpression: one that fails leaves the message in its place."""
+        return self._optional(source, environment, types.STRING, Severity.WARNING)
+
+    def _optional(
+        self, source: SourceText | None, environment: Environment, result: Type, failing: Severity = Severity.ERROR
+    ) -> Program | None:
+        return None if source is None else self._compile(source, environment, result, failing)
+
+    def _compile(
+        self, source: SourceText, environment: Environment, result: Type, failing: Severity = Severity.ERROR
+    ) -> Program | None:
+        """A program; None, and problems, where there is none. `failing`: how bad it is to fail for every pod."""
+        try:
+            program = compile_expression(source, environment, result=result)
+        except CelProblems as found:
+            self.problems.extend(found.problems)
+            return None
+        self.problems.extend(program.warnings)
+        if self._levels_of(program) > MAX_LEVELS:
+            self.problems.append(_too_deep(program))
+            return None
+        doomed = self._constants.problems(program, environment, result)
+        self.problems.extend(replace(problem, severity=failing) for problem in doomed)
+        return program
+
+    def _levels_of(self, program: Program) -> int:
+        """Return how deep an expression is nested, with the variables that it reads."""
+        reads = self._levels if VARIABLES in program.reads else program.reads & self._levels.keys()
+        inner = max((VARIABLE_LEVELS + self._levels[name] for name in reads), default=0)
+        return _nesting(program.checked.expression, program.checked.references.keys()) + inner
+
+
+def _nesting(node: Expression, names: Set[Expression]) -> int:
+    """Return the levels of an expression; a name with dots is one."""
+    return 1 if node in names else 1 + max((_nesting(child, names) for child in children(node)), default=0)
+
+
+def _too_deep(program: Program) -> Problem:
+    span = program.checked.expression.span
+    return Problem(
+        code="cel-too-deep",
+        message=f"with the variables that it reads the expression is nested more than {MAX_LEVELS} levels deep",
+        location=program.source.at(span.start),
+        length=max(1, span.end - span.start),
+    )
+
+
+def _with_variables(declared: Mapping[str, Type]) -> Environment:
+    """Each is a variable of its own, so that it costs nothing until it is read; the whole stands for all of them."""
+    each = {f"variables.{name}": type for name, type in declared.items()}
+    return ENVIRONMENT.extended(variables=types.object_of("variables", declared), **each)

@@ -1,0 +1,264 @@
+"""What is known of an expression before any request: the parts that depend on the rule's params alone.
+
+Params are constants, so such a part has one value, or fails for every pod that comes to it. Kubernetes finds the same
+only when a pod comes: there params are objects that may change at any time.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from types import NoneType
+
+from rules_engine.cel import Budget, CostExceeded, Environment, EvaluationError, Program, Type
+from rules_engine.cel.check.checker import Checked, Constant, check
+from rules_engine.cel.run.interpreter import interpret
+from rules_engine.cel.syntax.tree import (
+    Binary,
+    Bind,
+    Call,
+    Comprehension,
+    Conditional,
+    Expression,
+    Has,
+    Index,
+    Literal,
+    Logic,
+    Name,
+    OptionalMap,
+    Select,
+    Span,
+    children,
+)
+from rules_engine.cel.values import types
+from rules_engine.cel.values.runtime_values import type_of
+from rules_engine.cel.values.types import DYN, PARAMETERS
+from rules_engine.model.json.patch import Json
+from rules_engine.model.problems import Problem, did_you_mean
+
+MAX_COST = 100_000
+"""Cost units that are spent on one expression here, a tenth of a request's: what costs more is left to requests."""
+
+MAX_SHOWN = 60
+"""Characters of an expression that a message repeats: it stands in the line below."""
+
+_LOCAL = "local "
+"""Before the names of macros' variables: a name has no space."""
+
+_SCALARS = (bool, int, float, str, NoneType)
+
+_ANY_TYPES = frozenset({"==", "!=", "in"})
+"""Operators that take values of any types at run time, if not when they are checked."""
+
+
+@dataclass(slots=True)
+class Constants:
+    """The values of params, and of variables that depend on nothing else, by their names in expressions."""
+
+    params: Mapping[str, Json]
+    _values: dict[str, object] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._values = {"params": self.params}
+
+    def learn(self, name: str, program: Program) -> None:
+        """A variable, if its value is known."""
+        value = _Reading(program.checked, self._values).value(program.checked.expression)
+        if not isinstance(value, _Unknown):
+            self._values[name] = value
+
+    def problems(self, program: Program, environment: Environment, result: Type) -> Iterator[Problem]:
+        """What fails whatever the pod, in an expression that compiles and is to be of the type `result`."""
+        if program.reads.isdisjoint(self._values):
+            return
+        reading = _Reading(program.checked, self._values)
+        found = list(reading.failures(program.checked.expression, environment))
+        yield from found
+        if not found:
+            yield from reading.wrong_result(result)
+
+
+@dataclass(frozen=True, slots=True)
+class _Unknown:
+    """In place of a value: it depends on the request, or (with an error) there is none."""
+
+    error: EvaluationError | None = None
+
+
+class _Reading:
+    """One expression and what it depends on."""
+
+    def __init__(self, checked: Checked, values: Mapping[str, object]) -> None:
+        self._checked = checked
+        self._values = values
+        self._budget = Budget(MAX_COST)
+        self._read: dict[Expression, frozenset[str]] = {}
+        self._named: dict[Bind, bool] = {}
+
+    def value(self, node: Expression) -> object:
+        """The value of a part, or an _Unknown."""
+        if not self._reads(node) <= self._values.keys():
+            return _Unknown()
+        try:
+            return interpret(replace(self._checked, expression=node), self._values, self._budget)
+        except CostExceeded:
+            return _Unknown()
+        except EvaluationError as error:
+            return _Unknown(error)
+
+    def failures(self, node: Expression, environment: Environment) -> Iterator[Problem]:
+        """What fails for every pod, the innermost parts; what is never come to is passed over."""
+        value = self.value(node)
+        if not isinstance(value, _Unknown):
+            return
+        told = False
+        for part in self._parts(node):
+            for problem in self.failures(part, environment):
+                told = True
+                yield problem
+        if told:
+            return
+        if value.error is None:
+            yield from self._mistyped(node, environment)
+        elif self._reads(node):
+            yield self._failure(node, value.error)
+
+    def wrong_result(self, wanted: Type) -> Iterator[Problem]:
+        """An expression that is to give one type and is known to give another."""
+        node = self._checked.expression
+        value = self.value(node)
+        if wanted != DYN and not isinstance(value, _Unknown) and type_of(value) != wanted:
+            message = f"the expression is to be of type {wanted}, and is {type_of(value).plain}"
+            yield self._problem("cel-result-type", message, node.span)
+
+    def _reads(self, node: Expression) -> frozenset[str]:
+        """The variables that a part depends on, those of macros around it among them."""
+        if node not in self._read:
+            self._read[node] = self._found(node)
+        return self._read[node]
+
+    def _found(self, node: Expression) -> frozenset[str]:
+        reference = self._checked.references.get(node)
+        if reference is not None:
+            return frozenset() if isinstance(reference, Constant) else frozenset({reference})
+        if isinstance(node, Name):
+            return frozenset({_LOCAL + node.name})
+        if isinstance(node, Has):
+            return self._reads(node.select.operand)
+        return frozenset().union(*(self._reads(part) - own for part, own in self._evaluated(node)))
+
+    def _evaluated(self, node: Expression) -> Iterator[tuple[Expression, frozenset[str]]]:
+        """The parts of a node that have values, each with the variables that it sees and others do not."""
+        own = frozenset(f"{_LOCAL}{name}" for name in _own_names(node))
+        outside = _outside(node)
+        for part in children(node):
+            if not (isinstance(node, Call) and part is node.target and node in self._checked.namespaced):
+                yield part, frozenset() if part is outside else own
+
+    def _parts(self, node: Expression) -> Iterator[Expression]:
+        """The parts of a node that a pod may come to."""
+        match node:
+            case Has(select=select):
+                yield select.operand
+            case Conditional(condition=condition, then=then, otherwise=otherwise):
+                yield condition
+                decided = self.value(condition)
+                if decided is not False:
+                    yield then
+                if decided is not True:
+                    yield otherwise
+            case Logic(operator=operator, operands=operands):
+                # One operand decides, and absorbs the errors of all others.
+                if not any(self.value(operand) is (operator == "||") for operand in operands):
+                    yield from operands
+            case Bind(name=name, value=value, body=body):
+                if node not in self._named:
+                    self._named[node] = self._names(body, name)
+                if self._named[node]:
+                    yield value
+                yield body
+            case _ if node not in self._checked.references:
+                yield from (part for part, _ in self._evaluated(node))
+
+    def _names(self, node: Expression, name: str) -> bool:
+        """Return True if a pod may come to a name in this part: the value of a cel.bind is evaluated only then."""
+        if isinstance(node, Name):
+            return node.name == name
+        return any(self._names(part, name) for part in self._parts(node))
+
+    def _failure(self, node: Expression, error: EvaluationError) -> Problem:
+        if isinstance(node, Select | Index):
+            operand = self.value(node.operand)
+            key = node.field if isinstance(node, Select) else self.value(node.key)
+            if isinstance(operand, Mapping) and isinstance(key, str):
+                span = node.name_span if isinstance(node, Select) else node.key.span
+                message = f"{self._text(node.operand.span)} has no '{key}'{did_you_mean(key, operand)}"
+                return self._problem("cel-params", message, span)
+        span = node.name_span if isinstance(node, Select | Call) else node.span
+        return self._problem("cel-params", f"with the rule's params this always fails: {error.message}", span)
+
+    def _mistyped(self, node: Expression, environment: Environment) -> Iterator[Problem]:
+        """What is wrong with a node whose other parts depend on the pod, once its constants are written into it."""
+        written = self._with_constants(node)
+        if written is None or any(name.startswith(_LOCAL) for name in self._reads(node)):
+            return
+        for problem in check(self._checked.source, written, environment).problems:
+            yield replace(problem, code="cel-params")
+
+    def _with_constants(self, node: Expression) -> Expression | None:
+        """A node with literals for its constants, where their types matter at run time; None where there are none."""
+        match node:
+            case Binary(operator=operator, left=left, right=right) if operator not in _ANY_TYPES:
+                written: Expression = replace(node, left=self._written(left), right=self._written(right))
+            case Conditional(condition=condition):
+                written = replace(node, condition=self._written(condition))
+            case Logic(operands=operands):
+                written = replace(node, operands=tuple(map(self._written, operands)))
+            case Call(target=target, arguments=arguments) if self._has_plain_types(node):
+                receiver = None if target is None else self._written(target)
+                written = replace(node, target=receiver, arguments=tuple(map(self._written, arguments)))
+            case _:
+                return None
+        return None if children(written) == children(node) else written
+
+    def _written(self, node: Expression) -> Expression:
+        """A literal for a constant; the part itself where it is none, or no scalar."""
+        value = self.value(node) if self._reads(node) else _Unknown()
+        return Literal(span=node.span, value=value) if isinstance(value, _SCALARS) else node
+
+    def _has_plain_types(self, node: Call) -> bool:
+        """Whether a function says of which types its arguments are; others take values of any."""
+        overloads = self._checked.calls[node].overloads
+        return not any(_mentions_any(parameter) for overload in overloads for parameter in overload.parameters)
+
+    def _text(self, span: Span) -> str:
+        text = " ".join(self._checked.source.text[span.start : span.end].split())
+        return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+
+    def _problem(self, code: str, message: str, span: Span) -> Problem:
+        location = self._checked.source.at(span.start)
+        return Problem(code=code, message=message, location=location, length=max(1, span.end - span.start))
+
+
+def _own_names(node: Expression) -> tuple[str, ...]:
+    """The variables that a macro makes."""
+    match node:
+        case Comprehension(first=first, second=second):
+            return (first,) if second is None else (first, second)
+        case Bind(name=name) | OptionalMap(name=name):
+            return (name,)
+        case _:
+            return ()
+
+
+def _outside(node: Expression) -> Expression | None:
+    """The part of a macro that does not see its variables."""
+    match node:
+        case Comprehension(target=target) | OptionalMap(target=target):
+            return target
+        case Bind(value=value):
+            return value
+        case _:
+            return None
+
+
+def _mentions_any(found: Type) -> bool:
+    return found in PARAMETERS or found == types.DYN or any(map(_mentions_any, found.parameters))

@@ -1,0 +1,34 @@
+"""Problems as they are found, so that one run can report all of them."""
+
+from dataclasses import dataclass, field
+
+from rules_engine.loading.codes import Code
+from rules_engine.model.problems import Problem, Severity
+from rules_engine.model.source import Location
+
+MAX_SHOWN = 60
+"""Characters of a value that a message repeats: the value itself stands in the line below."""
+
+
+def shown(text: str, limit: int = MAX_SHOWN) -> str:
+    """A value as a message repeats it."""
+    return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+@dataclass(slots=True)
+class Report:
+    """Collects problems; the only thing in this package that changes while files are read."""
+
+    problems: list[Problem] = field(default_factory=list)
+
+    def error(self, code: Code, message: str, location: Location, length: int = 1) -> None:
+        self.problems.append(Problem(code=code.value, message=message, location=location, length=length))
+
+    def warning(self, code: Code, message: str, location: Location, length: int = 1) -> None:
+        self.problems.append(
+            Problem(code=code.value, message=message, location=location, length=length, severity=Severity.WARNING)
+        )
+
+    @property
+    def failed(self) -> bool:
+        return any(problem.severity is Severity.ERROR for problem in self.problems)

@@ -1,0 +1,69 @@
+"""Quantities by resource name, and what authors commonly get wrong in them."""
+
+from collections.abc import Mapping
+
+from rules_engine.loading.codes import Code
+from rules_engine.loading.diagnostics import Report
+from rules_engine.loading.fields import scalars, section
+from rules_engine.loading.yaml.nodes import MapNode, ScalarNode
+from rules_engine.model.quantity import NANOS, Format, Quantity, QuantityError
+from rules_engine.model.source import Location
+
+_FEW_BYTES = Quantity.parse("1Mi")
+"""Less memory than this is a unit forgotten, or m written for M: no container runs in it."""
+
+_BYTES = ("memory", "ephemeral-storage")
+
+
+def amounts(node: MapNode, name: str, report: Report) -> dict[str, Quantity]:
+    """A map from resource names to quantities, read from their text: never through a float, never negative."""
+    read = {resource: quantity(value, report) for resource, value in scalars(node, name)}
+    return {resource: amount for resource, amount in read.items() if amount is not None}
+
+
+def quantity(node: ScalarNode, report: Report) -> Quantity | None:
+    """A quantity that is not negative; None, and a problem, where it is not that."""
+    try:
+        amount = Quantity.parse(node.source.text)
+    except QuantityError as error:
+        report.error(Code.BAD_QUANTITY, str(error), node.location, node.length)
+        return None
+    if amount.nanos < 0:
+        report.error(Code.NEGATIVE_QUANTITY, "a quantity cannot be negative here", node.location, node.length)
+        return None
+    return amount
+
+
+def warn_of_units(
+    node: MapNode, name: str, found: Mapping[str, Quantity], report: Report, *, per_gpu: bool = False
+) -> None:
+    """Warns of amounts of `found`, written under a field, that nobody means; `per_gpu`: they are multiplied first."""
+    for resource, written in scalars(node, name):
+        message = _doubt(resource, found[resource], written.source.text, per_gpu) if resource in found else ""
+        if message:
+            report.warning(Code.UNLIKELY_UNIT, message, written.location, written.length)
+
+
+def _doubt(resource: str, amount: Quantity, text: str, per_gpu: bool) -> str:
+    if resource == "cpu" and amount.format is Format.BINARY_SI:
+        return f"cpu of {text}: cpu is counted in cores (4) or millicores (4000m)"
+    if resource in _BYTES and amount and amount < _FEW_BYTES:
+        return f"{resource} of {text} is {_bytes(amount)}: write Mi or Gi for more"
+    if "/" in resource and not amount.is_whole:
+        whole = f"{resource} is given in whole numbers"
+        if per_gpu:
+            one, two = (part.nanos // NANOS for part in (amount, amount * 2))
+            return f"{whole}: {text} times the number of GPUs is rounded down, to {one} for one GPU and {two} for two"
+        return f"{whole}: {text} is rounded down to {amount.nanos // NANOS}"
+    return ""
+
+
+def _bytes(amount: Quantity) -> str:
+    if amount.nanos < NANOS:
+        return "less than a byte (m is a thousandth)"
+    return "1 byte" if amount.whole == 1 else f"{amount.whole} bytes"
+
+
+def origins(node: MapNode, name: str) -> dict[tuple[str, str], Location]:
+    """Where each key of a map was written, by the map's name and its own."""
+    return {(name, key.source.text): key.location for key, _ in section(node, name)}

@@ -1,0 +1,147 @@
+"""Nodes, namespaces and running pods as a file describes them → Cluster."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from rules_engine.loading.codes import Code
+from rules_engine.loading.diagnostics import Report, shown
+from rules_engine.loading.fields import flag, items, number, section, sections, strings, text, texts
+from rules_engine.loading.kubernetes import mig
+from rules_engine.loading.kubernetes.amounts import amounts, warn_of_units
+from rules_engine.loading.kubernetes.manifests import manifest_json
+from rules_engine.loading.kubernetes.pods import read_pod, warn_of_fields
+from rules_engine.loading.yaml.nodes import MapNode, find
+from rules_engine.loading.yaml.nodes import Node as Written
+from rules_engine.model.cluster import Cluster, Node, Taint
+from rules_engine.model.pod import Pod
+from rules_engine.model.problems import did_you_mean
+from rules_engine.model.quantity import Quantity
+from rules_engine.model.source import Location
+
+HOSTNAME = "kubernetes.io/hostname"
+"""The kubelet labels its node with its name."""
+
+FINISHED = frozenset({"Succeeded", "Failed"})
+"""Phases of pods that hold nothing any more."""
+
+
+def build_cluster(spec: MapNode, report: Report) -> Cluster:
+    """The cluster in a ClusterInventory's spec, or in a RuleTest."""
+    nodes = _nodes(spec, report)
+    used = _used(spec, nodes, report)
+    return Cluster(
+        nodes=tuple(replace(node, used=used.get(node.name, {})) for node in nodes.values()),
+        namespaces={
+            key.source.text: strings(section(spec, "namespaces"), key.source.text)
+            for key, _ in section(spec, "namespaces")
+        },
+    )
+
+
+def total(requests: Iterable[tuple[str, Pod]]) -> dict[str, dict[str, Quantity]]:
+    """What pods request, summed by node and resource."""
+    used: dict[str, dict[str, Quantity]] = {}
+    for node, pod in requests:
+        sums = used.setdefault(node, {})
+        for resource, nanos in pod.effective_requests().items():
+            sums[resource] = Quantity(sums.get(resource, Quantity(0)).nanos + nanos)
+    return used
+
+
+def _nodes(spec: MapNode, report: Report) -> dict[str, Node]:
+    nodes: dict[str, Node] = {}
+    places: dict[str, Location] = {}
+    for written in sections(spec, "nodes"):
+        place = written.get("name") or written
+        shape = _shape(written, report)
+        for name in _names(written):
+            if name in nodes:
+                message = f"node '{name}' is already written in line {places[name].line}"
+                report.error(Code.DUPLICATE_NODE, message, place.location, place.length)
+                break
+            nodes[name] = replace(shape, name=name, labels={HOSTNAME: name, **shape.labels})
+            places[name] = place.location
+    return nodes
+
+
+def _names(written: MapNode) -> Iterator[str]:
+    name, count = text(written, "name"), number(written, "count", 1)
+    if count == 1:
+        yield name
+    else:
+        yield from (f"{name}-{index}" for index in range(1, count + 1))
+    if flag(written, "scalable"):
+        # Nothing runs on a node that an autoscaler has yet to bring.
+        yield f"{name}-new"
+
+
+def _shape(written: MapNode, report: Report) -> Node:
+    allocatable = amounts(written, "allocatable", report)
+    warn_of_units(written, "allocatable", allocatable, report)
+    impossible = mig.doubt(texts(written, "migDevices"))
+    if impossible:
+        key = written.key("migDevices") or written
+        report.warning(Code.IMPOSSIBLE_MIG, impossible, key.location, key.length)
+    for resource, count in _devices(written).items():
+        given = allocatable.setdefault(resource, count)
+        if given != count:
+            place = section(written, "allocatable").get(resource) or written
+            message = f"cards and migDevices give {count} of {resource}, not {given}"
+            report.error(Code.ALLOCATABLE_CONFLICT, message, place.location, place.length)
+    return Node(
+        name="",
+        labels=strings(written, "labels"),
+        taints=tuple(
+            Taint(key=text(taint, "key"), effect=text(taint, "effect"), value=text(taint, "value"))
+            for taint in sections(written, "taints")
+        ),
+        ready=flag(written, "ready", default=True),
+        unschedulable=flag(written, "unschedulable"),
+        allocatable=allocatable,
+    )
+
+
+def _devices(written: MapNode) -> Mapping[str, Quantity]:
+    """What cards and their MIG devices give, as device plugins name it: "+" in a profile is "." in its resource."""
+    if written.get("cards") is None and written.get("migDevices") is None:
+        return {}
+    cards = number(written, "cards", 1)
+    profiles = Counter(texts(written, "migDevices"))
+    if not profiles:
+        return {"nvidia.com/gpu": Quantity.of(cards)}
+    return {
+        f"nvidia.com/mig-{profile.replace('+', '.')}": Quantity.of(cards * count) for profile, count in profiles.items()
+    }
+
+
+def _used(spec: MapNode, nodes: Mapping[str, Node], report: Report) -> dict[str, dict[str, Quantity]]:
+    return total(
+        (pod.node_name, pod)
+        for written in items(spec, "pods")
+        if (pod := _bound_pod(written, nodes, report)) is not None
+    )
+
+
+def _bound_pod(written: Written, nodes: Mapping[str, Node], report: Report) -> Pod | None:
+    """A pod that holds something on a node; None for others, with a problem where that is a mistake."""
+    pod = read_pod(manifest_json(written), written, report)
+    if pod is None:
+        return None
+    warn_of_fields(written, report)
+    node = pod.node_name
+    if node in nodes:
+        return None if is_finished(pod) else pod
+    place = find(written, ("spec", "nodeName"))
+    if node:
+        message = f"there is no node '{shown(node)}'{did_you_mean(node, nodes)}"
+        report.error(Code.UNKNOWN_NODE, message, place.location, place.length)
+    else:
+        report.warning(Code.UNBOUND_POD, "without spec.nodeName the pod counts nowhere", place.location, place.length)
+    return None
+
+
+def is_finished(pod: Pod) -> bool:
+    """Whether the pod's containers have ended for good."""
+    status = pod.original.get("status")
+    return isinstance(status, dict) and status.get("phase") in FINISHED

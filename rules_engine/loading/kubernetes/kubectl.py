@@ -1,0 +1,87 @@
+"""What `kubectl get nodes,pods,namespaces -A -o json` prints → Cluster.
+
+It was written by a machine, so what is missing counts as absent, and what makes no sense is left out with a warning.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TypeGuard
+
+from rules_engine.loading.codes import Code
+from rules_engine.loading.diagnostics import Report
+from rules_engine.loading.kubernetes.inventory import is_finished, total
+from rules_engine.model.cluster import Cluster, Node, Taint
+from rules_engine.model.json.lenient import Object, mapping, objects, strings, text
+from rules_engine.model.json.patch import Json
+from rules_engine.model.json.strict import PodError
+from rules_engine.model.pod import Pod
+from rules_engine.model.quantity import Quantity, QuantityError
+from rules_engine.model.source import Location
+
+
+def is_cluster(document: Json) -> TypeGuard[Object]:
+    """Whether this is a List with a Node in it, or a NodeList."""
+    if not isinstance(document, dict):
+        return False
+    kind = document.get("kind")
+    return kind == "NodeList" or (
+        kind == "List" and any(item.get("kind") == "Node" for item in objects(document.get("items")))
+    )
+
+
+def read_cluster(document: Object, location: Location, report: Report) -> Cluster:
+    """The nodes, namespaces and bound pods among a List's items; all else is not looked at."""
+    items = objects(document.get("items"))
+    # The items of a NodeList have no kind of their own.
+    default = str(document.get("kind")).removesuffix("List")
+    kinds: dict[str, list[Object]] = {}
+    for item in items:
+        kinds.setdefault(text(item, "kind") or default, []).append(item)
+    nodes = [_node(item, location, report) for item in kinds.get("Node", ())]
+    used = total(_bound(kinds.get("Pod", ()), location, report))
+    return Cluster(
+        nodes=tuple(replace(node, used=used.get(node.name, {})) for node in nodes),
+        namespaces={
+            text(metadata, "name"): strings(metadata.get("labels"))
+            for metadata in (mapping(item.get("metadata")) for item in kinds.get("Namespace", ()))
+        },
+    )
+
+
+def _node(item: Object, location: Location, report: Report) -> Node:
+    metadata, spec, status = (mapping(item.get(name)) for name in ("metadata", "spec", "status"))
+    name = text(metadata, "name")
+    conditions = [condition for condition in objects(status.get("conditions")) if condition.get("type") == "Ready"]
+    return Node(
+        name=name,
+        labels=strings(metadata.get("labels")),
+        taints=tuple(
+            Taint(key=text(taint, "key"), effect=text(taint, "effect"), value=text(taint, "value"))
+            for taint in objects(spec.get("taints"))
+        ),
+        ready=all(condition.get("status") == "True" for condition in conditions),
+        unschedulable=spec.get("unschedulable") is True,
+        allocatable=dict(_allocatable(name, mapping(status.get("allocatable")), location, report)),
+    )
+
+
+def _allocatable(node: str, written: Object, location: Location, report: Report) -> Iterator[tuple[str, Quantity]]:
+    for resource, amount in written.items():
+        try:
+            yield resource, Quantity.parse(str(amount))
+        except QuantityError as error:
+            report.warning(Code.UNREAD_OBJECT, f"node {node}, {resource}: {error}", location)
+
+
+def _bound(items: Sequence[Object], location: Location, report: Report) -> Iterator[tuple[str, Pod]]:
+    for item in items:
+        try:
+            pod = Pod.parse(dict(item))
+        except PodError as error:
+            metadata = mapping(item.get("metadata"))
+            name = f"{text(metadata, 'namespace')}/{text(metadata, 'name')}"
+            report.warning(Code.UNREAD_OBJECT, f"pod {name} is left out: {error}", location)
+            continue
+        # The list of nodes is older or younger than that of pods: a pod on none of them is nothing special.
+        if pod.node_name and not is_finished(pod):
+            yield pod.node_name, pod

@@ -1,0 +1,1 @@
+"""YAML text → positioned nodes."""

@@ -1,0 +1,343 @@
+"""Text → YAML documents whose values know their places.
+
+This reads PyYAML's events and composes the tree itself: PyYAML's own composer recurses in C, so that a document of
+100,000 opening brackets ends the process.
+"""
+
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import yaml
+
+from rules_engine.loading.codes import Code
+from rules_engine.loading.diagnostics import Report, shown
+from rules_engine.loading.files import SourceFile
+from rules_engine.loading.yaml import positions
+from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode
+from rules_engine.loading.yaml.scalars import resolve
+from rules_engine.model.problems import did_you_mean
+from rules_engine.model.source import Location, SourceText
+
+MAX_DEPTH = 64
+"""Lists and maps inside each other: a pod in a rule test needs about 20; walks over the tree recurse this far."""
+
+MAX_NODES = 500_000
+"""Values in a file, those that aliases repeat included: an inventory of 10,000 nodes has some 300,000."""
+
+LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml's parser where PyYAML was built with it: about ten times as fast."""
+
+_NOT_ALLOWED = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+"""What YAML forbids or, as U+0085, U+2028 and U+2029 do, ends a line for YAML and for no editor."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_ANCHOR = re.compile(r"(?:&[A-Za-z0-9_-]+)?(?:\s+|#.*)*")
+
+
+class Dialect(Enum):
+    """How strictly scalars are read: our own files, or manifests as kubectl takes them."""
+
+    RULES = "rules"
+    MANIFESTS = "manifests"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Document:
+    """One document of a stream; `report` holds what was found wrong with it while it was read."""
+
+    root: Node
+    report: Report
+
+    @property
+    def empty(self) -> bool:
+        return isinstance(self.root, ScalarNode) and self.root.value is None
+
+
+def read_documents(source: SourceFile, report: Report, dialect: Dialect = Dialect.RULES) -> tuple[Document, ...]:
+    """Every document up to the first syntax error, which goes to `report`, as do characters that YAML forbids."""
+    if not _characters(source, report):
+        return ()
+    composer = _Composer(source, dialect)
+    try:
+        # In JSON a tab can only stand between values, where YAML does not take it.
+        text = source.text.replace("\t", " ") if source.is_json else source.text
+        for event in yaml.parse(text, Loader=LOADER):
+            composer.take(event)
+    except yaml.MarkedYAMLError as error:
+        report.error(*_syntax(error, source))
+    except _StopError as excess:
+        report.error(excess.code, excess.message, excess.location)
+    return tuple(composer.documents)
+
+
+def _characters(source: SourceFile, report: Report) -> bool:
+    found = _NOT_ALLOWED.search(source.text)
+    if found is None:
+        return True
+    before = SourceFile(source.name, source.text[: found.start()]).lines
+    report.error(
+        Code.YAML_CHARACTER,
+        f"character U+{ord(found.group()):04X} cannot stand in YAML: write it as an escape in double quotes",
+        Location(source.name, len(before), len(before[-1]) + 1),
+    )
+    return False
+
+
+_HINTS = (
+    ("mapping values are not allowed", "a second ': ' on this line: put the value in quotes, or use a block (|)"),
+    ("cannot start any token", "a value cannot begin with this character: put it in quotes"),
+    ("unexpected end of stream", "the quote is never closed"),
+    ("invalid Unicode", "an escape stands for half a character: write the character itself, or \\U and eight digits"),
+    ("unknown escape character", "no such escape: in double quotes write \\\\ for a backslash, or use single quotes"),
+    ("expected ',' or ']'", "the list is not closed: expected ',' or ']'"),
+    ("expected ',' or '}'", "the map is not closed: expected ',' or '}'"),
+    ("expected '-' indicator", "expected another '- ' item or the end of this list"),
+    ("could not find expected ':'", "expected ':' after a key"),
+    ("expected <block end>", "expected a key, or the end of this block: is the indentation right, and text in quotes?"),
+    ("expected key", "expected a key, or the end of this block: is the indentation right, and text in quotes?"),
+)
+
+
+def _syntax(error: yaml.MarkedYAMLError, source: SourceFile) -> tuple[Code, str, Location]:
+    problem = str(error.problem)
+    message = next((hint for words, hint in _HINTS if words in problem), problem)
+    # What was never closed is told where it begins.
+    mark: Any = error.context_mark if "end of stream" in problem else error.problem_mark
+    # libyaml counts a line after a last one that has no end.
+    line = min(mark.line, len(source.lines) - 1)
+    column = mark.column if line == mark.line else len(source.lines[line])
+    if source.lines[line][column:].startswith("\t"):
+        message = "a tab cannot indent in YAML: use spaces"
+    return Code.YAML_SYNTAX, message, Location(source.name, line + 1, column + 1)
+
+
+@dataclass(slots=True)
+class _StopError(Exception):
+    """Reading stops here: a bound was passed, or text is no text."""
+
+    code: Code
+    message: str
+    location: Location
+
+
+@dataclass(slots=True)
+class _Open:
+    """A list or map that is being read."""
+
+    event: Any
+    location: Location
+    nodes: list[Node] = field(default_factory=list)
+    size: int = 1
+    depth: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Sized:
+    """A finished node with how many values it holds and how deep they go, aliases followed."""
+
+    node: Node
+    size: int
+    depth: int
+
+
+class _Composer:
+    """Builds trees from events; keeps its own stack, and counts what aliases repeat."""
+
+    def __init__(self, source: SourceFile, dialect: Dialect) -> None:
+        self.documents: list[Document] = []
+        self._source = source
+        self._strict = dialect is Dialect.RULES
+        self._report = Report()
+        self._stack: list[_Open] = []
+        self._anchors: dict[str, _Sized | None] = {}
+        self._count = 0
+
+    def take(self, event: Any) -> None:
+        """One of PyYAML's events; a document is complete with its root."""
+        if isinstance(event, yaml.ScalarEvent):
+            self._tag(event)
+            self._finish(_Sized(self._scalar(event), 1, 0), event)
+        elif isinstance(event, yaml.CollectionStartEvent):
+            self._tag(event)
+            self._open(event)
+        elif isinstance(event, yaml.CollectionEndEvent):
+            self._close(event)
+        elif isinstance(event, yaml.AliasEvent):
+            self._finish(self._target(event), None)
+        elif isinstance(event, yaml.DocumentStartEvent):
+            self._report = Report()
+            self._anchors = {}
+
+    def _at(self, mark: Any) -> Location:
+        return Location(self._source.name, mark.line + 1, mark.column + 1)
+
+    def _open(self, event: Any) -> None:
+        self._counted(1, event.start_mark)
+        self._stack.append(_Open(event, self._at(event.start_mark)))
+        if len(self._stack) > MAX_DEPTH:
+            self._too_deep(event.start_mark)
+        if event.anchor:
+            self._anchors[event.anchor] = None
+
+    def _close(self, event: Any) -> None:
+        done = self._stack.pop()
+        start, end = done.event.start_mark, event.end_mark
+        length = max(1, end.column - start.column) if done.event.flow_style and start.line == end.line else 1
+        if isinstance(done.event, yaml.SequenceStartEvent):
+            node: Node = ListNode(items=tuple(done.nodes), location=done.location, length=length)
+        else:
+            node = self._map(done, length)
+        self._finish(_Sized(node, done.size, done.depth), done.event)
+
+    def _finish(self, done: _Sized, event: Any) -> None:
+        if event is not None and event.anchor:
+            self._anchors[event.anchor] = done
+        if not self._stack:
+            self.documents.append(Document(root=done.node, report=self._report))
+            return
+        above = self._stack[-1]
+        above.nodes.append(done.node)
+        above.size += done.size
+        above.depth = max(above.depth, done.depth + 1)
+
+    def _counted(self, size: int, mark: Any) -> None:
+        self._count += size
+        if self._count > MAX_NODES:
+            message = f"more than {MAX_NODES:,} values, those that aliases repeat included"
+            raise _StopError(Code.YAML_TOO_MANY_VALUES, message, self._at(mark))
+
+    def _target(self, event: Any) -> _Sized:
+        name = event.anchor
+        length = len(name) + 1
+        if name not in self._anchors:
+            message = f"no anchor '{shown(name)}' stands before this alias{did_you_mean(name, self._anchors)}"
+        else:
+            target = self._anchors[name]
+            if target is not None:
+                if len(self._stack) + target.depth > MAX_DEPTH:
+                    self._too_deep(event.start_mark)
+                self._counted(target.size, event.start_mark)
+                return target
+            message = f"'{shown(name)}' is an alias inside of what it stands for"
+        self._report.error(Code.YAML_ALIAS, message, self._at(event.start_mark), length)
+        place = self._at(event.start_mark)
+        return _Sized(ScalarNode(value="", source=SourceText("", place.file, ((0, place.line, place.column),))), 1, 0)
+
+    def _too_deep(self, mark: Any) -> None:
+        raise _StopError(Code.YAML_TOO_DEEP, f"more than {MAX_DEPTH} lists and maps inside each other", self._at(mark))
+
+    def _tag(self, event: Any) -> None:
+        if event.tag is None:
+            return
+        line = self._source.lines[event.start_mark.line]
+        column = max(line.find("!", event.start_mark.column), event.start_mark.column)
+        tag = re.split(r"[\s,\]}]", line[column:])[0]
+        self._report.error(
+            Code.YAML_TAG,
+            f"{shown(tag)} is a tag, and tags are not read: write text in quotes, anything else plainly",
+            Location(self._source.name, event.start_mark.line + 1, column + 1),
+            len(tag),
+        )
+
+    def _scalar(self, event: Any) -> ScalarNode:
+        self._counted(1, event.start_mark)
+        text: str = event.value
+        if event.style == '"' and _SURROGATE.search(text):
+            message = "an escape stands for half a character: write the character itself, or \\U and eight digits"
+            raise _StopError(Code.YAML_SYNTAX, message, self._at(event.start_mark))
+        source = SourceText(text, self._source.name, self._breaks(event))
+        if event.style or event.tag in ("!", "tag:yaml.org,2002:str"):
+            return ScalarNode(value=text, source=source, quoted=True)
+        if self._strict and text == "Off" and self._key() == "mode":
+            # A word of ours, where nothing else can be meant.
+            return ScalarNode(value=text, source=source)
+        value, surprise = resolve(text)
+        if self._strict and surprise is not None and surprise.number is not None:
+            value = surprise.number
+        node = ScalarNode(value=value, source=source)
+        if self._strict and self._is_key() and (surprise is not None or not isinstance(value, str)):
+            self._report.error(Code.YAML_KEY, f'a key must be text: write "{shown(text)}"', node.location, node.length)
+        elif self._strict and surprise is not None:
+            self._report.error(surprise.code, surprise.message, node.location, node.length)
+        return node
+
+    def _key(self) -> str | None:
+        """The key of the value that comes next; None where that is no member of a map, or its key is no text."""
+        above = self._stack[-1] if self._stack else None
+        if above is None or not isinstance(above.event, yaml.MappingStartEvent) or len(above.nodes) % 2 == 0:
+            return None
+        key = above.nodes[-1]
+        return key.source.text if isinstance(key, ScalarNode) else None
+
+    def _is_key(self) -> bool:
+        above = self._stack[-1] if self._stack else None
+        return above is not None and isinstance(above.event, yaml.MappingStartEvent) and len(above.nodes) % 2 == 0
+
+    def _breaks(self, event: Any) -> positions.Breaks:
+        lines = self._source.lines
+        line, column = event.start_mark.line, event.start_mark.column
+        if not event.value and not event.style:
+            return ((0, event.end_mark.line + 1, event.end_mark.column + 1),)
+        if event.tag is not None:
+            # Nothing is read on in a document with tags: that it is here somewhere is enough.
+            return ((0, line + 1, column + 1),)
+        if event.anchor:
+            # The event begins with its anchor.
+            line, column = self._after_anchor(line, column)
+        end = (event.end_mark.line, event.end_mark.column)
+        match event.style:
+            case "'":
+                return positions.single_quoted(lines, (line, column + 1), (end[0], end[1] - 1))
+            case '"':
+                return positions.double_quoted(lines, (line, column + 1), (end[0], end[1] - 1))
+            case "|" | ">":
+                return positions.block(lines, (line, column), event.value, folded=event.style == ">")
+        return positions.plain(lines, (line, column), end)
+
+    def _after_anchor(self, line: int, column: int) -> tuple[int, int]:
+        """The place after an anchor, and after the comments and empty lines that may follow it."""
+        while (column := self._skipped(line, column)) == len(self._source.lines[line]):
+            line, column = line + 1, 0
+        return line, column
+
+    def _skipped(self, line: int, column: int) -> int:
+        rest = self._source.lines[line][column:]
+        return column + len(rest) - len(_ANCHOR.sub("", rest, count=1))
+
+    def _map(self, done: _Open, length: int) -> MapNode:
+        members: dict[str, tuple[ScalarNode, Node]] = {}
+        merged: list[Node] = []
+        for key, value in zip(done.nodes[::2], done.nodes[1::2], strict=True):
+            if not isinstance(key, ScalarNode):
+                self._report.error(Code.YAML_KEY, "a key must be text, not a list or a map", key.location, key.length)
+                continue
+            name = key.source.text
+            if name == "<<" and not key.quoted:
+                self._merge_key(key)
+                merged.extend(value.items if isinstance(value, ListNode) else [value])
+                continue
+            if name in members:
+                first = members[name][0].location
+                self._report.error(
+                    Code.YAML_DUPLICATE_KEY,
+                    f"'{shown(name)}' is already set in line {first.line}",
+                    key.location,
+                    key.length,
+                )
+                continue
+            members[name] = (key, value)
+        for node in merged:
+            for name, member in node.members.items() if isinstance(node, MapNode) else ():
+                members.setdefault(name, member)
+        return MapNode(members=members, location=done.location, length=length)
+
+    def _merge_key(self, key: ScalarNode) -> None:
+        if self._strict:
+            self._report.error(
+                Code.YAML_MERGE,
+                "<< merges another map in YAML 1.1 and is an ordinary key in YAML 1.2: write the members out",
+                key.location,
+                key.length,
+            )

@@ -1,0 +1,124 @@
+"""A YAML document as a tree in which each value knows where it was written."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TypeAlias, cast
+
+from rules_engine.model.json.patch import Json
+from rules_engine.model.source import Location, SourceText
+
+Plain: TypeAlias = bool | int | float | str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalarNode:
+    """A value; `source.text` is what was written, `value` what YAML makes of it."""
+
+    value: Plain
+    source: SourceText
+    quoted: bool = False
+
+    @property
+    def location(self) -> Location:
+        return self.source.location
+
+    @property
+    def length(self) -> int:
+        """Columns of its first line, at least one."""
+        breaks = self.source.breaks
+        return max(1, len(self.source.text) if len(breaks) == 1 else breaks[1][0])
+
+    def json(self) -> Json:
+        return self.value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListNode:
+    """A list and where it begins."""
+
+    items: tuple["Node", ...]
+    location: Location
+    length: int = 1
+
+    def json(self) -> Json:
+        return [item.json() for item in self.items]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapNode:
+    """A map with string keys, each once, and where it begins."""
+
+    members: dict[str, tuple[ScalarNode, "Node"]] = field(default_factory=dict)
+    location: Location
+    length: int = 1
+
+    def json(self) -> dict[str, Json]:
+        return {name: value.json() for name, (_, value) in self.members.items()}
+
+    def get(self, name: str) -> "Node | None":
+        """The value of a member; None where there is none."""
+        member = self.members.get(name)
+        return member[1] if member else None
+
+    def key(self, name: str) -> ScalarNode | None:
+        """The key of a member, for its place."""
+        member = self.members.get(name)
+        return member[0] if member else None
+
+    def __iter__(self) -> Iterator[tuple[ScalarNode, "Node"]]:
+        return iter(self.members.values())
+
+
+Node: TypeAlias = ScalarNode | ListNode | MapNode
+
+Path: TypeAlias = tuple[str | int, ...]
+"""Where a node stands in its document: member names and indexes from the root."""
+
+
+def find(root: Node, path: Path) -> Node:
+    """The node at a path, or the deepest one above it that exists."""
+    for step in path:
+        below = child(root, step)
+        if below is None:
+            return root
+        root = below
+    return root
+
+
+def first_key(node: Node) -> Node:
+    """Where a document or a map begins for a reader: at its first key; the node itself where it has none."""
+    return next((key for key, _ in node), node) if isinstance(node, MapNode) else node
+
+
+def child(node: Node, step: str | int) -> Node | None:
+    """A member or an item; None where there is none."""
+    if isinstance(node, MapNode) and isinstance(step, str):
+        return node.get(step)
+    if isinstance(node, ListNode) and isinstance(step, int) and step < len(node.items):
+        return node.items[step]
+    return None
+
+
+def without(root: MapNode, paths: frozenset[Path]) -> MapNode:
+    """The tree without the nodes at these paths; the root itself always stays."""
+    if not paths:
+        return root
+    return cast(MapNode, _without(root, (), paths))
+
+
+def _without(node: Node, here: Path, paths: frozenset[Path]) -> Node:
+    if isinstance(node, ScalarNode):
+        return node
+    if isinstance(node, ListNode):
+        items = tuple(
+            _without(item, (*here, index), paths)
+            for index, item in enumerate(node.items)
+            if (*here, index) not in paths
+        )
+        return ListNode(items=items, location=node.location, length=node.length)
+    members = {
+        name: (key, _without(value, (*here, name), paths))
+        for name, (key, value) in node.members.items()
+        if (*here, name) not in paths
+    }
+    return MapNode(members=members, location=node.location, length=node.length)

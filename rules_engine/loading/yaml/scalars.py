@@ -1,0 +1,151 @@
+"""What a plain YAML scalar is read as, and where YAML's versions disagree about it.
+
+Sources: YAML 1.2.2, section 10.3 (core schema); yaml.org/type for YAML 1.1's types, which most tools still read.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from rules_engine.loading.codes import Code
+from rules_engine.loading.diagnostics import shown
+from rules_engine.loading.yaml.nodes import Plain
+
+MAX_INTEGER = 2**63
+"""CEL, Go and JSON readers keep integers in 64 bits; a larger one would quietly change."""
+
+_CONSTANTS: Mapping[str, Plain] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_BOOLEANS = {
+    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "on", "On", "ON"), True),
+    **dict.fromkeys(("n", "N", "no", "No", "NO", "off", "Off", "OFF"), False),
+}
+_INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:(?:[Tt]|[ \t]+)[0-9:. \t+\-Zz]+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Surprise:
+    """A scalar that is not what it looks like to every reader; `message` says what it becomes and how to write it.
+
+    `number` is what was meant where a number is wanted, for a schema to say what is wrong with it.
+    """
+
+    code: Code
+    message: str
+    number: int | float | None = None
+
+
+def resolve(text: str) -> tuple[Plain, Surprise | None]:
+    """The value of a plain scalar, as YAML 1.2 and JSON have it, with 1.1's readings where a surprise says so."""
+    if text in _CONSTANTS:
+        return _CONSTANTS[text], None
+    first = text[0]
+    if first in "yYnNoO" and text in _BOOLEANS:
+        value = _BOOLEANS[text]
+        reading = f"{text} is a boolean in YAML 1.1 and text in YAML 1.2"
+        return value, Surprise(Code.YAML_BOOLEAN, f'{reading}: write {str(value).lower()}, or "{text}" for the text')
+    if first == "=" and text == "=":
+        return text, Surprise(Code.YAML_EQUALS, '= is a special value in YAML 1.1: write "=" for the text')
+    if first not in "+-.0123456789":
+        return text, None
+    return _number(text)
+
+
+def _number(text: str) -> tuple[Plain, Surprise | None]:
+    if _INTEGER.fullmatch(text):
+        # The length is looked at first: to read a number of many digits is itself costly.
+        if len(text) > len(str(MAX_INTEGER)) + 1 or not -MAX_INTEGER <= int(text) < MAX_INTEGER:
+            message = f"{shown(text)} does not fit into 64 bits: write it in quotes for the text"
+            return text, Surprise(Code.YAML_NUMBER, message, _sign(text) * MAX_INTEGER)
+        return int(text), None
+    if _FLOAT.fullmatch(text):
+        value = float(text)
+        if value in (float("inf"), float("-inf")):
+            message = f"{shown(text)} is larger than any number: write it in quotes for the text"
+            return text, Surprise(Code.YAML_NUMBER, message, value)
+        return value, None
+    if _DATE.fullmatch(text):
+        return text, Surprise(Code.YAML_DATE, f'{text} is a date in YAML 1.1 and text in YAML 1.2: write "{text}"')
+    for pattern, reading in _ODD_NUMBERS:
+        if pattern.fullmatch(text):
+            return reading(text)
+    return text, None
+
+
+_Reading = Callable[[str], tuple[Plain, Surprise | None]]
+
+
+def _odd(value: int | float, text: str, otherwise: str) -> tuple[Plain, Surprise | None]:
+    return value, _number_surprise(f"is {value} in YAML 1.1 and {otherwise} in YAML 1.2", value, text)
+
+
+def _number_surprise(reading: str, value: int | float, text: str) -> Surprise:
+    return Surprise(Code.YAML_NUMBER, f'{text} {reading}: write {value}, or "{text}" for the text')
+
+
+def _digits(text: str) -> str:
+    return text.replace("_", "").lstrip("+-")
+
+
+def _sign(text: str) -> int:
+    return -1 if text.startswith("-") else 1
+
+
+def _octal(text: str) -> tuple[Plain, Surprise | None]:
+    return _odd(_sign(text) * int(_digits(text), 8), text, _digits(text).lstrip("0") or "0")
+
+
+def _new_octal(text: str) -> tuple[Plain, Surprise | None]:
+    value = int(text, 0)
+    return value, _number_surprise(f"is text in YAML 1.1 and {value} in YAML 1.2", value, text)
+
+
+def _zeros(text: str) -> tuple[Plain, Surprise | None]:
+    value = float(text) if "." in text else int(text)
+    return value, _number_surprise(f"is text to some readers and {value} to others", value, text)
+
+
+def _hexadecimal(text: str) -> tuple[Plain, Surprise | None]:
+    value = _sign(text) * int(_digits(text), 0)
+    return value, _number_surprise(f"is the number {value}", value, text)
+
+
+def _binary(text: str) -> tuple[Plain, Surprise | None]:
+    return _odd(_sign(text) * int(_digits(text), 0), text, "text")
+
+
+def _underscores(text: str) -> tuple[Plain, Surprise | None]:
+    digits = _digits(text)
+    return _odd(_sign(text) * (int(digits) if digits.isdigit() else float(digits)), text, "text")
+
+
+def _sexagesimal(text: str) -> tuple[Plain, Surprise | None]:
+    value: int | float = 0
+    for part in _digits(text).split(":"):
+        value = value * 60 + (int(part) if part.isdigit() else float(part))
+    return text, _odd(_sign(text) * value, text, "text")[1]
+
+
+def _special(text: str) -> tuple[Plain, Surprise | None]:
+    name = "not a number" if text.lower() == ".nan" else "infinity"
+    message = f'{text} is {name}, which JSON does not have: write "{text}" for the text'
+    return text, Surprise(Code.YAML_NUMBER, message, float(text.replace(".", "")))
+
+
+_ODD_NUMBERS: tuple[tuple[re.Pattern[str], _Reading], ...] = (
+    # No more digits than this: int() of very many is costly, and nobody writes them.
+    (re.compile(r"[-+]?0[0-7_]{1,30}"), _octal),
+    (re.compile(r"[-+]?0[0-9]{1,30}(?:\.[0-9]{0,30})?"), _zeros),
+    (re.compile(r"0o[0-7]{1,30}"), _new_octal),
+    (re.compile(r"[-+]?0x_{0,9}[0-9a-fA-F][0-9a-fA-F_]{0,30}"), _hexadecimal),
+    (re.compile(r"[-+]?0b_{0,9}[01][01_]{0,64}"), _binary),
+    (re.compile(r"[-+]?(?=[0-9]|\._{0,9}[0-9])[0-9_]{0,30}(?:\.[0-9_]{0,30})?(?:[eE][-+]?[0-9]{1,2})?"), _underscores),
+    (re.compile(r"[-+]?[1-9][0-9_]{0,9}(?::[0-5]?[0-9]){1,9}"), _sexagesimal),
+    (re.compile(r"[-+]?[0-9][0-9_]{0,9}(?::[0-5]?[0-9]){1,9}\.[0-9_]{0,9}"), _sexagesimal),
+    (re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"), _special),
+)

@@ -1,0 +1,1 @@
+"""JSON values: strict and lenient readers, JSON Patch, edits."""

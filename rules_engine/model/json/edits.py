@@ -1,0 +1,132 @@
+"""What rules write into a pod, the pod with it, and the JSON Patch that does it (RFC 6902)."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TypeAlias, cast
+
+from rules_engine.model.json.patch import Json, Operation, pointer
+from rules_engine.model.json.strict import Path
+
+Edits: TypeAlias = Mapping[Path, Mapping[str, str | None]]
+"""By the path of an object, the strings to set in it; None removes a member. Objects on the way are made, lists not;
+no edit writes over the object of another."""
+
+
+def merged(edits: Edits, later: Edits) -> Edits:
+    """Both, one after the other."""
+    if not edits or not later:
+        return edits or later
+    return {**edits, **{path: {**edits.get(path, {}), **members} for path, members in later.items()}}
+
+
+def applied(raw: Json, edits: Edits) -> Json:
+    """A copy with the edits made. What is not edited is shared; where nothing changes, it is `raw` itself."""
+    tree: _Tree = {}
+    for path, members in edits.items():
+        branch = tree
+        for key in path:
+            branch = cast(_Tree, branch.setdefault(key, {}))
+        branch.update(members)
+    return _applied(raw, tree) if tree else raw
+
+
+_Tree: TypeAlias = "dict[str | int, _Tree | str | None]"
+"""Edits by what they share: each object or list is copied once, however many of its leaves change."""
+
+
+def _applied(node: Json, edits: _Tree) -> Json:
+    if isinstance(node, list):
+        changed: list[Json] = list(node)
+        for key, edit in edits.items():
+            index = cast(int, key)
+            changed[index] = _applied(node[index], cast(_Tree, edit))
+        return node if changed == node else changed
+    before = node if isinstance(node, dict) else {}
+    members = dict(before)
+    for key, edit in edits.items():
+        name = cast(str, key)
+        if edit is None:
+            members.pop(name, None)
+        elif isinstance(edit, str):
+            members[name] = edit
+        elif (inner := _applied(members.get(name), edit)) is not None:
+            members[name] = inner
+    return node if members == before else members
+
+
+OPERATION_BYTES = 48
+"""An operation without its names and its value: punctuation, the longest op, and an index in its path."""
+
+
+def patch_bytes(edits: Edits) -> int:
+    """About how many bytes of JSON the patch takes, and rather more: a character may take four of UTF-8."""
+    total = 0
+    for path, members in edits.items():
+        place = sum([_bytes(key) + 1 for key in path if type(key) is str])
+        for name, text in members.items():
+            total += OPERATION_BYTES + place + _bytes(name) + (0 if text is None else _bytes(text))
+    return total
+
+
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else 4 * len(text)
+
+
+def patch(raw: Json, edits: Edits) -> tuple[Operation, ...]:
+    """The fewest operations that make the edits, in order of object, then of member.
+
+    A member that is absent, or null, is written with `add`, whole, so that parents come into being with it; no
+    operation depends on another. This applies under RFC 6902 and under the API server's library alike.
+    """
+    found: list[Operation] = []
+    made: dict[Path, dict[str, Json]] = {}
+    for path in sorted(edits):
+        node = raw
+        for depth, key in enumerate(path, start=1):
+            parent = cast("dict[str | int, Json]", node)
+            node = parent.get(key) if isinstance(parent, dict) else parent[key]
+            if node is None:
+                _make(path[:depth], path[depth:], edits[path], made, found, item=isinstance(parent, list))
+                break
+        else:
+            _change(cast("dict[str, Json]", node), _pointer(path), edits[path], found)
+    return tuple(found)
+
+
+def _make(
+    at: Path,
+    below: Path,
+    members: Mapping[str, str | None],
+    made: dict[Path, dict[str, Json]],
+    found: list[Operation],
+    *,
+    item: bool,
+) -> None:
+    """Write an object that is not there, with the objects in it; several edits may have it in common."""
+    texts = {name: text for name, text in members.items() if text is not None}
+    if not texts:
+        return
+    inner = made.get(at)
+    if inner is None:
+        inner = made[at] = {}
+        found.append(Operation("replace" if item else "add", _pointer(at), inner))
+    for key in below:
+        inner = cast("dict[str, Json]", inner.setdefault(cast(str, key), {}))
+    inner.update(texts)
+
+
+def _change(node: Mapping[str, Json], at: str, members: Mapping[str, str | None], found: list[Operation]) -> None:
+    for name in sorted(members):
+        text, there = members[name], node.get(name)
+        if text is None:
+            if name in node:
+                found.append(Operation("remove", at + _pointer((name,))))
+        elif there is None:
+            found.append(Operation("add", at + _pointer((name,)), text))
+        elif there != text:
+            found.append(Operation("replace", at + _pointer((name,)), text))
+
+
+@lru_cache(maxsize=4096)  # the same few places in every pod; the bound keeps hostile variety from growing it
+def _pointer(path: Path) -> str:
+    return pointer(*path)

@@ -1,0 +1,74 @@
+"""Reading a Pod's JSON strictly: what is absent or null is empty, what has the wrong type is an error with its path."""
+
+from collections.abc import Mapping
+from typing import TypeAlias, cast
+
+from rules_engine.model.json.patch import Json, pointer
+
+Path: TypeAlias = tuple[str | int, ...]
+"""Where something stands in a JSON value: member names and indexes from the root."""
+
+
+class PodError(ValueError):
+    """A Pod that is not what the API says a Pod is; `path` is a JSON Pointer."""
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(f"{path}: {message}")
+        self.path = path
+
+
+class TooLargeError(ValueError):
+    """A part of a Pod that has more items than are read; `path` is a JSON Pointer."""
+
+    def __init__(self, path: Path, count: int, what: str, bound: int) -> None:
+        self.path = pointer(*path)
+        super().__init__(f"{self.path}: {count} {what}, more than {bound}")
+
+
+def mapping(raw: Json, path: Path) -> dict[str, Json]:
+    """An object's members. Raises PodError."""
+    if raw is None:
+        return {}
+    if not isinstance(raw, dict):
+        raise PodError(pointer(*path), f"must be an object, not {kind_of(raw)}")
+    return raw
+
+
+def items(raw: Json, path: Path) -> list[Json]:
+    """A list's items. Raises PodError."""
+    if raw is None:
+        return []
+    if not isinstance(raw, list):
+        raise PodError(pointer(*path), f"must be a list, not {kind_of(raw)}")
+    return raw
+
+
+def string(raw: Json, path: Path) -> str:
+    """A string. Raises PodError."""
+    if raw is None:
+        return ""
+    if not isinstance(raw, str):
+        raise PodError(pointer(*path), f"must be a string, not {kind_of(raw)}")
+    return raw
+
+
+def strings(raw: Json, path: Path) -> Mapping[str, str]:
+    """An object whose values are strings, as labels and annotations are. Raises PodError."""
+    members = mapping(raw, path)
+    for value in members.values():
+        if type(value) is not str:
+            return {name: string(value, (*path, name)) for name, value in members.items()}
+    return cast("dict[str, str]", members)
+
+
+def kind_of(value: Json) -> str:
+    """What JSON calls a value's type."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, int | float):
+        return "a number"
+    if isinstance(value, str):
+        return "a string"
+    return "a list" if isinstance(value, list) else "an object"

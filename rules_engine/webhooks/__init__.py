@@ -1,0 +1,1 @@
+"""Rules → webhook configurations, and their drift."""

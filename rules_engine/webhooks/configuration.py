@@ -1,0 +1,502 @@
+"""`webhook-config`: what the API server is told, so that it sends only the pods that some rule could touch.
+
+The match conditions are derived from the rules. They promise: for a pod that is not sent, every rule would have been
+skipped. An evaluation error of a ladder or an injection counts only where the rule has something to do: nobody is to
+be denied a pod without GPUs because a GPU rule is broken.
+"""
+
+import json
+import re
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field
+from enum import Enum
+from hashlib import sha256
+from pathlib import PurePath
+from types import MappingProxyType
+
+from rules_engine.evaluation import RuleSet
+from rules_engine.evaluation.rule_set.cluster_requirements import needs, reads_available
+from rules_engine.model.json.patch import Json
+from rules_engine.model.rules import (
+    AnyRule,
+    ConditionKind,
+    FallbackLadder,
+    LabelRequirement,
+    Match,
+    ResourceInjection,
+    RuleId,
+    Validation,
+    Verb,
+)
+from rules_engine.webhooks.costs import LARGE, affordable
+from rules_engine.webhooks.guards import handed_over
+
+MAX_EXPRESSION = 20_000
+"""Characters of a match condition: the bound of our own expressions. A fifth of what cel-go's parser takes, and the
+webhook configuration is one of the objects that every API server keeps in memory."""
+
+RESIZE = "pods/resize"
+"""The subresource by which cpu and memory of a running pod are changed."""
+
+SELF = "gpurules.io"
+DIGEST_ANNOTATION = f"{SELF}/webhook-digest"
+"""On a configuration: which rules it was made for."""
+
+CONDITION_NAME = "some-rule-could-touch-it"
+
+DELETION: Json = {
+    "name": "not-being-deleted",
+    "expression": "request.operation != 'UPDATE' || !has(object.metadata.deletionTimestamp)",
+}
+"""The condition where updates are sent: nothing may keep the finalizers of a pod from being removed."""
+
+SYSTEM_NAMESPACE = "kube-system"
+
+BREAK_GLASS_LABEL, BREAK_GLASS_VALUE = f"{SELF}/admission", "disabled"
+"""On a namespace: its pods are not sent. Namespaces are labelled by administrators; a pod's labels are its user's."""
+
+
+IGNORE = "Ignore"
+"""The failurePolicy that admits a pod when the server does not answer; the default, here and in the chart."""
+
+
+class Endpoint(Enum):
+    """The two endpoints, each with a configuration of its own; the value is the kind's first word."""
+
+    MUTATE = "Mutating"
+    VALIDATE = "Validating"
+
+    @property
+    def kind(self) -> str:
+        return f"{self.value}WebhookConfiguration"
+
+    @property
+    def path(self) -> str:
+        return f"/{self.name.lower()}"
+
+    @property
+    def webhook(self) -> str:
+        """The webhook's name; Kubernetes wants three labels at least."""
+        return f"{self.name.lower()}.{SELF}"
+
+    @property
+    def values_key(self) -> str:
+        """Below `webhook` in the chart's values."""
+        return self.value.lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calls:
+    """When the API server is to call an endpoint.
+
+    `operations` is empty where no rule needs the endpoint at all. `expression` None: every pod. `widened` are the rules
+    because of which it is every pod; `simplified`: single rules' conditions were left out, as there are too many.
+    `reserving` are rules of /mutate that read what is free: /validate reserves the devices of the pods it admits.
+    """
+
+    endpoint: Endpoint
+    rules: tuple[AnyRule, ...]
+    reserving: tuple[AnyRule, ...] = ()
+    operations: tuple[str, ...]
+    expression: str | None
+    widened: tuple[RuleId, ...] = ()
+    simplified: bool = False
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """Resources that the API server is to send; a resize is an update only."""
+        return ("pods", RESIZE) if self._updates else ("pods",)
+
+    @property
+    def denying(self) -> tuple[RuleId, ...]:
+        """The rules that can deny a pod whose expressions are evaluated without error."""
+        return tuple(sorted(rule.id for rule in self.rules if rule.can_deny))
+
+    @property
+    def match_conditions(self) -> list[Json]:
+        deletion = [DELETION] if self._updates else []
+        touched: Json = {"name": CONDITION_NAME, "expression": self.expression}
+        return deletion if self.expression is None else [*deletion, touched]
+
+    @property
+    def _updates(self) -> bool:
+        return Verb.UPDATE.value in self.operations
+
+    @property
+    def digest(self) -> str:
+        """Tells whether a configuration was made for these calls."""
+        of_updates = [self.resources, DELETION] if self._updates else []
+        said = json.dumps([self.endpoint.value, self.operations, self.expression, *of_updates])
+        return f"sha256:{sha256(said.encode()).hexdigest()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Service:
+    """The Service in front of the server."""
+
+    name: str
+    namespace: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a configuration says besides what follows from the rules. `server` is a Service or the start of a URL."""
+
+    name: str = "gpu-rules"
+    namespace: str = "gpu-rules"
+    server: Service | str
+    ca_bundle: bytes | None = None
+    failure_policies: Mapping[Endpoint, str] = field(default_factory=lambda: MappingProxyType({}))
+    """Without: Ignore."""
+    timeout_seconds: int = 5
+
+
+def derive(rule_set: RuleSet) -> tuple[Calls, Calls]:
+    """When the API server is to call /mutate and /validate."""
+    ladders, injections = rule_set.ladders, rule_set.injections
+    changing: list[AnyRule] = [*(ladder.rule for ladder in ladders), *(injection.rule for injection in injections)]
+    checking: list[AnyRule] = [validation.rule for validation in rule_set.validations]
+    reserving: list[AnyRule] = [ladder.rule for ladder in ladders if reads_available(ladder)]
+    reserving += [injection.rule for injection in injections if reads_available(injection)]
+    return _calls(Endpoint.MUTATE, changing), _calls(Endpoint.VALIDATE, checking, reserving)
+
+
+def configurations(rule_set: RuleSet, settings: Settings) -> tuple[dict[str, Json], ...]:
+    """Both configurations; where no rule needs the endpoint it has no webhooks, and so replaces an earlier one."""
+    return tuple(_configuration(calls, settings) for calls in derive(rule_set))
+
+
+def helm_values(
+    rule_set: RuleSet, files: Mapping[str, str], failure_policies: Mapping[Endpoint, str] = MappingProxyType({})
+) -> dict[str, Json]:
+    """The chart's values for rules in `files`, texts by path.
+
+    They say what the rules are, when the server is called, and what it must be allowed to read. A failure policy that
+    is not given is left to other files of values.
+    """
+    webhook: dict[str, Json] = {
+        calls.endpoint.values_key: {
+            **({"failurePolicy": policy} if (policy := failure_policies.get(calls.endpoint)) else {}),
+            "operations": [*calls.operations],
+            "matchConditions": calls.match_conditions,
+            "digest": calls.digest,
+            "denies": [*calls.denying],
+        }
+        for calls in derive(rule_set)
+    }
+    asked = needs(rule_set)
+    return {
+        "rules": dict(zip(_keys(list(files)), files.values(), strict=True)),
+        "webhook": webhook,
+        "rbac": {"nodes": asked.nodes, "pods": asked.pods, "namespaces": asked.namespaces},
+    }
+
+
+def _keys(paths: Sequence[str]) -> list[str]:
+    """Keys of a ConfigMap for files: their names, with a number where two files have the same."""
+    names: list[str] = []
+    for path in paths:
+        name = re.sub(r"[^A-Za-z0-9._-]", "-", PurePath(path).name).lstrip(".")
+        repeated = len([other for other in names if other.endswith(name)])
+        names.append(f"{repeated + 1}-{name}" if name in names else name)
+    return names
+
+
+def about(rule: AnyRule) -> str:
+    """An expression that is true of every pod that a rule could touch, at its operations; "" where that is any pod."""
+    return _clause(rule, set(rule.match.operations)).expression
+
+
+def warnings(rule_set: RuleSet) -> tuple[str, ...]:
+    """Why more pods are sent than could be."""
+    return tuple(text for calls in derive(rule_set) for text in _warnings(calls))
+
+
+def unenforced(
+    rule_set: RuleSet, failure_policies: Mapping[Endpoint, str], *, as_values: bool = False
+) -> tuple[str, ...]:
+    """Return which rules can deny a pod at an endpoint whose failurePolicy is Ignore, and what follows from that.
+
+    `as_values`: for the chart, whose other values may have a policy that is not given here.
+    """
+    found = []
+    for calls in derive(rule_set):
+        policy = failure_policies.get(calls.endpoint)
+        if calls.denying and policy != "Fail":
+            key = calls.endpoint.values_key
+            unless = f" unless other values set webhook.{key}.failurePolicy" if as_values and policy is None else ""
+            found.append(
+                f"{', '.join(calls.denying)} can deny a pod, but the failurePolicy of {calls.endpoint.path} is "
+                f"Ignore{unless}: while the server does not answer, the API server admits such pods. With "
+                f"--{key}-failure-policy Fail, it then denies every pod that would be sent"
+            )
+    return tuple(found)
+
+
+def blocking(rule_set: RuleSet, failure_policies: Mapping[Endpoint, str]) -> tuple[str, ...]:
+    """Return at which endpoints an outage of the server keeps every pod from being created."""
+    return tuple(
+        f"every pod is sent to {calls.endpoint.path}, whose failurePolicy is Fail: while the server does not answer, "
+        f"no pod is created{' or updated' if Verb.UPDATE.value in calls.operations else ''}, but in the namespaces "
+        "that are left out"
+        for calls in derive(rule_set)
+        if calls.operations and calls.expression is None and failure_policies.get(calls.endpoint) == "Fail"
+    )
+
+
+def _warnings(calls: Calls) -> Iterable[str]:
+    rules = ", ".join(calls.widened)
+    if rules:
+        yield (
+            f"every pod is sent to {calls.endpoint.path} because of {rules}: what is sent is limited only by "
+            "match.namespaces, match.excludeNamespaces, match.objectSelector, and by matchConditions that read only "
+            "object and request, cannot fail, and cost little for the largest pod"
+        )
+    elif calls.simplified and calls.expression is None:
+        yield f"every pod is sent to {calls.endpoint.path}: the rules name too much for one match condition"
+    elif calls.simplified:
+        yield f"every pod that asks for what a rule names is sent to {calls.endpoint.path}: there are too many rules"
+
+
+def _configuration(calls: Calls, settings: Settings) -> dict[str, Json]:
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": calls.endpoint.kind,
+        "metadata": {
+            "name": settings.name,
+            "labels": {"app.kubernetes.io/name": "gpu-rules"},
+            "annotations": {DIGEST_ANNOTATION: calls.digest},
+        },
+        "webhooks": [_webhook(calls, settings)] if calls.operations else [],
+    }
+
+
+def _webhook(calls: Calls, settings: Settings) -> dict[str, Json]:
+    webhook: dict[str, Json] = {
+        "name": calls.endpoint.webhook,
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": _client(calls.endpoint, settings),
+        "rules": [
+            {
+                "apiGroups": [""],
+                "apiVersions": ["v1"],
+                "operations": [*calls.operations],
+                "resources": [*calls.resources],
+                "scope": "Namespaced",
+            }
+        ],
+        "matchPolicy": "Equivalent",
+        "matchConditions": calls.match_conditions,
+        "namespaceSelector": {
+            "matchExpressions": [
+                {
+                    "key": "kubernetes.io/metadata.name",
+                    "operator": "NotIn",
+                    "values": [*sorted({SYSTEM_NAMESPACE, settings.namespace})],
+                },
+                {"key": BREAK_GLASS_LABEL, "operator": "NotIn", "values": [BREAK_GLASS_VALUE]},
+            ]
+        },
+        "sideEffects": "NoneOnDryRun",
+        "failurePolicy": settings.failure_policies.get(calls.endpoint, IGNORE),
+        "timeoutSeconds": settings.timeout_seconds,
+    }
+    if calls.endpoint is Endpoint.MUTATE:
+        webhook["reinvocationPolicy"] = "IfNeeded"
+    return webhook
+
+
+def _client(endpoint: Endpoint, settings: Settings) -> dict[str, Json]:
+    client: dict[str, Json] = {}
+    match settings.server:
+        case Service(name=name, namespace=namespace, port=port):
+            client["service"] = {"name": name, "namespace": namespace, "port": port, "path": endpoint.path}
+        case url:
+            client["url"] = url.rstrip("/") + endpoint.path
+    if settings.ca_bundle is not None:
+        client["caBundle"] = b64encode(settings.ca_bundle).decode()
+    return client
+
+
+# What follows turns rules into one expression.
+
+
+@dataclass(frozen=True, slots=True)
+class _Clause:
+    """Pods that one or more rules are about: all `conditions` hold, and one of `resources` is asked for, if any."""
+
+    conditions: frozenset[str]
+    resources: frozenset[str]
+
+    @property
+    def everything(self) -> bool:
+        return not self.conditions and not self.resources
+
+    def covers(self, other: "_Clause") -> bool:
+        """Whether all pods of the other are pods of this one."""
+        narrower = bool(other.resources) and other.resources <= self.resources
+        return self.conditions <= other.conditions and (not self.resources or narrower)
+
+    @property
+    def expression(self) -> str:
+        # The cheap ones first: CEL stops at the first that is false.
+        asked = [_asks_for(self.resources)] if self.resources else []
+        return " && ".join([*sorted(self.conditions, key=lambda text: (len(text), text)), *asked])
+
+
+def _calls(endpoint: Endpoint, rules: Sequence[AnyRule], reserving: Sequence[AnyRule] = ()) -> Calls:
+    verbs = {verb for rule in (*rules, *reserving) for verb in rule.match.operations}
+    operations = tuple(verb.value for verb in Verb if verb in verbs)
+    clauses = {rule.id: _clause(rule, verbs) for rule in rules}
+    clauses.update((rule.id, _reserved(rule, verbs)) for rule in reserving)
+    widened = tuple(sorted(name for name, clause in clauses.items() if clause.everything))
+    if widened or not clauses:
+        return Calls(
+            endpoint=endpoint,
+            rules=(*rules,),
+            reserving=(*reserving,),
+            operations=operations,
+            expression=None,
+            widened=widened,
+        )
+    expression = _borne(_either(clauses.values()))
+    simplified = not expression
+    if simplified:
+        expression = _borne(
+            _either(
+                _Clause(frozenset(), clause.resources) if clause.resources else clause for clause in clauses.values()
+            )
+        )
+    return Calls(
+        endpoint=endpoint,
+        rules=(*rules,),
+        reserving=(*reserving,),
+        operations=operations,
+        expression=expression or None,
+        simplified=simplified,
+    )
+
+
+def _borne(expression: str) -> str:
+    """An expression that the API server evaluates whatever the pod; "" if there is none.
+
+    What together is too much for the largest pods is asked only of others: those are sent.
+    """
+    large_too = f"{LARGE} || {expression}"
+    if len(large_too) > MAX_EXPRESSION:
+        return expression if 0 < len(expression) <= MAX_EXPRESSION and affordable(expression) else ""
+    if not expression or affordable(expression):
+        return expression
+    return large_too if affordable(large_too, small=True) else ""
+
+
+def _either(clauses: Iterable[_Clause]) -> str:
+    """One expression that is true where a clause is; "" where one is about everything."""
+    by_conditions: dict[tuple[frozenset[str], bool], frozenset[str]] = {}
+    for clause in clauses:
+        key = clause.conditions, bool(clause.resources)
+        by_conditions[key] = by_conditions.get(key, frozenset()) | clause.resources
+    merged = [_Clause(conditions, resources) for (conditions, _), resources in by_conditions.items()]
+    kept = [one for one in merged if not any(other != one and other.covers(one) for other in merged)]
+    if any(clause.everything for clause in kept):
+        return ""
+    texts = sorted(clause.expression for clause in kept)
+    return texts[0] if len(texts) == 1 else " || ".join(f"({text})" for text in texts)
+
+
+def _reserved(rule: AnyRule, verbs: Set[Verb]) -> _Clause:
+    """Pods that hold what a rule counts, whether or not it matches them: their devices are taken all the same."""
+    return _Clause(frozenset(_at(rule, verbs)), _clause(rule, verbs).resources)
+
+
+def _at(rule: AnyRule, verbs: Set[Verb]) -> Iterable[str]:
+    """The condition that keeps away operations that only other rules need."""
+    if verbs - set(rule.match.operations):
+        yield f"request.operation in {_list(sorted(verb.value for verb in rule.match.operations))}"
+
+
+def _clause(rule: AnyRule, verbs: Set[Verb]) -> _Clause:
+    """`verbs`: at what the endpoint is called, because of some rule.
+
+    Pods that opt out are sent all the same: that somebody does is to be seen in traces and metrics.
+    """
+    conditions = {*_matched(rule.match), *_at(rule, verbs)}
+    handed = (handed_over(condition.expression) for condition in rule.match_conditions)
+    # A comment would take what follows it away.
+    conditions.update(f"({text}\n)" if "//" in text else f"({text})" for text in handed if text is not None)
+    resources: set[str] = set()
+    match rule:
+        case FallbackLadder(rungs=rungs):
+            resources = {rung.resource for rung in rungs}
+        case ResourceInjection(gpu_resource=resource, gpu_type=gpu_type, gpu_type_annotation=annotation):
+            resources = {resource}
+            if gpu_type is not None:
+                key, value = _literal(annotation), _literal(gpu_type)
+                conditions.add(f"object.metadata.?annotations[?{key}].orValue('') == {value}")
+        case Validation():
+            pass
+    return _Clause(frozenset(conditions), frozenset(resources))
+
+
+def _matched(match: Match) -> Iterable[str]:
+    """A namespaceSelector is left out: the API server's match conditions do not see the namespace's labels."""
+    if "*" not in match.namespaces:
+        yield _named(match.namespaces)
+    if match.exclude_namespaces:
+        yield f"!({_named(match.exclude_namespaces)})"
+    yield from map(_required, match.object_selector.requirements)
+
+
+def _named(patterns: Sequence[str]) -> str:
+    """Whether the namespace is one of these names and globs."""
+    exact = sorted({pattern for pattern in patterns if not re.search(r"[*?]", pattern)})
+    globs = sorted(set(patterns) - set(exact))
+    tests = [f"request.namespace in {_list(exact)}"] if exact or not globs else []
+    tests += [f"request.namespace.matches({_literal(_regex(glob))})" for glob in globs]
+    return tests[0] if len(tests) == 1 else f"({' || '.join(tests)})"
+
+
+def _regex(glob: str) -> str:
+    """RE2's, for the whole name."""
+    parts = ({"*": ".*", "?": "."}.get(character) or re.escape(character) for character in glob)
+    # A dash needs no escape here, and most names have one.
+    return f"^{''.join(parts)}$".replace(r"\-", "-")
+
+
+def _required(requirement: LabelRequirement) -> str:
+    labels = "object.metadata.?labels.orValue({})"
+    key, values = _literal(requirement.key), _list(requirement.values)
+    among = f"object.metadata.?labels[?{key}].optMap(value, value in {values}).orValue(false)"
+    match requirement.operator:
+        case ConditionKind.IN:
+            return among
+        case ConditionKind.NOT_IN:
+            return f"!{among}"
+        case ConditionKind.EXISTS:
+            return f"{key} in {labels}"
+        case _:
+            return f"!({key} in {labels})"
+
+
+def _asks_for(resources: Iterable[str]) -> str:
+    """Whether some container or init container names one of these.
+
+    The API server sends a null for the containers of a pod that has none; it refuses the pod in better words later.
+    """
+    named = f".orValue({{}}).exists(name, name in {_list(sorted(resources))})"
+    return (
+        "[object.spec.?containers, object.spec.?initContainers].exists(list, list.orValue(null) != null && "
+        f"list.value().exists(c, c.?resources.limits{named} || c.?resources.requests{named}))"
+    )
+
+
+def _list(texts: Iterable[str]) -> str:
+    return f"[{', '.join(map(_literal, texts))}]"
+
+
+def _literal(text: str) -> str:
+    """A CEL string. Where JSON has to escape something, its escapes are CEL's as well."""
+    plain = text.isprintable() and not set(text) & {"'", "\\"}
+    return f"'{text}'" if plain else json.dumps(text, ensure_ascii=False)

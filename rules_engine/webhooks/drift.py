@@ -1,0 +1,311 @@
+"""How a webhook configuration in the cluster differs from what the rules need, and what comes of it.
+
+Conditions whose texts differ may mean the same: an earlier version made one of them, or somebody's hand did. So pods
+are made up from the rules and from what both conditions name, and each is tried on both.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, Program, compile_expression
+from rules_engine.cel.values import types
+from rules_engine.model.json.lenient import Object, items, mapping, objects
+from rules_engine.model.json.patch import Json
+from rules_engine.model.rules import (
+    AnyRule,
+    ConditionKind,
+    FallbackLadder,
+    LabelSelector,
+    ResourceInjection,
+    RuleId,
+    Verb,
+)
+from rules_engine.model.source import SourceText
+from rules_engine.webhooks.configuration import RESIZE, Calls, about
+
+MAX_TRIED = 500
+"""Pods that are tried. Each costs two evaluations of some 50 µs; rules that differ in what they name come first."""
+
+MAX_NAMED = 5
+"""Rules that are named: whoever mends one mends all."""
+
+ENVIRONMENT = Environment({"object": types.DYN, "oldObject": types.DYN, "request": types.DYN})
+"""What a webhook's match conditions may name (apiserver, admission/plugin/webhook/generic), but for `authorizer`."""
+
+_LITERAL = re.compile(r"'([^'\\]*)'|\"([^\"\\]*)\"")
+_RESOURCE = re.compile(r"[a-z0-9][a-z0-9.-]*/[A-Za-z0-9._-]*")
+_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+
+
+def drift(calls: Calls, name: str, configuration: Object | None) -> tuple[str, ...]:
+    """The differences between what the rules need and a configuration; None: there is none of that name.
+
+    Only what follows from the rules is compared: failurePolicy, timeouts and selectors are the operator's.
+    """
+    webhooks = _webhooks(configuration)
+    # Beside ours there may be others under the same roof.
+    webhooks = [webhook for webhook in webhooks if webhook.get("name") == calls.endpoint.webhook] or webhooks
+    if not calls.operations:
+        found = [f"calls {calls.endpoint.path}, which no rule needs"] if webhooks else []
+    elif not webhooks:
+        lacking = "is not there" if configuration is None else "has no webhook"
+        asked = f"{_names(calls.rules)} never asked"
+        lost = asked if calls.rules else f"no devices are reserved for {_names(calls.reserving)}"
+        found = [f"{lacking}: {calls.endpoint.path} is never called, and {lost}"]
+    else:
+        found = [f"{webhook.get('name')} {text}" for webhook in webhooks for text in _differences(webhook, calls)]
+    return tuple(f"{calls.endpoint.kind} {name}: {text}" for text in found)
+
+
+def mending(name: str, configuration: Object | None) -> str:
+    """What brings a configuration in line with rules, done the way it was made."""
+    metadata = mapping((configuration or {}).get("metadata"))
+    if mapping(metadata.get("labels")).get("app.kubernetes.io/managed-by") == "Helm":
+        return (
+            "gpu-rules webhook-config --rules FOLDER --output helm-values > rules-values.yaml, "
+            "then helm upgrade with that file"
+        )
+    return f"gpu-rules webhook-config --rules FOLDER --name {name}{_namespace(configuration)} | kubectl apply -f -"
+
+
+def _webhooks(configuration: Object | None) -> list[Object]:
+    return [mapping(webhook) for webhook in items((configuration or {}).get("webhooks"))]
+
+
+def _namespace(configuration: Object | None) -> str:
+    for webhook in _webhooks(configuration):
+        service = mapping(mapping(webhook.get("clientConfig")).get("service"))
+        if service.get("namespace"):
+            return f" --namespace {service['namespace']}"
+    return ""
+
+
+def _differences(webhook: Object, calls: Calls) -> Iterator[str]:
+    for resource in ("pods", RESIZE):
+        needed = calls.operations if resource in calls.resources else ()
+        # A resize is an update; at what else a webhook is registered for it makes no difference.
+        wanted = {verb for verb in needed if resource == "pods" or verb == Verb.UPDATE.value}
+        called = _operations(webhook, resource)
+        at = "" if resource == "pods" else f" of {resource}"
+        for verb in sorted(wanted - called):
+            concerned = [rule for rule in (*calls.rules, *calls.reserving) if Verb(verb) in rule.match.operations]
+            yield f"is not called at {verb}{at}, where {_names(concerned)} must be asked"
+        for verb in sorted(called - wanted):
+            yield f"is called at {verb}{at}, which no rule needs"
+    conditions = _conditions(webhook.get("matchConditions"))
+    if conditions != _conditions(calls.match_conditions):
+        yield from _tried(conditions, calls)
+
+
+_COVERING = {"pods": {"pods", "*", "*/*"}, RESIZE: {RESIZE, "pods/*", "*/resize", "*/*"}}
+"""Patterns that match each resource in a webhook's rules (admissionregistration/v1, Rule)."""
+
+
+def _operations(webhook: Object, resource: str) -> set[str]:
+    """The operations of a resource at which a webhook is called."""
+    named = {
+        str(name)
+        for rule in objects(webhook.get("rules"))
+        if _COVERING[resource].intersection(map(str, items(rule.get("resources"))))
+        for name in items(rule.get("operations"))
+    }
+    verbs = {verb.value for verb in Verb} if "*" in named else named
+    return verbs if resource == "pods" else verbs & {Verb.UPDATE.value}
+
+
+def _conditions(listed: Json) -> list[str]:
+    return [str(mapping(condition).get("expression")) for condition in items(listed)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """A made-up request, the rule it was made for, if any, and how it is told of."""
+
+    text: str
+    operation: str
+    namespace: str
+    pod: Mapping[str, Json]
+    rule: AnyRule | None = None
+    resize: bool = False
+
+    @property
+    def activation(self) -> dict[str, object]:
+        kind = {"group": "", "version": "v1", "kind": "Pod"}
+        resource = {"group": "", "version": "v1", "resource": "pods"}
+        request = {
+            "uid": "0",
+            "kind": kind,
+            "requestKind": kind,
+            "resource": resource,
+            "requestResource": resource,
+            **({"subResource": "resize", "requestSubResource": "resize"} if self.resize else {}),
+            "name": "",
+            "namespace": self.namespace,
+            "operation": self.operation,
+            "userInfo": {
+                "username": "system:serviceaccount:kube-system:job-controller",
+                "groups": ["system:serviceaccounts", "system:authenticated"],
+            },
+            "dryRun": False,
+        }
+        old = self.pod if self.operation == Verb.UPDATE.value else None
+        return {"object": self.pod, "oldObject": old, "request": request}
+
+
+class _Conditions:
+    """Match conditions: whether they let a request through. Raises CelProblems."""
+
+    def __init__(self, expressions: Iterable[str]) -> None:
+        self._programs: list[Program] = [
+            compile_expression(SourceText.inline(text), ENVIRONMENT, result=types.BOOL) for text in expressions
+        ]
+
+    def hold(self, asked: _Asked) -> bool:
+        """One that cannot be evaluated does not hold: the pod is denied, or no rule sees it."""
+        activation = asked.activation
+        try:
+            return all(program.evaluate(activation, Budget()) is True for program in self._programs)
+        except EvaluationError:
+            return False
+
+
+def _tried(conditions: Sequence[str], calls: Calls) -> Iterator[str]:
+    """What comes of other match conditions than those of the rules."""
+    needed = _conditions(calls.match_conditions)
+    try:
+        there = _Conditions(conditions)
+    except CelProblems as error:
+        yield f"has other matchConditions than the rules need, which cannot be tried: {error.problems[0].message}"
+        return
+    wanted = _Conditions(needed)
+    missed: dict[RuleId, _Asked] = {}
+    spared: _Asked | None = None
+    for asked in islice(_made_up(calls, [*conditions, *needed]), MAX_TRIED):
+        sends, should = there.hold(asked), wanted.hold(asked)
+        if sends and not should:
+            spared = spared or asked
+        elif should and not sends and len(missed) <= MAX_NAMED:
+            missed.update((rule.id, asked) for rule in _touching(asked, calls, missed))
+    if missed:
+        example = next(iter(missed.values()))
+        yield f"does not send what {_listed(missed)} must be asked about, such as {example.text}"
+    if spared is not None:
+        yield f"sends what no rule is about, such as {spared.text}"
+    if not missed and spared is None:
+        yield "has other matchConditions than these rules make; every pod that was tried is treated alike"
+
+
+def _touching(asked: _Asked, calls: Calls, known: Mapping[RuleId, object]) -> Iterator[AnyRule]:
+    """The rules that are about a request, as far as it takes to name some."""
+    for rule in (asked.rule,) if asked.rule else (*calls.rules, *calls.reserving)[:MAX_TRIED]:
+        if rule.id not in known and asked.operation in {verb.value for verb in rule.match.operations}:
+            expression = about(rule)
+            if _Conditions([expression] if expression else []).hold(asked):
+                yield rule
+
+
+def _made_up(calls: Calls, expressions: Sequence[str]) -> Iterator[_Asked]:
+    """Requests that tell conditions apart: one for all that each rule names, then of all that the conditions name."""
+    for rule in (*calls.rules, *calls.reserving):
+        yield from _for_rule(rule)
+    literals = {one or other for text in expressions for one, other in _LITERAL.findall(text)}
+    resources = [f"{name}x" if name.endswith("/") else name for name in sorted(filter(_RESOURCE.fullmatch, literals))]
+    namespaces = sorted(filter(_NAMESPACE.fullmatch, literals))
+    for operation in calls.operations:
+        for resource in ("", "example.com/another", *resources):
+            yield _asked(operation=operation, resource=resource)
+        for namespace in namespaces:
+            for resource in ("", *resources[:MAX_NAMED]):
+                yield _asked(operation=operation, resource=resource, namespace=namespace)
+
+
+def _for_rule(rule: AnyRule) -> Iterator[_Asked]:
+    resources: Iterable[str] = ("",)
+    annotations: dict[str, str] = {}
+    match rule:
+        case FallbackLadder(rungs=rungs):
+            resources = [rung.resource for rung in rungs]
+        case ResourceInjection(gpu_resource=resource, gpu_type=gpu_type, gpu_type_annotation=annotation):
+            resources = [resource]
+            if gpu_type is not None:
+                annotations[annotation] = gpu_type
+        case _:
+            pass
+    labels = _labels(rule.match.object_selector)
+    namespace = _namespace_like(rule.match.namespaces)
+    for verb in rule.match.operations:
+        for resource in resources:
+            asked = _asked(
+                operation=verb.value,
+                resource=resource,
+                namespace=namespace,
+                labels=labels,
+                annotations=annotations,
+                rule=rule,
+            )
+            yield asked
+            if verb is Verb.UPDATE:
+                yield replace(asked, text=f"{asked.text} of {RESIZE}", resize=True)
+                yield _deleted(asked)
+
+
+def _deleted(asked: _Asked) -> _Asked:
+    """The same of a pod that is being deleted, which no rule is about."""
+    metadata = {**mapping(asked.pod["metadata"]), "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    return replace(
+        asked, text=f"{asked.text} while it is being deleted", pod={**asked.pod, "metadata": metadata}, rule=None
+    )
+
+
+def _labels(selector: LabelSelector) -> dict[str, str]:
+    """Labels that meet a selector, where it can be met."""
+    present = (ConditionKind.IN, ConditionKind.EXISTS)
+    return {
+        requirement.key: next(iter(requirement.values), "")
+        for requirement in selector.requirements
+        if requirement.operator in present
+    }
+
+
+def _namespace_like(patterns: Sequence[str]) -> str:
+    """A namespace that one of the patterns names."""
+    return next((re.sub(r"[*?]", "x", pattern) for pattern in patterns if pattern != "*"), "default")
+
+
+def _asked(
+    *,
+    operation: str,
+    resource: str = "",
+    namespace: str = "default",
+    labels: Mapping[str, str] | None = None,
+    annotations: Mapping[str, str] | None = None,
+    rule: AnyRule | None = None,
+) -> _Asked:
+    container: dict[str, Json] = {"name": "main", "image": "example.com/image"}
+    if resource:
+        container["resources"] = {"limits": {resource: "1"}, "requests": {resource: "1"}}
+    metadata: dict[str, Json] = {"name": "made-up", "namespace": namespace}
+    said = [f"asks for {resource}" if resource else "asks for no device"]
+    for kind, marks in (("label", labels or {}), ("annotation", annotations or {})):
+        if marks:
+            metadata[f"{kind}s"] = dict(marks)
+            said += [f"has the {kind} {key}={value}" for key, value in marks.items()]
+    return _Asked(
+        text=f"a pod in namespace {namespace} that {' and '.join(said)}, at {operation}",
+        operation=operation,
+        namespace=namespace,
+        pod={"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}},
+        rule=rule,
+    )
+
+
+def _names(rules: Iterable[AnyRule]) -> str:
+    return _listed([rule.id for rule in rules])
+
+
+def _listed(names: Iterable[str]) -> str:
+    first = sorted(names)
+    rest = len(first) - MAX_NAMED
+    return ", ".join(first[:MAX_NAMED]) + (" and more" if rest > 0 else "")

@@ -1,0 +1,1 @@
+"""The demonstration (`gpu-rules demo`)."""

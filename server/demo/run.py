@@ -1,0 +1,317 @@
+"""`gpu-rules demo`: the scenarios, each pod sent through a real server over HTTPS, and what came out in a table."""
+
+import http.client
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+from base64 import b64decode
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from types import FrameType
+from typing import Any
+from urllib.parse import urlsplit
+from uuid import uuid4
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
+from rules_engine.model.json.patch import Json
+from server.demo.scenarios import FALLBACK_ANNOTATION, SCENARIOS, Admission, Amounts, Scenario
+
+TIMEOUT_SECONDS = 30
+"""How long a server may take to come up, to answer or to end, on a machine that is busy with other things."""
+
+
+class DemoError(Exception):
+    """Why the demo cannot go on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of one pod; `wrong` says what should have been otherwise, None where all is as expected."""
+
+    admission: Admission
+    given: Mapping[str, Amounts]
+    annotation: str | None
+    milliseconds: float
+    wrong: str | None = None
+
+
+def run(scenarios: Iterable[Scenario] = SCENARIOS) -> int:
+    """Show every scenario; the exit code: 0 when everything came out as it must."""
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        failures = _show_all(Console(), scenarios)
+    except DemoError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("demo: interrupted; every server is stopped", file=sys.stderr)
+        return 128 + signal.SIGINT
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return 1 if failures else 0
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _show_all(console: Console, scenarios: Iterable[Scenario]) -> int:
+    """How many pods came out wrong. A server is started when the first pod needs its inventory, and kept."""
+    console.print("Each pod goes to a real server over HTTPS. Names are shown without nvidia.com/.")
+    failures = 0
+    with ExitStack() as stack:
+        servers: dict[str, Server] = {}
+        for scenario in scenarios:
+            outcomes = []
+            for admission in scenario.admissions:
+                if admission.inventory not in servers:
+                    servers[admission.inventory] = stack.enter_context(running(admission.inventory))
+                outcomes.append(admit(servers[admission.inventory], admission))
+            show(console, scenario, outcomes)
+            failures += sum(outcome.wrong is not None for outcome in outcomes)
+    if failures:
+        console.print(f"\nPods that came out wrong: {failures}.", style="bold red")
+    else:
+        console.print("\nEvery pod came out as it must.", style="bold green")
+    return failures
+
+
+class Server:
+    """A connection that stays open to a server whose certificate is checked against the CA it wrote."""
+
+    def __init__(self, url: str, ca: Path) -> None:
+        address = urlsplit(url)
+        context = ssl.create_default_context(cafile=str(ca))
+        self._connection = http.client.HTTPSConnection(
+            address.hostname or "", address.port, context=context, timeout=TIMEOUT_SECONDS
+        )
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def ready(self) -> None:
+        """Raises DemoError unless the server says that it is ready."""
+        status, _ = self._exchange("GET", "/readyz", None)
+        if status != http.client.OK:
+            raise DemoError(f"the server is not ready: /readyz answered {status}")
+
+    def review(self, path: str, namespace: str, pod: Json) -> tuple[dict[str, Any], float]:
+        """The response to a pod's AdmissionReview, and how many milliseconds it took. Raises DemoError."""
+        uid = str(uuid4())
+        request = {
+            "uid": uid,
+            "kind": {"group": "", "version": "v1", "kind": "Pod"},
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "namespace": namespace,
+            "operation": "CREATE",
+            "userInfo": {"username": "demo"},
+            "dryRun": False,
+            "object": pod,
+        }
+        body = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+        begin = perf_counter()
+        status, answer = self._exchange("POST", path, body)
+        milliseconds = (perf_counter() - begin) * 1000
+        if status != http.client.OK:
+            raise DemoError(f"{path} answered {status}: {answer[:1000].decode(errors='replace')}")
+        response: dict[str, Any] = json.loads(answer)["response"]
+        if response["uid"] != uid:
+            raise DemoError(f"{path} answered another request")
+        return response, milliseconds
+
+    def _exchange(self, method: str, path: str, body: str | None) -> tuple[int, bytes]:
+        try:
+            self._connection.request(method, path, body, {"Content-Type": "application/json"})
+            response = self._connection.getresponse()
+            return response.status, response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise DemoError(f"the server did not answer: {error}") from None
+
+
+@contextmanager
+def running(inventory: str) -> Iterator[Server]:
+    """`gpu-rules serve` with the packaged rules and one inventory, in processes of its own, ready, and ended after."""
+    with TemporaryDirectory(prefix="gpu-rules-demo-") as folder, open_serve(inventory, Path(folder)) as url:
+        server = Server(url, Path(folder) / "ca.crt")
+        try:
+            server.ready()
+            yield server
+        finally:
+            server.close()
+
+
+@contextmanager
+def open_serve(inventory: str, folder: Path) -> Iterator[str]:
+    """The server's processes; gives the URL. Raises DemoError when it does not come up."""
+    here = str(Path(__file__).parent.parent.parent)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GPU_RULES_")}
+    # Not the current folder, in which anything may be called `server`; and ours also where nothing is installed.
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, (here, environment.get("PYTHONPATH"))))
+    ready, theirs = os.pipe()
+    command = [sys.executable, "-P", "-m", "server", "serve", "--listen", "127.0.0.1:0", "--ready-fd", str(theirs)]
+    command += ["--rules", str(DEFAULT_RULES), "--cluster", str(DEFAULT_CLUSTER.with_name(f"{inventory}.yaml"))]
+    command += ["--tls-dir", str(folder)]
+    log = folder / "log"
+    process = None
+    with os.fdopen(ready, encoding="ascii") as readable:
+        try:
+            with log.open("wb") as stderr, _held():
+                # A session of its own: Ctrl-C is for the demo, which ends its servers then.
+                process = subprocess.Popen(  # noqa: S603 - our own command line
+                    command,
+                    env=environment,
+                    pass_fds=[theirs],
+                    stdin=subprocess.DEVNULL,
+                    stdout=stderr,
+                    stderr=stderr,
+                    start_new_session=True,
+                )
+                os.close(theirs)
+            url = readable.readline().strip()
+            if not url:
+                process.wait(TIMEOUT_SECONDS)
+                raise DemoError(f"the server for {inventory} did not start:\n{log.read_text(errors='replace')}")
+            yield url
+        finally:
+            if process is not None:
+                with _held():
+                    _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.send_signal(signal.SIGINT)
+    try:
+        process.wait(TIMEOUT_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def _held() -> Iterator[None]:
+    """Put off interruptions to the end: one while a process begins would leave it to itself."""
+    came: list[int] = []
+    before = {number: signal.signal(number, lambda *_: came.append(1)) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if came:
+        raise KeyboardInterrupt
+
+
+def admit(server: Server, admission: Admission) -> Outcome:
+    """Send a pod as the API server would: to /mutate, and what it became to /validate."""
+    manifest = admission.manifest()
+    mutated, milliseconds = server.review("/mutate", admission.namespace, manifest)
+    patch = json.loads(b64decode(mutated["patch"])) if "patch" in mutated else []
+    pod = patched(manifest, patch)
+    outcome = Outcome(
+        admission=admission,
+        given=_amounts(pod, "limits"),
+        annotation=pod["metadata"].get("annotations", {}).get(FALLBACK_ANNOTATION),
+        milliseconds=milliseconds,
+    )
+    if not mutated["allowed"]:
+        return replace(outcome, wrong=f"denied: {mutated['status']['message']}")
+    validated, _ = server.review("/validate", admission.namespace, pod)
+    if not validated["allowed"]:
+        return replace(outcome, wrong=f"denied after the change: {validated['status']['message']}")
+    return replace(outcome, wrong=_difference(admission, outcome, _amounts(pod, "requests")))
+
+
+def _difference(admission: Admission, outcome: Outcome, requests: Mapping[str, Amounts]) -> str | None:
+    if outcome.given != admission.given or requests != admission.given:
+        return f"requests and limits must both be\n{_text(admission.given)}"
+    if outcome.annotation != admission.fallback:
+        return f"the annotation must be {admission.fallback or 'absent'}"
+    return None
+
+
+def patched(document: Any, patch: list[dict[str, Any]]) -> Any:
+    """The document with a JSON Patch of `add`, `replace` and `remove` applied; it is not changed itself.
+
+    A missing parent, or an `op` of another name, is an error: KeyError, IndexError or ValueError.
+    """
+    result = json.loads(json.dumps(document))
+    for operation in patch:
+        *parents, last = [
+            token.replace("~1", "/").replace("~0", "~") for token in operation["path"].removeprefix("/").split("/")
+        ]
+        node = result
+        for token in parents:
+            node = node[int(token)] if isinstance(node, list) else node[token]
+        key = int(last) if isinstance(node, list) else last
+        match operation["op"]:
+            case "add" if isinstance(node, list):
+                node.insert(key, operation["value"])
+            case "add":
+                node[key] = operation["value"]
+            case "replace":
+                _ = node[key]
+                node[key] = operation["value"]
+            case "remove":
+                del node[key]
+            case other:
+                raise ValueError(f"no such operation: {other}")
+    return result
+
+
+def _amounts(pod: dict[str, Any], member: str) -> dict[str, Amounts]:
+    return {
+        container["name"]: container.get("resources", {}).get(member, {}) for container in pod["spec"]["containers"]
+    }
+
+
+def _text(containers: Mapping[str, Amounts]) -> str:
+    """One line for each amount, GPUs first, under the container's name where there are several."""
+    lines = []
+    for name, amounts in containers.items():
+        indent = ""
+        if len(containers) > 1:
+            lines.append(f"{name}:")
+            indent = "  "
+        for resource, amount in sorted(amounts.items(), key=_gpus_first):
+            lines.append(f"{indent}{resource.removeprefix('nvidia.com/')}: {amount}")
+    return "\n".join(lines)
+
+
+def _gpus_first(item: tuple[str, str]) -> tuple[bool, str]:
+    return "/" not in item[0], item[0]
+
+
+def show(console: Console, scenario: Scenario, outcomes: list[Outcome]) -> None:
+    """Print a scenario's table."""
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    several = len({admission.inventory for admission in scenario.admissions}) > 1
+    for name in ("pod", "asked", "given", "annotation"):
+        table.add_column(name, overflow="fold")
+    table.add_column("ms", justify="right")
+    for outcome in outcomes:
+        admission = outcome.admission
+        table.add_row(
+            f"{admission.pod}\n@ {admission.inventory}" if several else admission.pod,
+            Text(_text(admission.asked)),
+            Text(_text(outcome.given)),
+            Text(outcome.annotation or "-"),
+            f"{outcome.milliseconds:.1f}",
+            style="red" if outcome.wrong else None,
+        )
+    console.print(Text(f"\n{scenario.title}", style="bold"))
+    console.print(table)
+    for outcome in outcomes:
+        if outcome.wrong:
+            console.print(Text(f"WRONG: {outcome.admission.pod}: {outcome.wrong}", style="bold red"), soft_wrap=True)

@@ -1,0 +1,143 @@
+"""The scenarios that `gpu-rules demo` shows, and what must come out of them.
+
+The first six are those the old webhook was tested with; the seventh is the arithmetic of resource injection. They are
+written against the packaged rule set `default` and the packaged inventories.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from rules_engine.model.json.patch import Json
+from rules_engine.model.rules import EMPTY
+
+FALLBACK_ANNOTATION = "gpu-webhook.k8s.io/fallback"
+GPU_TYPE_ANNOTATION = "task.bkbcs.tencent.com/gpu-type"
+
+Amounts = Mapping[str, str]
+"""Resource name to canonical quantity."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admission:
+    """One pod sent to a server with one inventory, and what every container must have then, by name.
+
+    Amounts are those of requests and limits alike. `fallback` is the annotation's value, None where there is none.
+    """
+
+    pod: str
+    inventory: str
+    asked: Mapping[str, Amounts]
+    given: Mapping[str, Amounts]
+    fallback: str | None = None
+    namespace: str = "default"
+    annotations: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+
+    def manifest(self) -> dict[str, Json]:
+        """The Pod as the API server sends it: with requests equal to limits."""
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": self.pod, "namespace": self.namespace, "annotations": dict(self.annotations)},
+            "spec": {
+                "restartPolicy": "Never",
+                "containers": [
+                    {
+                        "name": name,
+                        "image": "registry.example/cuda-sample:12.4",
+                        "resources": {"requests": dict(amounts), "limits": dict(amounts)},
+                    }
+                    for name, amounts in self.asked.items()
+                ],
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A heading and the pods under it."""
+
+    title: str
+    admissions: tuple[Admission, ...]
+
+
+WHOLE = "nvidia.com/gpu"
+MIG_1G = "nvidia.com/mig-1g.10gb"
+MIG_2G = "nvidia.com/mig-2g.20gb"
+MIG_3G = "nvidia.com/mig-3g.30gb"
+
+
+def _falls(pod: str, inventory: str, asked: str, given: str, fallback: str | None) -> Admission:
+    return Admission(
+        pod=pod,
+        inventory=inventory,
+        asked={"cuda": {asked: "1"}},
+        given={"cuda": {given: "1"}},
+        fallback=fallback,
+    )
+
+
+def _v100(
+    pod: str, given: Mapping[str, Amounts], *, namespace: str = "default", beside: Amounts | None = None
+) -> Admission:
+    asked: dict[str, Amounts] = {"train": {WHOLE: "2"}}
+    if beside is not None:
+        asked["log-shipper"] = beside
+    return Admission(
+        pod=pod,
+        inventory="two-workers",
+        namespace=namespace,
+        annotations={GPU_TYPE_ANNOTATION: "V100"},
+        asked=asked,
+        given=given,
+    )
+
+
+SCENARIOS = (
+    Scenario(
+        "1  No MIG anywhere: the pod gets a whole GPU",
+        (_falls("gpu-test", "two-workers", MIG_2G, WHOLE, "2g.20gb->gpu"),),
+    ),
+    Scenario(
+        "2  Ten such pods: all are admitted with a whole GPU; eight will run, two wait",
+        tuple(_falls(f"gpu-test-{n}", "two-workers", MIG_2G, WHOLE, "2g.20gb->gpu") for n in range(1, 11)),
+    ),
+    Scenario(
+        "3  No 2g.20gb but 1g.10gb: one rung down",
+        (_falls("gpu-test", "mig-1g", MIG_2G, MIG_1G, "2g.20gb->1g.10gb"),),
+    ),
+    Scenario(
+        "4  What is asked for is there: nothing changes",
+        (_falls("gpu-test", "mig-3g-2g", MIG_2G, MIG_2G, None),),
+    ),
+    Scenario(
+        "5  No 1g.10gb but 2g.20gb: one rung up",
+        (_falls("gpu-test", "mig-2g", MIG_1G, MIG_2G, "1g.10gb->2g.20gb"),),
+    ),
+    Scenario(
+        "6  One pod, three sites: with 3g.30gb, with 2g.20gb and 1g.10gb, without MIG",
+        (
+            _falls("train", "mig-3g-2g", MIG_3G, MIG_3G, None),
+            _falls("train", "mig-2g-1g", MIG_3G, MIG_2G, "3g.30gb->2g.20gb"),
+            _falls("train", "two-workers", MIG_3G, WHOLE, "3g.30gb->gpu"),
+        ),
+    ),
+    Scenario(
+        "7  V100: cpu and memory in proportion to the GPUs (4000m and 8Gi each)",
+        (
+            _v100("two-gpus", {"train": {WHOLE: "2", "cpu": "8", "memory": "16Gi"}}),
+            _v100(
+                "two-containers",
+                {
+                    "train": {WHOLE: "2", "cpu": "7", "memory": "14Gi"},
+                    "log-shipper": {"cpu": "1000m", "memory": "2Gi"},
+                },
+                beside={"cpu": "1000m", "memory": "2Gi"},
+            ),
+            _v100(
+                "in-gpu-training",
+                {"train": {WHOLE: "2", "cpu": "12", "memory": "24Gi"}},
+                namespace="gpu-training",
+            ),
+        ),
+    ),
+)

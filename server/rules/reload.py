@@ -1,0 +1,131 @@
+"""Rules that change while the server runs: read, compiled and tested beside it, then put in force at once, or refused.
+
+A set with any error is refused whole, and the last good one stays.
+"""
+
+import logging
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rules_engine.evaluation import RuleSet
+from server.rules.folder_watch import MAX_ROUNDS, signature
+from server.rules.sources import Rules, UnusableError, prepare_rules
+from server.state import Reload, Served, State
+
+TEST_SECONDS = 120
+"""RuleTests that have not ended after this have failed."""
+
+MAX_REPORT = 64 * 1024
+"""Characters of a report that are logged: more than anybody reads."""
+
+MAX_REFUSED = 1_000
+"""Problems of a refused set that `GET /rules` shows."""
+
+_log = logging.getLogger(__name__)
+
+
+def read_whole(paths: Sequence[Path], *, test: bool = False) -> Rules:
+    """Read rules, again where they changed meanwhile: half of an old set and half of a new one is neither.
+
+    Raises UnusableError.
+    """
+    for _ in range(MAX_ROUNDS):
+        before = signature(paths)
+        try:
+            rules = prepare_rules(paths)
+            if test and rules.tests:
+                _test(paths, rules.digest)
+        except UnusableError as error:
+            failure: UnusableError | None = error
+        else:
+            failure = None
+        if signature(paths) == before:
+            break
+    if failure is not None:
+        raise failure
+    return rules
+
+
+class Reloader:
+    """Puts rules in force in `state`; `adopting` is told of a set before it decides anything, and may refuse
+    it with an UnusableError; `adopted` is called when it is in force."""
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        state: State,
+        *,
+        test: bool,
+        adopting: Callable[[RuleSet], None] | None = None,
+        adopted: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._paths = tuple(paths)
+        self._state = state
+        self._test = test
+        self._adopting = adopting
+        self._adopted = adopted
+        self._refused: tuple[str, str | None] | None = None
+        """Report and digest of the last set, where it was refused."""
+
+    def reload(self) -> bool:
+        """Read what is there now; whether it is in force. Never raises for what files hold."""
+        now = datetime.now(UTC)
+        try:
+            rules = read_whole(self._paths, test=self._test)
+            if self._adopting is not None:
+                self._adopting(rules.rule_set)
+        except UnusableError as error:
+            self._refuse(now, error)
+            return False
+        served = self._state.served
+        if rules.report:
+            _log.warning("%s", rules.report)
+        if served is None or rules.digest != served.digest:
+            generation = 1 if served is None else served.generation + 1
+            self._state.served = Served(
+                rule_set=rules.rule_set,
+                generation=generation,
+                digest=rules.digest,
+                rules_by_kind=rules.rules_by_kind,
+                since=now,
+            )
+            _log.info("rules generation %d, digest %.12s, are in force: %s", generation, rules.digest, _counts(rules))
+        else:
+            _log.info("the rules are again those of generation %d, which is in force", served.generation)
+        self._refused = None
+        self._state.last_reload = Reload(at=now, digest=rules.digest)
+        self._adopted()
+        return True
+
+    def _refuse(self, now: datetime, error: UnusableError) -> None:
+        report = error.report[:MAX_REPORT]
+        if self._refused == (report, error.digest):
+            return  # it was tried again, and all has been said
+        self._refused = report, error.digest
+        served = self._state.served
+        self._state.last_reload = Reload(at=now, digest=error.digest, refused=error.places[:MAX_REFUSED])
+        self._state.reloads_refused += 1
+        generation = 0 if served is None else served.generation
+        _log.error("changed rules are refused, generation %d stays in force:\n%s", generation, report)
+
+
+def _counts(rules: Rules) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in rules.rules_by_kind.items())
+
+
+def _test(paths: Sequence[Path], digest: str) -> None:
+    """Run the RuleTests in a process of their own. Raises UnusableError unless they pass."""
+    line = [sys.executable, "-P", "-m", "server", "test", *map(str, paths)]
+    try:
+        done = subprocess.run(  # noqa: S603 - our own command, with the paths that we were given
+            line, stdin=subprocess.DEVNULL, capture_output=True, timeout=TEST_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise UnusableError(f"their RuleTests did not end in {TEST_SECONDS} seconds", digest) from None
+    if done.returncode != 0:
+        said = (done.stdout + done.stderr).decode(errors="replace").strip()
+        failed = f"their RuleTests do not pass (exit code {done.returncode})"
+        raise UnusableError(f"{failed}:\n{said}", digest, places=(failed,))

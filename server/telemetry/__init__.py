@@ -1,0 +1,1 @@
+"""Metrics, decision log, Events."""

@@ -1,0 +1,481 @@
+"""The decision log: what was decided for each request and why, a line of JSON each.
+
+A line holds what rules say and did, never the pod: no environment value, and no annotation that no rule names. The
+thread that answers a request makes the line; one other thread writes, and what it cannot keep up with is dropped and
+counted rather than waited for.
+"""
+
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import count, islice
+from pathlib import Path
+from secrets import token_hex
+from threading import Event, Lock, Thread
+from time import monotonic
+from typing import NamedTuple, TypeAlias
+
+import orjson
+
+from rules_engine.model.cluster import Cluster, Freshness
+from rules_engine.model.decision import Action, Decision, Step
+from rules_engine.model.json.lenient import controller, mapping, objects, strings, text
+from rules_engine.model.json.patch import Json
+from server.http.admission_record import Exchange
+
+MAX_QUEUED = 4096
+"""Lines that wait to be written: a third of a second of the most that a server decides."""
+
+MAX_QUEUED_BYTES = 16 * 1024 * 1024
+"""All lines that wait to be written or are being written: MAX_QUEUED ordinary ones take 10 MiB."""
+
+MAX_LINE_BYTES = 30 * 1024
+"""A line: Fluent Bit stops reading a file with a longer line than 32 kB by default (in_tail, Buffer_Max_Size)."""
+
+MAX_REASONS_BYTES = 20 * 1024
+"""The patch and the trace in a line. What is left to MAX_LINE_BYTES holds six texts of MAX_TEXT, however escaped."""
+
+MAX_PARTS = MAX_REASONS_BYTES // 20
+"""Operations, amounts, attempts and texts that are written to find out whether they fit: more of them never do."""
+
+MAX_TEXT = 256
+"""Characters of a name, and of any text of a trace that is shortened: a Kubernetes name has at most 253."""
+
+MAX_ITEMS = 8
+"""Items of each list in a trace that is shortened."""
+
+IDLE_SECONDS = 0.1
+"""How often lines are looked for while there are none, and how long a file is kept open: it may be moved away."""
+
+GATHER_SECONDS = 0.005
+"""How long lines are gathered while there are some: what is written at once holds up requests, the more the longer."""
+
+
+class Line(NamedTuple):
+    """A line in parts: many lines have the last two in common, so that those are in memory only once.
+
+    `truncated`: something was left out of it.
+    """
+
+    parts: tuple[bytes, bytes, bytes]
+    truncated: bool
+
+    @property
+    def size(self) -> int:
+        """Bytes of the line."""
+        return sum(map(len, self.parts))
+
+
+Private: TypeAlias = Sequence[tuple[str, str]]
+"""Texts that are not to be written, the longest first, and what is written in the place of each."""
+
+TOGETHER = 1024 // 3
+"""Lines that are written at once: as many parts as the system takes (IOV_MAX)."""
+
+STOP_SECONDS = 2.0
+"""For what is left at the end."""
+
+_log = logging.getLogger(__name__)
+
+
+class DecisionLog:
+    """An observer that writes a line for each decision to a file, or to standard output where the path is None."""
+
+    def __init__(
+        self, path: Path | None, *, max_queued: int = MAX_QUEUED, max_queued_bytes: int = MAX_QUEUED_BYTES
+    ) -> None:
+        self._path = path
+        self._max_queued = max_queued
+        self._max_queued_bytes = max_queued_bytes
+        self._process = token_hex(4)
+        self._numbers = count(1)
+        self._views = _Views()
+        self._lock = Lock()
+        self._waiting: list[Line] = []
+        self._bytes = 0
+        self._stopping = Event()
+        self._thread = Thread(target=self._run, name="decision-log", daemon=True)
+        self._failing = False
+        self._torn = False
+        """The last line was written in part only."""
+        self.sent = 0
+        """Lines that were written."""
+        self.dropped = 0
+        """Lines that were lost: the queue was full, or the file could not be written."""
+        self.truncated = 0
+        """Lines from which something was left out."""
+
+    def start(self) -> None:
+        """Begin to write. Raises OSError where the file cannot be written at all."""
+        with self._opened():
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Write what is left."""
+        self._stopping.set()
+        if self._thread.is_alive():
+            self._thread.join(STOP_SECONDS)
+
+    def __call__(self, exchange: Exchange) -> None:
+        """Take note of an exchange; one without a decision is none of the log's."""
+        decision = exchange.decision
+        if decision is None:
+            return
+        # As many threads as answer requests may pass at once: the bound is that much softer.
+        if len(self._waiting) >= self._max_queued or self._bytes >= self._max_queued_bytes:
+            with self._lock:
+                self.dropped += 1
+            return
+        id_ = f"{self._process}-{next(self._numbers)}"
+        written = line(exchange, decision, id=id_, at=datetime.now(UTC), view=self._views.number(exchange.cluster))
+        with self._lock:
+            self._waiting.append(written)
+            self._bytes += written.size
+            self.truncated += written.truncated
+
+    def _run(self) -> None:
+        pause = IDLE_SECONDS
+        while not self._stopping.wait(pause):
+            pause = self._write_for_a_while()
+        self._write_for_a_while()
+
+    def _write_for_a_while(self) -> float:
+        """Write what waits and what comes; how many seconds to wait before the next time."""
+        lines = self._taken()
+        if not lines:
+            return IDLE_SECONDS
+        until = monotonic() + IDLE_SECONDS
+        try:
+            with self._opened() as descriptor:
+                while lines:
+                    part = lines[:TOGETHER]
+                    self._write(descriptor, [piece for line in part for piece in line.parts])
+                    self.sent += len(part)
+                    del lines[:TOGETHER]
+                    self._release(part)
+                    if not lines and monotonic() < until:
+                        self._stopping.wait(GATHER_SECONDS)
+                        lines = self._taken()
+        except OSError as error:
+            self._release(lines)
+            with self._lock:
+                self.dropped += len(lines)
+            if not self._failing:
+                _log.error("the decision log cannot be written: %s", error.strerror or error)
+            self._failing = True
+            return IDLE_SECONDS
+        self._failing = False
+        return GATHER_SECONDS
+
+    def _taken(self) -> list[Line]:
+        with self._lock:
+            lines, self._waiting = self._waiting, []
+        return lines
+
+    def _release(self, lines: list[Line]) -> None:
+        """Make room for as many bytes as these lines have."""
+        size = sum([line.size for line in lines])
+        with self._lock:
+            self._bytes -= size
+
+    def _write(self, descriptor: int, parts: list[bytes]) -> None:
+        """Write all of it, without Python's lock and without putting it together under it. Raises OSError."""
+        if self._torn:
+            parts.insert(0, b"\n")
+        written = os.writev(descriptor, parts)
+        if written < sum(map(len, parts)):
+            content = memoryview(b"".join(parts))
+            while written < len(content):
+                self._torn = content[written - 1] != ord("\n")
+                written += os.write(descriptor, content[written:])
+        self._torn = False
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        """A descriptor to write to, for a short while: whoever rotates logs may move the file away. Raises OSError."""
+        if self._path is None:
+            yield sys.stdout.fileno()
+            return
+        # A named pipe that nobody reads from would be waited for without an end.
+        descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o640)
+        try:
+            os.set_blocking(descriptor, True)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+
+def line(exchange: Exchange, decision: Decision, *, id: str, at: datetime, view: int) -> Line:
+    """What is written of a decision; members that say nothing are left out.
+
+    `view` numbers the views of the cluster that this process has decided on, from 1.
+    """
+    request, served, cluster = exchange.request, exchange.served, exchange.cluster
+    members: dict[str, object] = {"time": at, "id": id, "seconds": round(exchange.seconds, 6)}
+    names = {"uid": exchange.uid or "", "pod": exchange.pod, "user": exchange.user}
+    controlling = None
+    if request is not None:
+        members["namespace"] = ""
+        names["namespace"] = _namespace(request.object, request.namespace)
+        controlling = owner(request.object)
+    truncated = _set_names(members, names, controlling)
+    grounds = _grounds(
+        exchange.endpoint,
+        request and request.operation,
+        exchange.dry_run,
+        exchange.outcome,
+        served and (served.digest, served.generation),
+        cluster and (view, cluster.freshness),
+    )
+    private = private_texts(exchange, decision)
+    reasons = _reasons(decision, private) if private else decision.once(_reasons)
+    truncated += reasons.truncated
+    if truncated:
+        members["truncated"] = truncated
+    return Line((orjson.dumps(members, option=orjson.OPT_UTC_Z)[:-1], grounds, reasons.text), bool(truncated))
+
+
+def _set_names(members: dict[str, object], names: Mapping[str, str], owner: Mapping[str, str] | None) -> list[str]:
+    """Add names to the members of a line, which may be as long as a request; the members that were cut."""
+    cut = []
+    for member, name in names.items():
+        if len(name) > MAX_TEXT:
+            cut.append(member)
+        if name:
+            members[member] = _cut(name)
+    if owner is not None:
+        members["owner"] = {member: _cut(name) for member, name in owner.items()}
+        if max(map(len, owner.values())) > MAX_TEXT:
+            cut.append("owner")
+    return cut
+
+
+@lru_cache(maxsize=64)
+def _grounds(
+    endpoint: str,
+    operation: str | None,
+    dry_run: bool,
+    outcome: str,
+    rules: tuple[str, int] | None,
+    inventory: tuple[int, Freshness] | None,
+) -> bytes:
+    """The middle of a line, which many have in common."""
+    members: dict[str, object] = {"endpoint": endpoint, "dryRun": dry_run, "outcome": outcome}
+    if operation is not None:
+        members["operation"] = operation
+    if rules is not None:
+        members["rules"] = {"digest": rules[0], "generation": rules[1]}
+    if inventory is not None:
+        members["inventory"] = {"version": inventory[0], "freshness": inventory[1].value}
+    return b"," + orjson.dumps(members)[1:-1]
+
+
+class _Reasons(NamedTuple):
+    """The end of a line, and the members that something was left out of."""
+
+    text: bytes
+    truncated: tuple[str, ...]
+
+
+def _reasons(decision: Decision, private: Private = ()) -> _Reasons:
+    """What follows from the decision alone; as much of it as MAX_REASONS_BYTES hold."""
+    members: dict[str, object] = {}
+    if decision.refusal is not None:
+        # Why a pod could not be read is not said: the reason quotes it.
+        members["status"] = {"code": decision.refusal.code, "reason": decision.refusal.reason}
+    # A part of a patch would be another patch: it is written whole or not at all.
+    without_patch = {"patch": None} if decision.patch else {}
+    parts = sum(map(_parts, decision.trace))
+    if parts <= MAX_PARTS:
+        cut: dict[str, None] = {}
+        members["trace"] = [_step(step, private, cut) for step in decision.trace]
+        if parts + len(decision.patch) <= MAX_PARTS:
+            found = _ending({**members, "patch": [operation.to_json() for operation in decision.patch]})
+            if len(found) <= MAX_REASONS_BYTES:
+                return _Reasons(found, tuple(cut))
+        found = _ending(members)
+        if len(found) <= MAX_REASONS_BYTES:
+            return _Reasons(found, (*without_patch, *cut))
+    cut = {**without_patch}
+    found = _ending({**members, "trace": [_shortened(step, private, cut) for step in decision.trace]})
+    if len(found) > MAX_REASONS_BYTES:
+        found = _ending({**members, "trace": _outline(decision.trace)})
+        cut["trace"] = None
+    return _Reasons(found, tuple(cut))
+
+
+def _ending(members: Mapping[str, object]) -> bytes:
+    """The end of a line; lists without items are left out."""
+    found = {name: value for name, value in members.items() if value}
+    return b"," + orjson.dumps(found)[1:] + b"\n" if found else b"}\n"
+
+
+def _parts(step: Step) -> int:
+    attempts = sum([1 + len(found.attempts) for found in step.resources])
+    return 1 + len(step.amounts) + len(step.annotations) + len(step.notes) + len(step.warnings) + attempts
+
+
+def _shortened(step: Step, private: Private, cut: dict[str, None]) -> Json:
+    """A step with the first items of each list and the beginning of each text; `cut` gets what that leaves out."""
+    lists = {"resources": step.resources, "amounts": step.amounts, "notes": step.notes, "warnings": step.warnings}
+    cut.update((name, None) for name, items in lists.items() if len(items) > MAX_ITEMS)
+    if len(step.annotations) > MAX_ITEMS:
+        cut["annotations"] = None
+    if any(len(found.attempts) > MAX_ITEMS for found in step.resources):
+        cut["attempts"] = None
+    brief = replace(
+        step,
+        resources=tuple([replace(found, attempts=found.attempts[:MAX_ITEMS]) for found in step.resources[:MAX_ITEMS]]),
+        amounts=step.amounts[:MAX_ITEMS],
+        notes=step.notes[:MAX_ITEMS],
+        warnings=step.warnings[:MAX_ITEMS],
+        annotations=dict(islice(step.annotations.items(), MAX_ITEMS)),
+    )
+    members = _step(brief, private, cut)
+    for name, value in members.items():
+        members[name] = short = _cut_texts(value)
+        if short != value:
+            cut[name] = None
+    return members
+
+
+def _cut_texts(value: Json) -> Json:
+    if isinstance(value, str):
+        return _cut(value)
+    if isinstance(value, list):
+        return [_cut_texts(item) for item in value]
+    if isinstance(value, dict):
+        return {_cut(name): _cut_texts(item) for name, item in value.items()}
+    return value
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 1] + "…"
+
+
+_QUIET = frozenset({Action.SKIP, Action.PASS})
+
+
+def _outline(trace: Sequence[Step]) -> Json:
+    """Rules and what they did, as many as fit, rather those that did something."""
+    left = MAX_REASONS_BYTES - MAX_TEXT  # for the status, and what surrounds the list
+    kept: dict[int, Json] = {}
+    for number in sorted(range(len(trace)), key=lambda number: trace[number].action in _QUIET):
+        step = trace[number]
+        members: dict[str, Json] = {"rule": _cut(step.rule), "action": step.action.value, "reason": _cut(step.reason)}
+        if step.audit:
+            members["audit"] = True
+        left -= len(orjson.dumps(members)) + 1
+        if left < 0:
+            break
+        kept[number] = members
+    return [kept[number] for number in sorted(kept)]
+
+
+def owner(pod: Json) -> dict[str, str] | None:
+    """Kind and name of the controller that a pod belongs to."""
+    reference = controller(pod) or {}
+    kind, name = reference.get("kind"), reference.get("name")
+    return {"kind": kind, "name": name} if isinstance(kind, str) and isinstance(name, str) else None
+
+
+QUOTING = frozenset({Action.DENY, Action.WARN, Action.RECORD})
+"""What a Validation does with a message that an expression may have made of the pod."""
+
+
+def private_texts(exchange: Exchange, decision: Decision) -> Private:
+    """What a message may quote of the pod, and of what it was, that no rule names: of environment and annotations."""
+    quoting = decision.once(_quoting)
+    if exchange.served is None or exchange.request is None or not quoting:
+        return ()
+    rules = [rule for id, rule in exchange.served.quotable.items() if id in quoting]
+    if not rules:
+        return ()
+    named = {name for rule in rules for name in rule.named}
+    values: dict[str, str] = {}
+    for pod in (exchange.request.object, exchange.request.old_object):
+        if any(rule.others for rule in rules):
+            annotations = strings(mapping(mapping(pod).get("metadata")).get("annotations"))
+            values.update((value, "[annotation]") for name, value in annotations.items() if name not in named)
+        values.update((value, "[environment]") for value in _environment(pod))
+    values.pop("", None)
+    return sorted(values.items(), key=lambda value: len(value[0]), reverse=True)
+
+
+def _quoting(decision: Decision) -> frozenset[str]:
+    """The rules that said something."""
+    return frozenset(step.rule for step in decision.trace if step.message and step.action in QUOTING)
+
+
+def _environment(pod: Json) -> Iterator[str]:
+    spec = mapping(mapping(pod).get("spec"))
+    for member in ("containers", "initContainers", "ephemeralContainers"):
+        for container in objects(spec.get(member)):
+            for variable in objects(container.get("env")):
+                yield text(variable, "value")
+
+
+SHORT = 4
+"""Characters below which a value is only found where it stands by itself: else single letters would be cut out."""
+
+MAX_COMPARED = 16 * 1024 * 1024
+"""Characters of a message, times the texts that are looked for in it: some milliseconds."""
+
+MAX_REPLACED = 256
+"""Texts that are replaced in one message; each may take a pattern of its own."""
+
+OMITTED = "[omitted]"
+"""Stands for a message that would take too long to write without what is private."""
+
+
+def _step(step: Step, private: Private, cut: dict[str, None]) -> dict[str, Json]:
+    members = step.to_json()
+    if private and step.action in QUOTING:
+        for name in ("message", "warnings"):
+            if name in members:
+                members[name] = written = _without(members[name], private)
+                if OMITTED in (written if isinstance(written, list) else [written]):
+                    cut[name] = None
+    return members
+
+
+def _without(texts: Json, private: Private) -> Json:
+    if isinstance(texts, list):
+        return [_without(text, private) for text in texts]
+    text = str(texts)
+    if len(text) * len(private) > MAX_COMPARED:
+        return OMITTED
+    quoted = [found for found in private if found[0] in text]
+    if len(quoted) > MAX_REPLACED:
+        return OMITTED
+    for value, instead in quoted:
+        if len(value) >= SHORT:
+            text = text.replace(value, instead)
+        else:
+            text = re.sub(rf"(?<![^\W_]){re.escape(value)}(?![^\W_])", instead, text)
+    return text
+
+
+def _namespace(pod: Json, otherwise: str) -> str:
+    return text(mapping(mapping(pod).get("metadata")), "namespace") or otherwise
+
+
+class _Views:
+    """Numbers the clusters that were decided on: what is known of it is the same as long as its nodes are."""
+
+    def __init__(self) -> None:
+        self._last: Cluster | None = None
+        self._number = 0
+
+    def number(self, cluster: Cluster | None) -> int:
+        last = self._last
+        if cluster is not None and (last is None or cluster.nodes is not last.nodes):
+            self._last = cluster
+            self._number += 1
+        return self._number

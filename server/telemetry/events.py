@@ -1,0 +1,223 @@
+"""Kubernetes Events on fallbacks and denials, for those who look at their Job and not at our metrics.
+
+The pod itself does not exist yet, or never will: the Event is about the controller that makes it, else about the pod by
+its name or generateName. What a rule's message says is left to the answer of the API server; the Event names the pod,
+the user, rules, resources and reasons. Needs `create` on `events` in every namespace.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from queue import Empty, SimpleQueue
+from secrets import token_hex
+from threading import Thread
+from time import monotonic
+from typing import Protocol
+
+import orjson
+
+from rules_engine.model.decision import Action
+from rules_engine.model.json.lenient import Object, controller, mapping, text
+from rules_engine.model.json.patch import Json
+from rules_engine.model.names import MAX_SUBDOMAIN, is_label, is_subdomain
+from server.cluster.connection import ApiError, api_path
+from server.http.admission_record import Exchange
+from server.timestamps import rfc3339
+
+MAX_QUEUED = 256
+"""Events that wait to be sent: more than an API server should have to take from us at once."""
+
+BURST = 25
+PER_SECOND = 1.0
+"""Events of this process: a burst of a Job's size, then one a second (client-go, tools/record, has 25 and fewer)."""
+
+QUIET_SECONDS = 300.0
+MAX_REMEMBERED = 1024
+"""The same thing of the same object is said once in this time: controllers try again for ever."""
+
+STOP_SECONDS = 2.0
+"""For what is being sent at the end."""
+
+_log = logging.getLogger(__name__)
+
+
+class Sender(Protocol):
+    """What changes objects of the API server."""
+
+    def send(self, method: str, path: str, content_type: str, body: bytes) -> bytes:
+        """Raises ApiError."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """What is said, and of what: `about` is an ObjectReference of core/v1 in `namespace`.
+
+    Pods of one controller differ in the `pod` and in nothing else: their Events are equal.
+    """
+
+    namespace: str
+    about: tuple[tuple[str, str], ...]
+    type: str
+    reason: str
+    message: str
+    pod: str = field(default="", compare=False)
+    user: str = field(default="", compare=False)
+
+    def to_json(self, at: datetime, suffix: str) -> dict[str, Json]:
+        """The object that is created (core/v1, Event)."""
+        about = dict(self.about)
+        who = (("pod", self.pod), ("user", self.user))
+        subject = ", ".join(f"{what} {name}" for what, name in who if name)
+        time = rfc3339(at)
+        return {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {
+                "namespace": self.namespace,
+                "name": f"{about['name'][: MAX_SUBDOMAIN - len(suffix) - 1].rstrip('.-*')}.{suffix}",
+            },
+            "involvedObject": {**about, "namespace": self.namespace},
+            "type": self.type,
+            "reason": self.reason,
+            "message": _cut(f"{subject}: {self.message}" if subject else self.message, MAX_MESSAGE),
+            "source": {"component": "gpu-rules"},
+            "firstTimestamp": time,
+            "lastTimestamp": time,
+            "count": 1,
+        }
+
+
+class Events:
+    """An observer that sends Events; what is too much is dropped and counted."""
+
+    def __init__(self, sender: Sender, *, clock: Callable[[], float] = monotonic) -> None:
+        self._sender = sender
+        self._clock = clock
+        self._queue: SimpleQueue[Event | None] = SimpleQueue()
+        self._said: OrderedDict[Event, float] = OrderedDict()
+        self._allowance = float(BURST)
+        self._counted_at = clock()
+        self._thread = Thread(target=self._run, name="events", daemon=True)
+        self._failing = False
+        self.sent = 0
+        self.dropped = 0
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Send no more."""
+        try:
+            while True:
+                self._queue.get_nowait()
+        except Empty:
+            self._queue.put(None)
+        if self._thread.is_alive():
+            self._thread.join(STOP_SECONDS)
+
+    def __call__(self, exchange: Exchange) -> None:
+        """Say what is to be said of an exchange, later and in another thread."""
+        for event in events(exchange):
+            if self._queue.qsize() >= MAX_QUEUED:
+                self.dropped += 1
+            else:
+                self._queue.put(event)
+
+    def _run(self) -> None:
+        while (event := self._queue.get()) is not None:
+            now = self._clock()
+            if self._is_new(event, now) and self._send(event, now):
+                # Only now: what was dropped is said when it happens again.
+                self._said[event] = now
+                self._said.move_to_end(event)
+                if len(self._said) > MAX_REMEMBERED:
+                    self._said.popitem(last=False)
+
+    def _is_new(self, event: Event, now: float) -> bool:
+        before = self._said.get(event)
+        return before is None or now - before >= QUIET_SECONDS
+
+    def _send(self, event: Event, now: float) -> bool:
+        """Whether it was sent."""
+        self._allowance = min(float(BURST), self._allowance + (now - self._counted_at) * PER_SECOND)
+        self._counted_at = now
+        if self._allowance < 1:
+            self.dropped += 1
+            return False
+        self._allowance -= 1
+        body = orjson.dumps(event.to_json(datetime.now(UTC), token_hex(8)))
+        try:
+            path = api_path("events", namespace=event.namespace)
+            self._sender.send("POST", path, "application/json", body)
+        except ApiError as error:
+            self.dropped += 1
+            if not self._failing:
+                _log.warning("Events cannot be sent: %s", error)
+            self._failing = True
+            return False
+        self.sent += 1
+        self._failing = False
+        return True
+
+
+def events(exchange: Exchange) -> Iterator[Event]:
+    """One for all falls of a pod, one for its denial; none on a dry run, and none for what is only audited.
+
+    None about what no API server can have sent: a namespace or a name that no object can have.
+    """
+    request, decision = exchange.request, exchange.decision
+    if request is None or decision is None or exchange.dry_run:
+        return
+    falls = [
+        f"{taken.resource} → {taken.to} ({step.rule})"
+        for step in decision.trace
+        if step.action is Action.CHANGE and not step.audit
+        for taken in step.resources
+        if taken.to is not None
+    ]
+    denials = [f"{step.rule} ({step.reason})" for step in decision.trace if step.denies]
+    if not (denials or (falls and decision.patch)):
+        return
+    found = _about(request.object, exchange.pod)
+    namespace = text(mapping(mapping(request.object).get("metadata")), "namespace") or request.namespace
+    if found is None or not is_label(namespace):
+        return
+    if denials:
+        type, reason, message = "Warning", "GPURulesDenied", f"denied by {', '.join(denials)}"
+    else:
+        type, reason, message = "Normal", "GPUFallback", f"given other GPUs than it asks for: {', '.join(falls)}"
+    yield Event(
+        namespace=namespace,
+        about=found,
+        type=type,
+        reason=reason,
+        message=_cut(message, MAX_MESSAGE),
+        pod=_cut(exchange.pod, MAX_SUBDOMAIN),
+        user=_cut(exchange.user, MAX_SUBDOMAIN),
+    )
+
+
+def _about(pod: Json, name: str) -> tuple[tuple[str, str], ...] | None:
+    """The controller that a pod belongs to, else the pod; None where it has no name, or none that can be."""
+    reference = controller(pod)
+    if reference is not None:
+        return _reference(reference, *(text(reference, key) for key in ("apiVersion", "kind", "name")))
+    metadata = mapping(mapping(pod).get("metadata"))
+    return _reference(metadata, "v1", "Pod", name)
+
+
+def _reference(named: Object, api_version: str, kind: str, name: str) -> tuple[tuple[str, str], ...] | None:
+    if not is_subdomain(name.removesuffix("*").rstrip("-.")):  # the pod may have no name but a generateName yet
+        return None
+    members = {"apiVersion": api_version, "kind": kind, "name": name, "uid": text(named, "uid")}
+    return tuple((key, _cut(value, MAX_SUBDOMAIN)) for key, value in members.items() if value)
+
+
+MAX_MESSAGE = 1024
+"""Characters of an Event's message (apis/core/validation/events.go, NoteLengthLimit)."""
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"

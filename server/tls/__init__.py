@@ -1,0 +1,1 @@
+"""Certificates of the server, and who issues them."""

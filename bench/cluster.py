@@ -17,7 +17,7 @@ from typing import Any
 
 from bench.process import memory_mib
 from rules_engine.evaluation import RuleSet, mutate
-from rules_engine.evaluation.rule_set.cluster_requirements import Needs
+from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.rules import NodeFilter, NodeRequirement, Offered
@@ -169,7 +169,7 @@ def measure(pipe: Pipe, url: str, nodes: int, events: int, samples: int) -> None
     def configure(configuration: Any) -> None:
         configuration.host = url
 
-    live = LiveCluster(Connection(configure), Needs(nodes=True, pods=True, namespaces=True))
+    live = LiveCluster(Connection(configure), ClusterRequirements(nodes=True, pods=True, namespaces=True))
     before = memory_mib()
     begin = time.perf_counter()
     live.start()

@@ -27,7 +27,7 @@ from rules_engine.evaluation.rule_set.cluster_requirements import needs
 from server.cluster.source import ClusterSource, FixedCluster, Live
 from server.http import probes
 from server.http.admission import Admission
-from server.http.admission_record import Callers, Exchange, Observer
+from server.http.admission_record import AdmissionRecord, Callers, Observer
 from server.http.app import Exposition, create_app, create_metrics_app
 from server.http.handlers import AdmissionHandler, PageHandler
 from server.http.limits import CONNECTIONS, LEAST_CONNECTIONS, PLAIN_CONNECTIONS, UNREAD_SECONDS
@@ -242,7 +242,7 @@ def _prepared(settings: Settings) -> Prepared:
     try:
         prepared, report = prepare(settings.sources)
     except UnusableError as error:
-        raise StartError(error.report) from None
+        raise StartError(error.diagnostics) from None
     if report:
         say(report, logging.WARNING, settings)
     return prepared
@@ -359,9 +359,9 @@ def _observing(settings: Settings, state: State) -> Iterator[Observing]:
 def _reserving(source: ClusterSource) -> Observer:
     """Tell the cluster of pods that were admitted."""
 
-    def reserve(exchange: Exchange) -> None:
-        if exchange.endpoint == "validate" and exchange.request is not None and exchange.decision is not None:
-            source.admitted(exchange.request, exchange.decision)
+    def reserve(record: AdmissionRecord) -> None:
+        if record.endpoint == "validate" and record.request is not None and record.decision is not None:
+            source.admitted(record.request, record.decision)
 
     return reserve
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import orjson
 
-from rules_engine.evaluation import Remembering, RuleSet
+from rules_engine.evaluation import DecisionCache, RuleSet
 from rules_engine.evaluation.fingerprint import Quotable, quotable
 from rules_engine.evaluation.rule_set.cluster_requirements import needs
 from rules_engine.model.cluster import Cluster, Freshness
@@ -29,15 +29,15 @@ class Served:
     digest: str = ""
     rules_by_kind: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
-    mutate: Remembering = field(init=False, repr=False, compare=False)
-    validate: Remembering = field(init=False, repr=False, compare=False)
+    mutate: DecisionCache = field(init=False, repr=False, compare=False)
+    validate: DecisionCache = field(init=False, repr=False, compare=False)
     quotable: Mapping[str, Quotable] = field(init=False, repr=False, compare=False)
     asks_what_is_free: bool = field(init=False, repr=False, compare=False)
     """True if a rule reads what pods leave free: `offered: Available`, cluster.available."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mutate", Remembering.mutations(self.rule_set, orjson.dumps))
-        object.__setattr__(self, "validate", Remembering.validations(self.rule_set, orjson.dumps))
+        object.__setattr__(self, "mutate", DecisionCache.mutations(self.rule_set, orjson.dumps))
+        object.__setattr__(self, "validate", DecisionCache.validations(self.rule_set, orjson.dumps))
         object.__setattr__(self, "quotable", quotable(self.rule_set.validations))
         object.__setattr__(self, "asks_what_is_free", needs(self.rule_set).pods)
 
@@ -67,7 +67,7 @@ class Compared:
     generation: int
     at: datetime | None = None
     differences: tuple[str, ...] | None = None
-    mending: str | None = None
+    fix_command: str | None = None
     problem: str | None = None
 
 

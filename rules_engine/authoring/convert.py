@@ -15,7 +15,7 @@ from typing import cast
 from rules_engine.authoring.positioned_json import JsonError, Member, Node, Number, Object, parse
 from rules_engine.authoring.rule_files import has_errors
 from rules_engine.authoring.yaml_text import dump
-from rules_engine.loading.diagnostics import Report
+from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.rules import build_rule
 from rules_engine.loading.schemas import validate
@@ -418,13 +418,13 @@ def _numbered(name: str, number: int) -> str:
 
 def _load(draft: _Draft, text: str, findings: _Findings) -> ResourceInjection | None:
     """The rule as any file would load it; what is wrong with it is told at the entry that it comes from."""
-    report = Report()
-    documents = read_documents(SourceFile("converted.yaml", text), report)
+    diagnostics = Diagnostics()
+    documents = read_documents(SourceFile("converted.yaml", text), diagnostics)
     rules: list[AnyRule] = []
     for document in documents:
-        report.problems.extend(document.report.problems)
-        root = validate(ResourceInjection.kind, cast(MapNode, document.root), report)
-        rules.append(build_rule(ResourceInjection.kind, root, report))
-    for problem in report.problems:
+        diagnostics.problems.extend(document.diagnostics.problems)
+        root = validate(ResourceInjection.kind, cast(MapNode, document.root), diagnostics)
+        rules.append(build_rule(ResourceInjection.kind, root, diagnostics))
+    for problem in diagnostics.problems:
         findings.of_rule(problem, draft.place)
     return next((rule for rule in rules if isinstance(rule, ResourceInjection)), None)

@@ -1,7 +1,7 @@
 """From rules to decisions: compile once, then match, ladders, injections and validations for each request."""
 
 from rules_engine.evaluation.decide import mutate, validate
-from rules_engine.evaluation.decision_cache import Remembering
+from rules_engine.evaluation.decision_cache import DecisionCache
 from rules_engine.evaluation.rule_set.compiled import RuleSet, compile_rules
 
-__all__ = ["Remembering", "RuleSet", "compile_rules", "mutate", "validate"]
+__all__ = ["DecisionCache", "RuleSet", "compile_rules", "mutate", "validate"]

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from rules_engine.cel import EvaluationError
-from rules_engine.evaluation.context import Scope, Subject
+from rules_engine.evaluation.context import Context, Scope
 from rules_engine.evaluation.rule_set import globs
 from rules_engine.evaluation.rule_set.compiled import Compiled
 from rules_engine.evaluation.steps import failed, skipped, unexpected
@@ -22,18 +22,18 @@ class Applies:
     warnings: tuple[str, ...] = ()
 
 
-def applicability(compiled: Compiled[R], subject: Subject) -> Applies | Step:
+def applicability(compiled: Compiled[R], context: Context) -> Applies | Step:
     """The rule's scope, or the step that says why it does not apply or could not be asked."""
     rule = compiled.rule
     try:
-        mismatch = _mismatch(rule.match, subject)
+        mismatch = _mismatch(rule.match, context)
         if mismatch:
             return skipped(rule, *mismatch)
-        skip = subject.pod.annotations.get(SKIP_ANNOTATION)
+        skip = context.pod.annotations.get(SKIP_ANNOTATION)
         wants_out = skip == "true"
         if wants_out and rule.opt_out is OptOut.ALLOWED:
             return skipped(rule, "opt-out", f"the pod is annotated {SKIP_ANNOTATION}")
-        scope = Scope(subject, rule, compiled.variables)
+        scope = Scope(context, rule, compiled.variables)
         unmet = _unmet_condition(compiled, scope)
     except EvaluationError as error:
         return failed(rule, error)
@@ -49,19 +49,19 @@ def applicability(compiled: Compiled[R], subject: Subject) -> Applies | Step:
     return Applies(scope)
 
 
-def _mismatch(match: Match, subject: Subject) -> tuple[str, str] | None:
+def _mismatch(match: Match, context: Context) -> tuple[str, str] | None:
     """Why the pod is not one that the rule matches, as reason and message. Raises EvaluationError."""
-    namespace = subject.namespace
-    if subject.request.operation not in [verb.value for verb in match.operations]:
-        return "operation", f"not for {subject.request.operation}"
+    namespace = context.namespace
+    if context.request.operation not in [operation.value for operation in match.operations]:
+        return "operation", f"not for {context.request.operation}"
     if "*" not in match.namespaces and not globs.in_any(match.namespaces, namespace):
         return "namespace", f"not for the namespace {namespace}"
     if match.exclude_namespaces and globs.in_any(match.exclude_namespaces, namespace):
         return "namespace", f"the namespace {namespace} is excluded"
-    if match.object_selector and not match.object_selector.matches(subject.pod.labels):
+    if match.object_selector and not match.object_selector.matches(context.pod.labels):
         return "object-selector", "the labels of the pod do not match"
     # Last, since it is the only one that can fail: where the others say no, nobody needs to know the namespace.
-    if match.namespace_selector and not match.namespace_selector.matches(subject.namespace_labels()):
+    if match.namespace_selector and not match.namespace_selector.matches(context.namespace_labels()):
         return "namespace-selector", f"the labels of the namespace {namespace} do not match"
     return None
 

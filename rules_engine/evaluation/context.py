@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rules_engine.cel import Budget, EvaluationError, Program
-from rules_engine.evaluation.nodes import ABSENT, Question, index_of, tally
+from rules_engine.evaluation.nodes import ABSENT, NodeQuery, index_of, tally
 from rules_engine.evaluation.nodes.offers import Reach
 from rules_engine.evaluation.rule_set.compiled import CompiledNamed
 from rules_engine.model.admission import AdmissionRequest
@@ -16,7 +16,7 @@ from rules_engine.model.rules import Mode, Offered, Rule
 
 
 @record(kw_only=True)
-class Subject:
+class Context:
     """One request as the rules see it at some point of its way: `pod` is what earlier rules made of it.
 
     The budgets change: they count the cost of all expressions of the request. Rules in audit mode have one of their
@@ -42,8 +42,8 @@ class Subject:
         generated = metadata.get("generateName") if isinstance(metadata, dict) else None
         return f"{self.namespace}/{self.pod.name or self.request.name or generated or ''}"
 
-    def with_pod(self, pod: Pod) -> "Subject":
-        return Subject(
+    def with_pod(self, pod: Pod) -> "Context":
+        return Context(
             request=self.request,
             pod=pod,
             cluster=self.cluster,
@@ -70,13 +70,13 @@ class Scope(dict[str, object]):
     Each value is made when it is first read, and kept; so is the error of a variable.
     """
 
-    __slots__ = ("_budget", "_errors", "_rule", "_subject", "_variables")
+    __slots__ = ("_budget", "_context", "_errors", "_rule", "_variables")
 
-    def __init__(self, subject: Subject, rule: Rule, variables: tuple[CompiledNamed, ...]) -> None:
-        self._subject = subject
+    def __init__(self, context: Context, rule: Rule, variables: tuple[CompiledNamed, ...]) -> None:
+        self._context = context
         self._rule = rule
         self._variables = variables
-        self._budget = subject.budget_of(rule)
+        self._budget = context.budget_of(rule)
         self._errors: Mapping[str, EvaluationError] = {}
 
     def value(self, program: Program) -> object:
@@ -102,7 +102,7 @@ class Scope(dict[str, object]):
 
     def _made(self, name: str) -> object:
         """The value of a name. Raises EvaluationError."""
-        subject = self._subject
+        context = self._context
         for variable in self._variables:
             if variable.path == name:
                 mark = self._budget.mark
@@ -112,18 +112,18 @@ class Scope(dict[str, object]):
                     self._budget.keep(mark)
         match name:
             case "object":
-                return subject.pod.raw
+                return context.pod.raw
             case "oldObject":
-                return subject.request.old_object
+                return context.request.old_object
             case "request":
-                return subject.request.raw
+                return context.request.raw
             case "namespaceObject":
-                labels = dict(subject.namespace_labels())
-                return {"metadata": {"name": subject.namespace, "labels": labels}}
+                labels = dict(context.namespace_labels())
+                return {"metadata": {"name": context.namespace, "labels": labels}}
             case "params":
                 return self._rule.params
             case "cluster":
-                return ClusterFunctions(subject.cluster)
+                return ClusterFunctions(context.cluster)
         # ENVIRONMENT has no other name than `variables`.
         return {variable.name: self[variable.path] for variable in self._variables}
 
@@ -161,7 +161,7 @@ class ClusterFunctions:
             return 0, 0
         found = self._found.get((offered, resource))
         if found is None:
-            counted = tally(cluster, Question(offered=offered, resources=(resource,)))
+            counted = tally(cluster, NodeQuery(offered=offered, resources=(resource,)))
             amounts = [(0 if amount == ABSENT else amount, count) for (amount,), count in counted.groups.counts()]
             most = max((amount for amount, _ in amounts), default=0)
             found = self._found[offered, resource] = most, sum(amount * count for amount, count in amounts)

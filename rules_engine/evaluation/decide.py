@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from rules_engine.cel import Budget
-from rules_engine.evaluation.context import Subject
+from rules_engine.evaluation.context import Context
 from rules_engine.evaluation.injections import apply_injections
 from rules_engine.evaluation.ladders import apply_ladders
 from rules_engine.evaluation.nodes.offers import Reach
@@ -37,14 +37,14 @@ def mutate(
     """
     if not request.is_pod or request.operation != "CREATE":
         return Decision(object=request.object)
-    subject = _subject(request, cluster, budget)
-    if isinstance(subject, Refusal):
-        return Decision(refusal=subject, object=request.object)
+    context = _context(request, cluster, budget)
+    if isinstance(context, Refusal):
+        return Decision(refusal=context, object=request.object)
     try:
-        fallen, pod = apply_ladders(_asked(rule_set.ladders, rule_set.ladder_index, subject, indexed), subject)
-        subject = subject.with_pod(pod)
-        injections = _asked(rule_set.injections, rule_set.injection_index, subject, indexed)
-        injected, edits = apply_injections(injections, subject)
+        fallen, pod = apply_ladders(_asked(rule_set.ladders, rule_set.ladder_index, context, indexed), context)
+        context = context.with_pod(pod)
+        injections = _asked(rule_set.injections, rule_set.injection_index, context, indexed)
+        injected, edits = apply_injections(injections, context)
     except (PodError, QuantityError) as error:
         # Affinity and tolerations are read by the first rule that needs them, and amounts are added up by it.
         return Decision(refusal=_malformed(error), object=request.object)
@@ -72,27 +72,27 @@ def validate(
         return Decision(object=request.object)
     if request.is_being_deleted:
         return Decision(object=request.object)
-    subject = _subject(request, cluster, budget)
-    if isinstance(subject, Refusal):
-        return Decision(refusal=subject, object=request.object)
-    validations = _asked(rule_set.validations, rule_set.validation_index, subject, indexed)
-    return Decision(trace=apply_validations(validations, subject), object=request.object)
+    context = _context(request, cluster, budget)
+    if isinstance(context, Refusal):
+        return Decision(refusal=context, object=request.object)
+    validations = _asked(rule_set.validations, rule_set.validation_index, context, indexed)
+    return Decision(trace=apply_validations(validations, context), object=request.object)
 
 
-def _asked(rules: Sequence[C], index: Index[C], subject: Subject, indexed: bool) -> Sequence[C]:
+def _asked(rules: Sequence[C], index: Index[C], context: Context, indexed: bool) -> Sequence[C]:
     if not indexed:
         return rules
-    return index.meeting(subject.pod, subject.namespace, subject.request.operation)
+    return index.meeting(context.pod, context.namespace, context.request.operation)
 
 
-def _subject(request: AdmissionRequest, cluster: Cluster, budget: Callable[[], Budget]) -> Subject | Refusal:
+def _context(request: AdmissionRequest, cluster: Cluster, budget: Callable[[], Budget]) -> Context | Refusal:
     if not isinstance(request.object, dict):
         return Refusal(422, "Invalid", f"the pod must be an object, not {kind_of(request.object)}")
     try:
         pod = Pod.parse(request.object)
     except PodError as error:
         return _malformed(error)
-    return Subject(
+    return Context(
         request=request,
         pod=pod,
         cluster=cluster,

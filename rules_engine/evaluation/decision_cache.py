@@ -7,7 +7,7 @@ from typing import Protocol
 
 from rules_engine.cel import Budget
 from rules_engine.evaluation.decide import mutate, validate
-from rules_engine.evaluation.fingerprint import Encode, Reads, marshalled
+from rules_engine.evaluation.fingerprint import Encode, Fingerprint, marshalled
 from rules_engine.evaluation.rule_set.compiled import AnyCompiled, RuleSet
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster
@@ -41,7 +41,7 @@ class Decide(Protocol):
     ) -> Decision: ...
 
 
-class Remembering:
+class DecisionCache:
     """One endpoint of a rule set. Safe for use from several threads.
 
     A decision is given again while the view of the cluster is the same: what changes there may change any of them.
@@ -53,17 +53,17 @@ class Remembering:
     def __init__(self, decide: Decide, rule_set: RuleSet, rules: Sequence[AnyCompiled], encode: Encode) -> None:
         self._decide = decide
         self._rule_set = rule_set
-        self._reads = Reads(rules, encode)
+        self._reads = Fingerprint(rules, encode)
         self._lock = Lock()
         self._table: tuple[Cluster, dict[bytes, Decision]] = (UNKNOWN_CLUSTER, {})
         self._bytes = 0
 
     @classmethod
-    def mutations(cls, rule_set: RuleSet, encode: Encode = marshalled) -> "Remembering":
+    def mutations(cls, rule_set: RuleSet, encode: Encode = marshalled) -> "DecisionCache":
         return cls(mutate, rule_set, (*rule_set.ladders, *rule_set.injections), encode)
 
     @classmethod
-    def validations(cls, rule_set: RuleSet, encode: Encode = marshalled) -> "Remembering":
+    def validations(cls, rule_set: RuleSet, encode: Encode = marshalled) -> "DecisionCache":
         return cls(validate, rule_set, rule_set.validations, encode)
 
     def __call__(

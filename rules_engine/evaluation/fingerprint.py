@@ -48,7 +48,7 @@ def marshalled(value: list[Any]) -> bytes:
     return dumps(value, _PLAIN_MARSHAL)
 
 
-class Reads:
+class Fingerprint:
     """What some rules can see of a request for a pod, but for what only their messages say."""
 
     __slots__ = ("_annotations", "_encode", "_further", "_labels", "_spec", "repeats")

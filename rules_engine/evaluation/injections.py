@@ -6,7 +6,7 @@ What it keeps of the webhook that it replaces, and what it does better, is told 
 from collections.abc import Mapping, Sequence
 
 from rules_engine.evaluation.applicability import applicability
-from rules_engine.evaluation.context import Subject
+from rules_engine.evaluation.context import Context
 from rules_engine.evaluation.counts import MAX_CONTAINERS, malformed, too_many_containers
 from rules_engine.evaluation.rule_set.compiled import CompiledInjection
 from rules_engine.evaluation.steps import failed, skipped, stepped, too_large, unexpected
@@ -49,7 +49,7 @@ class _Triggered:
         return bool(self.entry and self.served)
 
 
-def apply_injections(injections: Sequence[CompiledInjection], subject: Subject) -> tuple[tuple[Step, ...], Edits]:
+def apply_injections(injections: Sequence[CompiledInjection], context: Context) -> tuple[tuple[Step, ...], Edits]:
     """All that apply: at most one per GPU resource enforces; those in audit mode are each asked on their own.
 
     What comes besides the steps is what they write into the pod.
@@ -60,7 +60,7 @@ def apply_injections(injections: Sequence[CompiledInjection], subject: Subject) 
     holders: dict[str, ResourceInjection] = {}
     for index, injection in enumerate(injections):
         rule = injection.rule
-        found = _triggered(injection, subject)
+        found = _triggered(injection, context)
         if isinstance(found, Step):
             steps[index] = found
         elif rule.gpu_resource in holders:
@@ -73,22 +73,22 @@ def apply_injections(injections: Sequence[CompiledInjection], subject: Subject) 
             enforced[index] = found
     written: Edits = {}
     for index, triggered in audited.items():
-        steps[index], _ = _bounded(triggered, list(enforced.values()), subject)
+        steps[index], _ = _bounded(triggered, list(enforced.values()), context)
     for index, triggered in enforced.items():
-        steps[index], edits = _bounded(triggered, list(enforced.values()), subject)
+        steps[index], edits = _bounded(triggered, list(enforced.values()), context)
         written = merged(written, edits)
     return tuple([steps[index] for index in sorted(steps)]), written
 
 
-def _triggered(injection: CompiledInjection, subject: Subject) -> _Triggered | Step:
-    found = applicability(injection, subject)
+def _triggered(injection: CompiledInjection, context: Context) -> _Triggered | Step:
+    found = applicability(injection, context)
     if isinstance(found, Step):
         return found
     rule = injection.rule
-    gpu_type = subject.pod.annotations.get(rule.gpu_type_annotation)
+    gpu_type = context.pod.annotations.get(rule.gpu_type_annotation)
     if rule.gpu_type is not None and gpu_type != rule.gpu_type:
         return skipped(rule, "gpu-type", f"the pod is not annotated {rule.gpu_type_annotation}: {rule.gpu_type}")
-    pod, entry = subject.pod, rule.entry(subject.namespace)
+    pod, entry = context.pod, rule.entry(context.namespace)
     named = rule.gpu_resource in pod.resources
     if named and entry and len(pod.containers) > MAX_CONTAINERS:
         return failed(rule, too_many_containers(pod))
@@ -108,30 +108,30 @@ def _may_serve(rule: ResourceInjection, container: Container) -> bool:
     return container.role is Role.REGULAR or rule.init_containers is InitContainers.INJECT
 
 
-def _bounded(triggered: _Triggered, enforced: Sequence[_Triggered], subject: Subject) -> tuple[Step, Edits]:
+def _bounded(triggered: _Triggered, enforced: Sequence[_Triggered], context: Context) -> tuple[Step, Edits]:
     """Return the step and edits of one injection, which fails if the patch gets too large: no other one writes."""
     try:
-        step, edits = _inject(triggered, enforced, subject)
+        step, edits = _inject(triggered, enforced, context)
     except Exception as error:
         return failed(triggered.rule, unexpected(error)), {}
-    excess = too_large(edits, patch_bytes(subject.pod.edits)) if edits else None
+    excess = too_large(edits, patch_bytes(context.pod.edits)) if edits else None
     return (step, edits) if excess is None else (failed(triggered.rule, excess), {})
 
 
-def _inject(triggered: _Triggered, enforced: Sequence[_Triggered], subject: Subject) -> tuple[Step, Edits]:
+def _inject(triggered: _Triggered, enforced: Sequence[_Triggered], context: Context) -> tuple[Step, Edits]:
     """What one injection does to the pod as the ladders left it, and the edits that do it."""
     rule, entry, warnings = triggered.rule, triggered.entry, triggered.warnings
     if not entry:
-        message = f"nothing is injected in the namespace {subject.namespace}"
+        message = f"nothing is injected in the namespace {context.namespace}"
         return stepped(rule, Action.KEEP, "empty-entry", message, warnings=warnings), {}
     rivals = {other.rule.gpu_resource for other in enforced if other.injects} | {rule.gpu_resource}
     if triggered.served and len(rivals) > 1:
-        message = f"pod {subject.display} has different gpu resource {', '.join(sorted(rivals))}"
+        message = f"pod {context.display} has different gpu resource {', '.join(sorted(rivals))}"
         return stepped(rule, Action.DENY, "conflict", message, warnings=warnings), {}
     passed_over = [f"the {container.role.value} {container.name}" for container in triggered.passed_over]
     if passed_over and rule.init_containers is InitContainers.DENY:
         message = (
-            f"pod {subject.display} requests {rule.gpu_resource} in {', '.join(passed_over)} (initContainers: Deny)"
+            f"pod {context.display} requests {rule.gpu_resource} in {', '.join(passed_over)} (initContainers: Deny)"
         )
         return stepped(rule, Action.DENY, "init-containers", message, warnings=warnings), {}
     warnings += tuple(
@@ -141,29 +141,29 @@ def _inject(triggered: _Triggered, enforced: Sequence[_Triggered], subject: Subj
     if not triggered.served:
         message = f"no regular container requests {rule.gpu_resource}"
         return stepped(rule, Action.KEEP, "init-containers", message, warnings=warnings), {}
-    counted = [container for container in subject.pod.containers if _may_serve(rule, container)]
+    counted = [container for container in context.pod.containers if _may_serve(rule, container)]
     wrong = [text for container in counted if (text := malformed(container, rule.gpu_resource))]
     if wrong:
         message = "; ".join(wrong)
         warnings += (f"{rule.id} left the pod as it is: {message}",)
         return stepped(rule, Action.KEEP, "malformed", message, warnings=warnings), {}
-    return _Calculation(triggered, subject, warnings).outcome()
+    return _Calculation(triggered, context, warnings).outcome()
 
 
 class _Calculation:
     """The amounts that one entry brings to one pod."""
 
-    def __init__(self, triggered: _Triggered, subject: Subject, warnings: tuple[str, ...]) -> None:
+    def __init__(self, triggered: _Triggered, context: Context, warnings: tuple[str, ...]) -> None:
         self._rule = triggered.rule
         self._entry = triggered.entry
-        self._subject = subject
+        self._context = context
         self._warnings = warnings
         self._notes: tuple[str, ...] = ()
         self._served = triggered.served
         served = {container.path for container in triggered.served}
         self._others = [
             container
-            for container in subject.pod.containers
+            for container in context.pod.containers
             if container.role is not Role.INIT and container.path not in served
         ]
         """Containers beside the GPU containers: plain ones and sidecars."""
@@ -185,7 +185,7 @@ class _Calculation:
                 f"other containers request {self._beside(name)} of {coefficients[name] * total} {name} for {total} GPUs"
                 for name in short
             )
-            message = f"pod {self._subject.display} resource {', '.join(short)} too large: {why}"
+            message = f"pod {self._context.display} resource {', '.join(short)} too large: {why}"
             return stepped(rule, Action.DENY, "too-large", message, warnings=self._warnings), {}
         amounts: list[Amount] = []
         edits: dict[Path, dict[str, str | None]] = {}
@@ -219,7 +219,7 @@ class _Calculation:
 
     def _wanted(self) -> Mapping[str, Quantity]:
         """The coefficients; with Keep, without those of resources that the pod's own level names."""
-        pod, coefficients = self._subject.pod, self._entry.coefficients
+        pod, coefficients = self._context.pod, self._entry.coefficients
         if self._rule.on_conflict is not OnConflict.KEEP:
             return coefficients
         kept = [name for name in coefficients if name in pod.requests or name in pod.limits]
@@ -275,7 +275,7 @@ class _Calculation:
         least the aggregate of its containers' requests, a limit at least its request and the limit of each container.
         What is injected is the request and the limit of its container, so that the aggregate is enough for both.
         """
-        pod = self._subject.pod
+        pod = self._context.pod
         named = [name for name in self._coefficients if name in pod.requests or name in pod.limits]
         if not named:
             return
@@ -294,7 +294,7 @@ class _Calculation:
 
     def _annotations(self) -> Mapping[str, str]:
         """Those to write: where the rule does not overwrite, a key that is there stays."""
-        present = self._subject.pod.annotations
+        present = self._context.pod.annotations
         if self._rule.on_conflict is OnConflict.OVERWRITE:
             return {key: value for key, value in self._entry.annotations.items() if present.get(key) != value}
         kept = [key for key, value in self._entry.annotations.items() if present.get(key, value) != value]

@@ -5,7 +5,7 @@ from dataclasses import field
 
 from rules_engine.cel import EvaluationError
 from rules_engine.evaluation.applicability import applicability
-from rules_engine.evaluation.context import Scope, Subject
+from rules_engine.evaluation.context import Context, Scope
 from rules_engine.evaluation.counts import MAX_CONTAINERS, Counts, edits, malformed, too_many_containers
 from rules_engine.evaluation.nodes.offers import AMOUNTS_PER_UNIT, Offers
 from rules_engine.evaluation.rule_set.compiled import CompiledLadder, CompiledRung
@@ -37,51 +37,51 @@ class Claims:
         return Claims({**dict.fromkeys(named, ladder.rule.id), **self.winners}, (*self.ladders, ladder))
 
 
-def apply_ladders(ladders: Sequence[CompiledLadder], subject: Subject) -> tuple[tuple[Step, ...], Pod]:
+def apply_ladders(ladders: Sequence[CompiledLadder], context: Context) -> tuple[tuple[Step, ...], Pod]:
     """Every ladder in turn, each on what those before it made of the pod."""
     steps: list[Step] = []
     claims = Claims()
     for ladder in ladders:
-        found = applicability(ladder, subject)
+        found = applicability(ladder, context)
         if isinstance(found, Step):
             steps.append(found)
             continue
         try:
-            step, pod = _Climb(ladder, subject, found.scope, found.warnings, claims).outcome()
+            step, pod = _LadderRun(ladder, context, found.scope, found.warnings, claims).outcome()
         except EvaluationError as error:
             steps.append(failed(ladder.rule, error))
             continue
         except Exception as error:
             steps.append(failed(ladder.rule, unexpected(error)))
             continue
-        if pod is not subject.pod and (excess := too_large(pod.edits)) is not None:
+        if pod is not context.pod and (excess := too_large(pod.edits)) is not None:
             steps.append(failed(ladder.rule, excess))
             continue
         steps.append(step)
         if ladder.rule.mode is Mode.ENFORCE:
-            subject = subject.with_pod(pod)
+            context = context.with_pod(pod)
             claims = claims.after(ladder, step)
-    return tuple(steps), subject.pod
+    return tuple(steps), context.pod
 
 
-class _Climb:
+class _LadderRun:
     """One ladder on one pod. Raises EvaluationError where that asks for a resource and has too many containers."""
 
     def __init__(
-        self, ladder: CompiledLadder, subject: Subject, scope: Scope, warnings: tuple[str, ...], claims: Claims
+        self, ladder: CompiledLadder, context: Context, scope: Scope, warnings: tuple[str, ...], claims: Claims
     ) -> None:
         self._ladder = ladder
         self._rule = ladder.rule
-        self._subject = subject
+        self._context = context
         self._scope = scope
         self._warnings = warnings
         self._claims = claims
         self._offers = self._offers_to(ladder)
-        named = subject.pod.resources
+        named = context.pod.resources
         self._present = [name for name in ladder.resources if name in named]
-        if self._present and len(subject.pod.containers) > MAX_CONTAINERS:
-            raise too_many_containers(subject.pod)
-        self._before = Counts.read(subject.pod, self._present)
+        if self._present and len(context.pod.containers) > MAX_CONTAINERS:
+            raise too_many_containers(context.pod)
+        self._before = Counts.read(context.pod, self._present)
         self._counts = self._before
         self._lost = [name for name in self._present if name in claims.winners and name in self._before.resources]
         """What earlier ladders decided."""
@@ -90,7 +90,7 @@ class _Climb:
 
     def outcome(self) -> tuple[Step, Pod]:
         """The step, and the pod after it. Raises EvaluationError."""
-        pod = self._subject.pod
+        pod = self._context.pod
         winners, present = self._claims.winners, self._present
         mine = [name for name in present if name not in winners]
         notes = tuple([f"{name} was decided by {winners[name]}" for name in self._lost])
@@ -104,8 +104,8 @@ class _Climb:
             if notes:
                 return skipped(self._rule, "already-decided", "; ".join(notes)), pod
             return skipped(self._rule, "no-request", "the pod asks for none of its resources"), pod
-        if not self._subject.cluster.known and not all(self._rule.rungs[index].assume for index in asked):
-            return self._kept(mine, "cluster-unknown", self._subject.cluster.freshness.unknown), pod
+        if not self._context.cluster.known and not all(self._rule.rungs[index].assume for index in asked):
+            return self._kept(mine, "cluster-unknown", self._context.cluster.freshness.unknown), pod
         return self._finished(self._decided(asked), notes)
 
     def _decided(self, asked: Sequence[int]) -> list[ResourceDecision]:
@@ -186,7 +186,7 @@ class _Climb:
         together = dict.fromkeys((resource, *self._settled))
         # Each attempt looks at all containers: a pod with many, and many resources, would take minutes.
         work = len(after.by_container) * len(together)
-        self._subject.budget_of(self._rule).spend(work // AMOUNTS_PER_UNIT)
+        self._context.budget_of(self._rule).spend(work // AMOUNTS_PER_UNIT)
         demand = {name: after.effective(name) for name in together}
         if not target.rung.assume and not self._offers.cover(demand):
             return "no node offers " + " and ".join(f"{Quantity(demand[name])} of {name}" for name in together)
@@ -204,16 +204,16 @@ class _Climb:
 
     def _offers_to(self, ladder: CompiledLadder) -> Offers:
         """Return what nodes offer in the eyes of a ladder, paid for by this one."""
-        subject = self._subject
-        return Offers(ladder.question, subject.reach, subject.cluster, subject.budget_of(self._rule))
+        context = self._context
+        return Offers(ladder.query, context.reach, context.cluster, context.budget_of(self._rule))
 
     def _finished(self, decisions: Sequence[ResourceDecision], notes: tuple[str, ...]) -> tuple[Step, Pod]:
-        pod = self._subject.pod
+        pod = self._context.pod
         exhausted = [decision.resource for decision in decisions if decision.reason == "exhausted"]
         moves = {decision.resource: decision.to for decision in decisions if decision.to is not None}
         common: Details = {"resources": tuple(decisions), "notes": notes, "warnings": self._warnings}
         if exhausted and self._rule.when_exhausted is WhenExhausted.DENY:
-            message = f"no rung can serve {', '.join(exhausted)} for pod {self._subject.display}"
+            message = f"no rung can serve {', '.join(exhausted)} for pod {self._context.display}"
             return stepped(self._rule, Action.DENY, "exhausted", message, **common), pod
         if not moves:
             message = ", ".join(f"{decision.resource} is {decision.reason}" for decision in decisions)
@@ -231,7 +231,7 @@ class _Climb:
         key = self._rule.annotation
         if not key:
             return {}
-        present = self._subject.pod.annotations.get(key, "")
+        present = self._context.pod.annotations.get(key, "")
         falls = [
             f"{short_name(rung.resource)}->{short_name(moves[rung.resource])}"
             for counts in self._before.by_container

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rules_engine.cel import EvaluationError
 from rules_engine.evaluation.applicability import applicability
-from rules_engine.evaluation.context import Scope, Subject
+from rules_engine.evaluation.context import Context, Scope
 from rules_engine.evaluation.rule_set.compiled import CompiledCheck, CompiledValidation
 from rules_engine.evaluation.steps import failed, stepped, unexpected
 from rules_engine.model.decision import Action, Step
@@ -14,14 +14,14 @@ MAX_MESSAGE = 5 * 1024
 """Longest result of a message expression, in characters; Kubernetes' own bound for its policies."""
 
 
-def apply_validations(validations: Sequence[CompiledValidation], subject: Subject) -> tuple[Step, ...]:
+def apply_validations(validations: Sequence[CompiledValidation], context: Context) -> tuple[Step, ...]:
     """One step for each."""
-    return tuple(_step(validation, subject) for validation in validations)
+    return tuple(_step(validation, context) for validation in validations)
 
 
-def _step(validation: CompiledValidation, subject: Subject) -> Step:
+def _step(validation: CompiledValidation, context: Context) -> Step:
     rule = validation.rule
-    found = applicability(validation, subject)
+    found = applicability(validation, context)
     if isinstance(found, Step):
         return _enforced(rule, found)
     try:

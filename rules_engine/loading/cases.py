@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rules_engine.loading.codes import Code
-from rules_engine.loading.diagnostics import Report, shown
+from rules_engine.loading.diagnostics import Diagnostics, truncate
 from rules_engine.loading.fields import flag, items, report_repeated, section, sections, strings, text, texts
 from rules_engine.loading.files import exists
 from rules_engine.loading.kubernetes.amounts import amounts
@@ -30,31 +30,31 @@ class Reader:
     pod: Callable[[Path], Node | None]
 
 
-def build_test(root: MapNode, report: Report, reader: Reader) -> RuleTest:
+def build_test(root: MapNode, diagnostics: Diagnostics, reader: Reader) -> RuleTest:
     """The test in a document; only fit for use where neither schema nor report found an error."""
     spec = section(root, "spec")
     name, location, _ = name_of(root)
     folder = Path(location.file).parent
     lines = sections(spec, "cases")
-    report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in lines), report)
-    rules = [_existing(item, folder, report) for item in items(spec, "rules")] or [folder]
+    report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in lines), diagnostics)
+    rules = [_existing(item, folder, diagnostics) for item in items(spec, "rules")] or [folder]
     return RuleTest(
         name=name,
         location=location,
         rules=tuple(FilePath(str(path)) for path in rules if path is not None),
-        cluster=_cluster(section(spec, "cluster"), folder, report, reader),
-        cases=tuple(_case(line, folder, report, reader) for line in lines),
+        cluster=_cluster(section(spec, "cluster"), folder, diagnostics, reader),
+        cases=tuple(_case(line, folder, diagnostics, reader) for line in lines),
     )
 
 
-def _existing(node: Node | None, folder: Path, report: Report) -> Path | None:
+def _existing(node: Node | None, folder: Path, diagnostics: Diagnostics) -> Path | None:
     """The path that a file name means, relative to the file it stands in; None, and a problem, where there is none."""
     if not isinstance(node, ScalarNode):
         return None
     path = folder / node.source.text
     if not exists(path):
-        message = f"there is no file or folder '{shown(str(path), MAX_PATH)}'{_near(path)}"
-        report.error(Code.MISSING_FILE, message, node.location, node.length)
+        message = f"there is no file or folder '{truncate(str(path), MAX_PATH)}'{_near(path)}"
+        diagnostics.error(Code.MISSING_FILE, message, node.location, node.length)
         return None
     return path
 
@@ -68,40 +68,40 @@ def _near(path: Path) -> str:
     return did_you_mean(path.name, [entry.name for entry in beside if did_you_mean(path.stem, [entry.stem])])
 
 
-def _cluster(node: MapNode, folder: Path, report: Report, reader: Reader) -> Cluster:
+def _cluster(node: MapNode, folder: Path, diagnostics: Diagnostics, reader: Reader) -> Cluster:
     file = node.get("file")
     if file is None:
-        return build_cluster(node, report)
-    path = _existing(file, folder, report)
+        return build_cluster(node, diagnostics)
+    path = _existing(file, folder, diagnostics)
     cluster = reader.cluster(path) if path else Cluster()
     if cluster is None:
-        report.error(Code.BAD_REFERENCE, f"'{path}' is no cluster, or has errors", file.location, file.length)
+        diagnostics.error(Code.BAD_REFERENCE, f"'{path}' is no cluster, or has errors", file.location, file.length)
     return cluster or Cluster()
 
 
-def _case(line: MapNode, folder: Path, report: Report, reader: Reader) -> Case:
+def _case(line: MapNode, folder: Path, diagnostics: Diagnostics, reader: Reader) -> Case:
     name = line.get("name") or line
     request = section(line, "request")
     operation = text(request, "operation", "CREATE")
     old = line.get("oldPod")
     if operation == "UPDATE" and old is None:
         place = request.key("operation") or request
-        report.error(Code.MISSING_FIELD, "operation: UPDATE needs 'oldPod'", place.location, place.length)
+        diagnostics.error(Code.MISSING_FIELD, "operation: UPDATE needs 'oldPod'", place.location, place.length)
     sub_resource = request.get("subResource")
     if operation != "UPDATE" and sub_resource is not None:
         message = "subResource: resize needs 'operation: UPDATE'"
-        report.error(Code.MISSING_FIELD, message, sub_resource.location, sub_resource.length)
+        diagnostics.error(Code.MISSING_FIELD, message, sub_resource.location, sub_resource.length)
     if operation != "UPDATE" and old is not None:
         key = line.key("oldPod") or old
         message = f"oldPod is not looked at: with operation: {operation} there is no pod before"
-        report.warning(Code.IGNORED_FIELD, message, key.location, key.length)
-    before = the_pod(old, line.key("oldPod") or old, report) if old is not None else None
-    made = _pod(line, folder, report, reader)
+        diagnostics.warning(Code.IGNORED_FIELD, message, key.location, key.length)
+    before = the_pod(old, line.key("oldPod") or old, diagnostics) if old is not None else None
+    made = _pod(line, folder, diagnostics, reader)
     return Case(
         name=text(line, "name"),
         location=name.location,
         pod=made.pod if made else None,
-        expect=_expectation(line, report),
+        expect=_expectation(line, diagnostics),
         namespace=text(request, "namespace") or (made.namespace if made else "") or "default",
         namespace_labels=strings(request, "namespaceLabels"),
         operation=operation,
@@ -111,29 +111,29 @@ def _case(line: MapNode, folder: Path, report: Report, reader: Reader) -> Case:
     )
 
 
-def _pod(line: MapNode, folder: Path, report: Report, reader: Reader) -> Manifest | None:
+def _pod(line: MapNode, folder: Path, diagnostics: Diagnostics, reader: Reader) -> Manifest | None:
     written = line.get("pod")
     if written is not None:
-        return the_pod(written, line.key("pod") or written, report)
+        return the_pod(written, line.key("pod") or written, diagnostics)
     file = line.get("podFile")
-    path = _existing(file, folder, report)
+    path = _existing(file, folder, diagnostics)
     if file is None or path is None:
         return None
     document = reader.pod(path)
     if document is None:
-        report.error(Code.BAD_REFERENCE, f"'{path}' is no manifest, or has errors", file.location, file.length)
+        diagnostics.error(Code.BAD_REFERENCE, f"'{path}' is no manifest, or has errors", file.location, file.length)
         return None
-    return the_pod(document, file, report)
+    return the_pod(document, file, diagnostics)
 
 
-def _expectation(line: MapNode, report: Report) -> Expectation:
+def _expectation(line: MapNode, diagnostics: Diagnostics) -> Expectation:
     expect = section(line, "expect")
     containers = section(expect, "containers")
     annotations = section(expect, "annotations")
     return Expectation(
         location=(line.key("expect") or line).location,
         allowed=flag(expect, "allowed") if expect.get("allowed") else None,
-        containers={key.source.text: amounts(containers, key.source.text, report) for key, _ in containers},
+        containers={key.source.text: amounts(containers, key.source.text, diagnostics) for key, _ in containers},
         annotations={
             key.source.text: None if value.value is None else value.source.text
             for key, value in annotations

@@ -10,13 +10,13 @@ MAX_SHOWN = 60
 """Characters of a value that a message repeats: the value itself stands in the line below."""
 
 
-def shown(text: str, limit: int = MAX_SHOWN) -> str:
+def truncate(text: str, limit: int = MAX_SHOWN) -> str:
     """A value as a message repeats it."""
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 @dataclass(slots=True)
-class Report:
+class Diagnostics:
     """Collects problems; the only thing in this package that changes while files are read."""
 
     problems: list[Problem] = field(default_factory=list)

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import TypeVar
 
 from rules_engine.loading.codes import Code
-from rules_engine.loading.diagnostics import Report
+from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode
 from rules_engine.model.source import Location, SourceText
 
@@ -82,7 +82,7 @@ def strings(node: MapNode, name: str) -> dict[str, str]:
     return {key: value.source.text for key, value in scalars(node, name)}
 
 
-def report_repeated(code: Code, nodes: Iterable[Node | None], report: Report) -> None:
+def report_repeated(code: Code, nodes: Iterable[Node | None], diagnostics: Diagnostics) -> None:
     """Report every name that occurs again, with the line of the first."""
     first: dict[str, Location] = {}
     for node in nodes:
@@ -90,5 +90,5 @@ def report_repeated(code: Code, nodes: Iterable[Node | None], report: Report) ->
             name = node.source.text
             if name in first:
                 message = f"'{name}' is already used in line {first[name].line}"
-                report.error(code, message, node.location, node.length)
+                diagnostics.error(code, message, node.location, node.length)
             first.setdefault(name, node.location)

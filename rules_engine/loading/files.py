@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from rules_engine.loading.codes import Code
-from rules_engine.loading.diagnostics import Report
+from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.model.source import Location
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
@@ -67,7 +67,7 @@ def exists(path: Path) -> bool:
         return False
 
 
-def find_files(paths: Sequence[Path], report: Report) -> tuple[Path, ...]:
+def find_files(paths: Sequence[Path], diagnostics: Diagnostics) -> tuple[Path, ...]:
     """The files behind paths, each once: folders are walked in order of name, hidden entries left out.
 
     A mounted ConfigMap is a folder of links into `..data`, itself a link into `..2026_…`: both are hidden.
@@ -77,34 +77,34 @@ def find_files(paths: Sequence[Path], report: Report) -> tuple[Path, ...]:
         if not is_folder(path):
             found.setdefault(os.path.realpath(path), path)
             continue
-        before = len(report.problems)
-        inside = list(islice(_walk(path, frozenset(), report), MAX_FILES + 1))
+        before = len(diagnostics.problems)
+        inside = list(islice(_walk(path, frozenset(), diagnostics), MAX_FILES + 1))
         if len(inside) > MAX_FILES:
             message = f"more than {MAX_FILES:,} files: is this the right folder?"
-            report.error(Code.TOO_MANY_FILES, message, Location(str(path), 1, 1))
+            diagnostics.error(Code.TOO_MANY_FILES, message, Location(str(path), 1, 1))
             continue
-        if not inside and len(report.problems) == before:
+        if not inside and len(diagnostics.problems) == before:
             message = "no .yaml, .yml or .json file in this folder"
-            report.error(Code.NO_FILES, message, Location(str(path), 1, 1))
+            diagnostics.error(Code.NO_FILES, message, Location(str(path), 1, 1))
         for file in inside:
             found.setdefault(os.path.realpath(file), file)
     return tuple(found.values())
 
 
-def _walk(folder: Path, above: frozenset[str], report: Report) -> Iterator[Path]:
+def _walk(folder: Path, above: frozenset[str], diagnostics: Diagnostics) -> Iterator[Path]:
     here = os.path.realpath(folder)
     if here in above:  # a link back up
         return
     try:
         entries = sorted(folder.iterdir(), key=lambda entry: entry.name)
     except OSError as error:
-        _report_unreadable(folder, error, report)
+        _report_unreadable(folder, error, diagnostics)
         return
     for path in entries:
         if path.name.startswith("."):
             continue
         if is_folder(path):
-            yield from _walk(path, above | {here}, report)
+            yield from _walk(path, above | {here}, diagnostics)
         elif path.suffix in SUFFIXES and path.name not in _NOT_RULES and not _is_special(path):
             yield path
 
@@ -114,7 +114,7 @@ def _is_special(path: Path) -> bool:
     return os.path.exists(path) and not os.path.isfile(path)  # noqa: PTH110, PTH113 - Path's raise where links go in a circle
 
 
-def read_file(path: Path, report: Report, *, regular: bool = False) -> SourceFile | None:
+def read_file(path: Path, diagnostics: Diagnostics, *, regular: bool = False) -> SourceFile | None:
     """A file's text: UTF-8, a byte order mark left out; None, and a problem, where it cannot be had.
 
     With `regular`, pipes, devices and files of the kernel are problems, and are never waited for. Links are followed.
@@ -125,17 +125,17 @@ def read_file(path: Path, report: Report, *, regular: bool = False) -> SourceFil
     try:
         with nullcontext(sys.stdin.buffer) if path == STDIN else open(path, "rb", opener=opener) as file:
             if regular and path != STDIN and not _is_regular(os.fstat(file.fileno())):
-                report.error(Code.NOT_A_REGULAR_FILE, NOT_REGULAR, Location(str(path), 1, 1))
+                diagnostics.error(Code.NOT_A_REGULAR_FILE, NOT_REGULAR, Location(str(path), 1, 1))
                 return None
             data = file.read(limit + 1)
     except FileNotFoundError:
-        report.error(Code.MISSING_FILE, "there is no such file or folder", Location(str(path), 1, 1))
+        diagnostics.error(Code.MISSING_FILE, "there is no such file or folder", Location(str(path), 1, 1))
         return None
     except OSError as error:
-        _report_unreadable(path, error, report)
+        _report_unreadable(path, error, diagnostics)
         return None
     if len(data) > limit:
-        report_too_large(str(path), limit, report)
+        report_too_large(str(path), limit, diagnostics)
         return None
     try:
         text = data.decode("utf-8-sig")
@@ -143,7 +143,7 @@ def read_file(path: Path, report: Report, *, regular: bool = False) -> SourceFil
     except UnicodeDecodeError as error:
         before = SourceFile(str(path), data[: error.start].decode("utf-8-sig")).lines
         message = f"byte 0x{data[error.start]:02X} is not UTF-8: save the file as UTF-8"
-        report.error(Code.NOT_UTF_8, message, Location(str(path), len(before), len(before[-1]) + 1))
+        diagnostics.error(Code.NOT_UTF_8, message, Location(str(path), len(before), len(before[-1]) + 1))
         return None
 
 
@@ -162,10 +162,10 @@ def _kernel_devices() -> frozenset[int]:
     return frozenset(os.stat(path).st_dev for path in ("/proc", "/sys") if os.path.ismount(path))  # noqa: PTH116 - as above
 
 
-def report_too_large(name: str, limit: int, report: Report) -> None:
+def report_too_large(name: str, limit: int, diagnostics: Diagnostics) -> None:
     """Reports a file that is larger than a bound in bytes."""
-    report.error(Code.FILE_TOO_LARGE, f"the file is larger than {limit // 2**20} MiB", Location(name, 1, 1))
+    diagnostics.error(Code.FILE_TOO_LARGE, f"the file is larger than {limit // 2**20} MiB", Location(name, 1, 1))
 
 
-def _report_unreadable(path: Path, error: OSError, report: Report) -> None:
-    report.error(Code.UNREADABLE_FILE, f"it cannot be read: {error.strerror or error}", Location(str(path), 1, 1))
+def _report_unreadable(path: Path, error: OSError, diagnostics: Diagnostics) -> None:
+    diagnostics.error(Code.UNREADABLE_FILE, f"it cannot be read: {error.strerror or error}", Location(str(path), 1, 1))

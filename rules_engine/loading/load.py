@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from rules_engine.loading.cases import Reader, build_test
 from rules_engine.loading.codes import Code
-from rules_engine.loading.diagnostics import Report, shown
+from rules_engine.loading.diagnostics import Diagnostics, truncate
 from rules_engine.loading.fields import section
 from rules_engine.loading.files import MAX_FILE_BYTES, SourceFile, find_files, read_file, report_too_large
 from rules_engine.loading.kubernetes.inventory import build_cluster
@@ -66,9 +66,9 @@ def load(paths: Sequence[Path]) -> Loaded:
     pre-commit hands over any file of a folder.
     """
     loader = _Loader(frozenset(KINDS))
-    files = find_files(paths, loader.report)
+    files = find_files(paths, loader.diagnostics)
     for path in files:
-        source = read_file(path, loader.report, regular=True)
+        source = read_file(path, loader.diagnostics, regular=True)
         if source is not None:
             loader.read(source)
     names = tuple(map(str, files))
@@ -77,7 +77,7 @@ def load(paths: Sequence[Path]) -> Loaded:
         tests=tuple(loader.tests),
         inventories=tuple(loader.inventories),
         drafts=tuple(loader.drafts),
-        problems=in_file_order(loader.report.problems, names),
+        problems=in_file_order(loader.diagnostics.problems, names),
         sources=loader.sources,
         files=names,
     )
@@ -89,59 +89,59 @@ def load_cluster(path: Path, *, regular: bool = False) -> tuple[Cluster | None, 
     `regular`: a pipe or a device is a problem, as in `read_file`.
     """
     loader = _Loader(frozenset({_CLUSTER}))
-    source = read_file(path, loader.report, regular=regular)
+    source = read_file(path, loader.diagnostics, regular=regular)
     if source is not None:
         loader.read(source)
     found = loader.inventories
-    if not loader.report.failed:
+    if not loader.diagnostics.failed:
         if len(found) > 1:
             message = f"expected one ClusterInventory, not {len(found)}"
-            loader.report.error(Code.NOT_A_CLUSTER, message, found[1].location)
+            loader.diagnostics.error(Code.NOT_A_CLUSTER, message, found[1].location)
         elif not found:
             kind = loader.other
-            given = f"{shown(kind.source.text)} is no cluster: " if kind else ""
+            given = f"{truncate(kind.source.text)} is no cluster: " if kind else ""
             place, length = (kind.location, kind.length) if kind else (Location(str(path), 1, 1), 1)
-            loader.report.error(Code.NOT_A_CLUSTER, f"{given}expected {_EXPECTED_CLUSTER}", place, length)
-    cluster = None if loader.report.failed else found[0].cluster
-    return cluster, in_file_order(loader.report.problems), loader.sources
+            loader.diagnostics.error(Code.NOT_A_CLUSTER, f"{given}expected {_EXPECTED_CLUSTER}", place, length)
+    cluster = None if loader.diagnostics.failed else found[0].cluster
+    return cluster, in_file_order(loader.diagnostics.problems), loader.sources
 
 
 def load_pods(path: Path) -> tuple[tuple[Manifest, ...], tuple[Problem, ...], Sources]:
     """Every pod in a file of manifests, read as kubectl reads it; none where the file has errors."""
-    report = Report()
-    source = read_file(path, report)
+    diagnostics = Diagnostics()
+    source = read_file(path, diagnostics)
     if source is None:
-        return (), tuple(report.problems), {}
-    roots = _manifest_documents(source, report)
+        return (), tuple(diagnostics.problems), {}
+    roots = _manifest_documents(source, diagnostics)
     found = [manifest for root in roots for manifest in manifests(root)]
-    if not found and not report.failed:
-        _report_no_pod(source, roots, report)
-    for manifest in () if report.failed else found:
-        if read_pod(manifest.pod, manifest.node, report) is not None:
-            manifest.warn(report)
-    return () if report.failed else tuple(found), in_file_order(report.problems), {source.name: source.lines}
+    if not found and not diagnostics.failed:
+        _report_no_pod(source, roots, diagnostics)
+    for manifest in () if diagnostics.failed else found:
+        if read_pod(manifest.pod, manifest.node, diagnostics) is not None:
+            manifest.warn(diagnostics)
+    return () if diagnostics.failed else tuple(found), in_file_order(diagnostics.problems), {source.name: source.lines}
 
 
-def _report_no_pod(source: SourceFile, roots: Sequence[Node], report: Report) -> None:
+def _report_no_pod(source: SourceFile, roots: Sequence[Node], diagnostics: Diagnostics) -> None:
     kinds = [root.get("kind") for root in roots if isinstance(root, MapNode)]
     place = next((kind for kind in kinds if isinstance(kind, ScalarNode)), None)
     if place is None:
         message = "no pod here, and nothing with a pod template"
-        report.error(Code.NOT_A_POD, message, Location(source.name, 1, 1))
+        diagnostics.error(Code.NOT_A_POD, message, Location(source.name, 1, 1))
         return
     kind = place.source.text
     hint = ": rules are named by --rules" if kind in KINDS[:3] else ""
-    message = f"{shown(kind)} is no pod and has no pod template{hint}"
-    report.error(Code.NOT_A_POD, message, place.location, place.length)
+    message = f"{truncate(kind)} is no pod and has no pod template{hint}"
+    diagnostics.error(Code.NOT_A_POD, message, place.location, place.length)
 
 
-def _manifest_documents(source: SourceFile, report: Report) -> list[Node]:
+def _manifest_documents(source: SourceFile, diagnostics: Diagnostics) -> list[Node]:
     if len(source.text) > MAX_FILE_BYTES:
-        report_too_large(source.name, MAX_FILE_BYTES, report)
+        report_too_large(source.name, MAX_FILE_BYTES, diagnostics)
         return []
-    documents = read_documents(source, report, Dialect.MANIFESTS)
+    documents = read_documents(source, diagnostics, Dialect.MANIFESTS)
     for document in documents:
-        report.problems.extend(document.report.problems)
+        diagnostics.problems.extend(document.diagnostics.problems)
     return [document.root for document in documents if not document.empty]
 
 
@@ -149,7 +149,7 @@ class _Loader:
     """What has been read so far; documents of other kinds than `kinds` are passed over, `other` is the first's kind."""
 
     def __init__(self, kinds: frozenset[str]) -> None:
-        self.report = Report()
+        self.diagnostics = Diagnostics()
         self.sources: dict[str, Sequence[str]] = {}
         self.rules: list[AnyRule] = []
         self.drafts: list[AnyRule] = []
@@ -165,14 +165,14 @@ class _Loader:
         if source.is_json and self._read_cluster(_json(source.text), source.name):
             return
         if len(source.text) > MAX_FILE_BYTES:
-            report_too_large(source.name, MAX_FILE_BYTES, self.report)
+            report_too_large(source.name, MAX_FILE_BYTES, self.diagnostics)
             return
         self.sources[source.name] = source.lines
-        report = Report()
-        documents = read_documents(source, report)
-        if not documents and not report.failed:
-            report.error(Code.EMPTY_FILE, "the file holds no document", Location(source.name, 1, 1))
-        self.report.problems.extend(report.problems)
+        diagnostics = Diagnostics()
+        documents = read_documents(source, diagnostics)
+        if not documents and not diagnostics.failed:
+            diagnostics.error(Code.EMPTY_FILE, "the file holds no document", Location(source.name, 1, 1))
+        self.diagnostics.problems.extend(diagnostics.problems)
         ours = [document for document in documents if not self._passed_over(document.root)]
         for document in ours:
             # Whoever writes manifests may leave empty documents among them.
@@ -184,7 +184,7 @@ class _Loader:
         if not is_cluster(value):
             return False
         location = Location(file, 1, 1)
-        cluster = read_cluster(value, location, self.report)
+        cluster = read_cluster(value, location, self.diagnostics)
         self.inventories.append(Inventory(name=Path(file).stem, location=location, cluster=cluster))
         return True
 
@@ -206,59 +206,61 @@ class _Loader:
     def _take(self, document: Document) -> None:
         root = document.root
         if _is_foreign(root):
-            _kind(root, self.report)
+            _kind(root, self.diagnostics)
             return
-        report = Report()
+        diagnostics = Diagnostics()
         kind = None
         if document.empty:
-            report.warning(Code.EMPTY_DOCUMENT, "the document is empty", root.location)
+            diagnostics.warning(Code.EMPTY_DOCUMENT, "the document is empty", root.location)
         else:
-            kind = _kind(root, report)
+            kind = _kind(root, diagnostics)
         if kind in self._kinds and isinstance(root, MapNode):
-            self._build(kind, root, document, report)
+            self._build(kind, root, document, diagnostics)
         elif kind is not None:
             return
-        self.report.problems.extend(_told(report, document))
+        self.diagnostics.problems.extend(_told(diagnostics, document))
 
-    def _build(self, kind: str, written: MapNode, document: Document, report: Report) -> None:
-        root = validate(kind, written, report)
-        self._report_duplicate(kind, root, report)
+    def _build(self, kind: str, written: MapNode, document: Document, diagnostics: Diagnostics) -> None:
+        root = validate(kind, written, diagnostics)
+        self._report_duplicate(kind, root, diagnostics)
         name, location, _ = name_of(root)
         match kind:
             case "ClusterInventory":
-                cluster = build_cluster(section(root, "spec"), report)
-                if not _failed(report, document):
+                cluster = build_cluster(section(root, "spec"), diagnostics)
+                if not _failed(diagnostics, document):
                     self.inventories.append(Inventory(name=name, location=location, cluster=cluster))
             case "RuleTest":
-                test = build_test(root, report, Reader(self._cluster_file, self._pod_file))
-                if not _failed(report, document):
+                test = build_test(root, diagnostics, Reader(self._cluster_file, self._pod_file))
+                if not _failed(diagnostics, document):
                     self.tests.append(test)
             case _:
-                rule = build_rule(kind, root, report)
-                (self.drafts if _failed(report, document) else self.rules).append(rule)
+                rule = build_rule(kind, root, diagnostics)
+                (self.drafts if _failed(diagnostics, document) else self.rules).append(rule)
 
-    def _report_duplicate(self, kind: str, root: MapNode, report: Report) -> None:
+    def _report_duplicate(self, kind: str, root: MapNode, diagnostics: Diagnostics) -> None:
         name, location, length = name_of(root)
         first = self._places.setdefault((kind, name), location)
         if name and first is not location:
-            report.error(Code.DUPLICATE_DOCUMENT, f"{kind} '{name}' is already written in {first}", location, length)
+            diagnostics.error(
+                Code.DUPLICATE_DOCUMENT, f"{kind} '{name}' is already written in {first}", location, length
+            )
 
     def _cluster_file(self, path: Path) -> Cluster | None:
         if path not in self._clusters:
             cluster, problems, sources = load_cluster(path, regular=True)
             self._clusters[path] = cluster
-            self.report.problems.extend(problems)
+            self.diagnostics.problems.extend(problems)
             self.sources.update(sources)
         return self._clusters[path]
 
     def _pod_file(self, path: Path) -> Node | None:
-        report = Report()
-        source = read_file(path, report, regular=True)
-        roots = _manifest_documents(source, report) if source else []
-        self.report.problems.extend(report.problems)
+        diagnostics = Diagnostics()
+        source = read_file(path, diagnostics, regular=True)
+        roots = _manifest_documents(source, diagnostics) if source else []
+        self.diagnostics.problems.extend(diagnostics.problems)
         if source is not None:
             self.sources[source.name] = source.lines
-        return roots[0] if len(roots) == 1 and not report.failed else None
+        return roots[0] if len(roots) == 1 and not diagnostics.failed else None
 
 
 def _json(text: str) -> Json:
@@ -270,19 +272,19 @@ def _json(text: str) -> Json:
     return found
 
 
-def _failed(report: Report, document: Document) -> bool:
-    return report.failed or document.report.failed
+def _failed(diagnostics: Diagnostics, document: Document) -> bool:
+    return diagnostics.failed or document.diagnostics.failed
 
 
-def _told(report: Report, document: Document) -> list[Problem]:
+def _told(diagnostics: Diagnostics, document: Document) -> list[Problem]:
     """One problem at a place is enough: what YAML makes of a value is not worth checking further.
 
     Of numbers the schema knows more: which are possible, and that no text is.
     """
-    checked = {problem.location for problem in report.problems}
-    read = [p for p in document.report.problems if p.code != Code.YAML_NUMBER.value or p.location not in checked]
+    checked = {problem.location for problem in diagnostics.problems}
+    read = [p for p in document.diagnostics.problems if p.code != Code.YAML_NUMBER.value or p.location not in checked]
     known = {problem.location for problem in read}
-    return [*read, *(problem for problem in report.problems if problem.location not in known)]
+    return [*read, *(problem for problem in diagnostics.problems if problem.location not in known)]
 
 
 def _is_foreign(root: Node) -> bool:
@@ -297,28 +299,28 @@ def _is_foreign(root: Node) -> bool:
     )
 
 
-def _kind(root: Node, report: Report) -> str | None:
+def _kind(root: Node, diagnostics: Diagnostics) -> str | None:
     """Which of KINDS a document is; None, and problems, where it is none of them."""
     if not isinstance(root, MapNode):
         message = "a document must be a map that begins with apiVersion and kind"
-        report.error(Code.WRONG_TYPE, message, root.location, root.length)
+        diagnostics.error(Code.WRONG_TYPE, message, root.location, root.length)
         return None
     version, kind = root.get("apiVersion"), root.get("kind")
     first = next((key for key, _ in root), root)
     for name, node in (("apiVersion", version), ("kind", kind)):
         if node is not None and not isinstance(node, ScalarNode):
-            report.error(Code.WRONG_TYPE, f"{name} must be text", node.location, node.length)
+            diagnostics.error(Code.WRONG_TYPE, f"{name} must be text", node.location, node.length)
         # Without a kind there is no schema that could tell what else is missing.
         elif node is None and kind is None:
-            report.error(Code.MISSING_FIELD, f"the document needs '{name}'", first.location, first.length)
+            diagnostics.error(Code.MISSING_FIELD, f"the document needs '{name}'", first.location, first.length)
     if isinstance(version, ScalarNode) and version.source.text != API_VERSION and not _is_foreign(root):
-        message = f"unknown apiVersion '{shown(version.source.text)}': write {API_VERSION}"
-        report.error(Code.UNKNOWN_API_VERSION, message, version.location, version.length)
+        message = f"unknown apiVersion '{truncate(version.source.text)}': write {API_VERSION}"
+        diagnostics.error(Code.UNKNOWN_API_VERSION, message, version.location, version.length)
     if not isinstance(kind, ScalarNode):
         return None
     if kind.source.text not in KINDS:
         meant = near(kind.source.text, KINDS) or f": expected one of {', '.join(KINDS)}"
-        message = f"unknown kind '{shown(kind.source.text)}'{meant}"
-        report.error(Code.UNKNOWN_KIND, message, kind.location, kind.length)
+        message = f"unknown kind '{truncate(kind.source.text)}'{meant}"
+        diagnostics.error(Code.UNKNOWN_KIND, message, kind.location, kind.length)
         return None
     return kind.source.text

@@ -4,7 +4,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 from rules_engine.loading.codes import Code
-from rules_engine.loading.diagnostics import Report
+from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import (
     choice,
     flag,
@@ -38,21 +38,21 @@ from rules_engine.model.rules import (
     NodeRequirement,
     Offered,
     OnConflict,
+    Operation,
     OptOut,
     Reason,
     ResourceInjection,
     Rung,
     Validation,
     ValidationAction,
-    Verb,
     WhenExhausted,
 )
 from rules_engine.model.source import Location
 
 
-def build_rule(kind: str, root: MapNode, report: Report) -> AnyRule:
+def build_rule(kind: str, root: MapNode, diagnostics: Diagnostics) -> AnyRule:
     """The rule in a document; it is only fit for use where neither schema nor report found an error."""
-    return _BUILDERS[kind](section(root, "spec"), root, report)
+    return _BUILDERS[kind](section(root, "spec"), root, diagnostics)
 
 
 def name_of(root: MapNode) -> tuple[str, Location, int]:
@@ -63,7 +63,7 @@ def name_of(root: MapNode) -> tuple[str, Location, int]:
     return "", root.location, 1
 
 
-def _common(spec: MapNode, root: MapNode, report: Report, opt_out: OptOut) -> dict[str, Any]:
+def _common(spec: MapNode, root: MapNode, diagnostics: Diagnostics, opt_out: OptOut) -> dict[str, Any]:
     """The fields that every kind has, as keyword arguments."""
     name, location, _ = name_of(root)
     metadata = section(root, "metadata")
@@ -75,28 +75,28 @@ def _common(spec: MapNode, root: MapNode, report: Report, opt_out: OptOut) -> di
         "description": text(spec, "description"),
         "mode": choice(spec, "mode", Mode.ENFORCE),
         "priority": number(spec, "priority", 0),
-        "match": _match(section(spec, "match"), report),
+        "match": _match(section(spec, "match"), diagnostics),
         "params": section(spec, "params").json(),
-        "variables": _named(spec, "variables", report),
-        "match_conditions": _named(spec, "matchConditions", report),
+        "variables": _named(spec, "variables", diagnostics),
+        "match_conditions": _named(spec, "matchConditions", diagnostics),
         "failure_policy": choice(spec, "failurePolicy", FailurePolicy.FAIL),
         "opt_out": choice(spec, "optOut", opt_out),
     }
 
 
-def _match(node: MapNode, report: Report) -> Match:
+def _match(node: MapNode, diagnostics: Diagnostics) -> Match:
     return Match(
         namespaces=texts(node, "namespaces") or Match().namespaces,
         exclude_namespaces=texts(node, "excludeNamespaces"),
-        namespace_selector=selector(node, "namespaceSelector", report),
-        object_selector=selector(node, "objectSelector", report),
-        operations=tuple(Verb(name) for name in texts(node, "operations")) or Match().operations,
+        namespace_selector=selector(node, "namespaceSelector", diagnostics),
+        object_selector=selector(node, "objectSelector", diagnostics),
+        operations=tuple(Operation(name) for name in texts(node, "operations")) or Match().operations,
     )
 
 
-def _named(spec: MapNode, field: str, report: Report) -> tuple[Named, ...]:
+def _named(spec: MapNode, field: str, diagnostics: Diagnostics) -> tuple[Named, ...]:
     lines = sections(spec, field)
-    report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in lines), report)
+    report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in lines), diagnostics)
     return tuple(
         Named(text(line, "name"), expression)
         for line in lines
@@ -104,25 +104,26 @@ def _named(spec: MapNode, field: str, report: Report) -> tuple[Named, ...]:
     )
 
 
-def _ladder(spec: MapNode, root: MapNode, report: Report) -> FallbackLadder:
+def _ladder(spec: MapNode, root: MapNode, diagnostics: Diagnostics) -> FallbackLadder:
     lines = sections(spec, "rungs")
     nodes = section(spec, "nodes")
     counts = choice(spec, "counts", Counts.KEEP)
-    report_repeated(Code.DUPLICATE_RUNG, (line.get("resource") for line in lines), report)
-    _report_assumed(lines, report)
+    report_repeated(Code.DUPLICATE_RUNG, (line.get("resource") for line in lines), diagnostics)
+    _report_assumed(lines, diagnostics)
     if counts is Counts.SCALE:
         for line in lines:
             if line.get("weight") is None:
                 place = line.get("resource") or line
                 message = "counts: Scale needs a weight on every rung"
-                report.error(Code.MISSING_WEIGHT, message, place.location, place.length)
-    _report_steering(text(spec, "annotation"), {SKIP_ANNOTATION}, spec.get("annotation"), report)
+                diagnostics.error(Code.MISSING_WEIGHT, message, place.location, place.length)
+    _report_steering(text(spec, "annotation"), {SKIP_ANNOTATION}, spec.get("annotation"), diagnostics)
     return FallbackLadder(
-        **_common(spec, root, report, OptOut.ALLOWED),
+        **_common(spec, root, diagnostics, OptOut.ALLOWED),
         rungs=tuple(_rung(line) for line in lines),
         offered=choice(spec, "offered", Offered.ALLOCATABLE),
         nodes=NodeFilter(
-            selector(nodes, "selector", report), frozenset(NodeRequirement(name) for name in texts(nodes, "require"))
+            selector(nodes, "selector", diagnostics),
+            frozenset(NodeRequirement(name) for name in texts(nodes, "require")),
         ),
         direction=choice(spec, "direction", Direction.DOWN),
         counts=counts,
@@ -142,34 +143,34 @@ def _rung(line: MapNode) -> Rung:
     )
 
 
-def _report_assumed(lines: Sequence[MapNode], report: Report) -> None:
+def _report_assumed(lines: Sequence[MapNode], diagnostics: Diagnostics) -> None:
     first: Location | None = None
     for line in lines:
         if flag(line, "assume"):
             if first is not None:
                 key = line.key("assume") or line
                 message = f"only one rung may be assumed, and line {first.line} has one already"
-                report.error(Code.SEVERAL_ASSUMED, message, key.location, key.length)
+                diagnostics.error(Code.SEVERAL_ASSUMED, message, key.location, key.length)
             first = first or line.location
 
 
-def _injection(spec: MapNode, root: MapNode, report: Report) -> ResourceInjection:
-    default = _entry(spec, spec.key("coefficients") or root, report)
+def _injection(spec: MapNode, root: MapNode, diagnostics: Diagnostics) -> ResourceInjection:
+    default = _entry(spec, spec.key("coefficients") or root, diagnostics)
     namespaces: dict[str, Entry] = {}
     for key, node in maps(spec, "namespaces"):
-        entry = _entry(node, key, report)
+        entry = _entry(node, key, diagnostics)
         if text(node, "inherit") == "Merge":
-            _report_nothing_to_inherit(default, node, report)
+            _report_nothing_to_inherit(default, node, diagnostics)
             entry = _merged(default, entry)
         namespaces[key.source.text] = entry
     gpu_resource = text(spec, "gpuResource", "nvidia.com/gpu")
     gpu_type_annotation = text(spec, "gpuTypeAnnotation", "task.bkbcs.tencent.com/gpu-type")
-    _report_gpu_amounts(spec, gpu_resource, report)
+    _report_gpu_amounts(spec, gpu_resource, diagnostics)
     for entry_node in (spec, *(node for _, node in maps(spec, "namespaces"))):
         for key, _ in section(entry_node, "annotations"):
-            _report_steering(key.source.text, {SKIP_ANNOTATION, gpu_type_annotation}, key, report)
+            _report_steering(key.source.text, {SKIP_ANNOTATION, gpu_type_annotation}, key, diagnostics)
     return ResourceInjection(
-        **_common(spec, root, report, OptOut.ALLOWED),
+        **_common(spec, root, diagnostics, OptOut.ALLOWED),
         default=default,
         gpu_type=text(spec, "gpuType") or None,
         gpu_type_annotation=gpu_type_annotation,
@@ -180,15 +181,15 @@ def _injection(spec: MapNode, root: MapNode, report: Report) -> ResourceInjectio
     )
 
 
-def _report_steering(name: str, steering: Container[str], place: Node | None, report: Report) -> None:
+def _report_steering(name: str, steering: Container[str], place: Node | None, diagnostics: Diagnostics) -> None:
     if place is not None and name in steering:
         message = f"{name} decides which rules apply: a rule that writes it would meet another pod the second time"
-        report.error(Code.STEERING_ANNOTATION, message, place.location, place.length)
+        diagnostics.error(Code.STEERING_ANNOTATION, message, place.location, place.length)
 
 
-def _entry(node: MapNode, place: Node, report: Report) -> Entry:
-    coefficients = amounts(node, "coefficients", report)
-    warn_of_units(node, "coefficients", coefficients, report, per_gpu=True)
+def _entry(node: MapNode, place: Node, diagnostics: Diagnostics) -> Entry:
+    coefficients = amounts(node, "coefficients", diagnostics)
+    warn_of_units(node, "coefficients", coefficients, diagnostics, per_gpu=True)
     return Entry(
         location=place.location,
         coefficients=coefficients,
@@ -206,29 +207,29 @@ def _merged(default: Entry, entry: Entry) -> Entry:
     )
 
 
-def _report_nothing_to_inherit(default: Entry, node: MapNode, report: Report) -> None:
+def _report_nothing_to_inherit(default: Entry, node: MapNode, diagnostics: Diagnostics) -> None:
     key = node.key("inherit")
     if not default and key is not None:
         message = "there is nothing to inherit: the injection has no coefficients and no annotations of its own"
-        report.warning(Code.NOTHING_TO_INHERIT, message, key.location, key.length)
+        diagnostics.warning(Code.NOTHING_TO_INHERIT, message, key.location, key.length)
 
 
-def _report_gpu_amounts(spec: MapNode, gpu_resource: str, report: Report) -> None:
+def _report_gpu_amounts(spec: MapNode, gpu_resource: str, diagnostics: Diagnostics) -> None:
     for entry in (spec, *(node for _, node in maps(spec, "namespaces"))):
         key = section(entry, "coefficients").key(gpu_resource)
         if key is not None:
             message = f"{gpu_resource} is what is counted: an injection cannot change it"
-            report.error(Code.GPU_COEFFICIENT, message, key.location, key.length)
+            diagnostics.error(Code.GPU_COEFFICIENT, message, key.location, key.length)
 
 
-def _validation(spec: MapNode, root: MapNode, report: Report) -> Validation:
+def _validation(spec: MapNode, root: MapNode, diagnostics: Diagnostics) -> Validation:
     actions = frozenset(ValidationAction(name) for name in texts(spec, "validationActions"))
     if {ValidationAction.DENY, ValidationAction.WARN} <= actions:
         key = spec.key("validationActions") or spec
         message = "Deny and Warn exclude each other: a denial tells the user already"
-        report.error(Code.CONFLICTING_ACTIONS, message, key.location, key.length)
+        diagnostics.error(Code.CONFLICTING_ACTIONS, message, key.location, key.length)
     return Validation(
-        **_common(spec, root, report, OptOut.FORBIDDEN),
+        **_common(spec, root, diagnostics, OptOut.FORBIDDEN),
         validations=tuple(
             _check(line, expression)
             for line in sections(spec, "validations")
@@ -248,7 +249,7 @@ def _check(line: MapNode, expression: Any) -> Check:
     )
 
 
-_BUILDERS: Mapping[str, Callable[[MapNode, MapNode, Report], AnyRule]] = {
+_BUILDERS: Mapping[str, Callable[[MapNode, MapNode, Diagnostics], AnyRule]] = {
     "FallbackLadder": _ladder,
     "ResourceInjection": _injection,
     "Validation": _validation,

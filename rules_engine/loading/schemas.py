@@ -8,7 +8,7 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
 from rules_engine.loading.codes import Code
-from rules_engine.loading.diagnostics import Report, shown
+from rules_engine.loading.diagnostics import Diagnostics, truncate
 from rules_engine.loading.yaml.nodes import MapNode, Node, Path, ScalarNode, find, first_key, without
 from rules_engine.model.json.strict import kind_of
 from rules_engine.model.problems import did_you_mean
@@ -54,7 +54,7 @@ def _validator(kind: str) -> Any:
     )(schema(kind))
 
 
-def validate(kind: str, root: MapNode, report: Report) -> MapNode:
+def validate(kind: str, root: MapNode, diagnostics: Diagnostics) -> MapNode:
     """Reports what breaks the kind's schema; returns the document without it, so that the rest can be looked at."""
     faults = [_Fault(error, root) for error in _validator(kind).iter_errors(root.json())]
     told: set[Location] = set()
@@ -62,7 +62,7 @@ def validate(kind: str, root: MapNode, report: Report) -> MapNode:
         for code, message, node in fault.problems():
             # Text that is too long and has the wrong form is one problem.
             if code is not Code.WRONG_FORM or node.location not in told:
-                report.error(code, message, node.location, node.length)
+                diagnostics.error(code, message, node.location, node.length)
                 told.add(node.location)
     return without(root, frozenset(path for fault in faults for path in fault.spoiled()))
 
@@ -156,7 +156,9 @@ class _Fault:
 
     @property
     def _written(self) -> str:
-        return f"'{shown(self._node.source.text)}'" if isinstance(self._node, ScalarNode) else kind_of(self._instance)
+        return (
+            f"'{truncate(self._node.source.text)}'" if isinstance(self._node, ScalarNode) else kind_of(self._instance)
+        )
 
     @property
     def _title(self) -> str:
@@ -168,7 +170,11 @@ class _Fault:
     def _unknown(self) -> Iterator[Told]:
         fields = self._schema.get("properties", {})
         for name in self._extras():
-            yield Code.UNKNOWN_FIELD, f"{self._title} has no field '{shown(name)}'{near(name, fields)}", self._key(name)
+            yield (
+                Code.UNKNOWN_FIELD,
+                f"{self._title} has no field '{truncate(name)}'{near(name, fields)}",
+                self._key(name),
+            )
 
     def _missing(self) -> Iterator[Told]:
         # A field that is only misspelt is told once, as unknown.
@@ -184,9 +190,9 @@ class _Fault:
             return Code.WRONG_TYPE, f"{self._name} has no value: it must be {expected}", self._owner
         given, hint = kind_of(self._instance), ""
         if isinstance(self._instance, float) and isinstance(self._node, ScalarNode):
-            given = shown(self._node.source.text)
+            given = truncate(self._node.source.text)
         if "string" in wanted and isinstance(self._node, ScalarNode):
-            hint = f': write "{shown(self._node.source.text)}"'
+            hint = f': write "{truncate(self._node.source.text)}"'
         return Code.WRONG_TYPE, f"{self._name} must be {expected}, not {_GIVEN.get(given, given)}{hint}", self._node
 
     def _wrong_form(self) -> Told:
@@ -199,7 +205,7 @@ class _Fault:
         hint = next((f" such as {example}" for example in self._schema.get("examples", ())), "")
         if "resource" in self._title:
             hint = _resource_hint(text) or hint
-        return Code.WRONG_FORM, f"'{shown(text)}' is not {_article(self._title)} {self._title}{hint}", node
+        return Code.WRONG_FORM, f"'{truncate(text)}' is not {_article(self._title)} {self._title}{hint}", node
 
     def _key(self, name: str) -> Node:
         key = self._node.key(name) if isinstance(self._node, MapNode) else None
@@ -236,7 +242,7 @@ def _resource_hint(text: str) -> str:
     """
     domain = text.partition("/")[0]
     if domain.startswith("requests."):
-        return f": 'requests.' is for quotas, write {shown(text.removeprefix('requests.'))}"
+        return f": 'requests.' is for quotas, write {truncate(text.removeprefix('requests.'))}"
     if domain.endswith("kubernetes.io"):
         return ": kubernetes.io is for Kubernetes' own resources, which no device plugin offers"
     return ": in a resource's name + is written ." if "+" in text else ""

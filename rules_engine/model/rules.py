@@ -85,7 +85,7 @@ class LabelSelector:
         return bool(self.requirements)
 
 
-class Verb(Enum):
+class Operation(Enum):
     """The operations that a rule may be asked at."""
 
     CREATE = "CREATE"
@@ -100,7 +100,7 @@ class Match:
     exclude_namespaces: tuple[str, ...] = ()
     namespace_selector: LabelSelector = LabelSelector()
     object_selector: LabelSelector = LabelSelector()
-    operations: tuple[Verb, ...] = (Verb.CREATE,)
+    operations: tuple[Operation, ...] = (Operation.CREATE,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,10 @@ from rules_engine.model.rules import (
     FallbackLadder,
     LabelRequirement,
     Match,
+    Operation,
     ResourceInjection,
     RuleId,
     Validation,
-    Verb,
 )
 from rules_engine.webhooks.costs import LARGE, affordable
 from rules_engine.webhooks.guards import handed_over
@@ -121,7 +121,7 @@ class Calls:
 
     @property
     def _updates(self) -> bool:
-        return Verb.UPDATE.value in self.operations
+        return Operation.UPDATE.value in self.operations
 
     @property
     def digest(self) -> str:
@@ -239,8 +239,8 @@ def blocking(rule_set: RuleSet, failure_policies: Mapping[Endpoint, str]) -> tup
     """Return at which endpoints an outage of the server keeps every pod from being created."""
     return tuple(
         f"every pod is sent to {calls.endpoint.path}, whose failurePolicy is Fail: while the server does not answer, "
-        f"no pod is created{' or updated' if Verb.UPDATE.value in calls.operations else ''}, but in the namespaces "
-        "that are left out"
+        f"no pod is created{' or updated' if Operation.UPDATE.value in calls.operations else ''}, but in the "
+        "namespaces that are left out"
         for calls in derive(rule_set)
         if calls.operations and calls.expression is None and failure_policies.get(calls.endpoint) == "Fail"
     )
@@ -347,10 +347,10 @@ class _Clause:
 
 
 def _calls(endpoint: Endpoint, rules: Sequence[AnyRule], reserving: Sequence[AnyRule] = ()) -> Calls:
-    verbs = {verb for rule in (*rules, *reserving) for verb in rule.match.operations}
-    operations = tuple(verb.value for verb in Verb if verb in verbs)
-    clauses = {rule.id: _clause(rule, verbs) for rule in rules}
-    clauses.update((rule.id, _reserved(rule, verbs)) for rule in reserving)
+    named = {operation for rule in (*rules, *reserving) for operation in rule.match.operations}
+    operations = tuple(operation.value for operation in Operation if operation in named)
+    clauses = {rule.id: _clause(rule, named) for rule in rules}
+    clauses.update((rule.id, _reserved(rule, named)) for rule in reserving)
     widened = tuple(sorted(name for name, clause in clauses.items() if clause.everything))
     if widened or not clauses:
         return Calls(
@@ -406,23 +406,23 @@ def _either(clauses: Iterable[_Clause]) -> str:
     return texts[0] if len(texts) == 1 else " || ".join(f"({text})" for text in texts)
 
 
-def _reserved(rule: AnyRule, verbs: Set[Verb]) -> _Clause:
+def _reserved(rule: AnyRule, operations: Set[Operation]) -> _Clause:
     """Pods that hold what a rule counts, whether or not it matches them: their devices are taken all the same."""
-    return _Clause(frozenset(_at(rule, verbs)), _clause(rule, verbs).resources)
+    return _Clause(frozenset(_at(rule, operations)), _clause(rule, operations).resources)
 
 
-def _at(rule: AnyRule, verbs: Set[Verb]) -> Iterable[str]:
+def _at(rule: AnyRule, operations: Set[Operation]) -> Iterable[str]:
     """The condition that keeps away operations that only other rules need."""
-    if verbs - set(rule.match.operations):
-        yield f"request.operation in {_list(sorted(verb.value for verb in rule.match.operations))}"
+    if operations - set(rule.match.operations):
+        yield f"request.operation in {_list(sorted(operation.value for operation in rule.match.operations))}"
 
 
-def _clause(rule: AnyRule, verbs: Set[Verb]) -> _Clause:
+def _clause(rule: AnyRule, operations: Set[Operation]) -> _Clause:
     """`verbs`: at what the endpoint is called, because of some rule.
 
     Pods that opt out are sent all the same: that somebody does is to be seen in traces and metrics.
     """
-    conditions = {*_matched(rule.match), *_at(rule, verbs)}
+    conditions = {*_matched(rule.match), *_at(rule, operations)}
     handed = (handed_over(condition.expression) for condition in rule.match_conditions)
     # A comment would take what follows it away.
     conditions.update(f"({text}\n)" if "//" in text else f"({text})" for text in handed if text is not None)

@@ -18,9 +18,9 @@ from rules_engine.model.rules import (
     ConditionKind,
     FallbackLadder,
     LabelSelector,
+    Operation,
     ResourceInjection,
     RuleId,
-    Verb,
 )
 from rules_engine.model.source import SourceText
 from rules_engine.webhooks.configuration import RESIZE, Calls, about
@@ -59,7 +59,7 @@ def drift(calls: Calls, name: str, configuration: Object | None) -> tuple[str, .
     return tuple(f"{calls.endpoint.kind} {name}: {text}" for text in found)
 
 
-def mending(name: str, configuration: Object | None) -> str:
+def fix_command(name: str, configuration: Object | None) -> str:
     """What brings a configuration in line with rules, done the way it was made."""
     metadata = mapping((configuration or {}).get("metadata"))
     if mapping(metadata.get("labels")).get("app.kubernetes.io/managed-by") == "Helm":
@@ -86,14 +86,16 @@ def _differences(webhook: Object, calls: Calls) -> Iterator[str]:
     for resource in ("pods", RESIZE):
         needed = calls.operations if resource in calls.resources else ()
         # A resize is an update; at what else a webhook is registered for it makes no difference.
-        wanted = {verb for verb in needed if resource == "pods" or verb == Verb.UPDATE.value}
+        wanted = {operation for operation in needed if resource == "pods" or operation == Operation.UPDATE.value}
         called = _operations(webhook, resource)
         at = "" if resource == "pods" else f" of {resource}"
-        for verb in sorted(wanted - called):
-            concerned = [rule for rule in (*calls.rules, *calls.reserving) if Verb(verb) in rule.match.operations]
-            yield f"is not called at {verb}{at}, where {_names(concerned)} must be asked"
-        for verb in sorted(called - wanted):
-            yield f"is called at {verb}{at}, which no rule needs"
+        for operation in sorted(wanted - called):
+            concerned = [
+                rule for rule in (*calls.rules, *calls.reserving) if Operation(operation) in rule.match.operations
+            ]
+            yield f"is not called at {operation}{at}, where {_names(concerned)} must be asked"
+        for operation in sorted(called - wanted):
+            yield f"is called at {operation}{at}, which no rule needs"
     conditions = _conditions(webhook.get("matchConditions"))
     if conditions != _conditions(calls.match_conditions):
         yield from _tried(conditions, calls)
@@ -111,8 +113,8 @@ def _operations(webhook: Object, resource: str) -> set[str]:
         if _COVERING[resource].intersection(map(str, items(rule.get("resources"))))
         for name in items(rule.get("operations"))
     }
-    verbs = {verb.value for verb in Verb} if "*" in named else named
-    return verbs if resource == "pods" else verbs & {Verb.UPDATE.value}
+    operations = {operation.value for operation in Operation} if "*" in named else named
+    return operations if resource == "pods" else operations & {Operation.UPDATE.value}
 
 
 def _conditions(listed: Json) -> list[str]:
@@ -150,7 +152,7 @@ class _Asked:
             },
             "dryRun": False,
         }
-        old = self.pod if self.operation == Verb.UPDATE.value else None
+        old = self.pod if self.operation == Operation.UPDATE.value else None
         return {"object": self.pod, "oldObject": old, "request": request}
 
 
@@ -200,7 +202,7 @@ def _tried(conditions: Sequence[str], calls: Calls) -> Iterator[str]:
 def _touching(asked: _Asked, calls: Calls, known: Mapping[RuleId, object]) -> Iterator[AnyRule]:
     """The rules that are about a request, as far as it takes to name some."""
     for rule in (asked.rule,) if asked.rule else (*calls.rules, *calls.reserving)[:MAX_TRIED]:
-        if rule.id not in known and asked.operation in {verb.value for verb in rule.match.operations}:
+        if rule.id not in known and asked.operation in {operation.value for operation in rule.match.operations}:
             expression = about(rule)
             if _Conditions([expression] if expression else []).hold(asked):
                 yield rule
@@ -235,10 +237,10 @@ def _for_rule(rule: AnyRule) -> Iterator[_Asked]:
             pass
     labels = _labels(rule.match.object_selector)
     namespace = _namespace_like(rule.match.namespaces)
-    for verb in rule.match.operations:
+    for operation in rule.match.operations:
         for resource in resources:
             asked = _asked(
-                operation=verb.value,
+                operation=operation.value,
                 resource=resource,
                 namespace=namespace,
                 labels=labels,
@@ -246,7 +248,7 @@ def _for_rule(rule: AnyRule) -> Iterator[_Asked]:
                 rule=rule,
             )
             yield asked
-            if verb is Verb.UPDATE:
+            if operation is Operation.UPDATE:
                 yield replace(asked, text=f"{asked.text} of {RESIZE}", resize=True)
                 yield _deleted(asked)
 

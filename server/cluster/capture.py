@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from rules_engine.evaluation.rule_set.cluster_requirements import Needs
+from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements
 from rules_engine.model.cluster import Cluster, Node
 from rules_engine.model.json.patch import Json
 from rules_engine.model.quantity import Quantity
@@ -30,7 +30,7 @@ class CaptureError(Exception):
 
 def capture(connection: Connection, seconds: float) -> dict[str, Json]:
     """The cluster behind a connection, once all of it was read. Raises CaptureError at the first failure."""
-    live = LiveCluster(connection, Needs(nodes=True, pods=True, namespaces=True))
+    live = LiveCluster(connection, ClusterRequirements(nodes=True, pods=True, namespaces=True))
     live.start()
     try:
         live.wait_until(lambda cluster: cluster.known or bool(live.problems), seconds)

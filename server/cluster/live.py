@@ -7,7 +7,7 @@ from time import monotonic
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from rules_engine.evaluation.rule_set.cluster_requirements import Needs
+from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Freshness, Node
 from rules_engine.model.decision import Decision
@@ -53,7 +53,7 @@ class LiveCluster:
     def __init__(
         self,
         connection: Connection,
-        needs: Needs,
+        needs: ClusterRequirements,
         *,
         max_staleness_seconds: float = 60.0,
         declared: Sequence[Node] = (),
@@ -96,7 +96,7 @@ class LiveCluster:
         for thread in self._threads.values():
             thread.join(max(end - monotonic(), 0.0))
 
-    def need(self, needs: Needs, seconds: float = ADOPTION_SECONDS) -> bool:
+    def need(self, needs: ClusterRequirements, seconds: float = ADOPTION_SECONDS) -> bool:
         """Read what other rules need as well, and wait for it; whether it came in time.
 
         Until it has come, the view is what it was: it never depends on what was never read. What nobody needs any
@@ -110,7 +110,7 @@ class LiveCluster:
             self._reflectors = (*self._reflectors, *more)
         return came
 
-    def _needed(self, needs: Needs) -> tuple[Reflector[Any], ...]:
+    def _needed(self, needs: ClusterRequirements) -> tuple[Reflector[Any], ...]:
         return tuple(reflector for name, reflector in self._every.items() if getattr(needs, name))
 
     def _run(self, target: Callable[[], None], name: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Protocol
 
-from rules_engine.evaluation.rule_set.cluster_requirements import Needs
+from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Decision
@@ -57,7 +57,7 @@ class ClusterSource(Protocol):
     def reservations(self) -> int:
         """How many admitted pods are not yet seen on a node."""
 
-    def need(self, needs: Needs) -> bool:
+    def need(self, needs: ClusterRequirements) -> bool:
         """Have what other rules need as well, after a wait; False, and nothing changes, where it cannot be had."""
 
     def admitted(self, request: AdmissionRequest, decision: Decision) -> None:
@@ -83,7 +83,7 @@ class FixedCluster:
     def current(self) -> Cluster:
         return self._cluster
 
-    def need(self, needs: Needs) -> bool:  # noqa: ARG002 - whatever they are
+    def need(self, needs: ClusterRequirements) -> bool:  # noqa: ARG002 - whatever they are
         return True
 
     def admitted(self, request: AdmissionRequest, decision: Decision) -> None:

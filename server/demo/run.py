@@ -103,7 +103,7 @@ class Server:
 
     def ready(self) -> None:
         """Raises DemoError unless the server says that it is ready."""
-        status, _ = self._exchange("GET", "/readyz", None)
+        status, _ = self._record("GET", "/readyz", None)
         if status != http.client.OK:
             raise DemoError(f"the server is not ready: /readyz answered {status}")
 
@@ -122,7 +122,7 @@ class Server:
         }
         body = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
         begin = perf_counter()
-        status, answer = self._exchange("POST", path, body)
+        status, answer = self._record("POST", path, body)
         milliseconds = (perf_counter() - begin) * 1000
         if status != http.client.OK:
             raise DemoError(f"{path} answered {status}: {answer[:1000].decode(errors='replace')}")
@@ -131,7 +131,7 @@ class Server:
             raise DemoError(f"{path} answered another request")
         return response, milliseconds
 
-    def _exchange(self, method: str, path: str, body: str | None) -> tuple[int, bytes]:
+    def _record(self, method: str, path: str, body: str | None) -> tuple[int, bytes]:
         try:
             self._connection.request(method, path, body, {"Content-Type": "application/json"})
             response = self._connection.getresponse()

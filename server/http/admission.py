@@ -12,7 +12,7 @@ from rules_engine.cel import Budget
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Decision
-from server.http.admission_record import Exchange, Observer
+from server.http.admission_record import AdmissionRecord, Observer
 from server.http.deadline import Deadline
 from server.http.errors import refused
 from server.http.limits import (
@@ -86,18 +86,18 @@ class Admission:
 
     def answer(self, request: Request, deadline: Deadline) -> Response:
         """Answer a request. Raises TakesLonger if the deadline does, and nothing else."""
-        exchange = Exchange(request.path[1:], authenticated=request.authenticated)
+        record = AdmissionRecord(request.path[1:], authenticated=request.authenticated)
         begin = perf_counter()
         try:
-            response = Response(HTTPStatus.OK, self._decide(request, exchange, deadline))
+            response = Response(HTTPStatus.OK, self._decide(request, record, deadline))
         except ReviewError as error:
-            response = _failed(error, exchange)
+            response = _failed(error, record)
         except Exception:
             # A bug is logged and answered with 500, never with a decision.
-            _log.exception("unexpected error while request %s was answered", exchange.uid or "without a uid")
-            response = _failed(ReviewError(StatusReason.INTERNAL_ERROR, INTERNAL_ERROR, exchange.uid), exchange)
-        exchange.seconds = perf_counter() - begin
-        self._observe(exchange)
+            _log.exception("unexpected error while request %s was answered", record.uid or "without a uid")
+            response = _failed(ReviewError(StatusReason.INTERNAL_ERROR, INTERNAL_ERROR, record.uid), record)
+        record.seconds = perf_counter() - begin
+        self._observe(record)
         return response
 
     def too_large(self, request: Request) -> Response:
@@ -123,12 +123,12 @@ class Admission:
         return refused(refusal)
 
     def _fail(self, path: str, error: ReviewError) -> Response:
-        exchange = Exchange(path[1:])
-        response = _failed(error, exchange)
-        self._observe(exchange)
+        record = AdmissionRecord(path[1:])
+        response = _failed(error, record)
+        self._observe(record)
         return response
 
-    def _decide(self, request: Request, exchange: Exchange, deadline: Deadline) -> bytes:
+    def _decide(self, request: Request, record: AdmissionRecord, deadline: Deadline) -> bytes:
         """Raises ReviewError."""
         media_type = request.content_type
         if media_type != "application/json":
@@ -139,22 +139,22 @@ class Admission:
         try:
             asked = parse(request.body)
         except RefusedObjectError as error:
-            exchange.uid, exchange.decision = error.uid, error.decision
+            record.uid, record.decision = error.uid, error.decision
             return respond(error.uid, error.decision)
-        exchange.uid, exchange.request = asked.uid, asked
+        record.uid, record.request = asked.uid, asked
         served, cluster = self._state.served, self._state.cluster
         if served is None or cluster is None:
             raise ReviewError(StatusReason.UNAVAILABLE, "the server is still starting: try again", asked.uid)
         decision = ENDPOINTS[request.path](served)(asked, cluster, budget=deadline)
-        exchange.served, exchange.cluster, exchange.decision = served, cluster, decision
+        record.served, record.cluster, record.decision = served, cluster, decision
         return respond(asked.uid, decision)
 
-    def _observe(self, exchange: Exchange) -> None:
+    def _observe(self, record: AdmissionRecord) -> None:
         for observe in self._observers:
             try:
-                observe(exchange)
+                observe(record)
             except Exception:
-                _log.exception("unexpected error while request %s was recorded", exchange.uid or "without a uid")
+                _log.exception("unexpected error while request %s was recorded", record.uid or "without a uid")
 
 
 def takes_too_much_memory(body: bytes) -> bool:
@@ -165,9 +165,9 @@ def takes_too_much_memory(body: bytes) -> bool:
     return tokens * PARSED_BYTES_PER_TOKEN > PARSED_BYTES
 
 
-def _failed(error: ReviewError, exchange: Exchange) -> Response:
+def _failed(error: ReviewError, record: AdmissionRecord) -> Response:
     """Return the response to a request without a decision, and record the error in the exchange."""
-    exchange.uid, exchange.error = error.uid, error.reason
+    record.uid, record.error = error.uid, error.reason
     headers = RETRY if error.reason is StatusReason.UNAVAILABLE else JSON
     return Response(error.reason.code, respond_error(error), headers)
 

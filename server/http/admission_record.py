@@ -17,7 +17,7 @@ ALLOWED, CHANGED, DENIED, INVALID = "Allowed", "Changed", "Denied", "Invalid"
 OUTCOMES = (ALLOWED, CHANGED, DENIED, INVALID, *(reason.text for reason in StatusReason))
 
 
-class Exchange:
+class AdmissionRecord:
     """Filled in while the request is answered, and not changed any more once observers get it.
 
     `seconds` is from the end of the body to the answer: what a slow client takes is its own. What never became known
@@ -77,7 +77,7 @@ def _outcome(decision: Decision) -> str:
     return CHANGED if decision.patch else ALLOWED
 
 
-Observer: TypeAlias = Callable[[Exchange], None]
+Observer: TypeAlias = Callable[[AdmissionRecord], None]
 """Is told of every exchange, in the thread that answers it: it must be quick, and must not wait."""
 
 
@@ -94,8 +94,8 @@ class Callers(Enum):
         if self is Callers.ALL:
             return observer
 
-        def observe(exchange: Exchange) -> None:
-            if exchange.authenticated:
-                observer(exchange)
+        def observe(record: AdmissionRecord) -> None:
+            if record.authenticated:
+                observer(record)
 
         return observe

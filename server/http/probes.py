@@ -11,7 +11,7 @@ from server.http.limits import STALLED_SECONDS
 from server.state import Compared, State
 from server.timestamps import rfc3339
 
-Report: TypeAlias = tuple[HTTPStatus, dict[str, Any]]
+Diagnostics: TypeAlias = tuple[HTTPStatus, dict[str, Any]]
 
 OVERPROMISES = (
     "no devices are reserved for admitted pods, so a burst of pods gets more promised than is free: "
@@ -19,7 +19,7 @@ OVERPROMISES = (
 )
 
 
-def health(state: State) -> Report:
+def health(state: State) -> Diagnostics:
     """Return the liveness report; 503 while the event loop is blocked."""
     if state.turned is not None and monotonic() - state.turned() > STALLED_SECONDS:
         reason = f"the event loop has been blocked for more than {STALLED_SECONDS:g} s"
@@ -27,7 +27,7 @@ def health(state: State) -> Report:
     return HTTPStatus.OK, {"status": "ok"}
 
 
-def readiness(state: State, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Report:
+def readiness(state: State, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Diagnostics:
     """For a readiness probe. A stale view is ready: one hiccup of the API server must not empty the Service."""
     reason = state.not_ready(clock())
     if reason is not None:
@@ -39,7 +39,7 @@ def readiness(state: State, *, clock: Callable[[], datetime] = lambda: datetime.
     return HTTPStatus.OK, report
 
 
-def rules(state: State) -> Report:
+def rules(state: State) -> Diagnostics:
     """Which rules are in force, what became of those that were found since, and whether the API server knows them."""
     served, reload = state.served, state.last_reload
     if served is None:
@@ -70,6 +70,6 @@ def _compared(found: Compared) -> dict[str, Any]:
         "generation": found.generation,
         "at": None if found.at is None else rfc3339(found.at),
         "differences": found.differences,
-        "mending": found.mending,
+        "mending": found.fix_command,
         "problem": found.problem,
     }

@@ -15,7 +15,7 @@ from threading import Event, Thread
 from time import monotonic
 from typing import TYPE_CHECKING, TypeAlias
 
-from rules_engine.loading.diagnostics import Report
+from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import find_files, is_folder
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 def signature(paths: Sequence[Path]) -> Signature:
     """What lies behind paths now, without reading it."""
-    return tuple((str(path), _identity(path)) for path in find_files(paths, Report()))
+    return tuple((str(path), _identity(path)) for path in find_files(paths, Diagnostics()))
 
 
 def _identity(path: Path) -> object:
@@ -158,7 +158,7 @@ class Watcher:
     def _folders(self) -> set[str]:
         """Where something can change: of links, the folders of both ends."""
         folders = {str(path) if is_folder(path) else str(path.parent) for path in self._paths}
-        for file in find_files(self._paths, Report()):
+        for file in find_files(self._paths, Diagnostics()):
             folders.add(str(file.parent))
             folders.add(os.path.dirname(os.path.realpath(file)))  # noqa: PTH120 - a path that may be no path any more
         return folders

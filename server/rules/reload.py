@@ -81,8 +81,8 @@ class Reloader:
             self._refuse(now, error)
             return False
         served = self._state.served
-        if rules.report:
-            _log.warning("%s", rules.report)
+        if rules.diagnostics:
+            _log.warning("%s", rules.diagnostics)
         if served is None or rules.digest != served.digest:
             generation = 1 if served is None else served.generation + 1
             self._state.served = Served(
@@ -101,15 +101,15 @@ class Reloader:
         return True
 
     def _refuse(self, now: datetime, error: UnusableError) -> None:
-        report = error.report[:MAX_REPORT]
-        if self._refused == (report, error.digest):
+        diagnostics = error.diagnostics[:MAX_REPORT]
+        if self._refused == (diagnostics, error.digest):
             return  # it was tried again, and all has been said
-        self._refused = report, error.digest
+        self._refused = diagnostics, error.digest
         served = self._state.served
         self._state.last_reload = Reload(at=now, digest=error.digest, refused=error.places[:MAX_REFUSED])
         self._state.reloads_refused += 1
         generation = 0 if served is None else served.generation
-        _log.error("changed rules are refused, generation %d stays in force:\n%s", generation, report)
+        _log.error("changed rules are refused, generation %d stays in force:\n%s", generation, diagnostics)
 
 
 def _counts(rules: Rules) -> str:

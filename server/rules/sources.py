@@ -31,7 +31,7 @@ class Rules:
     rules_by_kind: Mapping[str, int]
     digest: str
     tests: int
-    report: str
+    diagnostics: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,21 +58,21 @@ class UnusableError(Exception):
     anything that the files hold; by default, the report holds nothing of them.
     """
 
-    def __init__(self, report: str, digest: str | None = None, *, places: tuple[str, ...] = ()) -> None:
-        super().__init__(report)
-        self.report = report
+    def __init__(self, diagnostics: str, digest: str | None = None, *, places: tuple[str, ...] = ()) -> None:
+        super().__init__(diagnostics)
+        self.diagnostics = diagnostics
         self.digest = digest
-        self.places = places or (report,)
+        self.places = places or (diagnostics,)
 
 
 def prepare_rules(paths: Sequence[Path]) -> Rules:
     """Read and compile rules. Raises UnusableError."""
     rules = read_rules(paths or (DEFAULT_RULES,))
     loaded = rules.loaded
-    report = _report(rules.problems, loaded.sources)
+    diagnostics = _diagnostics(rules.problems, loaded.sources)
     digest = _digest(loaded.sources)
     if rules.failed:
-        raise UnusableError(report, digest, places=tuple(map(_place, rules.problems)))
+        raise UnusableError(diagnostics, digest, places=tuple(map(_place, rules.problems)))
     if not loaded.rules:
         named = " ".join(map(str, paths))
         message = f"gpu-rules serve: no rules in {named}: a server without rules lets everything through"
@@ -82,7 +82,7 @@ def prepare_rules(paths: Sequence[Path]) -> Rules:
         rules_by_kind=dict(sorted(Counter(rule.kind for rule in loaded.rules).items())),
         digest=digest,
         tests=len(loaded.tests),
-        report=report,
+        diagnostics=diagnostics,
     )
 
 
@@ -92,21 +92,21 @@ def prepare(sources: Sources) -> tuple[Prepared, str]:
     rules = cluster = None
     try:
         rules = prepare_rules(sources.rules)
-        reports.append(rules.report)
+        reports.append(rules.diagnostics)
     except UnusableError as error:
-        reports.append(error.report)
+        reports.append(error.diagnostics)
     cluster, problems, lines = _cluster(sources)
-    reports.append(_report(problems, lines))
-    report = "\n".join(filter(None, reports))
+    reports.append(_diagnostics(problems, lines))
+    diagnostics = "\n".join(filter(None, reports))
     if rules is None or cluster is None or has_errors(problems):
-        raise UnusableError(report)
+        raise UnusableError(diagnostics)
     prepared = Prepared(
         rules=rules,
         cluster=cluster,
         rules_from=" ".join(map(str, sources.rules)) or "the packaged set default",
         cluster_from=_cluster_from(sources),
     )
-    return prepared, report
+    return prepared, diagnostics
 
 
 def _cluster(sources: Sources) -> tuple[Cluster | None, tuple[Problem, ...], Mapping[str, Sequence[str]]]:
@@ -122,7 +122,7 @@ def _cluster_from(sources: Sources) -> str:
     return str(sources.cluster or "the packaged inventory two-workers")
 
 
-def _report(problems: Sequence[Problem], lines: Mapping[str, Sequence[str]]) -> str:
+def _diagnostics(problems: Sequence[Problem], lines: Mapping[str, Sequence[str]]) -> str:
     return "\n".join(render(problem, lines) for problem in problems)
 
 

@@ -27,7 +27,7 @@ from rules_engine.model.cluster import Cluster, Freshness
 from rules_engine.model.decision import Action, Decision, Step
 from rules_engine.model.json.lenient import controller, mapping, objects, strings, text
 from rules_engine.model.json.patch import Json
-from server.http.admission_record import Exchange
+from server.http.admission_record import AdmissionRecord
 
 MAX_QUEUED = 4096
 """Lines that wait to be written: a third of a second of the most that a server decides."""
@@ -122,9 +122,9 @@ class DecisionLog:
         if self._thread.is_alive():
             self._thread.join(STOP_SECONDS)
 
-    def __call__(self, exchange: Exchange) -> None:
+    def __call__(self, record: AdmissionRecord) -> None:
         """Take note of an exchange; one without a decision is none of the log's."""
-        decision = exchange.decision
+        decision = record.decision
         if decision is None:
             return
         # As many threads as answer requests may pass at once: the bound is that much softer.
@@ -133,7 +133,7 @@ class DecisionLog:
                 self.dropped += 1
             return
         id_ = f"{self._process}-{next(self._numbers)}"
-        written = line(exchange, decision, id=id_, at=datetime.now(UTC), view=self._views.number(exchange.cluster))
+        written = line(record, decision, id=id_, at=datetime.now(UTC), view=self._views.number(record.cluster))
         with self._lock:
             self._waiting.append(written)
             self._bytes += written.size
@@ -211,14 +211,14 @@ class DecisionLog:
             os.close(descriptor)
 
 
-def line(exchange: Exchange, decision: Decision, *, id: str, at: datetime, view: int) -> Line:
+def line(record: AdmissionRecord, decision: Decision, *, id: str, at: datetime, view: int) -> Line:
     """What is written of a decision; members that say nothing are left out.
 
     `view` numbers the views of the cluster that this process has decided on, from 1.
     """
-    request, served, cluster = exchange.request, exchange.served, exchange.cluster
-    members: dict[str, object] = {"time": at, "id": id, "seconds": round(exchange.seconds, 6)}
-    names = {"uid": exchange.uid or "", "pod": exchange.pod, "user": exchange.user}
+    request, served, cluster = record.request, record.served, record.cluster
+    members: dict[str, object] = {"time": at, "id": id, "seconds": round(record.seconds, 6)}
+    names = {"uid": record.uid or "", "pod": record.pod, "user": record.user}
     controlling = None
     if request is not None:
         members["namespace"] = ""
@@ -226,14 +226,14 @@ def line(exchange: Exchange, decision: Decision, *, id: str, at: datetime, view:
         controlling = owner(request.object)
     truncated = _set_names(members, names, controlling)
     grounds = _grounds(
-        exchange.endpoint,
+        record.endpoint,
         request and request.operation,
-        exchange.dry_run,
-        exchange.outcome,
+        record.dry_run,
+        record.outcome,
         served and (served.digest, served.generation),
         cluster and (view, cluster.freshness),
     )
-    private = private_texts(exchange, decision)
+    private = private_texts(record, decision)
     reasons = _reasons(decision, private) if private else decision.once(_reasons)
     truncated += reasons.truncated
     if truncated:
@@ -389,17 +389,17 @@ QUOTING = frozenset({Action.DENY, Action.WARN, Action.RECORD})
 """What a Validation does with a message that an expression may have made of the pod."""
 
 
-def private_texts(exchange: Exchange, decision: Decision) -> Private:
+def private_texts(record: AdmissionRecord, decision: Decision) -> Private:
     """What a message may quote of the pod, and of what it was, that no rule names: of environment and annotations."""
     quoting = decision.once(_quoting)
-    if exchange.served is None or exchange.request is None or not quoting:
+    if record.served is None or record.request is None or not quoting:
         return ()
-    rules = [rule for id, rule in exchange.served.quotable.items() if id in quoting]
+    rules = [rule for id, rule in record.served.quotable.items() if id in quoting]
     if not rules:
         return ()
     named = {name for rule in rules for name in rule.named}
     values: dict[str, str] = {}
-    for pod in (exchange.request.object, exchange.request.old_object):
+    for pod in (record.request.object, record.request.old_object):
         if any(rule.others for rule in rules):
             annotations = strings(mapping(mapping(pod).get("metadata")).get("annotations"))
             values.update((value, "[annotation]") for name, value in annotations.items() if name not in named)

@@ -15,7 +15,7 @@ from typing import Any
 
 from rules_engine.evaluation import RuleSet
 from rules_engine.webhooks.configuration import Calls, Endpoint, derive
-from rules_engine.webhooks.drift import drift, mending
+from rules_engine.webhooks.drift import drift, fix_command
 from server.cluster.backoff import Backoff
 from server.cluster.connection import MENDED_BY_NEW_CREDENTIALS, ApiError, Cause, Connection, api_path
 from server.state import Compared, Served, State
@@ -128,13 +128,13 @@ class Comparing:
         self, calls: Calls, configuration: Mapping[str, Any] | None, served: Served, *, prompted: bool
     ) -> None:
         found = drift(calls, self._name, configuration)
-        mend = mending(self._name, configuration) if found else None
+        mend = fix_command(self._name, configuration) if found else None
         compared = Compared(
             configuration=_called(calls.endpoint, self._name),
             at=datetime.now(UTC),
             generation=served.generation,
             differences=found,
-            mending=mend,
+            fix_command=mend,
         )
         self._show(calls.endpoint, compared)
         memory, now = self._memory[calls.endpoint], self._clock()

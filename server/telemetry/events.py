@@ -23,7 +23,7 @@ from rules_engine.model.json.lenient import Object, controller, mapping, text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.names import MAX_SUBDOMAIN, is_label, is_subdomain
 from server.cluster.connection import ApiError, api_path
-from server.http.admission_record import Exchange
+from server.http.admission_record import AdmissionRecord
 from server.timestamps import rfc3339
 
 MAX_QUEUED = 256
@@ -69,7 +69,7 @@ class Event:
         """The object that is created (core/v1, Event)."""
         about = dict(self.about)
         who = (("pod", self.pod), ("user", self.user))
-        subject = ", ".join(f"{what} {name}" for what, name in who if name)
+        context = ", ".join(f"{what} {name}" for what, name in who if name)
         time = rfc3339(at)
         return {
             "apiVersion": "v1",
@@ -81,7 +81,7 @@ class Event:
             "involvedObject": {**about, "namespace": self.namespace},
             "type": self.type,
             "reason": self.reason,
-            "message": _cut(f"{subject}: {self.message}" if subject else self.message, MAX_MESSAGE),
+            "message": _cut(f"{context}: {self.message}" if context else self.message, MAX_MESSAGE),
             "source": {"component": "gpu-rules"},
             "firstTimestamp": time,
             "lastTimestamp": time,
@@ -117,9 +117,9 @@ class Events:
         if self._thread.is_alive():
             self._thread.join(STOP_SECONDS)
 
-    def __call__(self, exchange: Exchange) -> None:
+    def __call__(self, record: AdmissionRecord) -> None:
         """Say what is to be said of an exchange, later and in another thread."""
-        for event in events(exchange):
+        for event in events(record):
             if self._queue.qsize() >= MAX_QUEUED:
                 self.dropped += 1
             else:
@@ -162,13 +162,13 @@ class Events:
         return True
 
 
-def events(exchange: Exchange) -> Iterator[Event]:
+def events(record: AdmissionRecord) -> Iterator[Event]:
     """One for all falls of a pod, one for its denial; none on a dry run, and none for what is only audited.
 
     None about what no API server can have sent: a namespace or a name that no object can have.
     """
-    request, decision = exchange.request, exchange.decision
-    if request is None or decision is None or exchange.dry_run:
+    request, decision = record.request, record.decision
+    if request is None or decision is None or record.dry_run:
         return
     falls = [
         f"{taken.resource} → {taken.to} ({step.rule})"
@@ -180,7 +180,7 @@ def events(exchange: Exchange) -> Iterator[Event]:
     denials = [f"{step.rule} ({step.reason})" for step in decision.trace if step.denies]
     if not (denials or (falls and decision.patch)):
         return
-    found = _about(request.object, exchange.pod)
+    found = _about(request.object, record.pod)
     namespace = text(mapping(mapping(request.object).get("metadata")), "namespace") or request.namespace
     if found is None or not is_label(namespace):
         return
@@ -194,8 +194,8 @@ def events(exchange: Exchange) -> Iterator[Event]:
         type=type,
         reason=reason,
         message=_cut(message, MAX_MESSAGE),
-        pod=_cut(exchange.pod, MAX_SUBDOMAIN),
-        user=_cut(exchange.user, MAX_SUBDOMAIN),
+        pod=_cut(record.pod, MAX_SUBDOMAIN),
+        user=_cut(record.user, MAX_SUBDOMAIN),
     )
 
 

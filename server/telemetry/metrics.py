@@ -24,7 +24,7 @@ from prometheus_client.registry import Collector
 
 from rules_engine.model.cluster import Freshness
 from rules_engine.model.decision import Action, Decision, Step
-from server.http.admission_record import Exchange
+from server.http.admission_record import AdmissionRecord
 from server.state import State
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -165,13 +165,13 @@ Sample: TypeAlias = tuple[str, ...]
 Value: TypeAlias = tuple[Family, tuple[str, ...], float]
 
 
-def counted(exchange: Exchange) -> Iterator[Sample]:
+def counted(record: AdmissionRecord) -> Iterator[Sample]:
     """What one request adds, each by one."""
-    yield REQUESTS.name, exchange.endpoint, exchange.outcome, "true" if exchange.dry_run else "false"
-    if exchange.decision is not None:
-        if exchange.decision.remembered:
-            yield REMEMBERED.name, exchange.endpoint
-        yield from exchange.decision.once(_counted_steps)
+    yield REQUESTS.name, record.endpoint, record.outcome, "true" if record.dry_run else "false"
+    if record.decision is not None:
+        if record.decision.remembered:
+            yield REMEMBERED.name, record.endpoint
+        yield from record.decision.once(_counted_steps)
 
 
 def _counted_steps(decision: Decision) -> tuple[Sample, ...]:
@@ -240,16 +240,16 @@ class Metrics(Collector):
         self._registry.register(self)
         ProcessCollector(registry=self._registry)
 
-    def __call__(self, exchange: Exchange) -> None:
+    def __call__(self, record: AdmissionRecord) -> None:
         """Count one exchange."""
-        samples = list(counted(exchange))
+        samples = list(counted(record))
         with self._lock:
             for sample in samples:
                 self._counts[sample] += 1
-            durations = self._durations.get(exchange.endpoint)
+            durations = self._durations.get(record.endpoint)
             if durations is None:
-                durations = self._durations[exchange.endpoint] = _Durations()
-            durations.add(exchange.seconds)
+                durations = self._durations[record.endpoint] = _Durations()
+            durations.add(record.seconds)
 
     def exposition(self) -> tuple[bytes, str]:
         """Everything in Prometheus' text format, and its content type."""

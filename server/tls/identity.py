@@ -273,11 +273,11 @@ def dns_names(*names: str) -> tuple[x509.GeneralName, ...]:
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, begin: datetime, end: datetime
+    context: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey, begin: datetime, end: datetime
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
-        .subject_name(subject)
+        .subject_name(context)
         .issuer_name(issuer)
         .public_key(public_key)
         .serial_number(x509.random_serial_number())

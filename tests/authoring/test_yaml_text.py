@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rules_engine.authoring.yaml_text import dump
-from rules_engine.loading.diagnostics import Report
+from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.yaml.documents import read_documents
 
@@ -30,10 +30,10 @@ DOCUMENTS = st.dictionaries(TEXT, VALUES, max_size=4)
 def test_it_reads_back_as_it_was(document: dict[str, Any]) -> None:
     text = dump(document)
     assert yaml.safe_load(text) == document
-    report = Report()
+    report = Diagnostics()
     (read,) = read_documents(SourceFile("f", text), report)
     assert read.root.json() == document
-    assert report.problems == read.report.problems == []
+    assert report.problems == read.diagnostics.problems == []
 
 
 @pytest.mark.parametrize(

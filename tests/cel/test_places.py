@@ -4,7 +4,7 @@ import pytest
 
 from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, compile_expression
 from rules_engine.cel.values import types
-from rules_engine.loading.diagnostics import Report
+from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.yaml.documents import read_documents
 from rules_engine.loading.yaml.nodes import MapNode, ScalarNode
@@ -22,7 +22,7 @@ STYLES = {
 
 
 def _source(text: str) -> SourceText:
-    (document,) = read_documents(SourceFile("rule.yaml", text), Report())
+    (document,) = read_documents(SourceFile("rule.yaml", text), Diagnostics())
     assert isinstance(document.root, MapNode)
     node = document.root.get("when")
     assert isinstance(node, ScalarNode)

@@ -393,12 +393,12 @@ def test_without_metrics_nothing_but_the_webhook_can_be_reached() -> None:
 Right = tuple[str, str, str, str]
 """API group, resource, name or *, verb."""
 
-READ_NODES = {("", "nodes", "*", verb) for verb in ("list", "watch")}
+READ_NODES = {("", "nodes", "*", operation) for operation in ("list", "watch")}
 COMPARE = {
     ("admissionregistration.k8s.io", f"{kind}webhookconfigurations", NAME, "get") for kind in ("mutating", "validating")
 }
 PATCH = {(group, resource, name, "patch") for group, resource, name, _ in COMPARE}
-SECRET = {("", "secrets", f"{NAME}-tls", verb) for verb in ("get", "update")}
+SECRET = {("", "secrets", f"{NAME}-tls", operation) for operation in ("get", "update")}
 EVENTS = {("", "events", "*", "create")}
 
 
@@ -414,11 +414,11 @@ def rights(objects: list[Object]) -> set[Right]:
         for rule in role["rules"]:
             assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
             found |= {
-                (group, resource, name, verb)
+                (group, resource, name, operation)
                 for group in rule["apiGroups"]
                 for resource in rule["resources"]
                 for name in rule.get("resourceNames", ["*"])
-                for verb in rule["verbs"]
+                for operation in rule["verbs"]
             }
     assert len([item for item in objects if item["kind"].endswith("RoleBinding")]) == len(roles)
     return found
@@ -719,7 +719,7 @@ def test_the_policy_is_about_nobody_else_and_about_no_other_configuration() -> N
     # Of what is invalid the server thinks that somebody was faster; what is forbidden it logs.
     assert {validation["reason"] for validation in policy()["validations"]} == {"Forbidden"}
     assert rule["resourceNames"] == [found["metadata"]["name"] for found in configured(rendered())][:1]
-    granted = {(group, resource) for group, resource, _, verb in rights(rendered()) if verb == "patch"}
+    granted = {(group, resource) for group, resource, _, operation in rights(rendered()) if operation == "patch"}
     assert {(group, resource) for group in rule["apiGroups"] for resource in rule["resources"]} == granted
     assert rule["operations"] == ["UPDATE"]
 

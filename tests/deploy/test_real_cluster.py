@@ -16,7 +16,7 @@ import pytest
 from deploy import render
 from rules_engine.authoring.rule_files import DEFAULT_RULES, read_rules
 from rules_engine.model.json.patch import Json
-from rules_engine.model.rules import AnyRule, Match, Verb
+from rules_engine.model.rules import AnyRule, Match, Operation
 from rules_engine.webhooks.configuration import (
     BREAK_GLASS_LABEL,
     BREAK_GLASS_VALUE,
@@ -96,7 +96,7 @@ ODD: list[AnyRule] = [
 def test_the_api_server_compiles_every_condition_that_is_derived(name: str) -> None:
     for rule in ODD:
         assert derive(compiled(rule))[0].expression
-    updates = Match(operations=tuple(Verb))
+    updates = Match(operations=tuple(Operation))
     checks = [validation("true", match_conditions={"c": text}, match=updates) for text in HANDED_OVER]
     for rule in (*ODD, *checks):
         made = configurations(compiled(rule), Settings(name=name, server=NOBODY))
@@ -130,7 +130,7 @@ def refusal_in(namespace: str, asked: Json) -> str:
 
 def test_only_pods_that_a_rule_could_touch_are_sent(name: str, namespace: str) -> None:
     guard = "object.spec.containers.exists(c, c.?resources.?limits.orValue({}).exists(r, r.startsWith('rdma/')))"
-    rules = (ladder(GPU), validation("true", match_conditions={"c": guard}, match=Match(operations=tuple(Verb))))
+    rules = (ladder(GPU), validation("true", match_conditions={"c": guard}, match=Match(operations=tuple(Operation))))
     plain, gpu = pod(container("c", {"cpu": 1})), pod(container("c", {GPU: 1}))
     init, rdma = pod(container("c"), init=[container("i", limits={GPU: 1})]), pod(container("c", {"rdma/hca": 1}))
     refusal = partial(refusal_in, namespace)
@@ -179,7 +179,7 @@ def test_only_updates_and_resizes_of_pods_that_stay_are_sent(name: str, namespac
 
     in_force(lambda: kubectl("create", "-n", namespace, "-f", "-", stdin=finalized).returncode == 0)
     try:
-        with called(name, namespace, ladder(GPU), validation("true", match=Match(operations=(Verb.UPDATE,)))):
+        with called(name, namespace, ladder(GPU), validation("true", match=Match(operations=(Operation.UPDATE,)))):
             in_force(lambda: "validate.gpurules.io" in patched({"metadata": {"labels": {"a": "b"}}}))
             assert "validate.gpurules.io" in patched(resize, "--subresource=resize")
             assert patched({"status": {"message": "m"}}, "--subresource=status") == ""
@@ -245,7 +245,7 @@ def in_force(holds: Callable[[], bool]) -> None:
 def test_what_the_api_server_gives_back_has_not_drifted_until_somebody_changes_it(name: str) -> None:
     rules = (
         ladder(GPU),
-        validation("true", match_conditions={"c": HANDED_OVER[1]}, match=Match(operations=tuple(Verb))),
+        validation("true", match_conditions={"c": HANDED_OVER[1]}, match=Match(operations=tuple(Operation))),
     )
     rule_set = compiled(*rules)
     made = configurations(rule_set, Settings(name=name, server=NOBODY))

@@ -22,9 +22,9 @@ from rules_engine.model.rules import (
     Match,
     Mode,
     Named,
+    Operation,
     OptOut,
     ValidationAction,
-    Verb,
 )
 from tests.support.evaluation import (
     asks,
@@ -55,7 +55,7 @@ _REQUIREMENTS = st.builds(
 
 
 @st.composite
-def matches(draw: st.DrawFn, operations: tuple[Verb, ...] = (Verb.CREATE,)) -> Match:
+def matches(draw: st.DrawFn, operations: tuple[Operation, ...] = (Operation.CREATE,)) -> Match:
     selector = LabelSelector(tuple(draw(st.lists(_REQUIREMENTS, max_size=2))))
     return Match(
         namespaces=draw(_NAMESPACES),
@@ -115,7 +115,7 @@ def an_injection(draw: st.DrawFn, name: str) -> AnyRule:
 
 
 def a_validation(draw: st.DrawFn, name: str) -> AnyRule:
-    operations = draw(st.sampled_from([(Verb.CREATE,), (Verb.UPDATE,), (Verb.CREATE, Verb.UPDATE)]))
+    operations = draw(st.sampled_from([(Operation.CREATE,), (Operation.UPDATE,), (Operation.CREATE, Operation.UPDATE)]))
     said = draw(common(match=draw(matches(operations))))
     expression = draw(st.sampled_from(["true", "false", "1 / 0 == 1", "object == null"]))
     actions = draw(st.sampled_from([{ValidationAction.DENY}, {ValidationAction.WARN, ValidationAction.AUDIT}]))
@@ -184,9 +184,9 @@ def test_with_the_index_every_decision_is_the_same_but_for_steps_of_skipped_rule
 
 
 def met(rule_set: RuleSet, made: Any, namespace: str = "ml", operation: str = "CREATE") -> set[str]:
-    subject = (Pod.parse(made), namespace, operation)
+    context = (Pod.parse(made), namespace, operation)
     indexes = (rule_set.ladder_index, rule_set.injection_index, rule_set.validation_index)
-    return {item.rule.name for index in indexes for item in cast(Index[Any], index).meeting(*subject)}
+    return {item.rule.name for index in indexes for item in cast(Index[Any], index).meeting(*context)}
 
 
 def test_of_a_thousand_rules_a_pod_meets_those_of_its_namespace_type_and_resource_only() -> None:
@@ -245,7 +245,7 @@ def test_labels_a_rule_asks_for_have_to_be_there() -> None:
 def test_validations_are_met_at_their_operations() -> None:
     rules = compiled(
         validation("true", name="create"),
-        validation("true", name="update", match=Match(operations=(Verb.UPDATE,))),
+        validation("true", name="update", match=Match(operations=(Operation.UPDATE,))),
     )
     assert met(rules, pod(container())) == {"create"}
     assert met(rules, pod(container()), operation="UPDATE") == {"update"}

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from rules_engine.evaluation import compile_rules, injections
-from rules_engine.evaluation import context as subject
+from rules_engine.evaluation import context as context
 from rules_engine.evaluation.counts import Counts
 from rules_engine.evaluation.rule_set.compiled import MAX_LEVELS
 from rules_engine.model.decision import Action
@@ -65,7 +65,7 @@ def test_the_failure_policy_decides_where_an_injection_breaks(
 def test_the_failure_policy_decides_where_a_validation_breaks(
     policy: FailurePolicy, action: Action, allowed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subject.Scope, "holds", broken)
+    monkeypatch.setattr(context.Scope, "holds", broken)
     decision = validated(asks({GPU: 1}), validation("true", failure_policy=policy))
     assert decision.allowed is allowed
     assert [step.action for step in decision.trace] == [action]
@@ -76,7 +76,7 @@ def test_the_failure_policy_decides_where_a_validation_breaks(
 def test_the_failure_policy_decides_where_matching_breaks(
     policy: FailurePolicy, action: Action, allowed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subject.Scope, "holds", broken)
+    monkeypatch.setattr(context.Scope, "holds", broken)
     rule = validation("true", failure_policy=policy, match_conditions={"any": "true"})
     decision = validated(asks({GPU: 1}), rule)
     assert decision.allowed is allowed
@@ -84,7 +84,7 @@ def test_the_failure_policy_decides_where_matching_breaks(
 
 
 def test_the_message_stands_in_for_a_message_expression_that_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subject.Scope, "value", broken)
+    monkeypatch.setattr(context.Scope, "value", broken)
     decision = validated(asks({GPU: 1}), validation(check("false", "no", "'never'")))
     assert [step.message for step in decision.trace] == ["no"]
 

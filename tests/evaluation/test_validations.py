@@ -6,7 +6,7 @@ import pytest
 
 from rules_engine.model.decision import Action, Decision
 from rules_engine.model.json.patch import Json
-from rules_engine.model.rules import FailurePolicy, Match, Mode, OptOut, Reason, Validation, ValidationAction, Verb
+from rules_engine.model.rules import FailurePolicy, Match, Mode, Operation, OptOut, Reason, Validation, ValidationAction
 from tests.support.evaluation import GPU, asks, check, cluster, container, pod, validated, validation
 
 POD = pod(container("main"))
@@ -199,25 +199,25 @@ class TestSkipping:
 
 
 class TestOperations:
-    def rule(self, *verbs: Verb) -> Validation:
-        return validation(check("oldObject == null", "no"), match=Match(operations=verbs))
+    def rule(self, *operations: Operation) -> Validation:
+        return validation(check("oldObject == null", "no"), match=Match(operations=operations))
 
     def test_create_by_default(self) -> None:
         assert not validated(POD, validation("false"), operation="CREATE").allowed
         assert validated(POD, validation("false"), operation="UPDATE").allowed
 
     def test_update_where_it_says_so(self) -> None:
-        rule = self.rule(Verb.CREATE, Verb.UPDATE)
+        rule = self.rule(Operation.CREATE, Operation.UPDATE)
         assert validated(POD, rule, operation="CREATE").allowed
         assert not validated(POD, rule, operation="UPDATE", old_object=POD).allowed
 
     def test_only_update(self) -> None:
-        decision = validated(POD, self.rule(Verb.UPDATE), operation="CREATE")
+        decision = validated(POD, self.rule(Operation.UPDATE), operation="CREATE")
         assert (decision.allowed, decision.trace[0].reason) == (True, "operation")
 
     def test_the_old_object_is_seen_at_update(self) -> None:
         rule = validation(
-            "object.metadata.labels.team == oldObject.metadata.labels.team", match=Match(operations=(Verb.UPDATE,))
+            "object.metadata.labels.team == oldObject.metadata.labels.team", match=Match(operations=(Operation.UPDATE,))
         )
         old, new = (pod(container("main"), labels={"team": team}) for team in "ab")
         assert validated(old, rule, operation="UPDATE", old_object=old).allowed
@@ -225,7 +225,7 @@ class TestOperations:
 
     @pytest.mark.parametrize("operation", ["DELETE", "CONNECT"])
     def test_all_else_is_allowed(self, operation: str) -> None:
-        rule = validation("false", match=Match(operations=(Verb.CREATE, Verb.UPDATE)))
+        rule = validation("false", match=Match(operations=(Operation.CREATE, Operation.UPDATE)))
         decision = validated(None, rule, operation=operation, old_object=POD)
         assert (decision.allowed, decision.trace) == (True, ())
 
@@ -233,7 +233,7 @@ class TestOperations:
         rule = validation(
             "quantity(object.spec.containers[0].resources.requests.cpu).compareTo("
             "quantity(oldObject.spec.containers[0].resources.requests.cpu)) <= 0",
-            match=Match(operations=(Verb.UPDATE,)),
+            match=Match(operations=(Operation.UPDATE,)),
         )
         little, much = asks({"cpu": 1}), asks({"cpu": 9})
         fields: dict[str, Any] = {"operation": "UPDATE", "sub_resource": "resize"}
@@ -252,14 +252,14 @@ class TestOperations:
         ],
     )
     def test_no_other_subresource_is_decided(self, fields: dict[str, str]) -> None:
-        rule = validation("false", match=Match(operations=tuple(Verb)))
+        rule = validation("false", match=Match(operations=tuple(Operation)))
         given: dict[str, Any] = {"operation": "UPDATE", **fields}
         decision = validated(POD, rule, **given)
         assert (decision.allowed, decision.trace) == (True, ())
 
     @pytest.mark.parametrize("sub_resource", ["", "resize"])
     def test_a_pod_that_is_being_deleted_is_allowed_before_any_rule(self, sub_resource: str) -> None:
-        rule = validation("false", match=Match(operations=tuple(Verb)))
+        rule = validation("false", match=Match(operations=tuple(Operation)))
         leaving = asks({GPU: "x"})
         leaving["metadata"] = {"name": "job", "deletionTimestamp": "2026-01-01T00:00:00Z", "labels": 5}
         decision = validated(leaving, rule, operation="UPDATE", sub_resource=sub_resource)
@@ -267,7 +267,7 @@ class TestOperations:
 
     @pytest.mark.parametrize("metadata", [{"deletionTimestamp": None}, {}, None])
     def test_any_other_pod_is_decided(self, metadata: Json) -> None:
-        rule = validation("false", match=Match(operations=tuple(Verb)))
+        rule = validation("false", match=Match(operations=tuple(Operation)))
         assert not validated({**POD, "metadata": metadata}, rule, operation="UPDATE").allowed
         created: Json = {**POD, "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
         assert not validated(created, rule, operation="CREATE").allowed
@@ -275,7 +275,7 @@ class TestOperations:
     def test_an_update_that_no_rule_asks_for_is_allowed_even_if_the_pod_cannot_be_read(self) -> None:
         odd = asks({GPU: "1e61"})
         assert validated(odd, validation("false"), operation="UPDATE").allowed
-        refused = validated(odd, self.rule(Verb.UPDATE), operation="UPDATE")
+        refused = validated(odd, self.rule(Operation.UPDATE), operation="UPDATE")
         assert refused.status is not None
         assert refused.status.code == 422
 

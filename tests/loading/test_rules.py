@@ -23,13 +23,13 @@ from rules_engine.model.rules import (
     NodeRequirement,
     Offered,
     OnConflict,
+    Operation,
     OptOut,
     Reason,
     ResourceInjection,
     Rung,
     Validation,
     ValidationAction,
-    Verb,
     WhenExhausted,
 )
 from rules_engine.model.source import Location
@@ -152,7 +152,7 @@ def test_every_field_of_a_validation_is_read(tmp_path: Path) -> None:
         ),
     )
     assert isinstance(validation, Validation)
-    assert validation.match.operations == (Verb.UPDATE, Verb.CREATE)
+    assert validation.match.operations == (Operation.UPDATE, Operation.CREATE)
     assert validation.validation_actions == {ValidationAction.WARN, ValidationAction.AUDIT}
     assert validation.opt_out is OptOut.ALLOWED
     (check,) = validation.validations

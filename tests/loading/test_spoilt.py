@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rules_engine.loading import KINDS, schema
-from rules_engine.loading.diagnostics import Report
+from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.load import load
 from rules_engine.loading.yaml.documents import read_documents
@@ -67,7 +67,7 @@ def test_no_document_makes_reading_fail(document: Any, tmp_path: Path) -> None:
 @example("!x 'a\n\n")
 @example("- &a\n- !a\n- !a\n  'b'\n- [!!str, !b]")
 def test_no_text_makes_reading_fail(text: str) -> None:
-    report = Report()
+    report = Diagnostics()
     documents = read_documents(SourceFile("x.yaml", text), report)
     for document in documents:
         document.root.json()

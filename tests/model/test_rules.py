@@ -16,10 +16,10 @@ from rules_engine.model.rules import (
     NodeFilter,
     Offered,
     OnConflict,
+    Operation,
     OptOut,
     Reason,
     ValidationAction,
-    Verb,
     WhenExhausted,
 )
 from rules_engine.model.ruletest import Case, Expectation
@@ -80,7 +80,7 @@ def test_the_defaults_of_a_ladder() -> None:
         WhenExhausted.KEEP,
         "gpu-webhook.k8s.io/fallback",
     )
-    assert rule.match == Match(namespaces=("*",), exclude_namespaces=(), operations=(Verb.CREATE,))
+    assert rule.match == Match(namespaces=("*",), exclude_namespaces=(), operations=(Operation.CREATE,))
 
 
 def test_the_defaults_of_an_injection() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.steps import MAX_PATCH_BYTES
 from rules_engine.model.rules import FailurePolicy
-from server.http.admission_record import CHANGED, Exchange
+from server.http.admission_record import CHANGED, AdmissionRecord
 from server.http.review import MAX_AUDIT_VALUE, MAX_MESSAGE, MAX_WARNINGS_BYTES, respond
 from server.state import State
 from server.telemetry.decision_log import MAX_LINE_BYTES, line
@@ -45,11 +45,11 @@ def rules(policy: FailurePolicy) -> RuleSet:
     )
 
 
-def left(exchange: Exchange) -> tuple[int, int]:
+def left(record: AdmissionRecord) -> tuple[int, int]:
     """Bytes of the answer and of the line."""
-    assert exchange.decision is not None
-    written = line(exchange, exchange.decision, id="1", at=datetime.now(UTC), view=1)
-    return len(respond("1", exchange.decision)), written.size
+    assert record.decision is not None
+    written = line(record, record.decision, id="1", at=datetime.now(UTC), view=1)
+    return len(respond("1", record.decision)), written.size
 
 
 @law
@@ -64,6 +64,6 @@ def test_the_answer_and_the_line_about_a_pod_are_bounded(made: Any, tenths: int,
 
 def test_the_largest_patch_is_answered_whole() -> None:
     made: Any = pod(container("main", {MIG2: 1}), annotations={**TYPED, ANNOTATION: "x" * (MAX_PATCH_BYTES - 2_000)})
-    exchange = exchanged("/mutate", made, state=State(rules(FailurePolicy.FAIL), cluster()))
-    assert exchange.outcome == CHANGED
-    assert left(exchange)[0] > MAX_PATCH_BYTES * 4 // 3 - 4_000
+    record = exchanged("/mutate", made, state=State(rules(FailurePolicy.FAIL), cluster()))
+    assert record.outcome == CHANGED
+    assert left(record)[0] > MAX_PATCH_BYTES * 4 // 3 - 4_000

@@ -6,16 +6,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from rules_engine.evaluation.rule_set.cluster_requirements import Needs
+from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements
 from rules_engine.model.cluster import Cluster
 from server.cluster.connection import Configure, Connection
 from server.cluster.live import LiveCluster
 from server.cluster.reflector import Health
 from tests.support.apiserver import PATIENCE_SECONDS, ApiServer
 
-EVERYTHING = Needs(nodes=True, pods=True, namespaces=True)
-NODES = Needs(nodes=True)
-PODS = Needs(nodes=True, pods=True)
+EVERYTHING = ClusterRequirements(nodes=True, pods=True, namespaces=True)
+NODES = ClusterRequirements(nodes=True)
+PODS = ClusterRequirements(nodes=True, pods=True)
 
 
 @dataclass
@@ -62,7 +62,7 @@ def plain(api: ApiServer) -> Configure:
 
 @contextmanager
 def viewing(
-    api: ApiServer, needs: Needs = EVERYTHING, *, configure: Configure | None = None, **options: Any
+    api: ApiServer, needs: ClusterRequirements = EVERYTHING, *, configure: Configure | None = None, **options: Any
 ) -> Iterator[View]:
     """A started view; pauses after failures are noted, not made."""
     pauses: list[float] = []

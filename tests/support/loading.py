@@ -5,7 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from rules_engine.loading import Loaded, Manifest, load, load_pods
-from rules_engine.loading.diagnostics import Report
+from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.yaml.documents import Dialect, Document, read_documents
 from rules_engine.model.problems import Problem
@@ -15,9 +15,9 @@ def documents(
     text: str, dialect: Dialect = Dialect.RULES, *, is_json: bool = False
 ) -> tuple[tuple[Document, ...], list[Problem]]:
     """The documents of a text, and all problems of the file and of each document."""
-    report = Report()
+    report = Diagnostics()
     found = read_documents(SourceFile("x.yaml", text, is_json), report, dialect)
-    return found, [*report.problems, *(problem for document in found for problem in document.report.problems)]
+    return found, [*report.problems, *(problem for document in found for problem in document.diagnostics.problems)]
 
 
 def codes(problems: list[Problem] | tuple[Problem, ...]) -> list[str]:

@@ -6,7 +6,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.rules import AnyRule
-from server.http.admission_record import Exchange
+from server.http.admission_record import AdmissionRecord
 from server.state import State
 from server.telemetry.metrics import Metrics
 from tests.support.evaluation import compiled
@@ -20,14 +20,14 @@ def exchanged(
     on: Cluster = Cluster(),  # noqa: B008 - immutable
     state: State | None = None,
     **request: Any,
-) -> Exchange:
+) -> AdmissionRecord:
     """What observers are told of one request."""
-    seen: list[Exchange] = []
+    seen: list[AdmissionRecord] = []
     state = state or State(compiled(*rules), on)
     body = object if isinstance(object, bytes) else encoded(review(object, **request))
     call(application(state, observers=[seen.append]), path, body)
-    [exchange] = seen
-    return exchange
+    [record] = seen
+    return record
 
 
 def series(metrics: Metrics) -> dict[str, float]:

@@ -21,7 +21,7 @@ ABSENT = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class NodeQuery:
     """A question: amounts of `resources`, offered in one sense, on nodes that pass a filter."""
 
     nodes: NodeFilter = EVERY_NODE
@@ -72,16 +72,16 @@ AMOUNT_BYTES = 50
 class Tally:
     """The nodes that pass the filter of a question, by what they offer."""
 
-    question: Question
+    query: NodeQuery
     groups: Groups[Amounts]
 
     @classmethod
-    def of(cls, question: Question, nodes: Mapping[int, Node]) -> Self:
+    def of(cls, query: NodeQuery, nodes: Mapping[int, Node]) -> Self:
         members: dict[Amounts, list[int]] = {}
         for number, node in nodes.items():
-            if question.counts(node):
-                members.setdefault(question.amounts(node), []).append(number)
-        return cls(question, Groups.of(members))
+            if query.counts(node):
+                members.setdefault(query.amounts(node), []).append(number)
+        return cls(query, Groups.of(members))
 
     def after(self, moves: Sequence[Move]) -> "Tally":
         """The tally once nodes have changed."""
@@ -90,14 +90,14 @@ class Tally:
             left, joined = self._keys(old), self._keys(new)
             if left != joined:
                 changed.append((number, left, joined))
-        return Tally(self.question, self.groups.after(changed)) if changed else self
+        return Tally(self.query, self.groups.after(changed)) if changed else self
 
     def covers(self, demand: Demand, among: NodeSet | None = None) -> bool:
         """Return True if one node of those in `among` has all of `demand`.
 
         `demand` names resources of the question; None stands for all nodes.
         """
-        positions = [(self.question.resources.index(resource), amount) for resource, amount in demand.items()]
+        positions = [(self.query.resources.index(resource), amount) for resource, amount in demand.items()]
         # Loops, since this is asked for every rung; generators would cost as much again.
         for amounts, nodes in self.groups.large.items():
             for position, amount in positions:
@@ -123,7 +123,7 @@ class Tally:
         """About what it takes in memory, at most."""
         groups = self.groups
         sets = max(map(int.bit_length, groups.large.values()), default=0) // 7 * len(groups.large)
-        return (GROUP_BYTES + AMOUNT_BYTES * len(self.question.resources)) * (1 + len(groups)) + sets
+        return (GROUP_BYTES + AMOUNT_BYTES * len(self.query.resources)) * (1 + len(groups)) + sets
 
     def _keys(self, node: Node | None) -> tuple[Amounts, ...]:
-        return (self.question.amounts(node),) if node is not None and self.question.counts(node) else ()
+        return (self.query.amounts(node),) if node is not None and self.query.counts(node) else ()

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rules_engine.evaluation.nodes.capacity import Question, Tally
+from rules_engine.evaluation.nodes.capacity import NodeQuery, Tally
 from rules_engine.evaluation.nodes.groups import Groups, Move, NodeSet, numbers_of
 from rules_engine.evaluation.nodes.places import Label, Places
 from rules_engine.model.cluster import Change, Cluster, Node
@@ -35,7 +35,7 @@ class NodeIndex:
     by_name: Label
     resources: Mapping[str, int]
     placed: Places | None = None
-    tallies: Mapping[Question, Tally]
+    tallies: Mapping[NodeQuery, Tally]
 
     @classmethod
     def of(cls, nodes: Sequence[Node]) -> "NodeIndex":
@@ -64,7 +64,7 @@ class NodeIndex:
 
     def with_tally(self, tally: Tally) -> "NodeIndex":
         """The index with one more tally, and without the oldest of too many or too large ones."""
-        tallies = {**self.tallies, tally.question: tally}
+        tallies = {**self.tallies, tally.query: tally}
         while len(tallies) > MAX_TALLIES or (len(tallies) > 1 and _bytes(tallies) > MAX_TALLIES_BYTES):
             del tallies[next(iter(tallies))]
         return replace(self, tallies=tallies)
@@ -90,7 +90,7 @@ class NodeIndex:
                 every |= 1 << number
             if old is None or new is None or old.name != new.name:
                 renamed.append((number, old.name if old else None, new.name if new else None))
-        tallies = {question: tally.after(moves) for question, tally in self.tallies.items()}
+        tallies = {query: tally.after(moves) for query, tally in self.tallies.items()}
         while len(tallies) > 1 and _bytes(tallies) > MAX_TALLIES_BYTES:
             del tallies[next(iter(tallies))]
         return NodeIndex(
@@ -118,7 +118,7 @@ def _resources(node: Node | None) -> Set[str]:
     return node.allocatable.keys() | node.used.keys() if node else frozenset()
 
 
-def _bytes(tallies: Mapping[Question, Tally]) -> int:
+def _bytes(tallies: Mapping[NodeQuery, Tally]) -> int:
     return sum(tally.bytes for tally in tallies.values())
 
 
@@ -151,12 +151,12 @@ def placed_index_of(cluster: Cluster) -> NodeIndex:
     return index
 
 
-def tally(cluster: Cluster, question: Question) -> Tally:
+def tally(cluster: Cluster, query: NodeQuery) -> Tally:
     """The cluster's tally for a question; made when it is first needed."""
     index = index_of(cluster)
-    found = index.tallies.get(question)
+    found = index.tallies.get(query)
     if found is None:
-        found = Tally.of(question, index.nodes)
+        found = Tally.of(query, index.nodes)
         # Another thread may have added something meanwhile.
         cluster.views[_INDEX] = index_of(cluster).with_tally(found)
     return found

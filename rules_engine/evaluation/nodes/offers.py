@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from rules_engine.cel import Budget, EvaluationError
-from rules_engine.evaluation.nodes import Demand, NodeSet, Question, matching_nodes, placed_index_of, tally
+from rules_engine.evaluation.nodes import Demand, NodeQuery, NodeSet, matching_nodes, placed_index_of, tally
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.json.strict import TooLargeError
 from rules_engine.model.pod import Pod
@@ -42,10 +42,10 @@ class Reach:
 class Offers:
     """The cluster in the eyes of one ladder, which asks `question`."""
 
-    __slots__ = ("_budget", "_cluster", "_question", "_reach")
+    __slots__ = ("_budget", "_cluster", "_query", "_reach")
 
-    def __init__(self, question: Question, reach: Reach, cluster: Cluster, budget: Budget) -> None:
-        self._question = question
+    def __init__(self, query: NodeQuery, reach: Reach, cluster: Cluster, budget: Budget) -> None:
+        self._query = query
         self._reach = reach
         self._cluster = cluster
         self._budget = budget
@@ -56,8 +56,8 @@ class Offers:
         Raises PodError and EvaluationError as Reach does, where it matters what nodes the pod may run on, and
         CostExceeded where the budget does not suffice to compare amounts.
         """
-        among = self._reach.nodes(self._budget) if self._question.by_pod else None
-        counted = tally(self._cluster, self._question)
+        among = self._reach.nodes(self._budget) if self._query.by_pod else None
+        counted = tally(self._cluster, self._query)
         self._budget.spend(len(counted.groups) // AMOUNTS_PER_UNIT)
         return counted.covers(demand, among)
 

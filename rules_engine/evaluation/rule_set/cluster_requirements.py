@@ -9,7 +9,7 @@ from rules_engine.model.rules import Offered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Needs:
+class ClusterRequirements:
     """Which collections of a cluster are asked for; whoever needs pods needs nodes."""
 
     nodes: bool = False
@@ -17,13 +17,13 @@ class Needs:
     namespaces: bool = False
 
 
-def needs(rule_set: RuleSet) -> Needs:
+def needs(rule_set: RuleSet) -> ClusterRequirements:
     """What the rules ask for; rules in audit mode ask like all others."""
     rules = rule_set.rules
     # The whole rule counts: a variable may be the cluster, and another expression ask it.
     asking = [rule for rule in rules if any("cluster" in program.reads for program in _programs(rule))]
     pods = any(reads_available(rule) for rule in rules)
-    return Needs(
+    return ClusterRequirements(
         nodes=pods or bool(rule_set.ladders) or bool(asking),
         pods=pods,
         namespaces=any(rule.rule.match.namespace_selector for rule in rules)

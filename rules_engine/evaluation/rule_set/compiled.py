@@ -8,7 +8,7 @@ from rules_engine.cel import CelProblems, Environment, Program, Type, compile_ex
 from rules_engine.cel.check.environment import VARIABLES
 from rules_engine.cel.syntax.tree import Expression, children
 from rules_engine.cel.values import types
-from rules_engine.evaluation.nodes import Question
+from rules_engine.evaluation.nodes import NodeQuery
 from rules_engine.evaluation.rule_set.constants import Constants
 from rules_engine.evaluation.rule_set.index import Fact, Index
 from rules_engine.model.problems import Problem, Severity, in_file_order
@@ -17,11 +17,11 @@ from rules_engine.model.rules import (
     Check,
     FallbackLadder,
     Mode,
+    Operation,
     ResourceInjection,
     Rule,
     Rung,
     Validation,
-    Verb,
 )
 from rules_engine.model.source import SourceText
 
@@ -88,16 +88,16 @@ class Compiled(Generic[R]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledLadder(Compiled[FallbackLadder]):
-    """`resources` are those of the rungs, in their order; `question` is what the ladder asks of nodes."""
+    """`resources` are those of the rungs, in their order; `query` finds the nodes that offer them."""
 
     rungs: tuple[CompiledRung, ...]
     resources: tuple[str, ...] = field(init=False, repr=False, compare=False)
-    question: Question = field(init=False, repr=False, compare=False)
+    query: NodeQuery = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        question = Question.of(self.rule)
-        object.__setattr__(self, "resources", question.resources)
-        object.__setattr__(self, "question", question)
+        query = NodeQuery.of(self.rule)
+        object.__setattr__(self, "resources", query.resources)
+        object.__setattr__(self, "query", query)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +155,7 @@ class RuleSet:
             "ladder_index": Index(self.ladders),
             "injection_index": Index(self.injections),
             "validation_index": (validations := Index(self.validations)),
-            "validated_operations": validations.operations | {Verb.CREATE.value},
+            "validated_operations": validations.operations | {Operation.CREATE.value},
         }
         for name, value in indexes.items():
             object.__setattr__(self, name, value)

@@ -72,7 +72,9 @@ class Index(Generic[C]):
     def __init__(self, compiled: Sequence[C]) -> None:
         rules = [item.rule for item in compiled]
         self._compiled = tuple(compiled)
-        self._operations = Demands.of(frozenset(verb.value for verb in rule.match.operations) for rule in rules)
+        self._operations = Demands.of(
+            frozenset(operation.value for operation in rule.match.operations) for rule in rules
+        )
         self._labels = Demands.of(map(_label_facts, rules))
         self._annotations = Demands.of(map(_annotation_facts, rules))
         self._resources = Demands.of(_resource_facts(rules))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from rules_engine.loading.codes import Code
-from rules_engine.loading.diagnostics import Report
+from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import scalars, section
 from rules_engine.loading.yaml.nodes import MapNode, ScalarNode
 from rules_engine.model.quantity import NANOS, Format, Quantity, QuantityError
@@ -15,33 +15,33 @@ _FEW_BYTES = Quantity.parse("1Mi")
 _BYTES = ("memory", "ephemeral-storage")
 
 
-def amounts(node: MapNode, name: str, report: Report) -> dict[str, Quantity]:
+def amounts(node: MapNode, name: str, diagnostics: Diagnostics) -> dict[str, Quantity]:
     """A map from resource names to quantities, read from their text: never through a float, never negative."""
-    read = {resource: quantity(value, report) for resource, value in scalars(node, name)}
+    read = {resource: quantity(value, diagnostics) for resource, value in scalars(node, name)}
     return {resource: amount for resource, amount in read.items() if amount is not None}
 
 
-def quantity(node: ScalarNode, report: Report) -> Quantity | None:
+def quantity(node: ScalarNode, diagnostics: Diagnostics) -> Quantity | None:
     """A quantity that is not negative; None, and a problem, where it is not that."""
     try:
         amount = Quantity.parse(node.source.text)
     except QuantityError as error:
-        report.error(Code.BAD_QUANTITY, str(error), node.location, node.length)
+        diagnostics.error(Code.BAD_QUANTITY, str(error), node.location, node.length)
         return None
     if amount.nanos < 0:
-        report.error(Code.NEGATIVE_QUANTITY, "a quantity cannot be negative here", node.location, node.length)
+        diagnostics.error(Code.NEGATIVE_QUANTITY, "a quantity cannot be negative here", node.location, node.length)
         return None
     return amount
 
 
 def warn_of_units(
-    node: MapNode, name: str, found: Mapping[str, Quantity], report: Report, *, per_gpu: bool = False
+    node: MapNode, name: str, found: Mapping[str, Quantity], diagnostics: Diagnostics, *, per_gpu: bool = False
 ) -> None:
     """Warns of amounts of `found`, written under a field, that nobody means; `per_gpu`: they are multiplied first."""
     for resource, written in scalars(node, name):
         message = _doubt(resource, found[resource], written.source.text, per_gpu) if resource in found else ""
         if message:
-            report.warning(Code.UNLIKELY_UNIT, message, written.location, written.length)
+            diagnostics.warning(Code.UNLIKELY_UNIT, message, written.location, written.length)
 
 
 def _doubt(resource: str, amount: Quantity, text: str, per_gpu: bool) -> str:

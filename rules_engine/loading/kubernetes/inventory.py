@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from rules_engine.loading.codes import Code
-from rules_engine.loading.diagnostics import Report, shown
+from rules_engine.loading.diagnostics import Diagnostics, truncate
 from rules_engine.loading.fields import flag, items, number, section, sections, strings, text, texts
 from rules_engine.loading.kubernetes import mig
 from rules_engine.loading.kubernetes.amounts import amounts, warn_of_units
@@ -26,10 +26,10 @@ FINISHED = frozenset({"Succeeded", "Failed"})
 """Phases of pods that hold nothing any more."""
 
 
-def build_cluster(spec: MapNode, report: Report) -> Cluster:
+def build_cluster(spec: MapNode, diagnostics: Diagnostics) -> Cluster:
     """The cluster in a ClusterInventory's spec, or in a RuleTest."""
-    nodes = _nodes(spec, report)
-    used = _used(spec, nodes, report)
+    nodes = _nodes(spec, diagnostics)
+    used = _used(spec, nodes, diagnostics)
     return Cluster(
         nodes=tuple(replace(node, used=used.get(node.name, {})) for node in nodes.values()),
         namespaces={
@@ -49,16 +49,16 @@ def total(requests: Iterable[tuple[str, Pod]]) -> dict[str, dict[str, Quantity]]
     return used
 
 
-def _nodes(spec: MapNode, report: Report) -> dict[str, Node]:
+def _nodes(spec: MapNode, diagnostics: Diagnostics) -> dict[str, Node]:
     nodes: dict[str, Node] = {}
     places: dict[str, Location] = {}
     for written in sections(spec, "nodes"):
         place = written.get("name") or written
-        shape = _shape(written, report)
+        shape = _shape(written, diagnostics)
         for name in _names(written):
             if name in nodes:
                 message = f"node '{name}' is already written in line {places[name].line}"
-                report.error(Code.DUPLICATE_NODE, message, place.location, place.length)
+                diagnostics.error(Code.DUPLICATE_NODE, message, place.location, place.length)
                 break
             nodes[name] = replace(shape, name=name, labels={HOSTNAME: name, **shape.labels})
             places[name] = place.location
@@ -76,19 +76,19 @@ def _names(written: MapNode) -> Iterator[str]:
         yield f"{name}-new"
 
 
-def _shape(written: MapNode, report: Report) -> Node:
-    allocatable = amounts(written, "allocatable", report)
-    warn_of_units(written, "allocatable", allocatable, report)
+def _shape(written: MapNode, diagnostics: Diagnostics) -> Node:
+    allocatable = amounts(written, "allocatable", diagnostics)
+    warn_of_units(written, "allocatable", allocatable, diagnostics)
     impossible = mig.doubt(texts(written, "migDevices"))
     if impossible:
         key = written.key("migDevices") or written
-        report.warning(Code.IMPOSSIBLE_MIG, impossible, key.location, key.length)
+        diagnostics.warning(Code.IMPOSSIBLE_MIG, impossible, key.location, key.length)
     for resource, count in _devices(written).items():
         given = allocatable.setdefault(resource, count)
         if given != count:
             place = section(written, "allocatable").get(resource) or written
             message = f"cards and migDevices give {count} of {resource}, not {given}"
-            report.error(Code.ALLOCATABLE_CONFLICT, message, place.location, place.length)
+            diagnostics.error(Code.ALLOCATABLE_CONFLICT, message, place.location, place.length)
     return Node(
         name="",
         labels=strings(written, "labels"),
@@ -115,29 +115,31 @@ def _devices(written: MapNode) -> Mapping[str, Quantity]:
     }
 
 
-def _used(spec: MapNode, nodes: Mapping[str, Node], report: Report) -> dict[str, dict[str, Quantity]]:
+def _used(spec: MapNode, nodes: Mapping[str, Node], diagnostics: Diagnostics) -> dict[str, dict[str, Quantity]]:
     return total(
         (pod.node_name, pod)
         for written in items(spec, "pods")
-        if (pod := _bound_pod(written, nodes, report)) is not None
+        if (pod := _bound_pod(written, nodes, diagnostics)) is not None
     )
 
 
-def _bound_pod(written: Written, nodes: Mapping[str, Node], report: Report) -> Pod | None:
+def _bound_pod(written: Written, nodes: Mapping[str, Node], diagnostics: Diagnostics) -> Pod | None:
     """A pod that holds something on a node; None for others, with a problem where that is a mistake."""
-    pod = read_pod(manifest_json(written), written, report)
+    pod = read_pod(manifest_json(written), written, diagnostics)
     if pod is None:
         return None
-    warn_of_fields(written, report)
+    warn_of_fields(written, diagnostics)
     node = pod.node_name
     if node in nodes:
         return None if is_finished(pod) else pod
     place = find(written, ("spec", "nodeName"))
     if node:
-        message = f"there is no node '{shown(node)}'{did_you_mean(node, nodes)}"
-        report.error(Code.UNKNOWN_NODE, message, place.location, place.length)
+        message = f"there is no node '{truncate(node)}'{did_you_mean(node, nodes)}"
+        diagnostics.error(Code.UNKNOWN_NODE, message, place.location, place.length)
     else:
-        report.warning(Code.UNBOUND_POD, "without spec.nodeName the pod counts nowhere", place.location, place.length)
+        diagnostics.warning(
+            Code.UNBOUND_POD, "without spec.nodeName the pod counts nowhere", place.location, place.length
+        )
     return None
 
 

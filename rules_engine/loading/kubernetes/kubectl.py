@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TypeGuard
 
 from rules_engine.loading.codes import Code
-from rules_engine.loading.diagnostics import Report
+from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.kubernetes.inventory import is_finished, total
 from rules_engine.model.cluster import Cluster, Node, Taint
 from rules_engine.model.json.lenient import Object, mapping, objects, strings, text
@@ -29,7 +29,7 @@ def is_cluster(document: Json) -> TypeGuard[Object]:
     )
 
 
-def read_cluster(document: Object, location: Location, report: Report) -> Cluster:
+def read_cluster(document: Object, location: Location, diagnostics: Diagnostics) -> Cluster:
     """The nodes, namespaces and bound pods among a List's items; all else is not looked at."""
     items = objects(document.get("items"))
     # The items of a NodeList have no kind of their own.
@@ -37,8 +37,8 @@ def read_cluster(document: Object, location: Location, report: Report) -> Cluste
     kinds: dict[str, list[Object]] = {}
     for item in items:
         kinds.setdefault(text(item, "kind") or default, []).append(item)
-    nodes = [_node(item, location, report) for item in kinds.get("Node", ())]
-    used = total(_bound(kinds.get("Pod", ()), location, report))
+    nodes = [_node(item, location, diagnostics) for item in kinds.get("Node", ())]
+    used = total(_bound(kinds.get("Pod", ()), location, diagnostics))
     return Cluster(
         nodes=tuple(replace(node, used=used.get(node.name, {})) for node in nodes),
         namespaces={
@@ -48,7 +48,7 @@ def read_cluster(document: Object, location: Location, report: Report) -> Cluste
     )
 
 
-def _node(item: Object, location: Location, report: Report) -> Node:
+def _node(item: Object, location: Location, diagnostics: Diagnostics) -> Node:
     metadata, spec, status = (mapping(item.get(name)) for name in ("metadata", "spec", "status"))
     name = text(metadata, "name")
     conditions = [condition for condition in objects(status.get("conditions")) if condition.get("type") == "Ready"]
@@ -61,26 +61,28 @@ def _node(item: Object, location: Location, report: Report) -> Node:
         ),
         ready=all(condition.get("status") == "True" for condition in conditions),
         unschedulable=spec.get("unschedulable") is True,
-        allocatable=dict(_allocatable(name, mapping(status.get("allocatable")), location, report)),
+        allocatable=dict(_allocatable(name, mapping(status.get("allocatable")), location, diagnostics)),
     )
 
 
-def _allocatable(node: str, written: Object, location: Location, report: Report) -> Iterator[tuple[str, Quantity]]:
+def _allocatable(
+    node: str, written: Object, location: Location, diagnostics: Diagnostics
+) -> Iterator[tuple[str, Quantity]]:
     for resource, amount in written.items():
         try:
             yield resource, Quantity.parse(str(amount))
         except QuantityError as error:
-            report.warning(Code.UNREAD_OBJECT, f"node {node}, {resource}: {error}", location)
+            diagnostics.warning(Code.UNREAD_OBJECT, f"node {node}, {resource}: {error}", location)
 
 
-def _bound(items: Sequence[Object], location: Location, report: Report) -> Iterator[tuple[str, Pod]]:
+def _bound(items: Sequence[Object], location: Location, diagnostics: Diagnostics) -> Iterator[tuple[str, Pod]]:
     for item in items:
         try:
             pod = Pod.parse(dict(item))
         except PodError as error:
             metadata = mapping(item.get("metadata"))
             name = f"{text(metadata, 'namespace')}/{text(metadata, 'name')}"
-            report.warning(Code.UNREAD_OBJECT, f"pod {name} is left out: {error}", location)
+            diagnostics.warning(Code.UNREAD_OBJECT, f"pod {name} is left out: {error}", location)
             continue
         # The list of nodes is older or younger than that of pods: a pod on none of them is nothing special.
         if pod.node_name and not is_finished(pod):

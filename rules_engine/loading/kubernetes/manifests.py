@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from rules_engine.loading.codes import Code
-from rules_engine.loading.diagnostics import Report
+from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.kubernetes.pods import warn_of_pod
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, Path, ScalarNode, find, first_key
 from rules_engine.model.json.lenient import Object, mapping, text
@@ -48,9 +48,9 @@ class Manifest:
     def location(self) -> Location:
         return first_key(self.node).location
 
-    def warn(self, report: Report) -> None:
+    def warn(self, diagnostics: Diagnostics) -> None:
         """Warns of what makes another pod of this than its author meant."""
-        warn_of_pod(self.node, report, plain=not self.path or self.kind in TEMPLATES)
+        warn_of_pod(self.node, diagnostics, plain=not self.path or self.kind in TEMPLATES)
 
 
 def manifest_json(node: Node) -> Json:
@@ -139,16 +139,16 @@ def _name(value: Object, name: str) -> str:
     return text(mapping(value.get("metadata")), name)
 
 
-def the_pod(root: Node, place: Node, report: Report) -> Manifest | None:
+def the_pod(root: Node, place: Node, diagnostics: Diagnostics) -> Manifest | None:
     """The one pod of a document, warned of; None, and a problem at `place`, where there is none or more than one."""
     found = manifests(root)
     if len(found) == 1:
-        found[0].warn(report)
+        found[0].warn(diagnostics)
         return found[0]
     given = (
         f"one pod, not {len(found)}"
         if found
         else "a Pod (spec, with a list of containers) or something with a pod template"
     )
-    report.error(Code.NOT_A_POD, f"expected {given}", place.location, place.length)
+    diagnostics.error(Code.NOT_A_POD, f"expected {given}", place.location, place.length)
     return None

@@ -6,7 +6,7 @@ Nothing that the API server takes is an error here: its pods may be newer than t
 from collections.abc import Iterator
 
 from rules_engine.loading.codes import Code
-from rules_engine.loading.diagnostics import Report, shown
+from rules_engine.loading.diagnostics import Diagnostics, truncate
 from rules_engine.loading.fields import items, section, sections
 from rules_engine.loading.schemas import near
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode, find, first_key
@@ -22,49 +22,49 @@ SLIPS = frozenset(code.value for code in (Code.UNKNOWN_POD_FIELD, Code.NO_CONTAI
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 
 
-def read_pod(pod: Json, node: Node, report: Report) -> Pod | None:
+def read_pod(pod: Json, node: Node, diagnostics: Diagnostics) -> Pod | None:
     """A pod from its JSON; None, and a problem at its place below `node`, where it is none."""
     try:
         return Pod.parse(pod)
     except PodError as error:
         place = find(node, tuple(_steps(error.path)))
-        report.error(Code.BAD_POD, str(error), place.location, place.length)
+        diagnostics.error(Code.BAD_POD, str(error), place.location, place.length)
         return None
 
 
-def warn_of_pod(node: MapNode, report: Report, *, plain: bool = True) -> None:
+def warn_of_pod(node: MapNode, diagnostics: Diagnostics, *, plain: bool = True) -> None:
     """Warns of what makes another pod of this Pod, or template, than its author meant.
 
     `plain`: it is Kubernetes' own. Other projects add fields to the spec of their templates, though not to containers.
     """
     spec = section(node, "spec")
     if plain:
-        warn_of_fields(node, report)
+        warn_of_fields(node, diagnostics)
     else:
         for name in _CONTAINERS[:2]:
-            _warn_of_values(spec.get(name), "[Container]", report)
+            _warn_of_values(spec.get(name), "[Container]", diagnostics)
     if not items(spec, "containers") and not _misspells_containers(node, spec):
         place = spec.key("containers") or node.key("spec") or first_key(node)
         message = "the pod has no containers: Kubernetes refuses it"
-        report.warning(Code.NO_CONTAINERS, message, place.location, place.length)
-    _warn_of_repeated(spec, report)
+        diagnostics.warning(Code.NO_CONTAINERS, message, place.location, place.length)
+    _warn_of_repeated(spec, diagnostics)
 
 
-def _warn_of_repeated(spec: MapNode, report: Report) -> None:
+def _warn_of_repeated(spec: MapNode, diagnostics: Diagnostics) -> None:
     names = [line.get("name") for field in _CONTAINERS for line in sections(spec, field)]
     written = [name for name in names if isinstance(name, ScalarNode) and name.value is not None]
     first: dict[str, Location] = {}
     for name in sorted(written, key=lambda name: name.location):
         text = name.source.text
         if text in first:
-            message = f"the container '{shown(text)}' is already in line {first[text].line}: Kubernetes refuses that"
-            report.warning(Code.DUPLICATE_CONTAINER, message, name.location, name.length)
+            message = f"the container '{truncate(text)}' is already in line {first[text].line}: Kubernetes refuses that"
+            diagnostics.warning(Code.DUPLICATE_CONTAINER, message, name.location, name.length)
         first.setdefault(text, name.location)
 
 
-def warn_of_fields(node: Node, report: Report) -> None:
+def warn_of_fields(node: Node, diagnostics: Diagnostics) -> None:
     """Warns of fields that Pods do not have."""
-    _warn_of_values(node, "Pod", report)
+    _warn_of_values(node, "Pod", diagnostics)
 
 
 def _misspells_containers(node: MapNode, spec: MapNode) -> bool:
@@ -77,24 +77,24 @@ def _misspells_containers(node: MapNode, spec: MapNode) -> bool:
     return any(near(name, ["containers"]) for name in unknown)
 
 
-def _warn_of_fields(node: MapNode, shape: str, report: Report) -> None:
+def _warn_of_fields(node: MapNode, shape: str, diagnostics: Diagnostics) -> None:
     fields = shapes.fields(shape)
     for key, value in node:
         name = key.source.text
         if name in fields:
-            _warn_of_values(value, fields[name], report)
+            _warn_of_values(value, fields[name], diagnostics)
         else:
-            message = f"{shape} has no field '{shown(name)}'{near(name, fields)}: Kubernetes drops it"
-            report.warning(Code.UNKNOWN_POD_FIELD, message, key.location, key.length)
+            message = f"{shape} has no field '{truncate(name)}'{near(name, fields)}: Kubernetes drops it"
+            diagnostics.warning(Code.UNKNOWN_POD_FIELD, message, key.location, key.length)
 
 
-def _warn_of_values(node: Node | None, written: str, report: Report) -> None:
+def _warn_of_values(node: Node | None, written: str, diagnostics: Diagnostics) -> None:
     """Warns of fields in a value whose type is written as in the table of shapes."""
     if written.startswith("["):
         for item in node.items if isinstance(node, ListNode) else ():
-            _warn_of_values(item, written[1:-1], report)
+            _warn_of_values(item, written[1:-1], diagnostics)
     elif written[0].isupper() and isinstance(node, MapNode):
-        _warn_of_fields(node, written, report)
+        _warn_of_fields(node, written, diagnostics)
 
 
 def _steps(pointer: str) -> Iterator[str | int]:

@@ -1,27 +1,27 @@
 """LabelSelectors, as Kubernetes' API has them."""
 
 from rules_engine.loading.codes import Code
-from rules_engine.loading.diagnostics import Report
+from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import section, sections, strings, text, texts
 from rules_engine.loading.yaml.nodes import MapNode
 from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector
 
 
-def selector(node: MapNode, name: str, report: Report) -> LabelSelector:
+def selector(node: MapNode, name: str, diagnostics: Diagnostics) -> LabelSelector:
     """The selector under a field; one that holds for everything where there is none."""
     written = section(node, name)
     labels = strings(written, "matchLabels")
     exact = (LabelRequirement(key, ConditionKind.IN, (value,)) for key, value in labels.items())
-    return LabelSelector((*exact, *(_requirement(line, report) for line in sections(written, "matchExpressions"))))
+    return LabelSelector((*exact, *(_requirement(line, diagnostics) for line in sections(written, "matchExpressions"))))
 
 
-def _requirement(line: MapNode, report: Report) -> LabelRequirement:
+def _requirement(line: MapNode, diagnostics: Diagnostics) -> LabelRequirement:
     operator = ConditionKind(text(line, "operator", ConditionKind.EXISTS.value))
     values = texts(line, "values")
     place = line.key("values") or line.key("operator") or line
     compares = operator in (ConditionKind.IN, ConditionKind.NOT_IN)
     if compares and not values:
-        report.error(Code.BAD_SELECTOR, f"{operator.value} needs at least one value", place.location, place.length)
+        diagnostics.error(Code.BAD_SELECTOR, f"{operator.value} needs at least one value", place.location, place.length)
     if line.get("operator") and not compares and values:
-        report.error(Code.BAD_SELECTOR, f"{operator.value} takes no values", place.location, place.length)
+        diagnostics.error(Code.BAD_SELECTOR, f"{operator.value} takes no values", place.location, place.length)
     return LabelRequirement(text(line, "key"), operator, values)

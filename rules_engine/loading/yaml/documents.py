@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from rules_engine.loading.codes import Code
-from rules_engine.loading.diagnostics import Report, shown
+from rules_engine.loading.diagnostics import Diagnostics, truncate
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.yaml import positions
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode
@@ -48,16 +48,18 @@ class Document:
     """One document of a stream; `report` holds what was found wrong with it while it was read."""
 
     root: Node
-    report: Report
+    diagnostics: Diagnostics
 
     @property
     def empty(self) -> bool:
         return isinstance(self.root, ScalarNode) and self.root.value is None
 
 
-def read_documents(source: SourceFile, report: Report, dialect: Dialect = Dialect.RULES) -> tuple[Document, ...]:
+def read_documents(
+    source: SourceFile, diagnostics: Diagnostics, dialect: Dialect = Dialect.RULES
+) -> tuple[Document, ...]:
     """Every document up to the first syntax error, which goes to `report`, as do characters that YAML forbids."""
-    if not _characters(source, report):
+    if not _characters(source, diagnostics):
         return ()
     composer = _Composer(source, dialect)
     try:
@@ -66,18 +68,18 @@ def read_documents(source: SourceFile, report: Report, dialect: Dialect = Dialec
         for event in yaml.parse(text, Loader=LOADER):
             composer.take(event)
     except yaml.MarkedYAMLError as error:
-        report.error(*_syntax(error, source))
+        diagnostics.error(*_syntax(error, source))
     except _StopError as excess:
-        report.error(excess.code, excess.message, excess.location)
+        diagnostics.error(excess.code, excess.message, excess.location)
     return tuple(composer.documents)
 
 
-def _characters(source: SourceFile, report: Report) -> bool:
+def _characters(source: SourceFile, diagnostics: Diagnostics) -> bool:
     found = _NOT_ALLOWED.search(source.text)
     if found is None:
         return True
     before = SourceFile(source.name, source.text[: found.start()]).lines
-    report.error(
+    diagnostics.error(
         Code.YAML_CHARACTER,
         f"character U+{ord(found.group()):04X} cannot stand in YAML: write it as an escape in double quotes",
         Location(source.name, len(before), len(before[-1]) + 1),
@@ -149,7 +151,7 @@ class _Composer:
         self.documents: list[Document] = []
         self._source = source
         self._strict = dialect is Dialect.RULES
-        self._report = Report()
+        self._diagnostics = Diagnostics()
         self._stack: list[_Open] = []
         self._anchors: dict[str, _Sized | None] = {}
         self._count = 0
@@ -167,7 +169,7 @@ class _Composer:
         elif isinstance(event, yaml.AliasEvent):
             self._finish(self._target(event), None)
         elif isinstance(event, yaml.DocumentStartEvent):
-            self._report = Report()
+            self._diagnostics = Diagnostics()
             self._anchors = {}
 
     def _at(self, mark: Any) -> Location:
@@ -195,7 +197,7 @@ class _Composer:
         if event is not None and event.anchor:
             self._anchors[event.anchor] = done
         if not self._stack:
-            self.documents.append(Document(root=done.node, report=self._report))
+            self.documents.append(Document(root=done.node, diagnostics=self._diagnostics))
             return
         above = self._stack[-1]
         above.nodes.append(done.node)
@@ -212,7 +214,7 @@ class _Composer:
         name = event.anchor
         length = len(name) + 1
         if name not in self._anchors:
-            message = f"no anchor '{shown(name)}' stands before this alias{did_you_mean(name, self._anchors)}"
+            message = f"no anchor '{truncate(name)}' stands before this alias{did_you_mean(name, self._anchors)}"
         else:
             target = self._anchors[name]
             if target is not None:
@@ -220,8 +222,8 @@ class _Composer:
                     self._too_deep(event.start_mark)
                 self._counted(target.size, event.start_mark)
                 return target
-            message = f"'{shown(name)}' is an alias inside of what it stands for"
-        self._report.error(Code.YAML_ALIAS, message, self._at(event.start_mark), length)
+            message = f"'{truncate(name)}' is an alias inside of what it stands for"
+        self._diagnostics.error(Code.YAML_ALIAS, message, self._at(event.start_mark), length)
         place = self._at(event.start_mark)
         return _Sized(ScalarNode(value="", source=SourceText("", place.file, ((0, place.line, place.column),))), 1, 0)
 
@@ -234,9 +236,9 @@ class _Composer:
         line = self._source.lines[event.start_mark.line]
         column = max(line.find("!", event.start_mark.column), event.start_mark.column)
         tag = re.split(r"[\s,\]}]", line[column:])[0]
-        self._report.error(
+        self._diagnostics.error(
             Code.YAML_TAG,
-            f"{shown(tag)} is a tag, and tags are not read: write text in quotes, anything else plainly",
+            f"{truncate(tag)} is a tag, and tags are not read: write text in quotes, anything else plainly",
             Location(self._source.name, event.start_mark.line + 1, column + 1),
             len(tag),
         )
@@ -258,9 +260,11 @@ class _Composer:
             value = surprise.number
         node = ScalarNode(value=value, source=source)
         if self._strict and self._is_key() and (surprise is not None or not isinstance(value, str)):
-            self._report.error(Code.YAML_KEY, f'a key must be text: write "{shown(text)}"', node.location, node.length)
+            self._diagnostics.error(
+                Code.YAML_KEY, f'a key must be text: write "{truncate(text)}"', node.location, node.length
+            )
         elif self._strict and surprise is not None:
-            self._report.error(surprise.code, surprise.message, node.location, node.length)
+            self._diagnostics.error(surprise.code, surprise.message, node.location, node.length)
         return node
 
     def _key(self) -> str | None:
@@ -311,7 +315,9 @@ class _Composer:
         merged: list[Node] = []
         for key, value in zip(done.nodes[::2], done.nodes[1::2], strict=True):
             if not isinstance(key, ScalarNode):
-                self._report.error(Code.YAML_KEY, "a key must be text, not a list or a map", key.location, key.length)
+                self._diagnostics.error(
+                    Code.YAML_KEY, "a key must be text, not a list or a map", key.location, key.length
+                )
                 continue
             name = key.source.text
             if name == "<<" and not key.quoted:
@@ -320,9 +326,9 @@ class _Composer:
                 continue
             if name in members:
                 first = members[name][0].location
-                self._report.error(
+                self._diagnostics.error(
                     Code.YAML_DUPLICATE_KEY,
-                    f"'{shown(name)}' is already set in line {first.line}",
+                    f"'{truncate(name)}' is already set in line {first.line}",
                     key.location,
                     key.length,
                 )
@@ -335,7 +341,7 @@ class _Composer:
 
     def _merge_key(self, key: ScalarNode) -> None:
         if self._strict:
-            self._report.error(
+            self._diagnostics.error(
                 Code.YAML_MERGE,
                 "<< merges another map in YAML 1.1 and is an ordinary key in YAML 1.2: write the members out",
                 key.location,

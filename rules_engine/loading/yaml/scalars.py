@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rules_engine.loading.codes import Code
-from rules_engine.loading.diagnostics import shown
+from rules_engine.loading.diagnostics import truncate
 from rules_engine.loading.yaml.nodes import Plain
 
 MAX_INTEGER = 2**63
@@ -60,13 +60,13 @@ def _number(text: str) -> tuple[Plain, Surprise | None]:
     if _INTEGER.fullmatch(text):
         # The length is looked at first: to read a number of many digits is itself costly.
         if len(text) > len(str(MAX_INTEGER)) + 1 or not -MAX_INTEGER <= int(text) < MAX_INTEGER:
-            message = f"{shown(text)} does not fit into 64 bits: write it in quotes for the text"
+            message = f"{truncate(text)} does not fit into 64 bits: write it in quotes for the text"
             return text, Surprise(Code.YAML_NUMBER, message, _sign(text) * MAX_INTEGER)
         return int(text), None
     if _FLOAT.fullmatch(text):
         value = float(text)
         if value in (float("inf"), float("-inf")):
-            message = f"{shown(text)} is larger than any number: write it in quotes for the text"
+            message = f"{truncate(text)} is larger than any number: write it in quotes for the text"
             return text, Surprise(Code.YAML_NUMBER, message, value)
         return value, None
     if _DATE.fullmatch(text):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.evaluation.rule_set.cluster_requirements import Needs
+from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster, Freshness
 from rules_engine.model.decision import Decision, Refusal
@@ -166,7 +166,7 @@ def test_a_start_without_an_api_server_recovers_by_itself(api: ApiServer) -> Non
 
 
 def test_a_rule_set_that_needs_nothing_has_its_view_at_once(api: ApiServer) -> None:
-    with viewing(api, Needs()) as view:
+    with viewing(api, ClusterRequirements()) as view:
         assert view.live.current().known
         assert view.live.health == ()
     assert api.requests == []

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.evaluation.rule_set.cluster_requirements import Needs
+from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements
 from rules_engine.loading import load_cluster
 from rules_engine.model.cluster import Cluster, Freshness, Node
 from server.cluster.capture import as_yaml, inventory
@@ -89,7 +89,7 @@ def test_a_list_in_pages_is_whole(kube: Kube, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("server.cluster.reflector.FIRST_PAGE_OBJECTS", 1)
     monkeypatch.setattr("server.cluster.reflector.PAGE_OBJECTS", 1)
     names = [kube.node(suffix, gpu="1") for suffix in "abc"]
-    live = LiveCluster(Connection(kubeconfig), Needs(nodes=True))
+    live = LiveCluster(Connection(kubeconfig), ClusterRequirements(nodes=True))
     live.start()
     try:
         assert live.wait_synced(PATIENCE_SECONDS)
@@ -99,7 +99,7 @@ def test_a_list_in_pages_is_whole(kube: Kube, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_watches_that_end_go_on_and_the_view_stays_fresh(kube: Kube) -> None:
-    live = LiveCluster(Connection(kubeconfig), Needs(nodes=True), max_staleness_seconds=3.0)
+    live = LiveCluster(Connection(kubeconfig), ClusterRequirements(nodes=True), max_staleness_seconds=3.0)
     live.start()
     try:
         assert live.wait_synced(PATIENCE_SECONDS)
@@ -127,9 +127,9 @@ def test_a_missing_permission_is_named(kube: Kube, tmp_path: Path) -> None:
     config = kube.service_account(tmp_path)
     rule = {"apiGroups": [""], "resources": ["nodes"], "verbs": ["list", "watch"]}
     kube.rbac.create_cluster_role({"metadata": {"name": kube.name}, "rules": [rule]})
-    subject = {"kind": "ServiceAccount", "name": "default", "namespace": kube.name}
+    context = {"kind": "ServiceAccount", "name": "default", "namespace": kube.name}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": kube.name}
-    kube.rbac.create_cluster_role_binding({"metadata": {"name": kube.name}, "subjects": [subject], "roleRef": role})
+    kube.rbac.create_cluster_role_binding({"metadata": {"name": kube.name}, "subjects": [context], "roleRef": role})
 
     def configure(configuration: Any) -> None:
         from kubernetes import config as loading

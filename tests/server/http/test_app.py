@@ -17,7 +17,7 @@ from rules_engine.evaluation import RuleSet, compile_rules
 from rules_engine.loading import load
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
 from server.http.admission import Admission
-from server.http.admission_record import Exchange
+from server.http.admission_record import AdmissionRecord
 from server.http.app import create_app, create_metrics_app
 from server.http.limits import BODY_BYTES, MIB, STALLED_SECONDS
 from server.http.probes import readiness
@@ -291,7 +291,7 @@ def test_without_a_length_nothing_is_read_from_a_stream_that_may_never_end(app: 
 
 def test_over_the_concurrency_bound_the_answer_is_503_with_the_uid_and_later_a_decision(rule_set: RuleSet) -> None:
     state = State(rule_set, Cluster())
-    seen: list[Exchange] = []
+    seen: list[AdmissionRecord] = []
     admission = Admission(state, max_concurrent=2, observers=[seen.append])
     app = create_app(state, admission)
     assert admission.slots.take()
@@ -300,7 +300,7 @@ def test_over_the_concurrency_bound_the_answer_is_503_with_the_uid_and_later_a_d
     assert "2 decisions are under way" in refusal(answer, 503, "ServiceUnavailable", uid=UID)
     assert answer.headers["retry-after"] == "1"
     refusal(call(app, "/mutate", padded(BODY_BYTES)), 503, "ServiceUnavailable", uid=None)
-    assert [(exchange.uid, exchange.outcome) for exchange in seen] == [
+    assert [(record.uid, record.outcome) for record in seen] == [
         (UID, "ServiceUnavailable"),
         (None, "ServiceUnavailable"),
     ]
@@ -310,11 +310,11 @@ def test_over_the_concurrency_bound_the_answer_is_503_with_the_uid_and_later_a_d
 
 
 def test_bodies_that_are_not_received_are_recorded(rule_set: RuleSet) -> None:
-    seen: list[Exchange] = []
+    seen: list[AdmissionRecord] = []
     app = application(State(rule_set, Cluster()), observers=[seen.append])
     call(app, "/validate", padded(BODY_BYTES + 1))
     call(app, "/mutate", b"{}", length="100")
-    assert [(exchange.endpoint, exchange.outcome) for exchange in seen] == [
+    assert [(record.endpoint, record.outcome) for record in seen] == [
         ("validate", "RequestEntityTooLarge"),
         ("mutate", "BadRequest"),
     ]
@@ -350,7 +350,7 @@ def test_rules_that_change_while_a_request_is_decided_are_for_the_next_one(rule_
                 state.served = later
             return super(RuleSet, self).__getattribute__(name)
 
-    said: list[Exchange] = []
+    said: list[AdmissionRecord] = []
     now = Served(rule_set=Overtaken(ladders=rule_set.ladders, validations=rule_set.validations))
     state = State(cluster=Cluster())
     app = application(state, observers=[said.append])
@@ -361,7 +361,7 @@ def test_rules_that_change_while_a_request_is_decided_are_for_the_next_one(rule_
         assert (first.response["allowed"], "patch" in first.response) == (path == "/mutate", path == "/mutate")
         assert second.response == {"uid": UID, "allowed": True}
     # What is said of a decision, in the log too, is said of the rules that made it.
-    assert [exchange.served for exchange in said] == [now, later] * 2
+    assert [record.served for record in said] == [now, later] * 2
 
 
 def test_an_unforeseen_error_is_500_logged_and_never_an_allow(caplog: pytest.LogCaptureFixture) -> None:

@@ -26,7 +26,7 @@ from rules_engine.evaluation import RuleSet, compile_rules
 from rules_engine.loading import load
 from rules_engine.model.cluster import Cluster
 from server.http.admission import Admission
-from server.http.admission_record import Exchange, Observer
+from server.http.admission_record import AdmissionRecord, Observer
 from server.http.app import create_app, create_metrics_app
 from server.http.handlers import AdmissionHandler, PageHandler
 from server.http.limits import BODY_BYTES, LARGE_BODY_BYTES, RETRY_AFTER_SECONDS
@@ -159,7 +159,7 @@ class Ways:
     app: Flask
     protocol: Reachable
     other_port: int
-    exchanges: list[Exchange]
+    records: list[AdmissionRecord]
 
     def ask(self, asked: Asked) -> Same:
         """The answer, which is the same by all ways, and recorded alike."""
@@ -171,9 +171,9 @@ class Ways:
             "test client": by_test_client(self.app),
             "another server": over(other),
         }.items():
-            self.exchanges.clear()
+            self.records.clear()
             found[name] = way(asked)
-            recorded[name] = [(one.endpoint, one.uid, one.outcome, one.decision) for one in self.exchanges]
+            recorded[name] = [(one.endpoint, one.uid, one.outcome, one.decision) for one in self.records]
         answer = found["test client"]
         assert found == dict.fromkeys(found, answer)
         assert recorded == dict.fromkeys(recorded, recorded["test client"])
@@ -185,8 +185,8 @@ class Ways:
 def ways(
     folder: Path, state: State, *observers: Observer, max_concurrent: int = 4, receive_seconds: float = 30.0
 ) -> Iterator[Ways]:
-    exchanges: list[Exchange] = []
-    admission = Admission(state, max_concurrent=max_concurrent, observers=[*observers, exchanges.append])
+    records: list[AdmissionRecord] = []
+    admission = Admission(state, max_concurrent=max_concurrent, observers=[*observers, records.append])
     app = create_app(state, admission)
 
     def handler(it: Listener) -> AdmissionHandler:
@@ -197,7 +197,7 @@ def ways(
         reachable(folder, handler, receive_seconds=receive_seconds) as protocol,
         another_server(app) as other_port,
     ):
-        yield Ways(admission, app, protocol, other_port, exchanges)
+        yield Ways(admission, app, protocol, other_port, records)
 
 
 @pytest.fixture(scope="module")
@@ -385,7 +385,7 @@ def test_our_own_error_is_the_same_failure_and_logged(
 def test_an_error_of_an_observer_changes_no_answer(
     rule_set: RuleSet, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def observe(_: Exchange) -> None:
+    def observe(_: AdmissionRecord) -> None:
         raise RuntimeError("our bug")
 
     with ways(tmp_path, State(rule_set, Cluster()), observe) as found:
@@ -441,7 +441,7 @@ def test_a_body_that_is_shorter_than_its_length_is_the_same_failure(
             ) as response,
         ):
             answers.append(same(response.status_code, response.headers.items(), response.data))
-        assert [(one.endpoint, one.uid, one.outcome) for one in found.exchanges] == [
+        assert [(one.endpoint, one.uid, one.outcome) for one in found.records] == [
             (path[1:].partition("?")[0], None, "BadRequest")
         ] * 3
     assert len({answer.status for answer in answers}) == 1

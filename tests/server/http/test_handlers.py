@@ -17,7 +17,7 @@ from rules_engine.authoring.rule_files import read_rules
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.cluster import Cluster
 from server.http.admission import Admission
-from server.http.admission_record import Exchange
+from server.http.admission_record import AdmissionRecord
 from server.http.app import create_app
 from server.http.deadline import Deadline
 from server.http.handlers import AdmissionHandler, PageHandler
@@ -60,7 +60,7 @@ class Served:
     reachable: Reachable
     admission: Admission
     handler: AdmissionHandler
-    exchanges: list[Exchange] = field(default_factory=list)
+    records: list[AdmissionRecord] = field(default_factory=list)
 
     def ask(self, document: Any, path: str = "/mutate", **headers: str) -> Reply:
         body = document if isinstance(document, bytes) else encoded(document)
@@ -71,7 +71,7 @@ class Served:
 
     @property
     def outcomes(self) -> list[str]:
-        return [exchange.outcome for exchange in self.exchanges]
+        return [record.outcome for record in self.records]
 
 
 @contextmanager
@@ -87,9 +87,9 @@ def served(
         file = folder / "rules.yaml"
         file.write_text(rules)
         state = State(read_rules([file]).rule_set, Cluster())
-    exchanges: list[Exchange] = []
+    records: list[AdmissionRecord] = []
     admission = Admission(
-        state, max_concurrent=max_concurrent, observers=[exchanges.append], request_seconds=request_seconds
+        state, max_concurrent=max_concurrent, observers=[records.append], request_seconds=request_seconds
     )
     app = create_app(state, admission)
     made: list[AdmissionHandler] = []
@@ -100,7 +100,7 @@ def served(
         return made[0]
 
     with reachable(folder, make, secure=False) as server:
-        yield Served(server, admission, made[0], exchanges)
+        yield Served(server, admission, made[0], records)
 
 
 @pytest.fixture
@@ -196,7 +196,7 @@ def test_a_query_is_part_of_no_path_and_other_spellings_of_a_path_are_understood
 def test_what_is_no_admission_is_answered_by_the_application(server: Served, method: str, path: str, code: int) -> None:
     reply = server.reachable.ask(method, path)
     assert (reply.status, reply.headers["content-type"]) == (code, "application/json")
-    assert server.exchanges == []
+    assert server.records == []
 
 
 def test_without_a_content_type_an_admission_is_415(server: Served) -> None:
@@ -220,9 +220,7 @@ def test_an_admission_that_is_not_received_whole_is_refused_and_recorded(server:
     head = b"POST /validate?timeout=10s HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n"
     with server.reachable.open(head) as client:
         assert client.recv(65536).startswith(b"HTTP/1.1 413 ")
-    assert [(exchange.endpoint, exchange.outcome) for exchange in server.exchanges] == [
-        ("validate", "RequestEntityTooLarge")
-    ]
+    assert [(record.endpoint, record.outcome) for record in server.records] == [("validate", "RequestEntityTooLarge")]
 
 
 @pytest.mark.parametrize(
@@ -234,7 +232,7 @@ def test_a_refusal_that_is_no_admissions_or_has_no_kubernetes_reason_is_a_status
     response = server.handler.refuse(Refusal(status, "why"), path)
     body = json.loads(response.body)
     assert (response.status, body["kind"], body["message"]) == (status, "Status", "why")
-    assert server.exchanges == []
+    assert server.records == []
 
 
 def test_a_refusal_that_may_be_tried_again_says_when(server: Served) -> None:
@@ -264,7 +262,7 @@ def test_a_decision_that_takes_longer_begins_again_in_a_thread_and_others_are_an
     with served(tmp_path, rules=SLOW_RULES) as server, asking() as callers:
         waiting = callers.submit(server.ask, review(slow), "/validate")
         assert begun.wait(PATIENCE_SECONDS)
-        assert server.exchanges == []
+        assert server.records == []
         for _ in range(10):
             assert not patched(server.ask(review(pod()), "/validate"))
         assert not waiting.done()

@@ -16,8 +16,8 @@ import pytest
 from inotify_simple import INotify  # type: ignore[import-untyped]
 
 from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.rule_set.cluster_requirements import Needs
-from rules_engine.loading.diagnostics import Report
+from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements
+from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import find_files
 from rules_engine.model.cluster import Cluster
 from server.cluster.source import FixedCluster
@@ -298,7 +298,7 @@ def test_rules_that_need_what_cannot_be_read_of_the_cluster_are_not_in_force_for
     class Unreadable(FixedCluster):
         problems = ("pods: forbidden",)
 
-        def need(self, needs: Needs) -> bool:
+        def need(self, needs: ClusterRequirements) -> bool:
             served_then.append(state.served)
             return False
 
@@ -383,7 +383,7 @@ class Seen:
         self.watcher = Watcher(paths, signature(paths), self._changed, name="test")
 
     def _changed(self) -> bool:
-        self.texts.append(" ".join(path.read_text() for path in find_files(self._paths, Report())))
+        self.texts.append(" ".join(path.read_text() for path in find_files(self._paths, Diagnostics())))
         return True
 
     def wait_for(self, text: str) -> None:

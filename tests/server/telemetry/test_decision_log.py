@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rules_engine.model.cluster import Cluster, Freshness
-from rules_engine.model.rules import AnyRule, Match, Mode, ValidationAction, Verb
-from server.http.admission_record import Exchange
+from rules_engine.model.rules import AnyRule, Match, Mode, Operation, ValidationAction
+from server.http.admission_record import AdmissionRecord
 from server.state import Served, State
 from server.telemetry.decision_log import (
     MAX_ITEMS,
@@ -36,13 +36,13 @@ GPU = "nvidia.com/gpu"
 FALLS = ladder(MIG, rung(GPU, assume=True))
 
 
-def logged(folder: Path, *exchanges: Exchange) -> list[dict[str, Any]]:
+def logged(folder: Path, *records: AdmissionRecord) -> list[dict[str, Any]]:
     """The lines that are written for exchanges."""
     path = folder / "decisions.jsonl"
     log = DecisionLog(path)
     log.start()
-    for exchange in exchanges:
-        log(exchange)
+    for record in records:
+        log(record)
     log.stop()
     lines = path.read_text().splitlines()
     assert log.sent == len(lines)
@@ -56,10 +56,10 @@ def test_a_line_says_what_was_decided_on_what_grounds_and_why(tmp_path: Path) ->
         {"kind": "Node", "name": "no-controller"},
         {"kind": "Job", "name": "train", "controller": True},
     ]
-    exchange = exchanged("/mutate", made, state=state)
-    assert exchange.seconds > 0
-    exchange.seconds = 0.00123456
-    [line] = logged(tmp_path, exchange)
+    record = exchanged("/mutate", made, state=state)
+    assert record.seconds > 0
+    record.seconds = 0.00123456
+    [line] = logged(tmp_path, record)
     assert line.pop("time").endswith("Z")
     assert line.pop("id").endswith("-1")
     [step] = line.pop("trace")
@@ -86,16 +86,16 @@ def test_a_line_says_what_was_decided_on_what_grounds_and_why(tmp_path: Path) ->
 
 
 def test_the_time_of_a_line_is_in_utc() -> None:
-    exchange = exchanged("/mutate", asks({MIG: 1}), FALLS)
-    assert exchange.decision is not None
+    record = exchanged("/mutate", asks({MIG: 1}), FALLS)
+    assert record.decision is not None
     at = datetime(2026, 11, 22, 1, 2, 3, 40, tzinfo=timezone(timedelta(hours=1)))
-    written = line(exchange, exchange.decision, id="a-1", at=at.astimezone(UTC), view=1)
+    written = line(record, record.decision, id="a-1", at=at.astimezone(UTC), view=1)
     assert json.loads(b"".join(written.parts))["time"] == "2026-11-22T00:02:03.000040Z"
 
 
 def test_each_decision_has_an_id_of_its_own_and_a_dry_run_is_marked(tmp_path: Path) -> None:
-    exchange = exchanged("/mutate", asks({MIG: 1}), FALLS, dryRun=True)
-    lines = logged(tmp_path, exchange, exchange)
+    record = exchanged("/mutate", asks({MIG: 1}), FALLS, dryRun=True)
+    lines = logged(tmp_path, record, record)
     assert len({line["id"] for line in lines}) == 2
     assert [line["dryRun"] for line in lines] == [True, True]
 
@@ -188,7 +188,7 @@ def test_what_a_pod_had_in_its_environment_before_an_update_is_not_written(tmp_p
     old, new = pod_full_of_secrets(), asks({MIG: 1})
     quotes = validation(
         check("false", message_expression="'before: ' + oldObject.spec.containers[0].env[0].value"),
-        match=Match(operations=(Verb.UPDATE,)),
+        match=Match(operations=(Operation.UPDATE,)),
     )
     [line] = logged(tmp_path, exchanged("/validate", new, quotes, operation="UPDATE", oldObject=old))
     assert SECRET not in (tmp_path / "decisions.jsonl").read_text()
@@ -235,10 +235,10 @@ def test_annotations_that_no_rule_names_are_not_written_whatever_a_message_makes
     quotes = validation(
         check("false", message_expression=expression),
         variables={"every": EVERY},
-        match=Match(operations=(Verb.UPDATE,)),
+        match=Match(operations=(Operation.UPDATE,)),
     )
-    exchange = exchanged("/validate", made, quotes, operation="UPDATE", oldObject=before)
-    [line] = logged(tmp_path, exchange)
+    record = exchanged("/validate", made, quotes, operation="UPDATE", oldObject=before)
+    [line] = logged(tmp_path, record)
     assert [step["message"] for step in line["trace"]] == [message]
 
 
@@ -276,9 +276,9 @@ def test_why_a_pod_could_not_be_read_is_not_written(tmp_path: Path) -> None:
 def test_what_the_queue_cannot_hold_is_dropped_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "log"
     log = DecisionLog(path, max_queued=2)
-    exchange = exchanged("/mutate", asks({MIG: 1}), FALLS)
+    record = exchanged("/mutate", asks({MIG: 1}), FALLS)
     for _ in range(5):
-        log(exchange)  # nobody writes yet
+        log(record)  # nobody writes yet
     log.start()
     log.stop()
     assert (log.sent, log.dropped, len(path.read_text().splitlines())) == (2, 3, 2)
@@ -287,10 +287,10 @@ def test_what_the_queue_cannot_hold_is_dropped_and_counted(tmp_path: Path) -> No
 def test_the_queue_of_a_log_that_is_wanted_has_a_bound(tmp_path: Path) -> None:
     state = State(compiled(FALLS), cluster())
     observing = Observing(Observed(tmp_path / "log"), state, None)
-    exchange = exchanged("/mutate", asks({MIG: 1}), state=state)
+    record = exchanged("/mutate", asks({MIG: 1}), state=state)
     for _ in range(MAX_QUEUED + 3):
         for observe in observing.observers:
-            observe(exchange)  # nobody writes yet
+            observe(record)  # nobody writes yet
     assert series(observing.metrics)["gpu_rules_decision_log_dropped_total"] == 3
 
 
@@ -315,10 +315,10 @@ def test_a_log_that_cannot_be_written_any_more_loses_lines_and_is_said_once(
     log.start()
     path.unlink()
     folder.rmdir()
-    exchange = exchanged("/mutate", asks({MIG: 1}), FALLS)
+    record = exchanged("/mutate", asks({MIG: 1}), FALLS)
     with caplog.at_level(logging.ERROR):
-        log(exchange)
-        log(exchange)
+        log(record)
+        log(record)
         log.stop()
     assert (log.sent, log.dropped) == (0, 2)
     assert caplog.text.count("cannot be written") == 1
@@ -327,19 +327,19 @@ def test_a_log_that_cannot_be_written_any_more_loses_lines_and_is_said_once(
 def test_a_line_that_was_cut_off_spoils_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"x" * 1000 + b"\n")
-    exchange = exchanged("/mutate", asks({MIG: 1}), FALLS)
+    record = exchanged("/mutate", asks({MIG: 1}), FALLS)
     log = DecisionLog(path)
     log.start()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1100, hard))
     try:
-        log(exchange)
+        log(record)
         until(lambda: log.dropped == 1, "a line was dropped")
         assert path.stat().st_size == 1100
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    log(exchange)
-    log(exchange)
+    log(record)
+    log(record)
     log.stop()
     _, cut_off, *others = path.read_text().splitlines()
     assert len(cut_off) == 99
@@ -349,8 +349,8 @@ def test_a_line_that_was_cut_off_spoils_no_other(tmp_path: Path, caplog: pytest.
 
 
 def test_more_lines_than_one_call_can_write_are_all_written(tmp_path: Path) -> None:
-    exchange = exchanged("/mutate", asks({MIG: 1}), FALLS)
-    lines = logged(tmp_path, *[exchange] * (3 * TOGETHER + 1))
+    record = exchanged("/mutate", asks({MIG: 1}), FALLS)
+    lines = logged(tmp_path, *[record] * (3 * TOGETHER + 1))
     numbers = [int(line["id"].rpartition("-")[2]) for line in lines]
     assert numbers == list(range(1, 3 * TOGETHER + 2))
 
@@ -541,16 +541,16 @@ def test_a_message_with_too_much_to_look_for_is_omitted(tmp_path: Path, values: 
 def test_the_queue_is_bounded_in_bytes_until_its_lines_are_written(tmp_path: Path) -> None:
     path = tmp_path / "log"
     log = DecisionLog(path, max_queued_bytes=20_000)
-    exchange = exchanged("/mutate", pod_of(20), FALLS)
+    record = exchanged("/mutate", pod_of(20), FALLS)
     for _ in range(20):
-        log(exchange)  # nobody writes yet
+        log(record)  # nobody writes yet
     waiting = 20 - log.dropped
     assert 0 < waiting < 10
     log.start()
     until(lambda: log.sent == waiting, "all that waits is written")
     until(lambda: not log._bytes, "there is room again")
     before = log.dropped
-    log(exchange)
+    log(record)
     assert log.dropped == before
     log.stop()
     assert len(path.read_text().splitlines()) == log.sent
@@ -560,7 +560,7 @@ def test_lines_from_which_something_is_left_out_are_counted(tmp_path: Path) -> N
     state = State(compiled(FALLS), cluster())
     observing = Observing(Observed(tmp_path / "log"), state, None)
     for made in (asks({MIG: 1}), pod_of(100), pod_of(101)):
-        exchange = exchanged("/mutate", made, state=state)
+        record = exchanged("/mutate", made, state=state)
         for observe in observing.observers:
-            observe(exchange)
+            observe(record)
     assert series(observing.metrics)["gpu_rules_decision_log_truncated_total"] == 2

@@ -13,9 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rules_engine.evaluation import Remembering, RuleSet, mutate, validate
+from rules_engine.evaluation import DecisionCache, RuleSet, mutate, validate
 from rules_engine.evaluation.decision_cache import MAX_BYTES, MAX_DECISION_BYTES, _size
-from rules_engine.evaluation.fingerprint import MAX_CHAINS, MAX_KEY_BYTES, MAX_KEY_CONTAINERS, Encode, Reads, marshalled
+from rules_engine.evaluation.fingerprint import (
+    MAX_CHAINS,
+    MAX_KEY_BYTES,
+    MAX_KEY_CONTAINERS,
+    Encode,
+    Fingerprint,
+    marshalled,
+)
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster, Taint
 from rules_engine.model.decision import Decision
@@ -29,9 +36,9 @@ from rules_engine.model.rules import (
     NodeFilter,
     NodeRequirement,
     OnConflict,
+    Operation,
     OptOut,
     ValidationAction,
-    Verb,
 )
 from tests.support.conditions import HANDED_OVER, SELECTORS
 from tests.support.evaluation import asks, check, cluster, compiled, container, injection, ladder, node, pod, validation
@@ -94,7 +101,7 @@ def rule_sets(draw: st.DrawFn) -> RuleSet:
     for index in range(draw(st.integers(0, 2))):
         common = draw(conditions())
         if draw(st.booleans()):
-            common["match"] = replace(common["match"], operations=(Verb.CREATE, Verb.UPDATE))
+            common["match"] = replace(common["match"], operations=(Operation.CREATE, Operation.UPDATE))
         checks = [
             check(text, "no", message_expression="'no: ' + object.metadata.name")
             for text in draw(st.lists(st.sampled_from(EXPRESSIONS), min_size=1, max_size=2))
@@ -206,7 +213,7 @@ def test_every_decision_is_what_the_rules_say_whatever_was_asked_before(
     data: st.DataObject, rule_set: RuleSet, raw: dict[str, Any], on: Cluster, encode: Encode
 ) -> None:
     """The law that this stands on: one request after the other, each a little different from the first or the last."""
-    mutations, validations = Remembering.mutations(rule_set, encode), Remembering.validations(rule_set, encode)
+    mutations, validations = DecisionCache.mutations(rule_set, encode), DecisionCache.validations(rule_set, encode)
     last = raw
     for _ in range(5):
         for decide, remembering in ((mutate, mutations), (validate, validations)):
@@ -311,8 +318,8 @@ def test_whatever_is_different_the_rules_say_what_is_decided(expression: str) ->
     checks = validation(expression, variables=common["variables"], failure_policy=FailurePolicy.IGNORE)
     rule_set = compiled(falls, injects, selects, checks)
     for decide, remembering in (
-        (mutate, Remembering.mutations(rule_set)),
-        (validate, Remembering.validations(rule_set)),
+        (mutate, DecisionCache.mutations(rule_set)),
+        (validate, DecisionCache.validations(rule_set)),
     ):
         remembering(asked(FULL), AROUND)
         for raw in variations(FULL):
@@ -327,8 +334,8 @@ def test_what_is_asked_again_is_remembered_where_nothing_forbids_it(
 ) -> None:
     """That the law above is one of decisions which are given again, and not of a memory that never remembers."""
     for remembering, reads in (
-        (Remembering.mutations(rule_set), Reads((*rule_set.ladders, *rule_set.injections))),
-        (Remembering.validations(rule_set), Reads(rule_set.validations)),
+        (DecisionCache.mutations(rule_set), Fingerprint((*rule_set.ladders, *rule_set.injections))),
+        (DecisionCache.validations(rule_set), Fingerprint(rule_set.validations)),
     ):
         first, again = remembering(asked(raw), on), remembering(asked(copy.deepcopy(raw)), on)
         assert not first.remembered
@@ -374,12 +381,12 @@ def _traced(decision: Decision) -> list[Any]:
 
 class TestPodsOfOneJob:
     def test_the_rules_are_asked_once(self) -> None:
-        remembering = Remembering.mutations(compiled(FALLS, INJECTS))
+        remembering = DecisionCache.mutations(compiled(FALLS, INJECTS))
         decisions = [remembering(review(job_pod(number)), ON) for number in range(3)]
         assert [decision.remembered for decision in decisions] == [False, True, True]
 
     def test_each_gets_its_own_result_from_the_same_patch(self) -> None:
-        remembering = Remembering.mutations(compiled(FALLS, INJECTS))
+        remembering = DecisionCache.mutations(compiled(FALLS, INJECTS))
         for number in range(3):
             made = job_pod(number)
             decision = remembering(review(made), ON)
@@ -389,13 +396,13 @@ class TestPodsOfOneJob:
             assert result["spec"]["containers"][0]["resources"]["limits"] == {GPU: "1", "cpu": "4"}
 
     def test_it_does_not_matter_how_their_json_was_read(self) -> None:
-        reads = Reads(compiled(FALLS, INJECTS).rules)
+        reads = Fingerprint(compiled(FALLS, INJECTS).rules)
         shared = {"limits": {"cpu": "1"}}
         made: Any = {"metadata": {}, "spec": {"containers": [{"name": name, "resources": shared} for name in "ab"]}}
         assert reads.key(review(made)) == reads.key(review(json.loads(json.dumps(made))))
 
     def test_what_is_derived_of_their_decision_is_derived_once(self) -> None:
-        remembering = Remembering.mutations(compiled(FALLS, INJECTS))
+        remembering = DecisionCache.mutations(compiled(FALLS, INJECTS))
         decisions = [remembering(review(job_pod(number)), ON) for number in range(4)]
         first, *again = [decision.once(_traced) for decision in decisions]
         assert again == [first] * 3
@@ -404,14 +411,14 @@ class TestPodsOfOneJob:
         assert other.once(_traced) == list(other.trace) != first
 
     def test_what_is_remembered_holds_no_pod(self) -> None:
-        remembering = Remembering.mutations(compiled(FALLS))
+        remembering = DecisionCache.mutations(compiled(FALLS))
         remembering(review(job_pod(1)), ON)
         (kept,) = remembering._table[1].values()
         assert kept.object is None
 
     def test_validations_pass_once_and_fail_each_time_with_their_own_message(self) -> None:
         rule = validation(check("object.spec.containers.size() == 1", message_expression="object.metadata.name"))
-        remembering = Remembering.validations(compiled(rule))
+        remembering = DecisionCache.validations(compiled(rule))
         assert [remembering(review(job_pod(n)), ON).remembered for n in (0, 1)] == [False, True]
         for number in (0, 1):
             made = job_pod(number)
@@ -453,7 +460,7 @@ def test_what_a_rule_can_see_makes_another_pod(change: Callable[[Any], object]) 
     selector = SELECTORS[2]
     rules = (FALLS, INJECTS, ladder("x", name="selects", match=Match(object_selector=selector)))
     reads = injection({}, name="reads", match_conditions={"c": "object.spec.?priority.orValue(0) == 0"})
-    remembering = Remembering.mutations(compiled(*rules, reads))
+    remembering = DecisionCache.mutations(compiled(*rules, reads))
     remembering(review(job_pod(0)), ON)
     made = job_pod(0)
     change(made)
@@ -477,7 +484,7 @@ def test_what_a_rule_can_see_makes_another_request(rest: dict[str, Any]) -> None
         "c": "!has(request.userInfo) || request.userInfo.username != ''",
     }
     rule = injection({}, match_conditions={name: f"true || {text}" for name, text in conditions.items()})
-    remembering = Remembering.mutations(compiled(rule))
+    remembering = DecisionCache.mutations(compiled(rule))
     remembering(review(job_pod(0)), ON)
     assert remembering(review(job_pod(1)), ON).remembered
     assert not remembering(review(job_pod(0), **rest), ON).remembered
@@ -498,7 +505,7 @@ def test_what_a_rule_can_see_makes_another_request(rest: dict[str, Any]) -> None
 )
 def test_a_pod_that_cannot_be_read_is_not_taken_for_one_that_can(change: Callable[[Any], object]) -> None:
     rule_set = compiled(FALLS, INJECTS)
-    remembering = Remembering.mutations(rule_set)
+    remembering = DecisionCache.mutations(rule_set)
     remembering(review(job_pod(0)), ON)
     made = job_pod(1)
     change(made)
@@ -508,7 +515,7 @@ def test_a_pod_that_cannot_be_read_is_not_taken_for_one_that_can(change: Callabl
 
 
 def test_another_view_of_the_cluster_is_asked_anew() -> None:
-    remembering = Remembering.mutations(compiled(FALLS))
+    remembering = DecisionCache.mutations(compiled(FALLS))
     remembering(review(job_pod(0)), ON)
     mig = cluster(node(allocatable={MIG: 8}))
     assert not remembering(review(job_pod(0)), mig).remembered
@@ -524,7 +531,7 @@ def many_containers(count: int, number: int = 0) -> Json:
 
 
 def test_the_oldest_is_forgotten_first_and_memory_is_bounded() -> None:
-    remembering = Remembering.mutations(compiled(FALLS, injection({"cpu": "4", "memory": "1Gi"}, gpu_type=None)))
+    remembering = DecisionCache.mutations(compiled(FALLS, injection({"cpu": "4", "memory": "1Gi"}, gpu_type=None)))
     size = _size(b"", remembering(review(many_containers(10)), WIDE))
     assert size < MAX_DECISION_BYTES
     tracemalloc.start()
@@ -540,7 +547,7 @@ def test_the_oldest_is_forgotten_first_and_memory_is_bounded() -> None:
 
 
 def test_what_is_kept_twice_at_once_is_counted_once() -> None:
-    remembering = Remembering.mutations(compiled(FALLS))
+    remembering = DecisionCache.mutations(compiled(FALLS))
     decision = remembering(review(job_pod(0)), ON)
     counted = remembering._bytes
     (key,) = remembering._table[1]
@@ -549,13 +556,13 @@ def test_what_is_kept_twice_at_once_is_counted_once() -> None:
 
 
 def test_a_large_decision_is_not_kept() -> None:
-    remembering = Remembering.mutations(compiled(FALLS))
+    remembering = DecisionCache.mutations(compiled(FALLS))
     made = many_containers(100)
     assert [remembering(review(made), WIDE).remembered for _ in range(2)] == [False, False]
 
 
 def test_what_is_no_pod_is_no_pod_though_it_looks_like_one() -> None:
-    remembering = Remembering.mutations(compiled(FALLS))
+    remembering = DecisionCache.mutations(compiled(FALLS))
     remembering(review(job_pod(0)), ON)
     others: list[dict[str, Any]] = [{"sub_resource": "status"}, {"kind": "Deployment"}, {"group": "apps"}]
     for other in others:
@@ -566,7 +573,7 @@ def test_what_is_no_pod_is_no_pod_though_it_looks_like_one() -> None:
 
 def test_containers_and_init_containers_are_told_apart() -> None:
     rule_set = compiled(FALLS)
-    remembering = Remembering.mutations(rule_set)
+    remembering = DecisionCache.mutations(rule_set)
     one: Json = {"containers": [{"name": "initContainers", "restartPolicy": "x"}], "initContainers": []}
     other: Json = {"containers": [], "initContainers": [{"name": "x", "resources": "initContainers"}]}
     for spec in (one, other):
@@ -575,7 +582,7 @@ def test_containers_and_init_containers_are_told_apart() -> None:
 
 
 def test_a_pod_that_is_being_deleted_is_another_one() -> None:
-    remembering = Remembering.validations(compiled(validation("true", match=Match(operations=(Verb.UPDATE,)))))
+    remembering = DecisionCache.validations(compiled(validation("true", match=Match(operations=(Operation.UPDATE,)))))
     leaving = job_pod(0)
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     traces = [
@@ -585,14 +592,14 @@ def test_a_pod_that_is_being_deleted_is_another_one() -> None:
 
 
 def test_a_resize_is_decided_anew_each_time() -> None:
-    remembering = Remembering.validations(compiled(validation("true", match=Match(operations=(Verb.UPDATE,)))))
+    remembering = DecisionCache.validations(compiled(validation("true", match=Match(operations=(Operation.UPDATE,)))))
     resize = AdmissionRequest(uid="0", operation="UPDATE", sub_resource="resize", object=job_pod(0))
     assert [(len(remembering(resize, ON).trace), remembering(resize, ON).remembered) for _ in "ab"] == [(1, False)] * 2
 
 
 def test_a_huge_pod_is_not_kept() -> None:
     rule = validation("object.spec.containers.size() > 0")
-    remembering = Remembering.validations(compiled(rule))
+    remembering = DecisionCache.validations(compiled(rule))
     made = pod({**container("main"), "image": "x" * MAX_KEY_BYTES})
     assert [remembering(review(made), ON).remembered for _ in range(2)] == [False, False]
 
@@ -610,19 +617,19 @@ def test_a_huge_pod_is_not_kept() -> None:
     ],
 )
 def test_rules_that_see_what_every_pod_has_of_its_own_are_always_asked(expression: str) -> None:
-    assert not Reads(compiled(validation(expression)).validations).repeats
+    assert not Fingerprint(compiled(validation(expression)).validations).repeats
 
 
 def test_more_places_than_are_looked_up_make_larger_parts_of_the_request_count() -> None:
     expressions = [f"has(object.metadata.labels.l{n})" for n in range(MAX_CHAINS + 1)]
-    remembering = Remembering.validations(compiled(validation(*(f"!{text}" for text in expressions))))
+    remembering = DecisionCache.validations(compiled(validation(*(f"!{text}" for text in expressions))))
     made = [pod(container("main"), labels={"other": other}) for other in "ab"]
     assert [remembering(review(one), ON).remembered for one in (made[0], made[0], made[1])] == [False, True, False]
 
 
 def test_threads_get_what_is_theirs() -> None:
     rule_set = compiled(FALLS, INJECTS)
-    remembering = Remembering.mutations(rule_set)
+    remembering = DecisionCache.mutations(rule_set)
     mig = cluster(node(allocatable={MIG: 8}))
 
     def decided(number: int) -> bool:
@@ -639,5 +646,5 @@ def test_a_pod_of_many_containers_is_not_encoded_to_find_that_its_key_is_too_lon
         raise AssertionError(len(value))
 
     made: Any = {"metadata": {}, "spec": {"containers": [{}] * (MAX_KEY_CONTAINERS + 1)}}
-    reads = Reads(compiled(validation("true")).validations, refuse)
+    reads = Fingerprint(compiled(validation("true")).validations, refuse)
     assert reads.key(AdmissionRequest(uid="1", object=made)) is None

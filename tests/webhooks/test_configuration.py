@@ -25,9 +25,9 @@ from rules_engine.model.rules import (
     Match,
     Mode,
     Offered,
+    Operation,
     OptOut,
     ValidationAction,
-    Verb,
     WhenExhausted,
 )
 from rules_engine.webhooks import configuration as webhooks
@@ -67,7 +67,9 @@ def matches(draw: st.DrawFn, *, update: bool = False) -> Match:
         exclude_namespaces=draw(st.sampled_from([(), (), ("ml",), ("x-*",)])),
         namespace_selector=draw(st.sampled_from([LabelSelector(), LabelSelector(), SELECTORS[2]])),
         object_selector=draw(st.sampled_from(SELECTORS)),
-        operations=draw(st.sampled_from([(Verb.CREATE,), (Verb.UPDATE,), tuple(Verb)])) if update else (Verb.CREATE,),
+        operations=draw(st.sampled_from([(Operation.CREATE,), (Operation.UPDATE,), tuple(Operation)]))
+        if update
+        else (Operation.CREATE,),
     )
 
 
@@ -286,16 +288,16 @@ def test_a_validation_without_a_usable_guard_widens_and_is_named(condition: str 
 @pytest.mark.parametrize(
     ("verbs", "expected"),
     [
-        ([(Verb.CREATE,)], ("CREATE",)),
-        ([(Verb.UPDATE,)], ("UPDATE",)),
-        ([(Verb.UPDATE,), (Verb.CREATE,)], ("CREATE", "UPDATE")),
+        ([(Operation.CREATE,)], ("CREATE",)),
+        ([(Operation.UPDATE,)], ("UPDATE",)),
+        ([(Operation.UPDATE,), (Operation.CREATE,)], ("CREATE", "UPDATE")),
         ([], ()),
     ],
 )
 def test_update_is_asked_for_only_where_a_validation_is_about_it(
-    verbs: list[tuple[Verb, ...]], expected: tuple[str, ...]
+    operations: list[tuple[Operation, ...]], expected: tuple[str, ...]
 ) -> None:
-    rules = [validation("true", name=f"v{n}", match=Match(operations=some)) for n, some in enumerate(verbs)]
+    rules = [validation("true", name=f"v{n}", match=Match(operations=some)) for n, some in enumerate(operations)]
 
     assert derive(compiled(ladder(GPU), *rules))[0].operations == ("CREATE",)
     assert derive(compiled(ladder(GPU), *rules))[1].operations == expected
@@ -321,7 +323,7 @@ def test_pods_are_sent_to_validate_that_take_what_a_ladder_counts_as_free() -> N
     assert validating.operations == ("CREATE",)
     for asked, expected in (({MIG2: 1}, True), ({GPU: 1}, True), ({MIG1: 1}, False), ({"cpu": 1}, False)):
         assert sent(validating, pod(container("c", asked)), namespace="other") is expected
-    _, validating = derive(compiled(*rules, validation("false", match=Match(operations=(Verb.UPDATE,)))))
+    _, validating = derive(compiled(*rules, validation("false", match=Match(operations=(Operation.UPDATE,)))))
     assert validating.operations == ("CREATE", "UPDATE")
 
 
@@ -336,13 +338,13 @@ def test_an_injection_that_reads_what_is_free_has_devices_reserved() -> None:
 
 def test_a_validation_is_sent_nothing_of_other_operations() -> None:
     created = validation("true", match=Match(namespaces=("ml",)))
-    updated = validation("true", name="other", match=Match(namespaces=("prod",), operations=(Verb.UPDATE,)))
+    updated = validation("true", name="other", match=Match(namespaces=("prod",), operations=(Operation.UPDATE,)))
     _, calls = derive(compiled(created, updated))
 
     assert [
-        sent(calls, asks({GPU: 1}), namespace=namespace, operation=verb.value)
+        sent(calls, asks({GPU: 1}), namespace=namespace, operation=operation.value)
         for namespace in ("ml", "prod")
-        for verb in Verb
+        for operation in Operation
     ] == [True, False, False, True]
 
 
@@ -496,7 +498,7 @@ def test_a_configuration_says_what_the_api_server_needs() -> None:
 
 
 def test_a_validation_at_update_is_sent_resizes_too_and_no_pod_that_is_being_deleted() -> None:
-    updated = validation("true", match=Match(operations=tuple(Verb), namespaces=("ml",)))
+    updated = validation("true", match=Match(operations=tuple(Operation), namespaces=("ml",)))
     mutating, validating = both(ladder(GPU), updated)
 
     (webhook,) = validating["webhooks"]
@@ -522,7 +524,7 @@ def test_a_validation_at_update_is_sent_resizes_too_and_no_pod_that_is_being_del
 def test_the_condition_on_deletion_is_about_updates_only(
     operation: str, metadata: dict[str, Json], *, expected: bool
 ) -> None:
-    _, validating = both(validation("true", match=Match(operations=tuple(Verb))))
+    _, validating = both(validation("true", match=Match(operations=tuple(Operation))))
     (condition,) = validating["webhooks"][0]["matchConditions"]
     program = compile_expression(cel(condition["expression"]), KUBERNETES, result=types.BOOL)
 
@@ -533,7 +535,7 @@ def test_the_condition_on_deletion_is_about_updates_only(
 
 def test_the_digest_tells_configurations_apart_that_were_made_before_resizes_were_sent() -> None:
     _, created = derive(compiled(validation("true")))
-    _, updated = derive(compiled(validation("true", match=Match(operations=tuple(Verb)))))
+    _, updated = derive(compiled(validation("true", match=Match(operations=tuple(Operation)))))
 
     assert created.digest != updated.digest
 
@@ -545,8 +547,10 @@ def test_an_endpoint_that_no_rule_needs_gets_no_webhook() -> None:
     assert validating["webhooks"] == []
 
 
-@pytest.mark.parametrize(("operations", "what"), [((Verb.CREATE,), "created"), (tuple(Verb), "created or updated")])
-def test_an_outage_that_blocks_every_pod_is_warned_of(operations: tuple[Verb, ...], what: str) -> None:
+@pytest.mark.parametrize(
+    ("operations", "what"), [((Operation.CREATE,), "created"), (tuple(Operation), "created or updated")]
+)
+def test_an_outage_that_blocks_every_pod_is_warned_of(operations: tuple[Operation, ...], what: str) -> None:
     wide = compiled(validation("true", match=Match(operations=operations)))
     fail = dict.fromkeys(Endpoint, "Fail")
     (warning,) = webhooks.blocking(wide, fail)

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rules_engine.model.rules import AnyRule, Match, Verb
+from rules_engine.model.rules import AnyRule, Match, Operation
 from rules_engine.webhooks.configuration import Service, Settings, configurations, derive
-from rules_engine.webhooks.drift import MAX_NAMED, drift, mending
+from rules_engine.webhooks.drift import MAX_NAMED, drift, fix_command
 from tests.support.conditions import CONDITIONS, SELECTORS
 from tests.support.evaluation import GPU, MIG1, MIG2, compiled, injection, ladder, validation
 
@@ -128,7 +128,7 @@ def test_conditions_that_fail_send_nothing_and_those_that_are_not_ours_are_not_t
 
 
 def test_operations_are_told_with_the_rules_that_want_them() -> None:
-    both = replace(RULES[1], match=Match(operations=tuple(Verb)))
+    both = replace(RULES[1], match=Match(operations=tuple(Operation)))
     _, before = made(RULES[1])
     _, after = made(both)
 
@@ -145,14 +145,14 @@ def test_operations_are_told_with_the_rules_that_want_them() -> None:
 
 @pytest.mark.parametrize("resources", [["*/*"], ["pods/*", "pods"], ["*", "*/resize"]])
 def test_resources_may_be_registered_in_other_words(resources: list[str]) -> None:
-    both = replace(RULES[1], match=Match(operations=tuple(Verb)))
+    both = replace(RULES[1], match=Match(operations=tuple(Operation)))
     _, validating = made(both)
     validating["webhooks"][0]["rules"][0]["resources"] = resources
     assert found(validating, both, at=1) == ()
 
 
 def test_resizes_that_are_not_sent_are_told() -> None:
-    both = replace(RULES[1], match=Match(operations=tuple(Verb)))
+    both = replace(RULES[1], match=Match(operations=tuple(Operation)))
     _, validating = made(both)
     missed = "is not called at UPDATE of pods/resize, where Validation/validation must be asked"
     for resources in (["pods"], ["*"], ["pods", "pods/status"]):
@@ -161,7 +161,7 @@ def test_resizes_that_are_not_sent_are_told() -> None:
 
 
 def test_resizes_that_a_condition_keeps_away_are_told() -> None:
-    every = validation("true", match=Match(operations=(Verb.UPDATE,)))
+    every = validation("true", match=Match(operations=(Operation.UPDATE,)))
     _, validating = made(every)
     deletion = validating["webhooks"][0]["matchConditions"][0]["expression"]
 
@@ -171,7 +171,7 @@ def test_resizes_that_a_condition_keeps_away_are_told() -> None:
 
 
 def test_pods_that_are_being_deleted_and_sent_all_the_same_are_told() -> None:
-    every = validation("true", match=Match(operations=(Verb.UPDATE,)))
+    every = validation("true", match=Match(operations=(Operation.UPDATE,)))
     _, validating = made(every)
 
     (text,) = found(conditions(validating), every, at=1)
@@ -207,7 +207,7 @@ def test_a_webhook_that_no_rule_needs_is_drift_and_none_is_not() -> None:
 def test_what_mends_it_is_what_made_it() -> None:
     mutating, _ = made(*RULES)
 
-    assert mending("x", None) == "gpu-rules webhook-config --rules FOLDER --name x | kubectl apply -f -"
-    assert "--name x --namespace gpu-system |" in mending("x", mutating)
+    assert fix_command("x", None) == "gpu-rules webhook-config --rules FOLDER --name x | kubectl apply -f -"
+    assert "--name x --namespace gpu-system |" in fix_command("x", mutating)
     mutating["metadata"]["labels"]["app.kubernetes.io/managed-by"] = "Helm"
-    assert mending("x", mutating).endswith("> rules-values.yaml, then helm upgrade with that file")
+    assert fix_command("x", mutating).endswith("> rules-values.yaml, then helm upgrade with that file")

@@ -137,9 +137,9 @@ def test_the_histogram_has_every_request_once_in_buckets_that_only_grow() -> Non
     state = State(compiled(FALLS), cluster())
     metrics = Metrics(state)
     for seconds in (0.0004, 0.0005, 0.3, 60.0):
-        exchange = exchanged("/mutate", pod(), state=state)
-        exchange.seconds = seconds
-        metrics(exchange)
+        record = exchanged("/mutate", pod(), state=state)
+        record.seconds = seconds
+        metrics(record)
     metrics(exchanged("/validate", pod(), state=state))
     found = series(metrics)
     name = "gpu_rules_request_seconds"
@@ -156,11 +156,11 @@ def test_the_histogram_has_every_request_once_in_buckets_that_only_grow() -> Non
 def test_nothing_is_lost_between_threads() -> None:
     state = State(compiled(FALLS), cluster())
     metrics = Metrics(state)
-    exchange = exchanged("/mutate", asks({MIG: 1}), state=state)
+    record = exchanged("/mutate", asks({MIG: 1}), state=state)
 
     def count() -> None:
         for _ in range(500):
-            metrics(exchange)
+            metrics(record)
 
     threads = [Thread(target=count) for _ in range(4)]
     for thread in threads:
@@ -300,9 +300,9 @@ def test_what_is_wanted_observes_and_is_counted(tmp_path: Path) -> None:
     state = State(compiled(FALLS), cluster())
     observing = Observing(Observed(tmp_path / "log"), state, None)
     observing.start()
-    exchange = exchanged("/mutate", asks({MIG: 1}), state=state)
+    record = exchanged("/mutate", asks({MIG: 1}), state=state)
     for observe in observing.observers:
-        observe(exchange)
+        observe(record)
     observing.stop()
     found = series(observing.metrics)
     assert found["gpu_rules_decision_log_lines_total"] == 1

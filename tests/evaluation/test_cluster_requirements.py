@@ -2,21 +2,21 @@
 
 import pytest
 
-from rules_engine.evaluation.rule_set.cluster_requirements import Needs, needs
+from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements, needs
 from rules_engine.model.rules import AnyRule, ConditionKind, LabelRequirement, LabelSelector, Match, Mode, Offered
 from tests.support.evaluation import GPU, MIG2, check, compiled, injection, ladder, rung, validation
 
 SELECTOR = Match(namespace_selector=LabelSelector((LabelRequirement("team", ConditionKind.EXISTS),)))
-NODES = Needs(nodes=True)
-PODS = Needs(nodes=True, pods=True)
+NODES = ClusterRequirements(nodes=True)
+PODS = ClusterRequirements(nodes=True, pods=True)
 
 
 @pytest.mark.parametrize(
     ("rule", "needed"),
     [
-        (injection(), Needs()),
-        (validation("object.metadata.name != 'available'"), Needs()),
-        (ladder(MIG2, GPU, mode=Mode.OFF, offered=Offered.AVAILABLE), Needs()),
+        (injection(), ClusterRequirements()),
+        (validation("object.metadata.name != 'available'"), ClusterRequirements()),
+        (ladder(MIG2, GPU, mode=Mode.OFF, offered=Offered.AVAILABLE), ClusterRequirements()),
         (ladder(MIG2, GPU), NODES),
         (ladder(MIG2, GPU, mode=Mode.AUDIT), NODES),
         (ladder(MIG2, GPU, offered=Offered.AVAILABLE), PODS),
@@ -27,13 +27,15 @@ PODS = Needs(nodes=True, pods=True)
         (validation(check("true", message_expression="string(cluster.total('a/b'))")), NODES),
         (injection(match_conditions={"free": "cluster.available('a/b') > 0"}), PODS),
         (injection(variables={"all": "cluster.total('a/b')"}), NODES),
-        (injection(match=SELECTOR), Needs(namespaces=True)),
-        (validation("namespaceObject.metadata.name != ''"), Needs(namespaces=True)),
+        (injection(match=SELECTOR), ClusterRequirements(namespaces=True)),
+        (validation("namespaceObject.metadata.name != ''"), ClusterRequirements(namespaces=True)),
     ],
 )
-def test_only_what_a_rule_asks_for_is_needed(rule: AnyRule, needed: Needs) -> None:
+def test_only_what_a_rule_asks_for_is_needed(rule: AnyRule, needed: ClusterRequirements) -> None:
     assert needs(compiled(rule)) == needed
 
 
 def test_the_needs_of_all_rules_add_up() -> None:
-    assert needs(compiled(ladder(MIG2, GPU), injection(match=SELECTOR))) == Needs(nodes=True, namespaces=True)
+    assert needs(compiled(ladder(MIG2, GPU), injection(match=SELECTOR))) == ClusterRequirements(
+        nodes=True, namespaces=True
+    )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rules_engine.cel import Budget
 from rules_engine.evaluation.context import ClusterFunctions
-from rules_engine.evaluation.nodes import ABSENT, NodeIndex, Question, Tally, index_of, tally
+from rules_engine.evaluation.nodes import ABSENT, NodeIndex, NodeQuery, Tally, index_of, tally
 from rules_engine.evaluation.nodes.node_index import MAX_TALLIES, MAX_TALLIES_BYTES
 from rules_engine.evaluation.nodes.offers import Offers, Reach
 from rules_engine.model.cluster import Change, Cluster, Node, Taint
@@ -89,18 +89,18 @@ def offers(node: Node, resource: str, offered: Offered) -> int | None:
 
 
 def cover(on: Cluster, rule: FallbackLadder, wanted: Pod, demand: Mapping[str, int]) -> bool:
-    return Offers(Question.of(rule), Reach(wanted, on), on, Budget()).cover(demand)
+    return Offers(NodeQuery.of(rule), Reach(wanted, on), on, Budget()).cover(demand)
 
 
-def tallies_of(on: Cluster) -> dict[Question, dict[tuple[int, ...], list[str]]]:
+def tallies_of(on: Cluster) -> dict[NodeQuery, dict[tuple[int, ...], list[str]]]:
     """The names of the nodes in each group of each tally."""
     index = index_of(on)
     return {
-        question: {
+        query: {
             amounts: sorted(node.name for number, node in index.nodes.items() if found.groups[amounts] >> number & 1)
             for amounts in found.groups
         }
-        for question, found in index.tallies.items()
+        for query, found in index.tallies.items()
     }
 
 
@@ -150,15 +150,15 @@ def test_a_tally_carried_on_is_the_tally_of_what_is_there(
     after = on.changed(tuple(there.values()), changes, {"ml": {}})
     assert (after.nodes, after.namespaces) == (tuple(there.values()), {"ml": {}})
     fresh = Cluster(nodes=after.nodes)
-    for question in index_of(on).tallies:
-        tally(fresh, question)
+    for query in index_of(on).tallies:
+        tally(fresh, query)
     assert tallies_of(after) == tallies_of(fresh)
     assert cover(after, rule, wanted, demand) is one_by_one(after, rule, wanted, demand)
 
 
 def test_what_did_not_change_is_shared() -> None:
     index = index_of(cluster(node("a", {GPU: 4}, labels={ZONE: "a"}), node("b", {GPU: 4}))).with_places()
-    asked = Question(offered=Offered.ALLOCATABLE, resources=(GPU,))
+    asked = NodeQuery(offered=Offered.ALLOCATABLE, resources=(GPU,))
     index = index.with_tally(Tally.of(asked, index.nodes))
     used = index.after([(index.nodes[0], node("a", {GPU: 4}, {GPU: 1}, labels={ZONE: "a"}))])
     assert used.tallies[asked] is index.tallies[asked]
@@ -169,14 +169,14 @@ def test_what_did_not_change_is_shared() -> None:
 
 def test_a_group_goes_with_its_last_node() -> None:
     on = cluster({GPU: 4})
-    tally(on, Question(offered=Offered.ALLOCATABLE, resources=(GPU,)))
+    tally(on, NodeQuery(offered=Offered.ALLOCATABLE, resources=(GPU,)))
     [left] = index_of(on).after([(on.nodes[0], None)]).tallies.values()
     assert len(left.groups) == 0
 
 
 def test_alike_nodes_are_one_entry() -> None:
     on = cluster(*[node(f"n{number}", {GPU: 4}, labels={"host": str(number)}) for number in range(100)])
-    found = tally(on, Question(offered=Offered.ALLOCATABLE, resources=(GPU, MIG1)))
+    found = tally(on, NodeQuery(offered=Offered.ALLOCATABLE, resources=(GPU, MIG1)))
     assert [*found.groups.counts()] == [((4 * NANOS, ABSENT), 100)]
 
 
@@ -235,26 +235,26 @@ def taken(value: object, seen: set[int]) -> int:
 def test_a_tally_takes_no_more_memory_than_is_estimated(alike: int) -> None:
     index = NodeIndex.of([node(f"n{number:04}", {GPU: number // alike}) for number in range(2000)])
     for resources in ((GPU,), RESOURCES):
-        found = Tally.of(Question(offered=Offered.AVAILABLE, resources=resources), index.nodes)
+        found = Tally.of(NodeQuery(offered=Offered.AVAILABLE, resources=resources), index.nodes)
         used = taken(found.groups.small, set()) + taken(found.groups.large, set())
         assert used <= found.bytes <= 5 * used
 
 
 def test_the_tallies_of_a_cluster_take_no_more_than_their_bound() -> None:
     on = spread(2000)
-    questions = [Question(offered=Offered.AVAILABLE, resources=(GPU, f"r{number}")) for number in range(20)]
-    for question in questions:
-        tally(on, question)
+    queries = [NodeQuery(offered=Offered.AVAILABLE, resources=(GPU, f"r{number}")) for number in range(20)]
+    for query in queries:
+        tally(on, query)
     kept = index_of(on).tallies
-    assert [*kept] == questions[-len(kept) :]
-    size = kept[questions[-1]].bytes
+    assert [*kept] == queries[-len(kept) :]
+    size = kept[queries[-1]].bytes
     assert MAX_TALLIES_BYTES - size < sum(found.bytes for found in kept.values()) <= MAX_TALLIES_BYTES
 
 
 def test_tallies_that_grow_with_the_cluster_give_way() -> None:
     on = cluster(*[node(f"n{number:04}", {GPU: 0}) for number in range(2000)])
     for number in range(20):
-        tally(on, Question(offered=Offered.AVAILABLE, resources=(GPU, f"r{number}")))
+        tally(on, NodeQuery(offered=Offered.AVAILABLE, resources=(GPU, f"r{number}")))
     assert len(index_of(on).tallies) == 20
     after = spread(2000)
     index = index_of(on.changed(after.nodes, [*zip(on.nodes, after.nodes, strict=True)], {}))
@@ -265,9 +265,9 @@ def test_tallies_that_grow_with_the_cluster_give_way() -> None:
 def test_one_tally_is_kept_whatever_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rules_engine.evaluation.nodes.node_index.MAX_TALLIES_BYTES", 1)
     on = spread(3)
-    question = Question(offered=Offered.AVAILABLE, resources=(GPU,))
-    assert tally(on, question) is tally(on, question)
-    assert [*index_of(on).after([(on.nodes[0], None)]).tallies] == [question]
+    query = NodeQuery(offered=Offered.AVAILABLE, resources=(GPU,))
+    assert tally(on, query) is tally(on, query)
+    assert [*index_of(on).after([(on.nodes[0], None)]).tallies] == [query]
 
 
 def test_pods_that_choose_nodes_by_other_labels_leave_nothing_behind() -> None:

@@ -269,9 +269,9 @@ def test_a_flood_is_cut_and_counted_and_is_over_some_time_later(api: tuple[Api, 
 def test_what_the_queue_cannot_hold_is_dropped_and_counted(api: tuple[Api, Connection]) -> None:
     _, connection = api
     sender = Events(connection)
-    exchange = exchanged("/mutate", owned({MIG: 1}), FALLS)
+    record = exchanged("/mutate", owned({MIG: 1}), FALLS)
     for _ in range(MAX_QUEUED + 3):
-        sender(exchange)  # nobody sends yet
+        sender(record)  # nobody sends yet
     assert sender.dropped == 3
     sender.stop()
 
@@ -310,10 +310,10 @@ def test_events_are_sent_for_authenticated_callers_unless_for_all(api: tuple[Api
     observing = Observing(Observed(events=True), state, connection)
     observing.start()
     for name, authenticated in (("stranger", False), ("known", True)):
-        exchange = exchanged("/mutate", owned({MIG: 1}, name), state=state)
-        exchange.authenticated = authenticated
+        record = exchanged("/mutate", owned({MIG: 1}, name), state=state)
+        record.authenticated = authenticated
         for observe in observing.observers:
-            observe(exchange)
+            observe(record)
     assert server.next()[1]["involvedObject"]["name"] == "known"
     observing.stop()
     assert series(observing.metrics)["gpu_rules_events_total"] == 1

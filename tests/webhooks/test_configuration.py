@@ -286,7 +286,7 @@ def test_a_validation_without_a_usable_guard_widens_and_is_named(condition: str 
 
 
 @pytest.mark.parametrize(
-    ("verbs", "expected"),
+    ("operations", "expected"),
     [
         ([(Operation.CREATE,)], ("CREATE",)),
         ([(Operation.UPDATE,)], ("UPDATE",)),

@@ -33,6 +33,13 @@ BURST = 25
 PER_SECOND = 1.0
 """Events of this process: a burst of a Job's size, then one a second (client-go, tools/record, has 25 and fewer)."""
 
+NAMESPACE_BURST = 10
+NAMESPACE_PER_SECOND = 0.2
+"""Events of one namespace: the denials of one tenant leave room for the Events of others."""
+
+MAX_NAMESPACES = 1024
+"""Namespaces whose Events are counted; of more, those that had none for the longest time are forgotten."""
+
 QUIET_SECONDS = 300.0
 MAX_REMEMBERED = 1024
 """The same thing of the same object is said once in this time: controllers try again for ever."""
@@ -89,6 +96,28 @@ class Event:
         }
 
 
+class _Allowance:
+    """A token bucket."""
+
+    __slots__ = ("_burst", "_counted_at", "_left", "_per_second")
+
+    def __init__(self, burst: int, per_second: float, now: float) -> None:
+        self._burst = float(burst)
+        self._per_second = per_second
+        self._left = self._burst
+        self._counted_at = now
+
+    def has_one(self, now: float) -> bool:
+        """Return True if one can be taken."""
+        self._left = min(self._burst, self._left + (now - self._counted_at) * self._per_second)
+        self._counted_at = now
+        return self._left >= 1
+
+    def take(self) -> None:
+        """Take one."""
+        self._left -= 1
+
+
 class Events:
     """An observer that sends Events; what is too much is dropped and counted."""
 
@@ -97,8 +126,8 @@ class Events:
         self._clock = clock
         self._queue: SimpleQueue[Event | None] = SimpleQueue()
         self._said: OrderedDict[Event, float] = OrderedDict()
-        self._allowance = float(BURST)
-        self._counted_at = clock()
+        self._allowance = _Allowance(BURST, PER_SECOND, clock())
+        self._namespaces: OrderedDict[str, _Allowance] = OrderedDict()
         self._thread = Thread(target=self._run, name="events", daemon=True)
         self._failing = False
         self.sent = 0
@@ -141,12 +170,12 @@ class Events:
 
     def _send(self, event: Event, now: float) -> bool:
         """Whether it was sent."""
-        self._allowance = min(float(BURST), self._allowance + (now - self._counted_at) * PER_SECOND)
-        self._counted_at = now
-        if self._allowance < 1:
+        allowances = (self._allowance, self._of_namespace(event.namespace, now))
+        if not all(allowance.has_one(now) for allowance in allowances):
             self.dropped += 1
             return False
-        self._allowance -= 1
+        for allowance in allowances:
+            allowance.take()
         body = orjson.dumps(event.to_json(datetime.now(UTC), token_hex(8)))
         try:
             path = api_path("events", namespace=event.namespace)
@@ -160,6 +189,15 @@ class Events:
         self.sent += 1
         self._failing = False
         return True
+
+    def _of_namespace(self, namespace: str, now: float) -> _Allowance:
+        found = self._namespaces.get(namespace)
+        if found is None:
+            found = self._namespaces[namespace] = _Allowance(NAMESPACE_BURST, NAMESPACE_PER_SECOND, now)
+            if len(self._namespaces) > MAX_NAMESPACES:
+                self._namespaces.popitem(last=False)
+        self._namespaces.move_to_end(namespace)
+        return found
 
 
 def events(record: AdmissionRecord) -> Iterator[Event]:

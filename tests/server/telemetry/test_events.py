@@ -15,7 +15,16 @@ from rules_engine.model.rules import Mode
 from server.cluster.connection import Connection
 from server.http.admission_record import Callers
 from server.state import State
-from server.telemetry.events import BURST, MAX_MESSAGE, MAX_QUEUED, QUIET_SECONDS, Events, events
+from server.telemetry.events import (
+    BURST,
+    MAX_MESSAGE,
+    MAX_QUEUED,
+    NAMESPACE_BURST,
+    NAMESPACE_PER_SECOND,
+    QUIET_SECONDS,
+    Events,
+    events,
+)
 from server.telemetry.observers import Observed, Observing
 from tests.support.evaluation import asks, cluster, compiled, ladder, pod, rung, validation
 from tests.support.observing import exchanged, series
@@ -238,7 +247,7 @@ def test_what_could_not_be_said_is_said_when_it_happens_again(
     until(lambda: sender.dropped == 1, "the refusal")
     server.status = 201
     for number in range(BURST - 1):
-        sender(exchanged("/mutate", owned({MIG: 1}, f"other-{number}"), FALLS))
+        sender(exchanged("/mutate", owned({MIG: 1}, f"other-{number}"), FALLS, namespace=f"n{number}"))
         server.next()
     sender(train)
     until(lambda: sender.dropped == 2, "one too many")
@@ -248,13 +257,16 @@ def test_what_could_not_be_said_is_said_when_it_happens_again(
     sender.stop()
 
 
-def test_a_flood_is_cut_and_counted_and_is_over_some_time_later(api: tuple[Api, Connection]) -> None:
+def test_a_flood_is_cut_and_counted_and_is_over_some_time_later(
+    api: tuple[Api, Connection], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("server.telemetry.events.MAX_NAMESPACES", 2)
     server, connection = api
     clock = Clock()
     sender = Events(connection, clock=clock)
     clock.now = 3600.0  # what was not said in this time is not said now either
     for number in range(BURST + 20):
-        sender(exchanged("/mutate", owned({MIG: 1}, f"train-{number}"), FALLS))
+        sender(exchanged("/mutate", owned({MIG: 1}, f"train-{number}"), FALLS, namespace=f"n{number}"))
     sender.start()
     sent = [server.next()[1]["involvedObject"]["name"] for _ in range(BURST)]
     assert sent == [f"train-{number}" for number in range(BURST)]
@@ -264,6 +276,26 @@ def test_a_flood_is_cut_and_counted_and_is_over_some_time_later(api: tuple[Api, 
     assert drained(sender, server) == ["later"]
     sender.stop()
     assert (sender.sent, sender.dropped) == (BURST + 2, 20)
+    assert len(sender._namespaces) == 2
+
+
+def test_a_flood_of_one_namespace_leaves_room_for_others(api: tuple[Api, Connection]) -> None:
+    server, connection = api
+    clock = Clock()
+    sender = Events(connection, clock=clock)
+    for number in range(NAMESPACE_BURST + 5):
+        sender(exchanged("/mutate", owned({MIG: 1}, f"flood-{number}"), FALLS, namespace="loud"))
+    sender(exchanged("/mutate", owned({MIG: 1}, "quiet"), FALLS, namespace="quiet"))
+    sender.start()
+    flood = [f"flood-{number}" for number in range(NAMESPACE_BURST)]
+    assert drained(sender, server) == [*flood, "quiet"]
+    assert sender.dropped == 5
+    clock.now += 1 / NAMESPACE_PER_SECOND
+    for name in ("again", "too-many"):
+        sender(exchanged("/mutate", owned({MIG: 1}, name), FALLS, namespace="loud"))
+    assert server.next()[1]["involvedObject"]["name"] == "again"
+    until(lambda: sender.dropped == 6, "one too many")
+    sender.stop()
 
 
 def test_what_the_queue_cannot_hold_is_dropped_and_counted(api: tuple[Api, Connection]) -> None:

@@ -829,7 +829,7 @@ OTHERWISE: Mapping[str, Any] = {
     "replicas": 3, "fullnameOverride": "told-apart",
     "server.maxStalenessSeconds": 61, "server.drainSeconds": 62, "server.graceSeconds": 63, "server.maxConcurrent": 64,
     "server.requestTimeoutSeconds": 1.625, "server.logFormat": "line", "server.decisionLog": True,
-    "server.telemetry.events": True, "server.reserveFor": "all", "server.declare": "told: apart",
+    "server.events": True, "server.reserveFor": "all", "server.declare": "told: apart",
     "server.extraArgs": ["--told-apart"],
     "webhook.excludeNamespaces": ["told-apart"], "webhook.compare": False, "webhook.caBundle": "dG9sZA==",
     "webhook.mutating.failurePolicy": "Fail", "webhook.mutating.timeoutSeconds": 7,

@@ -181,7 +181,7 @@ def test_of_an_unexpected_error_its_place_is_said_and_not_what_it_says(form: str
     assert secret not in line
     assert "unexpected" in line
     assert line.index("ValueError") < line.index("KeyError")
-    assert line.count("test_observing.py") == 2
+    assert line.count("test_observers.py") == 2
 
 
 def test_of_an_error_of_the_system_it_is_said_what_the_system_says() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, compile_expression
 from rules_engine.cel.program import Program
-from rules_engine.cel.run.codegen import generate
+from rules_engine.cel.run.codegen.runtime import RUNTIME
 from rules_engine.cel.values import types
 from rules_engine.cel.values.runtime_values import Optional, type_of
 from rules_engine.model.source import SourceText
@@ -145,9 +145,8 @@ _MADE = re.compile(r"[ctx][0-9]+")
 
 def _assert_only_our_own(source: str) -> None:
     """Every token is a number, an operator, a word of Python, a name from our list or a numbered one."""
-    compiled = generate.__globals__["_HELPERS"]
     allowed = {
-        *compiled,
+        *RUNTIME,
         "evaluate",
         "activation",
         "budget",

@@ -1,0 +1,56 @@
+"""The generated function: its header, and its compilation by Python."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from rules_engine.cel.budget import Budget
+from rules_engine.cel.check.certainty import certain_parts
+from rules_engine.cel.check.checker import Checked
+from rules_engine.cel.run.codegen import calls, expressions, macros, members
+from rules_engine.cel.run.codegen.runtime import RUNTIME
+from rules_engine.cel.run.codegen.writer import NotGeneratedError, Writer, weight
+from rules_engine.cel.syntax.tree import Expression
+
+_GENERATORS = {**expressions.GENERATORS, **members.GENERATORS, **calls.GENERATORS, **macros.GENERATORS}
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A generated function, and its source for readers."""
+
+    source: str
+    run: Callable[[Mapping[str, object], Budget], object]
+
+
+def generate(checked: Checked) -> Function | None:
+    """Return the expression as a Python function, or None for an expression that only the interpreter evaluates."""
+    writer = Writer(checked, _GENERATORS)
+    try:
+        source = _source(checked, writer)
+        # The source consists of names and numbers that Writer made: a test reads its tokens.
+        code = compile(source, "<generated from CEL>", "exec")
+    except (NotGeneratedError, SyntaxError, RecursionError, MemoryError):
+        # All but the first: Python's own limits on nested blocks and parentheses.
+        return None
+    namespace = {"__builtins__": {}, **RUNTIME, **writer.constants}
+    exec(code, namespace)  # noqa: S102
+    return Function(source, namespace["evaluate"])  # type: ignore[arg-type]
+
+
+def _source(checked: Checked, writer: Writer) -> str:
+    expression = checked.expression
+    writer.spend(str(weight(expression)))
+    for name in sorted(_certain_variables(checked, expression)):
+        writer.hoist(name)
+    result = writer.write(expression)
+    writer.lines.append(f"return {result.text}")
+    return "\n ".join(["def evaluate(activation, budget):", *writer.lines]) + "\n"
+
+
+def _certain_variables(checked: Checked, node: Expression) -> set[str]:
+    """Return the variables that every evaluation looks up, and which may therefore be looked up once, at the start."""
+    reference = checked.references.get(node)
+    if isinstance(reference, str):
+        return {reference}
+    parts = certain_parts(node, checked.namespaced, checked.certain)
+    return {name for part in parts for name in _certain_variables(checked, part)}

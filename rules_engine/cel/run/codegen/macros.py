@@ -1,0 +1,155 @@
+"""Code for macros: loops, cel.bind and optMap.
+
+Why cost is counted before a loop: one subtraction for all rounds is nearly free, one in each round is not. The count
+assumes that every round runs and evaluates every node, so it may be too high and is never too low. Where it exceeds the
+budget, CostExceeded leads to the interpreter, which counts exactly. A loop of more than LONG_LOOP rounds is counted in
+parts as it runs, for the budget may look at the clock between parts, and a loop that ends early is not charged for the
+rest.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rules_engine.cel.budget import MAX_RESULT_ITEMS
+from rules_engine.cel.run.codegen.members import optional_operand
+from rules_engine.cel.run.codegen.runtime import LONG_LOOP
+from rules_engine.cel.run.codegen.writer import (
+    BOOL,
+    LIST,
+    MAP,
+    OPT,
+    Code,
+    NotGeneratedError,
+    Writer,
+    indented,
+    spending,
+    weight,
+)
+from rules_engine.cel.syntax.tree import Bind, Comprehension, Fold, ListLiteral, OptionalMap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Loop:
+    """A fold as a loop: the initial result, a writer of the loop's body, and the value made of the result."""
+
+    start: str
+    write: Callable[[Writer, Comprehension, Mapping[str, str], str], Code]
+    result: str = "{}"
+    kind: str = LIST
+
+
+def _comprehension(writer: Writer, node: Comprehension) -> Code:
+    loop = _LOOPS.get(node.fold)
+    if loop is None:
+        raise NotGeneratedError
+    operand = writer.write(node.target)
+    names = {node.first: writer.new_name("x")}
+    if node.second is None:
+        target, variables = writer.assign(operand.text), names[node.first]
+        if operand.kind != LIST:
+            test = f"if type({target}) is not list and type({target}) is not dict:"
+            writer.nest(test, [f"{target} = as_map({target})"])
+    else:
+        names[node.second] = writer.new_name("x")
+        target, variables = writer.assign(f"pairs({operand.text})"), ", ".join(names.values())
+    result = writer.assign(loop.start)
+    body, _ = writer.block(lambda: loop.write(writer, node, names, result))
+    bound = [f"if len({result}) > {MAX_RESULT_ITEMS}:", " refuse()"] if loop.kind == LIST else []
+    writer.nest(f"if {target}:", [*_counting(node, target), f"for {variables} in {target}:", *indented(body), *bound])
+    return Code(loop.result.format(result), loop.kind)
+
+
+def _counting(node: Comprehension, target: str) -> list[str]:
+    """Return the statements that count a loop's cost."""
+    cost = 1 + weight(node.body) + (0 if node.condition is None else weight(node.condition))
+    counting = spending(f"len({target}) * {cost}")
+    if isinstance(node.target, ListLiteral) and len(node.target.elements) <= LONG_LOOP:
+        return counting
+    paced = f"{target} = paced({target}, {cost}, budget)"
+    return [f"if len({target}) > {LONG_LOOP}:", f" {paced}", "else:", *indented(counting)]
+
+
+def _decide(writer: Writer, node: Comprehension, names: Mapping[str, str], result: str) -> Code:
+    decisive = node.fold is Fold.EXISTS
+    test = writer.condition(writer.write_in_scope(names, node.body))
+    writer.nest(f"if {test}:" if decisive else f"if not {test}:", [f"{result} = {decisive!r}", "break"])
+    return Code(result)
+
+
+def _count(writer: Writer, node: Comprehension, names: Mapping[str, str], result: str) -> Code:
+    writer.nest(f"if {writer.condition(writer.write_in_scope(names, node.body))}:", [f"{result} += 1"])
+    return Code(result)
+
+
+def _filter(writer: Writer, node: Comprehension, names: Mapping[str, str], result: str) -> Code:
+    test = writer.condition(writer.write_in_scope(names, node.body))
+    writer.nest(f"if {test}:", [f"{result}.append({names[node.first]})"])
+    return Code(result)
+
+
+def _map(writer: Writer, node: Comprehension, names: Mapping[str, str], result: str) -> Code:
+    return _collect(writer, node, names, f"{result}.append({{}})")
+
+
+def _transform_map(writer: Writer, node: Comprehension, names: Mapping[str, str], result: str) -> Code:
+    return _collect(writer, node, names, f"{result}.append(({names[node.first]}, {{}}))")
+
+
+def _collect(writer: Writer, node: Comprehension, names: Mapping[str, str], append: str) -> Code:
+    condition = None if node.condition is None else writer.condition(writer.write_in_scope(names, node.condition))
+    lines, body = writer.capture(lambda: writer.write_in_scope(names, node.body))
+    lines.append(append.format(body.text))
+    if condition is None:
+        writer.lines += lines
+    else:
+        writer.nest(f"if {condition}:", lines)
+    return body
+
+
+_LOOPS: Mapping[Fold, _Loop] = {
+    Fold.ALL: _Loop(start="True", write=_decide, kind=BOOL),
+    Fold.EXISTS: _Loop(start="False", write=_decide, kind=BOOL),
+    Fold.EXISTS_ONE: _Loop(start="0", write=_count, result="({} == 1)", kind=BOOL),
+    Fold.FILTER: _Loop(start="[]", write=_filter),
+    Fold.MAP: _Loop(start="[]", write=_map),
+    Fold.TRANSFORM_LIST: _Loop(start="[]", write=_map),
+    Fold.TRANSFORM_MAP: _Loop(start="[]", write=_transform_map, result="make_map({})", kind=MAP),
+}
+"""Folds that are generated; the interpreter evaluates the others."""
+
+
+def _bind(writer: Writer, node: Bind) -> Code:
+    """Return the body's code, after the statements of the value.
+
+    The value of a name that is not certainly evaluated may fail without effect: its failure is kept as a value, which
+    refuses where the name is used.
+    """
+    if node in writer.checked.certain:
+        value = writer.named(writer.write(node.value))
+        writer.narrow(value, value.kind)
+        return writer.write_in_scope({node.name: value.text}, node.body)
+    lines, value = writer.block(lambda: writer.write(node.value))
+    name = writer.new_name("t")
+    writer.nest("try:", [*lines, f"{name} = {value.text}"])
+    writer.nest("except CostExceeded:", ["raise"])
+    writer.nest("except failures:", [f"{name} = failed"])
+    writer.mark_fallible(name, value.kind)
+    return writer.write_in_scope({node.name: name}, node.body)
+
+
+def _optional_map(writer: Writer, node: OptionalMap) -> Code:
+    operand = optional_operand(writer, node.target)
+    variable, result = writer.new_name("x"), writer.new_name("t")
+    lines, body = writer.block(lambda: writer.write_in_scope({node.name: variable}, node.body))
+    value = f"as_optional({body.text})" if node.flat else f"Optional(True, {body.text})"
+    writer.nest(f"if {operand.missing}:", [f"{result} = NONE"])
+    writer.nest("else:", [f"{variable} = {operand.value}", *lines, f"{result} = {value}"])
+    return Code(result, OPT)
+
+
+GENERATORS: Mapping[type, Callable[[Writer, Any], Code]] = {
+    Comprehension: _comprehension,
+    Bind: _bind,
+    OptionalMap: _optional_map,
+}

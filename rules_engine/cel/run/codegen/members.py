@@ -1,0 +1,128 @@
+"""Code for names, fields, elements and chains of optional fields."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rules_engine.cel.run.codegen.writer import ANY, BOOL, OPT, STR, Code, NotGeneratedError, Writer
+from rules_engine.cel.syntax.tree import Expression, Has, Index, Literal, Name, Select
+
+SHORT_CODE = 40
+"""Characters of code that may stand twice rather than be assigned to a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class OptionalCode:
+    """An optional that generated code does not make: its value, and a condition that is true if there is none.
+
+    The condition assigns the value, so it stands first.
+    """
+
+    value: str
+    missing: str
+
+
+def optional_operand(writer: Writer, node: Expression) -> OptionalCode:
+    """Return the code of an operand that must be an optional. Only an Optional has `present`: others raise."""
+    chain = optional_chain(writer, node)
+    if chain is not None:
+        return chain
+    name = writer.named(writer.write(node)).text
+    return OptionalCode(f"{name}.value", f"not {name}.present")
+
+
+def optional_chain(writer: Writer, node: Expression) -> OptionalCode | None:
+    """Return the code of `a.?b.c[?"d"]`, or None for any other expression.
+
+    dict.get walks down the maps without an Optional for each; what is no map has no `get`, and raises.
+    """
+    fields: list[str] = []
+    base, length = node, 0
+    current = node
+    while True:
+        if isinstance(current, Select) and current not in writer.checked.references:
+            key, optional, current = current.field, current.optional, current.operand
+        elif isinstance(current, Index) and isinstance(current.key, Literal) and type(current.key.value) is str:
+            key, optional, current = current.key.value, current.optional, current.operand
+        else:
+            break
+        fields.append(key)
+        if optional:
+            # The chain starts at the leftmost optional field: what is before it must exist.
+            base, length = current, len(fields)
+    if not length:
+        return None
+    operand = writer.write(base)
+    name = writer.new_name("t")
+    tests = []
+    text = operand.text
+    if operand.kind == OPT:
+        first, text = writer.reusable(operand)
+        tests = [f"not ({first}).present"]
+        text = f"{text}.value"
+    for key in reversed(fields[:length]):
+        tests.append(f"({name} := {text}.get({writer.constant(key)}, missing)) is missing")
+        text = name
+    return OptionalCode(name, " or ".join(tests))
+
+
+def _name(writer: Writer, node: Name) -> Code:
+    reference = writer.checked.references.get(node)
+    return writer.local(node) if reference is None else writer.reference(reference)
+
+
+def _select(writer: Writer, node: Select) -> Code:
+    reference = writer.checked.references.get(node)
+    if reference is not None:
+        return writer.reference(reference)
+    chain = optional_chain(writer, node)
+    if chain is not None:
+        return _optional(chain)
+    operand, key = writer.write(node.operand), Code(writer.constant(node.field), STR)
+    return _member(writer, operand, key, node.optional, "field")
+
+
+def _index(writer: Writer, node: Index) -> Code:
+    chain = optional_chain(writer, node)
+    if chain is not None:
+        return _optional(chain)
+    operand, key = writer.write(node.operand), writer.write(node.key)
+    if isinstance(node.key, Literal) and type(node.key.value) is int and node.key.value >= 0 and not node.optional:
+        first, name = writer.reusable(operand)
+        return Code(f"({name}[{key.text}] if type({first}) is list else required_element({name}, {key.text}))")
+    return _member(writer, operand, key, node.optional, "element")
+
+
+def _optional(chain: OptionalCode) -> Code:
+    return Code(f"(NONE if {chain.missing} else Optional(True, {chain.value}))", OPT)
+
+
+def _member(writer: Writer, operand: Code, key: Code, optional: bool, find: str) -> Code:
+    if optional or operand.kind == OPT:
+        return Code(f"optional_member({operand.text}, {key.text}, {find})", OPT)
+    if key.kind == STR:
+        # Of all values only maps take a string in brackets; an optional, a list and a str raise TypeError.
+        return Code(f"{operand.text}[{key.text}]")
+    if key.kind != ANY or len(operand.text) > SHORT_CODE:
+        return Code(f"required_element({operand.text}, {key.text})")
+    first, name = writer.reusable(key)
+    quick = f"{operand.text}[{name}] if type({first}) is str"
+    return Code(f"({quick} else required_element({operand.text}, {name}))")
+
+
+def _has(writer: Writer, node: Has) -> Code:
+    operand = writer.write(node.select.operand)
+    if operand.kind == OPT:
+        raise NotGeneratedError
+    field = writer.constant(node.select.field)
+    first, name = writer.reusable(operand)
+    # keys() raises for strings and lists, in which a name may occur too.
+    return Code(f"({field} in {name} if type({first}) is dict else {field} in {name}.keys())", BOOL)
+
+
+GENERATORS: Mapping[type, Callable[[Writer, Any], Code]] = {
+    Name: _name,
+    Select: _select,
+    Index: _index,
+    Has: _has,
+}

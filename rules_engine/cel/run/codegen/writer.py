@@ -1,0 +1,220 @@
+"""Writer of one function: its statements, constants and names, and what is known of their classes.
+
+Every node of the tree becomes a Python expression (Code). Where Python needs statements, as for a loop, they are
+appended to `lines`, before the expression that uses their result. Code that may not run, or runs several times, is
+captured as a block of its own, for its statements must stand under an `if` or in a loop.
+
+Why classes are narrowed: a class that is known needs no test. Code that raises for every class but one proves that
+class to all later code of its block, since a block either runs to its end or raises. What a block proves is forgotten
+at its end, because the block may not have run.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from rules_engine.cel.budget import Budget, EvaluationError
+from rules_engine.cel.check.checker import Checked, Constant
+from rules_engine.cel.run.interpreter import interpret
+from rules_engine.cel.syntax.tree import Binary, Call, Expression, Literal, Name, Unary, children
+from rules_engine.cel.values.runtime_values import Optional, is_map
+from rules_engine.model.quantity import Quantity
+
+BOOL, INT, STR, LIST, MAP, OPT, QUANTITY, ANY = "bool", "int", "str", "list", "map", "optional", "Quantity", ""
+"""The known class of a value; ANY for an unknown one."""
+
+FOLDING_COST = 100
+"""Cost up to which a sub-expression without variables is evaluated at compile time."""
+
+_CLASSES = {bool: BOOL, int: INT, str: STR, Optional: OPT, Quantity: QUANTITY}
+
+_NAME = re.compile(r"[ctx][0-9]+")
+"""A name made by Writer: a constant, a temporary or a macro variable."""
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A Python expression, and the class that its value certainly has."""
+
+    text: str
+    kind: str = ANY
+
+
+class NotGeneratedError(Exception):
+    """An expression that only the interpreter evaluates: rare, and fast enough there."""
+
+
+def weight(node: Expression) -> int:
+    """Return the number of nodes: the interpreter's cost of one evaluation without loops."""
+    return 1 + sum(map(weight, children(node)))
+
+
+def spending(units: str) -> list[str]:
+    """Return Budget.spend as statements: a call would cost more than most of what it counts."""
+    return [f"budget.left -= {units}", "if budget.left < 0:", " budget.more()"]
+
+
+def indented(lines: Iterable[str]) -> list[str]:
+    """Return the lines one level deeper."""
+    return [f" {line}" for line in lines]
+
+
+class Writer:
+    """The function while it is written. `lines` are the statements so far of the innermost block."""
+
+    def __init__(self, checked: Checked, generators: Mapping[type, Callable[["Writer", Any], Code]]) -> None:
+        self.checked = checked
+        self.constants: dict[str, object] = {}
+        self.lines: list[str] = []
+        self._generators = generators
+        self._hoisted: dict[str, str] = {}
+        self._scope: dict[str, str] = {}
+        self._kinds: dict[str, str] = {}
+        self._fallible: set[str] = set()
+        self._made = 0
+
+    def write(self, node: Expression) -> Code:
+        """Return the code of a node. Raises NotGeneratedError."""
+        generator = self._generators.get(type(node))
+        if generator is None:
+            raise NotGeneratedError
+        folded = self._folded(node)
+        return generator(self, node) if folded is None else folded
+
+    def write_in_scope(self, names: Mapping[str, str], body: Expression) -> Code:
+        """Return the code of a macro's body. `names`: the Python names of the macro's variables."""
+        outer = self._scope
+        self._scope = {**outer, **names}
+        code = self.write(body)
+        self._scope = outer
+        return code
+
+    def condition(self, code: Code) -> str:
+        """Return code that raises for anything but a bool: Python's `and`, `not` and `if` take any value."""
+        if code.kind == BOOL:
+            return code.text
+        first, name = self.reusable(code)
+        self.narrow(code, BOOL)
+        return f"({name} if type({first}) is bool else refuse())"
+
+    def _folded(self, node: Expression) -> Code | None:
+        """Return the value of a sub-expression without variables; None if it has any, fails, or is a list or a map."""
+        if not isinstance(node, Unary | Binary | Call) or not self._is_constant(node):
+            return None
+        try:
+            value = interpret(replace(self.checked, expression=node), {}, Budget(FOLDING_COST))
+        except EvaluationError:
+            return None
+        return None if type(value) is list or is_map(value) else self.value(value)
+
+    def _is_constant(self, node: Expression) -> bool:
+        if isinstance(node, Call):
+            parts = node.arguments if node in self.checked.namespaced else children(node)
+            return all(map(self._is_constant, parts))
+        if isinstance(node, Unary | Binary):
+            return all(map(self._is_constant, children(node)))
+        return isinstance(node, Literal)
+
+    # Values and variables
+
+    def constant(self, value: object) -> str:
+        """Return the name of a new constant."""
+        name = self.new_name("c")
+        self.constants[name] = value
+        return name
+
+    def value(self, value: object) -> Code:
+        """Return a constant of a known class.
+
+        A name even where Python has a literal, since Python warns of `is` or brackets after a literal.
+        """
+        return Code(self.constant(value), _CLASSES.get(type(value), ANY))
+
+    def hoist(self, variable: str) -> None:
+        """Look up a variable of the environment once, here."""
+        self._hoisted[variable] = self.assign(f"activation[{self.constant(variable)}]")
+
+    def reference(self, reference: str | Constant) -> Code:
+        """Return the code of a variable or a constant of the environment."""
+        if isinstance(reference, Constant):
+            return Code(self.constant(reference.value))
+        hoisted = self._hoisted.get(reference)
+        if hoisted is None:
+            return Code(f"activation[{self.constant(reference)}]")
+        return Code(hoisted, self._kinds.get(hoisted, ANY))
+
+    def local(self, node: Name) -> Code:
+        """Return the code of a macro's variable. Raises NotGeneratedError for an undeclared one."""
+        if node.absolute or node.name not in self._scope:
+            raise NotGeneratedError
+        local = self._scope[node.name]
+        if local in self._fallible:
+            self.lines += [f"if {local} is failed:", " refuse()"]
+        return Code(local, self._kinds.get(local, ANY))
+
+    def mark_fallible(self, name: str, kind: str) -> None:
+        """Let every use of a name test whether it holds `failed`. `kind`: the class of any other value it has."""
+        self._fallible.add(name)
+        self._kinds[name] = kind
+
+    # Names
+
+    def new_name(self, letter: str) -> str:
+        """Return a name that nothing else has."""
+        self._made += 1
+        return f"{letter}{self._made}"
+
+    def assign(self, text: str) -> str:
+        """Assign a value in a statement, and return its name."""
+        name = self.new_name("t")
+        self.lines.append(f"{name} = {text}")
+        return name
+
+    def named(self, code: Code) -> Code:
+        """Return code that is a name, assigned in a statement unless it was one."""
+        return code if _NAME.fullmatch(code.text) else Code(self.assign(code.text), code.kind)
+
+    def reusable(self, code: Code) -> tuple[str, str]:
+        """Return the text for the first use of a value, which assigns it within an expression, and for later uses."""
+        if _NAME.fullmatch(code.text):
+            return code.text, code.text
+        name = self.new_name("t")
+        return f"{name} := {code.text}", name
+
+    def narrow(self, code: Code, kind: str) -> None:
+        """Record that code that was just written raises for a value of any other class."""
+        if _NAME.fullmatch(code.text):
+            self._kinds[code.text] = kind
+
+    # Statements
+
+    def spend(self, units: str) -> None:
+        """Count cost before the work that it is for."""
+        self.lines += spending(units)
+
+    def nest(self, head: str, lines: Iterable[str]) -> None:
+        """Append a compound statement."""
+        self.lines.append(head)
+        self.lines += indented(lines)
+
+    def capture(self, write: Callable[[], Code]) -> tuple[list[str], Code]:
+        """Return code and the statements before it, which are not yet part of the function."""
+        outer, self.lines = self.lines, []
+        code = write()
+        lines, self.lines = self.lines, outer
+        return lines, code
+
+    def block(self, write: Callable[[], Code]) -> tuple[list[str], Code]:
+        """Capture code that may not run, or runs several times: its narrowing ends with it."""
+        known = self._kinds.copy()
+        captured = self.capture(write)
+        self._kinds = known
+        return captured
+
+    def sequence(self, writes: Iterable[Callable[[], Code]]) -> list[tuple[list[str], Code]]:
+        """Capture blocks of which each runs only after all before it, so that narrowing holds from one to the next."""
+        known = self._kinds.copy()
+        captured = [self.capture(write) for write in writes]
+        self._kinds = known
+        return captured

@@ -1,1 +1,1 @@
-"""Checked expression → value: the interpreter and the code generator."""
+"""Evaluation of a checked expression: the interpreter and the code generator."""

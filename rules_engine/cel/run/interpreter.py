@@ -1,14 +1,15 @@
-"""The precise interpreter: it walks the tree and knows, for every failure, where and of what type."""
+"""Interpreter: evaluation node by node, with exact costs and the place of every error.
+
+Why it stays beside generated code: CEL's && and ||, and the macros made of them, absorb errors, and an author is shown
+the sub-expression that failed. Generated code does neither, and every exception in it leads here. So this is the
+definition of an expression's value, and generated code must agree with it.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rules_engine.cel.budget import (
-    Budget,
-    CostExceeded,
-    EvaluationError,
-)
+from rules_engine.cel.budget import Budget, CostExceeded, EvaluationError
 from rules_engine.cel.check.checker import Checked, Constant
 from rules_engine.cel.library.lists import bounded, sort_by
 from rules_engine.cel.syntax.tree import (
@@ -33,53 +34,50 @@ from rules_engine.cel.syntax.tree import (
 )
 from rules_engine.cel.values import members, operators
 from rules_engine.cel.values.functions import no_overload
-from rules_engine.cel.values.runtime_values import (
-    NONE,
-    Optional,
-    is_map,
-    make_map,
-    type_of,
-)
+from rules_engine.cel.values.runtime_values import NONE, Optional, is_map, make_map, type_of
 
 MAX_SHOWN = 60
 """Characters of a sub-expression in an error message: enough to find it, on one line."""
 
-MAX_LOOKED_AT = 4 * MAX_SHOWN
-"""Characters of a sub-expression that are read for an error message: it is shown without line breaks."""
+MAX_READ = 4 * MAX_SHOWN
+"""Characters of a sub-expression that are read for an error message: more than shown, since white space is collapsed.
+
+A sub-expression may have thousands of characters, and fail thousands of times.
+"""
 
 FAILURE_COST = 20
-"""Units of a failure that another operand or round absorbs: to raise it with its place takes about 10 µs."""
+"""Units of an error that another operand or round absorbs: raising it with its place takes about 10 µs."""
 
 
 def interpret(checked: Checked, activation: Mapping[str, object], budget: Budget) -> object:
-    """The value of an expression. Raises EvaluationError with its place."""
+    """Return the value of an expression. Raises EvaluationError with its place."""
     return _Interpreter(checked, activation, budget).evaluate(checked.expression)
 
 
 @dataclass(slots=True)
-class _Pending:
-    """The value of a cel.bind, evaluated at most once and only if its name is: the names in scope there, the outcome.
+class _Thunk:
+    """The value of a cel.bind, evaluated when its name is first evaluated, and once. `scope`: the names of its place.
 
     cel-go does the same (interpreter/planner.go: the accumulator of a fold is initialized when it is first resolved).
     """
 
-    value: Expression
-    names: dict[str, object]
-    found: object = None
-    failure: EvaluationError | None = None
-    done: bool = False
+    expression: Expression
+    scope: dict[str, object]
+    value: object = None
+    error: EvaluationError | None = None
+    evaluated: bool = False
 
 
 class _Interpreter:
-    """One evaluation: the variables of macros that are in scope, and the budget."""
+    """One evaluation. `_scope`: the variables of macros around the current node."""
 
-    __slots__ = ("_activation", "_budget", "_checked", "_locals")
+    __slots__ = ("_activation", "_budget", "_checked", "_scope")
 
     def __init__(self, checked: Checked, activation: Mapping[str, object], budget: Budget) -> None:
         self._checked = checked
         self._activation = activation
         self._budget = budget
-        self._locals: dict[str, object] = {}
+        self._scope: dict[str, object] = {}
 
     def evaluate(self, node: Expression) -> Any:
         try:
@@ -87,15 +85,14 @@ class _Interpreter:
             return _METHODS[type(node)](self, node)
         except EvaluationError as error:
             if error.location is None:
-                raise self._placed(error, node) from None
+                raise self._located(error, node) from None
             raise
 
-    def _placed(self, error: EvaluationError, node: Expression) -> EvaluationError:
-        """The same failure, with the sub-expression that failed and its place."""
+    def _located(self, error: EvaluationError, node: Expression) -> EvaluationError:
+        """Return the error with the sub-expression that failed and its place."""
         source, span = self._checked.source, node.span
-        # A sub-expression may have thousands of characters, and fail thousands of times.
-        shown = " ".join(source.text[span.start : min(span.end, span.start + MAX_LOOKED_AT)].split())
-        if len(shown) > MAX_SHOWN or (span.end - span.start > MAX_LOOKED_AT and shown):
+        shown = " ".join(source.text[span.start : min(span.end, span.start + MAX_READ)].split())
+        if len(shown) > MAX_SHOWN or (span.end - span.start > MAX_READ and shown):
             shown = f"{shown[: MAX_SHOWN - 1]}…"
         offset = node.name_span.start if isinstance(node, Select | Call) else span.start
         return type(error)(f"{shown}: {error.message}", source.at(offset))
@@ -108,13 +105,13 @@ class _Interpreter:
     def name(self, node: Name) -> object:
         reference = self._checked.references.get(node)
         if reference is not None:
-            return self._referred(reference)
-        if not node.absolute and node.name in self._locals:
-            value = self._locals[node.name]
-            return self._arrived(value) if type(value) is _Pending else value
+            return self._reference(reference)
+        if not node.absolute and node.name in self._scope:
+            value = self._scope[node.name]
+            return self._forced(value) if type(value) is _Thunk else value
         raise EvaluationError(f"undeclared reference to '{node.name}'")
 
-    def _referred(self, reference: str | Constant) -> object:
+    def _reference(self, reference: str | Constant) -> object:
         if isinstance(reference, Constant):
             return reference.value
         try:
@@ -125,7 +122,7 @@ class _Interpreter:
     def select(self, node: Select) -> object:
         reference = self._checked.references.get(node)
         if reference is not None:
-            return self._referred(reference)
+            return self._reference(reference)
         operand = self.evaluate(node.operand)
         if node.optional or type(operand) is Optional:
             return members.optional_member(operand, node.field, members.field)
@@ -165,41 +162,42 @@ class _Interpreter:
         return operators.BINARY[node.operator](left, right, self._budget)
 
     def logic(self, node: Logic) -> bool:
-        return self._absorbing(node, node.operator == "||", ((operand, None) for operand in node.operands))
+        return self._absorb_errors(node, node.operator == "||", ((operand, None) for operand in node.operands))
 
-    def _absorbing(
+    def _absorb_errors(
         self,
         node: Logic | Comprehension,
         decisive: bool,
-        parts: Iterable[tuple[Expression, Mapping[str, object] | None]],
+        conditions: Iterable[tuple[Expression, Mapping[str, object] | None]],
     ) -> bool:
-        """One part that decides makes the errors of the others disappear, whichever comes first.
+        """Return `decisive` if one condition has that value: it absorbs the errors of all others, in any order.
 
-        A part is a condition, and the variables of a macro that it is asked with.
+        With each condition comes the scope of a macro's round, or None. Raises the first error that is not absorbed.
         """
-        failure: EvaluationError | None = None
-        for part, names in parts:
+        first_error: EvaluationError | None = None
+        for condition, names in conditions:
             try:
-                value = self.evaluate(part) if names is None else self._bound(names, part)
-                if self._predicate(node, value, part) == decisive:
+                value = self.evaluate(condition) if names is None else self._evaluate_with(names, condition)
+                if self._bool(node, value, condition) == decisive:
                     return decisive
             except CostExceeded:
                 raise
             except EvaluationError as error:
                 self._budget.spend(FAILURE_COST)
-                failure = failure or error
-        if failure is not None:
-            raise failure
+                first_error = first_error or error
+        if first_error is not None:
+            raise first_error
         return not decisive
 
-    def _predicate(self, node: Logic | Comprehension, value: object, part: Expression) -> bool:
+    def _bool(self, node: Logic | Comprehension, value: object, part: Expression) -> bool:
+        """Return the value of a part of the node, which must be a bool."""
         if type(value) is bool:
             return value
         if isinstance(node, Logic):
             error = no_overload(node.operator, value)
         else:
             error = EvaluationError(f"{node.fold.value}() needs a bool, not {type_of(value)}")
-        raise self._placed(error, part)
+        raise self._located(error, part)
 
     def conditional(self, node: Conditional) -> object:
         condition = self.evaluate(node.condition)
@@ -251,7 +249,7 @@ class _Interpreter:
         return self._checked.calls[node](self._budget, *arguments)
 
     def _alternative(self, node: Call, target: Optional) -> object:
-        """or and orValue look at their argument only when they need it (cel-go, cel/library.go)."""
+        """Return the value of or() or orValue(), which evaluate their argument only if needed (cel-go, library.go)."""
         if target.present:
             return target if node.function == "or" else target.value
         other = self.evaluate(node.arguments[0])
@@ -259,46 +257,49 @@ class _Interpreter:
 
     # Macros
 
-    def _bound(self, names: Mapping[str, object], body: Expression) -> Any:
-        outer = self._locals
-        self._locals = {**outer, **names}
+    def _evaluate_with(self, names: Mapping[str, object], body: Expression) -> Any:
+        """Return the value of a macro's body, with the macro's variables in scope."""
+        outer = self._scope
+        self._scope = {**outer, **names}
         try:
             return self.evaluate(body)
         finally:
-            self._locals = outer
+            self._scope = outer
 
     def bind(self, node: Bind) -> object:
         certain = node in self._checked.certain
-        value = self.evaluate(node.value) if certain else _Pending(node.value, self._locals)
-        return self._bound({node.name: value}, node.body)
+        value = self.evaluate(node.value) if certain else _Thunk(node.value, self._scope)
+        return self._evaluate_with({node.name: value}, node.body)
 
-    def _arrived(self, pending: _Pending) -> object:
-        if not pending.done:
-            outer, self._locals = self._locals, pending.names
+    def _forced(self, thunk: _Thunk) -> object:
+        """Return the value of a thunk, or raise its error, as often as it is used."""
+        if not thunk.evaluated:
+            outer, self._scope = self._scope, thunk.scope
             try:
-                pending.found = self.evaluate(pending.value)
+                thunk.value = self.evaluate(thunk.expression)
             except EvaluationError as error:
-                pending.failure = error
+                thunk.error = error
             finally:
-                self._locals = outer
-            pending.done = True
-        if pending.failure is not None:
-            raise pending.failure.with_traceback(None)
-        return pending.found
+                self._scope = outer
+            thunk.evaluated = True
+        if thunk.error is not None:
+            # Each raise would append to the traceback of the one instance.
+            raise thunk.error.with_traceback(None)
+        return thunk.value
 
     def optional_map(self, node: OptionalMap) -> object:
         target = members.as_optional(self.evaluate(node.target))
         if not target.present:
             return NONE
-        value = self._bound({node.name: target.value}, node.body)
+        value = self._evaluate_with({node.name: target.value}, node.body)
         return members.as_optional(value) if node.flat else Optional(True, value)
 
     def comprehension(self, node: Comprehension) -> object:
         target = self.evaluate(node.target)
-        return _FOLDS[node.fold](self, node, self._steps(node, target))
+        return _FOLDS[node.fold](self, node, self._rounds(node, target))
 
-    def _steps(self, node: Comprehension, target: Any) -> Iterator[dict[str, object]]:
-        """The variables of each round: one variable is a map's key, two are a list's index and element."""
+    def _rounds(self, node: Comprehension, target: Any) -> Iterator[dict[str, object]]:
+        """Yield the variables of each round: an element or a key; if there are two, index or key, and the value."""
         items: Any
         if type(target) is list:
             items = enumerate(target)
@@ -315,48 +316,54 @@ class _Interpreter:
             else:
                 yield {first: key if only_key else value}
 
-    def decided(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> bool:
-        """all and exists are chains of && and of ||."""
-        return self._absorbing(node, node.fold is Fold.EXISTS, ((node.body, names) for names in steps))
+    def decided(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> bool:
+        """Return the value of all() or exists(): a chain of && or of ||."""
+        return self._absorb_errors(node, node.fold is Fold.EXISTS, ((node.body, names) for names in rounds))
 
-    def counted(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> bool:
+    def counted(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> bool:
         count = 0
-        for names in steps:
-            count += self._predicate(node, self._bound(names, node.body), node.body)
+        for names in rounds:
+            count += self._bool(node, self._evaluate_with(names, node.body), node.body)
         return count == 1
 
-    def _kept(self, node: Comprehension, names: dict[str, object]) -> bool:
+    def _is_kept(self, node: Comprehension, names: dict[str, object]) -> bool:
+        """Return the macro's condition for one round."""
         condition = node.condition
-        return condition is None or self._predicate(node, self._bound(names, condition), condition)
+        return condition is None or self._bool(node, self._evaluate_with(names, condition), condition)
 
-    def mapped(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> list[object]:
-        made = [self._bound(names, node.body) for names in steps if self._kept(node, names)]
-        return bounded(made)
+    def mapped(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> list[object]:
+        return bounded([self._evaluate_with(names, node.body) for names in rounds if self._is_kept(node, names)])
 
-    def filtered(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> list[object]:
+    def filtered(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> list[object]:
         return bounded(
-            [names[node.first] for names in steps if self._predicate(node, self._bound(names, node.body), node.body)]
+            [
+                names[node.first]
+                for names in rounds
+                if self._bool(node, self._evaluate_with(names, node.body), node.body)
+            ]
         )
 
-    def transformed(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> object:
-        made = [(names[node.first], self._bound(names, node.body)) for names in steps if self._kept(node, names)]
+    def transformed(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> object:
+        made = [
+            (names[node.first], self._evaluate_with(names, node.body)) for names in rounds if self._is_kept(node, names)
+        ]
         return make_map(made)
 
-    def entries(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> object:
+    def entries(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> object:
         made: list[tuple[object, object]] = []
-        for names in steps:
-            if self._kept(node, names):
-                entry = self._bound(names, node.body)
+        for names in rounds:
+            if self._is_kept(node, names):
+                entry = self._evaluate_with(names, node.body)
                 if not is_map(entry):
                     raise EvaluationError(f"transformMapEntry() needs a map, not {type_of(entry)}")
                 made.extend(entry.items())
         return make_map(made)
 
-    def sorted(self, node: Comprehension, steps: Iterator[dict[str, object]]) -> object:
+    def sorted(self, node: Comprehension, rounds: Iterator[dict[str, object]]) -> object:
         items, keys = [], []
-        for names in steps:
+        for names in rounds:
             items.append(names[node.first])
-            keys.append(self._bound(names, node.body))
+            keys.append(self._evaluate_with(names, node.body))
         return sort_by(self._budget, items, keys)
 
 

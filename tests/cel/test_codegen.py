@@ -1,4 +1,4 @@
-"""Laws of the generated code: it never gives a value that the interpreter would not give."""
+"""Generated code never returns a value that the interpreter would not return."""
 
 import io
 import keyword
@@ -26,7 +26,7 @@ SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base
 
 
 def _generated(compiled: Program, activation: Any) -> tuple[bool, Any]:
-    """Whether the generated code gives a value for this activation, and the value."""
+    """Return whether generated code returns a value for this activation, and the value."""
     assert compiled.generated is not None
     budget = Budget()
     try:
@@ -80,7 +80,7 @@ def test_generated_code_agrees_on_the_specification() -> None:
 
 @settings(max_examples=200, deadline=None, suppress_health_check=SLOW)
 @given(expressions(), activations())
-def test_a_known_type_is_the_type_of_the_value(expression: str, activation: Any) -> None:
+def test_a_checked_type_is_the_type_of_the_value(expression: str, activation: Any) -> None:
     try:
         compiled = program(expression, ENVIRONMENT)
         value = compiled.evaluate(activation, Budget())
@@ -91,7 +91,7 @@ def test_a_known_type_is_the_type_of_the_value(expression: str, activation: Any)
 
 
 def _containers(value: Any) -> list[Any]:
-    """The lists and maps in a value, itself among them."""
+    """Return the lists and maps in a value, itself among them."""
     while isinstance(value, Optional):
         value = value.value
     if isinstance(value, Mapping):
@@ -102,7 +102,7 @@ def _containers(value: Any) -> list[Any]:
 
 
 def _made_levels(value: Any, given: set[int]) -> int:
-    """How deep lists and maps that were not given stand in each other."""
+    """Return the depth of nested lists and maps that are not among the given ones."""
     while isinstance(value, Optional):
         value = value.value
     if id(value) in given or not isinstance(value, Mapping | list):
@@ -113,7 +113,7 @@ def _made_levels(value: Any, given: set[int]) -> int:
 
 @settings(max_examples=200, deadline=None, suppress_health_check=SLOW)
 @given(expressions(), activations())
-def test_a_value_is_made_of_no_more_levels_than_is_known_before(expression: str, activation: Any) -> None:
+def test_a_value_has_no_more_new_levels_than_computed(expression: str, activation: Any) -> None:
     try:
         compiled = program(expression, ENVIRONMENT)
         value = compiled.evaluate(activation, Budget())
@@ -143,8 +143,8 @@ HOSTILE = [
 _MADE = re.compile(r"[ctx][0-9]+")
 
 
-def _assert_only_our_own(source: str) -> None:
-    """Every token is a number, an operator, a word of Python, a name from our list or a numbered one."""
+def _assert_only_known_tokens(source: str) -> None:
+    """Every token is a number, an operator, a keyword, a global of the runtime, a known attribute or a made name."""
     allowed = {
         *RUNTIME,
         "evaluate",
@@ -167,7 +167,7 @@ def _assert_only_our_own(source: str) -> None:
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_strings_and_field_names_never_reach_the_generated_source(text: str) -> None:
+def test_generated_source_has_no_string_or_field_name(text: str) -> None:
     written = "".join(f"\\U{ord(character):08x}" for character in text)
     fields = [name for name in HOSTILE if re.fullmatch(r"[a-zA-Z0-9_.\-/ ]+", name)]
     selections = " && ".join(f"has(object.`{name}`)" for name in fields)
@@ -177,27 +177,27 @@ def test_strings_and_field_names_never_reach_the_generated_source(text: str) -> 
     )
     compiled = program(expression, environment(object=0))
     assert compiled.generated is not None
-    _assert_only_our_own(compiled.generated.source)
+    _assert_only_known_tokens(compiled.generated.source)
     assert compiled.evaluate({"object": {text: text}}, Budget()) is True
 
 
-def test_macro_variables_never_reach_the_generated_source() -> None:
+def test_generated_source_has_no_macro_variable() -> None:
     compiled = program("[1].all(__builtins__, __builtins__ == 1) && cel.bind(exec, 1, exec == 1)", Environment({}))
     assert compiled.generated is not None
-    _assert_only_our_own(compiled.generated.source)
+    _assert_only_known_tokens(compiled.generated.source)
     assert "exec" not in compiled.generated.source
     assert compiled.evaluate({}, Budget()) is True
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=SLOW)
 @given(expressions())
-def test_the_source_of_any_expression_is_our_own(expression: str) -> None:
+def test_any_expression_generates_only_known_tokens(expression: str) -> None:
     try:
         compiled = program(expression, ENVIRONMENT)
     except CelProblems:
         return
     if compiled.generated is not None:
-        _assert_only_our_own(compiled.generated.source)
+        _assert_only_known_tokens(compiled.generated.source)
 
 
 WRONG_TYPES = [
@@ -240,7 +240,7 @@ WRONG_TYPES = [
     ("cel.bind(x, object.a, x.contains('b') == [1].exists(y, x.contains('a')))", [["a"], {"a": 1}]),
     ("cel.bind(x, object.a, x.matches('^a') && x.startsWith('b') || x.endsWith('a'))", [["a"], 1]),
     ("cel.bind(x, object.a, (x ? 1 : 2) + (x ? 1 : 2))", ["abc", 1, None]),
-    # What is learnt of x in code that does not run says nothing of x.
+    # Code that does not run proves nothing about the class of x.
     ("cel.bind(x, object.a, (object.k == '' && x.contains('a')) || x.contains('b'))", [["b"], {"b": 1}]),
     ("cel.bind(x, object.a, (object.k == '' ? x.contains('a') : false) || x.contains('b'))", [["b"], {"b": 1}]),
     ("cel.bind(x, object.a, object.?c.orValue([]).exists(y, x.contains('a')) || x.contains('b'))", [["b"]]),
@@ -254,7 +254,7 @@ WRONG_TYPES = [
 
 
 @pytest.mark.parametrize(("expression", "values"), WRONG_TYPES)
-def test_values_of_other_types_than_expected_are_errors(expression: str, values: list[Any]) -> None:
+def test_values_of_unexpected_types_are_errors(expression: str, values: list[Any]) -> None:
     for value in values:
         failure(expression, object={"a": value, "k": "key"})
 
@@ -367,7 +367,7 @@ EDGES = [
 
 
 @pytest.mark.parametrize(("expression", "variables", "value"), EDGES)
-def test_python_and_cel_mean_the_same(expression: str, variables: dict[str, Any], value: Any) -> None:
+def test_generated_code_computes_what_cel_defines(expression: str, variables: dict[str, Any], value: Any) -> None:
     found = evaluate(expression, **variables)
     assert value is None or same(found, value)
     compiled = program(expression, environment(**variables))
@@ -375,7 +375,7 @@ def test_python_and_cel_mean_the_same(expression: str, variables: dict[str, Any]
         assert _generated(compiled, variables)[0]
 
 
-LEFT_TO_THE_INTERPRETER = [
+NOT_GENERATED = [
     "google.protobuf.Int32Value{value: 1} == 1",
     "[3].sortBy(x, x) == [3]",
     "[?optional.of(1)] == [1]",
@@ -387,13 +387,13 @@ LEFT_TO_THE_INTERPRETER = [
 ]
 
 
-@pytest.mark.parametrize("expression", LEFT_TO_THE_INTERPRETER)
-def test_what_is_not_generated_is_interpreted(expression: str) -> None:
+@pytest.mark.parametrize("expression", NOT_GENERATED)
+def test_expressions_without_generated_code_are_interpreted(expression: str) -> None:
     assert evaluate(expression) is True
 
 
-def test_rare_parts_are_left_to_the_interpreter() -> None:
-    for expression in LEFT_TO_THE_INTERPRETER[:5]:
+def test_rare_expressions_have_no_generated_code() -> None:
+    for expression in NOT_GENERATED[:5]:
         assert program(expression, Environment({})).generated is None
     for expression in ("x", "f(1)", "''.f()", "[1].all(x, .x == 1)", "''.matches('(')"):
         compiled = program(expression, Environment({}), checked=False)

@@ -175,12 +175,12 @@ def test_a_path_of_rules_that_is_not_there_is_told_under_the_options_name(bad: P
 def test_help_imports_nothing_but_the_command_line() -> None:
     program = (
         "import sys, rules_engine.cli; others = ('rules_engine.', 'rich', 'yaml', 'jsonschema', 'lark'); "
-        "print([name for name in sys.modules if name.startswith(others)])"
+        "print([name for name in sys.modules if name.startswith(others) and not name.startswith('rules_engine.cli')])"
     )
     result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment(), check=True
     )
-    assert result.stdout == "['rules_engine.model', 'rules_engine.model.names', 'rules_engine.cli']\n"
+    assert result.stdout == "['rules_engine.model', 'rules_engine.model.names']\n"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -1,0 +1,7 @@
+"""The offline commands, which need neither a server nor a cluster, and what the root command builds its own from."""
+
+from rules_engine.cli.commands import COMMANDS
+from rules_engine.cli.options import ObjectName, more_rules_argument, rule_paths
+from rules_engine.cli.program import Command, Root
+
+__all__ = ["COMMANDS", "Command", "ObjectName", "Root", "more_rules_argument", "rule_paths"]

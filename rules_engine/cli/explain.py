@@ -1,0 +1,92 @@
+"""`explain`: decisions for the pods of a manifest, with their reasons."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from rules_engine.cli.options import (
+    NamespaceName,
+    PathOrStdin,
+    more_rules_argument,
+    output_option,
+    rule_paths,
+    rules_option,
+)
+from rules_engine.cli.program import Command, fail_if, print_json
+
+
+@click.command(cls=Command)
+@click.option(
+    "-f",
+    "--filename",
+    "manifest",
+    required=True,
+    metavar="FILE",
+    type=PathOrStdin(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    help="Manifests of pods, or of what makes pods (Deployment, Job, ...); - is standard input.",
+)
+@rules_option
+@more_rules_argument
+@click.option(
+    "--cluster",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="A ClusterInventory, or the output of kubectl get nodes,pods,namespaces -A -o json. "
+    "Default: two workers with four GPUs each.",
+)
+@click.option(
+    "-n",
+    "--namespace",
+    type=NamespaceName(empty=True),
+    default="",
+    metavar="NAME",
+    help="The request's namespace. Default: the manifest's.",
+)
+@click.option(
+    "--operation", type=click.Choice(["CREATE", "UPDATE"]), default="CREATE", show_default=True, help="What is asked."
+)
+@click.option("--dry-run", is_flag=True, help="Ask as a server-side dry run does.")
+@output_option("text", "json")
+def explain(
+    manifest: Path,
+    rules: tuple[Path, ...],
+    more_rules: tuple[Path, ...],
+    cluster: Path | None,
+    namespace: str,
+    operation: str,
+    dry_run: bool,
+    output: str,
+) -> None:
+    """Show what is decided for a pod, and why.
+
+    Ends with 1 if a pod is denied, or if rules, cluster or manifests have errors.
+    """
+    paths = rule_paths(rules, more_rules)
+    from rules_engine.authoring.explain import NamespaceError, read_material
+    from rules_engine.authoring.explain import explain as explain_pod
+    from rules_engine.authoring.output import machine
+    from rules_engine.authoring.output.terminal import Screen
+    from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_errors
+    from rules_engine.loading import load_pods
+
+    material = read_material(paths or (DEFAULT_RULES,), cluster or DEFAULT_CLUSTER)
+    pods, pod_problems, pod_sources = load_pods(manifest)
+    problems = (*material.problems, *pod_problems)
+    Screen(sys.stderr).problems(problems, {**material.sources, **pod_sources})
+    fail_if(has_errors(problems))
+    try:
+        explanations = tuple(
+            explain_pod(material, pod, namespace=namespace, operation=operation, dry_run=dry_run) for pod in pods
+        )
+    except NamespaceError as error:
+        raise click.UsageError(str(error)) from None
+    if output == "json":
+        print_json(machine.explain_json(explanations))
+    else:
+        screen = Screen(sys.stdout)
+        for index, explanation in enumerate(explanations):
+            if index:
+                screen.gap()
+            screen.explained(explanation)
+    fail_if(not all(explanation.admission.allowed for explanation in explanations))

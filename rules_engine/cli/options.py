@@ -1,0 +1,98 @@
+"""Parameter types, options and arguments that several commands share."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rules_engine.model.names import MAX_SUBDOMAIN, is_label, is_subdomain
+
+Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+"""A decorator that adds a parameter to a command's function."""
+
+
+class NamespaceName(click.ParamType[str]):
+    """The name of a namespace: an RFC 1123 label."""
+
+    name = "NAME"
+
+    def __init__(self, *, empty: bool = False) -> None:
+        self._empty = empty
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not (self._empty and value == "") and not is_label(str(value)):
+            rule = "lower-case letters, digits and '-', at most 63 characters, the first and last no '-'"
+            self.fail(f"{value!r} is no name of a namespace: {rule}", param, ctx)
+        return str(value)
+
+
+class ObjectName(click.ParamType[str]):
+    """The name of most other objects: an RFC 1123 subdomain, labels joined by dots."""
+
+    name = "NAME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not is_subdomain(str(value)):
+            rule = (
+                f"lower-case letters, digits, '-' and '.', at most {MAX_SUBDOMAIN} characters, "
+                "a letter or digit at each end"
+            )
+            self.fail(f"{value!r} is no name of an object: {rule}", param, ctx)
+        return str(value)
+
+
+class PathOrStdin(click.Path):
+    """A path, or `-` for standard input."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value != "-":
+            return super().convert(value, param, ctx)
+        from rules_engine.loading import STDIN
+
+        return STDIN
+
+
+class _MoreRules(click.Argument):
+    """The further paths of `--rules`. Error messages name the option, since users do not know of this argument."""
+
+    def get_error_hint(self, ctx: click.Context | None) -> str:  # noqa: ARG002 - click's signature
+        return "'--rules'"
+
+
+# `--rules` takes several paths. An option of click takes one value, so the paths after the first arrive as arguments.
+rules_option: Decorator = click.option(
+    "--rules",
+    "rules",
+    type=click.Path(exists=True, path_type=Path),
+    multiple=True,
+    metavar="PATH...",
+    help="Files or folders of rules. Default: the packaged set named default.",
+)
+more_rules_argument: Decorator = click.argument(
+    "more_rules", cls=_MoreRules, type=click.Path(exists=True, path_type=Path), nargs=-1, metavar=""
+)
+
+
+def rule_paths(rules: tuple[Path, ...], more_rules: tuple[Path, ...]) -> tuple[Path, ...]:
+    """Return all paths of rules; empty without `--rules`. Raises UsageError for further paths without `--rules`."""
+    if more_rules and not rules:
+        raise click.UsageError(f"unexpected argument {str(more_rules[0])!r}: paths of rules follow --rules")
+    return (*rules, *more_rules)
+
+
+def paths_argument(path_type: click.Path) -> Decorator:
+    """Return the argument `paths`: at least one path."""
+    return click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=path_type)
+
+
+def output_option(*formats: str) -> Decorator:
+    """Return the option `--output` of these formats; text, the default, is among them."""
+    return click.option(
+        "--output",
+        "output",
+        type=click.Choice(formats),
+        default="text",
+        show_default=True,
+        help="For people or programs.",
+    )

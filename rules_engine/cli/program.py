@@ -1,0 +1,83 @@
+"""The behaviour that all commands share: exit codes, interrupts, lost output, terminals of few characters."""
+
+import codecs
+import errno
+import io
+import json
+import os
+import sys
+from typing import Any
+
+import click
+
+PROBLEMS_FOUND = 1
+"""Exit code of a command that ran, with a negative result. Click's exit code for wrong usage is 2."""
+
+OUTPUT_LOST = 1
+"""Exit code where the output cannot be written."""
+
+INTERRUPTED = 128 + 2
+"""Exit code after Ctrl-C, as shells report a process that SIGINT (2) ended."""
+
+_REPLACEMENTS = {"✓": "ok", "✗": "not", "→": "->", "×": "x", "…": "..."}
+"""Text for characters that a terminal's encoding lacks; "?" replaces all others."""
+
+_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+"""Errors of a write to a file or device that accepts no more data."""
+
+_ENCODING_ERRORS = "gpu-rules"
+"""Name of the encoding error handler that writes the replacements."""
+
+
+def _replace(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end]
+    return "".join(_REPLACEMENTS.get(character, "?") for character in missing), error.end
+
+
+codecs.register_error(_ENCODING_ERRORS, _replace)
+
+
+class Root(click.Group):
+    """The root command. Reports in one line that its output cannot be written."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        if sys.stdout is None:  # the caller closed it
+            sys.stdout = io.StringIO()
+        try:
+            try:
+                return super().main(*args, **kwargs)
+            finally:
+                sys.stdout.flush()
+        except OSError as error:
+            if error.errno not in _NO_SPACE or error.filename is not None:
+                raise
+            # Python flushes standard output once more at exit; the rest of the buffer goes to /dev/null.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            click.echo(f"gpu-rules: the output cannot be written: {error.strerror}", err=True)
+            sys.exit(OUTPUT_LOST)
+
+
+class Command(click.Command):
+    """A command that ends quietly when interrupted, and replaces characters that the terminal's encoding lacks."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors=_ENCODING_ERRORS)
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
+
+
+def print_json(value: Any) -> None:
+    """Print a JSON document for programs, indented for people."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def fail_if(condition: bool) -> None:
+    """End the command with PROBLEMS_FOUND if the condition holds."""
+    if condition:
+        raise SystemExit(PROBLEMS_FOUND)

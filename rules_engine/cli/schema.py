@@ -1,0 +1,34 @@
+"""`schema`: JSON Schemas of rule files."""
+
+from typing import Any
+
+import click
+
+from rules_engine.cli.program import Command, print_json
+
+
+class KindName(click.ParamType[str]):
+    """The kind of a document; letter case is ignored."""
+
+    name = "KIND"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from rules_engine.loading import KINDS
+        from rules_engine.model.problems import did_you_mean
+
+        by_casefold = {kind.casefold(): kind for kind in KINDS}
+        kind = by_casefold.get(str(value).casefold())
+        if kind is None:
+            known = ", ".join(KINDS)
+            self.fail(f"unknown kind {value!r}{did_you_mean(str(value), KINDS)}: it is one of {known}", param, ctx)
+        return kind
+
+
+@click.command(cls=Command, short_help="Print the JSON Schema of a kind, or of all.")
+@click.argument("kind", type=KindName(), required=False)
+def schema(kind: str | None) -> None:
+    """Print the JSON Schema of a kind, or of all in one, for editors and other tools."""
+    from rules_engine.authoring.schemas import combined_schema
+    from rules_engine.loading import schema as kind_schema
+
+    print_json(kind_schema(kind) if kind else combined_schema())

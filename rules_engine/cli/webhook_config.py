@@ -1,0 +1,165 @@
+"""`webhook-config`: webhook configurations that follow from rules."""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from rules_engine.cli.options import (
+    NamespaceName,
+    ObjectName,
+    more_rules_argument,
+    rule_paths,
+    rules_option,
+)
+from rules_engine.cli.program import Command, fail_if, print_json
+from rules_engine.model.names import LABEL
+
+HTTPS_PORT = 443
+LAST_PORT = 65535
+
+
+class ServiceAddress(click.ParamType[tuple[str, str, int]]):
+    """`NAME/NAMESPACE` or `NAME/NAMESPACE/PORT` as a triple."""
+
+    name = "NAME/NAMESPACE[/PORT]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str, int]:
+        address = re.fullmatch(f"({LABEL})/({LABEL})(?:/([0-9]{{1,5}}))?", str(value))
+        port = int(address[3] or HTTPS_PORT) if address else 0
+        if address is None or not 0 < port <= LAST_PORT:
+            self.fail(f"{value!r} is not NAME/NAMESPACE or NAME/NAMESPACE/PORT", param, ctx)
+        return address[1], address[2], port
+
+
+@click.command("webhook-config", cls=Command, short_help="Print the webhook configurations for rules.")
+@rules_option
+@more_rules_argument
+@click.option(
+    "--namespace",
+    type=NamespaceName(),
+    default="gpu-rules",
+    show_default=True,
+    help="Where the server runs. Its own pods are not sent to it, and neither are those of kube-system.",
+)
+@click.option("--name", type=ObjectName(), default="gpu-rules", show_default=True, help="Name of both configurations.")
+@click.option(
+    "--service",
+    type=ServiceAddress(),
+    help="The Service in front of the server. Default: gpu-rules in the server's namespace, port 443.",
+)
+@click.option("--url", metavar="URL", help="Where the server is reached without a Service: https://HOST:PORT.")
+@click.option(
+    "--ca-bundle",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The CA of the server's certificate, PEM. Default: absent, to be filled in by cert-manager or the server.",
+)
+@click.option(
+    "--failure-policy",
+    type=click.Choice(["Ignore", "Fail"]),
+    show_default="Ignore; with --output helm-values, what other values say",
+    help="What happens to a pod when the server does not answer: it is admitted, or it is denied.",
+)
+@click.option(
+    "--mutating-failure-policy",
+    type=click.Choice(["Ignore", "Fail"]),
+    help="The same for /mutate only; wins over --failure-policy.",
+)
+@click.option(
+    "--validating-failure-policy",
+    type=click.Choice(["Ignore", "Fail"]),
+    help="The same for /validate only; wins over --failure-policy.",
+)
+@click.option(
+    "--timeout-seconds",
+    type=click.IntRange(1, 30),
+    default=5,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the API server waits for an answer.",
+)
+@click.option(
+    "--output",
+    type=click.Choice(["yaml", "json", "helm-values"]),
+    default="yaml",
+    show_default=True,
+    help="helm-values: the rules and what follows from them, as values of the chart.",
+)
+def webhook_config(
+    rules: tuple[Path, ...],
+    more_rules: tuple[Path, ...],
+    namespace: str,
+    name: str,
+    service: tuple[str, str, int] | None,
+    url: str | None,
+    ca_bundle: Path | None,
+    failure_policy: str | None,
+    mutating_failure_policy: str | None,
+    validating_failure_policy: str | None,
+    timeout_seconds: int,
+    output: str,
+) -> None:
+    """Print the webhook configurations that make the API server send the pods that rules could touch, and no others.
+
+    Their matchConditions are derived from the rules: print them again when rules change.
+    """
+    paths = rule_paths(rules, more_rules)
+    if url is not None and service is not None:
+        raise click.UsageError("--url and --service exclude each other")
+    if url is not None and not url.startswith("https://"):
+        raise click.UsageError(f"--url {url}: the API server calls https:// only")
+    from rules_engine.authoring.output.terminal import Screen
+    from rules_engine.authoring.rule_files import DEFAULT_RULES, read_rules
+    from rules_engine.authoring.yaml_text import dump
+    from rules_engine.webhooks import configuration as webhooks
+
+    files = read_rules(paths or (DEFAULT_RULES,))
+    Screen(sys.stderr).problems(files.problems, files.loaded.sources)
+    fail_if(files.failed)
+    for warning in webhooks.warnings(files.rule_set):
+        click.echo(f"warning: {warning}", err=True)
+    given = (mutating_failure_policy or failure_policy, validating_failure_policy or failure_policy)
+    policies = {endpoint: policy for endpoint, policy in zip(webhooks.Endpoint, given, strict=True) if policy}
+    unenforced = webhooks.unenforced(files.rule_set, policies, as_values=output == "helm-values")
+    for warning in (*unenforced, *webhooks.blocking(files.rule_set, policies)):
+        click.echo(f"warning: {warning}", err=True)
+    if output == "helm-values":
+        for option in _given_options("namespace", "name", "service", "url", "ca_bundle", "timeout_seconds"):
+            click.echo(
+                f"warning: {option} has no effect with --output helm-values: the chart's values decide", err=True
+            )
+        named = dict.fromkeys(rule.location.file for rule in files.loaded.rules)
+        texts = {name: Path(name).read_text("utf-8-sig") for name in named}
+        click.echo(dump(webhooks.helm_values(files.rule_set, texts, policies)), nl=False)
+        return
+    settings = webhooks.Settings(
+        name=name,
+        namespace=namespace,
+        server=url or webhooks.Service(*(service or ("gpu-rules", namespace, HTTPS_PORT))),
+        ca_bundle=None if ca_bundle is None else _read_certificates(ca_bundle),
+        failure_policies=policies,
+        timeout_seconds=timeout_seconds,
+    )
+    made = webhooks.configurations(files.rule_set, settings)
+    if output == "json":
+        print_json({"apiVersion": "v1", "kind": "List", "items": made})
+    else:
+        click.echo("---\n".join(map(dump, made)), nl=False)
+
+
+def _given_options(*parameters: str) -> list[str]:
+    """Return the options on the command line that set one of these parameters of the current command."""
+    context = click.get_current_context()
+    given = {name for name in parameters if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    return [option.opts[0] for option in context.command.params if option.name in given]
+
+
+def _read_certificates(path: Path) -> bytes:
+    text = path.read_bytes()
+    if b"-----BEGIN CERTIFICATE-----" not in text or b"PRIVATE KEY" in text:
+        raise click.UsageError(f"--ca-bundle {path}: not a file of certificates alone, as PEM")
+    return text

@@ -1,4 +1,4 @@
-"""How the commands behave as programs: terminals, pipes, interrupts, usage."""
+"""The commands as programs: terminals, pipes, interrupts, usage."""
 
 import errno
 import json
@@ -23,7 +23,7 @@ PROGRAM = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     "from rules_engine.cli import COMMANDS, Root; Root('gpu-rules', commands=list(COMMANDS))()"
 )
-"""The commands as a process; interrupts count even where the tests run in the background."""
+"""A program that runs a command. It handles SIGINT even if a shell started the tests in the background."""
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,7 +43,7 @@ def bad(tmp_path: Path) -> Path:
 
 
 def on_a_terminal(arguments: list[str], **more: str) -> str:
-    """What a command writes to a terminal of 40 columns."""
+    """Return the output of a command on a terminal of 40 columns."""
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (25, 40))
     with subprocess.Popen(arguments, stdout=theirs, stderr=theirs, env=environment(**more)):
@@ -58,7 +58,7 @@ def on_a_terminal(arguments: list[str], **more: str) -> str:
 def _read(descriptor: int) -> bytes:
     try:
         return os.read(descriptor, 65536)
-    except OSError:  # Linux's way to say that the other end is closed
+    except OSError:  # EIO: Linux reports a closed terminal as an error
         return b""
 
 
@@ -88,7 +88,7 @@ def test_a_pipe_gets_no_colours_and_unbroken_lines(bad: Path) -> None:
     assert (result.returncode, result.stderr) == (1, "")
 
 
-def test_a_terminal_of_few_characters_gets_others_in_their_place(tmp_path: Path) -> None:
+def test_characters_that_the_encoding_lacks_are_replaced(tmp_path: Path) -> None:
     write(tmp_path, {"pod.yaml": "kind: Pod\nmetadata: {name: é}\nspec: {containers: [{name: c}]}\n"})
     result = subprocess.run(
         command("explain", "-f", tmp_path / "pod.yaml"),
@@ -100,7 +100,7 @@ def test_a_terminal_of_few_characters_gets_others_in_their_place(tmp_path: Path)
     assert result.stdout.startswith(b"Pod/? in namespace default\n")
 
 
-def test_marks_have_words_in_their_place_where_a_terminal_has_none(tmp_path: Path) -> None:
+def test_marks_that_the_encoding_lacks_become_words(tmp_path: Path) -> None:
     main = "{name: c, resources: {limits: {nvidia.com/mig-2g.20gb: 1}}}"
     write(tmp_path, {"pod.yaml": f"kind: Pod\nspec: {{containers: [{main}]}}\n"})
     result = subprocess.run(
@@ -113,7 +113,7 @@ def test_marks_have_words_in_their_place_where_a_terminal_has_none(tmp_path: Pat
     assert b"ok nvidia.com/gpu: assumed" in result.stdout
     assert b"nvidia.com/mig-2g.20gb -> nvidia.com/gpu" in result.stdout
     assert b"?" not in result.stdout
-    with pytest.raises(UnicodeDecodeError):  # it is for writing
+    with pytest.raises(UnicodeDecodeError):  # the handler is for encoding only
         b"\xff".decode("ascii", "gpu-rules")
 
 
@@ -123,15 +123,15 @@ def test_ctrl_c_ends_quietly_with_130(tmp_path: Path) -> None:
     process = subprocess.Popen(
         command("explain", "-f", fifo), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()
     )
-    writer = os.open(fifo, os.O_WRONLY)  # returns when the command has begun to read
+    writer = os.open(fifo, os.O_WRONLY)  # returns once the command has opened it
     process.send_signal(signal.SIGINT)
-    os.close(writer)  # what comes just before the command waits would not wake it
+    os.close(writer)  # ends a read that begins after the signal arrived
     out, err = process.communicate()
     assert (process.returncode, out, err) == (130, "", "")
 
 
 @pytest.mark.parametrize("arguments", [["check", "a.yaml"], ["check", "a.yaml", "--output", "json"], ["schema"]])
-def test_a_reader_that_went_away_gets_no_traceback(bad: Path, arguments: list[str]) -> None:
+def test_a_closed_pipe_causes_no_traceback(bad: Path, arguments: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     result = subprocess.run(
@@ -142,7 +142,7 @@ def test_a_reader_that_went_away_gets_no_traceback(bad: Path, arguments: list[st
 
 
 @pytest.mark.parametrize("arguments", [["check", "a.yaml"], ["check", "a.yaml", "--output", "json"], ["--help"]])
-def test_output_that_has_no_room_is_told_in_a_line(bad: Path, arguments: list[str]) -> None:
+def test_a_full_disk_is_reported_in_one_line(bad: Path, arguments: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:
         result = subprocess.run(
             command(*arguments), cwd=bad, stdout=full, stderr=subprocess.PIPE, env=environment(), check=False
@@ -157,7 +157,7 @@ def test_closed_output_is_no_error(bad: Path) -> None:
     assert (result.returncode, result.stderr) == (1, b"")
 
 
-def test_other_errors_of_the_system_are_not_taken_for_a_full_disk() -> None:
+def test_an_error_about_another_file_is_not_a_full_disk() -> None:
     @click.command(cls=Command)
     def fails() -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "somewhere.yaml")
@@ -166,13 +166,13 @@ def test_other_errors_of_the_system_are_not_taken_for_a_full_disk() -> None:
         Root("gpu-rules", commands=[fails]).main(["fails"], standalone_mode=False)
 
 
-def test_a_path_of_rules_that_is_not_there_is_told_under_the_options_name(bad: Path) -> None:
+def test_a_missing_path_of_rules_is_reported_for_its_option(bad: Path) -> None:
     result = cli("explain", "-f", bad / "a.yaml", "--rules", bad / "a.yaml", "absent.yaml")
     assert result.exit_code == 2
     assert "Invalid value for '--rules': Path 'absent.yaml' does not exist." in result.stderr
 
 
-def test_help_imports_nothing_but_the_command_line() -> None:
+def test_help_imports_only_the_command_line() -> None:
     program = (
         "import sys, rules_engine.cli; others = ('rules_engine.', 'rich', 'yaml', 'jsonschema', 'lark'); "
         "print([name for name in sys.modules if name.startswith(others) and not name.startswith('rules_engine.cli')])"
@@ -189,13 +189,13 @@ def test_schema_prints_the_schema_of_a_kind_in_any_case(kind: str) -> None:
         assert json.loads(cli("schema", written).stdout) == schema(kind)
 
 
-def test_an_unknown_kind_is_wrong_usage_with_the_nearest_name() -> None:
+def test_an_unknown_kind_is_wrong_usage_and_suggests_a_kind() -> None:
     result = cli("schema", "FalbackLader")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "unknown kind 'FalbackLader' (did you mean 'FallbackLadder'?)" in result.stderr
 
 
-def test_all_schemas_in_one_accept_each_kind_and_nothing_else() -> None:
+def test_the_combined_schema_accepts_each_kind_and_nothing_else() -> None:
     combined = json.loads(cli("schema").stdout)
     jsonschema.Draft202012Validator.check_schema(combined)
     validator = jsonschema.Draft202012Validator(combined)
@@ -207,7 +207,7 @@ def test_all_schemas_in_one_accept_each_kind_and_nothing_else() -> None:
     assert "$id" not in json.dumps(combined)
 
 
-def test_every_reference_of_all_schemas_in_one_leads_somewhere() -> None:
+def test_every_reference_in_the_combined_schema_resolves() -> None:
     combined = json.loads(cli("schema").stdout)
     references = json.dumps(combined).split('"$ref": "#/$defs/')[1:]
     assert {reference.partition('"')[0] for reference in references} <= combined["$defs"].keys()

@@ -12,7 +12,7 @@ from rules_engine.model.problems import Problem
 
 
 def check_json(checked: Checked) -> Json:
-    """For `check --output json`."""
+    """Return the document of `check --output json`."""
     return {
         "problems": [_problem(problem) for problem in checked.problems],
         "errors": checked.errors,
@@ -36,7 +36,7 @@ def _problem(problem: Problem) -> Json:
 
 
 def check_sarif(checked: Checked) -> Json:
-    """For `check --output sarif` (SARIF 2.1.0, OASIS): columns count characters, the end is exclusive."""
+    """Return the log of `check --output sarif` (SARIF 2.1.0, OASIS). Columns count characters; the end is exclusive."""
     codes = sorted({problem.code for problem in checked.problems})
     driver: Json = {"name": "gpu-rules", "rules": [{"id": code} for code in codes]}
     return {
@@ -59,7 +59,7 @@ def _sarif_result(problem: Problem, codes: list[str]) -> Json:
         "startColumn": location.column,
         "endColumn": location.column + problem.length,
     }
-    # A relative file is a relative reference; forward slashes whatever the system.
+    # A relative path becomes a relative reference, with forward slashes on every system.
     uri = quote(PurePath(location.file).as_posix())
     return {
         "ruleId": problem.code,
@@ -71,7 +71,7 @@ def _sarif_result(problem: Problem, codes: list[str]) -> Json:
 
 
 def check_github(checked: Checked) -> Iterator[str]:
-    """For `check --output github`: one workflow command for each problem, shown at its line in a pull request."""
+    """Yield a workflow command for each problem; GitHub shows it at its line in a pull request."""
     for problem in checked.problems:
         location = problem.location
         properties = {
@@ -86,14 +86,14 @@ def check_github(checked: Checked) -> Iterator[str]:
 
 
 def _escaped(text: str, also: str = "") -> str:
-    """As GitHub's runner unescapes it: the percent sign, line ends and, in properties, colon and comma."""
+    """Escape what GitHub's runner unescapes: the percent sign, line ends and, in properties, colon and comma."""
     for character in f"%\r\n{also}":
         text = text.replace(character, f"%{ord(character):02X}")
     return text
 
 
 def tests_json(run: TestRun) -> Json:
-    """For `test --output json`."""
+    """Return the document of `test --output json`."""
     return {
         "succeeded": run.succeeded,
         "cases": [_case(result) for result in run.results],
@@ -118,7 +118,7 @@ def _case(result: CaseResult) -> Json:
 
 
 def explain_json(explanations: tuple[Explanation, ...]) -> Json:
-    """For `explain --output json`."""
+    """Return the document of `explain --output json`."""
     return {
         "allowed": all(explanation.admission.allowed for explanation in explanations),
         "pods": [explanation.to_json() for explanation in explanations],

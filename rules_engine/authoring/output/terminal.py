@@ -1,4 +1,4 @@
-"""Results for people, on a terminal or in a pipe. The only module that knows rich."""
+"""Results for people, on a terminal or in a pipe. The only module that imports rich."""
 
 import os
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from rules_engine.model.decision import Action, Amount, Decision, ResourceDecisi
 from rules_engine.model.problems import Problem, Severity, render
 
 WIDTH = 100_000
-"""Columns that are filled: lines are not broken here. A terminal does that itself, and loses nothing."""
+"""Line width, in columns, that rich never reaches: the terminal wraps long lines, so that no text is cut off."""
 
 _NONE = Style.null()
 _BOLD = Style(bold=True)
@@ -41,7 +41,7 @@ _WORDS: dict[Action, tuple[str, Style]] = {
 
 
 class Screen:
-    """Where text goes: colours on a terminal only, and none where NO_COLOR (no-color.org) is set."""
+    """A stream for text: coloured on a terminal, unless NO_COLOR (no-color.org) is set."""
 
     def __init__(self, stream: IO[str]) -> None:
         terminal = stream.isatty()
@@ -57,7 +57,7 @@ class Screen:
         )
 
     def problems(self, problems: Iterable[Problem], sources: Sources) -> None:
-        """Each problem with its line and a caret."""
+        """Print each problem with its source line and a caret."""
         for problem in problems:
             head, *below = render(problem, sources).split("\n")
             color = _RED if problem.severity is Severity.ERROR else _YELLOW
@@ -72,7 +72,7 @@ class Screen:
                 self._line(Text(text, style=color if index else _NONE))
 
     def checked(self, checked: Checked) -> None:
-        """What `check` found, and how much of it."""
+        """Print the problems that `check` found, and their number."""
         self.problems(checked.problems, checked.sources)
         found = [_count(checked.errors, "error"), _count(checked.warnings, "warning")]
         given = [part for part, number in zip(found, (checked.errors, checked.warnings), strict=True) if number]
@@ -80,7 +80,7 @@ class Screen:
         self._line(Text(f"{', '.join(given) or 'no problems'} in {_count(checked.files, 'file')}", style=style + _BOLD))
 
     def tests(self, run: TestRun) -> None:
-        """Each case, with all that did not come as expected, and the sum."""
+        """Print each case with its mismatches, then the totals."""
         self.problems(run.problems, run.sources)
         for result in run.results:
             self._case(result)
@@ -96,7 +96,7 @@ class Screen:
         self._line(Text(", ".join(parts), style=(_GREEN if run.succeeded else _RED) + _BOLD))
 
     def explained(self, explanation: Explanation) -> None:
-        """The trace as a tree, the change as a diff, the verdict."""
+        """Print the trace as a tree, the change as a diff, the warnings and the verdict."""
         title = Text.assemble((explanation.title, _BOLD), f" in namespace {explanation.namespace}")
         self._console.print(_trace(explanation.admission, title))
         if explanation.admission.mutation.patch:
@@ -109,7 +109,7 @@ class Screen:
         self._line(_verdict(explanation.admission))
 
     def gap(self) -> None:
-        """An empty line between results."""
+        """Print an empty line between results."""
         self._line(Text())
 
     def _case(self, result: CaseResult) -> None:
@@ -135,7 +135,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _visible(text: str) -> str:
-    """Text from pods and files, with what a terminal would act upon made visible."""
+    """Escape control characters in text from pods and files: a terminal would act upon them."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -195,7 +195,7 @@ def _step(tree: Tree, step: Step) -> None:
     for note in step.notes:
         branch.add(Text(f"note: {_visible(note)}", style=_DIM))
     for warning in step.warnings:
-        # Most warnings repeat why the step went as it did.
+        # Most warnings repeat the message of the step.
         if not step.message or step.message not in warning:
             branch.add(Text(f"warning: {_visible(warning)}", style=_YELLOW))
 

@@ -31,6 +31,8 @@ from tests.support import field_reference
 from tests.support.documents import DOCUMENTS, REPOSITORY, blocks, renewed
 
 README = REPOSITORY / "README.md"
+ARCHITECTURE = REPOSITORY / "docs" / "architecture.md"
+PACKAGES = ("rules_engine", "server")
 EVERY = [*DOCUMENTS, REPOSITORY / "CHANGELOG.md"]
 
 
@@ -85,7 +87,7 @@ def test_links_lead_somewhere(document: Path) -> None:
         assert not anchor or anchor in anchors(path), target
 
 
-ROOTS = ("rules_engine/", "server/", "schemas/", "rules/", "examples/", "tests/", "docs/")
+ROOTS = ("rules_engine/", "server/", "schemas/", "rules/", "examples/", "tests/", "docs/", "deploy/", "bench/")
 
 
 @pytest.mark.parametrize("document", EVERY, ids=named)
@@ -94,10 +96,35 @@ def test_files_that_are_named_exist(document: Path) -> None:
     missing = [
         name
         for name in re.findall(r"`([\w./-]+)`", prose(document))
-        if name.startswith(ROOTS) and name not in own and not (REPOSITORY / name).exists()
+        if name.startswith(ROOTS) and name not in own and not is_path(name)
     ]
 
     assert missing == []
+
+
+def is_path(name: str) -> bool:
+    """Return True for a file, a folder, or a module without its suffix, which may be either."""
+    return (REPOSITORY / name).exists() or (REPOSITORY / f"{name}.py").exists()
+
+
+def rooms() -> list[Path]:
+    found = [path.parent.relative_to(REPOSITORY) for room in PACKAGES for path in (REPOSITORY / room).rglob("*.py")]
+    return sorted(set(found))
+
+
+def test_the_architecture_names_only_files_and_rooms_that_exist() -> None:
+    names = re.findall(r"`([\w./-]+(?:\.\w+|/))`", prose(ARCHITECTURE))
+    inner = {f"{room.name}/" for room in rooms()}
+
+    assert len(names) > 50
+    assert [name for name in names if not is_path(name) and name not in inner] == []
+
+
+def test_the_architecture_names_every_room() -> None:
+    text = prose(ARCHITECTURE)
+
+    assert len(rooms()) > 20
+    assert [str(room) for room in rooms() if f"`{room}" not in text and f"`{room.name}/`" not in text] == []
 
 
 @pytest.mark.parametrize("document", EVERY, ids=named)

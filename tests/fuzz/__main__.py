@@ -1,5 +1,6 @@
-"""Search for cases in which the engine is wrong or too slow: `python -m tests.fuzz [SECONDS [SEED]]`."""
+"""Search for cases in which the engine is wrong or too slow."""
 
+import argparse
 import random
 import sys
 from collections.abc import Sequence
@@ -11,12 +12,15 @@ PARTS = {"models": models.run, "CEL agreement": cel_agreement.run, "CEL costs": 
 
 def main(arguments: Sequence[str]) -> int:
     """Give each part the same share of the time; return the exit code, 1 if anything was found."""
-    seconds = float(arguments[0]) if arguments else 60
-    seed = int(arguments[1]) if arguments[1:] else random.randrange(2**32)
-    print(f"seed {seed}, {seconds:g} s", flush=True)
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("seconds", type=float, nargs="?", default=60, help="time for all parts (default: 60)")
+    parser.add_argument("seed", type=int, nargs="?", default=random.randrange(2**32), help="default: random")
+    given = parser.parse_args(arguments)
+    google = "" if cel_agreement.google() else " (without Google's engine: cel-expr-python is not installed)"
+    print(f"seed {given.seed}, {given.seconds:g} s{google}", flush=True)
     failures = 0
     for name, run in PARTS.items():
-        found = run(seconds / len(PARTS), seed)
+        found = run(given.seconds / len(PARTS), given.seed)
         failures += len(found)
         print(f"{name}: {len(found) or 'no'} failure{'' if len(found) == 1 else 's'}", *found, sep="\n", flush=True)
     return 1 if failures else 0

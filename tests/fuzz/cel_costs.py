@@ -493,7 +493,7 @@ class Attack:
     """The operation fails, and the loop goes on."""
 
     def __str__(self) -> str:
-        return f"{self.operation.name} with {', '.join(self.labels)}"
+        return f"{self.operation.name} with {', '.join(self.labels) or 'no arguments'}"
 
     def program(self) -> Program:
         """The loop, in which an error ends nothing."""
@@ -665,9 +665,12 @@ def run(seconds: float, seed: int) -> list[str]:
         one = worst(drawn(source.choice(every), source))
         if one is None:
             continue
-        ratio = again(one).unit_seconds / unit_seconds()
-        if ratio > LIMIT:
-            found.append(f"{ratio:.0f} times its charge: {one}")
+        # Both change with what else the machine does: the ratio must be too high each time that both are measured.
+        ratios: list[float] = []
+        while len(ratios) < ATTEMPTS and (not ratios or ratios[-1] > LIMIT):
+            ratios.append(again(one).unit_seconds / unit_seconds())
+        if ratios[-1] > LIMIT:
+            found.append(f"{min(ratios):.1f} times its charge: {one}")
     return found
 
 

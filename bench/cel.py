@@ -5,6 +5,9 @@ runs on a busy machine. Left out everywhere is what a request does once: parsing
 the pod into their values. cel-expr-python runs in a process of its own, since 0.1.3 aborts on Python 3.11 after many
 null results (pip install cel-expr-python; it is measured when it is there).
 
+Last come the shipped validations on a pod with GPUs, matching and trace included, by generated code and by the
+interpreter.
+
 With --costs the worst of each operation is measured instead, in µs per unit of cost: hostile values drawn with a seed
 (tests/fuzz/cel_costs.py), in loops. The cost limit of a request allows REQUEST_COST units.
 
@@ -23,13 +26,22 @@ import warnings
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-from rules_engine.cel import Budget, Environment, compile_expression
+from rules_engine.cel import Budget, Environment, Program, compile_expression
 from rules_engine.cel.budget import REQUEST_COST
 from rules_engine.cel.values import types
+from rules_engine.evaluation import validate
+from rules_engine.loading.load import load
+from rules_engine.model.cluster import UNKNOWN_CLUSTER
+from rules_engine.model.rules import Validation
 from rules_engine.model.source import SourceText
 from tests.fuzz import cel_costs
+from tests.support import evaluation
+
+RULES = Path(__file__).parent.parent / "rules" / "default"
 
 EXPRESSIONS = (
     'object.metadata.namespace == "ml"',
@@ -104,6 +116,22 @@ def ours(value: dict[str, Any]) -> list[tuple[float, float]]:
             )
         )
     return measured
+
+
+def shipped() -> tuple[float, float]:
+    """Evaluation of the shipped validations on a pod with GPUs, and the same with the interpreter, in µs."""
+    rules = [rule for rule in load([RULES]).rules if isinstance(rule, Validation)]
+    rule_set = evaluation.compiled(*rules)
+    containers = [evaluation.container(name, {evaluation.GPU: 4, "cpu": 8, "memory": "64Gi"}) for name in "abc"]
+    request = evaluation.request(evaluation.pod(*containers))
+
+    def decide() -> None:
+        if not validate(rule_set, request, UNKNOWN_CLUSTER).allowed:
+            raise RuntimeError("the pod is to be allowed")
+
+    quick = microseconds(decide)
+    with patch.object(Program, "evaluate", Program.interpret):
+        return quick, microseconds(decide)
 
 
 def compilation() -> float:
@@ -202,6 +230,8 @@ def main() -> int:
                 kept &= other[place] >= least * quick
         kept &= large[place][0] <= SIZE_RATIO * quick
         print(*cells, f"  {expression}")
+    quick, precise = shipped()
+    print(f"{quick:6.2f} {precise:12.1f} ({precise / quick:.1f} ×)   shipped validations")
     print(f"\ncompile: {compile_ms:.2f} ms an expression")
     if arguments.check:
         print("every promise is kept" if kept else "a promise is not kept")

@@ -1,4 +1,4 @@
-"""What README.md and docs/ say is so: outputs are real, links lead somewhere, names exist."""
+"""README.md and docs/ are true: outputs are real, link targets and names exist."""
 
 import re
 from collections.abc import Iterator

@@ -25,8 +25,8 @@ BATCH = 100
 """Examples between two looks at the clock."""
 
 DEVIATIONS = re.compile(r"string\(.*duration\(|timestamp\(.* - .*timestamp\(|\.lastIndexOf\(")
-"""Where Google's engine for C++ differs from cel-go, whose ways are ours: it writes -1.500s for -1.5s, and finds a text
-from its end on."""
+"""Expressions on which Google's engine for C++ differs from cel-go, which is followed here: it writes -1.500s for
+-1.5s, and finds a text from its end on."""
 
 Google = Callable[[str, Mapping[str, Any]], tuple[bool, Any]]
 """An expression's value with these variables; (False, None) where there is none, or none that Python can be given."""
@@ -142,7 +142,7 @@ def google() -> Google | None:
 
 
 def _passable(value: Any) -> bool:
-    """Whether Google's engine takes a value: its ints have 64 bits."""
+    """Return True if Google's engine accepts a value: its ints have 64 bits."""
     if isinstance(value, Mapping):
         return all(map(_passable, value.values()))
     if isinstance(value, list):

@@ -27,7 +27,7 @@ from rules_engine.cel.values.types import PARAMETERS, Type
 from rules_engine.model.source import SourceText
 
 LIMIT = 10
-"""How many times as long as counting its units an operation may take."""
+"""Largest ratio of the time of an operation to the time of counting its units."""
 
 ATTEMPTS = 3
 """Measurements of what looks too slow: others may use the machine."""
@@ -44,7 +44,7 @@ ROUND_CHARACTERS = 50_000
 MAX_ROUNDS = 200
 
 FEW_UNITS = 200
-"""What costs less in all is not measured: to start an evaluation takes a few microseconds."""
+"""Fewest units of an evaluation that is measured: starting one takes a few microseconds."""
 
 Maker: TypeAlias = Callable[[int, int], Any]
 """A value of about so many characters, and another one for each second argument."""
@@ -645,7 +645,7 @@ def attacks(operation: Operation) -> Iterator[Attack]:
 
 
 def drawn(operation: Operation, source: random.Random) -> Attack:
-    """One of them."""
+    """Return one of them."""
     labels = tuple(source.choice(tuple(VALUES[_pool(kind)])) for kind in operation.parameters)
     return Attack(operation, labels, source.randrange(max(1, len(labels))))
 

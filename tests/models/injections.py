@@ -13,12 +13,12 @@ from typing import Any
 from tests.models.quantities import read, write
 
 UNITS = {"cpu": Fraction(1, 1000), "memory": Fraction(1), "ephemeral-storage": Fraction(1)}
-"""What belongs to the pod and is shared, with the unit that a share is rounded down to."""
+"""Resources of the pod that are shared, with the unit that a share is rounded down to."""
 
 
 @dataclass
 class Outcome:
-    """What becomes of a pod: `said` are words of the denial or of the warnings."""
+    """Result for a pod: `said` are words of the denial or of the warnings."""
 
     pod: Any
     allowed: bool = True

@@ -29,7 +29,7 @@ EXPRESSIONS: Mapping[str, Callable[[Any], bool | None]] = {
 
 @dataclass
 class Outcome:
-    """What becomes of a pod: `moves` are (rule, resource, target)."""
+    """Result for a pod: `moves` are (rule, resource, target)."""
 
     pod: Any
     allowed: bool = True

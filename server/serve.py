@@ -14,7 +14,6 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -32,9 +31,11 @@ from server.http.app import Exposition, create_app, create_metrics_app
 from server.http.handlers import AdmissionHandler, PageHandler
 from server.http.limits import CONNECTIONS, LEAST_CONNECTIONS, PLAIN_CONNECTIONS, UNREAD_SECONDS
 from server.http.listener import Listener, connections_allowed
+from server.option_types import Address
 from server.rules.folder_watch import Watcher, signature
 from server.rules.reload import Reloader
 from server.rules.sources import Prepared, Sources, UnusableError, prepare
+from server.settings import Settings
 from server.state import Served, State
 from server.telemetry.observers import Observed, Observing
 from server.timestamps import rfc3339
@@ -55,37 +56,6 @@ after this. Python's default of 5 ms is several times what a response takes."""
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What `gpu-rules serve` is told. `certificate` and `key` come together or not at all."""
-
-    sources: Sources
-    max_staleness_seconds: float
-    host: str
-    port: int
-    certificate: Path | None = None
-    key: Path | None = None
-    client_ca: Path | None = None
-    callers: Callers = Callers.AUTHENTICATED
-    """Whose requests reserve devices."""
-    tls_folder: Path | None = None
-    bootstrap: tuple[str, str, str, str] | None = None
-    """Namespace and name of a Secret, DNS name of the service, name of the webhook configurations."""
-    webhooks: str | None = None
-    """The name of the webhook configurations, to be compared with the rules."""
-    test_on_reload: bool = False
-    metrics_host: str = ""
-    metrics_port: int | None = None
-    observed: Observed
-    json_logs: bool = False
-    max_concurrent: int
-    request_seconds: float
-    receive_seconds: float
-    drain_seconds: float
-    grace_seconds: int
-    ready_fd: int | None = None
-
-
 class StartError(Exception):
     """Why the server cannot start, as it is to be printed."""
 
@@ -96,12 +66,12 @@ def serve(settings: Settings) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _end_at_once)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    logging.config.dictConfig(_logging("json" if settings.json_logs else "line"))
+    logging.config.dictConfig(_logging(settings.log_format))
     sys.setswitchinterval(SWITCH_SECONDS)
-    rule_files = signature(settings.sources.rules)
+    rule_files = signature(settings.rules)
     prepared = _prepared(settings)
     with ExitStack() as stack:
-        bound = stack.enter_context(_bound(settings.host, settings.port))
+        bound = stack.enter_context(_bound(settings.listen))
         rules = prepared.rules
         source = _source(settings, prepared)
         source.start()
@@ -111,10 +81,10 @@ def serve(settings: Settings) -> None:
             served=Served(rule_set=rules.rule_set, digest=rules.digest, rules_by_kind=rules.rules_by_kind),
         )
         state.reserves = _callers_count(settings)
-        if settings.observed.events and not state.reserves:
+        if settings.events and not state.reserves:
             _log.warning("no Kubernetes Events are sent: set --client-ca, or --reserve-for all")
         observing = stack.enter_context(_observing(settings, state))
-        observers = [settings.callers.only(_reserving(source)), *observing.observers]
+        observers = [Callers(settings.reserve_for).only(_reserving(source)), *observing.observers]
         admission = Admission(
             state,
             max_concurrent=settings.max_concurrent,
@@ -126,14 +96,14 @@ def serve(settings: Settings) -> None:
         comparing = _comparing(settings, state, stack)
         overpromising = _Overpromising(state)
         reloader = Reloader(
-            settings.sources.rules,
+            settings.rules,
             state,
             test=settings.test_on_reload,
             adopting=_adopting(source),
             adopted=lambda: _adopted(comparing, overpromising),
         )
-        if settings.sources.rules:
-            watchers.append(Watcher(settings.sources.rules, rule_files, reloader.reload, name="rules"))
+        if settings.rules:
+            watchers.append(Watcher(settings.rules, rule_files, reloader.reload, name="rules"))
         for watcher in watchers:
             watcher.start()
             stack.callback(watcher.stop)
@@ -240,7 +210,7 @@ def _end_at_once(_number: int, _frame: FrameType | None) -> None:
 
 def _prepared(settings: Settings) -> Prepared:
     try:
-        prepared, report = prepare(settings.sources)
+        prepared, report = prepare(Sources(settings.rules, settings.cluster, settings.declare))
     except UnusableError as error:
         raise StartError(error.diagnostics) from None
     if report:
@@ -250,7 +220,7 @@ def _prepared(settings: Settings) -> Prepared:
 
 def say(text: str, level: int, settings: Settings) -> None:
     """To whoever started it by hand as it is, and as all else where lines are for machines."""
-    if settings.json_logs:
+    if settings.log_format == "json":
         _log.log(level, "%s", text)
     else:
         print(text, file=sys.stderr, flush=True)
@@ -258,7 +228,7 @@ def say(text: str, level: int, settings: Settings) -> None:
 
 def _source(settings: Settings, prepared: Prepared) -> ClusterSource:
     """The cluster as its file says, or as the API server will."""
-    if not isinstance(settings.sources.cluster, Live):
+    if not settings.is_live:
         return FixedCluster(prepared.cluster)
     from server.cluster.live import LiveCluster
 
@@ -277,22 +247,22 @@ def _connection(settings: Settings) -> "Connection":
     """
     from server.cluster.connection import SERVICE_ACCOUNT, Connection, in_cluster, kubeconfig, missing_in_cluster
 
-    named = settings.sources.cluster is Live.IN_CLUSTER
+    named = settings.cluster is Live.IN_CLUSTER
     missing = missing_in_cluster() if named else None
     if missing is not None:
         hint = "--cluster kubeconfig reads a cluster from outside of it"
         raise StartError(f"gpu-rules serve: --cluster in-cluster: {missing}; {hint}")
-    inside = named or (settings.sources.cluster is not Live.KUBECONFIG and SERVICE_ACCOUNT.exists())
+    inside = named or (settings.cluster is not Live.KUBECONFIG and SERVICE_ACCOUNT.exists())
     return Connection(in_cluster() if inside else kubeconfig)
 
 
 def _comparing(settings: Settings, state: State, stack: ExitStack) -> "Comparing | None":
     """What sees whether the webhook configurations fit the rules, where their name is known."""
-    if settings.webhooks is None:
+    if settings.webhook_name is None:
         return None
     from server.telemetry.drift_monitor import Comparing
 
-    comparing = Comparing(_connection(settings), settings.webhooks, state)
+    comparing = Comparing(_connection(settings), settings.webhook_name, state)
     stack.callback(comparing.stop)
     return comparing
 
@@ -320,8 +290,7 @@ def _adopted(comparing: "Comparing | None", overpromising: "_Overpromising") -> 
 
 def _callers_count(settings: Settings) -> bool:
     """Return False if no request can reserve devices of a live cluster or send Events."""
-    live = isinstance(settings.sources.cluster, Live)
-    return not live or settings.client_ca is not None or settings.callers is Callers.ALL
+    return not settings.is_live or settings.client_ca is not None or Callers(settings.reserve_for) is Callers.ALL
 
 
 class _Overpromising:
@@ -341,14 +310,12 @@ class _Overpromising:
 @contextmanager
 def _observing(settings: Settings, state: State) -> Iterator[Observing]:
     """Metrics, and what else is wanted; Events go to the live cluster."""
-    live, sender = settings.sources.cluster, None
-    if settings.observed.events and isinstance(live, Live):
-        sender = _connection(settings)
-    observing = Observing(settings.observed, state, sender)
+    wanted = Observed(settings.decision_log, settings.events, Callers(settings.reserve_for))
+    observing = Observing(wanted, state, _connection(settings) if settings.events else None)
     try:
         observing.start()
     except OSError as error:
-        where = settings.observed.decision_log
+        where = settings.decision_log
         raise StartError(f"gpu-rules serve: the decision log {where} cannot be written: {error.strerror}") from None
     try:
         yield observing
@@ -366,10 +333,10 @@ def _reserving(source: ClusterSource) -> Observer:
     return reserve
 
 
-def _bound(host: str, port: int) -> socket.socket:
+def _bound(at: Address) -> socket.socket:
     """A socket at the address. Only this one: no SO_REUSEPORT, so that a port in use is an error."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(at.host, at.port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -381,19 +348,15 @@ def _bound(host: str, port: int) -> socket.socket:
             listener.close()
             raise
     except OSError as error:
-        raise StartError(f"gpu-rules serve: cannot listen on {_host_port(host, port)}: {error.strerror}") from None
+        raise StartError(f"gpu-rules serve: cannot listen on {at}: {error.strerror}") from None
     return listener
-
-
-def _host_port(host: str, port: int) -> str:
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _certificate(settings: Settings, state: State, show: Show, stack: ExitStack) -> tuple[str, list[Watcher]]:
     """Serve the certificate: what there is to say of it, and what sees to it that the next one is served."""
     try:
-        if settings.bootstrap is not None:
-            return _bootstrapped(settings, settings.bootstrap, state, show, stack)
+        if settings.tls_bootstrap is not None:
+            return _bootstrapped(settings, settings.tls_bootstrap, state, show, stack)
         files = _tls_files(settings, stack)
         renewal = Renewal(show, state, files.certificate, files.key, settings.client_ca)
         before = signature(renewal.paths)
@@ -408,15 +371,16 @@ def _certificate(settings: Settings, state: State, show: Show, stack: ExitStack)
 
 
 def _bootstrapped(
-    settings: Settings, place: tuple[str, str, str, str], state: State, show: Show, stack: ExitStack
+    settings: Settings, secret: tuple[str, str], state: State, show: Show, stack: ExitStack
 ) -> tuple[str, list[Watcher]]:
     """Serve what the Secret holds, once the API server can be reached. Raises TlsError."""
     from server.tls.bootstrap import Bootstrap, Place
 
     before = signature([settings.client_ca] if settings.client_ca else [])
     clients = Clients(show, state, settings.client_ca)
-    namespace, secret, service, webhooks = place
-    kept_in = Place(namespace=namespace, secret=secret, service=service, webhooks=webhooks)
+    namespace, name = secret
+    service, webhooks = settings.tls_service or "", settings.webhook_name or ""
+    kept_in = Place(namespace=namespace, secret=name, service=service, webhooks=webhooks)
     state.certificate_from = str(kept_in)
     bootstrap = Bootstrap(_connection(settings), kept_in, clients.serve)
     bootstrap.first()
@@ -430,9 +394,9 @@ def _bootstrapped(
 def _tls_files(settings: Settings, stack: ExitStack) -> tls.TlsFiles:
     """Raises TlsError."""
     now = datetime.now(UTC)
-    if settings.certificate is not None and settings.key is not None:
-        return tls.check(settings.certificate, settings.key, now=now)
-    folder = settings.tls_folder
+    if settings.tls_cert is not None and settings.tls_key is not None:
+        return tls.check(settings.tls_cert, settings.tls_key, now=now)
+    folder = settings.tls_dir
     if folder is None:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="gpu-rules-tls-")))
     return tls.for_localhost(folder, now=now)
@@ -441,11 +405,11 @@ def _tls_files(settings: Settings, stack: ExitStack) -> tls.TlsFiles:
 @contextmanager
 def _metrics(settings: Settings, state: State, exposition: Exposition) -> Iterator[str | None]:
     """Run the metrics listener; yield its URL, or None if it is disabled."""
-    if settings.metrics_port is None:
+    if settings.metrics_listen is None:
         yield None
         return
     app = create_metrics_app(state, exposition)
-    with _bound(settings.metrics_host, settings.metrics_port) as bound:
+    with _bound(settings.metrics_listen) as bound:
         listener = Listener(
             "metrics",
             bound,
@@ -455,7 +419,7 @@ def _metrics(settings: Settings, state: State, exposition: Exposition) -> Iterat
         state.listeners = (*state.listeners, listener)
         listener.start()
         try:
-            yield f"http://{_host_port(*listener.address)}"
+            yield f"http://{Address(*listener.address)}"
         finally:
             listener.stop(0)
 
@@ -464,7 +428,7 @@ def _tell(
     address: tuple[str, int], prepared: Prepared, trust: str, metrics_url: str | None, settings: Settings
 ) -> None:
     """Say what runs where. From now on requests are answered."""
-    url = f"https://{_host_port(*address)}"
+    url = f"https://{Address(*address)}"
     rules = ", ".join(f"{count} {kind}" for kind, count in prepared.rules.rules_by_kind.items())
     parts = (
         f"gpu-rules serves at {url}",

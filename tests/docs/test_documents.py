@@ -20,7 +20,7 @@ from rules_engine.model.placement import MAX_REQUIREMENTS, MAX_TERMS, MAX_TOLERA
 from rules_engine.model.problems import render
 from rules_engine.model.rules import SKIP_ANNOTATION
 from rules_engine.webhooks.configuration import BREAK_GLASS_LABEL, BREAK_GLASS_VALUE
-from server import cli
+from server import settings
 from server.cli import main
 from server.cluster.reservations import LIFETIME_SECONDS, MAX_PER_NAMESPACE
 from server.http import limits, protocol
@@ -294,8 +294,8 @@ def test_the_table_of_bounds_has_those_of_the_server(what: str, bound: str) -> N
         ("operations.md", f"than {limits.PATIENCE_SECONDS * 1000:g} ms, which no shipped rule does"),
         ("operations.md", f"has been blocked for {limits.STALLED_SECONDS:g} s"),
         ("operations.md", f"kept until the client closes it, for at most {limits.IDLE_SECONDS:g} s"),
-        ("operations.md", f"For `--drain-seconds` ({cli.DRAIN_SECONDS:g})"),
-        ("operations.md", f"for up to `--grace-seconds` ({cli.GRACE_SECONDS})"),
+        ("operations.md", f"For `--drain-seconds` ({settings.DRAIN_SECONDS:g})"),
+        ("operations.md", f"for up to `--grace-seconds` ({settings.GRACE_SECONDS})"),
         ("http.md", f"the body is larger than {limits.BODY_BYTES // MIB} MiB"),
         ("http.md", f"or would take more than {limits.PARSED_BYTES // MIB} MiB of memory"),
         ("http.md", f"headers of more than {limits.HEADER_BYTES // KIB} KiB"),

@@ -16,6 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from server.cli import main
 from server.http.limits import UNREAD_SECONDS
+from server.option_types import Address
 from server.serve import _bound
 from server.timestamps import rfc3339
 from tests.support.certificates import DAY, certified
@@ -232,7 +233,7 @@ def test_sighup_while_it_still_reads_does_not_end_it(tmp_path: Path) -> None:
 
 
 def test_connections_end_when_nobody_reads_and_answers_are_not_held_back() -> None:
-    with _bound("127.0.0.1", 0) as listener:
+    with _bound(Address("127.0.0.1", 0)) as listener:
         listener.listen()
         with socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == UNREAD_SECONDS * 1000

@@ -25,10 +25,9 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from server.http.listener import Listener
-from server.rules.sources import Sources
-from server.serve import Settings, _bootstrapped
+from server.serve import _bootstrapped
+from server.settings import Settings
 from server.state import State
-from server.telemetry.observers import Observed
 from server.timestamps import rfc3339
 from server.tls import identity as tls
 from server.tls.identity import for_localhost
@@ -343,19 +342,8 @@ def test_a_bootstrapped_certificate_goes_on_being_looked_at(tmp_path: Path, monk
         ExitStack() as stack,
     ):
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, kept.url)))
-        settings = Settings(
-            sources=Sources(),
-            max_staleness_seconds=60,
-            host="localhost",
-            port=0,
-            observed=Observed(None, False),
-            max_concurrent=1,
-            request_seconds=PATIENCE_SECONDS,
-            receive_seconds=PATIENCE_SECONDS,
-            drain_seconds=0,
-            grace_seconds=1,
-        )
-        _bootstrapped(settings, ("gpu", "tls", "localhost", "rules"), state, showing(server.listener), stack)
+        settings = Settings(tls_service="localhost", webhook_name="rules")
+        _bootstrapped(settings, ("gpu", "tls"), state, showing(server.listener), stack)
         first = shown(server)
         # Whatever step is due, and so the next certificate too: here the first one is lost.
         kept.put(SECRET, {"metadata": {"name": "tls"}})

@@ -1,0 +1,81 @@
+"""Types of the command line's values: each converts a text, or fails with a message that quotes it."""
+
+from math import isnan
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from rules_engine.model.names import is_label, is_subdomain
+from server.cluster.source import Live
+
+LAST_PORT = 65535
+
+
+class Address(NamedTuple):
+    """Where to listen; port 0 takes a free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class AddressType(click.ParamType[Address]):
+    """`HOST:PORT`; an IPv6 address stands in brackets, no host means every address."""
+
+    name = "HOST:PORT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Address:
+        host, colon, port = str(value).rpartition(":")
+        if not colon or not (port.isascii() and port.isdigit()) or int(port) > LAST_PORT:
+            self.fail(f"{value!r} is not HOST:PORT with a port of 0 to {LAST_PORT}", param, ctx)
+        bracketed = host.startswith("[") and host.endswith("]")
+        if ":" in host and not bracketed:
+            self.fail(f"{value!r}: an IPv6 address stands in brackets, as in [::1]:8443", param, ctx)
+        return Address((host[1:-1] if bracketed else host) or "0.0.0.0", int(port))  # noqa: S104 - asked for by leaving it out
+
+
+class Seconds(click.FloatRange):
+    """A number in a range; a range lets `nan` pass."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found: float = super().convert(value, param, ctx)
+        if isnan(found):
+            self.fail(f"{value!r} is not a number of seconds", param, ctx)
+        return found
+
+
+class SecretName(click.ParamType[tuple[str, str]]):
+    """`NAMESPACE/SECRET` as a pair."""
+
+    name = "NAMESPACE/SECRET"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        namespace, _, name = str(value).partition("/")
+        if not (is_label(namespace) and is_subdomain(name)):
+            self.fail(f"{value!r} is not NAMESPACE/SECRET", param, ctx)
+        return namespace, name
+
+
+class DnsName(click.ParamType[str]):
+    """DNS name of a Service."""
+
+    name = "NAME.NAMESPACE.svc"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if not is_subdomain(str(value)):
+            self.fail(f"{value!r} is not a DNS name, such as gpu-rules.gpu-rules.svc", param, ctx)
+        return str(value)
+
+
+class ClusterPlace(click.Path):
+    """A file with a cluster's inventory, or one of the words for a live cluster."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value in [live.value for live in Live]:
+            return Live(value)
+        if not Path(value).exists():
+            self.fail(f"{value!r} is neither in-cluster nor kubeconfig, and no such file exists", param, ctx)
+        return super().convert(value, param, ctx)

@@ -21,6 +21,7 @@ sys.path.insert(0, str(ROOT))
 from rules_engine.authoring.rule_files import read_rules  # noqa: E402 - where this runs as a program
 from rules_engine.authoring.yaml_text import dump  # noqa: E402
 from rules_engine.webhooks.configuration import helm_values  # noqa: E402
+from server.settings import SETTINGS  # noqa: E402
 
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "chart" / "gpu-rules"
@@ -94,12 +95,14 @@ def run(*arguments: str | Path, check: bool = True) -> subprocess.CompletedProce
 
 
 def chart_files() -> dict[Path, str]:
-    """What the chart has of the default rules, by path."""
+    """What the chart has of the default rules and of the server's settings, by path."""
     made = {CHART / "files" / "rules" / path.name: path.read_text() for path in sorted(RULES.glob("*.yaml"))
             if not path.name.endswith(".test.yaml")}  # fmt: skip
     derived = helm_values(read_rules([RULES]).rule_set, {})
     said = dump({key: derived[key] for key in ("webhook", "rbac")})
     made[CHART / "files" / "webhook.yaml"] = f"# By make manifests, from rules/default.\n{said}"
+    options = dump({setting.chart: setting.option for setting in SETTINGS if setting.chart is not None})
+    made[CHART / "files" / "options.yaml"] = f"# By make manifests, from server/settings.py.\n{options}"
     for name in COPIED:
         if (DEPLOY / name).exists():
             made[CHART / "files" / name] = (DEPLOY / name).read_text()

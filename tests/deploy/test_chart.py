@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 
@@ -20,6 +21,7 @@ from rules_engine.model.source import SourceText
 from rules_engine.webhooks.configuration import DELETION, Service, Settings, configurations, derive, helm_values
 from rules_engine.webhooks.drift import ENVIRONMENT, drift
 from server.cli import main
+from server.settings import SETTINGS, Setting
 from tests.support.authoring import ladder, validation, write
 from tests.support.chart import NAME, NAMESPACE, Object, helm, one, refused, rendered, sets
 
@@ -272,6 +274,28 @@ def test_every_value_for_the_server_becomes_its_option() -> None:
         "--events", "--reserve-for=all", "--test-on-reload", "--log-format=line",
         "--client-ca=/etc/gpu-rules/client-ca/ca.crt",
     } <= set(given)  # fmt: skip
+
+
+@pytest.mark.parametrize("setting", [it for it in SETTINGS if it.chart], ids=lambda it: it.option)
+def test_a_value_for_the_server_has_the_bounds_of_its_option(setting: Setting) -> None:
+    schema = json.loads((render.CHART / "values.schema.json").read_text())
+    member = schema["properties"]["server"]["properties"][setting.chart]
+
+    match setting.attributes.get("type"):
+        case click.Choice() as choice:
+            assert member["enum"] == [*choice.choices]
+        case click.IntRange() | click.FloatRange() as bounds:
+            assert (member["minimum"], member["maximum"]) == (bounds.min, bounds.max)
+        case _:
+            assert setting.attributes["is_flag"]
+            assert member["type"] == "boolean"
+
+
+def test_the_chart_gives_every_option_that_a_pod_can_use() -> None:
+    given = {name for values in VARIANTS.values() for name in options(rendered(values))}
+
+    assert {setting.option for setting in SETTINGS} - given == {"--tls-dir", "--receive-seconds", "--ready-fd"}
+    assert not given - {setting.option for setting in SETTINGS}
 
 
 def options(objects: list[Object]) -> dict[str, str]:

@@ -9,7 +9,6 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from threading import Event, Thread
 from time import monotonic
 from typing import Any
 
@@ -18,6 +17,7 @@ from rules_engine.webhooks.configuration import Calls, Endpoint, derive
 from rules_engine.webhooks.drift import drift, fix_command
 from server.cluster.backoff import Backoff
 from server.cluster.connection import MENDED_BY_NEW_CREDENTIALS, ApiError, Cause, Connection, api_path
+from server.periodic_task import PeriodicTask
 from server.state import Compared, Served, State
 
 LOOK_SECONDS = 60.0
@@ -61,32 +61,24 @@ class Comparing:
         self._derived: tuple[RuleSet, tuple[Calls, Calls]] | None = None
         self._memory = {endpoint: _Memory() for endpoint in Endpoint}
         self._prompted = True
-        self._wake = Event()
-        self._stopping = False
+        self._task = PeriodicTask(
+            self.look,
+            name="comparing",
+            doing="the webhook configurations were compared with the rules",
+            retry_seconds=LOOK_SECONDS,
+        )
         state.webhooks = {}
 
     def start(self) -> None:
-        Thread(target=self._run, name="comparing", daemon=True).start()
+        self._task.start()
 
     def stop(self) -> None:
-        self._stopping = True
-        self._wake.set()
+        self._task.stop()
 
     def look_soon(self) -> None:
         """Other rules are in force; does not wait."""
         self._prompted = True
-        self._wake.set()
-
-    def _run(self) -> None:
-        while not self._stopping:
-            try:
-                seconds = self.look()
-            except Exception:
-                # Our bug; what was found before stays.
-                _log.exception("unexpected error while the webhook configurations were compared with the rules")
-                seconds = LOOK_SECONDS
-            self._wake.wait(seconds)
-            self._wake.clear()
+        self._task.wake()
 
     def look(self) -> float:
         """Read and compare both; how long to wait for the next look."""

@@ -14,12 +14,13 @@ from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from threading import Event, Thread
+from time import sleep
 from typing import Any
 
 import orjson
 
 from server.cluster.connection import ApiError, Cause, Connection, api_path
+from server.periodic_task import PeriodicTask
 from server.timestamps import rfc3339
 from server.tls.identity import CLOCK_SKEW, Identity, Issued, TlsError, dns_names, issue, issued
 
@@ -152,7 +153,12 @@ class Bootstrap:
         self._served: Identity | None = None
         self._said: str | None = None
         self._trusted: tuple[bytes, datetime] | None = None
-        self._stopping = Event()
+        self._task = PeriodicTask(
+            self._step,
+            name="bootstrap",
+            doing="the certificate was looked at",
+            retry_seconds=RETRY_SECONDS,
+        )
 
     def look(self) -> None:
         """Take every step that is due, and serve what the Secret says. Raises ApiError and TlsError."""
@@ -175,18 +181,17 @@ class Bootstrap:
     def first(self) -> None:
         """Look until it is done; for the start."""
         while not self._looked():
-            self._stopping.wait(RETRY_SECONDS)
+            sleep(RETRY_SECONDS)
 
     def start(self) -> None:
-        Thread(target=self._run, name="bootstrap", daemon=True).start()
+        """Look from now on, where `first` has looked already."""
+        self._task.start(_spread(LOOK_SECONDS))
 
     def stop(self) -> None:
-        self._stopping.set()
+        self._task.stop()
 
-    def _run(self) -> None:
-        looked = True
-        while not self._stopping.wait(random.uniform(0.8, 1.2) * (LOOK_SECONDS if looked else RETRY_SECONDS)):  # noqa: S311
-            looked = self._looked()
+    def _step(self) -> float:
+        return _spread(LOOK_SECONDS if self._looked() else RETRY_SECONDS)
 
     def _looked(self) -> bool:
         try:
@@ -269,3 +274,8 @@ class Bootstrap:
 
 
 _OURS = frozenset(f"{when}{name}" for when in ("", "next-", "previous-") for name in ("ca.crt", "tls.crt", "tls.key"))
+
+
+def _spread(seconds: float) -> float:
+    """Return the time, give or take a fifth, so that replicas do not all look at once."""
+    return random.uniform(0.8, 1.2) * seconds  # noqa: S311

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from threading import Event, Lock, Thread
+from threading import Lock
 from typing import TypeAlias
 
+from server.periodic_task import PeriodicTask
 from server.state import State
 from server.timestamps import rfc3339
 from server.tls import identity as tls
@@ -160,7 +161,12 @@ class Expiry:
         self._state = state
         self._clock = clock
         self._logged: str | None = None
-        self._stopping = Event()
+        self._task = PeriodicTask(
+            self._step,
+            name="expiry",
+            doing="the certificate's end was looked at",
+            retry_seconds=LOOK_SECONDS,
+        )
 
     def look(self) -> None:
         expired = self._state.expired(self._clock())
@@ -173,18 +179,14 @@ class Expiry:
         self._logged = expired
 
     def start(self) -> None:
-        Thread(target=self._run, name="expiry", daemon=True).start()
+        self._task.start()
 
     def stop(self) -> None:
-        self._stopping.set()
+        self._task.stop()
 
-    def _run(self) -> None:
+    def _step(self) -> float:
+        """Look; return how long to wait for the next look: until just after the end, where that is soon."""
         self.look()
-        while not self._stopping.wait(self._seconds()):
-            self.look()
-
-    def _seconds(self) -> float:
-        """Return how long to wait for the next look: until just after the end, where that is soon."""
         end = self._state.certificate_not_after
         left = 0.0 if end is None else (end - self._clock()).total_seconds()
         return min(left + AFTER_SECONDS, LOOK_SECONDS) if left > 0 else LOOK_SECONDS

@@ -1,0 +1,72 @@
+"""The table of settings: what an option, its environment variable and its default come to."""
+
+import os
+from typing import Any
+
+import click
+import pytest
+
+from server.cli import main
+from server.settings import SETTINGS, Setting, Settings
+
+SERVE = main.commands["serve"]
+
+TEXTS = {
+    "--rules": __file__,
+    "--cluster": "kubeconfig",
+    "--declare": __file__,
+    "--listen": "[::1]:1",
+    "--metrics-listen": ":2",
+    "--tls-bootstrap": "gpu/tls",
+    "--tls-service": "gpu-rules.gpu.svc",
+    "--webhook-name": "gpu-rules",
+}
+"""A value for each option that takes neither a file of any name nor one of a closed set, and is no switch."""
+
+
+def text(setting: Setting) -> str:
+    """A value that is not the default."""
+    match setting.attributes.get("type"):
+        case click.Choice() as choice:
+            return next(str(it) for it in choice.choices if it != setting.default)
+        case click.IntRange() | click.FloatRange() as bounds:
+            return str(bounds.min)
+        case click.Path() if setting.option not in TEXTS:
+            return "a-file"
+        case None:
+            return "true"
+    return TEXTS[setting.option]
+
+
+def given(*arguments: str) -> dict[str, Any]:
+    return SERVE.make_context("serve", [*arguments]).params
+
+
+@pytest.fixture(autouse=True)
+def _no_variable_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in os.environ:
+        if name.startswith("GPU_RULES_"):
+            monkeypatch.delenv(name)
+
+
+@pytest.mark.parametrize("setting", [it for it in SETTINGS if it.variable], ids=lambda it: it.option)
+def test_an_option_and_its_variable_mean_the_same(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    is_switch = bool(setting.attributes.get("is_flag"))
+    told = given(setting.option, *([] if is_switch else [text(setting)]))
+    monkeypatch.setenv(f"GPU_RULES_{setting.option.strip('-').upper().replace('-', '_')}", text(setting))
+
+    assert given() == told
+    assert told[setting.name] != setting.default
+
+
+def test_what_is_hidden_has_no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GPU_RULES_READY_FD", "3")
+
+    assert given()["ready_fd"] is None
+
+
+def test_without_options_the_settings_are_the_defaults_of_the_table() -> None:
+    params = given()
+
+    assert params.pop("more_rules") == ()
+    assert Settings(**params) == Settings()

@@ -29,7 +29,7 @@ _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _DECIMAL_TEXT = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 _BINARY_TEXT = {power: suffix for suffix, power in _BINARY.items()}
-_SYNTAX = re.compile(r"([+-]?)([0-9]+\.?[0-9]*|\.[0-9]+)(?:([KMGTPE]i|[numkMGTPE]?)|[eE]([+-]?[0-9]{1,9}))")
+_SYNTAX = re.compile(r"([+-]?)([0-9]++\.?[0-9]*+|\.[0-9]++)(?:([KMGTPE]i|[numkMGTPE]?)|[eE]([+-]?[0-9]{1,9}))")
 
 
 class QuantityError(ValueError):

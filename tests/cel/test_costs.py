@@ -4,6 +4,7 @@ import random
 import resource
 import subprocess
 import sys
+import tracemalloc
 
 import pytest
 
@@ -28,6 +29,7 @@ for expression, variables in (
     ("x.lastIndexOf(y, 1400000)", {"x": text, "y": part}),
     ("x.findAll('a.*c|a')", {"x": text}),
     ("x.matches(y)", {"x": text, "y": "(a?){500}c"}),
+    ("double(x)", {"x": "1" * 1_000_000 + "x"}),
 ):
     try:
         print(program(expression, environment(**variables)).evaluate(variables, Budget()))
@@ -44,7 +46,7 @@ def test_what_was_quadratic_ends() -> None:
         [sys.executable, "-c", HOSTILE], capture_output=True, text=True, check=True, preexec_fn=limited
     )
     used_up = f"the cost limit of {Budget().limit} for one request is used up"
-    assert done.stdout.splitlines() == ["-1", "-1", used_up, used_up]
+    assert done.stdout.splitlines() == ["-1", "-1", used_up, used_up, "the string is not a double"]
 
 
 def spent(expression: str, **variables: object) -> int:
@@ -120,6 +122,27 @@ def test_the_last_index_is_that_of_the_last_occurrence() -> None:
         start = source.randrange(12)
         assert evaluate("x.lastIndexOf(y)", x=text, y=part) == text.rfind(part)
         assert evaluate("x.lastIndexOf(y, z)", x=text, y=part, z=start) == text.rfind(part, 0, start + len(part))
+
+
+def test_a_long_host_is_matched_in_little_memory() -> None:
+    compiled = program("isURL(x)", environment(x=""))
+    tracemalloc.start()
+    try:
+        assert compiled.evaluate({"x": "https://" + "a" * 1_000_000}, Budget()) is True
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_host_has_whole_escapes_of_other_than_ascii() -> None:
+    for host in ("%C3%A9", "a%c3%a9b", "é"):
+        assert evaluate("isURL(x)", x=f"https://{host}/") is True
+    for host in ("%C3%A", "%", "%zz", "a%41", "%25"):
+        assert evaluate("isURL(x)", x=f"https://{host}/") is False
+
+
+def test_no_file_is_searched_for_a_long_name_of_a_zone() -> None:
+    assert "unknown time zone" in failure("timestamp(0).getHours(x)", x="a/" * 1000 + "b")
 
 
 def test_case_and_quotes_change_ascii_only() -> None:

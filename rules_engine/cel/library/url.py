@@ -22,7 +22,7 @@ PARAMETER_COST = 5
 """Units of a parameter of a query."""
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*):")
-_HOST = re.compile(r"(?:[a-zA-Z0-9\-._~!$&'()*+,;=:<>\"]|[^\x00-\x7f]|%[0-9a-fA-F]{2})*")
+_HOST = re.compile(r"[a-zA-Z0-9\-._~!$&'()*+,;=:<>\"%\x80-\U0010ffff]*")
 _USER = re.compile(r"[a-zA-Z0-9\-._:~!$&'()*+,;=%@]*")
 _IPV6_HOST = re.compile(r"\[[^\[\]%]*(?:%25[^\[\]]*)?\]")
 _PORT = re.compile(r"(?::[0-9]*)?")
@@ -90,7 +90,7 @@ def _host(authority: str) -> str:
     name, port = _name_and_port(host)
     bracketed = name.startswith("[")
     valid = (_IPV6_HOST if bracketed else _HOST).fullmatch(name) and _PORT.fullmatch(port)
-    escaped = not bracketed and _ASCII_ESCAPE.search(name)
+    escaped = not bracketed and (_BAD_ESCAPE.search(name) or _ASCII_ESCAPE.search(name))
     if not valid or escaped or (at and not _USER.fullmatch(user)) or _BAD_ESCAPE.search(user):
         raise EvaluationError("the string is not a URL: its host is invalid")
     return unquote(name) + port

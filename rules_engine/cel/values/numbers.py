@@ -10,7 +10,8 @@ _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 _INT = re.compile(r"[+-]?[0-9]{1,40}")
 _UINT = re.compile(r"[0-9]{1,40}")
-_DOUBLE = re.compile(r"(?i)[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan)")
+# Possessive, for linear time: digits without a point may be divided between [0-9]+ and [0-9]* in many ways.
+_DOUBLE = re.compile(r"(?i)[+-]?(?:(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan)")
 
 
 def parse_bool(text: str) -> bool:

@@ -16,9 +16,10 @@ _RFC3339 = re.compile(
     r"(?:Z|([+-])([01][0-9]|2[0-3]):([0-5][0-9]))"
 )
 _OFFSET = re.compile(r"([+-]?)([0-9]{1,3}):([0-9]{1,2})")
-_DURATION = re.compile(r"[+-]?(?:0|(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+)")
+_DURATION = re.compile(r"[+-]?(?:0|(?:(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:ns|us|µs|μs|ms|s|m|h))+)")
 _DURATION_PART = re.compile(r"([0-9]*)\.?([0-9]*)(ns|us|µs|μs|ms|s|m|h)")
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": NANOS, "m": 60 * NANOS, "h": 3600 * NANOS}
+_MAX_ZONE = 50  # characters of a zone; the longest has 32, and each directory of an unknown one is searched
 _MAX_TEXT = 100  # characters of a timestamp or duration; the digits beyond could not change it
 
 TEXT_COST = 20
@@ -78,6 +79,8 @@ def _zone(name: str) -> tzinfo | timedelta:
     """Return a zone by its IANA name, UTC if that is empty, or an offset such as -02:30 or +5:30."""
     if not name:
         return UTC
+    if len(name) > _MAX_ZONE:
+        raise EvaluationError("unknown time zone")
     found = _OFFSET.fullmatch(name)
     if found:
         sign, hours, minutes = found.groups()

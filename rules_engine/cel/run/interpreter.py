@@ -34,7 +34,7 @@ from rules_engine.cel.syntax.tree import (
 )
 from rules_engine.cel.values import members, operators
 from rules_engine.cel.values.functions import no_overload
-from rules_engine.cel.values.runtime_values import NONE, Optional, is_map, make_map, type_of
+from rules_engine.cel.values.runtime_values import NONE, Optional, charge_key, is_map, make_map, type_of
 
 MAX_SHOWN = 60
 """Characters of a sub-expression in an error message: enough to find it, on one line."""
@@ -142,6 +142,8 @@ class _Interpreter:
     def index(self, node: Index) -> object:
         operand = self.evaluate(node.operand)
         key = self.evaluate(node.key)
+        if not isinstance(node.key, Literal):
+            charge_key(key, self._budget)
         if node.optional or type(operand) is Optional:
             return members.optional_member(operand, key, members.element)
         return members.required_element(operand, key)

@@ -21,6 +21,7 @@ from rules_engine.cel.values.runtime_values import (
     Duration,
     Timestamp,
     Uint,
+    charge_key,
     check_int,
     compare_numbers,
     equals,
@@ -231,6 +232,7 @@ def contains(element: Any, container: Any, budget: Budget) -> bool:
         budget.spend(len(container))
         return any(equals(element, one, budget) for one in container)
     if is_map(container):
+        charge_key(element, budget)
         found, _ = find_key(container, element)
         return found
     raise no_overload("in", element, container)

@@ -110,7 +110,7 @@ def make_map(entries: list[tuple[object, object]]) -> Mapping[object, object]:
             if kind not in KEY_CLASSES:
                 raise EvaluationError(f"a map cannot have a key of type {type_of(key)}")
             plain = False
-        slot = _slot(key)
+        slot = kind is bool, key
         if slot in slots:
             raise EvaluationError("the map has the same key twice")
         slots[slot] = (key, value)
@@ -189,7 +189,17 @@ def _maps_equal(left: Mapping[object, object], right: Mapping[object, object], b
     if len(left) != len(right):
         return False
     budget.spend(len(left))
-    return all(key in right and equals(value, right[key], budget) for key, value in left.items())
+    for key, value in left.items():
+        charge_key(key, budget)
+        if key not in right or not equals(value, right[key], budget):
+            return False
+    return True
+
+
+def charge_key(key: object, budget: Budget) -> None:
+    """Spend the cost of comparing a key with an equal one of a map."""
+    if type(key) is str and len(key) >= CHARACTERS_PER_UNIT:
+        budget.spend(len(key) // CHARACTERS_PER_UNIT)
 
 
 def compare_numbers(left: float, right: float) -> int | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from rules_engine.cel.run.codegen.members import SHORT_KEY
 from rules_engine.cel.run.codegen.runtime import OPERATORS
 from rules_engine.cel.run.codegen.writer import ANY, BOOL, INT, LIST, MAP, STR, Code, NotGeneratedError, Writer
 from rules_engine.cel.syntax.tree import (
@@ -120,6 +121,8 @@ def _membership(writer: Writer, node: Binary, left: Code, right: Code) -> Code:
     key = writer.named(left)
     first, name = writer.reusable(right)
     test = f"type({first}) is dict" if key.kind == STR else f"type({first}) is dict and type({key.text}) is str"
+    if not isinstance(node.left, Literal):
+        test += f" and len({key.text}) <= {SHORT_KEY}"
     return Code(f"({key.text} in {name} if {test} else contains({key.text}, {name}, budget))", BOOL)
 
 

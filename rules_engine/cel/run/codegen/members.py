@@ -7,6 +7,9 @@ from typing import Any
 from rules_engine.cel.run.codegen.writer import ANY, BOOL, OPT, STR, Code, NotGeneratedError, Writer
 from rules_engine.cel.syntax.tree import Expression, Has, Index, Literal, Name, Select
 
+SHORT_KEY = 100
+"""Characters of a computed key that are compared in the time that the unit of the node stands for."""
+
 SHORT_CODE = 40
 """Characters of code that may stand twice rather than be assigned to a name."""
 
@@ -79,7 +82,7 @@ def _select(writer: Writer, node: Select) -> Code:
     if chain is not None:
         return _optional(chain)
     operand, key = writer.write(node.operand), Code(writer.constant(node.field), STR)
-    return _member(writer, operand, key, node.optional, "field")
+    return _member(operand, key, node.optional, "field")
 
 
 def _index(writer: Writer, node: Index) -> Code:
@@ -90,24 +93,32 @@ def _index(writer: Writer, node: Index) -> Code:
     if isinstance(node.key, Literal) and type(node.key.value) is int and node.key.value >= 0 and not node.optional:
         first, name = writer.reusable(operand)
         return Code(f"({name}[{key.text}] if type({first}) is list else required_element({name}, {key.text}))")
-    return _member(writer, operand, key, node.optional, "element")
+    if not isinstance(node.key, Literal):
+        return _computed_member(writer, operand, key, node.optional)
+    return _member(operand, key, node.optional, "element")
 
 
 def _optional(chain: OptionalCode) -> Code:
     return Code(f"(NONE if {chain.missing} else Optional(True, {chain.value}))", OPT)
 
 
-def _member(writer: Writer, operand: Code, key: Code, optional: bool, find: str) -> Code:
+def _member(operand: Code, key: Code, optional: bool, find: str) -> Code:
     if optional or operand.kind == OPT:
         return Code(f"optional_member({operand.text}, {key.text}, {find})", OPT)
     if key.kind == STR:
         # Of all values only maps take a string in brackets; an optional, a list and a str raise TypeError.
         return Code(f"{operand.text}[{key.text}]")
-    if key.kind != ANY or len(operand.text) > SHORT_CODE:
-        return Code(f"required_element({operand.text}, {key.text})")
+    return Code(f"required_element({operand.text}, {key.text})")
+
+
+def _computed_member(writer: Writer, operand: Code, key: Code, optional: bool) -> Code:
+    """Return the code of an element whose key may be long."""
+    if optional or operand.kind == OPT or key.kind != ANY or len(operand.text) > SHORT_CODE:
+        charged = Code(f"charged_key({key.text}, budget)", key.kind)
+        return _member(operand, charged, optional, "element")
     first, name = writer.reusable(key)
-    quick = f"{operand.text}[{name}] if type({first}) is str"
-    return Code(f"({quick} else required_element({operand.text}, {name}))")
+    quick = f"{operand.text}[{name}] if type({first}) is str and len({name}) <= {SHORT_KEY}"
+    return Code(f"({quick} else required_element({operand.text}, charged_key({name}, budget)))")
 
 
 def _has(writer: Writer, node: Has) -> Code:

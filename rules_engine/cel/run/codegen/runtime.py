@@ -12,7 +12,7 @@ from rules_engine.cel.budget import CHARACTERS_PER_UNIT, Budget, CostExceeded, E
 from rules_engine.cel.values import members, operators, regex
 from rules_engine.cel.values.functions import Dispatch
 from rules_engine.cel.values.numbers import parse_int
-from rules_engine.cel.values.runtime_values import NONE, Optional, equals, is_map, make_map
+from rules_engine.cel.values.runtime_values import NONE, Optional, charge_key, equals, is_map, make_map
 from rules_engine.model.quantity import Quantity
 
 LONG_LOOP = 64
@@ -84,6 +84,12 @@ def _paced(items: Any, rounds: int, budget: Budget) -> Iterator[Any]:
         yield item
 
 
+def _charged_key(key: Any, budget: Budget) -> Any:
+    """Return the key, whose search is counted."""
+    charge_key(key, budget)
+    return key
+
+
 def _occurs(text: Any, part: Any, budget: Budget) -> bool:
     """Return `text.contains(part)`."""
     if type(text) is not str or type(part) is not str:
@@ -107,6 +113,7 @@ RUNTIME: Mapping[str, object] = {
     "as_map": _as_map,
     "as_optional": members.as_optional,
     "bool": bool,
+    "charged_key": _charged_key,
     "contains": operators.contains,
     "dict": dict,
     "element": members.element,

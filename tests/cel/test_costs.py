@@ -7,8 +7,9 @@ import sys
 import tracemalloc
 
 import pytest
+import re2
 
-from rules_engine.cel import Budget, CostExceeded
+from rules_engine.cel import Budget, CostExceeded, EvaluationError
 from rules_engine.cel.run.interpreter import FAILURE_COST
 from rules_engine.cel.values.regex import MAX_PROGRAM
 from tests.cel.conformance import program
@@ -104,6 +105,27 @@ def test_a_pattern_of_the_pod_has_a_bounded_program() -> None:
     assert message in failure("'a'.matches(p)", p="a{1000}" * 11)
     assert problems(f"'a'.matches('{'a{1000}' * 11}')", environment()) == [f"1:13: {message} [cel-constant]"]
     assert evaluate("'a'.matches(p)", p="a{1000}") is False
+
+
+def test_a_pattern_of_the_pod_costs_as_much_as_it_is_long() -> None:
+    assert 10_000 < spent("'a'.matches(p)", p="a") < 11_000
+    assert spent("'a'.matches(p)", p="a" * 1000) > 60_000
+    budget = Budget()
+    with pytest.raises(EvaluationError, match="at most 1000 characters"):
+        program("'a'.matches(p)", environment(p="")).interpret({"p": "a" * 1_000_000}, budget)
+    assert budget.spent < 200_000
+
+
+def test_a_refused_pattern_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_pattern, patterns = re2.compile, []
+
+    def counted(pattern: bytes, options: object) -> object:
+        patterns.append(pattern)
+        return compile_pattern(pattern, options)
+
+    monkeypatch.setattr(re2, "compile", counted)
+    assert "invalid regular expression" in failure("'a'.matches(p)", p="(?i)refused once(")
+    assert patterns == [b"(?i)refused once("]
 
 
 @pytest.mark.parametrize("function", ["find", "findAll", "matches"])

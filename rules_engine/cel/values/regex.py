@@ -25,7 +25,10 @@ MAX_PROGRAM = 10_000
 """Instructions of RE2 for a pattern, with its counted repetitions expanded: a{1000} has 1,004."""
 
 DYNAMIC_COST = 10_000
-"""Cost of a pattern computed during evaluation: the time to compile the worst one."""
+"""Cost of a pattern computed during evaluation, with few characters: x{1000} of a class takes 10 ms to compile."""
+
+DYNAMIC_CHARACTER_COST = 50
+"""Cost of each of its characters beside that: RE2 reads (?i)\\PL 300 times in 40 ms before it refuses the result."""
 
 INSTRUCTIONS_PER_FACTOR = 4
 """Instructions that multiply the cost of reading the text by one. Where RE2 cannot build an automaton of a few states,
@@ -36,7 +39,8 @@ MATCH_COST = 3
 """Cost of a match beside that of the search: it is 3 µs of Python."""
 
 MAX_CACHED = 128
-"""Patterns that `compiled` keeps: patterns made from a pod's strings cannot grow it. re2 itself keeps as many again."""
+"""Patterns that are kept, refused ones as well: patterns made from a pod's strings cannot grow it. re2 itself keeps
+as many again."""
 
 _ESCAPES = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.", re.DOTALL)
 """Escapes of a pattern; what stands between \\Q and \\E is one of them."""
@@ -100,20 +104,28 @@ def _encoded(text: str) -> bytes:
         raise EvaluationError("the string has a lone surrogate") from None
 
 
-@lru_cache(maxsize=MAX_CACHED)
 def compiled(pattern: str) -> Pattern:
     """Compile a pattern. Raises EvaluationError, which does not repeat the pattern."""
     if len(pattern) > MAX_PATTERN:
         raise EvaluationError(f"a regular expression has at most {MAX_PATTERN} characters")
+    found = _compiled(pattern)
+    if isinstance(found, str):
+        raise EvaluationError(found)
+    return found
+
+
+@lru_cache(maxsize=MAX_CACHED)
+def _compiled(pattern: str) -> Pattern | str:
+    """Return the pattern, or the reason why there is none: that may take as long, and the interpreter asks again."""
     data = _encoded(pattern)
     if "\\C" in _ESCAPES.findall(pattern):
-        raise EvaluationError("a regular expression cannot match a single byte with \\C")
+        return "a regular expression cannot match a single byte with \\C"
     try:
         found = re2.compile(data, _options())
     except re2.error:
-        raise EvaluationError("invalid regular expression") from None
+        return "invalid regular expression"
     if found.programsize > MAX_PROGRAM:
-        raise EvaluationError(f"a regular expression has at most {MAX_PROGRAM} instructions")
+        return f"a regular expression has at most {MAX_PROGRAM} instructions"
     # Only named groups are captured; for each, RE2 copies the others as well.
     return Pattern(found, 1 + found.programsize * (1 + found.groups) // INSTRUCTIONS_PER_FACTOR)
 
@@ -122,7 +134,7 @@ def prepared(budget: Budget, pattern: str | Pattern) -> Pattern:
     """Return the compiled pattern; a literal one is compiled already. Raises EvaluationError."""
     if isinstance(pattern, Pattern):
         return pattern
-    budget.spend(DYNAMIC_COST)
+    budget.spend(DYNAMIC_COST + DYNAMIC_CHARACTER_COST * min(len(pattern), MAX_PATTERN))
     return compiled(pattern)
 
 

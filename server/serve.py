@@ -22,7 +22,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.rule_set.cluster_requirements import needs
+from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
 from server.cluster.source import ClusterSource, FixedCluster, Live
 from server.http import probes
 from server.http.admission import Admission
@@ -234,7 +234,7 @@ def _source(settings: Settings, prepared: Prepared) -> ClusterSource:
 
     return LiveCluster(
         _connection(settings),
-        needs(prepared.rule_set),
+        cluster_requirements(prepared.rule_set),
         max_staleness_seconds=settings.max_staleness_seconds,
         declared=prepared.cluster.nodes,
     )
@@ -271,7 +271,7 @@ def _adopting(source: ClusterSource) -> Callable[[RuleSet], None]:
     """Have what changed rules need to know of the cluster, or refuse them."""
 
     def adopt(rule_set: RuleSet) -> None:
-        if not source.need(needs(rule_set)):
+        if not source.need(cluster_requirements(rule_set)):
             problems = "; ".join(source.problems) or "it did not come in time"
             raise UnusableError(f"what these rules need to know of the cluster cannot be read: {problems}")
 

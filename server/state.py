@@ -11,7 +11,7 @@ import orjson
 
 from rules_engine.evaluation import DecisionCache, RuleSet
 from rules_engine.evaluation.fingerprint import Quotable, quotable
-from rules_engine.evaluation.rule_set.cluster_requirements import needs
+from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
 from rules_engine.model.cluster import Cluster, Freshness
 from server.cluster.source import ClusterSource, FixedCluster
 from server.timestamps import rfc3339
@@ -39,7 +39,7 @@ class Served:
         object.__setattr__(self, "mutate", DecisionCache.mutations(self.rule_set, orjson.dumps))
         object.__setattr__(self, "validate", DecisionCache.validations(self.rule_set, orjson.dumps))
         object.__setattr__(self, "quotable", quotable(self.rule_set.validations))
-        object.__setattr__(self, "asks_what_is_free", needs(self.rule_set).pods)
+        object.__setattr__(self, "asks_what_is_free", cluster_requirements(self.rule_set).pods)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""From rules to decisions: compile once, then match, ladders, injections and validations for each request."""
+"""Evaluation of rules: compile once, then match, ladders, injections and validations for each request."""
 
 from rules_engine.evaluation.decide import mutate, validate
 from rules_engine.evaluation.decision_cache import DecisionCache

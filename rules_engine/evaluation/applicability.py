@@ -1,4 +1,4 @@
-"""Whether a rule applies to a subject: match, opt-out, match conditions, in this order (Kubernetes' for the rest)."""
+"""Applicability of a rule to a request: match, opt-out, match conditions, in this order (else Kubernetes' order)."""
 
 from dataclasses import dataclass
 from typing import TypeVar
@@ -16,14 +16,14 @@ R = TypeVar("R", bound=Rule)
 
 @dataclass(frozen=True, slots=True)
 class Applies:
-    """The rule applies: its scope, and what to warn the user of besides."""
+    """The rule applies: its scope, and the warnings for the user."""
 
     scope: Scope
     warnings: tuple[str, ...] = ()
 
 
 def applicability(compiled: Compiled[R], context: Context) -> Applies | Step:
-    """The rule's scope, or the step that says why it does not apply or could not be asked."""
+    """Return the rule's scope, or the step of a rule that does not apply or could not be evaluated."""
     rule = compiled.rule
     try:
         mismatch = _mismatch(rule.match, context)
@@ -44,13 +44,13 @@ def applicability(compiled: Compiled[R], context: Context) -> Applies | Step:
     if wants_out:
         return Applies(scope, (f"{rule.id} cannot be skipped by the annotation {SKIP_ANNOTATION}",))
     if skip is not None:
-        # Without the rule's name, so that it is said once.
+        # Without the rule's name: equal warnings of several rules are shown once.
         return Applies(scope, (f'the annotation {SKIP_ANNOTATION} has no effect: its value must be "true"',))
     return Applies(scope)
 
 
 def _mismatch(match: Match, context: Context) -> tuple[str, str] | None:
-    """Why the pod is not one that the rule matches, as reason and message. Raises EvaluationError."""
+    """Return the reason and message of a pod that the rule does not match, else None. Raises EvaluationError."""
     namespace = context.namespace
     if context.request.operation not in [operation.value for operation in match.operations]:
         return "operation", f"not for {context.request.operation}"
@@ -60,14 +60,14 @@ def _mismatch(match: Match, context: Context) -> tuple[str, str] | None:
         return "namespace", f"the namespace {namespace} is excluded"
     if match.object_selector and not match.object_selector.matches(context.pod.labels):
         return "object-selector", "the labels of the pod do not match"
-    # Last, since it is the only one that can fail: where the others say no, nobody needs to know the namespace.
+    # Last, since only this one can fail: where another does not match, the namespace need not be known.
     if match.namespace_selector and not match.namespace_selector.matches(context.namespace_labels()):
         return "namespace-selector", f"the labels of the namespace {namespace} do not match"
     return None
 
 
 def _unmet_condition(compiled: Compiled[R], scope: Scope) -> str | None:
-    """The first condition that is false. Raises the first error only where none is false."""
+    """Return the name of the first condition that is false. Raises the first error only if none is false."""
     first_error: EvaluationError | None = None
     for condition in compiled.conditions:
         try:

@@ -1,10 +1,10 @@
-"""What a rule is asked about: one request, one pod, one view of the cluster, and what CEL sees of them."""
+"""The context that rules are evaluated in: a request, a pod, a view of the cluster, and the CEL variables."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rules_engine.cel import Budget, EvaluationError, Program
-from rules_engine.evaluation.nodes import ABSENT, NodeQuery, index_of, tally
+from rules_engine.evaluation.nodes import ABSENT, NodeQuery, capacity_of, index_of
 from rules_engine.evaluation.nodes.offers import Reach
 from rules_engine.evaluation.rule_set.compiled import CompiledNamed
 from rules_engine.model.admission import AdmissionRequest
@@ -17,10 +17,10 @@ from rules_engine.model.rules import Mode, Offered, Rule
 
 @record(kw_only=True)
 class Context:
-    """One request as the rules see it at some point of its way: `pod` is what earlier rules made of it.
+    """One request at one stage of its evaluation: `pod` includes the changes of earlier rules.
 
     The budgets change: they count the cost of all expressions of the request. Rules in audit mode have one of their
-    own, so that what they cost can't fail a rule that enforces. `reach` is worked out when it is first needed.
+    own, so that their cost can't fail a rule that enforces. `reach` is computed on first use.
     """
 
     request: AdmissionRequest
@@ -32,12 +32,12 @@ class Context:
 
     @property
     def namespace(self) -> str:
-        """The pod's, else the request's: a pod made by a controller has none yet."""
+        """The pod's namespace, else the request's: a pod made by a controller has none yet."""
         return self.pod.namespace or self.request.namespace
 
     @property
     def display(self) -> str:
-        """The pod as messages name it; one without a name yet by its generateName."""
+        """The pod's name in messages; a pod without a name has its generateName."""
         metadata = self.pod.original.get("metadata")
         generated = metadata.get("generateName") if isinstance(metadata, dict) else None
         return f"{self.namespace}/{self.pod.name or self.request.name or generated or ''}"
@@ -53,11 +53,11 @@ class Context:
         )
 
     def budget_of(self, rule: Rule) -> Budget:
-        """What a rule may spend from."""
+        """Return the budget that a rule's expressions are counted against."""
         return self.audit_budget if rule.mode is Mode.AUDIT else self.budget
 
     def namespace_labels(self) -> Mapping[str, str]:
-        """Raises EvaluationError where the cluster does not know the namespace."""
+        """Return the labels of the pod's namespace. Raises EvaluationError if it is not found."""
         labels = self.cluster.namespace_labels(self.namespace)
         if labels is None:
             raise EvaluationError(f"nothing is known of the namespace {self.namespace!r}")
@@ -65,9 +65,9 @@ class Context:
 
 
 class Scope(dict[str, object]):
-    """The names that the expressions of one rule see for one subject.
+    """The variables of one rule's expressions in one context.
 
-    Each value is made when it is first read, and kept; so is the error of a variable.
+    Each value is computed when it is first read, and cached; so is the error of a variable.
     """
 
     __slots__ = ("_budget", "_context", "_errors", "_rule", "_variables")
@@ -80,11 +80,11 @@ class Scope(dict[str, object]):
         self._errors: Mapping[str, EvaluationError] = {}
 
     def value(self, program: Program) -> object:
-        """Raises EvaluationError."""
+        """Evaluate an expression. Raises EvaluationError."""
         return program.evaluate(self, self._budget)
 
     def holds(self, program: Program) -> bool:
-        """Whether a condition is true; what is no bool is an error. Raises EvaluationError."""
+        """Return True if a condition is true. Raises EvaluationError, also for a value that is not a bool."""
         value = program.evaluate(self, self._budget)
         if not isinstance(value, bool):
             raise EvaluationError("the condition is not a bool", program.source.location)
@@ -101,7 +101,7 @@ class Scope(dict[str, object]):
         return value
 
     def _made(self, name: str) -> object:
-        """The value of a name. Raises EvaluationError."""
+        """Compute the value of a name. Raises EvaluationError."""
         context = self._context
         for variable in self._variables:
             if variable.path == name:
@@ -124,24 +124,24 @@ class Scope(dict[str, object]):
                 return self._rule.params
             case "cluster":
                 return ClusterFunctions(context.cluster)
-        # ENVIRONMENT has no other name than `variables`.
+        # The only other name in ENVIRONMENT is `variables`.
         return {variable.name: self[variable.path] for variable in self._variables}
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFunctions:
-    """CEL's `cluster`. Amounts are whole numbers, rounded down; without cluster knowledge they are errors."""
+    """CEL's `cluster`. Amounts are whole numbers, rounded down; if the cluster is not known they are errors."""
 
     cluster: Cluster
     _found: dict[tuple[Offered, str], tuple[int, int]] = field(default_factory=dict, init=False, repr=False)
-    """Amounts by resource: an expression may loop over all that a pod names."""
+    """Cached amounts by resource: an expression may loop over all resources that a pod names."""
 
     def allocatable(self, resource: str) -> int:
-        """Return the most that one node has at all."""
+        """Return the largest amount that one node has, in use or not."""
         return self._amounts(resource, Offered.ALLOCATABLE)[0] // NANOS
 
     def available(self, resource: str) -> int:
-        """Return the most that one node has free now."""
+        """Return the largest amount that one node has free."""
         return self._amounts(resource, Offered.AVAILABLE)[0] // NANOS
 
     def total(self, resource: str) -> int:
@@ -154,15 +154,15 @@ class ClusterFunctions:
         return self.cluster
 
     def _amounts(self, resource: str, offered: Offered) -> tuple[int, int]:
-        """Return the nanos that one node offers at most, and all nodes together."""
+        """Return the largest amount that one node offers, and the sum over all nodes, in nanos."""
         cluster = self._known()
         if resource not in index_of(cluster).resources:
-            # A pod may name any number of them.
+            # Not cached: a pod may name any number of resources that do not exist.
             return 0, 0
         found = self._found.get((offered, resource))
         if found is None:
-            counted = tally(cluster, NodeQuery(offered=offered, resources=(resource,)))
-            amounts = [(0 if amount == ABSENT else amount, count) for (amount,), count in counted.groups.counts()]
+            capacity = capacity_of(cluster, NodeQuery(offered=offered, resources=(resource,)))
+            amounts = [(0 if amount == ABSENT else amount, count) for (amount,), count in capacity.classes.counts()]
             most = max((amount for amount, _ in amounts), default=0)
             found = self._found[offered, resource] = most, sum(amount * count for amount, count in amounts)
         return found

@@ -1,4 +1,4 @@
-"""How many devices of a ladder's resources the containers of a pod ask for, and the edits that change it."""
+"""Counts of the devices that a pod's containers request of a ladder's resources, and the edits that change them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,13 +15,13 @@ each may be changed, recorded in the trace and logged."""
 
 
 def too_many_containers(pod: Pod) -> EvaluationError:
-    """The error of a rule that would change a pod with more than MAX_CONTAINERS."""
+    """Return the error of a rule that would change a pod with more than MAX_CONTAINERS."""
     count = len(pod.containers)
     return EvaluationError(f"/spec/containers: {count} containers and init containers, more than {MAX_CONTAINERS}")
 
 
 def malformed(container: Container, resource: str) -> str | None:
-    """Why what a container says of an extended resource cannot be right; the API server will refuse it.
+    """Return the message for a container whose amounts of an extended resource the API server will refuse, else None.
 
     Source: k8s.io/kubernetes/pkg/apis/core/validation (ValidateResourceRequirements).
     """
@@ -43,7 +43,7 @@ class Counts:
 
     @classmethod
     def read(cls, pod: Pod, resources: Sequence[str]) -> "Counts":
-        """What the pod asks of these resources. Without any, no container is looked at: there may be 60,000."""
+        """Return the counts of a pod. Without resources no container is read: there may be 60,000."""
         if not resources:
             return cls(pod, ())
         by_container = [
@@ -54,7 +54,7 @@ class Counts:
 
     @property
     def resources(self) -> frozenset[str]:
-        """Those that some container asks for."""
+        """The resources that some container requests."""
         return frozenset([resource for counts in self.by_container for resource in counts])
 
     def effective(self, resource: str) -> int:
@@ -62,7 +62,7 @@ class Counts:
         return self.pod.effective(resource, [counts.get(resource, 0) * NANOS for counts in self.by_container])
 
     def moved(self, source: str, target: str, numerator: int, denominator: int) -> "Counts":
-        """All of `source` given as `target`, added to what is there: × numerator ÷ denominator, rounded up."""
+        """Return the counts with all of `source` moved to `target`: × numerator ÷ denominator, rounded up."""
         moved = []
         for counts in self.by_container:
             count = counts.get(source)
@@ -75,7 +75,7 @@ class Counts:
 
 
 def edits(before: Counts, after: Counts, moves: Mapping[str, str]) -> Edits:
-    """What to write into the pod for moves of whole resources, source to target.
+    """Return the edits that move whole resources in the pod, source to target.
 
     The target is written into limits, and into requests as well where the container has the source or the target
     there.

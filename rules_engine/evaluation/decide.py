@@ -1,4 +1,4 @@
-"""A request in, a decision out: the two endpoints, without any I/O."""
+"""The decisions of the two endpoints, without any I/O."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -30,10 +30,10 @@ def mutate(
     indexed: bool = False,
     budget: Callable[[], Budget] = Budget,
 ) -> Decision:
-    """Ladders, then injections on their result. Only Pods at CREATE are decided; all else is allowed as it is.
+    """Evaluate ladders, then injections on their result. Only Pods at CREATE are decided; all else is allowed as it is.
 
-    `indexed`: rules that the pod cannot meet are not asked, and leave no step. Nothing else differs. `budget` makes
-    what bounds the expressions of rules in force, and again of those in audit mode.
+    `indexed`: rules that the index excludes are not evaluated and leave no step. Nothing else differs. `budget` makes
+    the budget of the rules that enforce, and another one for those in audit mode.
     """
     if not request.is_pod or request.operation != "CREATE":
         return Decision(object=request.object)
@@ -46,7 +46,7 @@ def mutate(
         injections = _asked(rule_set.injections, rule_set.injection_index, context, indexed)
         injected, edits = apply_injections(injections, context)
     except (PodError, QuantityError) as error:
-        # Affinity and tolerations are read by the first rule that needs them, and amounts are added up by it.
+        # Affinity, tolerations and totals are computed lazily, by the first rule that reads them.
         return Decision(refusal=_malformed(error), object=request.object)
     trace = (*fallen, *injected)
     if denied(trace):
@@ -63,9 +63,9 @@ def validate(
     indexed: bool = False,
     budget: Callable[[], Budget] = Budget,
 ) -> Decision:
-    """Validations on the pod as it is. Only Pods at CREATE are decided, and at UPDATE where a rule asks for it.
+    """Evaluate validations on the unchanged pod. Only Pods at CREATE are decided, and at UPDATE if a rule matches it.
 
-    At UPDATE a resize is decided too, and a pod that is being deleted is not: else its finalizers could not be removed.
+    At UPDATE a resize is decided too. A pod that is being deleted is not: else its finalizers could not be removed.
     `indexed` and `budget` are as for `mutate`.
     """
     if not (request.is_pod or request.is_resize) or request.operation not in rule_set.validated_operations:

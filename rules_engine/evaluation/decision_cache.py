@@ -1,4 +1,4 @@
-"""Decisions that are given again: rules are asked once for pods that they cannot tell apart."""
+"""Decision cache: rules are evaluated once for pods with equal fingerprints."""
 
 from collections.abc import Callable, Sequence
 from sys import getsizeof
@@ -14,17 +14,17 @@ from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster
 from rules_engine.model.decision import Action, Decision, Step
 
 MAX_BYTES = 4 * 1024 * 1024
-"""Of what is remembered of one endpoint, as far as it can be told; the oldest is forgotten first."""
+"""Memory of one endpoint's cache, as estimated; the oldest decisions are evicted first."""
 
 MAX_DECISION_BYTES = MAX_BYTES // 32
-"""Of one decision: many times what an ordinary one takes."""
+"""Memory of one cached decision: many times the size of an ordinary one."""
 
 _OBJECT_BYTES = 320
-"""About what an operation, a step or a part of one takes in memory, with its short texts and what is derived of it."""
+"""Estimated memory of an operation, a step or a part of one, with its short texts and derived values."""
 
 _REPEATABLE = frozenset({Action.SKIP, Action.KEEP, Action.PASS, Action.CHANGE})
-"""What says nothing that is different for another pod. A denial names the pod, and so may a validation's message; what
-could not be evaluated may succeed with more time."""
+"""Actions whose steps are equal for equal fingerprints. A denial names the pod, and so may a validation's message; an
+expression that failed may succeed with more time."""
 
 
 class Decide(Protocol):
@@ -42,10 +42,10 @@ class Decide(Protocol):
 
 
 class DecisionCache:
-    """One endpoint of a rule set. Safe for use from several threads.
+    """The decision cache of one endpoint of a rule set. Safe for use from several threads.
 
-    A decision is given again while the view of the cluster is the same: what changes there may change any of them.
-    `encode` makes keys of what is read of requests, which is much of the work: there are faster ones than the default.
+    Decisions are cached for one view of the cluster: another view may change any of them.
+    `encode` serializes fingerprints, which is much of the work: there are faster ones than the default.
     """
 
     __slots__ = ("_bytes", "_decide", "_lock", "_reads", "_rule_set", "_table")
@@ -69,7 +69,7 @@ class DecisionCache:
     def __call__(
         self, request: AdmissionRequest, cluster: Cluster, *, budget: Callable[[], Budget] = Budget
     ) -> Decision:
-        """What the endpoint decides; with fewer steps, as rules that the pod cannot meet are not asked."""
+        """Return the endpoint's decision; rules that the index excludes are not evaluated and leave no step."""
         key = self._reads.key(request) if self._reads.repeats and request.is_pod else None
         if key is not None:
             seen, decisions = self._table
@@ -107,7 +107,7 @@ class DecisionCache:
 
 
 def _size(key: bytes, decision: Decision) -> int:
-    """About how many bytes it takes to remember a decision."""
+    """Return the estimated memory of a cached decision, in bytes."""
     objects = len(decision.patch) + sum(map(len, decision.edits.values()))
     size = len(key)
     for step in decision.trace:

@@ -1,4 +1,4 @@
-"""What rules can see of a request: requests that are the same in this get the same decision.
+"""Fingerprint of the request fields that rules read: requests with equal fingerprints get the same decision.
 
 The pods of one Job or Deployment differ in their names and uids, and in labels and annotations that no rule names.
 """
@@ -16,15 +16,15 @@ from rules_engine.model.placement import PLACEMENT_MEMBERS
 from rules_engine.model.rules import SKIP_ANNOTATION, FallbackLadder, ResourceInjection
 
 MAX_KEY_BYTES = 16 * 1024
-"""Of what is seen of one request: several times what an ordinary pod's containers take."""
+"""Longest fingerprint that is cached: several times what an ordinary pod's containers take."""
 
 _CONTAINER_MEMBERS = ("name", "restartPolicy", "resources")
 
 MAX_KEY_CONTAINERS = MAX_KEY_BYTES // len(_CONTAINER_MEMBERS)
-"""Containers of a pod that has a key: what is seen of one takes at least a byte for each member."""
+"""Containers of a pod that has a fingerprint: each member of a container takes at least a byte."""
 
 MAX_CHAINS = 16
-"""Places that are looked up in a request: with more of them, larger parts of it are."""
+"""Field paths that are read separately: if there are more, their common parents are read whole."""
 
 _ROOTS = frozenset({"object", "oldObject", "request"})
 
@@ -34,22 +34,22 @@ _UNIQUE = tuple(
     [("object", "metadata", name) for name in ("name", "uid", "resourceVersion", "creationTimestamp", "managedFields")]
     + [("request", name) for name in ("uid", "name", "object", "oldObject")]
 )
-"""What is different for every pod."""
+"""Fields that differ for every pod."""
 
 Encode: TypeAlias = Callable[[list[Any]], bytes]
-"""Writes what JSON has, each value differently from every one that is not the same; tuples are written as lists."""
+"""Serializer of JSON values: different values have different bytes; tuples are written as lists."""
 
 _PLAIN_MARSHAL = 2
-"""The last version of marshal's format that writes equal values alike, whoever else holds them."""
+"""The last version of marshal's format whose output does not depend on reference counts."""
 
 
 def marshalled(value: list[Any]) -> bytes:
-    """An Encode of the standard library."""
+    """Encode a value with the standard library."""
     return dumps(value, _PLAIN_MARSHAL)
 
 
 class Fingerprint:
-    """What some rules can see of a request for a pod, but for what only their messages say."""
+    """The fields of a pod's request that some rules read, but for those that only their messages read."""
 
     __slots__ = ("_annotations", "_encode", "_further", "_labels", "_spec", "repeats")
 
@@ -73,15 +73,15 @@ class Fingerprint:
         self._annotations = frozenset(annotations)
         places = _few(found)
         self._spec = [chain[-1] for chain in places if chain[:-1] == _SPEC]
-        """Members of spec that are seen whole."""
+        """Members of spec that are read whole."""
         self._further = [chain for chain in places if chain[:-1] != _SPEC]
         self.repeats = not any(_along(chain, unique) for chain in places for unique in _UNIQUE)
-        """Whether two requests can look alike to these rules at all."""
+        """True if two requests can have equal fingerprints: no rule reads a field that differs for every pod."""
 
     def key(self, request: AdmissionRequest) -> bytes | None:
-        """What the rules see of the request. None where it is not as usual: then it is not worth looking at further.
+        """Return the fingerprint of the request. None if it is malformed or too large: such a request is not cached.
 
-        All that reading the pod looks at is either in it or checked here: none of it can be an error for one of two
+        Each field that parsing the pod reads is either in it or checked here: none can be an error for only one of two
         pods with the same key.
         """
         pod = request.object
@@ -119,14 +119,14 @@ _ANNOTATIONS = tuple((root, "metadata", "annotations") for root in ("object", "o
 
 @dataclass(frozen=True, slots=True)
 class Quotable:
-    """What a rule's messages may say of a pod's annotations: of those it has `named`, and whether of `others` too."""
+    """The annotations of a pod that a rule's messages may quote: those `named`, and if `others` is true any other."""
 
     named: frozenset[str]
     others: bool
 
 
 def quotable(rules: Iterable[AnyCompiled]) -> Mapping[str, Quotable]:
-    """The rules whose messages are made by expressions, by their ids."""
+    """Return the annotations that message expressions may quote, by rule id."""
     return {rule.rule.id: _quotable(rule) for rule in rules if any(True for _ in messages(rule))}
 
 
@@ -140,7 +140,7 @@ def _quotable(rule: AnyCompiled) -> Quotable:
 
 
 def _all_texts(members: Json) -> bool:
-    """Whether labels or annotations are what the API says; most pods have few."""
+    """Return True if labels or annotations are absent or a map of strings; most pods have few."""
     if members is None:
         return True
     if not isinstance(members, dict):
@@ -152,12 +152,12 @@ def _all_texts(members: Json) -> bool:
 
 
 def _among(members: Json, names: Set[str]) -> list[tuple[str, Json]] | None:
-    """What an object says of these names; None where there is no object."""
+    """Return an object's members with these names; None if it is not an object."""
     return [item for item in members.items() if item[0] in names] if isinstance(members, dict) else None
 
 
 def _found(value: object, members: Sequence[str]) -> tuple[object, ...]:
-    """How many of the members are there, and what is in the place where the next one is looked for."""
+    """Return the number of members found along a field path, and the value at which the search ended."""
     for depth, name in enumerate(members):
         if type(value) is not dict and not isinstance(value, Mapping):
             return -1, depth, value
@@ -168,7 +168,7 @@ def _found(value: object, members: Sequence[str]) -> tuple[object, ...]:
 
 
 def _few(chains: Set[Chain]) -> tuple[Chain, ...]:
-    """Those that are below no other; cut shorter, which is to read more, where they are too many."""
+    """Return the paths that are below no other; shortened, so that more is read, if they are too many."""
     for length in range(max(map(len, chains), default=0), 0, -1):
         cut = {chain[:length] for chain in chains}
         top = tuple(sorted(chain for chain in cut if not any(chain[:end] in cut for end in range(1, len(chain)))))
@@ -178,5 +178,5 @@ def _few(chains: Set[Chain]) -> tuple[Chain, ...]:
 
 
 def _along(one: Chain, other: Chain) -> bool:
-    """Whether one leads on from the other, or both are the same."""
+    """Return True if one path is a prefix of the other, or both are equal."""
     return all(name == other_name for name, other_name in zip(one, other, strict=False))

@@ -1,6 +1,6 @@
-"""Resource injection: what N GPUs of a type bring to a pod.
+"""Resource injection: the amounts of other resources that N GPUs of a type bring to a pod.
 
-What it keeps of the webhook that it replaces, and what it does better, is told in docs/injection.md.
+docs/injection.md compares it with the webhook that it replaces.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,8 +26,9 @@ SHARED_UNITS = {"cpu": Quantity(NANOS // 1000), "memory": _ONE, "ephemeral-stora
 
 _HUGE_PAGES = "hugepages-"
 _BESIDE_HUGE_PAGES = frozenset({"cpu", "memory"})
-"""Source: k8s.io/kubernetes/pkg/apis/core/validation: a container with huge pages must name one of these, whatever the
-pod's own level says."""
+"""Resources of which a container with huge pages must name one, whatever spec.resources has.
+
+Source: k8s.io/kubernetes/pkg/apis/core/validation."""
 
 
 @record(kw_only=True)
@@ -45,14 +46,14 @@ class _Triggered:
 
     @property
     def injects(self) -> bool:
-        """True if some container gets something."""
+        """True if some container gets an amount."""
         return bool(self.entry and self.served)
 
 
 def apply_injections(injections: Sequence[CompiledInjection], context: Context) -> tuple[tuple[Step, ...], Edits]:
-    """All that apply: at most one per GPU resource enforces; those in audit mode are each asked on their own.
+    """Evaluate all that apply: at most one per GPU resource enforces; those in audit mode are each evaluated alone.
 
-    What comes besides the steps is what they write into the pod.
+    Return their steps, and the edits of those that enforce.
     """
     steps: dict[int, Step] = {}
     enforced: dict[int, _Triggered] = {}
@@ -119,7 +120,7 @@ def _bounded(triggered: _Triggered, enforced: Sequence[_Triggered], context: Con
 
 
 def _inject(triggered: _Triggered, enforced: Sequence[_Triggered], context: Context) -> tuple[Step, Edits]:
-    """What one injection does to the pod as the ladders left it, and the edits that do it."""
+    """Return the step of one injection on the result of the ladders, and its edits."""
     rule, entry, warnings = triggered.rule, triggered.entry, triggered.warnings
     if not entry:
         message = f"nothing is injected in the namespace {context.namespace}"
@@ -173,7 +174,7 @@ class _Calculation:
     def outcome(self) -> tuple[Step, Edits]:
         rule, coefficients = self._rule, self._coefficients
         total = sum([self._count(container) for container in self._served if container.role is not Role.INIT])
-        # Without a GPU container that goes on running, there is nothing to share, and nothing to take off from it.
+        # Only a GPU container that goes on running shares an amount, and only from it is the others' subtracted.
         left = {
             name: coefficient * total - self._beside(name)
             for name, coefficient in coefficients.items()
@@ -197,7 +198,7 @@ class _Calculation:
                     injected = left[name].share(total, unit) * count
                 else:
                     injected = (coefficient * count).floored(unit)
-                # As the coefficient is written, also where it is 0 and others request less than nothing.
+                # Written like the coefficient, also if it is 0 and the others request a negative amount.
                 self._write(container, name, Quantity(injected.nanos, coefficient.format), amounts, edits)
         self._lift_pod_level(amounts, edits)
         annotations = self._annotations()
@@ -218,24 +219,24 @@ class _Calculation:
         return step, edits
 
     def _wanted(self) -> Mapping[str, Quantity]:
-        """The coefficients; with Keep, without those of resources that the pod's own level names."""
+        """Return the coefficients; with Keep, without the resources that spec.resources of the pod has."""
         pod, coefficients = self._context.pod, self._entry.coefficients
         if self._rule.on_conflict is not OnConflict.KEEP:
             return coefficients
         kept = [name for name in coefficients if name in pod.requests or name in pod.limits]
         self._notes += tuple(f"the pod's own level (spec.resources) keeps its {name}: onConflict Keep" for name in kept)
         self._kept = frozenset(kept)
-        # Huge pages come last: what they need beside them is written then.
+        # Huge pages come last: the cpu or memory that they require is written then.
         left = [name for name in coefficients if name not in kept]
         return {name: coefficients[name] for name in sorted(left, key=lambda name: name.startswith(_HUGE_PAGES))}
 
     def _count(self, container: Container) -> int:
-        """Number of GPUs it requests."""
+        """Return the number of GPUs that a container requests."""
         requested = container.requested(self._rule.gpu_resource)
         return requested.whole if requested else 0
 
     def _beside(self, name: str) -> Quantity:
-        """What the containers without GPUs request."""
+        """Return the amount that the containers without GPUs request."""
         return sum((container.requested(name) or _NONE for container in self._others), _NONE)
 
     def _write(
@@ -269,7 +270,7 @@ class _Calculation:
             edits.setdefault(path, {})[name] = text
 
     def _lift_pod_level(self, amounts: list[Amount], edits: dict[Path, dict[str, str | None]]) -> None:
-        """Raise what the pod's own level names to the least that the API server takes beside the injected amounts.
+        """Raise the amounts of spec.resources to the least that the API server accepts with the injected amounts.
 
         Source: k8s.io/kubernetes/pkg/apis/core/validation (validatePodResourceConsistency): a request of the pod is at
         least the aggregate of its containers' requests, a limit at least its request and the limit of each container.
@@ -293,7 +294,7 @@ class _Calculation:
                     edits.setdefault(path, {})[name] = text
 
     def _annotations(self) -> Mapping[str, str]:
-        """Those to write: where the rule does not overwrite, a key that is there stays."""
+        """Return the annotations to write: unless the rule overwrites, an existing key stays."""
         present = self._context.pod.annotations
         if self._rule.on_conflict is OnConflict.OVERWRITE:
             return {key: value for key, value in self._entry.annotations.items() if present.get(key) != value}

@@ -1,4 +1,4 @@
-"""Fallback ladders: what a pod gets instead of a GPU resource that the cluster does not offer."""
+"""Fallback ladders: they replace a requested GPU resource that no node offers."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
@@ -23,10 +23,10 @@ MIG_PREFIX = "mig-"
 
 @record()
 class Claims:
-    """What the enforcing ladders of one admission have decided so far.
+    """The decisions of the enforcing ladders of one admission so far.
 
-    `winners`: who decided each resource, or gave it. `ladders`: all that applied, whether they had anything to decide
-    or not: each of them is asked about its resources, before the later ones, if the result comes back.
+    `winners`: the ladder that decided or assigned each resource. `ladders`: all that applied, even those without a
+    request to decide: each would be evaluated before the later ones in a second admission of the result.
     """
 
     winners: Mapping[str, RuleId] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Claims:
 
 
 def apply_ladders(ladders: Sequence[CompiledLadder], context: Context) -> tuple[tuple[Step, ...], Pod]:
-    """Every ladder in turn, each on what those before it made of the pod."""
+    """Evaluate every ladder in order, each on the result of those before it."""
     steps: list[Step] = []
     claims = Claims()
     for ladder in ladders:
@@ -65,7 +65,7 @@ def apply_ladders(ladders: Sequence[CompiledLadder], context: Context) -> tuple[
 
 
 class _LadderRun:
-    """One ladder on one pod. Raises EvaluationError where that asks for a resource and has too many containers."""
+    """One ladder's run on one pod. Raises EvaluationError if it requests a resource and has too many containers."""
 
     def __init__(
         self, ladder: CompiledLadder, context: Context, scope: Scope, warnings: tuple[str, ...], claims: Claims
@@ -84,17 +84,17 @@ class _LadderRun:
         self._before = Counts.read(context.pod, self._present)
         self._counts = self._before
         self._lost = [name for name in self._present if name in claims.winners and name in self._before.resources]
-        """What earlier ladders decided."""
+        """Resources that earlier ladders decided."""
         self._settled = list(self._lost)
-        """The resources that are decided, as they will be in the pod: a node has to offer them all together."""
+        """The resources of the changed pod that are already decided: one node must offer them all together."""
 
     def outcome(self) -> tuple[Step, Pod]:
-        """The step, and the pod after it. Raises EvaluationError."""
+        """Return the step and the changed pod. Raises EvaluationError."""
         pod = self._context.pod
         winners, present = self._claims.winners, self._present
         mine = [name for name in present if name not in winners]
         notes = tuple([f"{name} was decided by {winners[name]}" for name in self._lost])
-        # Nothing is looked for where there is nothing to decide, as there may be 60,000 containers.
+        # Without a resource to decide, no container is checked: there may be 60,000.
         wrong = mine and [text for item in pod.containers for name in present if (text := malformed(item, name))]
         if wrong:
             return self._kept(mine, "malformed", "; ".join(wrong)), pod
@@ -124,7 +124,7 @@ class _LadderRun:
         return rung.assume or self._offers.cover({rung.resource: self._counts.effective(rung.resource)})
 
     def _kept(self, mine: Sequence[str], reason: str, message: str) -> Step:
-        """Nothing moves, and the user is told why."""
+        """Return the step of a ladder that moves nothing, with a warning."""
         return stepped(
             self._rule,
             Action.KEEP,
@@ -159,7 +159,7 @@ class _LadderRun:
         return ResourceDecision(resource=resource, to=None, reason="exhausted", attempts=tuple(attempts))
 
     def _targets(self, index: int) -> Iterator[CompiledRung]:
-        """Where the request at `index` may go, in the order of looking; the assumed rung last."""
+        """Yield the rungs to which the request at `index` may move, in the order of trying; the assumed rung last."""
         lower = self._ladder.rungs[index + 1 :]
         higher = self._ladder.rungs[:index][::-1]
         match self._rule.direction:
@@ -179,12 +179,12 @@ class _LadderRun:
         return self._counts.moved(source.resource, target.rung.resource, source.weight or 1, target.rung.weight or 1)
 
     def _refusal(self, target: CompiledRung, after: Counts) -> str | None:
-        """Why a target can't be taken, if it can't. `when` comes first: its errors must not depend on the cluster."""
+        """Return the reason against a target, if any. `when` comes first: its errors must not depend on the cluster."""
         if target.when is not None and not self._scope.holds(target.when):
             return "its condition is false"
         resource = target.rung.resource
         together = dict.fromkeys((resource, *self._settled))
-        # Each attempt looks at all containers: a pod with many, and many resources, would take minutes.
+        # Each attempt reads all containers: a pod with many containers and many resources would take minutes.
         work = len(after.by_container) * len(together)
         self._context.budget_of(self._rule).spend(work // AMOUNTS_PER_UNIT)
         demand = {name: after.effective(name) for name in together}
@@ -196,14 +196,14 @@ class _LadderRun:
         return None
 
     def _would_keep(self, earlier: CompiledLadder, resource: str, need: int) -> bool:
-        """Whether an earlier ladder leaves the resource alone: else a second admission would change the pod again."""
+        """Return True if an earlier ladder keeps the resource: else a second admission would change the pod again."""
         for rung in earlier.rule.rungs:
             if rung.resource == resource:
                 return rung.assume or self._offers_to(earlier).cover({resource: need})
         return True
 
     def _offers_to(self, ladder: CompiledLadder) -> Offers:
-        """Return what nodes offer in the eyes of a ladder, paid for by this one."""
+        """Return the offers of nodes to an earlier ladder, at the cost of this one's budget."""
         context = self._context
         return Offers(ladder.query, context.reach, context.cluster, context.budget_of(self._rule))
 
@@ -227,7 +227,7 @@ class _LadderRun:
         return stepped(self._rule, Action.CHANGE, "moved", message, **common), pod.edited(written)
 
     def _annotations(self, moves: Mapping[str, str]) -> Mapping[str, str]:
-        """The rule's annotation: what is there, then each distinct fall, in the order of containers and rungs."""
+        """Return the rule's annotation: its value so far, then each distinct fall, by container and rung."""
         key = self._rule.annotation
         if not key:
             return {}
@@ -243,7 +243,7 @@ class _LadderRun:
 
 
 def short_name(resource: str) -> str:
-    """A resource as the annotation writes it: without `nvidia.com/` and `mig-`; other vendors' names stay whole."""
+    """Shorten a resource for the annotation: without `nvidia.com/` and `mig-`; other vendors' names stay whole."""
     if not resource.startswith(NVIDIA_PREFIX):
         return resource
     return resource.removeprefix(NVIDIA_PREFIX).removeprefix(MIG_PREFIX)

@@ -12,15 +12,15 @@ from rules_engine.model.json.strict import PodError
 from rules_engine.model.quantity import QuantityError
 from rules_engine.model.rules import FailurePolicy, Mode, Rule
 
-_AUDIT, _SKIP = Mode.AUDIT, Action.SKIP  # to look a member up on its enum takes a while
+_AUDIT, _SKIP = Mode.AUDIT, Action.SKIP  # looking a member up on its enum is slow
 
 MAX_PATCH_BYTES = 1024 * 1024
-"""What rules may write into one pod, as JSON Patch. An API server stores objects of 1.5 MiB at most (etcd,
---max-request-bytes), so that no pod that needs more could be stored."""
+"""Largest JSON Patch of one pod. An API server stores objects of 1.5 MiB at most (etcd, --max-request-bytes), so that
+no pod with a larger patch could be stored."""
 
 
 class Details(TypedDict, total=False):
-    """What a step may say besides; see Step."""
+    """The optional members of a step; see Step."""
 
     code: int
     status_reason: str
@@ -34,7 +34,7 @@ class Details(TypedDict, total=False):
 
 
 def stepped(rule: Rule, action: Action, reason: str, message: str, **details: Unpack[Details]) -> Step:
-    """What `rule` did, or would have done in audit mode."""
+    """Return the step of a rule: its action, or in audit mode the action that it would have taken."""
     return Step(
         rule=rule.id,
         location=rule.location,
@@ -47,12 +47,12 @@ def stepped(rule: Rule, action: Action, reason: str, message: str, **details: Un
 
 
 def skipped(rule: Rule, reason: str, message: str) -> Step:
-    """The rule does not apply."""
+    """Return the step of a rule that does not apply."""
     return stepped(rule, _SKIP, reason, message)
 
 
 def too_large(edits: Edits, before: int = 0) -> EvaluationError | None:
-    """The error of a rule whose edits bring the patch over MAX_PATCH_BYTES; `before`: bytes of what others write."""
+    """Return the error of a rule whose edits exceed MAX_PATCH_BYTES; `before`: bytes that other rules write."""
     size = before + patch_bytes(edits)
     if size <= MAX_PATCH_BYTES:
         return None
@@ -60,9 +60,9 @@ def too_large(edits: Edits, before: int = 0) -> EvaluationError | None:
 
 
 def unexpected(error: Exception) -> EvaluationError:
-    """The error of a rule that fails by a mistake of ours, with its place; its message might repeat what the pod holds.
+    """Return the error of a rule that fails by a bug, with its place but no message, which might quote the pod.
 
-    Raises the error itself where the pod is malformed, since no rule can be evaluated on it.
+    Raises the error itself if the pod is malformed, since no rule can be evaluated on it.
     """
     if isinstance(error, PodError | QuantityError):
         raise error
@@ -71,7 +71,7 @@ def unexpected(error: Exception) -> EvaluationError:
 
 
 def failed(rule: Rule, error: EvaluationError) -> Step:
-    """The rule could not be evaluated: its failurePolicy says whether that denies, or undoes the rule."""
+    """Return the step of a rule that could not be evaluated: by its failurePolicy it denies, or the rule is undone."""
     message = str(error)
     if rule.failure_policy is FailurePolicy.IGNORE:
         warning = f"{rule.id} was ignored: {message}"

@@ -11,11 +11,11 @@ from rules_engine.model.decision import Action, Step
 from rules_engine.model.rules import Validation, ValidationAction
 
 MAX_MESSAGE = 5 * 1024
-"""Longest result of a message expression, in characters; Kubernetes' own bound for its policies."""
+"""Longest result of a message expression, in characters: Kubernetes' bound for its policies."""
 
 
 def apply_validations(validations: Sequence[CompiledValidation], context: Context) -> tuple[Step, ...]:
-    """One step for each."""
+    """Evaluate each validation to a step."""
     return tuple(_step(validation, context) for validation in validations)
 
 
@@ -38,7 +38,7 @@ def _step(validation: CompiledValidation, context: Context) -> Step:
 
 
 def _enforced(rule: Validation, step: Step) -> Step:
-    """A failure counts as a validation that does not hold: the actions say what comes of it, as in Kubernetes."""
+    """Treat a failure like a validation that does not hold: validationActions decide, as in Kubernetes."""
     if step.action is not Action.DENY:
         return step
     return _acted(rule, step.reason, (step.message,), (), code=step.code, status_reason=step.status_reason)
@@ -74,7 +74,7 @@ def _acted(
 
 
 def _message(check: CompiledCheck, scope: Scope) -> str:
-    """The message expression's value; where it fails, is blank, too long or of several lines, the message."""
+    """Return the message expression's value; the message if it fails, is blank, too long or of several lines."""
     if check.message is not None:
         try:
             value = scope.value(check.message)

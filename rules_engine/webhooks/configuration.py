@@ -1,8 +1,8 @@
-"""`webhook-config`: what the API server is told, so that it sends only the pods that some rule could touch.
+"""`webhook-config`: webhook configurations with which the API server sends only pods that some rule may apply to.
 
-The match conditions are derived from the rules. They promise: for a pod that is not sent, every rule would have been
-skipped. An evaluation error of a ladder or an injection counts only where the rule has something to do: nobody is to
-be denied a pod without GPUs because a GPU rule is broken.
+Their match conditions are derived from the rules: for a pod that is not sent, every rule would have been skipped. An
+evaluation error of a ladder or an injection counts only if the pod requests a resource of the rule: a broken GPU rule
+must not deny pods without GPUs.
 """
 
 import json
@@ -16,7 +16,7 @@ from pathlib import PurePath
 from types import MappingProxyType
 
 from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.rule_set.cluster_requirements import needs, reads_available
+from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements, reads_available
 from rules_engine.model.json.patch import Json
 from rules_engine.model.rules import (
     AnyRule,
@@ -33,15 +33,15 @@ from rules_engine.webhooks.costs import LARGE, affordable
 from rules_engine.webhooks.guards import handed_over
 
 MAX_EXPRESSION = 20_000
-"""Characters of a match condition: the bound of our own expressions. A fifth of what cel-go's parser takes, and the
-webhook configuration is one of the objects that every API server keeps in memory."""
+"""Longest match condition, in characters: the bound of rules' expressions. It is a fifth of what cel-go's parser
+accepts, and every API server keeps webhook configurations in memory."""
 
 RESIZE = "pods/resize"
-"""The subresource by which cpu and memory of a running pod are changed."""
+"""The subresource for changes of cpu and memory of a running pod."""
 
 SELF = "gpurules.io"
 DIGEST_ANNOTATION = f"{SELF}/webhook-digest"
-"""On a configuration: which rules it was made for."""
+"""Annotation of a configuration: the digest of the rules that it was generated from."""
 
 CONDITION_NAME = "some-rule-could-touch-it"
 
@@ -49,12 +49,12 @@ DELETION: Json = {
     "name": "not-being-deleted",
     "expression": "request.operation != 'UPDATE' || !has(object.metadata.deletionTimestamp)",
 }
-"""The condition where updates are sent: nothing may keep the finalizers of a pod from being removed."""
+"""The condition for updates: finalizers of a pod must always be removable."""
 
 SYSTEM_NAMESPACE = "kube-system"
 
 BREAK_GLASS_LABEL, BREAK_GLASS_VALUE = f"{SELF}/admission", "disabled"
-"""On a namespace: its pods are not sent. Namespaces are labelled by administrators; a pod's labels are its user's."""
+"""Label of a namespace whose pods are not sent. Administrators label namespaces; users label their pods."""
 
 
 IGNORE = "Ignore"
@@ -88,10 +88,10 @@ class Endpoint(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calls:
-    """When the API server is to call an endpoint.
+    """The calls of an endpoint by the API server.
 
-    `operations` is empty where no rule needs the endpoint at all. `expression` None: every pod. `widened` are the rules
-    because of which it is every pod; `simplified`: single rules' conditions were left out, as there are too many.
+    `operations` is empty if no rule needs the endpoint. `expression` None: every pod. `widened` are the rules because
+    of which it is every pod; `simplified`: conditions of single rules were left out, since there are too many.
     `reserving` are rules of /mutate that read what is free: /validate reserves the devices of the pods it admits.
     """
 
@@ -105,12 +105,12 @@ class Calls:
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """Resources that the API server is to send; a resize is an update only."""
+        """Resources for which the API server calls the endpoint; a resize is an update only."""
         return ("pods", RESIZE) if self._updates else ("pods",)
 
     @property
     def denying(self) -> tuple[RuleId, ...]:
-        """The rules that can deny a pod whose expressions are evaluated without error."""
+        """The rules that can deny a pod even if their expressions are evaluated without error."""
         return tuple(sorted(rule.id for rule in self.rules if rule.can_deny))
 
     @property
@@ -125,7 +125,7 @@ class Calls:
 
     @property
     def digest(self) -> str:
-        """Tells whether a configuration was made for these calls."""
+        """Digest of the calls, which identifies the configurations generated from them."""
         of_updates = [self.resources, DELETION] if self._updates else []
         said = json.dumps([self.endpoint.value, self.operations, self.expression, *of_updates])
         return f"sha256:{sha256(said.encode()).hexdigest()}"
@@ -142,19 +142,19 @@ class Service:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a configuration says besides what follows from the rules. `server` is a Service or the start of a URL."""
+    """The settings of a configuration that do not follow from the rules. `server` is a Service or a URL prefix."""
 
     name: str = "gpu-rules"
     namespace: str = "gpu-rules"
     server: Service | str
     ca_bundle: bytes | None = None
     failure_policies: Mapping[Endpoint, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Without: Ignore."""
+    """Default: Ignore."""
     timeout_seconds: int = 5
 
 
 def derive(rule_set: RuleSet) -> tuple[Calls, Calls]:
-    """When the API server is to call /mutate and /validate."""
+    """Derive the API server's calls of /mutate and /validate."""
     ladders, injections = rule_set.ladders, rule_set.injections
     changing: list[AnyRule] = [*(ladder.rule for ladder in ladders), *(injection.rule for injection in injections)]
     checking: list[AnyRule] = [validation.rule for validation in rule_set.validations]
@@ -164,17 +164,17 @@ def derive(rule_set: RuleSet) -> tuple[Calls, Calls]:
 
 
 def configurations(rule_set: RuleSet, settings: Settings) -> tuple[dict[str, Json], ...]:
-    """Both configurations; where no rule needs the endpoint it has no webhooks, and so replaces an earlier one."""
+    """Return both configurations; one whose endpoint no rule needs has no webhooks, and so replaces an earlier one."""
     return tuple(_configuration(calls, settings) for calls in derive(rule_set))
 
 
 def helm_values(
     rule_set: RuleSet, files: Mapping[str, str], failure_policies: Mapping[Endpoint, str] = MappingProxyType({})
 ) -> dict[str, Json]:
-    """The chart's values for rules in `files`, texts by path.
+    """Return the chart's values for rules in `files`, texts by path.
 
-    They say what the rules are, when the server is called, and what it must be allowed to read. A failure policy that
-    is not given is left to other files of values.
+    They are the rules, the calls of the server and the resources that it must be allowed to read. A failure policy
+    that is not given is left to other values files.
     """
     webhook: dict[str, Json] = {
         calls.endpoint.values_key: {
@@ -186,16 +186,16 @@ def helm_values(
         }
         for calls in derive(rule_set)
     }
-    asked = needs(rule_set)
+    requirements = cluster_requirements(rule_set)
     return {
         "rules": dict(zip(_keys(list(files)), files.values(), strict=True)),
         "webhook": webhook,
-        "rbac": {"nodes": asked.nodes, "pods": asked.pods, "namespaces": asked.namespaces},
+        "rbac": {"nodes": requirements.nodes, "pods": requirements.pods, "namespaces": requirements.namespaces},
     }
 
 
 def _keys(paths: Sequence[str]) -> list[str]:
-    """Keys of a ConfigMap for files: their names, with a number where two files have the same."""
+    """Return ConfigMap keys for files: their names, with a number if two files have the same."""
     names: list[str] = []
     for path in paths:
         name = re.sub(r"[^A-Za-z0-9._-]", "-", PurePath(path).name).lstrip(".")
@@ -205,19 +205,19 @@ def _keys(paths: Sequence[str]) -> list[str]:
 
 
 def about(rule: AnyRule) -> str:
-    """An expression that is true of every pod that a rule could touch, at its operations; "" where that is any pod."""
+    """Return an expression that is true of every pod that a rule may apply to, at its operations; "" if that is any."""
     return _clause(rule, set(rule.match.operations)).expression
 
 
 def warnings(rule_set: RuleSet) -> tuple[str, ...]:
-    """Why more pods are sent than could be."""
+    """Return the reasons for sending more pods than necessary."""
     return tuple(text for calls in derive(rule_set) for text in _warnings(calls))
 
 
 def unenforced(
     rule_set: RuleSet, failure_policies: Mapping[Endpoint, str], *, as_values: bool = False
 ) -> tuple[str, ...]:
-    """Return which rules can deny a pod at an endpoint whose failurePolicy is Ignore, and what follows from that.
+    """Return warnings of rules that can deny a pod at an endpoint whose failurePolicy is Ignore.
 
     `as_values`: for the chart, whose other values may have a policy that is not given here.
     """
@@ -236,7 +236,7 @@ def unenforced(
 
 
 def blocking(rule_set: RuleSet, failure_policies: Mapping[Endpoint, str]) -> tuple[str, ...]:
-    """Return at which endpoints an outage of the server keeps every pod from being created."""
+    """Return warnings of endpoints whose outage prevents the creation of every pod."""
     return tuple(
         f"every pod is sent to {calls.endpoint.path}, whose failurePolicy is Fail: while the server does not answer, "
         f"no pod is created{' or updated' if Operation.UPDATE.value in calls.operations else ''}, but in the "
@@ -257,7 +257,7 @@ def _warnings(calls: Calls) -> Iterable[str]:
     elif calls.simplified and calls.expression is None:
         yield f"every pod is sent to {calls.endpoint.path}: the rules name too much for one match condition"
     elif calls.simplified:
-        yield f"every pod that asks for what a rule names is sent to {calls.endpoint.path}: there are too many rules"
+        yield f"every pod that requests a resource of a rule is sent to {calls.endpoint.path}: there are too many rules"
 
 
 def _configuration(calls: Calls, settings: Settings) -> dict[str, Json]:
@@ -320,12 +320,12 @@ def _client(endpoint: Endpoint, settings: Settings) -> dict[str, Json]:
     return client
 
 
-# What follows turns rules into one expression.
+# From here on: rules are turned into one expression.
 
 
 @dataclass(frozen=True, slots=True)
 class _Clause:
-    """Pods that one or more rules are about: all `conditions` hold, and one of `resources` is asked for, if any."""
+    """Pods that some rules may apply to: all `conditions` hold, and one of `resources`, if any, is requested."""
 
     conditions: frozenset[str]
     resources: frozenset[str]
@@ -335,7 +335,7 @@ class _Clause:
         return not self.conditions and not self.resources
 
     def covers(self, other: "_Clause") -> bool:
-        """Whether all pods of the other are pods of this one."""
+        """Return True if all pods of the other are pods of this one."""
         narrower = bool(other.resources) and other.resources <= self.resources
         return self.conditions <= other.conditions and (not self.resources or narrower)
 
@@ -380,9 +380,9 @@ def _calls(endpoint: Endpoint, rules: Sequence[AnyRule], reserving: Sequence[Any
 
 
 def _borne(expression: str) -> str:
-    """An expression that the API server evaluates whatever the pod; "" if there is none.
+    """Return an expression that the API server can evaluate for any pod; "" if there is none.
 
-    What together is too much for the largest pods is asked only of others: those are sent.
+    An expression that costs too much for the largest pods is evaluated for others only: the largest are always sent.
     """
     large_too = f"{LARGE} || {expression}"
     if len(large_too) > MAX_EXPRESSION:
@@ -393,7 +393,7 @@ def _borne(expression: str) -> str:
 
 
 def _either(clauses: Iterable[_Clause]) -> str:
-    """One expression that is true where a clause is; "" where one is about everything."""
+    """Return one expression that is true if a clause is; "" if one has no condition."""
     by_conditions: dict[tuple[frozenset[str], bool], frozenset[str]] = {}
     for clause in clauses:
         key = clause.conditions, bool(clause.resources)
@@ -407,24 +407,24 @@ def _either(clauses: Iterable[_Clause]) -> str:
 
 
 def _reserved(rule: AnyRule, operations: Set[Operation]) -> _Clause:
-    """Pods that hold what a rule counts, whether or not it matches them: their devices are taken all the same."""
+    """Return the pods that hold devices that a rule counts, whether or not it matches them."""
     return _Clause(frozenset(_at(rule, operations)), _clause(rule, operations).resources)
 
 
 def _at(rule: AnyRule, operations: Set[Operation]) -> Iterable[str]:
-    """The condition that keeps away operations that only other rules need."""
+    """Yield the condition that excludes operations that only other rules match."""
     if operations - set(rule.match.operations):
         yield f"request.operation in {_list(sorted(operation.value for operation in rule.match.operations))}"
 
 
 def _clause(rule: AnyRule, operations: Set[Operation]) -> _Clause:
-    """`verbs`: at what the endpoint is called, because of some rule.
+    """Return the pods that a rule may apply to; `operations` are all at which the endpoint is called.
 
-    Pods that opt out are sent all the same: that somebody does is to be seen in traces and metrics.
+    Pods that opt out are sent all the same, so that traces and metrics count them.
     """
     conditions = {*_matched(rule.match), *_at(rule, operations)}
     handed = (handed_over(condition.expression) for condition in rule.match_conditions)
-    # A comment would take what follows it away.
+    # A trailing comment would also comment out what follows.
     conditions.update(f"({text}\n)" if "//" in text else f"({text})" for text in handed if text is not None)
     resources: set[str] = set()
     match rule:
@@ -441,7 +441,7 @@ def _clause(rule: AnyRule, operations: Set[Operation]) -> _Clause:
 
 
 def _matched(match: Match) -> Iterable[str]:
-    """A namespaceSelector is left out: the API server's match conditions do not see the namespace's labels."""
+    """Yield the conditions of a match, without namespaceSelector: match conditions cannot read a namespace's labels."""
     if "*" not in match.namespaces:
         yield _named(match.namespaces)
     if match.exclude_namespaces:
@@ -450,7 +450,7 @@ def _matched(match: Match) -> Iterable[str]:
 
 
 def _named(patterns: Sequence[str]) -> str:
-    """Whether the namespace is one of these names and globs."""
+    """Return the condition that the namespace matches one of these names and globs."""
     exact = sorted({pattern for pattern in patterns if not re.search(r"[*?]", pattern)})
     globs = sorted(set(patterns) - set(exact))
     tests = [f"request.namespace in {_list(exact)}"] if exact or not globs else []
@@ -459,9 +459,9 @@ def _named(patterns: Sequence[str]) -> str:
 
 
 def _regex(glob: str) -> str:
-    """RE2's, for the whole name."""
+    """Return a glob as an RE2 expression for the whole name."""
     parts = ({"*": ".*", "?": "."}.get(character) or re.escape(character) for character in glob)
-    # A dash needs no escape here, and most names have one.
+    # A dash is not escaped here, and most names have one.
     return f"^{''.join(parts)}$".replace(r"\-", "-")
 
 
@@ -481,9 +481,9 @@ def _required(requirement: LabelRequirement) -> str:
 
 
 def _asks_for(resources: Iterable[str]) -> str:
-    """Whether some container or init container names one of these.
+    """Return the condition that some container or init container requests one of these.
 
-    The API server sends a null for the containers of a pod that has none; it refuses the pod in better words later.
+    The API server sends a null for the containers of a pod that has none, and refuses the pod later.
     """
     named = f".orValue({{}}).exists(name, name in {_list(sorted(resources))})"
     return (
@@ -497,6 +497,6 @@ def _list(texts: Iterable[str]) -> str:
 
 
 def _literal(text: str) -> str:
-    """A CEL string. Where JSON has to escape something, its escapes are CEL's as well."""
+    """Return a CEL string literal. JSON's escapes are valid in CEL as well."""
     plain = text.isprintable() and not set(text) & {"'", "\\"}
     return f"'{text}'" if plain else json.dumps(text, ensure_ascii=False)

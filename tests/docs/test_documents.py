@@ -12,7 +12,7 @@ import yaml
 from rules_engine.authoring.check import check
 from rules_engine.evaluation.counts import MAX_CONTAINERS
 from rules_engine.evaluation.fingerprint import MAX_KEY_CONTAINERS
-from rules_engine.evaluation.nodes.node_index import MAX_TALLIES, MAX_TALLIES_BYTES
+from rules_engine.evaluation.nodes.node_index import MAX_CAPACITIES, MAX_CAPACITIES_BYTES
 from rules_engine.evaluation.steps import MAX_PATCH_BYTES
 from rules_engine.model.json.lenient import MAX_OWNERS
 from rules_engine.model.names import MAX_SUBDOMAIN
@@ -306,7 +306,7 @@ def test_the_table_of_bounds_has_those_of_the_server(what: str, bound: str) -> N
         ("operations.md", f"| {MAX_TERMS:,} terms; {MAX_REQUIREMENTS:,} expressions, values and labels"),
         ("operations.md", f"| tolerations that a ladder reads | {MAX_TOLERATIONS:,} in one pod |"),
         ("operations.md", f"| the first {MAX_OWNERS} |"),
-        ("operations.md", f"| {MAX_TALLIES_BYTES // MIB} MiB, {MAX_TALLIES} tallies |"),
+        ("operations.md", f"| {MAX_CAPACITIES_BYTES // MIB} MiB, {MAX_CAPACITIES} capacities |"),
         ("operations.md", f"| what rules write into a pod | {MAX_PATCH_BYTES // MIB} MiB of JSON Patch |"),
         ("operations.md", f"| containers of a pod whose decision is cached | {MAX_KEY_CONTAINERS:,} |"),
         ("operations.md", f"| a line of the decision log | {decision_log.MAX_LINE_BYTES // KIB} KiB |"),
@@ -333,7 +333,7 @@ def test_the_table_of_bounds_has_those_of_the_server(what: str, bound: str) -> N
         ),
         ("ladders.md", f"| tolerations | {MAX_TOLERATIONS:,} |"),
         ("injection.md", f"more than {MAX_CONTAINERS} containers"),
-        ("cluster.md", f"take {MAX_TALLIES_BYTES // MIB} MiB at most"),
+        ("cluster.md", f"take {MAX_CAPACITIES_BYTES // MIB} MiB at most"),
         ("metrics.md", f"At most {decision_log.MAX_QUEUED:,} lines wait"),
         ("metrics.md", f"{events.BURST} at once, then one a second"),
     ],

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from rules_engine.cel import Budget
 from rules_engine.evaluation.context import ClusterFunctions
-from rules_engine.evaluation.nodes import ABSENT, NodeIndex, NodeQuery, Tally, index_of, tally
-from rules_engine.evaluation.nodes.node_index import MAX_TALLIES, MAX_TALLIES_BYTES
+from rules_engine.evaluation.nodes import ABSENT, Capacity, NodeIndex, NodeQuery, capacity_of, index_of
+from rules_engine.evaluation.nodes.node_index import MAX_CAPACITIES, MAX_CAPACITIES_BYTES
 from rules_engine.evaluation.nodes.offers import Offers, Reach
 from rules_engine.model.cluster import Change, Cluster, Node, Taint
 from rules_engine.model.json.patch import Json
@@ -92,15 +92,15 @@ def cover(on: Cluster, rule: FallbackLadder, wanted: Pod, demand: Mapping[str, i
     return Offers(NodeQuery.of(rule), Reach(wanted, on), on, Budget()).cover(demand)
 
 
-def tallies_of(on: Cluster) -> dict[NodeQuery, dict[tuple[int, ...], list[str]]]:
-    """The names of the nodes in each group of each tally."""
+def classes_of(on: Cluster) -> dict[NodeQuery, dict[tuple[int, ...], list[str]]]:
+    """The names of the nodes in each class of each capacity."""
     index = index_of(on)
     return {
         query: {
-            amounts: sorted(node.name for number, node in index.nodes.items() if found.groups[amounts] >> number & 1)
-            for amounts in found.groups
+            amounts: sorted(node.name for number, node in index.nodes.items() if found.classes[amounts] >> number & 1)
+            for amounts in found.classes
         }
-        for query, found in index.tallies.items()
+        for query, found in index.capacities.items()
     }
 
 
@@ -135,7 +135,7 @@ def test_kinds_of_nodes_offer_what_their_nodes_offer(
 
 @law
 @given(st.data(), clusters(), ladders(), pods(), demands)
-def test_a_tally_carried_on_is_the_tally_of_what_is_there(
+def test_an_updated_capacity_equals_a_new_one(
     data: st.DataObject, on: Cluster, rule: FallbackLadder, wanted: Pod, demand: Mapping[str, int]
 ) -> None:
     cover(on, rule, wanted, demand)
@@ -150,18 +150,18 @@ def test_a_tally_carried_on_is_the_tally_of_what_is_there(
     after = on.changed(tuple(there.values()), changes, {"ml": {}})
     assert (after.nodes, after.namespaces) == (tuple(there.values()), {"ml": {}})
     fresh = Cluster(nodes=after.nodes)
-    for query in index_of(on).tallies:
-        tally(fresh, query)
-    assert tallies_of(after) == tallies_of(fresh)
+    for query in index_of(on).capacities:
+        capacity_of(fresh, query)
+    assert classes_of(after) == classes_of(fresh)
     assert cover(after, rule, wanted, demand) is one_by_one(after, rule, wanted, demand)
 
 
 def test_what_did_not_change_is_shared() -> None:
     index = index_of(cluster(node("a", {GPU: 4}, labels={ZONE: "a"}), node("b", {GPU: 4}))).with_places()
     asked = NodeQuery(offered=Offered.ALLOCATABLE, resources=(GPU,))
-    index = index.with_tally(Tally.of(asked, index.nodes))
+    index = index.with_capacity(Capacity.of(asked, index.nodes))
     used = index.after([(index.nodes[0], node("a", {GPU: 4}, {GPU: 1}, labels={ZONE: "a"}))])
-    assert used.tallies[asked] is index.tallies[asked]
+    assert used.capacities[asked] is index.capacities[asked]
     assert used.by_name is index.by_name
     assert used.places.labels is index.places.labels
     assert used.places.taints is index.places.taints
@@ -169,25 +169,25 @@ def test_what_did_not_change_is_shared() -> None:
 
 def test_a_group_goes_with_its_last_node() -> None:
     on = cluster({GPU: 4})
-    tally(on, NodeQuery(offered=Offered.ALLOCATABLE, resources=(GPU,)))
-    [left] = index_of(on).after([(on.nodes[0], None)]).tallies.values()
-    assert len(left.groups) == 0
+    capacity_of(on, NodeQuery(offered=Offered.ALLOCATABLE, resources=(GPU,)))
+    [left] = index_of(on).after([(on.nodes[0], None)]).capacities.values()
+    assert len(left.classes) == 0
 
 
 def test_alike_nodes_are_one_entry() -> None:
     on = cluster(*[node(f"n{number}", {GPU: 4}, labels={"host": str(number)}) for number in range(100)])
-    found = tally(on, NodeQuery(offered=Offered.ALLOCATABLE, resources=(GPU, MIG1)))
-    assert [*found.groups.counts()] == [((4 * NANOS, ABSENT), 100)]
+    found = capacity_of(on, NodeQuery(offered=Offered.ALLOCATABLE, resources=(GPU, MIG1)))
+    assert [*found.classes.counts()] == [((4 * NANOS, ABSENT), 100)]
 
 
-OTHERS = {f"example.com/r{number}": number for number in range(MAX_TALLIES + 10)}
+OTHERS = {f"example.com/r{number}": number for number in range(MAX_CAPACITIES + 10)}
 
 
 def test_the_tallies_of_a_cluster_are_bounded() -> None:
     on = cluster({GPU: 4, **OTHERS})
     functions = ClusterFunctions(on)
     assert [functions.allocatable(resource) for resource in OTHERS] == [*OTHERS.values()]
-    assert len(index_of(on).tallies) == MAX_TALLIES
+    assert len(index_of(on).capacities) == MAX_CAPACITIES
     assert functions.allocatable(GPU) == 4
 
 
@@ -232,11 +232,11 @@ def taken(value: object, seen: set[int]) -> int:
 
 
 @pytest.mark.parametrize("alike", [1, 2, 8, 9, 20, 2000])
-def test_a_tally_takes_no_more_memory_than_is_estimated(alike: int) -> None:
+def test_a_capacity_takes_no_more_memory_than_is_estimated(alike: int) -> None:
     index = NodeIndex.of([node(f"n{number:04}", {GPU: number // alike}) for number in range(2000)])
     for resources in ((GPU,), RESOURCES):
-        found = Tally.of(NodeQuery(offered=Offered.AVAILABLE, resources=resources), index.nodes)
-        used = taken(found.groups.small, set()) + taken(found.groups.large, set())
+        found = Capacity.of(NodeQuery(offered=Offered.AVAILABLE, resources=resources), index.nodes)
+        used = taken(found.classes.small, set()) + taken(found.classes.large, set())
         assert used <= found.bytes <= 5 * used
 
 
@@ -244,30 +244,30 @@ def test_the_tallies_of_a_cluster_take_no_more_than_their_bound() -> None:
     on = spread(2000)
     queries = [NodeQuery(offered=Offered.AVAILABLE, resources=(GPU, f"r{number}")) for number in range(20)]
     for query in queries:
-        tally(on, query)
-    kept = index_of(on).tallies
+        capacity_of(on, query)
+    kept = index_of(on).capacities
     assert [*kept] == queries[-len(kept) :]
     size = kept[queries[-1]].bytes
-    assert MAX_TALLIES_BYTES - size < sum(found.bytes for found in kept.values()) <= MAX_TALLIES_BYTES
+    assert MAX_CAPACITIES_BYTES - size < sum(found.bytes for found in kept.values()) <= MAX_CAPACITIES_BYTES
 
 
 def test_tallies_that_grow_with_the_cluster_give_way() -> None:
     on = cluster(*[node(f"n{number:04}", {GPU: 0}) for number in range(2000)])
     for number in range(20):
-        tally(on, NodeQuery(offered=Offered.AVAILABLE, resources=(GPU, f"r{number}")))
-    assert len(index_of(on).tallies) == 20
+        capacity_of(on, NodeQuery(offered=Offered.AVAILABLE, resources=(GPU, f"r{number}")))
+    assert len(index_of(on).capacities) == 20
     after = spread(2000)
     index = index_of(on.changed(after.nodes, [*zip(on.nodes, after.nodes, strict=True)], {}))
-    assert 1 < len(index.tallies) < 20
-    assert sum(found.bytes for found in index.tallies.values()) <= MAX_TALLIES_BYTES
+    assert 1 < len(index.capacities) < 20
+    assert sum(found.bytes for found in index.capacities.values()) <= MAX_CAPACITIES_BYTES
 
 
-def test_one_tally_is_kept_whatever_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rules_engine.evaluation.nodes.node_index.MAX_TALLIES_BYTES", 1)
+def test_the_newest_capacity_is_cached_whatever_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rules_engine.evaluation.nodes.node_index.MAX_CAPACITIES_BYTES", 1)
     on = spread(3)
     query = NodeQuery(offered=Offered.AVAILABLE, resources=(GPU,))
-    assert tally(on, query) is tally(on, query)
-    assert [*index_of(on).after([(on.nodes[0], None)]).tallies] == [query]
+    assert capacity_of(on, query) is capacity_of(on, query)
+    assert [*index_of(on).after([(on.nodes[0], None)]).capacities] == [query]
 
 
 def test_pods_that_choose_nodes_by_other_labels_leave_nothing_behind() -> None:

@@ -1,8 +1,8 @@
-"""What a rule set needs to know of a cluster."""
+"""Cluster requirements of a rule set."""
 
 import pytest
 
-from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements, needs
+from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements, cluster_requirements
 from rules_engine.model.rules import AnyRule, ConditionKind, LabelRequirement, LabelSelector, Match, Mode, Offered
 from tests.support.evaluation import GPU, MIG2, check, compiled, injection, ladder, rung, validation
 
@@ -32,10 +32,10 @@ PODS = ClusterRequirements(nodes=True, pods=True)
     ],
 )
 def test_only_what_a_rule_asks_for_is_needed(rule: AnyRule, needed: ClusterRequirements) -> None:
-    assert needs(compiled(rule)) == needed
+    assert cluster_requirements(compiled(rule)) == needed
 
 
 def test_the_needs_of_all_rules_add_up() -> None:
-    assert needs(compiled(ladder(MIG2, GPU), injection(match=SELECTOR))) == ClusterRequirements(
+    assert cluster_requirements(compiled(ladder(MIG2, GPU), injection(match=SELECTOR))) == ClusterRequirements(
         nodes=True, namespaces=True
     )

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rules_engine.evaluation import compile_rules
-from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements, needs
+from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements, cluster_requirements
 from rules_engine.model.rules import AnyRule, Mode
 from rules_engine.model.source import Location, SourceText
 from tests.support.evaluation import (
@@ -100,13 +100,13 @@ def test_rules_are_ordered_by_priority_then_name_by_code_point() -> None:
 def test_a_variable_may_be_the_cluster_and_another_expression_ask_it_what_is_free() -> None:
     rule = validation("variables.c.available('x/y') == 1", variables={"c": "cluster"})
     assert validated({}, rule, on=cluster({"x/y": 1})).allowed
-    assert needs(compiled(rule)) == ClusterRequirements(nodes=True, pods=True)
+    assert cluster_requirements(compiled(rule)) == ClusterRequirements(nodes=True, pods=True)
 
 
 def test_a_rule_set_needs_what_any_of_its_rules_does() -> None:
     rules = (ladder(MIG2, GPU), validation("namespaceObject.metadata.name != ''"), validation("true", name="other"))
-    assert needs(compiled(*rules)) == ClusterRequirements(nodes=True, namespaces=True)
-    assert needs(compiled()) == ClusterRequirements()
+    assert cluster_requirements(compiled(*rules)) == ClusterRequirements(nodes=True, namespaces=True)
+    assert cluster_requirements(compiled()) == ClusterRequirements()
 
 
 def test_every_expression_of_a_rule_counts_for_its_needs() -> None:
@@ -118,4 +118,4 @@ def test_every_expression_of_a_rule_counts_for_its_needs() -> None:
         validation(check("true", "", f"string({asking})")),
         validation(asking),
     ):
-        assert needs(compiled(rule)) == ClusterRequirements(nodes=True, pods=True)
+        assert cluster_requirements(compiled(rule)) == ClusterRequirements(nodes=True, pods=True)

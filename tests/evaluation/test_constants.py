@@ -63,7 +63,7 @@ FAILING = [
     ("object.metadata.name.matches(params.bad)", "30-40: invalid regular expression: missing ): ( [cel-params]"),
     ("cel.bind(x, params.absent, object.spec.hostIPC && x)", "20-26: params has no 'absent' [cel-params]"),
     ("1 / 0 == params.max", "1-20: with the rule's params this always fails: 1 / 0: division by zero [cel-params]"),
-    ("params.text", "1-12: the expression is to be of type bool, and is string [cel-result-type]"),
+    ("params.text", "1-12: the expression must be bool, not string [cel-result-type]"),
 ]
 
 

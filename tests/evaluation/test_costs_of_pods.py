@@ -12,7 +12,7 @@ from hypothesis import given
 from rules_engine.cel import Budget, CostExceeded
 from rules_engine.evaluation import mutate, validate
 from rules_engine.evaluation.counts import MAX_CONTAINERS
-from rules_engine.evaluation.nodes import Tally, node_index
+from rules_engine.evaluation.nodes import Capacity, node_index
 from rules_engine.evaluation.nodes.offers import AMOUNTS_PER_UNIT
 from rules_engine.evaluation.nodes.reach import STRIDE
 from rules_engine.model.cluster import Cluster, Node, Taint
@@ -306,13 +306,13 @@ def test_a_climb_costs_more_the_more_amounts_and_containers_there_are() -> None:
 def test_an_expression_that_loops_over_what_a_pod_names_counts_each_resource_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Also where there is no room for the tallies of all of them."""
-    monkeypatch.setattr(node_index, "MAX_TALLIES", 1)
+    """Also if the capacities of all of them are too many."""
+    monkeypatch.setattr(node_index, "MAX_CAPACITIES", 1)
     on = cluster({MIG1: 1, MIG2: 2}, {MIG1: 3})
     made = pod(*(container(f"c{number}", {MIG1: 1, MIG2: 1, f"example.com/{number}": 1}) for number in range(50)))
     loop = "c.resources.limits.all(r, cluster.available(r) >= 0 && cluster.total(r) >= 0)"
     rules = compiled(validation(f"object.spec.containers.all(c, {loop})"))
-    with patch.object(Tally, "of", wraps=Tally.of) as counted:
+    with patch.object(Capacity, "of", wraps=Capacity.of) as counted:
         [step] = validate(rules, request(made), on).trace
     assert step.action is Action.PASS
     assert counted.call_count == 4

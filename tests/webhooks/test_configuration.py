@@ -255,7 +255,7 @@ def test_too_many_conditions_are_left_out_and_said() -> None:
     assert sent(calls, asks({GPU: 1}), namespace="nobody")
     assert not sent(calls, asks({"cpu": 1}), namespace="team-1")
     assert webhooks.warnings(rule_set) == (
-        "every pod that asks for what a rule names is sent to /mutate: there are too many rules",
+        "every pod that requests a resource of a rule is sent to /mutate: there are too many rules",
     )
 
 

@@ -1,4 +1,4 @@
-"""Nodes in groups by what they offer: a decision looks at the distinct amounts, not at every node."""
+"""Capacity of nodes: classes of nodes that offer equal amounts. A decision reads the classes, not every node."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ from rules_engine.model.rules import FallbackLadder, NodeFilter, NodeRequirement
 EVERY_NODE = NodeFilter()
 
 Demand = Mapping[str, int]
-"""Nanos of each resource that one node has to cover, all of them together."""
+"""Nanos of each resource; one node must offer all of them together."""
 
-Amounts = tuple[int, ...]
-"""Nanos of each resource of a question, in its order; ABSENT for what a node does not have at all."""
+NodeClass = tuple[int, ...]
+"""A class of nodes: the nanos that each of them offers of a query's resources, in order; ABSENT for none."""
 
 ABSENT = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeQuery:
-    """A question: amounts of `resources`, offered in one sense, on nodes that pass a filter."""
+    """A query for the amounts of `resources` that nodes offer, for nodes that pass a filter."""
 
     nodes: NodeFilter = EVERY_NODE
     offered: Offered
@@ -30,7 +30,7 @@ class NodeQuery:
 
     @classmethod
     def of(cls, ladder: FallbackLadder) -> Self:
-        """Return the question of a ladder, whatever the pod."""
+        """Return the query of a ladder; it is the same for every pod."""
         resources = tuple(rung.resource for rung in ladder.rungs)
         return cls(nodes=ladder.nodes, offered=ladder.offered, resources=resources)
 
@@ -48,11 +48,11 @@ class NodeQuery:
             and self.nodes.selector.matches(node.labels)
         )
 
-    def amounts(self, node: Node) -> Amounts:
+    def class_of(self, node: Node) -> NodeClass:
         """Return the amounts that a node offers."""
         allocatable, used = node.allocatable, node.used
         if self.offered is Offered.AVAILABLE:
-            # Node.available without its Quantities: this is done for every node.
+            # Node.available without its Quantities, since this runs for every node.
             return tuple([_nanos(allocatable, name, 0) - _nanos(used, name, 0) for name in self.resources])
         return tuple([_nanos(allocatable, name, ABSENT) for name in self.resources])
 
@@ -61,52 +61,52 @@ def _nanos(amounts: Mapping[str, Quantity], resource: str, otherwise: int) -> in
     return amounts[resource].nanos if resource in amounts else otherwise
 
 
-GROUP_BYTES = 700
-"""About what a group of a tally takes at most: its key, its place in a table and the numbers of a few nodes."""
+CLASS_BYTES = 700
+"""Estimated memory of a class at most: its key, its table entry and the numbers of a few nodes."""
 
 AMOUNT_BYTES = 50
-"""Bytes that each amount of a key takes."""
+"""Memory of each amount of a key."""
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
-    """The nodes that pass the filter of a question, by what they offer."""
+class Capacity:
+    """The nodes that pass the filter of a query, by class."""
 
     query: NodeQuery
-    groups: Groups[Amounts]
+    classes: Groups[NodeClass]
 
     @classmethod
     def of(cls, query: NodeQuery, nodes: Mapping[int, Node]) -> Self:
-        members: dict[Amounts, list[int]] = {}
+        members: dict[NodeClass, list[int]] = {}
         for number, node in nodes.items():
             if query.counts(node):
-                members.setdefault(query.amounts(node), []).append(number)
+                members.setdefault(query.class_of(node), []).append(number)
         return cls(query, Groups.of(members))
 
-    def after(self, moves: Sequence[Move]) -> "Tally":
-        """The tally once nodes have changed."""
+    def after(self, moves: Sequence[Move]) -> "Capacity":
+        """Return the capacity after nodes have changed."""
         changed = []
         for number, old, new in moves:
             left, joined = self._keys(old), self._keys(new)
             if left != joined:
                 changed.append((number, left, joined))
-        return Tally(self.query, self.groups.after(changed)) if changed else self
+        return Capacity(self.query, self.classes.after(changed)) if changed else self
 
     def covers(self, demand: Demand, among: NodeSet | None = None) -> bool:
         """Return True if one node of those in `among` has all of `demand`.
 
-        `demand` names resources of the question; None stands for all nodes.
+        `demand` has resources of the query; `among` None: all nodes.
         """
         positions = [(self.query.resources.index(resource), amount) for resource, amount in demand.items()]
-        # Loops, since this is asked for every rung; generators would cost as much again.
-        for amounts, nodes in self.groups.large.items():
+        # Loops, since this runs for every rung; generators would take twice as long.
+        for amounts, nodes in self.classes.large.items():
             for position, amount in positions:
                 if amounts[position] < amount:
                     break
             else:
                 if among is None or nodes & among:
                     return True
-        for amounts, numbers in self.groups.small.items():
+        for amounts, numbers in self.classes.small.items():
             for position, amount in positions:
                 if amounts[position] < amount:
                     break
@@ -120,10 +120,10 @@ class Tally:
 
     @property
     def bytes(self) -> int:
-        """About what it takes in memory, at most."""
-        groups = self.groups
-        sets = max(map(int.bit_length, groups.large.values()), default=0) // 7 * len(groups.large)
-        return (GROUP_BYTES + AMOUNT_BYTES * len(self.query.resources)) * (1 + len(groups)) + sets
+        """Estimated memory, at most."""
+        classes = self.classes
+        sets = max(map(int.bit_length, classes.large.values()), default=0) // 7 * len(classes.large)
+        return (CLASS_BYTES + AMOUNT_BYTES * len(self.query.resources)) * (1 + len(classes)) + sets
 
-    def _keys(self, node: Node | None) -> tuple[Amounts, ...]:
-        return (self.query.amounts(node),) if node is not None and self.query.counts(node) else ()
+    def _keys(self, node: Node | None) -> tuple[NodeClass, ...]:
+        return (self.query.class_of(node),) if node is not None and self.query.counts(node) else ()

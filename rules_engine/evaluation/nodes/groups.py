@@ -11,8 +11,8 @@ from typing import Generic, Self, TypeAlias, TypeVar
 from rules_engine.model.cluster import Node
 
 SMALL = 8
-"""Nodes of a group that are listed. A label such as the hostname has a group for each node: sets of them would take
-as much memory as the square of the nodes."""
+"""Nodes of a group that is stored as a list. A label such as the hostname has a group for each node: as sets, their
+memory would grow with the square of the nodes."""
 
 NodeSet: TypeAlias = int
 
@@ -23,7 +23,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 def node_set(numbers: Sequence[int]) -> NodeSet:
-    """The set of these nodes."""
+    """Return the set of these nodes."""
     if len(numbers) <= SMALL:
         found = 0
         for number in numbers:
@@ -36,7 +36,7 @@ def node_set(numbers: Sequence[int]) -> NodeSet:
 
 
 def numbers_of(nodes: NodeSet) -> tuple[int, ...]:
-    """The nodes of a set, in order; for sets of a few nodes."""
+    """Return the nodes of a set, in order; for sets of a few nodes."""
     found = []
     while nodes:
         lowest = nodes & -nodes
@@ -67,7 +67,7 @@ class Groups(Generic[K]):
         yield from self.small
 
     def __getitem__(self, key: K) -> NodeSet:
-        """The nodes of a group; none where there is no such group."""
+        """Return the nodes of a group; the empty set if there is no such group."""
         found = self.large.get(key)
         return node_set(self.small.get(key, ())) if found is None else found
 
@@ -80,14 +80,14 @@ class Groups(Generic[K]):
         return found
 
     def counts(self) -> Iterator[tuple[K, int]]:
-        """Return the number of nodes of each group."""
+        """Yield each key with the number of its nodes."""
         for key, nodes in self.large.items():
             yield key, nodes.bit_count()
         for key, numbers in self.small.items():
             yield key, len(numbers)
 
     def after(self, moves: Iterable[tuple[int, Iterable[K], Iterable[K]]]) -> Self:
-        """The groups once some nodes have left some groups and joined others."""
+        """Return the groups after some nodes have left some groups and joined others."""
         small, large = dict(self.small), dict(self.large)
         for number, left, joined in moves:
             for key in left:

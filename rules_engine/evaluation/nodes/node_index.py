@@ -1,7 +1,7 @@
-"""A cluster's nodes by number, name, label, taint and what they offer.
+"""A cluster's nodes by number, name, label, taint and capacity.
 
-An index is a value, kept with its cluster: what is not needed at first is added to a copy, which takes its place. It is
-carried on from one view of a live cluster to the next by the few nodes that changed.
+An index is a value, cached in its cluster: parts that are built on first use are added to a copy, which replaces it.
+The index of the next view of a live cluster is computed from it and the few nodes that changed.
 """
 
 from collections import Counter
@@ -9,46 +9,46 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rules_engine.evaluation.nodes.capacity import NodeQuery, Tally
+from rules_engine.evaluation.nodes.capacity import Capacity, NodeQuery
 from rules_engine.evaluation.nodes.groups import Groups, Move, NodeSet, numbers_of
 from rules_engine.evaluation.nodes.places import Label, Places
 from rules_engine.model.cluster import Change, Cluster, Node
 
-MAX_TALLIES = 64
-"""Tallies of one cluster: each is carried on with every event. Rules need one for each kind of ladder, but
+MAX_CAPACITIES = 64
+"""Capacities cached for one cluster: each is updated with every event. Rules need one for each kind of ladder, but
 expressions may look up resources that pods name."""
 
-MAX_TALLIES_BYTES = 8 * 1024 * 1024
-"""Memory of all tallies of one cluster, as estimated; the oldest give way. A tally takes a few kilobytes where many
-nodes are alike, and 4 MiB where each of 5,000 nodes offers something else. The last one is kept whatever it takes."""
+MAX_CAPACITIES_BYTES = 8 * 1024 * 1024
+"""Memory of all capacities of one cluster, as estimated; the oldest are evicted. One takes a few kilobytes if there are
+few classes, and 4 MiB if each of 5,000 nodes is a class of its own. The newest one is cached whatever its size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeIndex:
     """Nodes by number.
 
-    `by_name` is their name as a label; `resources`, how many have some or none of it left. `placed`, their labels and
-    taints, is made when needed.
+    `by_name` is their name as a label; `resources` counts the nodes that have a resource, in use or not. `placed`,
+    their labels and taints, is computed on first use.
     """
 
     nodes: Mapping[int, Node]
     by_name: Label
     resources: Mapping[str, int]
     placed: Places | None = None
-    tallies: Mapping[NodeQuery, Tally]
+    capacities: Mapping[NodeQuery, Capacity]
 
     @classmethod
     def of(cls, nodes: Sequence[Node]) -> "NodeIndex":
-        """Two indexes of the same nodes number them alike."""
+        """Build the index. Two indexes of the same nodes number them alike."""
         names: dict[str, list[int]] = {}
         for number, node in enumerate(nodes):
             names.setdefault(node.name, []).append(number)
         resources: Counter[str] = Counter()
-        # Nodes come in few kinds: a Counter is slow to update.
+        # Counted by distinct set first, since nodes have few of them and a Counter is slow to update.
         for kind, count in Counter(frozenset(_resources(node)) for node in nodes).items():
             resources.update(dict.fromkeys(kind, count))
         by_name = Label((1 << len(nodes)) - 1, Groups.of(names))
-        return cls(nodes=dict(enumerate(nodes)), by_name=by_name, resources=dict(resources), tallies={})
+        return cls(nodes=dict(enumerate(nodes)), by_name=by_name, resources=dict(resources), capacities={})
 
     @property
     def every(self) -> NodeSet:
@@ -56,21 +56,21 @@ class NodeIndex:
 
     @property
     def places(self) -> Places:
-        """Labels and taints: made anew each time where they are not kept."""
+        """Labels and taints; computed on each call if they are not cached."""
         return self.placed or Places.of(self.nodes)
 
     def with_places(self) -> "NodeIndex":
         return replace(self, placed=self.places)
 
-    def with_tally(self, tally: Tally) -> "NodeIndex":
-        """The index with one more tally, and without the oldest of too many or too large ones."""
-        tallies = {**self.tallies, tally.query: tally}
-        while len(tallies) > MAX_TALLIES or (len(tallies) > 1 and _bytes(tallies) > MAX_TALLIES_BYTES):
-            del tallies[next(iter(tallies))]
-        return replace(self, tallies=tallies)
+    def with_capacity(self, capacity: Capacity) -> "NodeIndex":
+        """Return the index with one more capacity, and without the oldest of too many or too large ones."""
+        capacities = {**self.capacities, capacity.query: capacity}
+        while len(capacities) > MAX_CAPACITIES or (len(capacities) > 1 and _bytes(capacities) > MAX_CAPACITIES_BYTES):
+            del capacities[next(iter(capacities))]
+        return replace(self, capacities=capacities)
 
     def after(self, changes: Sequence[Change]) -> "NodeIndex":
-        """The index of the cluster after these changes. A node keeps its number while it exists."""
+        """Return the index of the cluster after these changes. A node keeps its number while it exists."""
         nodes, every = dict(self.nodes), self.every
         moves: list[Move] = []
         renamed: list[tuple[int, str | None, str | None]] = []
@@ -90,15 +90,15 @@ class NodeIndex:
                 every |= 1 << number
             if old is None or new is None or old.name != new.name:
                 renamed.append((number, old.name if old else None, new.name if new else None))
-        tallies = {query: tally.after(moves) for query, tally in self.tallies.items()}
-        while len(tallies) > 1 and _bytes(tallies) > MAX_TALLIES_BYTES:
-            del tallies[next(iter(tallies))]
+        capacities = {query: capacity.after(moves) for query, capacity in self.capacities.items()}
+        while len(capacities) > 1 and _bytes(capacities) > MAX_CAPACITIES_BYTES:
+            del capacities[next(iter(capacities))]
         return NodeIndex(
             nodes=nodes,
             by_name=self.by_name.after(renamed) if renamed else self.by_name,
             resources=self._resources_after(moves),
             placed=self.placed and self.placed.after(moves),
-            tallies=tallies,
+            capacities=capacities,
         )
 
     def _resources_after(self, moves: Sequence[Move]) -> Mapping[str, int]:
@@ -118,8 +118,8 @@ def _resources(node: Node | None) -> Set[str]:
     return node.allocatable.keys() | node.used.keys() if node else frozenset()
 
 
-def _bytes(tallies: Mapping[NodeQuery, Tally]) -> int:
-    return sum(tally.bytes for tally in tallies.values())
+def _bytes(capacities: Mapping[NodeQuery, Capacity]) -> int:
+    return sum(capacity.bytes for capacity in capacities.values())
 
 
 def _lowest_free(every: NodeSet) -> int:
@@ -131,9 +131,9 @@ _INDEX: Final = "node index"
 
 
 def index_of(cluster: Cluster) -> NodeIndex:
-    """The cluster's index; made when it is first needed, and never dropped.
+    """Return the cluster's index, computed on first use and never dropped.
 
-    Whatever thread made it, and whatever was added to it since: all that are seen with one cluster number nodes alike.
+    Threads may build or extend it at the same time: all indexes of one cluster number nodes alike.
     """
     found = cluster.views.get(_INDEX)
     if isinstance(found, NodeIndex):
@@ -143,7 +143,7 @@ def index_of(cluster: Cluster) -> NodeIndex:
 
 
 def placed_index_of(cluster: Cluster) -> NodeIndex:
-    """The cluster's index with labels and taints."""
+    """Return the cluster's index with labels and taints."""
     index = index_of(cluster)
     if index.placed is None:
         index = index.with_places()
@@ -151,12 +151,12 @@ def placed_index_of(cluster: Cluster) -> NodeIndex:
     return index
 
 
-def tally(cluster: Cluster, query: NodeQuery) -> Tally:
-    """The cluster's tally for a question; made when it is first needed."""
+def capacity_of(cluster: Cluster, query: NodeQuery) -> Capacity:
+    """Return the cluster's capacity for a query, computed on first use."""
     index = index_of(cluster)
-    found = index.tallies.get(query)
+    found = index.capacities.get(query)
     if found is None:
-        found = Tally.of(query, index.nodes)
-        # Another thread may have added something meanwhile.
-        cluster.views[_INDEX] = index_of(cluster).with_tally(found)
+        found = Capacity.of(query, index.nodes)
+        # Read again: another thread may have replaced the index meanwhile.
+        cluster.views[_INDEX] = index_of(cluster).with_capacity(found)
     return found

@@ -1,19 +1,19 @@
-"""Resources that the nodes that count for a ladder offer to one pod."""
+"""The resources that nodes offer to one pod, as one ladder counts them."""
 
 from collections.abc import Callable
 
 from rules_engine.cel import Budget, EvaluationError
-from rules_engine.evaluation.nodes import Demand, NodeQuery, NodeSet, matching_nodes, placed_index_of, tally
+from rules_engine.evaluation.nodes import Demand, NodeQuery, NodeSet, capacity_of, matching_nodes, placed_index_of
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.json.strict import TooLargeError
 from rules_engine.model.pod import Pod
 
 AMOUNTS_PER_UNIT = 4
-"""Amounts that are compared for one unit of the budget: those of nodes with a demand, or of containers."""
+"""Comparisons of amounts for one unit of the budget: of nodes with a demand, or of containers."""
 
 
 class Reach:
-    """The nodes that a pod may run on. They are searched once for a request, when the first rule needs them."""
+    """The nodes that a pod may run on, searched once per request, on first use."""
 
     __slots__ = ("_cluster", "_error", "_found", "_pod")
 
@@ -24,7 +24,7 @@ class Reach:
         self._error: EvaluationError | None = None
 
     def nodes(self, budget: Budget) -> NodeSet:
-        """Raises PodError where the pod's placement is malformed, and EvaluationError where it is too large."""
+        """Return the nodes. Raises PodError if the pod's placement is malformed, EvaluationError if it is too large."""
         if self._error is not None:
             raise self._error
         found = self._found
@@ -34,13 +34,13 @@ class Reach:
             except TooLargeError as error:
                 self._error = EvaluationError(str(error))
                 raise self._error from None
-            # An error here is of the budget, and the next rule may have another one.
+            # Not cached if it fails: the error is of this budget, and the next rule may have another one.
             found = self._found = matching_nodes(placed_index_of(self._cluster), placement, budget)
         return found
 
 
 class Offers:
-    """The cluster in the eyes of one ladder, which asks `question`."""
+    """The amounts that nodes offer to one ladder's pod."""
 
     __slots__ = ("_budget", "_cluster", "_query", "_reach")
 
@@ -51,19 +51,19 @@ class Offers:
         self._budget = budget
 
     def cover(self, demand: Demand) -> bool:
-        """Return True if one node that counts has all of `demand`, which names resources of the ladder.
+        """Return True if one node that counts offers all of `demand`, in resources of the ladder.
 
-        Raises PodError and EvaluationError as Reach does, where it matters what nodes the pod may run on, and
-        CostExceeded where the budget does not suffice to compare amounts.
+        Raises PodError and EvaluationError as Reach does, if the ladder counts only nodes that the pod may run on, and
+        CostExceeded if the budget does not cover the comparisons.
         """
         among = self._reach.nodes(self._budget) if self._query.by_pod else None
-        counted = tally(self._cluster, self._query)
-        self._budget.spend(len(counted.groups) // AMOUNTS_PER_UNIT)
-        return counted.covers(demand, among)
+        capacity = capacity_of(self._cluster, self._query)
+        self._budget.spend(len(capacity.classes) // AMOUNTS_PER_UNIT)
+        return capacity.covers(demand, among)
 
 
 def nodes_for(pod: Pod, cluster: Cluster) -> Callable[[str], bool]:
-    """Whether a pod may run on a node, by the node's name. Raises PodError and EvaluationError as Reach does."""
+    """Return a predicate on node names: the pod may run there. Raises PodError and EvaluationError as Reach does."""
     found = Reach(pod, cluster).nodes(Budget())
     names = placed_index_of(cluster).by_name.values
     return lambda name: bool(names[name] & found)

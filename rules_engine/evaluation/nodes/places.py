@@ -1,4 +1,4 @@
-"""Nodes by what pods choose them by: labels and taints."""
+"""Nodes by label and by taint, which pods choose them by."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Label:
     values: Groups[str]
 
     def after(self, moves: Iterable[tuple[int, str | None, str | None]]) -> "Label":
-        """The label once it has other values on some nodes; None where a node does not have it."""
+        """Return the label after its value has changed on some nodes; None: a node does not have it."""
         present = self.present
         changed = []
         for number, left, joined in moves:
@@ -31,7 +31,7 @@ class Label:
 
 
 NO_LABEL = Label(0, Groups({}, {}))
-"""One that no node has."""
+"""A label that no node has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Places:
         return cls({key: Label(values.every, values) for key, values in grouped.items()}, Groups.of(taints))
 
     def after(self, moves: Iterable[Move]) -> "Places":
-        """The same once nodes have changed; most changes are of neither labels nor taints."""
+        """Return the places after nodes have changed; most changes are of neither labels nor taints."""
         relabelled: dict[str, list[tuple[int, str | None, str | None]]] = {}
         repelling = []
         for number, old, new in moves:

@@ -1,4 +1,4 @@
-"""The nodes that a pod may run on, as the scheduler's filters for node affinity and taints have it.
+"""The nodes that a pod may run on, by the scheduler's filters for node affinity and taints.
 
 Source: k8s.io/component-helpers/scheduling/corev1 (nodeaffinity), k8s.io/api/core/v1 (Toleration.ToleratesTaint).
 """
@@ -15,24 +15,24 @@ from rules_engine.model.cluster import Taint
 from rules_engine.model.placement import INTEGER, NodeExpression, NodeTerm, Placement, Toleration
 
 NODE_NAME = "metadata.name"
-"""The one field of a node that a pod may choose by."""
+"""The only field of a node that node affinity may match."""
 
 
 def matching_nodes(index: NodeIndex, placement: Placement, budget: Budget) -> NodeSet:
-    """The nodes that the pod may run on.
+    """Return the nodes that the pod may run on.
 
     Each label, expression, value and toleration of the pod is looked up once, and costs a unit of the budget, as does
     each taint of the cluster. Raises CostExceeded.
     """
     if placement.node_name:
-        # The scheduler is not asked.
+        # The pod bypasses the scheduler.
         budget.spend(1)
         return index.by_name.values[placement.node_name]
     return _Search(index, placement, budget).found()
 
 
 class _Search:
-    """One pod's nodes."""
+    """The search for one pod's nodes."""
 
     def __init__(self, index: NodeIndex, placement: Placement, budget: Budget) -> None:
         self._index = index
@@ -40,7 +40,7 @@ class _Search:
         self._placement = placement
         self._budget = budget
         self._numbers: dict[int, _Numbers] = {}
-        """By the id of a label, all of which the index keeps alive."""
+        """Numbers by the id of their label; the index keeps all labels alive."""
 
     def found(self) -> NodeSet:
         placement, labels = self._placement, self._places.labels
@@ -53,7 +53,7 @@ class _Search:
         return found & ~self._repelled(placement.tolerations) if found else 0
 
     def _affine(self, terms: Sequence[NodeTerm]) -> NodeSet:
-        """The nodes that one of the terms matches."""
+        """Return the nodes that one of the terms matches."""
         found = 0
         for term in terms:
             self._budget.spend(1)
@@ -66,7 +66,7 @@ class _Search:
         return found
 
     def _holding(self, expression: NodeExpression, label: Label) -> NodeSet:
-        """The nodes that an expression holds for: as for label selectors, with Gt and Lt on whole numbers besides."""
+        """Return the nodes that an expression matches: like a label selector's, plus Gt and Lt on whole numbers."""
         self._budget.spend(1 + len(expression.values))
         match expression.operator:
             case "In":
@@ -92,7 +92,7 @@ class _Search:
         return numbers.above(bound) if expression.operator == "Gt" else numbers.below(bound)
 
     def _repelled(self, tolerations: Sequence[Toleration]) -> NodeSet:
-        """The nodes with a taint that is not tolerated."""
+        """Return the nodes with a taint that is not tolerated."""
         taints = self._places.taints
         self._budget.spend(1 + len(tolerations) + len(taints))
         tolerated = _Tolerated(tolerations)
@@ -111,7 +111,7 @@ def _any_of(label: Label, values: Sequence[str]) -> NodeSet:
 
 
 class _Tolerated:
-    """Taints that tolerations tolerate: looked up, whatever their number."""
+    """Taints that tolerations tolerate, by key: a lookup costs the same for any number of them."""
 
     def __init__(self, tolerations: Sequence[Toleration]) -> None:
         self._whole: set[tuple[str, str]] = set()
@@ -138,7 +138,7 @@ class _Tolerated:
 
 
 STRIDE = 16
-"""Values between two sets that are kept: an expression looks at so many, and as many sets are kept as suffice."""
+"""Values between two stored sets: an expression reads at most this many values beyond a stored set."""
 
 
 class _Numbers:

@@ -1,4 +1,4 @@
-"""Rules made ready for requests: their expressions compiled, their order fixed. Nothing here ever changes."""
+"""Compiled rules, in the order of evaluation. They never change."""
 
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
@@ -29,10 +29,10 @@ R = TypeVar("R", bound=Rule)
 
 MAX_LEVELS = 150
 """Levels of an expression with the variables that it reads: each takes up to five Python frames, of the 1,000 that
-Python allows, and what evaluates it takes up to a hundred."""
+Python allows, and its callers take up to a hundred."""
 
 VARIABLE_LEVELS = 2
-"""Levels for reading a variable: ten frames until its expression is evaluated."""
+"""Levels that reading a variable counts for: ten frames until its expression is evaluated."""
 
 ENVIRONMENT = Environment(
     {
@@ -44,7 +44,7 @@ ENVIRONMENT = Environment(
         "cluster": types.CLUSTER,
     }
 )
-"""What an expression of a rule at admission may name; `variables` comes with each rule."""
+"""Names in the expressions of rules at admission; each rule adds its `variables`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class CompiledNamed:
 
     @property
     def path(self) -> str:
-        """A variable as expressions name it."""
+        """The variable's name in expressions."""
         return f"variables.{self.name}"
 
 
@@ -70,7 +70,7 @@ class CompiledRung:
 
 @dataclass(frozen=True, slots=True)
 class CompiledCheck:
-    """A validation's line, compiled."""
+    """A compiled check of a Validation."""
 
     check: Check
     expression: Program
@@ -79,7 +79,7 @@ class CompiledCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled(Generic[R]):
-    """A rule with what every kind has compiled."""
+    """A rule with the compiled expressions that every kind has."""
 
     rule: R
     variables: tuple[CompiledNamed, ...]
@@ -88,7 +88,7 @@ class Compiled(Generic[R]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledLadder(Compiled[FallbackLadder]):
-    """`resources` are those of the rungs, in their order; `query` finds the nodes that offer them."""
+    """A compiled ladder: `resources` are those of the rungs, in order; `query` finds the nodes that offer them."""
 
     rungs: tuple[CompiledRung, ...]
     resources: tuple[str, ...] = field(init=False, repr=False, compare=False)
@@ -114,7 +114,7 @@ AnyCompiled: TypeAlias = CompiledLadder | CompiledInjection | CompiledValidation
 
 
 def programs(compiled: AnyCompiled) -> Iterator[Program]:
-    """Every expression that a decision may come of; those of messages only say why it did."""
+    """Yield every expression that may change a decision, so not those of messages."""
     for named in (*compiled.variables, *compiled.conditions):
         yield named.program
     match compiled:
@@ -127,14 +127,14 @@ def programs(compiled: AnyCompiled) -> Iterator[Program]:
 
 
 def messages(compiled: AnyCompiled) -> Iterator[Program]:
-    """The expressions of messages."""
+    """Yield the expressions of messages."""
     if isinstance(compiled, CompiledValidation):
         yield from (check.message for check in compiled.checks if check.message is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleSet:
-    """Everything that decides requests, each kind in the order of evaluation. Rules that are Off are not in it."""
+    """Compiled rules of each kind, in the order of evaluation. Rules that are Off are not in it."""
 
     ladders: tuple[CompiledLadder, ...] = ()
     injections: tuple[CompiledInjection, ...] = ()
@@ -143,11 +143,11 @@ class RuleSet:
     injection_index: Index[CompiledInjection] = field(init=False, repr=False, compare=False)
     validation_index: Index[CompiledValidation] = field(init=False, repr=False, compare=False)
     validated_operations: frozenset[Fact] = field(init=False, repr=False, compare=False)
-    """CREATE, and what else some validation is to be asked at: nothing but them is even read."""
+    """CREATE, and the operations that some validation matches: no other request is parsed."""
 
     @property
     def rules(self) -> tuple[AnyCompiled, ...]:
-        """Those of every kind."""
+        """The rules of every kind."""
         return (*self.ladders, *self.injections, *self.validations)
 
     def __post_init__(self) -> None:
@@ -162,9 +162,9 @@ class RuleSet:
 
 
 def compile_rules(rules: Iterable[AnyRule]) -> tuple[RuleSet, tuple[Problem, ...]]:
-    """Compile every expression of every rule; those of rules that are Off as well, so that they do not rot.
+    """Compile every expression of every rule; those of rules that are Off as well, so that they stay valid.
 
-    A rule with a problem is not in the rule set: whoever gets problems decides whether to use the rest.
+    A rule with a problem is not in the rule set: the caller decides whether to use the others.
     """
     problems: list[Problem] = []
     ladders: list[CompiledLadder] = []
@@ -194,7 +194,7 @@ class _Compiler:
         self.problems: list[Problem] = []
         self._constants = Constants(rule.params)
         self._levels: dict[str, int] = {}
-        """Of each variable, with those that it reads."""
+        """Levels of each variable, with those of the variables that it reads."""
 
     @property
     def failed(self) -> bool:
@@ -225,7 +225,7 @@ class _Compiler:
                 return CompiledValidation(rule=rule, variables=variables, conditions=conditions, checks=checks)
 
     def _variables(self, rule: Rule) -> tuple[tuple[CompiledNamed, ...], Environment]:
-        """Each variable sees those before it; one that does not compile is still declared, so as not to cascade."""
+        """Compile the variables: each may read those before it. One that does not compile is declared all the same."""
         declared: dict[str, Type] = {}
         compiled = []
         for named in rule.variables:
@@ -238,7 +238,7 @@ class _Compiler:
         return tuple(compiled), _with_variables(declared)
 
     def _message(self, source: SourceText | None, environment: Environment) -> Program | None:
-        """A messageExpression: one that fails leaves the message in its place."""
+        """Compile a messageExpression. One that fails is a warning, since the message replaces it."""
         return self._optional(source, environment, types.STRING, Severity.WARNING)
 
     def _optional(
@@ -249,7 +249,7 @@ class _Compiler:
     def _compile(
         self, source: SourceText, environment: Environment, result: Type, failing: Severity = Severity.ERROR
     ) -> Program | None:
-        """A program; None, and problems, where there is none. `failing`: how bad it is to fail for every pod."""
+        """Compile an expression; None, with problems, if it fails. `failing`: severity of failing for every pod."""
         try:
             program = compile_expression(source, environment, result=result)
         except CelProblems as found:
@@ -264,14 +264,14 @@ class _Compiler:
         return program
 
     def _levels_of(self, program: Program) -> int:
-        """Return how deep an expression is nested, with the variables that it reads."""
+        """Return the levels of an expression, with the variables that it reads."""
         reads = self._levels if VARIABLES in program.reads else program.reads & self._levels.keys()
         inner = max((VARIABLE_LEVELS + self._levels[name] for name in reads), default=0)
         return _nesting(program.checked.expression, program.checked.references.keys()) + inner
 
 
 def _nesting(node: Expression, names: Set[Expression]) -> int:
-    """Return the levels of an expression; a name with dots is one."""
+    """Return the levels of an expression; a name with dots is one level."""
     return 1 if node in names else 1 + max((_nesting(child, names) for child in children(node)), default=0)
 
 
@@ -286,6 +286,6 @@ def _too_deep(program: Program) -> Problem:
 
 
 def _with_variables(declared: Mapping[str, Type]) -> Environment:
-    """Each is a variable of its own, so that it costs nothing until it is read; the whole stands for all of them."""
+    """Declare each variable on its own, so that it costs nothing until it is read, and the map of all of them."""
     each = {f"variables.{name}": type for name, type in declared.items()}
     return ENVIRONMENT.extended(variables=types.object_of("variables", declared), **each)

@@ -1,7 +1,7 @@
-"""What is known of an expression before any request: the parts that depend on the rule's params alone.
+"""Constants of an expression: the parts that depend on the rule's params alone, evaluated before any request.
 
-Params are constants, so such a part has one value, or fails for every pod that comes to it. Kubernetes finds the same
-only when a pod comes: there params are objects that may change at any time.
+Params are constants, so such a part has one value, or fails for every pod for which it is evaluated. Kubernetes finds
+the same at admission only: there params are objects that may change at any time.
 """
 
 from collections.abc import Iterator, Mapping
@@ -35,23 +35,23 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.problems import Problem, did_you_mean
 
 MAX_COST = 100_000
-"""Cost units that are spent on one expression here, a tenth of a request's: what costs more is left to requests."""
+"""Budget of one expression here, a tenth of a request's: a part that costs more is evaluated at requests only."""
 
 MAX_SHOWN = 60
-"""Characters of an expression that a message repeats: it stands in the line below."""
+"""Characters of an expression that a message quotes: the whole is in the line below."""
 
 _LOCAL = "local "
-"""Before the names of macros' variables: a name has no space."""
+"""Prefix of the names of macros' variables: a name has no space."""
 
 _SCALARS = (bool, int, float, str, NoneType)
 
 _ANY_TYPES = frozenset({"==", "!=", "in"})
-"""Operators that take values of any types at run time, if not when they are checked."""
+"""Operators that accept values of any types at run time, though not when they are checked."""
 
 
 @dataclass(slots=True)
 class Constants:
-    """The values of params, and of variables that depend on nothing else, by their names in expressions."""
+    """The values of params, and of variables that depend only on them, by their names in expressions."""
 
     params: Mapping[str, Json]
     _values: dict[str, object] = field(init=False)
@@ -60,13 +60,13 @@ class Constants:
         self._values = {"params": self.params}
 
     def learn(self, name: str, program: Program) -> None:
-        """A variable, if its value is known."""
+        """Add a variable, if its value is known."""
         value = _Reading(program.checked, self._values).value(program.checked.expression)
         if not isinstance(value, _Unknown):
             self._values[name] = value
 
     def problems(self, program: Program, environment: Environment, result: Type) -> Iterator[Problem]:
-        """What fails whatever the pod, in an expression that compiles and is to be of the type `result`."""
+        """Yield the parts that fail for every pod, in an expression that compiles and must be of the type `result`."""
         if program.reads.isdisjoint(self._values):
             return
         reading = _Reading(program.checked, self._values)
@@ -78,13 +78,13 @@ class Constants:
 
 @dataclass(frozen=True, slots=True)
 class _Unknown:
-    """In place of a value: it depends on the request, or (with an error) there is none."""
+    """The value of a part that depends on the request, or (with an error) always fails."""
 
     error: EvaluationError | None = None
 
 
 class _Reading:
-    """One expression and what it depends on."""
+    """One expression and its dependencies."""
 
     def __init__(self, checked: Checked, values: Mapping[str, object]) -> None:
         self._checked = checked
@@ -94,7 +94,7 @@ class _Reading:
         self._named: dict[Bind, bool] = {}
 
     def value(self, node: Expression) -> object:
-        """The value of a part, or an _Unknown."""
+        """Return the value of a part, or an _Unknown."""
         if not self._reads(node) <= self._values.keys():
             return _Unknown()
         try:
@@ -105,7 +105,7 @@ class _Reading:
             return _Unknown(error)
 
     def failures(self, node: Expression, environment: Environment) -> Iterator[Problem]:
-        """What fails for every pod, the innermost parts; what is never come to is passed over."""
+        """Yield the innermost parts that fail for every pod; parts that are never evaluated are left out."""
         value = self.value(node)
         if not isinstance(value, _Unknown):
             return
@@ -122,15 +122,15 @@ class _Reading:
             yield self._failure(node, value.error)
 
     def wrong_result(self, wanted: Type) -> Iterator[Problem]:
-        """An expression that is to give one type and is known to give another."""
+        """Yield the problem of an expression whose value is known to be of another type."""
         node = self._checked.expression
         value = self.value(node)
         if wanted != DYN and not isinstance(value, _Unknown) and type_of(value) != wanted:
-            message = f"the expression is to be of type {wanted}, and is {type_of(value).plain}"
+            message = f"the expression must be {wanted}, not {type_of(value).plain}"
             yield self._problem("cel-result-type", message, node.span)
 
     def _reads(self, node: Expression) -> frozenset[str]:
-        """The variables that a part depends on, those of macros around it among them."""
+        """Return the variables that a part depends on, including those of macros around it."""
         if node not in self._read:
             self._read[node] = self._found(node)
         return self._read[node]
@@ -146,7 +146,7 @@ class _Reading:
         return frozenset().union(*(self._reads(part) - own for part, own in self._evaluated(node)))
 
     def _evaluated(self, node: Expression) -> Iterator[tuple[Expression, frozenset[str]]]:
-        """The parts of a node that have values, each with the variables that it sees and others do not."""
+        """Yield the parts of a node that have values, each with the variables that only it may read."""
         own = frozenset(f"{_LOCAL}{name}" for name in _own_names(node))
         outside = _outside(node)
         for part in children(node):
@@ -154,7 +154,7 @@ class _Reading:
                 yield part, frozenset() if part is outside else own
 
     def _parts(self, node: Expression) -> Iterator[Expression]:
-        """The parts of a node that a pod may come to."""
+        """Yield the parts of a node that may be evaluated."""
         match node:
             case Has(select=select):
                 yield select.operand
@@ -179,7 +179,7 @@ class _Reading:
                 yield from (part for part, _ in self._evaluated(node))
 
     def _names(self, node: Expression, name: str) -> bool:
-        """Return True if a pod may come to a name in this part: the value of a cel.bind is evaluated only then."""
+        """Return True if a name may be evaluated in this part: the value of a cel.bind is evaluated only then."""
         if isinstance(node, Name):
             return node.name == name
         return any(self._names(part, name) for part in self._parts(node))
@@ -196,7 +196,7 @@ class _Reading:
         return self._problem("cel-params", f"with the rule's params this always fails: {error.message}", span)
 
     def _mistyped(self, node: Expression, environment: Environment) -> Iterator[Problem]:
-        """What is wrong with a node whose other parts depend on the pod, once its constants are written into it."""
+        """Yield the type errors of a node that depends on the pod, found with literals for its constants."""
         written = self._with_constants(node)
         if written is None or any(name.startswith(_LOCAL) for name in self._reads(node)):
             return
@@ -204,7 +204,7 @@ class _Reading:
             yield replace(problem, code="cel-params")
 
     def _with_constants(self, node: Expression) -> Expression | None:
-        """A node with literals for its constants, where their types matter at run time; None where there are none."""
+        """Return a node with literals for the constants whose types matter at run time; None if it has none."""
         match node:
             case Binary(operator=operator, left=left, right=right) if operator not in _ANY_TYPES:
                 written: Expression = replace(node, left=self._written(left), right=self._written(right))
@@ -220,12 +220,12 @@ class _Reading:
         return None if children(written) == children(node) else written
 
     def _written(self, node: Expression) -> Expression:
-        """A literal for a constant; the part itself where it is none, or no scalar."""
+        """Return a literal for a scalar constant, else the part itself."""
         value = self.value(node) if self._reads(node) else _Unknown()
         return Literal(span=node.span, value=value) if isinstance(value, _SCALARS) else node
 
     def _has_plain_types(self, node: Call) -> bool:
-        """Whether a function says of which types its arguments are; others take values of any."""
+        """Return True if a function declares the types of its arguments; others accept values of any type."""
         overloads = self._checked.calls[node].overloads
         return not any(_mentions_any(parameter) for overload in overloads for parameter in overload.parameters)
 
@@ -239,7 +239,7 @@ class _Reading:
 
 
 def _own_names(node: Expression) -> tuple[str, ...]:
-    """The variables that a macro makes."""
+    """Return the variables that a macro declares."""
     match node:
         case Comprehension(first=first, second=second):
             return (first,) if second is None else (first, second)
@@ -250,7 +250,7 @@ def _own_names(node: Expression) -> tuple[str, ...]:
 
 
 def _outside(node: Expression) -> Expression | None:
-    """The part of a macro that does not see its variables."""
+    """Return the part of a macro that is outside the scope of its variables."""
     match node:
         case Comprehension(target=target) | OptionalMap(target=target):
             return target

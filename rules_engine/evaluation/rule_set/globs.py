@@ -4,12 +4,12 @@ from collections.abc import Iterable
 
 
 def in_any(patterns: Iterable[str], name: str) -> bool:
-    """Whether one of the patterns fits the whole name."""
+    """Return True if one of the patterns matches the whole name."""
     return any(pattern in ("*", name) or matches(pattern, name) for pattern in patterns)
 
 
 def matches(pattern: str, name: str) -> bool:
-    """Whether the whole name fits: `*` is any run of characters, `?` any one. Linear in practice, never exponential."""
+    """Return True if the whole name matches: `*` is any run of characters, `?` any one. Never exponential."""
     p = n = 0
     star, resume = -1, 0
     while n < len(name):

@@ -1,9 +1,9 @@
-"""Which of many rules a pod can meet at all, found without asking every one of them.
+"""Index of rules: the rules that may apply to a pod are found without evaluating the others.
 
-Rules are numbered in their order, and a set of them is an int: bit n stands for rule n. Each question that a rule asks
-(operation, namespace, labels, GPU type, GPU resource) has a table from answers to such sets; what all questions leave
-over is what a pod can meet. Only rules that would be skipped are left out, and only by questions that come before
-anything of theirs that can fail: a decision is the same with and without, but for the steps of the skipped.
+Rules are numbered in their order, and a set of them is an int: bit n stands for rule n. Each criterion of rules
+(operation, namespace, labels, GPU type, GPU resource) has a table from values to such sets; their intersection is what
+may apply to a pod. Only rules that would be skipped are excluded, and only by criteria that precede any that can fail:
+a decision is the same with and without the index, but for the steps of the rules that it excludes.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,17 +16,17 @@ from rules_engine.model.pod import Pod
 from rules_engine.model.rules import ConditionKind, FallbackLadder, Match, ResourceInjection, Rule
 
 MAX_NAMESPACES = 4096
-"""Namespaces whose rules are remembered: more than most clusters have, at an eighth of a kilobyte for 1,000 rules."""
+"""Namespaces whose rules are cached: more than most clusters have, at an eighth of a kilobyte for 1,000 rules."""
 
 Positions: TypeAlias = int
 """A set of rules: bit n stands for the n-th."""
 
 Fact: TypeAlias = str | tuple[str, str]
-"""Something that holds of a pod: a resource or a label's key, or a label or annotation with its value."""
+"""A fact about a pod: a resource or a label's key, or a label or annotation with its value."""
 
 
 class HasRule(Protocol):
-    """A rule, compiled."""
+    """A compiled rule."""
 
     @property
     def rule(self) -> Rule: ...
@@ -37,17 +37,17 @@ C = TypeVar("C", bound=HasRule)
 
 @dataclass(frozen=True, slots=True)
 class Demands:
-    """Rules by the facts that one question asks of a pod: one of a rule's facts has to hold."""
+    """Rules by one criterion: a pod must have one of a rule's facts."""
 
     indifferent: Positions
     by_fact: Mapping[Fact, Positions]
 
     @classmethod
-    def of(cls, asked: Iterable[frozenset[Fact] | None]) -> "Demands":
-        """Each rule's facts in turn; None where it does not ask."""
+    def of(cls, required: Iterable[frozenset[Fact] | None]) -> "Demands":
+        """Index each rule's facts, in order; None: the rule does not have the criterion."""
         indifferent = 0
         by_fact: dict[Fact, Positions] = {}
-        for position, facts in enumerate(asked):
+        for position, facts in enumerate(required):
             if facts is None:
                 indifferent |= 1 << position
             else:
@@ -56,7 +56,7 @@ class Demands:
         return cls(indifferent, by_fact)
 
     def met(self, facts: Iterable[Fact]) -> Positions:
-        """The rules whose question is answered well by these facts."""
+        """Return the rules whose criterion these facts meet."""
         found = self.indifferent
         if self.by_fact:
             for fact in facts:
@@ -65,7 +65,7 @@ class Demands:
 
 
 class Index(Generic[C]):
-    """Compiled rules of one kind in their order, and how those that a pod can meet are found. It never changes."""
+    """Compiled rules of one kind in their order, indexed by the pods they may apply to. It never changes."""
 
     __slots__ = ("_annotations", "_compiled", "_in_namespace", "_labels", "_operations", "_resources")
 
@@ -83,11 +83,11 @@ class Index(Generic[C]):
 
     @property
     def operations(self) -> frozenset[Fact]:
-        """Those that some rule is to be asked at."""
+        """The operations that some rule matches."""
         return frozenset(self._operations.by_fact)
 
     def meeting(self, pod: Pod, namespace: str, operation: str) -> Sequence[C]:
-        """The rules that the pod can meet, in their order."""
+        """Return the rules that may apply to the pod, in their order."""
         found = self._in_namespace(namespace) & self._operations.met([operation])
         found &= self._labels.met([*pod.labels, *pod.labels.items()])
         found &= self._annotations.met(pod.annotations.items())
@@ -111,7 +111,7 @@ def _in_namespace(matches: Iterable[Match], namespace: str) -> Positions:
 
 
 def _label_facts(rule: Rule) -> frozenset[Fact] | None:
-    """What the first requirement that asks for a label asks; the selector itself sees to the others."""
+    """Return the facts of the first requirement for a label; the others are left to the selector itself."""
     for requirement in rule.match.object_selector.requirements:
         if requirement.operator is ConditionKind.IN:
             return frozenset((requirement.key, value) for value in requirement.values)
@@ -127,7 +127,7 @@ def _annotation_facts(rule: Rule) -> frozenset[Fact] | None:
 
 
 def _resource_facts(rules: Sequence[Rule]) -> Iterable[frozenset[Fact] | None]:
-    """What a pod has to ask for; for a ladder also what other ladders could bring onto its rungs, since they ask it."""
+    """Yield the resources that a pod must request; for a ladder, also those that other ladders move to its rungs."""
     ladders = [rule for rule in rules if isinstance(rule, FallbackLadder)]
     beside: dict[str, set[str]] = {}
     for ladder in ladders:
@@ -146,5 +146,5 @@ def _resource_facts(rules: Sequence[Rule]) -> Iterable[frozenset[Fact] | None]:
 
 
 def _can_fail(rule: Rule) -> bool:
-    """Whether asking if a rule applies can be an error, which has to be heard before its type and resource are."""
+    """Return True if matching can fail: such an error precedes the rule's GPU type and resource."""
     return bool(rule.match_conditions or rule.match.namespace_selector)

@@ -1,1 +1,1 @@
-"""Rules → webhook configurations, and their drift."""
+"""Webhook configurations that follow from rules, and their drift."""

@@ -1,9 +1,9 @@
-"""What a match condition costs the API server at worst.
+"""Worst-case cost of a match condition in the API server.
 
-It stops an evaluation that costs more than PER_CALL: with failurePolicy Fail that refuses the pod, with Ignore it hides
-the pod from all rules. So costs are bounded here, as a sum: so much for each container, for each name in its limits,
-for each character of an annotation. How many there can be of these follows from the bytes that each takes, stored.
-What would be a product of two such numbers, as a loop over containers in a loop over containers, has no bound.
+The API server aborts an evaluation that costs more than PER_CALL: with failurePolicy Fail it refuses the pod, with
+Ignore no rule is evaluated. So costs are bounded here by a sum: a cost per container, per name in its limits, per
+character of an annotation. The largest number of each follows from its bytes in a stored pod. A product of two such
+numbers, as of a loop over containers in a loop over containers, counts as unbounded.
 
 Costs are those of cel-go (interpreter/runtimecost.go) and of k8s.io/apiserver (pkg/cel/library/cost.go), rounded up.
 """
@@ -37,19 +37,19 @@ from rules_engine.cel.values import types
 from rules_engine.model.source import SourceText
 
 PER_CALL = 1_000_000
-"""k8s.io/apiserver, pkg/apis/cel: PerCallLimit."""
+"""The cost limit of one evaluation (k8s.io/apiserver, pkg/apis/cel: PerCallLimit)."""
 
 STORED_BYTES = 1_572_864
-"""The largest request that etcd takes (--max-request-bytes, 1.5 MiB), and so the largest pod, in protobuf."""
+"""The largest request that etcd accepts (--max-request-bytes, 1.5 MiB), and so the largest pod, in protobuf."""
 
 ANNOTATION_BYTES = 262_144
-"""All annotations of an object (k8s.io/apimachinery, TotalAnnotationSizeLimitB)."""
+"""Largest size of an object's annotations (k8s.io/apimachinery, TotalAnnotationSizeLimitB)."""
 
 REQUEST_CHARACTERS = 253
-"""Of the request's namespace, operation and the like."""
+"""Longest of the request's namespace, operation and similar members."""
 
 VISITS = 20_000
-"""Nodes that are looked at, those of a loop over a written list once for each element. Each costs the API server 1."""
+"""Nodes that are visited, those of a loop over a literal list once per element. Each costs the API server 1."""
 
 Path: TypeAlias = tuple[str, ...]
 
@@ -77,27 +77,27 @@ LARGE = (
     f"(list.value().size() > {LARGE_CONTAINERS} || list.value().exists(c, "
     f"[c.?resources.limits, c.?resources.requests].exists(amounts, amounts.orValue({{}}).size() > {LARGE_AMOUNTS}))))"
 )
-"""Whether a pod is so large that costly conditions had better not be asked."""
+"""The condition that a pod is too large for costly conditions."""
 
 SMALL: Mapping[Path, int] = {
     **{(*path, EACH): LARGE_CONTAINERS for path in _CONTAINERS},
     **dict.fromkeys(_AMOUNTS, LARGE_CONTAINERS * LARGE_AMOUNTS),
 }
-"""How many there are in a pod that is not LARGE."""
+"""Largest number of each in a pod that is not LARGE."""
 
 _ROUND = {Fold.ALL: 4, Fold.EXISTS: 4, Fold.EXISTS_ONE: 4, Fold.FILTER: 14, Fold.MAP: 13}
-"""What each round of a loop costs besides its body. The last two make a list of one, which is 10."""
+"""Cost of each iteration of a loop besides its body. The last two create a list of one, which costs 10."""
 
 
 class UnboundedError(Exception):
-    """Nothing is known, or the cost grows faster than the pod."""
+    """The cost is not known, or grows faster than the pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """What is known of a value's size: the places of the pod that it is made of, and what the expression adds itself.
+    """The size of a value: the paths of the pod that it consists of, and the size that the expression adds.
 
-    `each`: places of the elements, of a list that a loop made.
+    `each`: paths of the elements, of a list that a loop created.
     """
 
     places: tuple[Path, ...] = ()
@@ -123,14 +123,14 @@ class _Value:
 
 
 Cost: TypeAlias = Counter[Path]
-"""So much for each of a kind, in hundredths; () is what there is one of."""
+"""Cost by the path of the elements that it is counted for, in hundredths; () counts once."""
 
 _ONCE: Path = ()
 _SCALE = 100
 
 
 def affordable(text: str, *, small: bool = False) -> bool:
-    """Whether the API server evaluates a condition for the largest pod that it stores; `small`: that is not LARGE."""
+    """Return True if a condition is within the limit for the largest pod stored; `small`: that is not LARGE."""
     try:
         return worst(text, small=small) <= PER_CALL
     except UnboundedError:
@@ -138,7 +138,7 @@ def affordable(text: str, *, small: bool = False) -> bool:
 
 
 def worst(text: str, *, small: bool = False) -> int:
-    """What a condition costs at most. Raises UnboundedError."""
+    """Return the worst-case cost of a condition. Raises UnboundedError."""
     environment = Environment({"object": types.DYN, "request": types.DYN})
     program = compile_expression(SourceText.inline(text), environment, result=types.DYN)
     meter = _Meter()
@@ -147,7 +147,7 @@ def worst(text: str, *, small: bool = False) -> int:
 
 
 def _total(cost: Cost, most: Mapping[Path, int]) -> int:
-    """At worst the whole pod consists of what costs most for its bytes; annotations have bytes of their own."""
+    """Return the cost of the worst pod: it consists of the costliest elements per byte; annotations count apart."""
     fixed, ratios, of_annotations = cost.pop(_ONCE, 0), [0.0], [0.0]
     for kind, amount in cost.items():
         if kind in most:
@@ -161,14 +161,14 @@ def _total(cost: Cost, most: Mapping[Path, int]) -> int:
 
 
 class _Meter:
-    """Walks an expression and adds up what its nodes cost."""
+    """Adds up the costs of an expression's nodes."""
 
     def __init__(self) -> None:
         self.cost: Cost = Counter()
         self._numbers = count()
         self._visits = count()
         self._elements: dict[str, Path] = {}
-        """What the variables of loops stand for."""
+        """Values of the variables of loops."""
 
     def value(self, node: Expression, known: Mapping[str, _Value]) -> _Value:  # noqa: C901 - a line for each kind
         if next(self._visits) > VISITS:
@@ -223,7 +223,7 @@ class _Meter:
         self.cost[_ONCE] += units * _SCALE
 
     def _traverse(self, value: _Value, times: int = 1) -> None:
-        """A tenth for each character or element, and what rounding adds."""
+        """Add a tenth per character or element, plus rounding."""
         self._pay(times)
         self.cost[_ONCE] += (value.length + len(value.items)) * times * _SCALE // 10
         if value.each:
@@ -249,7 +249,7 @@ class _Meter:
                     if not self._is_map(element[:-1]):
                         self.cost[element] += _SCALE
             case _:
-                # The shorter one is gone through, as far as that costs anything.
+                # The shorter one is traversed, if that costs anything.
                 self._traverse(left if left.written or not right.written else right)
         return _Value(length=1)
 
@@ -300,7 +300,7 @@ class _Meter:
     def _rounds(
         self, node: Comprehension, known: Mapping[str, _Value], element: Path, per_round: int
     ) -> Iterator[Path]:
-        """Go once through the elements at a place. What a round costs may depend on the element's own parts only."""
+        """Yield from a loop over the elements at a path. An iteration's cost may depend on the element alone."""
         variable = f"${next(self._numbers)}"
         self._elements[variable] = element
         outside, self.cost = self.cost, Counter()

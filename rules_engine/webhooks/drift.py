@@ -1,7 +1,7 @@
-"""How a webhook configuration in the cluster differs from what the rules need, and what comes of it.
+"""Drift of a webhook configuration in the cluster from the rules, with its consequences.
 
-Conditions whose texts differ may mean the same: an earlier version made one of them, or somebody's hand did. So pods
-are made up from the rules and from what both conditions name, and each is tried on both.
+Conditions whose texts differ may be equivalent: one may come from an earlier version or a manual edit. So sample pods
+are generated from the rules and from the names in both conditions, and both are evaluated on each.
 """
 
 import re
@@ -25,14 +25,14 @@ from rules_engine.model.rules import (
 from rules_engine.model.source import SourceText
 from rules_engine.webhooks.configuration import RESIZE, Calls, about
 
-MAX_TRIED = 500
-"""Pods that are tried. Each costs two evaluations of some 50 µs; rules that differ in what they name come first."""
+MAX_SAMPLES = 500
+"""Sample pods that are evaluated. Each costs two evaluations of some 50 µs; rules with distinct names come first."""
 
 MAX_NAMED = 5
-"""Rules that are named: whoever mends one mends all."""
+"""Rules that a message names: one fix is for all of them."""
 
 ENVIRONMENT = Environment({"object": types.DYN, "oldObject": types.DYN, "request": types.DYN})
-"""What a webhook's match conditions may name (apiserver, admission/plugin/webhook/generic), but for `authorizer`."""
+"""Variables of a webhook's match conditions (apiserver, admission/plugin/webhook/generic), but for `authorizer`."""
 
 _LITERAL = re.compile(r"'([^'\\]*)'|\"([^\"\\]*)\"")
 _RESOURCE = re.compile(r"[a-z0-9][a-z0-9.-]*/[A-Za-z0-9._-]*")
@@ -40,19 +40,19 @@ _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 
 
 def drift(calls: Calls, name: str, configuration: Object | None) -> tuple[str, ...]:
-    """The differences between what the rules need and a configuration; None: there is none of that name.
+    """Return the differences between the rules and a configuration; None: it was not found.
 
-    Only what follows from the rules is compared: failurePolicy, timeouts and selectors are the operator's.
+    Only members that follow from the rules are compared: failurePolicy, timeouts and selectors are the operator's.
     """
     webhooks = _webhooks(configuration)
-    # Beside ours there may be others under the same roof.
+    # The configuration may have webhooks of others as well.
     webhooks = [webhook for webhook in webhooks if webhook.get("name") == calls.endpoint.webhook] or webhooks
     if not calls.operations:
         found = [f"calls {calls.endpoint.path}, which no rule needs"] if webhooks else []
     elif not webhooks:
-        lacking = "is not there" if configuration is None else "has no webhook"
-        asked = f"{_names(calls.rules)} never asked"
-        lost = asked if calls.rules else f"no devices are reserved for {_names(calls.reserving)}"
+        lacking = "not found" if configuration is None else "has no webhook"
+        skipped = f"{_names(calls.rules)} never evaluated"
+        lost = skipped if calls.rules else f"no devices are reserved for {_names(calls.reserving)}"
         found = [f"{lacking}: {calls.endpoint.path} is never called, and {lost}"]
     else:
         found = [f"{webhook.get('name')} {text}" for webhook in webhooks for text in _differences(webhook, calls)]
@@ -60,7 +60,7 @@ def drift(calls: Calls, name: str, configuration: Object | None) -> tuple[str, .
 
 
 def fix_command(name: str, configuration: Object | None) -> str:
-    """What brings a configuration in line with rules, done the way it was made."""
+    """Return the command that updates a configuration, by the tool that created it."""
     metadata = mapping((configuration or {}).get("metadata"))
     if mapping(metadata.get("labels")).get("app.kubernetes.io/managed-by") == "Helm":
         return (
@@ -85,7 +85,7 @@ def _namespace(configuration: Object | None) -> str:
 def _differences(webhook: Object, calls: Calls) -> Iterator[str]:
     for resource in ("pods", RESIZE):
         needed = calls.operations if resource in calls.resources else ()
-        # A resize is an update; at what else a webhook is registered for it makes no difference.
+        # A resize is an update; other operations of it do not occur.
         wanted = {operation for operation in needed if resource == "pods" or operation == Operation.UPDATE.value}
         called = _operations(webhook, resource)
         at = "" if resource == "pods" else f" of {resource}"
@@ -93,20 +93,20 @@ def _differences(webhook: Object, calls: Calls) -> Iterator[str]:
             concerned = [
                 rule for rule in (*calls.rules, *calls.reserving) if Operation(operation) in rule.match.operations
             ]
-            yield f"is not called at {operation}{at}, where {_names(concerned)} must be asked"
+            yield f"is not called at {operation}{at}, where {_names(concerned)} must be evaluated"
         for operation in sorted(called - wanted):
             yield f"is called at {operation}{at}, which no rule needs"
     conditions = _conditions(webhook.get("matchConditions"))
     if conditions != _conditions(calls.match_conditions):
-        yield from _tried(conditions, calls)
+        yield from _compared(conditions, calls)
 
 
 _COVERING = {"pods": {"pods", "*", "*/*"}, RESIZE: {RESIZE, "pods/*", "*/resize", "*/*"}}
-"""Patterns that match each resource in a webhook's rules (admissionregistration/v1, Rule)."""
+"""The patterns that match each resource in a webhook's rules (admissionregistration/v1, Rule)."""
 
 
 def _operations(webhook: Object, resource: str) -> set[str]:
-    """The operations of a resource at which a webhook is called."""
+    """Return the operations of a resource at which a webhook is called."""
     named = {
         str(name)
         for rule in objects(webhook.get("rules"))
@@ -122,8 +122,8 @@ def _conditions(listed: Json) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
-    """A made-up request, the rule it was made for, if any, and how it is told of."""
+class _Sample:
+    """A sample request with its description and the rule, if any, that it was generated for."""
 
     text: str
     operation: str
@@ -157,59 +157,59 @@ class _Asked:
 
 
 class _Conditions:
-    """Match conditions: whether they let a request through. Raises CelProblems."""
+    """Compiled match conditions. Raises CelProblems."""
 
     def __init__(self, expressions: Iterable[str]) -> None:
         self._programs: list[Program] = [
             compile_expression(SourceText.inline(text), ENVIRONMENT, result=types.BOOL) for text in expressions
         ]
 
-    def hold(self, asked: _Asked) -> bool:
-        """One that cannot be evaluated does not hold: the pod is denied, or no rule sees it."""
-        activation = asked.activation
+    def hold(self, sample: _Sample) -> bool:
+        """Return True if all hold. One that fails does not: the pod is denied, or no rule is evaluated."""
+        activation = sample.activation
         try:
             return all(program.evaluate(activation, Budget()) is True for program in self._programs)
         except EvaluationError:
             return False
 
 
-def _tried(conditions: Sequence[str], calls: Calls) -> Iterator[str]:
-    """What comes of other match conditions than those of the rules."""
+def _compared(conditions: Sequence[str], calls: Calls) -> Iterator[str]:
+    """Yield the consequences of match conditions that differ from those of the rules."""
     needed = _conditions(calls.match_conditions)
     try:
         there = _Conditions(conditions)
     except CelProblems as error:
-        yield f"has other matchConditions than the rules need, which cannot be tried: {error.problems[0].message}"
+        yield f"has other matchConditions than the rules need, which cannot be evaluated: {error.problems[0].message}"
         return
     wanted = _Conditions(needed)
-    missed: dict[RuleId, _Asked] = {}
-    spared: _Asked | None = None
-    for asked in islice(_made_up(calls, [*conditions, *needed]), MAX_TRIED):
-        sends, should = there.hold(asked), wanted.hold(asked)
+    missed: dict[RuleId, _Sample] = {}
+    spared: _Sample | None = None
+    for sample in islice(_samples(calls, [*conditions, *needed]), MAX_SAMPLES):
+        sends, should = there.hold(sample), wanted.hold(sample)
         if sends and not should:
-            spared = spared or asked
+            spared = spared or sample
         elif should and not sends and len(missed) <= MAX_NAMED:
-            missed.update((rule.id, asked) for rule in _touching(asked, calls, missed))
+            missed.update((rule.id, sample) for rule in _concerned(sample, calls, missed))
     if missed:
         example = next(iter(missed.values()))
-        yield f"does not send what {_listed(missed)} must be asked about, such as {example.text}"
+        yield f"does not send pods that {_listed(missed)} must be evaluated on, such as {example.text}"
     if spared is not None:
-        yield f"sends what no rule is about, such as {spared.text}"
+        yield f"sends pods that no rule applies to, such as {spared.text}"
     if not missed and spared is None:
-        yield "has other matchConditions than these rules make; every pod that was tried is treated alike"
+        yield "has other matchConditions than these rules make; all sample pods have the same result"
 
 
-def _touching(asked: _Asked, calls: Calls, known: Mapping[RuleId, object]) -> Iterator[AnyRule]:
-    """The rules that are about a request, as far as it takes to name some."""
-    for rule in (asked.rule,) if asked.rule else (*calls.rules, *calls.reserving)[:MAX_TRIED]:
-        if rule.id not in known and asked.operation in {operation.value for operation in rule.match.operations}:
+def _concerned(sample: _Sample, calls: Calls, known: Mapping[RuleId, object]) -> Iterator[AnyRule]:
+    """Yield the rules that may apply to a request, as many as a message names."""
+    for rule in (sample.rule,) if sample.rule else (*calls.rules, *calls.reserving)[:MAX_SAMPLES]:
+        if rule.id not in known and sample.operation in {operation.value for operation in rule.match.operations}:
             expression = about(rule)
-            if _Conditions([expression] if expression else []).hold(asked):
+            if _Conditions([expression] if expression else []).hold(sample):
                 yield rule
 
 
-def _made_up(calls: Calls, expressions: Sequence[str]) -> Iterator[_Asked]:
-    """Requests that tell conditions apart: one for all that each rule names, then of all that the conditions name."""
+def _samples(calls: Calls, expressions: Sequence[str]) -> Iterator[_Sample]:
+    """Yield sample requests that distinguish conditions: by the names in each rule, then by those in the conditions."""
     for rule in (*calls.rules, *calls.reserving):
         yield from _for_rule(rule)
     literals = {one or other for text in expressions for one, other in _LITERAL.findall(text)}
@@ -217,13 +217,13 @@ def _made_up(calls: Calls, expressions: Sequence[str]) -> Iterator[_Asked]:
     namespaces = sorted(filter(_NAMESPACE.fullmatch, literals))
     for operation in calls.operations:
         for resource in ("", "example.com/another", *resources):
-            yield _asked(operation=operation, resource=resource)
+            yield _sample(operation=operation, resource=resource)
         for namespace in namespaces:
             for resource in ("", *resources[:MAX_NAMED]):
-                yield _asked(operation=operation, resource=resource, namespace=namespace)
+                yield _sample(operation=operation, resource=resource, namespace=namespace)
 
 
-def _for_rule(rule: AnyRule) -> Iterator[_Asked]:
+def _for_rule(rule: AnyRule) -> Iterator[_Sample]:
     resources: Iterable[str] = ("",)
     annotations: dict[str, str] = {}
     match rule:
@@ -239,7 +239,7 @@ def _for_rule(rule: AnyRule) -> Iterator[_Asked]:
     namespace = _namespace_like(rule.match.namespaces)
     for operation in rule.match.operations:
         for resource in resources:
-            asked = _asked(
+            sample = _sample(
                 operation=operation.value,
                 resource=resource,
                 namespace=namespace,
@@ -247,22 +247,22 @@ def _for_rule(rule: AnyRule) -> Iterator[_Asked]:
                 annotations=annotations,
                 rule=rule,
             )
-            yield asked
+            yield sample
             if operation is Operation.UPDATE:
-                yield replace(asked, text=f"{asked.text} of {RESIZE}", resize=True)
-                yield _deleted(asked)
+                yield replace(sample, text=f"{sample.text} of {RESIZE}", resize=True)
+                yield _deleted(sample)
 
 
-def _deleted(asked: _Asked) -> _Asked:
-    """The same of a pod that is being deleted, which no rule is about."""
-    metadata = {**mapping(asked.pod["metadata"]), "deletionTimestamp": "2026-01-01T00:00:00Z"}
+def _deleted(sample: _Sample) -> _Sample:
+    """Return the request for a pod that is being deleted, to which no rule applies."""
+    metadata = {**mapping(sample.pod["metadata"]), "deletionTimestamp": "2026-01-01T00:00:00Z"}
     return replace(
-        asked, text=f"{asked.text} while it is being deleted", pod={**asked.pod, "metadata": metadata}, rule=None
+        sample, text=f"{sample.text} while it is being deleted", pod={**sample.pod, "metadata": metadata}, rule=None
     )
 
 
 def _labels(selector: LabelSelector) -> dict[str, str]:
-    """Labels that meet a selector, where it can be met."""
+    """Return labels that meet a selector, if any can."""
     present = (ConditionKind.IN, ConditionKind.EXISTS)
     return {
         requirement.key: next(iter(requirement.values), "")
@@ -272,11 +272,11 @@ def _labels(selector: LabelSelector) -> dict[str, str]:
 
 
 def _namespace_like(patterns: Sequence[str]) -> str:
-    """A namespace that one of the patterns names."""
+    """Return a namespace that one of the patterns matches."""
     return next((re.sub(r"[*?]", "x", pattern) for pattern in patterns if pattern != "*"), "default")
 
 
-def _asked(
+def _sample(
     *,
     operation: str,
     resource: str = "",
@@ -284,18 +284,18 @@ def _asked(
     labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
     rule: AnyRule | None = None,
-) -> _Asked:
+) -> _Sample:
     container: dict[str, Json] = {"name": "main", "image": "example.com/image"}
     if resource:
         container["resources"] = {"limits": {resource: "1"}, "requests": {resource: "1"}}
     metadata: dict[str, Json] = {"name": "made-up", "namespace": namespace}
-    said = [f"asks for {resource}" if resource else "asks for no device"]
+    traits = [f"requests {resource}" if resource else "requests no device"]
     for kind, marks in (("label", labels or {}), ("annotation", annotations or {})):
         if marks:
             metadata[f"{kind}s"] = dict(marks)
-            said += [f"has the {kind} {key}={value}" for key, value in marks.items()]
-    return _Asked(
-        text=f"a pod in namespace {namespace} that {' and '.join(said)}, at {operation}",
+            traits += [f"has the {kind} {key}={value}" for key, value in marks.items()]
+    return _Sample(
+        text=f"a pod in namespace {namespace} that {' and '.join(traits)}, at {operation}",
         operation=operation,
         namespace=namespace,
         pod={"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}},

@@ -1,8 +1,8 @@
-"""Conditions of rules that the API server may be given: they mean the same there, and cannot fail.
+"""Conditions of rules that are safe as webhook match conditions: they have the same value there, and cannot fail.
 
-A webhook's match condition that fails denies the pod, or keeps it from every rule, before any failurePolicy of a rule
-is asked. So only what provably has a value, at a cost that the API server bears, is handed over. The proof leans on the
-API server's decoding: what it sends has the types of the Pod's schema, and no nulls.
+A webhook's match condition that fails denies the pod, or keeps all rules from being evaluated, before any rule's
+failurePolicy applies. So only conditions that provably have a value, at a bounded cost, are handed over. The proof
+relies on the API server's decoding: objects that it sends have the types of the Pod's schema, and no nulls.
 """
 
 import re
@@ -35,7 +35,7 @@ from rules_engine.model.source import SourceText
 from rules_engine.webhooks.costs import affordable
 
 ROOTS: Mapping[str, Type] = {"object": types.POD, "request": types.ADMISSION_REQUEST}
-"""What both a rule's expressions and a webhook's match conditions may name, and what is never null there."""
+"""Variables of both rules' expressions and webhook match conditions that are never null there."""
 
 ENVIRONMENT = Environment(ROOTS)
 
@@ -50,36 +50,36 @@ ALWAYS: frozenset[Path] = frozenset(
         ("request", "operation"),
     }
 )
-"""Members that are there in every request about a Pod (k8s.io/api/core/v1, k8s.io/api/admission/v1).
+"""Members that every request for a Pod has (k8s.io/api/core/v1, k8s.io/api/admission/v1).
 
-Of a pod without containers, `containers` is null: whatever comes of it, the API server refuses the pod.
+`containers` of a pod without containers is null: the API server refuses such a pod in any case.
 """
 
 ORDERS = frozenset({"<", "<=", ">", ">="})
 
 FOLDS = frozenset({Fold.ALL, Fold.EXISTS, Fold.EXISTS_ONE, Fold.FILTER, Fold.MAP})
-"""The macros of CEL itself; the others came with later versions of Kubernetes."""
+"""The macros of the CEL standard; others were added by later versions of Kubernetes."""
 
 
 MAX_BRACKETS = 100
-"""Brackets in brackets. cel-go takes 250 levels of any rule of its grammar (parser.go, maxRecursionDepth). Brackets are
-one; each level of our tree, of which there are 100 at most, may be another; what surrounds a condition is a few."""
+"""Levels of nested brackets. cel-go allows 250 levels of any rule of its grammar (parser.go, maxRecursionDepth): one
+per bracket, one per level of the tree, which has 100 at most, and a few around the condition."""
 
 _OPAQUE = re.compile(
     r"""//[^\n]*|[rR](\'{3}|"{3}|'|").*?\1|(\'{3}|"{3}|'|")(?:\\.|.)*?\2""",
     re.DOTALL,
 )
-"""Comments, raw strings and strings, of a text that is known to be CEL."""
+"""Comments, raw strings and strings of valid CEL."""
 
 _STEP = {**dict.fromkeys("([{", 1), **dict.fromkeys(")]}", -1)}
 
 
 def handed_over(condition: SourceText) -> str | None:
-    """The condition's text, if the API server can evaluate it and it cannot fail there; else None."""
+    """Return the condition's text if the API server can evaluate it and it cannot fail there; else None."""
     if "`" in condition.text or _brackets(condition.text) > MAX_BRACKETS:
         return None  # Kubernetes' CEL has no names in backquotes
     try:
-        # With these names only: what reads variables, params, the namespace or the cluster does not compile.
+        # With these names only: conditions that read variables, params, the namespace or the cluster do not compile.
         program = compile_expression(condition, ENVIRONMENT, result=BOOL)
     except CelProblems:
         return None
@@ -88,28 +88,28 @@ def handed_over(condition: SourceText) -> str | None:
 
 
 def _brackets(text: str) -> int:
-    """How deep brackets are nested. The tree does not say: those around a whole expression leave nothing in it."""
+    """Return the nesting of brackets. The tree does not have it: redundant brackets are not part of it."""
     return max(accumulate(_STEP.get(character, 0) for character in _OPAQUE.sub("", text)), default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The types of names, and the members that are sure to be there."""
+    """The types of names, and the members that are known to be present."""
 
     names: Mapping[str, Type]
     present: frozenset[Path]
 
     def given(self, condition: Expression, *, holds: bool) -> "_Known":
-        """What is known where a condition holds, or does not."""
-        return replace(self, present=self.present | frozenset(_shown(condition, holds=holds)))
+        """Return the knowledge under the assumption that a condition holds, or does not."""
+        return replace(self, present=self.present | frozenset(_proven_members(condition, holds=holds)))
 
     def bound(self, name: str, type: Type) -> "_Known":
-        """With a macro's variable, which hides what had its name."""
+        """Return the knowledge with a macro's variable, which shadows an outer one."""
         return _Known({**self.names, name: type}, frozenset(path for path in self.present if path[0] != name))
 
 
 def _proven(node: Expression, known: _Known) -> Type | None:  # noqa: C901 - a line for each kind of node
-    """The type of the node's value; None where it may fail, or nothing is known of it."""
+    """Return the type of the node's value; None if it may fail or its type is not known."""
     match node:
         case Literal(value=value):
             return {bool: BOOL, int: INT, str: STRING}.get(type(value))
@@ -178,12 +178,12 @@ def _indexed(node: Index, known: _Known) -> Type | None:
 
 
 def _inner(found: Type | None) -> Type | None:
-    """The type itself, or of what an optional holds: members of an optional are optional."""
+    """Return the type, or that of an optional's value: members of an optional are optional."""
     return found.parameters[0] if found is not None and found.name == "optional_type" else found
 
 
 def _member(found: Type | None, field: str) -> Type | None:
-    """The type of a member that an object or a map may have."""
+    """Return the type of a member that an object or a map may have."""
     inner = _inner(found)
     if isinstance(inner, ObjectType):
         return inner.fields.get(field)
@@ -222,7 +222,7 @@ def _folded(node: Comprehension, known: _Known) -> Type | None:
 
 
 def _called(node: Call, known: _Known) -> Type | None:
-    """Of functions that every version of Kubernetes' CEL since 1.30 has, and which cannot fail."""
+    """Return the type of a call, if every version of Kubernetes' CEL since 1.30 has the function and it cannot fail."""
     target = None if node.target is None else _proven(node.target, known)
     arguments = [_proven(argument, known) for argument in node.arguments]
     match node.function, target, arguments:
@@ -242,7 +242,7 @@ def _called(node: Call, known: _Known) -> Type | None:
 
 
 def _path(node: Expression) -> Path | None:
-    """The names from a variable to a member, however they are written."""
+    """Return the path from a variable to a member, in either notation."""
     match node:
         case Name(name=name):
             return (name,)
@@ -256,8 +256,8 @@ def _path(node: Expression) -> Path | None:
             return None
 
 
-def _shown(condition: Expression, *, holds: bool) -> Iterator[Path]:
-    """The members that are sure to be there where a condition holds, or does not."""
+def _proven_members(condition: Expression, *, holds: bool) -> Iterator[Path]:
+    """Yield the members that are present if a condition holds, or does not."""
     match condition:
         case Has(select=select) if holds:
             path = _path(select)
@@ -265,11 +265,11 @@ def _shown(condition: Expression, *, holds: bool) -> Iterator[Path]:
             above = _path(right)
             path = None if above is None else (*above, key)
         case Unary(operator="!", operand=operand):
-            yield from _shown(operand, holds=not holds)
+            yield from _proven_members(operand, holds=not holds)
             return
         case Logic(operator=operator, operands=operands) if holds == (operator == "&&"):
             for operand in operands:
-                yield from _shown(operand, holds=holds)
+                yield from _proven_members(operand, holds=holds)
             return
         case _:
             return

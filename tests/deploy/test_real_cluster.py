@@ -260,6 +260,6 @@ def test_what_the_api_server_gives_back_has_not_drifted_until_somebody_changes_i
         change = [{"op": "replace", "path": "/webhooks/0/matchConditions/0/expression", "value": "false"}]
         kubectl("patch", "mutatingwebhookconfiguration", name, "--type=json", "-p", json.dumps(change))
         (found,) = drift(derive(rule_set)[0], name, kept("MutatingWebhookConfiguration"))
-        assert "does not send what FallbackLadder/ladder must be asked about" in found
+        assert "does not send pods that FallbackLadder/ladder must be evaluated on" in found
     finally:
         kubectl("delete", "mutatingwebhookconfigurations,validatingwebhookconfigurations", name, "--ignore-not-found")

@@ -54,15 +54,15 @@ def test_what_is_the_operators_is_not_compared() -> None:
 @pytest.mark.parametrize(
     ("rule", "example"),
     [
-        (ladder(MIG1), f"a pod in namespace default that asks for {MIG1}, at CREATE"),
-        (ladder(GPU, match=Match(namespaces=("m?", "x"))), f"a pod in namespace mx that asks for {GPU}, at CREATE"),
+        (ladder(MIG1), f"a pod in namespace default that requests {MIG1}, at CREATE"),
+        (ladder(GPU, match=Match(namespaces=("m?", "x"))), f"a pod in namespace mx that requests {GPU}, at CREATE"),
         (
             ladder(MIG2, match=Match(object_selector=SELECTORS[2])),
-            f"a pod in namespace default that asks for {MIG2} and has the label team=ml, at CREATE",
+            f"a pod in namespace default that requests {MIG2} and has the label team=ml, at CREATE",
         ),
         (
             injection({"cpu": 1}, gpu_type="T4", gpu_type_annotation="a/b"),
-            f"a pod in namespace default that asks for {GPU} and has the annotation a/b=T4, at CREATE",
+            f"a pod in namespace default that requests {GPU} and has the annotation a/b=T4, at CREATE",
         ),
     ],
 )
@@ -71,7 +71,7 @@ def test_a_rule_whose_pods_are_not_sent_is_named_with_one_of_them(rule: AnyRule,
     mutating, _ = made(old)
 
     assert found(mutating, old, rule) == (
-        f"{MUTATING}mutate.gpurules.io does not send what {rule.id} must be asked about, such as {example}",
+        f"{MUTATING}mutate.gpurules.io does not send pods that {rule.id} must be evaluated on, such as {example}",
     )
 
 
@@ -81,17 +81,17 @@ def test_many_rules_are_not_all_named() -> None:
 
     (text,) = found(mutating, ladder(GPU, name="old"), *rules)
     assert text.count("FallbackLadder/") == MAX_NAMED
-    assert "and more must be asked" in text
+    assert "and more must be evaluated" in text
 
 
 def test_pods_that_no_rule_is_about_any_more_are_said() -> None:
     mutating, _ = made(ladder(GPU, "amd.com/gpu"))
 
-    example = "a pod in namespace default that asks for amd.com/gpu, at CREATE"
+    example = "a pod in namespace default that requests amd.com/gpu, at CREATE"
     assert found(mutating, ladder(GPU)) == (
-        f"{MUTATING}mutate.gpurules.io sends what no rule is about, such as {example}",
+        f"{MUTATING}mutate.gpurules.io sends pods that no rule applies to, such as {example}",
     )
-    assert "asks for no device" in found(conditions(mutating), ladder(GPU))[0]
+    assert "requests no device" in found(conditions(mutating), ladder(GPU))[0]
 
 
 def test_a_namespace_that_is_left_out_no_more_is_found() -> None:
@@ -100,7 +100,7 @@ def test_a_namespace_that_is_left_out_no_more_is_found() -> None:
 
     (text,) = found(mutating, ladder(GPU))
     assert (
-        f"FallbackLadder/ladder must be asked about, such as a pod in namespace monitoring that asks for {GPU}" in text
+        f"FallbackLadder/ladder must be evaluated on, such as a pod in namespace monitoring that requests {GPU}" in text
     )
 
 
@@ -108,7 +108,7 @@ def test_a_rule_about_every_pod_is_missed_by_any_condition() -> None:
     _, validating = made(RULES[1])
 
     (text,) = found(validating, validation("true", name="all"), at=1)
-    assert "does not send what Validation/all must be asked about" in text
+    assert "does not send pods that Validation/all must be evaluated on" in text
 
 
 def test_conditions_that_mean_the_same_in_other_words_are_told_as_such() -> None:
@@ -116,15 +116,15 @@ def test_conditions_that_mean_the_same_in_other_words_are_told_as_such() -> None
     same = mutating["webhooks"][0]["matchConditions"][0]["expression"]
 
     (text,) = found(conditions(mutating, f"({same})", "true"), ladder(GPU))
-    assert text.endswith("has other matchConditions than these rules make; every pod that was tried is treated alike")
+    assert text.endswith("has other matchConditions than these rules make; all sample pods have the same result")
 
 
 def test_conditions_that_fail_send_nothing_and_those_that_are_not_ours_are_not_tried() -> None:
     mutating, _ = made(ladder(GPU))
 
-    assert "does not send what FallbackLadder/ladder" in found(conditions(mutating, "object.a.b == 1"), ladder(GPU))[0]
+    assert "does not send pods that FallbackLadder/ladder" in found(conditions(mutating, "object.a.b == 1"), ladder(GPU))[0]
     (text,) = found(conditions(mutating, "authorizer.path('/').check('get').allowed()"), ladder(GPU))
-    assert "which cannot be tried: " in text
+    assert "which cannot be evaluated: " in text
 
 
 def test_operations_are_told_with_the_rules_that_want_them() -> None:
@@ -134,7 +134,7 @@ def test_operations_are_told_with_the_rules_that_want_them() -> None:
 
     for place in ("UPDATE", "UPDATE of pods/resize"):
         lacking = (
-            f"{VALIDATING}validate.gpurules.io is not called at {place}, where Validation/validation must be asked"
+            f"{VALIDATING}validate.gpurules.io is not called at {place}, where Validation/validation must be evaluated"
         )
         assert lacking in found(before, both, at=1)
         unneeded = f"{VALIDATING}validate.gpurules.io is called at {place}, which no rule needs"
@@ -154,7 +154,7 @@ def test_resources_may_be_registered_in_other_words(resources: list[str]) -> Non
 def test_resizes_that_are_not_sent_are_told() -> None:
     both = replace(RULES[1], match=Match(operations=tuple(Operation)))
     _, validating = made(both)
-    missed = "is not called at UPDATE of pods/resize, where Validation/validation must be asked"
+    missed = "is not called at UPDATE of pods/resize, where Validation/validation must be evaluated"
     for resources in (["pods"], ["*"], ["pods", "pods/status"]):
         validating["webhooks"][0]["rules"][0]["resources"] = resources
         assert found(validating, both, at=1) == (f"{VALIDATING}validate.gpurules.io {missed}",)
@@ -166,7 +166,7 @@ def test_resizes_that_a_condition_keeps_away_are_told() -> None:
     deletion = validating["webhooks"][0]["matchConditions"][0]["expression"]
 
     (text,) = found(conditions(validating, deletion, "request.?subResource.orValue('') == ''"), every, at=1)
-    assert "does not send what Validation/validation must be asked about" in text
+    assert "does not send pods that Validation/validation must be evaluated on" in text
     assert text.endswith("at UPDATE of pods/resize")
 
 
@@ -175,19 +175,19 @@ def test_pods_that_are_being_deleted_and_sent_all_the_same_are_told() -> None:
     _, validating = made(every)
 
     (text,) = found(conditions(validating), every, at=1)
-    assert "sends what no rule is about" in text
+    assert "sends pods that no rule applies to" in text
     assert text.endswith("at UPDATE while it is being deleted")
 
 
 @pytest.mark.parametrize(
     ("configuration", "said"),
     [
-        (None, "is not there: /mutate is never called, and FallbackLadder/ladder never asked"),
-        ({"webhooks": []}, "has no webhook: /mutate is never called, and FallbackLadder/ladder never asked"),
-        ({"webhooks": None}, "has no webhook: /mutate is never called, and FallbackLadder/ladder never asked"),
+        (None, "not found: /mutate is never called, and FallbackLadder/ladder never evaluated"),
+        ({"webhooks": []}, "has no webhook: /mutate is never called, and FallbackLadder/ladder never evaluated"),
+        ({"webhooks": None}, "has no webhook: /mutate is never called, and FallbackLadder/ladder never evaluated"),
         (
             {"webhooks": [{"name": "m", "rules": 3}]},
-            "m is not called at CREATE, where FallbackLadder/ladder must be asked",
+            "m is not called at CREATE, where FallbackLadder/ladder must be evaluated",
         ),
     ],
 )

@@ -112,8 +112,8 @@ def test_rules_that_changed_alone_are_warned_of_once_with_what_is_missed_and_wha
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert record.getMessage() == (
-        "MutatingWebhookConfiguration gpu-rules: mutate.gpurules.io does not send what FallbackLadder/ladder must be "
-        f"asked about, such as a pod in namespace default that asks for {MIG1}, at CREATE; what mends it: "
+        "MutatingWebhookConfiguration gpu-rules: mutate.gpurules.io does not send pods that FallbackLadder/ladder must "
+        f"be evaluated on, such as a pod in namespace default that requests {MIG1}, at CREATE; what mends it: "
         "gpu-rules webhook-config --rules FOLDER --name gpu-rules --namespace gpu | kubectl apply -f -"
     )
     assert record.members == {"endpoint": "/mutate", "generation": 2}  # type: ignore[attr-defined]
@@ -138,7 +138,7 @@ def test_configurations_that_come_before_their_rules_are_no_news_until_the_rules
     assert beside.drift["{endpoint=mutate}"] == 1, "it is there to be seen"
     assert not caplog.records
     beside.look(SETTLE_SECONDS)
-    assert "sends what no rule is about" in caplog.text
+    assert "sends pods that no rule applies to" in caplog.text
     beside.look(SETTLE_SECONDS)
     assert len(caplog.records) == 1
 
@@ -151,7 +151,7 @@ def test_a_configuration_that_is_not_there_is_drift_where_rules_need_it(
     beside.look(LOOK_SECONDS)
 
     (record,) = caplog.records
-    assert "MutatingWebhookConfiguration gpu-rules: is not there: /mutate is never called" in record.getMessage()
+    assert "MutatingWebhookConfiguration gpu-rules: not found: /mutate is never called" in record.getMessage()
     assert beside.found["validate"].differences == ()
     assert beside.found["mutate"].problem is None
 
@@ -183,7 +183,7 @@ def test_what_may_not_be_read_is_said_once_with_the_right_that_it_takes(
 
     api.forbidden = set()
     beside.look()
-    assert "does not send what FallbackLadder/ladder" in caplog.messages[1], "what the reload did not tell"
+    assert "does not send pods that FallbackLadder/ladder" in caplog.messages[1], "what the reload did not tell"
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""Values that every other layer speaks in: no I/O, no clock, no third-party library."""
+"""Values of all other layers: no I/O, no clock, no third-party library."""

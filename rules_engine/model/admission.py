@@ -1,4 +1,4 @@
-"""One admission request, as far as decisions need it."""
+"""An admission request: the fields that decisions read."""
 
 from collections.abc import Mapping
 from dataclasses import field
@@ -12,7 +12,7 @@ from rules_engine.model.record import record
 class AdmissionRequest:
     """The request of an AdmissionReview v1 (k8s.io/api/admission/v1, AdmissionRequest).
 
-    `raw` is the request as it came, for CEL's `request`; `object` and `old_object` are None where they are absent or
+    `raw` is the unchanged request, for CEL's `request`; `object` and `old_object` are None if they are absent or
     null. `namespace` is the request's: a pod made by a controller has none of its own yet.
     """
 
@@ -31,17 +31,17 @@ class AdmissionRequest:
 
     @property
     def is_pod(self) -> bool:
-        """Whether it is about a pod itself, not about one of its sub-resources."""
+        """True if the request is for a pod itself, not for one of its sub-resources."""
         return self.kind == "Pod" and not self.group and not self.sub_resource
 
     @property
     def is_resize(self) -> bool:
-        """Whether it changes cpu and memory of a running pod: `object` is then the whole pod (KEP-1287)."""
+        """True if the request changes cpu and memory of a running pod: `object` is then the whole pod (KEP-1287)."""
         return self.kind == "Pod" and not self.group and self.sub_resource == "resize" and self.operation == "UPDATE"
 
     @property
     def is_being_deleted(self) -> bool:
-        """Whether it updates a pod that waits for its finalizers or its grace period to end."""
+        """True if the request updates a pod that waits for its finalizers or the end of its grace period."""
         metadata = self.object.get("metadata") if isinstance(self.object, dict) else None
         deletion = metadata.get("deletionTimestamp") if isinstance(metadata, dict) else None
         return self.operation == "UPDATE" and deletion is not None

@@ -1,4 +1,4 @@
-"""What is known of a cluster: an immutable value, made from a file or from the live API."""
+"""A view of a cluster: an immutable value, read from a file or from the live API."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,11 +10,11 @@ from rules_engine.model.quantity import Quantity
 from rules_engine.model.rules import EMPTY
 
 NAMESPACE_NAME_LABEL = "kubernetes.io/metadata.name"
-"""Set by the API server on every namespace (KEP-2161)."""
+"""The label with a namespace's name, which the API server sets on every namespace (KEP-2161)."""
 
 
 class Freshness(Enum):
-    """Whether the view can be decided on: only SYNCED can."""
+    """Freshness of a view: rules are evaluated on SYNCED views only."""
 
     SYNCED = "synced"
     STALE = "stale"
@@ -22,14 +22,14 @@ class Freshness(Enum):
 
     @property
     def unknown(self) -> str:
-        """Return why there is no deciding on a view that is not SYNCED, for messages."""
+        """Return the message for a view that is not SYNCED."""
         why = "it has not been read yet" if self is Freshness.NEVER else "its view is stale"
         return f"the cluster is not known: {why}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taint:
-    """A node's taint; `value` "" where it has none."""
+    """A node's taint; `value` is "" if it has none."""
 
     key: str
     effect: str
@@ -38,7 +38,7 @@ class Taint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A node as ladders see it. `used` is what the bound pods that are not finished request of each resource."""
+    """The fields of a node that ladders read. `used`: total requests of its bound, unfinished pods by resource."""
 
     name: str
     labels: Mapping[str, str] = field(default_factory=lambda: EMPTY)
@@ -49,29 +49,29 @@ class Node:
     used: Mapping[str, Quantity] = field(default_factory=lambda: MappingProxyType({}))
 
     def available(self, resource: str) -> Quantity:
-        """Allocatable less what is used; it may be negative."""
+        """Return allocatable minus used; it may be negative."""
         nothing = Quantity(0)
         return self.allocatable.get(resource, nothing) - self.used.get(resource, nothing)
 
 
 Change = tuple[Node | None, Node | None]
-"""A node before and after; None where it is not there."""
+"""A node before and after a change; None: it does not exist."""
 
 
 class View(Protocol):
-    """Something worked out from a cluster's nodes that need not be made anew when few of them change."""
+    """A value computed from a cluster's nodes that is updated, not computed again, when few of them change."""
 
     def after(self, changes: Sequence[Change]) -> "View":
-        """The same of the cluster after these changes."""
+        """Return the view of the cluster after these changes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """Nodes and the labels of namespaces.
 
-    `namespaces_complete`: a namespace that is not listed has no labels (a file says so); otherwise nothing is known
-    of it, and to ask is an error. `views` remembers what was worked out from it: the one thing that changes, and no
-    part of its value.
+    `namespaces_complete`: a namespace that is not listed has no labels (true for files); otherwise its labels are not
+    known, and reading them is an error. `views` caches values computed from the cluster: it is the only member that
+    changes, and no part of its equality.
     """
 
     nodes: tuple[Node, ...] = ()
@@ -83,7 +83,7 @@ class Cluster:
     def changed(
         self, nodes: tuple[Node, ...], changes: Sequence[Change], namespaces: Mapping[str, Mapping[str, str]]
     ) -> "Cluster":
-        """The cluster with `nodes`, which differ from its own by `changes`; its views are carried on."""
+        """Return the cluster with `nodes`, which differ from its own by `changes`; its views are updated."""
         cluster = replace(self, nodes=nodes, namespaces=namespaces)
         cluster.views.update((key, view.after(changes)) for key, view in list(self.views.items()))
         return cluster
@@ -93,7 +93,7 @@ class Cluster:
         return self.freshness is Freshness.SYNCED
 
     def namespace_labels(self, namespace: str) -> Mapping[str, str] | None:
-        """The namespace's labels, its name among them; None where the namespace is not known."""
+        """Return the namespace's labels with its name's label; None if the namespace is not known."""
         labels = self.namespaces.get(namespace)
         if labels is None:
             if not self.namespaces_complete:
@@ -103,4 +103,4 @@ class Cluster:
 
 
 UNKNOWN_CLUSTER = Cluster(namespaces_complete=False, freshness=Freshness.NEVER)
-"""No cluster knowledge at all."""
+"""A cluster of which nothing is known."""

@@ -1,4 +1,4 @@
-"""What was decided for one request, and why."""
+"""The decision for one request, with its trace."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
@@ -17,12 +17,12 @@ T = TypeVar("T")
 
 
 class Action(Enum):
-    """What a rule did to a request; for a rule in audit mode, what it would have done."""
+    """The action of a rule on a request; for a rule in audit mode, the action that it would have taken."""
 
     SKIP = "skip"
-    """It does not apply: match, conditions or an opt-out."""
+    """The rule does not apply: match, conditions or an opt-out."""
     KEEP = "keep"
-    """It applies and decided to leave the pod as it is."""
+    """The rule applies and keeps the pod unchanged."""
     PASS = "pass"  # noqa: S105 - the action, no password
     """A Validation that holds."""
     CHANGE = "change"
@@ -30,17 +30,17 @@ class Action(Enum):
     WARN = "warn"
     """A Validation that does not hold and only warns."""
     RECORD = "record"
-    """A Validation that does not hold and is only written to the audit log."""
+    """A Validation that does not hold and is only recorded in the audit log."""
     IGNORE = "ignore"
-    """The rule could not be evaluated; its failurePolicy is Ignore, and all it did was undone."""
+    """The rule could not be evaluated; its failurePolicy is Ignore, and its changes were undone."""
 
 
-_DENY = Action.DENY  # to look a member up on its enum takes a while
+_DENY = Action.DENY  # looking a member up on its enum is slow
 
 
 @record()
 class Attempt:
-    """A rung that was looked at for a request, and why it was taken or passed over."""
+    """A rung that was tried for a request, with the reason for taking or rejecting it."""
 
     resource: str
     taken: bool
@@ -49,7 +49,7 @@ class Attempt:
 
 @record(kw_only=True)
 class ResourceDecision:
-    """What a ladder decided for one resource of the pod: `to` is None where it stays."""
+    """A ladder's decision for one resource of the pod: `to` is None if it stays."""
 
     resource: str
     to: str | None
@@ -59,10 +59,10 @@ class ResourceDecision:
 
 @record(kw_only=True)
 class Amount:
-    """A resource that a container got: quantities in canonical text, `before` None where it had none.
+    """An injected amount of a resource in a container: canonical quantities; `before` is None if it had none.
 
-    In place of a container's name, spec.resources.requests or spec.resources.limits is the pod's own level; no
-    container's name has a dot.
+    `container` may also be spec.resources.requests or spec.resources.limits, the pod level; no container's name has a
+    dot.
     """
 
     container: str
@@ -73,11 +73,11 @@ class Amount:
 
 @record(kw_only=True)
 class Step:
-    """What one rule did.
+    """The evaluation of one rule.
 
     `reason` is a stable word for machines (`namespace`, `opt-out`, `offered`, `evaluation-error` …), `message` is for
-    people. `audit`: the rule is in audit mode; nothing came of this step. `code` is the HTTP status of a denial.
-    `recorded`: it also goes to the audit log. `cluster_unknown`: it could not be decided for want of cluster knowledge.
+    people. `audit`: the rule is in audit mode; the step has no effect. `code` is the HTTP status of a denial.
+    `recorded`: it also goes to the audit log. `cluster_unknown`: nothing was decided, since the cluster is not known.
     """
 
     rule: RuleId
@@ -98,16 +98,16 @@ class Step:
 
     @property
     def denies(self) -> bool:
-        """Whether the request is denied because of this rule."""
+        """True if this rule denies the request."""
         return self.action is _DENY and not self.audit
 
     @property
     def decides(self) -> bool:
-        """Whether this rule had a say in the outcome."""
+        """True if this rule contributed to the decision."""
         return not self.audit and self.action not in (Action.SKIP, Action.PASS, Action.IGNORE)
 
     def to_json(self) -> dict[str, Json]:
-        """For logs and `--output json`; members that say nothing are left out."""
+        """Return the step for logs and `--output json`; empty members are left out."""
         members: dict[str, Json] = {
             "rule": self.rule,
             "source": str(self.location),
@@ -145,7 +145,7 @@ class Step:
 
 
 def denied(trace: Sequence[Step]) -> bool:
-    """Whether some step denies."""
+    """Return True if some step denies."""
     for step in trace:  # noqa: SIM110 - a generator would cost more than all the rest
         if step.denies:
             return True
@@ -154,7 +154,7 @@ def denied(trace: Sequence[Step]) -> bool:
 
 @record()
 class Refusal:
-    """A request that no rule could be asked about: a malformed pod. `code` is an HTTP status."""
+    """The refusal of a request on which no rule can be evaluated: a malformed pod. `code` is an HTTP status."""
 
     code: int
     reason: str
@@ -165,9 +165,8 @@ class Refusal:
 class Decision:
     """The answer to one request. Read off the trace, so the two cannot disagree.
 
-    `object` is what it was decided for, None where there was none; `edits` are what the patch makes. `remembered`: the
-    rules were not asked again, as they had been for a request that they cannot tell from this one. Such decisions share
-    what `once` has `derived`.
+    `object` is the request's object, if any; the patch makes the `edits`. `remembered`: the decision comes from the
+    cache, from a request with the same fingerprint. Such decisions share the values that `once` has `derived`.
     """
 
     trace: tuple[Step, ...] = ()
@@ -179,7 +178,7 @@ class Decision:
     derived: dict[Any, Any] | None = field(default=None, compare=False, repr=False)
 
     def once(self, derive: Callable[["Decision"], T]) -> T:
-        """What follows from the trace and the patch, and from nothing else: derived once where it is given again."""
+        """Return a value derived from the trace and the patch alone, computed once for a cached decision."""
         if self.derived is None:
             return derive(self)
         known: T | None = self.derived.get(derive)
@@ -189,7 +188,7 @@ class Decision:
 
     @property
     def result(self) -> Json:
-        """The object as it stands after the patch."""
+        """The object after the patch."""
         return applied(self.object, self.edits)
 
     @property
@@ -198,9 +197,9 @@ class Decision:
 
     @property
     def status(self) -> Refusal | None:
-        """Why it is denied: code and reason of the first denial, the messages of all; None when it is allowed.
+        """Code and reason of the first denial with the messages of all; None if the request is allowed.
 
-        What several rules say alike is said once.
+        A message that several rules share appears once.
         """
         if self.refusal is not None:
             return self.refusal
@@ -216,12 +215,12 @@ class Decision:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Warnings for the user, each once, in order of the trace; a rule in audit mode warns nobody."""
+        """Distinct warnings for the user, in order of the trace; rules in audit mode have none."""
         return tuple(dict.fromkeys([text for step in self.trace if not step.audit for text in step.warnings]))
 
     @property
     def audit_annotations(self) -> Mapping[str, str]:
-        """What audit modes and Audit actions recorded, by a key that Kubernetes takes."""
+        """Records of rules in audit mode and of Audit actions, by keys that Kubernetes accepts."""
         return {
             _audit_key(step.rule): f"{step.action.value}: {step.message}" if step.message else step.action.value
             for step in self.trace
@@ -229,7 +228,7 @@ class Decision:
         }
 
     def to_json(self) -> dict[str, Json]:
-        """For logs and `--output json`."""
+        """Return the decision for logs and `--output json`."""
         members: dict[str, Json] = {
             "allowed": self.allowed,
             "warnings": list(self.warnings),
@@ -248,7 +247,7 @@ MAX_AUDIT_KEY = 63
 
 
 def _audit_key(rule: RuleId) -> str:
-    """A qualified name's second part; where the rule's name is too long for it, a digest keeps it apart from others."""
+    """Return the name part of a qualified name; a digest keeps the names of rules that are too long distinct."""
     key = rule.replace("/", ".").lower()
     if len(key) <= MAX_AUDIT_KEY:
         return key

@@ -3,10 +3,10 @@
 import re
 
 MAX_LABEL = 63
-"""Characters of the name of a namespace or a Service (DNS1123LabelMaxLength)."""
+"""Longest name of a namespace or a Service (DNS1123LabelMaxLength)."""
 
 MAX_SUBDOMAIN = 253
-"""Characters of most other names (DNS1123SubdomainMaxLength)."""
+"""Longest name of most other objects (DNS1123SubdomainMaxLength)."""
 
 LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 """A DNS label, as a regular expression."""
@@ -21,5 +21,5 @@ def is_label(name: str) -> bool:
 
 
 def is_subdomain(name: str) -> bool:
-    """Return True for a DNS subdomain: such parts, of any length, with dots between them."""
+    """Return True for a DNS subdomain: such parts, of any length, separated by dots."""
     return len(name) <= MAX_SUBDOMAIN and _SUBDOMAIN.fullmatch(name) is not None

@@ -1,6 +1,6 @@
-"""Where a pod may run: nodeSelector, required node affinity and tolerations, as the scheduler reads them.
+"""Placement of a pod: nodeSelector, required node affinity and tolerations, as the scheduler reads them.
 
-A pod may be as large as a request: what is read here is bounded, so that its size bounds what a decision costs.
+A pod may be as large as a request: all that is read here is bounded, so that the cost of a decision is bounded.
 """
 
 import re
@@ -12,7 +12,7 @@ from rules_engine.model.json.strict import Path, PodError, TooLargeError, items,
 from rules_engine.model.record import record
 
 PLACEMENT_MEMBERS = ("affinity", "nodeName", "nodeSelector", "tolerations")
-"""What of a Pod's spec says where it may run."""
+"""Members of a Pod's spec that restrict its nodes."""
 
 MAX_TERMS = 1_000
 """Node selector terms of one pod: people write a handful. Each is a few set operations over all nodes, some 10 µs."""
@@ -25,7 +25,7 @@ MAX_TOLERATIONS = 1_000
 """Tolerations of one pod: ten times what the largest add-ons write."""
 
 INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
-"""What Gt and Lt compare: 64 bits, as the scheduler reads them, and a little more."""
+"""Integers that Gt and Lt compare: 64 bits, as the scheduler reads them, and a little more."""
 
 _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 _SELECTOR: Path = ("spec", "nodeSelector")
@@ -61,7 +61,7 @@ class NodeTerm:
 
 @record(kw_only=True)
 class Placement:
-    """What a pod demands of its node; `terms` None: no required affinity, which is not the same as no term."""
+    """A pod's requirements of its node; `terms` None: no required affinity, which is not the same as no term."""
 
     node_name: str
     node_selector: tuple[tuple[str, str], ...]
@@ -83,13 +83,13 @@ class Placement:
 
 
 class _Count:
-    """How much of MAX_REQUIREMENTS one pod has used."""
+    """Count of a pod's requirements, bounded by MAX_REQUIREMENTS."""
 
     def __init__(self) -> None:
         self._found = 0
 
     def add(self, more: int, path: Path) -> None:
-        """Raises TooLargeError once there are too many in all."""
+        """Add requirements. Raises TooLargeError if there are too many in all."""
         self._found += more
         if self._found > MAX_REQUIREMENTS:
             what = "labels of the nodeSelector, expressions and values of required node affinity"
@@ -112,7 +112,7 @@ def _tolerations(raw: Json) -> Iterator[Toleration]:
 
 
 def _terms(affinity: Json, count: _Count) -> tuple[NodeTerm, ...] | None:
-    """The terms of required node affinity."""
+    """Read the terms of required node affinity."""
     at: Path = ("spec", "affinity")
     for name in ("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"):
         affinity = mapping(affinity, at).get(name)
@@ -123,7 +123,7 @@ def _terms(affinity: Json, count: _Count) -> tuple[NodeTerm, ...] | None:
     listed = items(mapping(affinity, at[:-1]).get("nodeSelectorTerms"), at)
     if len(listed) > MAX_TERMS:
         raise TooLargeError(at, len(listed), "terms of required node affinity", MAX_TERMS)
-    # Those that are empty match no node: they are left out.
+    # Empty terms match no node: they are left out.
     return tuple(
         term for index, raw in enumerate(listed) if (term := _term(raw, (*at, index), count)).expressions or term.fields
     )

@@ -1,4 +1,4 @@
-"""The part of a Pod that decisions are made on, read once from its JSON."""
+"""The parts of a Pod that decisions depend on, read once from its JSON."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
@@ -18,19 +18,19 @@ POD_LIMITS: Path = ("spec", "resources", "limits")
 
 
 class Role(Enum):
-    """What kind of container it is; a sidecar is an init container with restartPolicy Always (KEP-753)."""
+    """The kind of a container; a sidecar is an init container with restartPolicy Always (KEP-753)."""
 
     REGULAR = "container"
     INIT = "init container"
     SIDECAR = "sidecar"
 
 
-_REGULAR, _INIT, _SIDECAR = Role  # to look a member up on its enum takes a while
+_REGULAR, _INIT, _SIDECAR = Role  # looking a member up on its enum is slow
 
 
 @record(kw_only=True)
 class Container:
-    """A container's name, its place in the pod and its resources."""
+    """A container's name, its path in the pod and its resources."""
 
     name: str
     role: Role
@@ -39,18 +39,18 @@ class Container:
     limits: Mapping[str, Quantity]
 
     def asked(self, resource: str) -> Quantity | None:
-        """Its limit, else its request: what a container asks for of a resource that cannot be overcommitted."""
+        """Return the limit, else the request: the amount of a resource that cannot be overcommitted."""
         limit = self.limits.get(resource)
         return self.requests.get(resource) if limit is None else limit
 
     def requested(self, resource: str) -> Quantity | None:
-        """Its request, else its limit, as the API server's defaulting copies it."""
+        """Return the request, else the limit, as the API server's defaulting copies it."""
         request = self.requests.get(resource)
         return self.limits.get(resource) if request is None else request
 
     @property
     def requests_path(self) -> Path:
-        """Where its requests stand in the pod."""
+        """The path of its requests in the pod."""
         return (*self.path, "resources", "requests")
 
     @property
@@ -77,11 +77,11 @@ def _edited(amounts: Mapping[str, Quantity], members: Mapping[str, str | None]) 
 
 @record(kw_only=True)
 class Pod:
-    """What was read of a Pod's JSON, and what rules have written since.
+    """A Pod parsed from its JSON, with the edits of rules.
 
     `containers` holds those that name a resource: regular ones, then init containers, in their order. There is nothing
-    to decide about the others, of which 20,000 fit in 60 kB: they are checked and passed over. `requests` and `limits`
-    are the pod's own level (spec.resources, KEP-2837), as written.
+    to decide about the others, of which 20,000 fit in 60 kB: they are checked and left out. `requests` and `limits`
+    are the pod level (spec.resources, KEP-2837), as written.
     """
 
     original: dict[str, Json]
@@ -96,8 +96,7 @@ class Pod:
     limits: Mapping[str, Quantity]
     overhead: Mapping[str, Quantity]
     resources: frozenset[str] = field(init=False, compare=False, repr=False)
-    """Every resource that some container requests some of, or is limited to some of: of what all name 0, rules have
-    nothing to look for."""
+    """Resources with a request or limit above zero in some container: rules ignore those that are 0 in all."""
 
     def __post_init__(self) -> None:
         named = [
@@ -111,7 +110,7 @@ class Pod:
 
     @classmethod
     def parse(cls, raw: Json) -> "Pod":
-        """Read a Pod. Null counts as absent, as in the API. Raises PodError, naming the path, for anything else."""
+        """Read a Pod. Null counts as absent, as in the API. Raises PodError with the path of a malformed value."""
         pod = mapping(raw, ())
         metadata = mapping(pod.get("metadata"), ("metadata",))
         spec = mapping(pod.get("spec"), ("spec",))
@@ -131,19 +130,19 @@ class Pod:
 
     @property
     def raw(self) -> Json:
-        """Its JSON, with what rules have written: made anew each time where they have."""
+        """The pod's JSON with the edits of rules; computed on each call if there are any."""
         return applied(self.original, self.edits)
 
     @property
     def all_containers(self) -> tuple[Container, ...]:
-        """Also those that name no resource; read anew each time."""
+        """All containers, also those that name no resource; read on each call."""
         spec = mapping(self.original.get("spec"), ("spec",))
         found = {container.path: container for container in self.containers}
         return (*_all(spec, "containers", found), *_all(spec, "initContainers", found))
 
     @property
     def placement(self) -> Placement:
-        """Where it may run, read anew each time: few rules need it. Raises PodError and TooLargeError."""
+        """The pod's placement, read on each call: few rules need it. Raises PodError and TooLargeError."""
         return Placement.parse(mapping(self.original.get("spec"), ("spec",)))
 
     @property
@@ -151,18 +150,18 @@ class Pod:
         return tuple([container for container in self.containers if container.role is _REGULAR])
 
     def effective(self, resource: str, amounts: Sequence[int]) -> int:
-        """Return what the pod as a whole needs of a resource: the containers' aggregate plus overhead, in nanos."""
+        """Return the pod's effective amount of a resource: the containers' aggregate plus overhead, in nanos."""
         return self.aggregate(amounts) + self._overhead(resource)
 
     def aggregate(self, amounts: Sequence[int]) -> int:
-        """Return what all containers together need of a resource, by what each of `containers` needs, in nanos."""
+        """Return the aggregate of all containers, from the amount of each of `containers`, in nanos."""
         return self._aggregate(zip(self.containers, amounts, strict=True))
 
     def effective_requests(self) -> Mapping[str, int]:
-        """Return what the scheduler counts for this pod, in nanos: requests, or limits where there are none.
+        """Return the amounts that the scheduler counts for this pod, in nanos: requests, or else limits.
 
-        Every resource that it names is in it. Each container is looked at once, whatever the number of resources. What
-        the pod's own level requests replaces the containers' aggregate (component-helpers, PodRequests); its limit is
+        Every resource that it names is included. Each container is read once, whatever the number of resources. The
+        pod level's request replaces the containers' aggregate (component-helpers, PodRequests); its limit is
         its request where no container names the resource (pkg/apis/core/v1/defaults.go, defaultPodRequests).
         """
         named: dict[str, list[tuple[Container, int]]] = {
@@ -185,10 +184,10 @@ class Pod:
 
     @staticmethod
     def _aggregate(amounts: Iterable[tuple[Container, int]]) -> int:
-        """Source: k8s.io/component-helpers/resource (AggregateContainerRequests), KEP-753.
+        """Aggregate containers (k8s.io/component-helpers/resource, AggregateContainerRequests; KEP-753).
 
-        The larger of the sum over regular containers and sidecars, and, for each init container, its own and that of
-        the sidecars started before it.
+        It is the larger of the sum over regular containers and sidecars, and, for each init container, its own and
+        that of the sidecars started before it.
         """
         running = sidecars = peak = 0
         for container, amount in amounts:
@@ -203,7 +202,7 @@ class Pod:
         return max(running + sidecars, peak)
 
     def edited(self, edits: Edits) -> "Pod":
-        """The pod after edits of its annotations, and of what its containers request or are limited to."""
+        """Return the pod after edits of its annotations and of its containers' requests and limits."""
         if not edits:
             return self
         annotations = {**self.annotations, **edits.get(ANNOTATIONS, {})}
@@ -226,8 +225,8 @@ class Pod:
 
 
 def _containers(spec: Mapping[str, Json], member: str) -> Iterator[Container]:
-    """The containers of a list that name a resource. Raises PodError for any that is malformed."""
-    # The usual types are looked at here; what is to be said of others is known where they are read strictly.
+    """Yield the containers of a list that name a resource. Raises PodError for any that is malformed."""
+    # Fast path for the usual types; for all others the strict readers make the error.
     for index, item in enumerate(items(spec.get(member), ("spec", member))):
         if not item and type(item) is dict:
             continue
@@ -251,7 +250,7 @@ def _containers(spec: Mapping[str, Json], member: str) -> Iterator[Container]:
 
 
 def _all(spec: Mapping[str, Json], member: str, found: Mapping[Path, Container]) -> Iterator[Container]:
-    """Every container of a list that _containers has checked."""
+    """Yield every container of a list that _containers has checked."""
     for index, item in enumerate(items(spec.get(member), ("spec", member))):
         here = ("spec", member, index)
         yield found.get(here) or _container(mapping(item, here), here, None, None)
@@ -277,7 +276,7 @@ def _quantities(raw: Json, path: Path) -> Mapping[str, Quantity]:
         return _NOTHING
     members = mapping(raw, path)
     try:
-        # Nearly always all of them are texts that are quantities; else it is told which one is not.
+        # Fast path: nearly always all values are strings that are quantities; else the error names the one that is not.
         return {name: parse_quantity(text) for name, text in members.items()}  # type: ignore[arg-type]
     except (TypeError, QuantityError):
         return {name: _quantity(value, (*path, name)) for name, value in members.items()}
@@ -291,7 +290,7 @@ def _not_negative(amounts: Mapping[str, Quantity], path: Path) -> Mapping[str, Q
 
 
 def _quantity(raw: Json, path: Path) -> Quantity:
-    # It may be a JSON number or stand between blanks, and null is zero (apimachinery quantity.go, UnmarshalJSON).
+    # It may be a JSON number or surrounded by blanks, and null is zero (apimachinery quantity.go, UnmarshalJSON).
     if raw is None:
         return Quantity(0)
     if isinstance(raw, bool) or not isinstance(raw, str | int | float):

@@ -1,4 +1,4 @@
-"""Problems an author can mend: what, where, and what was probably meant."""
+"""Problems that an author can fix, with their location and a suggestion."""
 
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,7 +13,7 @@ MAX_SHOWN = 160
 
 
 class Severity(Enum):
-    """How bad a problem is: only an ERROR keeps a rule set from being used."""
+    """Severity of a problem: only an ERROR keeps a rule set from being used."""
 
     ERROR = "error"
     WARNING = "warning"
@@ -21,9 +21,9 @@ class Severity(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """One thing to mend in a file.
+    """One problem in a file.
 
-    `code` is stable and meant for machines; `length` is the number of columns from `location` that are meant.
+    `code` is stable and meant for machines; `length` is the number of columns from `location` on.
     """
 
     code: str
@@ -37,13 +37,13 @@ class Problem:
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """A clause such as " (did you mean 'object'?)" for the nearest candidate; empty where none is near."""
+    """Return a clause such as " (did you mean 'object'?)" for the nearest candidate; empty if none is near."""
     near = get_close_matches(name, sorted(candidates), n=1, cutoff=0.6)
     return f" (did you mean '{near[0]}'?)" if near else ""
 
 
 def in_file_order(problems: Iterable[Problem], files: Sequence[str] = ()) -> tuple[Problem, ...]:
-    """Every distinct problem once: files as listed (others after them, by name), then by line and column."""
+    """Sort distinct problems: files as listed (others after them, by name), then by line and column."""
     rank = {file: index for index, file in enumerate(files)}
 
     def key(problem: Problem) -> tuple[int, Location, str, str]:
@@ -54,9 +54,9 @@ def in_file_order(problems: Iterable[Problem], files: Sequence[str] = ()) -> tup
 
 
 def snippet(problem: Problem, line: str) -> str:
-    """The source line under its number, with a caret and a span below it; empty for an empty line.
+    """Render the source line with its number, and a caret and a span below it; empty for an empty line.
 
-    Of a long line it is the part around the problem, with … where it is cut.
+    A long line is cut to the part around the problem, with … at the cuts.
     """
     if not line.strip():
         return ""
@@ -68,7 +68,7 @@ def snippet(problem: Problem, line: str) -> str:
     before = f"…{before}" if first else before
     after = f"{after}…" if last < len(line) else after
     number = f"{problem.location.line:>5}"
-    # A tab before the caret stays a tab, so that the two lines still stand under each other in any terminal.
+    # A tab before the caret stays a tab, so that the two lines are aligned in any terminal.
     indent = "".join("\t" if character == "\t" else " " * _columns(character) for character in before)
     width = max(1, sum(map(_columns, meant)))
     text = "".join(map(_visible, f"{before}{meant}{after}"))
@@ -76,19 +76,19 @@ def snippet(problem: Problem, line: str) -> str:
 
 
 def _columns(character: str) -> int:
-    """How many columns of a terminal a character takes (Unicode Standard Annex 11, and marks that combine)."""
+    """Return the terminal columns of a character (Unicode Standard Annex 11, and combining marks)."""
     if unicodedata.category(character) in ("Mn", "Me"):
         return 0
     return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
 
 
 def _visible(character: str) -> str:
-    """What a terminal would act upon, or show nothing of, made visible in one column."""
+    """Replace a character that a terminal would interpret or hide by a visible one of one column."""
     return "\ufffd" if unicodedata.category(character) in ("Cc", "Cf") and character != "\t" else character
 
 
 def render(problem: Problem, sources: Mapping[str, Sequence[str]]) -> str:
-    """The problem in one line and, where its file's lines are in `sources`, the line with a caret below."""
+    """Render the problem in one line and, if `sources` has its file, the source line with a caret below."""
     lines = sources.get(problem.location.file, ())
     index = problem.location.line - 1
     below = snippet(problem, lines[index]) if index < len(lines) else ""

@@ -16,14 +16,14 @@ NANOS = 10**9
 """Nanos in one: the precision that Kubernetes keeps; anything finer is rounded away from zero."""
 
 MAX_TEXT = 64
-"""Characters in a quantity's text: far more than any real one, few enough that no text is costly to read."""
+"""Longest text of a quantity: far more than any real one, short enough that no text is costly to read."""
 
 MAX_EXPONENT = 60
 """Largest decimal exponent: keeps `1e999999999` from becoming a number of a gigabyte."""
 
 MAX_NANOS = 10**60
 """Largest amount, of either sign, that is read or written: 10^51, where Kubernetes caps at 2^63-1. No smaller one has
-a text of more than MAX_TEXT characters: what is written can be read."""
+a text of more than MAX_TEXT characters: what is written can be read again."""
 
 _BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -33,11 +33,11 @@ _SYNTAX = re.compile(r"([+-]?)([0-9]++\.?[0-9]*+|\.[0-9]++)(?:([KMGTPE]i|[numkMG
 
 
 class QuantityError(ValueError):
-    """A text that is no quantity, or an operation that quantities do not have."""
+    """A text that is not a quantity, or an operation that quantities do not support."""
 
 
 class Format(Enum):
-    """How a quantity is written: the suffix family of Kubernetes."""
+    """The format of a quantity: Kubernetes' suffix family."""
 
     DECIMAL_SI = "DecimalSI"
     BINARY_SI = "BinarySI"
@@ -58,7 +58,7 @@ class Quantity:
 
     @classmethod
     def of(cls, whole: int, format: Format = Format.DECIMAL_SI) -> "Quantity":
-        """A whole number."""
+        """Return a whole number."""
         return cls(whole * NANOS, format)
 
     @property
@@ -87,13 +87,13 @@ class Quantity:
         return Quantity(self.nanos * factor, self.format)
 
     def times(self, other: "Quantity") -> "Quantity":
-        """The product of two quantities, rounded towards zero to a nano, in this one's format."""
+        """Return the product of two quantities, rounded towards zero to a nano, in this one's format."""
         product = self.nanos * other.nanos
         nanos = abs(product) // NANOS
         return Quantity(-nanos if product < 0 else nanos, self.format)
 
     def divided(self, divisor: "Quantity") -> "Quantity":
-        """The quotient of two quantities, rounded towards zero to a nano, in this one's format.
+        """Return the quotient of two quantities, rounded towards zero to a nano, in this one's format.
 
         Raises QuantityError when the divisor is zero.
         """
@@ -103,22 +103,22 @@ class Quantity:
         return Quantity(nanos if (self.nanos < 0) == (divisor.nanos < 0) else -nanos, self.format)
 
     def floored(self, unit: "Quantity") -> "Quantity":
-        """The largest multiple of `unit` that is not larger."""
+        """Return the largest multiple of `unit` that is not larger."""
         return Quantity(self.nanos // unit.nanos * unit.nanos, self.format)
 
     def share(self, parts: int, unit: "Quantity") -> "Quantity":
-        """One of `parts` equal parts, rounded down to a multiple of `unit`."""
+        """Return one of `parts` equal parts, rounded down to a multiple of `unit`."""
         return Quantity(self.nanos // (parts * unit.nanos) * unit.nanos, self.format)
 
     def __str__(self) -> str:
-        """The canonical text (quantity.go, CanonicalizeBytes). Raises QuantityError beyond MAX_NANOS."""
+        """Return the canonical text (quantity.go, CanonicalizeBytes). Raises QuantityError beyond MAX_NANOS."""
         form = self.format
         return _text(self.nanos, form is Format.BINARY_SI, form is Format.DECIMAL_EXPONENT)
 
 
 @lru_cache(maxsize=4096)  # pods repeat the same few texts; the bound keeps hostile variety from growing it
 def parse_quantity(text: str) -> Quantity:
-    """`Quantity.parse`, for callers to whom one call less matters."""
+    """Read a quantity like `Quantity.parse`, with one call less."""
     if len(text) > MAX_TEXT:
         raise QuantityError(f"a quantity has at most {MAX_TEXT} characters")
     found = _SYNTAX.fullmatch(text)
@@ -146,10 +146,10 @@ def parse_quantity(text: str) -> Quantity:
 
 
 def _scaled_up(mantissa: int, power: int) -> int:
-    """mantissa × 10^power, rounded away from zero; a power far below zero costs nothing."""
+    """Return mantissa × 10^power, rounded away from zero; a power far below zero costs nothing."""
     if power >= 0:
         return int(mantissa * 10**power)
-    # No mantissa of MAX_TEXT characters, times 1024^6, has more than this many digits: what is left is under one.
+    # No mantissa of MAX_TEXT characters, times 1024^6, has more than this many digits: the rest is less than one.
     if power < -2 * MAX_TEXT:
         return 1 if mantissa else 0
     return int(-(-mantissa // 10**-power))

@@ -1,7 +1,7 @@
-"""Values that are made for every request, and never changed.
+"""Records: immutable values that are created for every request.
 
-A frozen dataclass sees to it at run time that nobody assigns to it, and takes three times as long to make. These are
-frozen for mypy, which reads every line of ours, and ordinary at run time.
+A frozen dataclass enforces immutability at run time, and takes three times as long to create. Records are frozen for
+mypy, which checks every line of this project, and ordinary at run time.
 """
 
 from collections.abc import Callable
@@ -13,5 +13,5 @@ T = TypeVar("T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def record(*, kw_only: bool = False, order: bool = False) -> Callable[[type[T]], type[T]]:
-    """A dataclass with slots, equality and a hash, whose members are assigned once."""
+    """Return a decorator for a dataclass with slots, equality and a hash, whose members are assigned once."""
     return dataclass(slots=True, kw_only=kw_only, order=order, unsafe_hash=True)

@@ -1,4 +1,4 @@
-"""Rules as their authors wrote them: typed, defaulted and checked in themselves, not yet compiled."""
+"""Rules as loaded: typed, with defaults, each checked alone, not yet compiled."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,16 +12,16 @@ from rules_engine.model.source import Location, SourceText
 
 API_VERSION = "gpurules.io/v1"
 SKIP_ANNOTATION = "gpurules.io/skip"
-"""A pod annotated with this, "true", asks to be left alone by every rule whose optOut is Allowed."""
+"""The annotation with which a pod, by the value "true", opts out of every rule whose optOut is Allowed."""
 
 RuleId = NewType("RuleId", str)
-"""`Kind/name`, unique over everything loaded."""
+"""Identifier of a rule: `Kind/name`, unique over everything loaded."""
 
 EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 class Mode(Enum):
-    """Whether a rule acts, only records what it would do, or does not exist for requests."""
+    """The mode of a rule: it enforces, only records what it would do, or is off."""
 
     ENFORCE = "Enforce"
     AUDIT = "Audit"
@@ -29,14 +29,14 @@ class Mode(Enum):
 
 
 class FailurePolicy(Enum):
-    """What an evaluation error of a rule does: deny the request, or undo the whole rule with a warning."""
+    """The effect of a rule's evaluation error: deny the request, or undo the whole rule with a warning."""
 
     FAIL = "Fail"
     IGNORE = "Ignore"
 
 
 class OptOut(Enum):
-    """Whether a pod's skip annotation is honoured."""
+    """The effect of a pod's skip annotation: it is honoured or not."""
 
     ALLOWED = "Allowed"
     FORBIDDEN = "Forbidden"
@@ -53,14 +53,14 @@ class ConditionKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LabelRequirement:
-    """One line of a selector: the label `key` against `values` by `operator`."""
+    """One requirement of a selector: compares the label `key` with `values` by `operator`."""
 
     key: str
     operator: ConditionKind
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Kubernetes' meaning: NotIn and DoesNotExist hold where the label is absent."""
+        """Return True if labels meet the requirement: NotIn and DoesNotExist also if the label is absent."""
         match self.operator:
             case ConditionKind.IN:
                 return labels.get(self.key) in self.values
@@ -74,7 +74,7 @@ class LabelRequirement:
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """A Kubernetes LabelSelector: all requirements hold; without any it matches everything."""
+    """A Kubernetes LabelSelector: all requirements must hold; without any it matches everything."""
 
     requirements: tuple[LabelRequirement, ...] = ()
 
@@ -86,7 +86,7 @@ class LabelSelector:
 
 
 class Operation(Enum):
-    """The operations that a rule may be asked at."""
+    """The operations that a rule may match."""
 
     CREATE = "CREATE"
     UPDATE = "UPDATE"
@@ -94,7 +94,7 @@ class Operation(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """Which pods a rule looks at. Namespaces are exact names or globs (`*` any run, `?` one character)."""
+    """The pods that a rule matches. Namespaces are exact names or globs (`*` any run, `?` one character)."""
 
     namespaces: tuple[str, ...] = ("*",)
     exclude_namespaces: tuple[str, ...] = ()
@@ -105,7 +105,7 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """An expression with a name: a variable or a match condition."""
+    """A named expression: a variable or a match condition."""
 
     name: str
     expression: SourceText
@@ -113,7 +113,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """What every rule says, whatever its kind."""
+    """The fields of every kind of rule."""
 
     kind: ClassVar[str]
 
@@ -142,7 +142,7 @@ class Rule:
 
 
 class Direction(Enum):
-    """Which way a ladder looks for a rung that is offered."""
+    """The direction in which a ladder searches for a rung that is offered."""
 
     DOWN = "Down"
     UP = "Up"
@@ -150,28 +150,28 @@ class Direction(Enum):
 
 
 class Counts(Enum):
-    """How many devices of the target a container gets: as many as before, or by the rungs' weights."""
+    """The count of devices after a move: the same as before, or by the rungs' weights."""
 
     KEEP = "Keep"
     SCALE = "Scale"
 
 
 class Offered(Enum):
-    """When a node offers a resource: it has it at all, or it has it free now."""
+    """The amounts that a node offers: all that it has, or what is free now."""
 
     ALLOCATABLE = "Allocatable"
     AVAILABLE = "Available"
 
 
 class WhenExhausted(Enum):
-    """What happens to a request that no rung can serve."""
+    """The action for a request that no rung can serve."""
 
     KEEP = "Keep"
     DENY = "Deny"
 
 
 class NodeRequirement(Enum):
-    """What a node must be to count for a ladder."""
+    """A requirement of the nodes that count for a ladder."""
 
     READY = "Ready"
     SCHEDULABLE = "Schedulable"
@@ -180,7 +180,7 @@ class NodeRequirement(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NodeFilter:
-    """Which nodes count for a ladder; all of them by default."""
+    """The nodes that count for a ladder; all by default."""
 
     selector: LabelSelector = LabelSelector()
     require: frozenset[NodeRequirement] = frozenset()
@@ -188,7 +188,7 @@ class NodeFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rung:
-    """One step of a ladder; `when` is asked when this rung is a target."""
+    """One rung of a ladder; `when` is evaluated if this rung is a target."""
 
     resource: str
     location: Location
@@ -199,7 +199,7 @@ class Rung:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FallbackLadder(Rule):
-    """What a pod gets instead of a GPU resource that the cluster does not offer; rungs from the highest down."""
+    """A ladder that replaces a requested GPU resource that no node offers; rungs from the highest down."""
 
     kind = "FallbackLadder"
 
@@ -217,7 +217,7 @@ class FallbackLadder(Rule):
 
 
 class OnConflict(Enum):
-    """What an injection does where the pod already says something."""
+    """The action of an injection on an amount that the pod already has."""
 
     OVERWRITE = "Overwrite"
     KEEP = "Keep"
@@ -225,7 +225,7 @@ class OnConflict(Enum):
 
 
 class InitContainers(Enum):
-    """What an injection does about sidecars and init containers that request its GPU resource."""
+    """The action of an injection on sidecars and init containers that request its GPU resource."""
 
     IGNORE = "Ignore"
     INJECT = "Inject"
@@ -234,9 +234,9 @@ class InitContainers(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """What one GPU brings: an amount of each resource, and annotations on the pod.
+    """Amounts that are injected per GPU, by resource, and annotations of the pod.
 
-    `origin` tells, for each key of the two maps, where it was written: an inherited one points at the default.
+    `origin` has the location of each key of the two maps: that of an inherited one is in the default.
     """
 
     location: Location
@@ -250,9 +250,9 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceInjection(Rule):
-    """What N GPUs of a type bring. `namespaces` are exact names; `inherit: Merge` is already merged in.
+    """An injection of resources per GPU of a type. `namespaces` are exact names; `inherit: Merge` is resolved.
 
-    `gpu_type` None: any pod that asks for `gpu_resource`.
+    `gpu_type` None: any pod that requests `gpu_resource`.
     """
 
     kind = "ResourceInjection"
@@ -267,16 +267,16 @@ class ResourceInjection(Rule):
 
     @property
     def can_deny(self) -> bool:
-        """Whether some entry injects: amounts may not suffice or be too large, and two injections may conflict."""
+        """True if some entry injects: amounts may not suffice or be too large, and two injections may conflict."""
         return self.mode is Mode.ENFORCE and any((self.default, *self.namespaces.values()))
 
     def entry(self, namespace: str) -> Entry:
-        """The entry that applies in a namespace: its own, whole, or else the default."""
+        """Return the entry that applies in a namespace: its own, or else the default."""
         return self.namespaces.get(namespace, self.default)
 
 
 class ValidationAction(Enum):
-    """What a failed validation does."""
+    """The effect of a failed validation."""
 
     DENY = "Deny"
     WARN = "Warn"
@@ -301,7 +301,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One line of a Validation: `expression` must be true; the message expression wins over the message."""
+    """One check of a Validation: `expression` must be true; the message expression precedes the message."""
 
     expression: SourceText
     location: Location
@@ -312,7 +312,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation(Rule):
-    """Conditions that every pod must meet as it arrives, after every mutation."""
+    """Conditions that every pod must meet after all mutations."""
 
     kind = "Validation"
 

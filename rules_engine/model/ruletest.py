@@ -1,4 +1,4 @@
-"""RuleTest: cases that a rule set must satisfy, as their author wrote them."""
+"""RuleTest: cases that a rule set must pass."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,12 +12,12 @@ from rules_engine.model.rules import EMPTY, RuleId
 from rules_engine.model.source import Location
 
 FilePath = NewType("FilePath", str)
-"""A file as messages name it, already joined with the folder of the file that refers to it."""
+"""A file's path in messages, already joined with the folder of the file that refers to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decider:
-    """A rule that must have had a say; for a ladder also the rung that was taken or kept."""
+    """A rule that must contribute to the decision; for a ladder also the rung that was taken or kept."""
 
     rule: RuleId
     rung: str | None
@@ -26,7 +26,7 @@ class Decider:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """What must come out; None, or an absent key, is not looked at.
+    """The expected decision; None, or an absent key, is not compared.
 
     `containers`: by container name, the amounts of resources in limits, or in requests where there is no limit; zero
     means not there. `annotations`: None means that the annotation must be absent. `warnings` and `message`: texts that
@@ -44,7 +44,7 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One pod and what must come of it; `pod` is a whole Pod, taken out of a template where one was given."""
+    """One pod with its expected decision; `pod` is a whole Pod, also if the author gave a template."""
 
     name: str
     location: Location

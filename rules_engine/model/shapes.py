@@ -1,7 +1,7 @@
-"""The shapes of Kubernetes' objects, from a table made of the kubernetes client's models.
+"""The fields of Kubernetes' objects, from a table generated from the kubernetes client's models.
 
-shapes.json is written by tests/model/shape_table.py, and a test says when it is no longer what the client has; so
-neither start-up nor a request imports the client.
+shapes.json is written by tests/model/shape_table.py, and a test compares it with the client; so neither start-up nor
+a request imports the client.
 """
 
 import json
@@ -18,5 +18,5 @@ def _table() -> Mapping[str, Mapping[str, str]]:
 
 
 def fields(name: str) -> Mapping[str, str]:
-    """The fields of a kind such as Pod or PodSpec; of their types, [T] is a list and {T} a map with string keys."""
+    """Return the fields of a kind such as Pod or PodSpec with their types: [T] is a list, {T} a map with text keys."""
     return _table()[name]

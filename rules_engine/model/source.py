@@ -1,4 +1,4 @@
-"""Where a value of a rule file was written."""
+"""Source locations of values in rule files."""
 
 from bisect import bisect_right
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, order=True)
 class Location:
-    """A place in a file; `line` and `column` count from 1, in characters."""
+    """A location in a file; `line` and `column` count from 1, in characters."""
 
     file: str
     line: int
@@ -18,7 +18,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class SourceText:
-    """A string read from a file, which knows where each of its characters was written.
+    """A string read from a file, with the location of each of its characters.
 
     `breaks` holds (offset, line, column) triples in order of offset, the first at offset 0: from that offset to the
     next break, one character of `text` is one column of the file. Plain and quoted scalars have one break and one
@@ -31,7 +31,7 @@ class SourceText:
 
     @classmethod
     def inline(cls, text: str, file: str = "<expression>") -> "SourceText":
-        """A text that stands in no file: its lines are its own."""
+        """Return a text that is not in a file; its locations count from its own start."""
         breaks = [(0, 1, 1)]
         for offset, character in enumerate(text):
             if character == "\n":
@@ -40,11 +40,11 @@ class SourceText:
 
     @property
     def location(self) -> Location:
-        """Where the first character stands."""
+        """The location of the first character."""
         return self.at(0)
 
     def at(self, offset: int) -> Location:
-        """Where the character at `offset` stands; one past the end is allowed."""
+        """Return the location of the character at `offset`; one past the end is allowed."""
         start, line, column = self.breaks[bisect_right(self.breaks, offset, key=lambda entry: entry[0]) - 1]
         return Location(self.file, line, column + offset - start)
 

@@ -1,1 +1,1 @@
-"""JSON values: strict and lenient readers, JSON Patch, edits."""
+"""JSON values: strict and lenient readers, JSON Patch and edits."""

@@ -1,4 +1,4 @@
-"""What rules write into a pod, the pod with it, and the JSON Patch that does it (RFC 6902)."""
+"""Edits of a pod by rules, the edited pod, and its JSON Patch (RFC 6902)."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -8,19 +8,19 @@ from rules_engine.model.json.patch import Json, Operation, pointer
 from rules_engine.model.json.strict import Path
 
 Edits: TypeAlias = Mapping[Path, Mapping[str, str | None]]
-"""By the path of an object, the strings to set in it; None removes a member. Objects on the way are made, lists not;
-no edit writes over the object of another."""
+"""The strings to set in an object, by its path; None removes a member. Missing objects on the path are created, lists
+are not; no edit replaces the object of another."""
 
 
 def merged(edits: Edits, later: Edits) -> Edits:
-    """Both, one after the other."""
+    """Return both, one after the other."""
     if not edits or not later:
         return edits or later
     return {**edits, **{path: {**edits.get(path, {}), **members} for path, members in later.items()}}
 
 
 def applied(raw: Json, edits: Edits) -> Json:
-    """A copy with the edits made. What is not edited is shared; where nothing changes, it is `raw` itself."""
+    """Return an edited copy. Unchanged parts are shared; without changes, it is `raw` itself."""
     tree: _Tree = {}
     for path, members in edits.items():
         branch = tree
@@ -31,7 +31,7 @@ def applied(raw: Json, edits: Edits) -> Json:
 
 
 _Tree: TypeAlias = "dict[str | int, _Tree | str | None]"
-"""Edits by what they share: each object or list is copied once, however many of its leaves change."""
+"""Edits as a tree: each object or list is copied once, however many of its leaves change."""
 
 
 def _applied(node: Json, edits: _Tree) -> Json:
@@ -55,11 +55,11 @@ def _applied(node: Json, edits: _Tree) -> Json:
 
 
 OPERATION_BYTES = 48
-"""An operation without its names and its value: punctuation, the longest op, and an index in its path."""
+"""Bytes of an operation without names and value: punctuation, the longest op, and an index in its path."""
 
 
 def patch_bytes(edits: Edits) -> int:
-    """About how many bytes of JSON the patch takes, and rather more: a character may take four of UTF-8."""
+    """Return an upper estimate of the bytes of the JSON Patch: a character may take four of UTF-8."""
     total = 0
     for path, members in edits.items():
         place = sum([_bytes(key) + 1 for key in path if type(key) is str])
@@ -73,7 +73,7 @@ def _bytes(text: str) -> int:
 
 
 def patch(raw: Json, edits: Edits) -> tuple[Operation, ...]:
-    """The fewest operations that make the edits, in order of object, then of member.
+    """Return the fewest operations that make the edits, in order of object, then of member.
 
     A member that is absent, or null, is written with `add`, whole, so that parents come into being with it; no
     operation depends on another. This applies under RFC 6902 and under the API server's library alike.
@@ -102,7 +102,7 @@ def _make(
     *,
     item: bool,
 ) -> None:
-    """Write an object that is not there, with the objects in it; several edits may have it in common."""
+    """Create a missing object with the objects in it; several edits may share it."""
     texts = {name: text for name, text in members.items() if text is not None}
     if not texts:
         return

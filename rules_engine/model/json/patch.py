@@ -5,7 +5,7 @@ from typing import TypeAlias
 from rules_engine.model.record import record
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
-"""A JSON value. Nobody changes one that came from outside: changed copies share what did not change."""
+"""A JSON value. Input is never changed: changed copies share the unchanged parts."""
 
 
 @record()
@@ -17,7 +17,7 @@ class Operation:
     value: Json = None
 
     def to_json(self) -> dict[str, Json]:
-        """The operation as RFC 6902 writes it."""
+        """Return the operation in the format of RFC 6902."""
         if self.op == "remove":
             return {"op": self.op, "path": self.path}
         return {"op": self.op, "path": self.path, "value": self.value}

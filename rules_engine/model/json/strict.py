@@ -1,4 +1,4 @@
-"""Reading a Pod's JSON strictly: what is absent or null is empty, what has the wrong type is an error with its path."""
+"""Strict JSON readers: a value that is absent or null is empty, one of the wrong type is an error with its path."""
 
 from collections.abc import Mapping
 from typing import TypeAlias, cast
@@ -6,11 +6,11 @@ from typing import TypeAlias, cast
 from rules_engine.model.json.patch import Json, pointer
 
 Path: TypeAlias = tuple[str | int, ...]
-"""Where something stands in a JSON value: member names and indexes from the root."""
+"""A path in a JSON value: member names and indexes from the root."""
 
 
 class PodError(ValueError):
-    """A Pod that is not what the API says a Pod is; `path` is a JSON Pointer."""
+    """A Pod that does not conform to the API; `path` is a JSON Pointer."""
 
     def __init__(self, path: str, message: str) -> None:
         super().__init__(f"{path}: {message}")
@@ -18,7 +18,7 @@ class PodError(ValueError):
 
 
 class TooLargeError(ValueError):
-    """A part of a Pod that has more items than are read; `path` is a JSON Pointer."""
+    """A part of a Pod with too many items; `path` is a JSON Pointer."""
 
     def __init__(self, path: Path, count: int, what: str, bound: int) -> None:
         self.path = pointer(*path)
@@ -26,7 +26,7 @@ class TooLargeError(ValueError):
 
 
 def mapping(raw: Json, path: Path) -> dict[str, Json]:
-    """An object's members. Raises PodError."""
+    """Return an object's members. Raises PodError."""
     if raw is None:
         return {}
     if not isinstance(raw, dict):
@@ -35,7 +35,7 @@ def mapping(raw: Json, path: Path) -> dict[str, Json]:
 
 
 def items(raw: Json, path: Path) -> list[Json]:
-    """A list's items. Raises PodError."""
+    """Return a list's items. Raises PodError."""
     if raw is None:
         return []
     if not isinstance(raw, list):
@@ -44,7 +44,7 @@ def items(raw: Json, path: Path) -> list[Json]:
 
 
 def string(raw: Json, path: Path) -> str:
-    """A string. Raises PodError."""
+    """Return a string. Raises PodError."""
     if raw is None:
         return ""
     if not isinstance(raw, str):
@@ -53,7 +53,7 @@ def string(raw: Json, path: Path) -> str:
 
 
 def strings(raw: Json, path: Path) -> Mapping[str, str]:
-    """An object whose values are strings, as labels and annotations are. Raises PodError."""
+    """Return an object whose values are strings, as labels and annotations are. Raises PodError."""
     members = mapping(raw, path)
     for value in members.values():
         if type(value) is not str:
@@ -62,7 +62,7 @@ def strings(raw: Json, path: Path) -> Mapping[str, str]:
 
 
 def kind_of(value: Json) -> str:
-    """What JSON calls a value's type."""
+    """Return the JSON type of a value, with an article."""
     if value is None:
         return "null"
     if isinstance(value, bool):

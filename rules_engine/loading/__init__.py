@@ -1,4 +1,4 @@
-"""Files → positioned YAML → JSON Schema → rules."""
+"""Loading of rule files: text → positioned YAML → JSON Schema → rules."""
 
 from rules_engine.loading.files import STDIN
 from rules_engine.loading.kubernetes.manifests import Manifest

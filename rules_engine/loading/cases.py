@@ -19,19 +19,19 @@ from rules_engine.model.rules import RuleId
 from rules_engine.model.ruletest import Case, Decider, Expectation, FilePath, RuleTest
 
 MAX_PATH = 255
-"""Characters of a path that a message repeats: no file's name is longer on Linux."""
+"""Characters of a path that a message quotes: no file's name is longer on Linux."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """How the files are read that a test names; both give None where the file has errors, which are reported."""
+    """Reader of the files that a test names; both methods return None for a file with errors, which are reported."""
 
     cluster: Callable[[Path], Cluster | None]
     pod: Callable[[Path], Node | None]
 
 
 def build_test(root: MapNode, diagnostics: Diagnostics, reader: Reader) -> RuleTest:
-    """The test in a document; only fit for use where neither schema nor report found an error."""
+    """Build the test of a document; it is valid only if neither the schema nor `diagnostics` has an error."""
     spec = section(root, "spec")
     name, location, _ = name_of(root)
     folder = Path(location.file).parent
@@ -48,7 +48,7 @@ def build_test(root: MapNode, diagnostics: Diagnostics, reader: Reader) -> RuleT
 
 
 def _existing(node: Node | None, folder: Path, diagnostics: Diagnostics) -> Path | None:
-    """The path that a file name means, relative to the file it stands in; None, and a problem, where there is none."""
+    """Resolve a file name relative to the file it is written in; None, with a problem, if it does not exist."""
     if not isinstance(node, ScalarNode):
         return None
     path = folder / node.source.text
@@ -60,7 +60,7 @@ def _existing(node: Node | None, folder: Path, diagnostics: Diagnostics) -> Path
 
 
 def _near(path: Path) -> str:
-    """A "did you mean" for a file, by its name without the suffix, which many share."""
+    """Return a "did you mean" for a file, by its name without the suffix, which many share."""
     try:
         beside = list(path.parent.iterdir())
     except OSError:

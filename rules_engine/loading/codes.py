@@ -1,10 +1,10 @@
-"""The stable names of the problems that this package finds."""
+"""Stable codes of the problems that this package finds."""
 
 from enum import Enum
 
 
 class Code(Enum):
-    """One member for each kind of mistake; the values are a contract with whoever filters reports."""
+    """Code of a problem; the values are a contract with tools that filter reports."""
 
     # Files
     MISSING_FILE = "missing-file"

@@ -1,4 +1,4 @@
-"""Problems as they are found, so that one run can report all of them."""
+"""Diagnostics: the collected problems of one run."""
 
 from dataclasses import dataclass, field
 
@@ -7,17 +7,17 @@ from rules_engine.model.problems import Problem, Severity
 from rules_engine.model.source import Location
 
 MAX_SHOWN = 60
-"""Characters of a value that a message repeats: the value itself stands in the line below."""
+"""Characters of a value that a message quotes: the whole value is in the line below."""
 
 
 def truncate(text: str, limit: int = MAX_SHOWN) -> str:
-    """A value as a message repeats it."""
+    """Shorten a value that a message quotes."""
     return text if len(text) <= limit else f"{text[:limit]}…"
 
 
 @dataclass(slots=True)
 class Diagnostics:
-    """Collects problems; the only thing in this package that changes while files are read."""
+    """Collects problems; the only mutable state while files are read."""
 
     problems: list[Problem] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""Paths → the text of the files behind them."""
+"""Rule files: paths → text."""
 
 import os
 import re
@@ -16,30 +16,30 @@ from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.model.source import Location
 
 MAX_FILE_BYTES = 4 * 1024 * 1024
-"""A ConfigMap holds 1 MiB; four times that leaves room for rule tests and inventories, which never enter one."""
+"""Largest rule file: a ConfigMap holds 1 MiB; four times that leaves room for tests and inventories."""
 
 MAX_CLUSTER_BYTES = 256 * 1024 * 1024
-"""What kubectl prints for some 8,000 nodes, at 32 kB each."""
+"""Largest inventory: kubectl's output for some 8,000 nodes, at 32 kB each."""
 
 MAX_FILES = 10_000
-"""Files read in one run: a folder given by mistake (a home, a root) ends early."""
+"""Files read in one run: bounds the walk of a folder given by mistake (a home, a root)."""
 
 STDIN = Path("<stdin>")
-"""Standard input in place of a file, and how messages call it. What it refers to is sought in the current folder."""
+"""Standard input in place of a file, and its name in messages. Its references are relative to the current folder."""
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 
 NOT_REGULAR = "it is no regular file: rules are not read from pipes, devices and the kernel's files, such as /proc"
 
 _NOT_RULES = frozenset({"kustomization.yaml", "kustomization.yml"})
-"""Kustomize finds these by name, beside the rules that it makes a ConfigMap of."""
+"""Names of Kustomize's own files, which may be in the folder of the rules."""
 
 _LINE_END = re.compile(r"\r\n|\n|\r")
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file's text; `name` is how messages call it."""
+    """A file's text; `name` is its name in messages."""
 
     name: str
     text: str
@@ -47,12 +47,12 @@ class SourceFile:
 
     @cached_property
     def lines(self) -> Sequence[str]:
-        """Lines without their ends, as YAML counts them; the last one too where it is empty."""
+        """Lines without their ends, as YAML counts them, with the last one even if it is empty."""
         return _LINE_END.split(self.text)
 
 
 def is_folder(path: Path) -> bool:
-    """Path.is_dir, which itself raises for names that no file system takes."""
+    """Return True for a folder. Path.is_dir itself raises for names that no file system accepts."""
     try:
         return path.is_dir()
     except OSError:
@@ -60,7 +60,7 @@ def is_folder(path: Path) -> bool:
 
 
 def exists(path: Path) -> bool:
-    """Path.exists, which itself raises for names that no file system takes."""
+    """Return True if a path exists. Path.exists itself raises for names that no file system accepts."""
     try:
         return path.exists()
     except OSError:
@@ -68,7 +68,7 @@ def exists(path: Path) -> bool:
 
 
 def find_files(paths: Sequence[Path], diagnostics: Diagnostics) -> tuple[Path, ...]:
-    """The files behind paths, each once: folders are walked in order of name, hidden entries left out.
+    """Find the files of paths, each once: folders are walked in order of name, without hidden entries.
 
     A mounted ConfigMap is a folder of links into `..data`, itself a link into `..2026_…`: both are hidden.
     """
@@ -110,12 +110,12 @@ def _walk(folder: Path, above: frozenset[str], diagnostics: Diagnostics) -> Iter
 
 
 def _is_special(path: Path) -> bool:
-    """A pipe or a device: to read one that nobody named may take for ever. A link that leads nowhere is a mistake."""
+    """Return True for a pipe or a device: reading one may block for ever. A broken link is a problem."""
     return os.path.exists(path) and not os.path.isfile(path)  # noqa: PTH110, PTH113 - Path's raise where links go in a circle
 
 
 def read_file(path: Path, diagnostics: Diagnostics, *, regular: bool = False) -> SourceFile | None:
-    """A file's text: UTF-8, a byte order mark left out; None, and a problem, where it cannot be had.
+    """Read a file's text as UTF-8, without a byte order mark; None, with a problem, if it cannot be read.
 
     With `regular`, pipes, devices and files of the kernel are problems, and are never waited for. Links are followed.
     """
@@ -148,7 +148,7 @@ def read_file(path: Path, diagnostics: Diagnostics, *, regular: bool = False) ->
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Open without waiting for a writer, which a pipe may never have."""
+    """Open a file without waiting for a writer, which a pipe may never have."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
@@ -158,12 +158,12 @@ def _is_regular(status: os.stat_result) -> bool:
 
 @cache
 def _kernel_devices() -> frozenset[int]:
-    """Devices of file systems whose files pass for regular ones, such as /proc/self/environ with all its secrets."""
+    """Return devices of file systems with files that only look regular, such as /proc/self/environ with its secrets."""
     return frozenset(os.stat(path).st_dev for path in ("/proc", "/sys") if os.path.ismount(path))  # noqa: PTH116 - as above
 
 
 def report_too_large(name: str, limit: int, diagnostics: Diagnostics) -> None:
-    """Reports a file that is larger than a bound in bytes."""
+    """Report a file that is larger than a bound in bytes."""
     diagnostics.error(Code.FILE_TOO_LARGE, f"the file is larger than {limit // 2**20} MiB", Location(name, 1, 1))
 
 

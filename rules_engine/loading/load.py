@@ -1,4 +1,4 @@
-"""Files → rules, tests and inventories, with every problem of every file."""
+"""Loading of files: rules, tests and inventories, with every problem of every file."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ Sources = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inventory:
-    """A cluster that a file describes; the output of kubectl is called after its file."""
+    """The cluster of a file; the output of kubectl has the name of its file."""
 
     name: str
     location: Location
@@ -44,10 +44,10 @@ class Inventory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """All that was read, problems in file order.
+    """All loaded documents, problems in file order.
 
-    `drafts` are rules of documents with errors, as far as they could be read: fit for finding further problems in
-    their expressions, and for nothing else. `files` are those that the paths led to.
+    `drafts` are rules of documents with errors, as far as they could be read: they serve only to find further problems
+    in their expressions. `files` are those of the paths.
     """
 
     rules: tuple[AnyRule, ...] = ()
@@ -60,10 +60,10 @@ class Loaded:
 
 
 def load(paths: Sequence[Path]) -> Loaded:
-    """Everything in files and folders. A document with an error yields nothing; the others of its file still do.
+    """Load files and folders. A document with an error is left out; the others of its file are loaded.
 
-    Manifests of pods and of what makes pods are passed over, wherever they are named: they belong to tests, and
-    pre-commit hands over any file of a folder.
+    Manifests with pods or pod templates are ignored, even if they are named: they belong to tests, and pre-commit
+    passes any file of a folder.
     """
     loader = _Loader(frozenset(KINDS))
     files = find_files(paths, loader.diagnostics)
@@ -84,7 +84,7 @@ def load(paths: Sequence[Path]) -> Loaded:
 
 
 def load_cluster(path: Path, *, regular: bool = False) -> tuple[Cluster | None, tuple[Problem, ...], Sources]:
-    """The cluster in a file: its one ClusterInventory, or what kubectl printed; None where it has errors.
+    """Load the cluster of a file: its one ClusterInventory, or kubectl's output; None if it has errors.
 
     `regular`: a pipe or a device is a problem, as in `read_file`.
     """
@@ -107,7 +107,7 @@ def load_cluster(path: Path, *, regular: bool = False) -> tuple[Cluster | None, 
 
 
 def load_pods(path: Path) -> tuple[tuple[Manifest, ...], tuple[Problem, ...], Sources]:
-    """Every pod in a file of manifests, read as kubectl reads it; none where the file has errors."""
+    """Load every pod of a file of manifests, read like kubectl does; none if the file has errors."""
     diagnostics = Diagnostics()
     source = read_file(path, diagnostics)
     if source is None:
@@ -146,7 +146,7 @@ def _manifest_documents(source: SourceFile, diagnostics: Diagnostics) -> list[No
 
 
 class _Loader:
-    """What has been read so far; documents of other kinds than `kinds` are passed over, `other` is the first's kind."""
+    """Loader of documents; those of other kinds than `kinds` are ignored, `other` is the kind of the first."""
 
     def __init__(self, kinds: frozenset[str]) -> None:
         self.diagnostics = Diagnostics()
@@ -161,7 +161,7 @@ class _Loader:
         self._clusters: dict[Path, Cluster | None] = {}
 
     def read(self, source: SourceFile) -> None:
-        """Every document of a file."""
+        """Read every document of a file."""
         if source.is_json and self._read_cluster(_json(source.text), source.name):
             return
         if len(source.text) > MAX_FILE_BYTES:
@@ -175,12 +175,12 @@ class _Loader:
         self.diagnostics.problems.extend(diagnostics.problems)
         ours = [document for document in documents if not self._passed_over(document.root)]
         for document in ours:
-            # Whoever writes manifests may leave empty documents among them.
+            # Manifests may have empty documents among them.
             if not document.empty or len(ours) == len(documents):
                 self._take(document)
 
     def _read_cluster(self, value: Json, file: str) -> bool:
-        """Takes what kubectl printed; says whether this is that."""
+        """Read kubectl's output; return False for any other document."""
         if not is_cluster(value):
             return False
         location = Location(file, 1, 1)
@@ -189,9 +189,9 @@ class _Loader:
         return True
 
     def _passed_over(self, root: Node) -> bool:
-        """Takes what kubectl printed; says whether a document is that, or a manifest among rules.
+        """Read kubectl's output; return True if the document is that, or a manifest among rules.
 
-        Where rules are not wanted, nothing else is either: all other objects are passed over.
+        If rules are not wanted, all other objects are ignored.
         """
         if self._kinds == {_CLUSTER}:
             kind = root.get("kind") if isinstance(root, MapNode) else None
@@ -218,7 +218,7 @@ class _Loader:
             self._build(kind, root, document, diagnostics)
         elif kind is not None:
             return
-        self.diagnostics.problems.extend(_told(diagnostics, document))
+        self.diagnostics.problems.extend(_yaml_problems(diagnostics, document))
 
     def _build(self, kind: str, written: MapNode, document: Document, diagnostics: Diagnostics) -> None:
         root = validate(kind, written, diagnostics)
@@ -264,7 +264,7 @@ class _Loader:
 
 
 def _json(text: str) -> Json:
-    """What kubectl may have printed, fractions as their text; None where it is no JSON, which YAML will tell better."""
+    """Parse kubectl's output, fractions as their text; None if it is not JSON: the YAML parser's errors are better."""
     try:
         found: Json = json.loads(text, parse_float=str)
     except (ValueError, RecursionError):
@@ -276,10 +276,10 @@ def _failed(diagnostics: Diagnostics, document: Document) -> bool:
     return diagnostics.failed or document.diagnostics.failed
 
 
-def _told(diagnostics: Diagnostics, document: Document) -> list[Problem]:
-    """One problem at a place is enough: what YAML makes of a value is not worth checking further.
+def _yaml_problems(diagnostics: Diagnostics, document: Document) -> list[Problem]:
+    """Return the YAML problems of a document, one per place: the value is not checked further.
 
-    Of numbers the schema knows more: which are possible, and that no text is.
+    Problems of numbers are left to the schema, which knows their range and type.
     """
     checked = {problem.location for problem in diagnostics.problems}
     read = [p for p in document.diagnostics.problems if p.code != Code.YAML_NUMBER.value or p.location not in checked]
@@ -288,7 +288,7 @@ def _told(diagnostics: Diagnostics, document: Document) -> list[Problem]:
 
 
 def _is_foreign(root: Node) -> bool:
-    """Whether a document does not even try to be one of ours."""
+    """Return True if a document does not have an apiVersion or kind of gpu-rules."""
     if not isinstance(root, MapNode):
         return False
     version, kind = root.get("apiVersion"), root.get("kind")
@@ -300,7 +300,7 @@ def _is_foreign(root: Node) -> bool:
 
 
 def _kind(root: Node, diagnostics: Diagnostics) -> str | None:
-    """Which of KINDS a document is; None, and problems, where it is none of them."""
+    """Return the kind of a document, one of KINDS; None, with problems, if it is none of them."""
     if not isinstance(root, MapNode):
         message = "a document must be a map that begins with apiVersion and kind"
         diagnostics.error(Code.WRONG_TYPE, message, root.location, root.length)
@@ -310,7 +310,7 @@ def _kind(root: Node, diagnostics: Diagnostics) -> str | None:
     for name, node in (("apiVersion", version), ("kind", kind)):
         if node is not None and not isinstance(node, ScalarNode):
             diagnostics.error(Code.WRONG_TYPE, f"{name} must be text", node.location, node.length)
-        # Without a kind there is no schema that could tell what else is missing.
+        # Without a kind there is no schema to find other missing fields.
         elif node is None and kind is None:
             diagnostics.error(Code.MISSING_FIELD, f"the document needs '{name}'", first.location, first.length)
     if isinstance(version, ScalarNode) and version.source.text != API_VERSION and not _is_foreign(root):

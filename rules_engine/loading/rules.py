@@ -1,4 +1,4 @@
-"""Checked documents → rules: defaults filled in, and what a schema cannot say."""
+"""Validated documents → rules, with defaults and the checks that a schema cannot express."""
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
@@ -51,12 +51,12 @@ from rules_engine.model.source import Location
 
 
 def build_rule(kind: str, root: MapNode, diagnostics: Diagnostics) -> AnyRule:
-    """The rule in a document; it is only fit for use where neither schema nor report found an error."""
+    """Build the rule of a document; it is valid only if neither the schema nor `diagnostics` has an error."""
     return _BUILDERS[kind](section(root, "spec"), root, diagnostics)
 
 
 def name_of(root: MapNode) -> tuple[str, Location, int]:
-    """A document's metadata.name with its place; the document's own where it has none."""
+    """Return a document's metadata.name with its location, or that of the document if it has none."""
     node = section(root, "metadata").get("name")
     if isinstance(node, ScalarNode) and isinstance(node.value, str):
         return node.value, node.location, node.length
@@ -64,7 +64,7 @@ def name_of(root: MapNode) -> tuple[str, Location, int]:
 
 
 def _common(spec: MapNode, root: MapNode, diagnostics: Diagnostics, opt_out: OptOut) -> dict[str, Any]:
-    """The fields that every kind has, as keyword arguments."""
+    """Read the fields that every kind has, as keyword arguments."""
     name, location, _ = name_of(root)
     metadata = section(root, "metadata")
     return {

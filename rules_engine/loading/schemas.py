@@ -1,4 +1,4 @@
-"""The JSON Schemas, and what they find wrong with a document, told at its line."""
+"""The JSON Schemas, and the validation of documents with located problems."""
 
 import json
 import re
@@ -28,14 +28,14 @@ def _text(kind: str) -> str:
 
 
 def schema(kind: str) -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of one of KINDS."""
+    """Return the JSON Schema (draft 2020-12) of one of KINDS."""
     found: dict[str, Any] = json.loads(_text(kind))
     return found
 
 
 @lru_cache
 def _validator(kind: str) -> Any:
-    # Imported when first needed: it takes longer than everything else that a command imports.
+    # Imported on first use: it takes longer than all other imports of a command.
     from jsonschema import Draft202012Validator, ValidationError
     from jsonschema.validators import extend
 
@@ -45,7 +45,7 @@ def _validator(kind: str) -> Any:
             yield ValidationError("no match")
 
     def required(_: Any, wanted: Sequence[str], instance: Any, __: Any) -> Iterator[ValidationError]:
-        # One error for all that is missing; which that is, can be read off the instance.
+        # One error for all missing fields; their names are derived from the instance.
         if isinstance(instance, dict) and not instance.keys() >= set(wanted):
             yield ValidationError("incomplete")
 
@@ -55,7 +55,7 @@ def _validator(kind: str) -> Any:
 
 
 def validate(kind: str, root: MapNode, diagnostics: Diagnostics) -> MapNode:
-    """Reports what breaks the kind's schema; returns the document without it, so that the rest can be looked at."""
+    """Report violations of the kind's schema; return the document without them, so that the rest can be checked."""
     faults = [_Fault(error, root) for error in _validator(kind).iter_errors(root.json())]
     told: set[Location] = set()
     for fault in sorted(faults, key=lambda fault: fault.rank):
@@ -79,11 +79,11 @@ _TYPES = {
 _GIVEN = {"a string": "text", "an object": "a map", "null": "nothing"}
 
 Told = tuple[Code, str, Node]
-"""A code, a message and the node that is meant."""
+"""A code, a message and the node of a problem."""
 
 
 class _Fault:
-    """One error of the validator, in the author's words."""
+    """One error of the validator, in the terms of rule files."""
 
     def __init__(self, error: "ValidationError", root: MapNode) -> None:
         self._keyword = str(error.validator)
@@ -96,7 +96,7 @@ class _Fault:
         self._owner = self._find_owner(root)
 
     def _find_owner(self, root: MapNode) -> Node:
-        """The key that holds the value; for an item, the item; for the document, its beginning."""
+        """Return the key of the value; for an item, the item; for the document, its first key."""
         if not self._path or isinstance(self._path[-1], int):
             return first_key(self._node)
         above = find(root, self._path[:-1])
@@ -122,7 +122,7 @@ class _Fault:
             case "pattern" | "maxLength":
                 yield self._wrong_form()
             case "minimum" | "maximum" if isinstance(self._instance, float) and not self._instance.is_integer():
-                # That it is no whole number is told already.
+                # Already reported as not a whole number.
                 return
             case "minimum" | "maximum":
                 bound = "less" if self._keyword == "minimum" else "more"
@@ -130,13 +130,13 @@ class _Fault:
             case "anyOf" | "oneOf" if isinstance(self._instance, dict):
                 yield self._alternatives()
             case "anyOf" | "oneOf" | "const":
-                # What is no map has the wrong type; apiVersion was looked at before the schema was chosen.
+                # A value that is not a map has the wrong type; apiVersion was checked before the schema was chosen.
                 return
             case _:
                 yield self._wrong_count()
 
     def spoiled(self) -> Iterator[Path]:
-        """What cannot be read on with."""
+        """Yield the paths of values that are too malformed to be read."""
         match self._keyword:
             case "additionalProperties":
                 yield from ((*self._path, name) for name in self._extras())
@@ -177,7 +177,7 @@ class _Fault:
             )
 
     def _missing(self) -> Iterator[Told]:
-        # A field that is only misspelt is told once, as unknown.
+        # A misspelt field is reported once, as unknown.
         misspelt = "".join(near(name, self._schema.get("properties", ())) for name in self._extras())
         for name in self._wanted:
             if name not in self._instance and f"'{name}'" not in misspelt:
@@ -236,7 +236,7 @@ class _Fault:
 
 
 def _resource_hint(text: str) -> str:
-    """Why a text is no name of a resource, where that is easily overlooked.
+    """Return a hint for a text that is not a resource name, for mistakes that are easily overlooked.
 
     Source: k8s.io/kubernetes/pkg/apis/core/v1/helper (IsExtendedResourceName).
     """
@@ -249,7 +249,7 @@ def _resource_hint(text: str) -> str:
 
 
 def near(name: str, candidates: Iterable[str]) -> str:
-    """A "did you mean" that sees through upper and lower case."""
+    """Return a "did you mean" clause that ignores upper and lower case."""
     same = {candidate.casefold(): candidate for candidate in candidates}
     return did_you_mean(same.get(name.casefold(), name), same.values())
 

@@ -1,4 +1,4 @@
-"""Quantities by resource name, and what authors commonly get wrong in them."""
+"""Quantities by resource name, and warnings of common mistakes in them."""
 
 from collections.abc import Mapping
 
@@ -10,19 +10,19 @@ from rules_engine.model.quantity import NANOS, Format, Quantity, QuantityError
 from rules_engine.model.source import Location
 
 _FEW_BYTES = Quantity.parse("1Mi")
-"""Less memory than this is a unit forgotten, or m written for M: no container runs in it."""
+"""Least plausible memory: no container runs in less, so that a unit was forgotten, or m written for M."""
 
 _BYTES = ("memory", "ephemeral-storage")
 
 
 def amounts(node: MapNode, name: str, diagnostics: Diagnostics) -> dict[str, Quantity]:
-    """A map from resource names to quantities, read from their text: never through a float, never negative."""
+    """Read a map from resource names to quantities from their text: never as a float, never negative."""
     read = {resource: quantity(value, diagnostics) for resource, value in scalars(node, name)}
     return {resource: amount for resource, amount in read.items() if amount is not None}
 
 
 def quantity(node: ScalarNode, diagnostics: Diagnostics) -> Quantity | None:
-    """A quantity that is not negative; None, and a problem, where it is not that."""
+    """Read a quantity that is not negative; None, with a problem, if it is invalid."""
     try:
         amount = Quantity.parse(node.source.text)
     except QuantityError as error:
@@ -37,7 +37,7 @@ def quantity(node: ScalarNode, diagnostics: Diagnostics) -> Quantity | None:
 def warn_of_units(
     node: MapNode, name: str, found: Mapping[str, Quantity], diagnostics: Diagnostics, *, per_gpu: bool = False
 ) -> None:
-    """Warns of amounts of `found`, written under a field, that nobody means; `per_gpu`: they are multiplied first."""
+    """Warn of implausible amounts in `found`, written under a field; `per_gpu`: they are multiplied first."""
     for resource, written in scalars(node, name):
         message = _doubt(resource, found[resource], written.source.text, per_gpu) if resource in found else ""
         if message:
@@ -65,5 +65,5 @@ def _bytes(amount: Quantity) -> str:
 
 
 def origins(node: MapNode, name: str) -> dict[tuple[str, str], Location]:
-    """Where each key of a map was written, by the map's name and its own."""
+    """Return the location of each key of a map, by the map's name and the key."""
     return {(name, key.source.text): key.location for key, _ in section(node, name)}

@@ -1,4 +1,4 @@
-"""Nodes, namespaces and running pods as a file describes them → Cluster."""
+"""Inventory: the nodes, namespaces and running pods in a file → Cluster."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,14 +20,14 @@ from rules_engine.model.quantity import Quantity
 from rules_engine.model.source import Location
 
 HOSTNAME = "kubernetes.io/hostname"
-"""The kubelet labels its node with its name."""
+"""The label with a node's name, set by its kubelet."""
 
 FINISHED = frozenset({"Succeeded", "Failed"})
-"""Phases of pods that hold nothing any more."""
+"""Phases of pods that hold no resources any more."""
 
 
 def build_cluster(spec: MapNode, diagnostics: Diagnostics) -> Cluster:
-    """The cluster in a ClusterInventory's spec, or in a RuleTest."""
+    """Build the cluster of a ClusterInventory's spec, or of a RuleTest."""
     nodes = _nodes(spec, diagnostics)
     used = _used(spec, nodes, diagnostics)
     return Cluster(
@@ -40,7 +40,7 @@ def build_cluster(spec: MapNode, diagnostics: Diagnostics) -> Cluster:
 
 
 def total(requests: Iterable[tuple[str, Pod]]) -> dict[str, dict[str, Quantity]]:
-    """What pods request, summed by node and resource."""
+    """Sum the requests of pods by node and resource."""
     used: dict[str, dict[str, Quantity]] = {}
     for node, pod in requests:
         sums = used.setdefault(node, {})
@@ -54,13 +54,13 @@ def _nodes(spec: MapNode, diagnostics: Diagnostics) -> dict[str, Node]:
     places: dict[str, Location] = {}
     for written in sections(spec, "nodes"):
         place = written.get("name") or written
-        shape = _shape(written, diagnostics)
+        template = _template(written, diagnostics)
         for name in _names(written):
             if name in nodes:
                 message = f"node '{name}' is already written in line {places[name].line}"
                 diagnostics.error(Code.DUPLICATE_NODE, message, place.location, place.length)
                 break
-            nodes[name] = replace(shape, name=name, labels={HOSTNAME: name, **shape.labels})
+            nodes[name] = replace(template, name=name, labels={HOSTNAME: name, **template.labels})
             places[name] = place.location
     return nodes
 
@@ -72,11 +72,11 @@ def _names(written: MapNode) -> Iterator[str]:
     else:
         yield from (f"{name}-{index}" for index in range(1, count + 1))
     if flag(written, "scalable"):
-        # Nothing runs on a node that an autoscaler has yet to bring.
+        # Nothing runs on a node that an autoscaler has not created yet.
         yield f"{name}-new"
 
 
-def _shape(written: MapNode, diagnostics: Diagnostics) -> Node:
+def _template(written: MapNode, diagnostics: Diagnostics) -> Node:
     allocatable = amounts(written, "allocatable", diagnostics)
     warn_of_units(written, "allocatable", allocatable, diagnostics)
     impossible = mig.doubt(texts(written, "migDevices"))
@@ -103,7 +103,7 @@ def _shape(written: MapNode, diagnostics: Diagnostics) -> Node:
 
 
 def _devices(written: MapNode) -> Mapping[str, Quantity]:
-    """What cards and their MIG devices give, as device plugins name it: "+" in a profile is "." in its resource."""
+    """Return the resources of cards and their MIG devices: "+" in a profile is "." in its resource's name."""
     if written.get("cards") is None and written.get("migDevices") is None:
         return {}
     cards = number(written, "cards", 1)
@@ -124,7 +124,7 @@ def _used(spec: MapNode, nodes: Mapping[str, Node], diagnostics: Diagnostics) ->
 
 
 def _bound_pod(written: Written, nodes: Mapping[str, Node], diagnostics: Diagnostics) -> Pod | None:
-    """A pod that holds something on a node; None for others, with a problem where that is a mistake."""
+    """Return a pod that holds resources on a node; None for others, with a problem if that is a mistake."""
     pod = read_pod(manifest_json(written), written, diagnostics)
     if pod is None:
         return None
@@ -144,6 +144,6 @@ def _bound_pod(written: Written, nodes: Mapping[str, Node], diagnostics: Diagnos
 
 
 def is_finished(pod: Pod) -> bool:
-    """Whether the pod's containers have ended for good."""
+    """Return True if the pod's containers have ended for good."""
     status = pod.original.get("status")
     return isinstance(status, dict) and status.get("phase") in FINISHED

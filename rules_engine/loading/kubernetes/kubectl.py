@@ -1,6 +1,6 @@
-"""What `kubectl get nodes,pods,namespaces -A -o json` prints → Cluster.
+"""Output of `kubectl get nodes,pods,namespaces -A -o json` → Cluster.
 
-It was written by a machine, so what is missing counts as absent, and what makes no sense is left out with a warning.
+It is machine-written, so missing members count as absent, and invalid objects are left out with a warning.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from rules_engine.model.source import Location
 
 
 def is_cluster(document: Json) -> TypeGuard[Object]:
-    """Whether this is a List with a Node in it, or a NodeList."""
+    """Return True for a List with a Node in it, or a NodeList."""
     if not isinstance(document, dict):
         return False
     kind = document.get("kind")
@@ -30,7 +30,7 @@ def is_cluster(document: Json) -> TypeGuard[Object]:
 
 
 def read_cluster(document: Object, location: Location, diagnostics: Diagnostics) -> Cluster:
-    """The nodes, namespaces and bound pods among a List's items; all else is not looked at."""
+    """Read the nodes, namespaces and bound pods among a List's items; all others are ignored."""
     items = objects(document.get("items"))
     # The items of a NodeList have no kind of their own.
     default = str(document.get("kind")).removesuffix("List")
@@ -84,6 +84,6 @@ def _bound(items: Sequence[Object], location: Location, diagnostics: Diagnostics
             name = f"{text(metadata, 'namespace')}/{text(metadata, 'name')}"
             diagnostics.warning(Code.UNREAD_OBJECT, f"pod {name} is left out: {error}", location)
             continue
-        # The list of nodes is older or younger than that of pods: a pod on none of them is nothing special.
+        # The list of nodes is older or newer than that of pods: a pod on none of them is no problem.
         if pod.node_name and not is_finished(pod):
             yield pod.node_name, pod

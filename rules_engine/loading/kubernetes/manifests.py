@@ -1,4 +1,4 @@
-"""Pods in Kubernetes manifests: on their own, or in the template of whatever makes them."""
+"""Pods in Kubernetes manifests: Pods, and pod templates of other objects."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,15 +26,15 @@ TEMPLATES: Mapping[str, Path] = {
     "ReplicationController": _SPEC,
     "StatefulSet": _SPEC,
 }
-"""Where Kubernetes' own objects have their template: there it is one, whatever is written in it."""
+"""Paths of the pod templates of Kubernetes' own objects: there it is one, whatever its members."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """A pod as an object makes it.
+    """A pod as an object creates it.
 
-    `kind`, `name` and `namespace` ("" where not given) are the object's; `path` leads from it to the template and is
-    empty for a Pod. `pod` is a whole Pod, made of what is written at `node`.
+    `kind`, `name` and `namespace` ("" if absent) are the object's; `path` is the template's path in it, empty for a
+    Pod. `pod` is a whole Pod, made from `node`.
     """
 
     kind: str
@@ -49,12 +49,12 @@ class Manifest:
         return first_key(self.node).location
 
     def warn(self, diagnostics: Diagnostics) -> None:
-        """Warns of what makes another pod of this than its author meant."""
+        """Warn of members that Kubernetes would drop or refuse."""
         warn_of_pod(self.node, diagnostics, plain=not self.path or self.kind in TEMPLATES)
 
 
 def manifest_json(node: Node) -> Json:
-    """A manifest as the API server gets it, but with every quantity as the text that was written, never a float."""
+    """Return a manifest as JSON, with every quantity as its text, never as a float."""
     if isinstance(node, ScalarNode):
         return node.value
     if isinstance(node, ListNode):
@@ -76,7 +76,7 @@ def _amounts(node: Node) -> Json:
 
 
 def manifests(root: Node) -> tuple[Manifest, ...]:
-    """Every pod in a document: a Pod, each pod template of another object, those of a List's items; maybe none."""
+    """Find every pod in a document: a Pod, each pod template of another object, those of a List's items."""
     return tuple(_manifests(manifest_json(root), root))
 
 
@@ -106,7 +106,7 @@ def _manifests(value: Json, node: Node) -> Iterator[Manifest]:
 
 
 def _templates(value: Json, path: Path) -> Iterator[tuple[Path, dict[str, Json]]]:
-    """Anything shaped like a PodTemplateSpec (a spec with a list of containers), under whatever names it stands."""
+    """Find all PodTemplateSpecs (a spec with a list of containers), under members of any name."""
     if isinstance(value, list):
         for index, item in enumerate(value):
             yield from _templates(item, (*path, index))
@@ -120,14 +120,14 @@ def _templates(value: Json, path: Path) -> Iterator[tuple[Path, dict[str, Json]]
 
 def _is_pod(value: dict[str, Json], *, at_root: bool) -> bool:
     if at_root and "kind" in value:
-        # Some operators' own objects have a spec with containers and are no pods.
+        # Some operators' own objects have a spec with containers and are not pods.
         return value["kind"] == "Pod"
     spec = value.get("spec")
     return isinstance(spec, dict) and isinstance(spec.get("containers"), list)
 
 
 def _own_template(value: dict[str, Json], kind: str) -> Iterator[tuple[Path, dict[str, Json]]]:
-    """The template of one of Kubernetes' own objects, though it has no list of containers."""
+    """Find the template of one of Kubernetes' own objects, even without a list of containers."""
     below: Json = value
     for step in TEMPLATES.get(kind, ()):
         below = below.get(str(step)) if isinstance(below, dict) else None
@@ -140,7 +140,7 @@ def _name(value: Object, name: str) -> str:
 
 
 def the_pod(root: Node, place: Node, diagnostics: Diagnostics) -> Manifest | None:
-    """The one pod of a document, warned of; None, and a problem at `place`, where there is none or more than one."""
+    """Return the one pod of a document, with warnings; None, with a problem at `place`, if there is not exactly one."""
     found = manifests(root)
     if len(found) == 1:
         found[0].warn(diagnostics)

@@ -1,7 +1,7 @@
-"""Which MIG devices fit on a card.
+"""MIG devices that fit on a card.
 
 Source: NVIDIA Multi-Instance GPU User Guide, "Supported MIG Profiles": no card has more than 7 slices of compute and 8
-of memory. It is not told here which card an inventory means, so that only what fits on none is found.
+of memory. The model of a card is not known here, so that only devices that fit on none are found.
 """
 
 import re
@@ -13,7 +13,7 @@ COMPUTE_SLICES = 7
 MEMORY_SLICES = 8
 
 _MEMORY = {1: 1, 2: 2, 3: 4, 4: 4, 7: 8}
-"""Slices of memory by slices of compute."""
+"""Numbers of memory slices by number of compute slices."""
 
 _OTHER_SIZES = {1: 2, 3: 3}
 """1g also comes with two slices of memory, as 1g.20gb of a card that has 1g.10gb; simulated clusters have 3g.30gb."""
@@ -26,7 +26,7 @@ _PROFILE = re.compile(r"(?:([0-9]+)c\.)?([0-9]+)g\.([0-9]+)gb")
 
 @dataclass(frozen=True, slots=True)
 class _Profile:
-    """A profile by what it takes; several of `shared` ones, such as 1c.3g.20gb, divide one device among them."""
+    """A profile by its slices; several `shared` ones, such as 1c.3g.20gb, share one device."""
 
     name: str
     compute: int
@@ -41,13 +41,13 @@ class _Profile:
         return cls(name, int(part or slices), int(slices), int(gigabytes), part is not None)
 
     def slice_sizes(self) -> tuple[float, ...]:
-        """How many gigabytes one slice of memory may have."""
+        """Possible sizes of one memory slice, in gigabytes."""
         usual = _MEMORY[self.slices]
         return self.gigabytes / usual, self.gigabytes / _OTHER_SIZES.get(self.slices, usual)
 
 
 def doubt(names: Sequence[str]) -> str:
-    """Why no card can be split into devices of these profiles; "" where one may be."""
+    """Return the reason why no card can be split into devices of these profiles; "" if one may be."""
     profiles = [_Profile.read(name) for name in names]
     for profile in profiles:
         if profile.slices not in _MEMORY:

@@ -1,6 +1,6 @@
-"""Pods that were written by hand: what Kubernetes would drop or refuse, and what cannot be read at all.
+"""Hand-written pods: members that Kubernetes would drop or refuse, and pods that are malformed.
 
-Nothing that the API server takes is an error here: its pods may be newer than the table of fields.
+No member that the API server accepts is an error: the API may be newer than the table of fields.
 """
 
 from collections.abc import Iterator
@@ -17,13 +17,13 @@ from rules_engine.model.pod import Pod
 from rules_engine.model.source import Location
 
 SLIPS = frozenset(code.value for code in (Code.UNKNOWN_POD_FIELD, Code.NO_CONTAINERS, Code.DUPLICATE_CONTAINER))
-"""The codes of what is warned of here."""
+"""The codes of the warnings of this module."""
 
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 
 
 def read_pod(pod: Json, node: Node, diagnostics: Diagnostics) -> Pod | None:
-    """A pod from its JSON; None, and a problem at its place below `node`, where it is none."""
+    """Read a pod from its JSON; None, with a problem at its place below `node`, if it is malformed."""
     try:
         return Pod.parse(pod)
     except PodError as error:
@@ -33,9 +33,10 @@ def read_pod(pod: Json, node: Node, diagnostics: Diagnostics) -> Pod | None:
 
 
 def warn_of_pod(node: MapNode, diagnostics: Diagnostics, *, plain: bool = True) -> None:
-    """Warns of what makes another pod of this Pod, or template, than its author meant.
+    """Warn of members of a Pod, or template, that Kubernetes would drop or refuse.
 
-    `plain`: it is Kubernetes' own. Other projects add fields to the spec of their templates, though not to containers.
+    `plain`: the template is of one of Kubernetes' own objects. Other projects add fields to the spec of their
+    templates, though not to containers.
     """
     spec = section(node, "spec")
     if plain:
@@ -63,7 +64,7 @@ def _warn_of_repeated(spec: MapNode, diagnostics: Diagnostics) -> None:
 
 
 def warn_of_fields(node: Node, diagnostics: Diagnostics) -> None:
-    """Warns of fields that Pods do not have."""
+    """Warn of fields that Pods do not have."""
     _warn_of_values(node, "Pod", diagnostics)
 
 
@@ -89,7 +90,7 @@ def _warn_of_fields(node: MapNode, shape: str, diagnostics: Diagnostics) -> None
 
 
 def _warn_of_values(node: Node | None, written: str, diagnostics: Diagnostics) -> None:
-    """Warns of fields in a value whose type is written as in the table of shapes."""
+    """Warn of fields in a value; `written` is its type in the notation of shapes.json."""
     if written.startswith("["):
         for item in node.items if isinstance(node, ListNode) else ():
             _warn_of_values(item, written[1:-1], diagnostics)

@@ -1,4 +1,4 @@
-"""LabelSelectors, as Kubernetes' API has them."""
+"""LabelSelectors of the Kubernetes API."""
 
 from rules_engine.loading.codes import Code
 from rules_engine.loading.diagnostics import Diagnostics
@@ -8,7 +8,7 @@ from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelec
 
 
 def selector(node: MapNode, name: str, diagnostics: Diagnostics) -> LabelSelector:
-    """The selector under a field; one that holds for everything where there is none."""
+    """Read the selector under a field; if it is absent, one that matches everything."""
     written = section(node, name)
     labels = strings(written, "matchLabels")
     exact = (LabelRequirement(key, ConditionKind.IN, (value,)) for key, value in labels.items())

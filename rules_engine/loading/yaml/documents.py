@@ -1,7 +1,7 @@
-"""Text → YAML documents whose values know their places.
+"""Text → YAML documents with positioned values.
 
-This reads PyYAML's events and composes the tree itself: PyYAML's own composer recurses in C, so that a document of
-100,000 opening brackets ends the process.
+The tree is composed here from PyYAML's events: PyYAML's own composer recurses in C, so that a document of 100,000
+opening brackets ends the process.
 """
 
 import re
@@ -21,23 +21,23 @@ from rules_engine.model.problems import did_you_mean
 from rules_engine.model.source import Location, SourceText
 
 MAX_DEPTH = 64
-"""Lists and maps inside each other: a pod in a rule test needs about 20; walks over the tree recurse this far."""
+"""Levels of nested lists and maps: a pod in a rule test has about 20; walks over the tree recurse this far."""
 
 MAX_NODES = 500_000
-"""Values in a file, those that aliases repeat included: an inventory of 10,000 nodes has some 300,000."""
+"""Values in a file, with those that aliases repeat: an inventory of 10,000 nodes has some 300,000."""
 
 LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's parser where PyYAML was built with it: about ten times as fast."""
+"""libyaml's parser if PyYAML was built with it: about ten times as fast."""
 
 _NOT_ALLOWED = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
-"""What YAML forbids or, as U+0085, U+2028 and U+2029 do, ends a line for YAML and for no editor."""
+"""Characters that YAML forbids, or (U+0085, U+2028, U+2029) that end a line in YAML but in no editor."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ANCHOR = re.compile(r"(?:&[A-Za-z0-9_-]+)?(?:\s+|#.*)*")
 
 
 class Dialect(Enum):
-    """How strictly scalars are read: our own files, or manifests as kubectl takes them."""
+    """Strictness of scalars: that of rule files, or of manifests as kubectl reads them."""
 
     RULES = "rules"
     MANIFESTS = "manifests"
@@ -45,7 +45,7 @@ class Dialect(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """One document of a stream; `report` holds what was found wrong with it while it was read."""
+    """One document of a stream; `report` holds the problems found while it was read."""
 
     root: Node
     diagnostics: Diagnostics
@@ -58,12 +58,12 @@ class Document:
 def read_documents(
     source: SourceFile, diagnostics: Diagnostics, dialect: Dialect = Dialect.RULES
 ) -> tuple[Document, ...]:
-    """Every document up to the first syntax error, which goes to `report`, as do characters that YAML forbids."""
+    """Read documents up to the first syntax error, which is reported, as are characters that YAML forbids."""
     if not _characters(source, diagnostics):
         return ()
     composer = _Composer(source, dialect)
     try:
-        # In JSON a tab can only stand between values, where YAML does not take it.
+        # In JSON a tab can only be between values, where YAML does not allow it.
         text = source.text.replace("\t", " ") if source.is_json else source.text
         for event in yaml.parse(text, Loader=LOADER):
             composer.take(event)
@@ -105,9 +105,9 @@ _HINTS = (
 def _syntax(error: yaml.MarkedYAMLError, source: SourceFile) -> tuple[Code, str, Location]:
     problem = str(error.problem)
     message = next((hint for words, hint in _HINTS if words in problem), problem)
-    # What was never closed is told where it begins.
+    # An unclosed value is reported where it begins.
     mark: Any = error.context_mark if "end of stream" in problem else error.problem_mark
-    # libyaml counts a line after a last one that has no end.
+    # libyaml counts one more line after a last line without an end.
     line = min(mark.line, len(source.lines) - 1)
     column = mark.column if line == mark.line else len(source.lines[line])
     if source.lines[line][column:].startswith("\t"):
@@ -117,7 +117,7 @@ def _syntax(error: yaml.MarkedYAMLError, source: SourceFile) -> tuple[Code, str,
 
 @dataclass(slots=True)
 class _StopError(Exception):
-    """Reading stops here: a bound was passed, or text is no text."""
+    """Stops reading: a bound was exceeded, or a text is malformed."""
 
     code: Code
     message: str
@@ -137,7 +137,7 @@ class _Open:
 
 @dataclass(frozen=True, slots=True)
 class _Sized:
-    """A finished node with how many values it holds and how deep they go, aliases followed."""
+    """A finished node with the number and the depth of its values, aliases followed."""
 
     node: Node
     size: int
@@ -145,7 +145,7 @@ class _Sized:
 
 
 class _Composer:
-    """Builds trees from events; keeps its own stack, and counts what aliases repeat."""
+    """Builds trees from events, with a stack of its own, and counts the values that aliases repeat."""
 
     def __init__(self, source: SourceFile, dialect: Dialect) -> None:
         self.documents: list[Document] = []
@@ -157,7 +157,7 @@ class _Composer:
         self._count = 0
 
     def take(self, event: Any) -> None:
-        """One of PyYAML's events; a document is complete with its root."""
+        """Process one of PyYAML's events; a document is complete with its root."""
         if isinstance(event, yaml.ScalarEvent):
             self._tag(event)
             self._finish(_Sized(self._scalar(event), 1, 0), event)
@@ -253,7 +253,7 @@ class _Composer:
         if event.style or event.tag in ("!", "tag:yaml.org,2002:str"):
             return ScalarNode(value=text, source=source, quoted=True)
         if self._strict and text == "Off" and self._key() == "mode":
-            # A word of ours, where nothing else can be meant.
+            # `Off` of a rule's mode, where no boolean can be meant.
             return ScalarNode(value=text, source=source)
         value, surprise = resolve(text)
         if self._strict and surprise is not None and surprise.number is not None:
@@ -268,7 +268,7 @@ class _Composer:
         return node
 
     def _key(self) -> str | None:
-        """The key of the value that comes next; None where that is no member of a map, or its key is no text."""
+        """Return the key of the next value; None if it is not a member of a map, or its key is not a text."""
         above = self._stack[-1] if self._stack else None
         if above is None or not isinstance(above.event, yaml.MappingStartEvent) or len(above.nodes) % 2 == 0:
             return None
@@ -285,7 +285,7 @@ class _Composer:
         if not event.value and not event.style:
             return ((0, event.end_mark.line + 1, event.end_mark.column + 1),)
         if event.tag is not None:
-            # Nothing is read on in a document with tags: that it is here somewhere is enough.
+            # A document with tags is not read further: an approximate position is enough.
             return ((0, line + 1, column + 1),)
         if event.anchor:
             # The event begins with its anchor.
@@ -301,7 +301,7 @@ class _Composer:
         return positions.plain(lines, (line, column), end)
 
     def _after_anchor(self, line: int, column: int) -> tuple[int, int]:
-        """The place after an anchor, and after the comments and empty lines that may follow it."""
+        """Return the position after an anchor, and after the comments and empty lines that may follow it."""
         while (column := self._skipped(line, column)) == len(self._source.lines[line]):
             line, column = line + 1, 0
         return line, column

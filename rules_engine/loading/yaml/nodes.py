@@ -1,4 +1,4 @@
-"""A YAML document as a tree in which each value knows where it was written."""
+"""A YAML document as a tree of positioned values."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ Plain: TypeAlias = bool | int | float | str | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalarNode:
-    """A value; `source.text` is what was written, `value` what YAML makes of it."""
+    """A scalar; `source.text` is the text as written, `value` its value in YAML."""
 
     value: Plain
     source: SourceText
@@ -24,7 +24,7 @@ class ScalarNode:
 
     @property
     def length(self) -> int:
-        """Columns of its first line, at least one."""
+        """The columns of its first line, at least one."""
         breaks = self.source.breaks
         return max(1, len(self.source.text) if len(breaks) == 1 else breaks[1][0])
 
@@ -34,7 +34,7 @@ class ScalarNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListNode:
-    """A list and where it begins."""
+    """A list and its location."""
 
     items: tuple["Node", ...]
     location: Location
@@ -46,7 +46,7 @@ class ListNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MapNode:
-    """A map with string keys, each once, and where it begins."""
+    """A map with distinct string keys, and its location."""
 
     members: dict[str, tuple[ScalarNode, "Node"]] = field(default_factory=dict)
     location: Location
@@ -56,12 +56,12 @@ class MapNode:
         return {name: value.json() for name, (_, value) in self.members.items()}
 
     def get(self, name: str) -> "Node | None":
-        """The value of a member; None where there is none."""
+        """Return the value of a member; None if it is absent."""
         member = self.members.get(name)
         return member[1] if member else None
 
     def key(self, name: str) -> ScalarNode | None:
-        """The key of a member, for its place."""
+        """Return the key of a member, for its location."""
         member = self.members.get(name)
         return member[0] if member else None
 
@@ -72,11 +72,11 @@ class MapNode:
 Node: TypeAlias = ScalarNode | ListNode | MapNode
 
 Path: TypeAlias = tuple[str | int, ...]
-"""Where a node stands in its document: member names and indexes from the root."""
+"""The path of a node in its document: member names and indexes from the root."""
 
 
 def find(root: Node, path: Path) -> Node:
-    """The node at a path, or the deepest one above it that exists."""
+    """Return the node at a path, or the deepest existing one above it."""
     for step in path:
         below = child(root, step)
         if below is None:
@@ -86,12 +86,12 @@ def find(root: Node, path: Path) -> Node:
 
 
 def first_key(node: Node) -> Node:
-    """Where a document or a map begins for a reader: at its first key; the node itself where it has none."""
+    """Return the first key of a document or a map, at which problems are shown; the node itself if it has none."""
     return next((key for key, _ in node), node) if isinstance(node, MapNode) else node
 
 
 def child(node: Node, step: str | int) -> Node | None:
-    """A member or an item; None where there is none."""
+    """Return a member or an item; None if it is absent."""
     if isinstance(node, MapNode) and isinstance(step, str):
         return node.get(step)
     if isinstance(node, ListNode) and isinstance(step, int) and step < len(node.items):
@@ -100,7 +100,7 @@ def child(node: Node, step: str | int) -> Node | None:
 
 
 def without(root: MapNode, paths: frozenset[Path]) -> MapNode:
-    """The tree without the nodes at these paths; the root itself always stays."""
+    """Return the tree without the nodes at these paths; the root itself always stays."""
     if not paths:
         return root
     return cast(MapNode, _without(root, (), paths))

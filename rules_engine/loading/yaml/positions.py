@@ -1,4 +1,4 @@
-"""Where each character of a YAML scalar was written.
+"""Positions of the characters of a YAML scalar in its file.
 
 YAML 1.1, sections 9.1 to 9.3 (flow and block scalars), as PyYAML and libyaml read them. All functions take the
 file's lines without their ends, count lines and columns from 0, and return SourceText's breaks, which count from 1.
@@ -17,7 +17,7 @@ _SINGLE = re.compile("''")
 
 
 class _Trace:
-    """A walk over the source that notes where the text continues elsewhere than in the next column."""
+    """A walk over the source that records where the text does not continue in the next column."""
 
     def __init__(self, mark: Mark) -> None:
         self.offset = 0
@@ -31,17 +31,17 @@ class _Trace:
 
 
 def plain(lines: Sequence[str], start: Mark, end: Mark) -> Breaks:
-    """A plain scalar between its first character and just after its last."""
+    """Locate a plain scalar, from its first character to just after its last."""
     return _flow(lines, start, end, None)
 
 
 def single_quoted(lines: Sequence[str], start: Mark, end: Mark) -> Breaks:
-    """A single-quoted scalar; both marks are inside the quotes."""
+    """Locate a single-quoted scalar; both marks are inside the quotes."""
     return _flow(lines, start, end, _SINGLE)
 
 
 def double_quoted(lines: Sequence[str], start: Mark, end: Mark) -> Breaks:
-    """A double-quoted scalar; both marks are inside the quotes."""
+    """Locate a double-quoted scalar; both marks are inside the quotes."""
     return _flow(lines, start, end, _DOUBLE)
 
 
@@ -75,7 +75,7 @@ def _first_solid(raw: str, right: int) -> int:
 
 
 def _fold(trace: _Trace, blank: Sequence[int], joined: bool) -> None:
-    """The end of a line becomes a space, or nothing where empty lines follow or it is escaped; those stay."""
+    """Fold a line end into a space, or nothing if empty lines follow or it is escaped; those stay."""
     for number in blank:
         trace.jump(number, 0)
         trace.offset += 1
@@ -94,7 +94,7 @@ def _copy(trace: _Trace, number: int, left: int, right: int, escapes: Sequence[r
 
 
 def block(lines: Sequence[str], start: Mark, text: str, *, folded: bool) -> Breaks:
-    """A literal or folded scalar that begins with its `|` or `>` and is read as `text`."""
+    """Locate a literal or folded scalar that begins with its `|` or `>` and is read as `text`."""
     number = start[0] + 1
     trace = _Trace(start)
     indent = _indent(lines, number, text)
@@ -114,14 +114,14 @@ def block(lines: Sequence[str], start: Mark, text: str, *, folded: bool) -> Brea
         else:
             blank.append(number)
         number += 1
-    # What is left are line ends: that of the last content, and those kept by the chomping indicator.
+    # Only line ends remain: that of the last content, and those kept by the chomping indicator.
     kept = len(text) - trace.offset - bool(previous)
     _line_ends(trace, range(number, number + kept), after=previous)
     return trace.breaks()
 
 
 def _indent(lines: Sequence[str], number: int, text: str) -> int:
-    """The columns before the text: what its first line with content has more of in the file than in the text."""
+    """Return the columns of indentation, by comparing its first line with content in the file and in the text."""
     content = text.lstrip("\n")
     if not content:
         return 0
@@ -134,7 +134,7 @@ def _spaces(text: str) -> int:
 
 
 def _line_ends(trace: _Trace, blank: Sequence[int], *, after: str) -> None:
-    """Line ends that stay: that of the content before, if there was any, and those of the empty lines."""
+    """Keep line ends: that of the preceding content, if any, and those of the empty lines."""
     trace.offset += bool(after)
     for number in blank:
         trace.jump(number, 0)

@@ -1,4 +1,4 @@
-"""What a plain YAML scalar is read as, and where YAML's versions disagree about it.
+"""Values of plain YAML scalars, and the differences between YAML's versions.
 
 Sources: YAML 1.2.2, section 10.3 (core schema); yaml.org/type for YAML 1.1's types, which most tools still read.
 """
@@ -12,7 +12,7 @@ from rules_engine.loading.diagnostics import truncate
 from rules_engine.loading.yaml.nodes import Plain
 
 MAX_INTEGER = 2**63
-"""CEL, Go and JSON readers keep integers in 64 bits; a larger one would quietly change."""
+"""Range of integers: CEL, Go and JSON readers have 64 bits; a larger one would silently change."""
 
 _CONSTANTS: Mapping[str, Plain] = {
     **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
@@ -30,9 +30,9 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:(?:[Tt]|[ \t]+)[0-9:. \t+\
 
 @dataclass(frozen=True, slots=True)
 class Surprise:
-    """A scalar that is not what it looks like to every reader; `message` says what it becomes and how to write it.
+    """A scalar that readers interpret differently; `message` has its value and an unambiguous spelling.
 
-    `number` is what was meant where a number is wanted, for a schema to say what is wrong with it.
+    `number` is the probable number, for the schema to check.
     """
 
     code: Code
@@ -41,7 +41,7 @@ class Surprise:
 
 
 def resolve(text: str) -> tuple[Plain, Surprise | None]:
-    """The value of a plain scalar, as YAML 1.2 and JSON have it, with 1.1's readings where a surprise says so."""
+    """Return the value of a plain scalar in YAML 1.2 and JSON, or with a Surprise in YAML 1.1."""
     if text in _CONSTANTS:
         return _CONSTANTS[text], None
     first = text[0]
@@ -58,7 +58,7 @@ def resolve(text: str) -> tuple[Plain, Surprise | None]:
 
 def _number(text: str) -> tuple[Plain, Surprise | None]:
     if _INTEGER.fullmatch(text):
-        # The length is looked at first: to read a number of many digits is itself costly.
+        # The length is checked first: parsing a number of many digits is costly.
         if len(text) > len(str(MAX_INTEGER)) + 1 or not -MAX_INTEGER <= int(text) < MAX_INTEGER:
             message = f"{truncate(text)} does not fit into 64 bits: write it in quotes for the text"
             return text, Surprise(Code.YAML_NUMBER, message, _sign(text) * MAX_INTEGER)
@@ -138,7 +138,7 @@ def _special(text: str) -> tuple[Plain, Surprise | None]:
 
 
 _ODD_NUMBERS: tuple[tuple[re.Pattern[str], _Reading], ...] = (
-    # No more digits than this: int() of very many is costly, and nobody writes them.
+    # A bound on the digits: int() of very many is costly, and no author writes them.
     (re.compile(r"[-+]?0[0-7_]{1,30}"), _octal),
     (re.compile(r"[-+]?0[0-9]{1,30}(?:\.[0-9]{0,30})?"), _zeros),
     (re.compile(r"0o[0-7]{1,30}"), _new_octal),

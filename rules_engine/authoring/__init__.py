@@ -1,1 +1,1 @@
-"""What platform teams run: check, test, explain, schema and convert. Results are values; rendering comes after."""
+"""The offline commands: check, test, explain, schema and convert. Results are values, rendered by `output`."""

@@ -1,4 +1,4 @@
-"""A pod on its way through both endpoints, as the API server would send it."""
+"""Admission of a pod by both endpoints, as the API server would call them."""
 
 from dataclasses import dataclass, replace
 
@@ -9,14 +9,14 @@ from rules_engine.model.decision import Decision, Step
 from rules_engine.model.json.patch import Json
 
 OFFLINE_UID = "00000000-0000-0000-0000-000000000000"
-"""Nobody sent the request: its uid must be there and must not look like a real one."""
+"""The uid of a request that no API server sent; it must not look like a real one."""
 
 OFFLINE_USER = "gpu-rules:offline"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """What both endpoints said in sequence; `validation` is None where the mutation already denied the pod."""
+    """The decisions of both endpoints in sequence; `validation` is None if the mutation denied the pod."""
 
     mutation: Decision
     validation: Decision | None
@@ -31,7 +31,7 @@ class Admission:
 
     @property
     def message(self) -> str:
-        """Why the pod was denied; "" where it was allowed."""
+        """The message of the denial; "" if the pod was allowed."""
         return next((decision.status.message for decision in self.decisions if decision.status is not None), "")
 
     @property
@@ -44,12 +44,12 @@ class Admission:
 
     @property
     def result(self) -> Json:
-        """The pod as it is after the mutation."""
+        """The pod after the mutation."""
         return self.mutation.result
 
 
 def admit(rule_set: RuleSet, request: AdmissionRequest, cluster: Cluster) -> Admission:
-    """Ask /mutate, then /validate about what became of the pod."""
+    """Evaluate /mutate, then /validate on the mutated pod."""
     mutation = mutate(rule_set, request, cluster)
     if not mutation.allowed:
         return Admission(mutation=mutation, validation=None)
@@ -67,9 +67,9 @@ def pod_request(
     dry_run: bool = False,
     old_pod: Json = None,
 ) -> AdmissionRequest:
-    """The request that the API server would make of a pod; its user is nobody in particular.
+    """Return the request that the API server would make for a pod, by an anonymous user.
 
-    `raw` has no object: expressions see the pod under names of its own.
+    `raw` has no object: expressions read the pod by other variables.
     """
     metadata = pod.get("metadata") if isinstance(pod, dict) else None
     name = metadata.get("name") if isinstance(metadata, dict) else None

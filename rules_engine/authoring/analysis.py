@@ -1,7 +1,7 @@
-"""What is wrong with rules that are right each on their own: between rules, and between tests and rules.
+"""Problems between rules that are valid each on their own, and between tests and rules.
 
-A warning here is a promise that a line has no effect, or that two rules work against each other, whatever the pod and
-the cluster: where that depends on them, nothing is said.
+A warning is certain: a line has no effect, or two rules conflict, for every pod and cluster. If that depends on the
+pod or the cluster, there is no warning.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ from rules_engine.model.source import Location
 
 
 def analyse(rules: Sequence[AnyRule]) -> Iterator[Problem]:
-    """Warnings about rules that are loaded together."""
+    """Yield warnings about rules that are loaded together."""
     live = sorted((rule for rule in rules if rule.mode is not Mode.OFF), key=lambda rule: rule.order)
     ladders = [rule for rule in live if isinstance(rule, FallbackLadder)]
     injections = [rule for rule in live if isinstance(rule, ResourceInjection)]
@@ -53,7 +53,7 @@ def analyse(rules: Sequence[AnyRule]) -> Iterator[Problem]:
 
 
 def analyse_case(case: Case, rules: Sequence[AnyRule]) -> Iterator[Problem]:
-    """Report what a case expects and `rules` can never give, and claims of its pod that no rule reads."""
+    """Report expectations that `rules` can never meet, and claims of the pod that no rule reads."""
     known: Mapping[RuleId, AnyRule] = {rule.id: rule for rule in rules}
     yield from _unseen_claims(case, rules)
     for decider in case.expect.decided_by or ():
@@ -61,7 +61,7 @@ def analyse_case(case: Case, rules: Sequence[AnyRule]) -> Iterator[Problem]:
 
 
 def _unseen_claims(case: Case, rules: Sequence[AnyRule]) -> Iterator[Problem]:
-    """A pod whose devices by Dynamic Resource Allocation pass by all rules."""
+    """Warn of a pod that requests devices by Dynamic Resource Allocation, which no rule reads."""
     claims = items(mapping(mapping(case.pod).get("spec")).get("resourceClaims"))
     if claims and not any("claims" in text.lower() for rule in rules for text in _expressions(rule)):
         message = (
@@ -72,7 +72,7 @@ def _unseen_claims(case: Case, rules: Sequence[AnyRule]) -> Iterator[Problem]:
 
 
 def _expressions(rule: AnyRule) -> Iterator[str]:
-    """The expressions that may decide something."""
+    """Yield the expressions that may change a decision."""
     yield from (named.expression.text for named in (*rule.variables, *rule.match_conditions))
     match rule:
         case FallbackLadder(rungs=rungs):
@@ -124,24 +124,24 @@ def _idle_rungs(ladder: FallbackLadder) -> Iterator[Problem]:
 
 
 def _sources(ladder: FallbackLadder, index: int) -> int:
-    """How many rungs may move to the rung at `index`."""
+    """Return the number of rungs that may move to the rung at `index`."""
     above, below = index, len(ladder.rungs) - index - 1
     return {Direction.DOWN: above, Direction.UP: below, Direction.DOWN_THEN_UP: above + below}[ladder.direction]
 
 
 def _targets(ladder: FallbackLadder, index: int) -> int:
-    """How many rungs the rung at `index` may move to."""
+    """Return the number of rungs that the rung at `index` may move to."""
     above, below = index, len(ladder.rungs) - index - 1
     return {Direction.DOWN: below, Direction.UP: above, Direction.DOWN_THEN_UP: above + below}[ladder.direction]
 
 
 def _taken_resources(earlier: FallbackLadder, later: FallbackLadder) -> Iterator[Problem]:
-    """Rungs of a later ladder whose requests an earlier one always decides."""
+    """Warn of rungs of a later ladder whose requests an earlier one always decides."""
     if not _always_first(earlier, later):
         return
     named = {rung.resource for rung in earlier.rungs}
     for index, rung in enumerate(later.rungs):
-        # Where a rung cannot move anyway, nothing is lost.
+        # No warning for a rung that cannot move anyway.
         if rung.resource in named and not rung.assume and _targets(later, index):
             message = (
                 f"requests for {rung.resource} are not decided here but by {earlier.id} ({earlier.location}), "
@@ -151,13 +151,13 @@ def _taken_resources(earlier: FallbackLadder, later: FallbackLadder) -> Iterator
 
 
 def _given(injection: ResourceInjection) -> frozenset[str]:
-    """The resources that an injection brings in some namespace."""
+    """Return the resources that an injection injects in some namespace."""
     entries = (injection.default, *injection.namespaces.values())
     return frozenset(name for entry in entries for name, amount in entry.coefficients.items() if amount)
 
 
 def _shadowed(injections: Sequence[ResourceInjection]) -> Iterator[Problem]:
-    """Injections of one GPU resource that can never apply; each is told once, by the first that takes its place."""
+    """Warn of injections of one GPU resource that can never apply; once each, with the first that precedes it."""
     for index, later in enumerate(injections):
         for earlier in injections[:index]:
             if _same_type(earlier, later) and _always_first(earlier, later):
@@ -177,7 +177,7 @@ def _unused_entries(injection: ResourceInjection) -> Iterator[Problem]:
 
 
 def _second_pass(one: ResourceInjection, other: ResourceInjection) -> Iterator[Problem]:
-    """An injected resource that is the other's GPU resource: a second admission would find two and deny the pod."""
+    """Warn of an injected resource that is another's GPU resource: a second admission would deny the pod for both."""
     enforced = one.mode is Mode.ENFORCE and other.mode is Mode.ENFORCE
     sure = not (one.match_conditions or other.match_conditions)
     overlap = _covers(one.match, other.match) or _covers(other.match, one.match)
@@ -203,25 +203,25 @@ def _entry(injection: ResourceInjection, namespace: str | None) -> Entry:
 
 
 def _is_used(injection: ResourceInjection, namespace: str | None) -> bool:
-    """Whether pods of a namespace, or (None) of one without an entry of its own, can come to the injection."""
+    """Return True if an injection may match pods of a namespace, or (None) of one without an entry of its own."""
     if namespace is not None:
         return _may_match(injection.match, namespace)
     return any(_is_glob(name) or name not in injection.namespaces for name in injection.match.namespaces)
 
 
 def _same_type(wide: ResourceInjection, narrow: ResourceInjection) -> bool:
-    """Whether every pod of the GPU type of `narrow` is also of that of `wide`."""
+    """Return True if every pod of the GPU type of `narrow` is also of that of `wide`."""
     if wide.gpu_type is None:
         return True
     return (wide.gpu_type_annotation, wide.gpu_type) == (narrow.gpu_type_annotation, narrow.gpu_type)
 
 
 def _always_first(earlier: FallbackLadder | ResourceInjection, later: FallbackLadder | ResourceInjection) -> bool:
-    """Whether the earlier rule decides whenever the later one applies, for those requests that both are about."""
+    """Return True if the earlier rule always decides the requests that it shares with the later one."""
     if earlier.mode is not Mode.ENFORCE or earlier.match_conditions or not _covers(earlier.match, later.match):
         return False
-    # A pod that opts out of the earlier one alone comes to the later one. (So does one that makes an expression of a
-    # rule fail which is ignored then; nobody counts on that.)
+    # A pod that opts out of the earlier one alone is decided by the later one. (So is one that makes an expression of a
+    # rule fail which is ignored then; no author relies on that.)
     return earlier.opt_out is OptOut.FORBIDDEN or later.opt_out is OptOut.ALLOWED
 
 
@@ -235,7 +235,7 @@ def _may_match(match: Match, namespace: str) -> bool:
 
 
 def _covers(wide: Match, narrow: Match) -> bool:
-    """Whether `wide` surely matches every pod that `narrow` matches."""
+    """Return True if `wide` certainly matches every pod that `narrow` matches."""
     included = all(_any_wider(wide.namespaces, name) for name in narrow.namespaces)
     left_in = all(
         _any_wider(narrow.exclude_namespaces, excluded)
@@ -257,7 +257,7 @@ def _any_wider(patterns: Sequence[str], name: str) -> bool:
 
 
 def _is_wider(pattern: str, name: str) -> bool:
-    """Whether a glob surely matches all that `name`, a name or a glob, matches."""
+    """Return True if a glob certainly matches all that `name`, a name or a glob, matches."""
     return pattern in ("*", name) or (not _is_glob(name) and matches(pattern, name))
 
 

@@ -1,4 +1,4 @@
-"""`check`: everything that is wrong with rule files, in one run."""
+"""`check`: all problems of rule files, in one run."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +13,7 @@ from rules_engine.model.ruletest import FilePath
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """What was found; `files` is how many were read."""
+    """The result of a check; `files` is the number of files read."""
 
     problems: tuple[Problem, ...]
     sources: Sources
@@ -31,13 +31,13 @@ class Checked:
 
 
 def check(paths: Sequence[Path]) -> Checked:
-    """Load, compile and analyse what is in files and folders, and the rules that tests in them refer to."""
+    """Load, compile and analyse the documents in files and folders, and the rules that their tests refer to."""
     checked = read_rules(paths)
     tested = {test.rules: read_tested(test.rules) for test in checked.loaded.tests}
     problems = [*checked.problems, *analyse(checked.loaded.rules)]
     sources = dict(checked.loaded.sources)
     for files in tested.values():
-        # A file that was asked for itself has told its problems already.
+        # The problems of a file that was itself named are already reported.
         problems.extend(p for p in files.problems if p.location.file not in checked.loaded.files)
         sources = {**files.loaded.sources, **sources}
     for test in checked.loaded.tests:
@@ -54,12 +54,12 @@ def check(paths: Sequence[Path]) -> Checked:
 
 
 def read_tested(rules: Sequence[FilePath]) -> RuleFiles:
-    """The rules that a test is about."""
+    """Read the rules that a test refers to."""
     return read_rules([Path(name) for name in rules])
 
 
 def _once(problems: Sequence[Problem]) -> Iterator[Problem]:
-    """Each problem once, under whatever name its file was reached."""
+    """Yield each problem once, even if its file was read by several names."""
     told: Mapping[tuple[object, ...], Problem] = {
         (os.path.realpath(p.location.file), p.location.line, p.location.column, p.code, p.message): p
         for p in reversed(problems)

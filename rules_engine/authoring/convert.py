@@ -1,7 +1,7 @@
-"""gpuinjector's JSON configuration → ResourceInjection rules, with every difference told at its line.
+"""gpuinjector's JSON configuration → ResourceInjection rules, with every difference reported at its line.
 
 The configuration is read as Go reads it: field names in any case, null as absent, the wrong type as an error. The
-rules are written as YAML first and loaded from that text, so that what is reported and tested is what will be served.
+rules are written as YAML first and loaded from that text, so that the rules that are checked are those that are served.
 """
 
 import re
@@ -27,21 +27,21 @@ from rules_engine.model.quantity import MAX_EXPONENT, Quantity, QuantityError
 from rules_engine.model.rules import API_VERSION, AnyRule, ResourceInjection
 
 MAX_NAME = 50
-"""Characters of a GPU type or resource in a rule's name: with a number after it, it is still a label value."""
+"""Characters of a GPU type or resource in a rule's name: with a number appended, it is still a label value."""
 
 SHARED = frozenset({"cpu", "memory", "ephemeral-storage"})
 """Resources of which gpuinjector floors the pod's total; any other it truncates for each container."""
 
 _NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
-"""RFC 1123 label: no namespace has another name, so that no other name ever matches."""
+"""Name of a namespace (RFC 1123 label): no other name ever matches."""
 
 _UNIT = re.compile(r"(?P<zeros>0*)(?:\.0*)?(?P<suffix>[numkMGTPE]?|[KMGTPE]i|[eE][+-]?[0-9]{1,3})")
-"""What may follow a whole number as gpuinjector glues them: more zeros, then a quantity's suffix or exponent."""
+"""Texts that gpuinjector may append to a whole number: zeros, then a quantity's suffix or exponent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
-    """What became of a configuration.
+    """The result of a conversion.
 
     `text` holds one YAML document for each rule, and `rules` is what it loads to; both are empty where a finding is an
     error. `findings` are in file order, each with a place in the JSON; `sources` holds its lines, for snippets.
@@ -54,7 +54,7 @@ class Conversion:
 
 
 def convert(text: str, file: str = "gpuinjector.conf") -> Conversion:
-    """Turn the text of a configuration file into rules; `file` is what findings call it."""
+    """Convert the text of a configuration file to rules; `file` is its name in findings."""
     sources = {file: tuple(text.split("\n"))}
     try:
         root = parse(text, file)
@@ -70,21 +70,21 @@ def convert(text: str, file: str = "gpuinjector.conf") -> Conversion:
 
 
 class _Findings:
-    """Problems, told at nodes of the JSON."""
+    """Problems, located at nodes of the JSON."""
 
     def __init__(self) -> None:
         self._problems: list[Problem] = []
 
     def wrong(self, code: str, message: str, node: Node) -> None:
-        """What must be mended before anything can be converted."""
+        """Add an error that must be fixed before the conversion."""
         self._add(f"gpuinjector-{code}", message, node, Severity.ERROR)
 
     def different(self, code: str, message: str, node: Node) -> None:
-        """What behaves otherwise from now on, or never did what it seems to."""
+        """Add a warning of behaviour that changes, or that never was what it seems."""
         self._add(f"gpuinjector-{code}", message, node, Severity.WARNING)
 
     def of_rule(self, problem: Problem, node: Node) -> None:
-        """What is wrong with a rule that was made here."""
+        """Add a problem of a converted rule."""
         self._add(problem.code, f"in the converted rule: {problem.message}", node, problem.severity)
 
     def _add(self, code: str, message: str, node: Node, severity: Severity) -> None:
@@ -102,7 +102,7 @@ class _Findings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    """What one GPU brings: quantities by resource, and annotations. `empty`: nothing was written there at all."""
+    """Quantities per GPU by resource, and annotations. `empty`: the entry had no members."""
 
     place: Node
     coefficients: Mapping[str, str]
@@ -127,7 +127,7 @@ _Triple = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Configuration:
-    """The configuration as it was written, in its order."""
+    """The configuration in its original order."""
 
     defaults: Mapping[_Triple, _Entry]
     by_namespace: Mapping[str, Mapping[_Triple, _Entry]]
@@ -136,14 +136,14 @@ class _Configuration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Draft:
-    """One rule to be: its document, and the entry that problems with it are told at."""
+    """The draft of a rule: its document, and the entry at which its problems are reported."""
 
     place: Node
     text: str
 
 
 class _Reader:
-    """JSON nodes → a configuration; what cannot be read is reported and left out."""
+    """Reader of a configuration from JSON nodes; malformed members are reported and left out."""
 
     def __init__(self, findings: _Findings) -> None:
         self._findings = findings
@@ -212,7 +212,7 @@ class _Reader:
         coefficients[name] = written
 
     def _fields(self, node: Node, known: Sequence[str], owner: str) -> dict[str, Node]:
-        """The fields of a Go struct by their names; null values are as good as absent."""
+        """Return the fields of a Go struct by name; null counts as absent."""
         found: dict[str, Node] = {}
         by_fold = {name.casefold(): name for name in known}
         for member in self._members(node, owner):
@@ -253,7 +253,7 @@ class _Reader:
         return node.value
 
     def _string(self, node: Node, owner: str) -> str | None:
-        """A string; "" for null, None where it is no string."""
+        """Read a string; "" for null, None if it is not a string."""
         if node.value is None:
             return ""
         if not isinstance(node.value, str):
@@ -272,7 +272,7 @@ class _Reader:
         return (self._string(fields[name], f"'{name}'") or "") if name in fields else ""
 
     def _number(self, fields: Mapping[str, Node], name: str) -> Number | None:
-        """None where there is none, 0 where it is of another type, which is reported."""
+        """Read a number; None if it is absent, 0 if it is of another type, which is reported."""
         node = fields.get(name)
         if node is None:
             return None
@@ -292,7 +292,7 @@ class _Amount:
         self._findings = findings
 
     def text(self, number: Number | None, unit: str) -> str | None:
-        """The quantity as a rule says it; None, and a finding, where it is none."""
+        """Return the quantity as written in a rule; None, with a finding, if it is invalid."""
         if number is None:
             message = f"{self._resource} has no coefficient: 0 is injected, as it was"
             self._findings.different("no-coefficient", message, self._place)
@@ -324,7 +324,7 @@ class _Amount:
         return written
 
     def _compare(self, value: Decimal, written: str, quantity: Quantity, *, rounded: bool) -> None:
-        """Tell where exact arithmetic gives other amounts than gpuinjector's."""
+        """Report amounts for which exact arithmetic differs from gpuinjector's."""
         if rounded:
             message = f"{written} has more than nine decimals: it is rounded up, to {quantity}"
             self._findings.different("rounded", message, self._place)
@@ -337,7 +337,7 @@ class _Amount:
 
 
 def _plain(value: Decimal, zeros: int) -> str:
-    """A number that is not negative, without exponent, and with `zeros` more before its point."""
+    """Format a number that is not negative, without exponent, with `zeros` more before its point."""
     sign, digits, exponent = value.as_tuple()
     shifted = Decimal((sign, digits, int(exponent) + zeros))
     text = format(shifted, "f")
@@ -345,14 +345,14 @@ def _plain(value: Decimal, zeros: int) -> str:
 
 
 def _nanos(suffix: str) -> Fraction:
-    """What one of a unit is, in nanos, without the rounding that quantities have."""
+    """Return the nanos of a unit, without the rounding of quantities."""
     if suffix[1:] and suffix[0] in "eE":
         return Fraction(10) ** (int(suffix[1:]) + 9)
     return Fraction(Quantity.parse(f"1{suffix}").nanos)
 
 
 def _drafts(configuration: _Configuration, findings: _Findings) -> list[_Draft]:
-    """One rule for each GPU type and GPU resource, in the order in which they first occur."""
+    """Draft one rule for each GPU type and GPU resource, in the order of first occurrence."""
     everywhere = [configuration.defaults, *configuration.by_namespace.values()]
     triples = list(dict.fromkeys(triple for entries in everywhere for triple in entries))
     names = _Names(triples)
@@ -384,7 +384,7 @@ def _document(name: str, triple: _Triple, configuration: _Configuration) -> dict
     }
     if namespaces:
         spec["namespaces"] = namespaces
-    elif "coefficients" not in spec:  # a rule needs one of them, if only to say that it has none
+    elif "coefficients" not in spec:  # a rule must have one of them, even if it is empty
         spec["coefficients"] = {}
     return {"apiVersion": API_VERSION, "kind": ResourceInjection.kind, "metadata": {"name": name}, "spec": spec}
 
@@ -417,7 +417,7 @@ def _numbered(name: str, number: int) -> str:
 
 
 def _load(draft: _Draft, text: str, findings: _Findings) -> ResourceInjection | None:
-    """The rule as any file would load it; what is wrong with it is told at the entry that it comes from."""
+    """Load the rule like any file; its problems are reported at the entry that it comes from."""
     diagnostics = Diagnostics()
     documents = read_documents(SourceFile("converted.yaml", text), diagnostics)
     rules: list[AnyRule] = []

@@ -1,4 +1,4 @@
-"""`explain`: what is decided for pods, and why."""
+"""`explain`: the decisions for pods, with their traces."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from rules_engine.model.problems import Problem, in_file_order
 from rules_engine.model.source import Location
 
 DEFAULT_NAMESPACE = "default"
-"""Where kubectl puts what names no namespace."""
+"""The namespace of objects without one, as for kubectl."""
 
 CONTEXT_LINES = 3
 """Unchanged lines around a change, as in any unified diff."""
@@ -24,7 +24,7 @@ CONTEXT_LINES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """Rules and a cluster to decide by; where `problems` has errors, they cannot be used."""
+    """Rules and a cluster for decisions; if `problems` has errors, they cannot be used."""
 
     rule_set: RuleSet
     cluster: Cluster
@@ -33,12 +33,12 @@ class Material:
 
 
 class NamespaceError(ValueError):
-    """The namespace that was asked for is not the one the manifest names; kubectl refuses that as well."""
+    """The requested namespace differs from the manifest's; kubectl refuses that as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """What is decided for one pod; `manifest` is where the pod comes from."""
+    """The decisions for one pod of a manifest."""
 
     manifest: Manifest
     namespace: str
@@ -46,7 +46,7 @@ class Explanation:
 
     @property
     def title(self) -> str:
-        """The object as kubectl names it, with the template where there may be several."""
+        """The object's name as in kubectl, with the template if there may be several."""
         manifest = self.manifest
         name = f"{manifest.kind}/{manifest.name or '(no name)'}"
         inner = ".".join(map(str, manifest.path))
@@ -54,12 +54,12 @@ class Explanation:
 
     @property
     def diff(self) -> tuple[str, ...]:
-        """What the mutation changes in the pod's YAML, as lines of a unified diff; empty where it changes nothing."""
+        """The mutation's changes of the pod's YAML, as lines of a unified diff; empty without changes."""
         before, after = (_yaml(pod) for pod in (self.manifest.pod, self.admission.result))
         return tuple(unified_diff(before, after, "submitted", "admitted", n=CONTEXT_LINES, lineterm=""))
 
     def to_json(self) -> dict[str, Json]:
-        """For `--output json`: the verdict, and both decisions as they are."""
+        """Return the explanation for `--output json`: the verdict, and both decisions."""
         validation = self.admission.validation
         return {
             "kind": self.manifest.kind,
@@ -76,7 +76,7 @@ class Explanation:
 
 
 def read_material(rules: Sequence[Path], cluster: Path) -> Material:
-    """Read rules and the cluster. To find no rule is a problem: it would let everything through."""
+    """Read rules and the cluster. An empty rule set is a problem: it would allow every pod."""
     files = read_rules(rules)
     found, unclear, lines = load_cluster(cluster)
     nothing = () if files.failed or files.loaded.rules else (_no_rules(rules[0]),)
@@ -95,7 +95,7 @@ def _no_rules(path: Path) -> Problem:
 def explain(
     material: Material, manifest: Manifest, *, namespace: str = "", operation: str = "CREATE", dry_run: bool = False
 ) -> Explanation:
-    """Decide for one pod. `namespace` is the request's; without it the manifest's, else `default`.
+    """Explain the decisions for one pod. `namespace` is the request's; by default the manifest's, else `default`.
 
     Raises NamespaceError.
     """
@@ -103,7 +103,7 @@ def explain(
         name = f"{manifest.kind}/{manifest.name}"
         raise NamespaceError(f"{name} says namespace {manifest.namespace}, which is not {namespace}")
     chosen = namespace or manifest.namespace or DEFAULT_NAMESPACE
-    # A pod that was there before was the same: an UPDATE is explained as one that changes nothing.
+    # An UPDATE is explained as one without changes: the old pod equals the new one.
     old = manifest.pod if operation == "UPDATE" else None
     request = pod_request(manifest.pod, namespace=chosen, operation=operation, dry_run=dry_run, old_pod=old)
     return Explanation(

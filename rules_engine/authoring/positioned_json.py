@@ -1,7 +1,7 @@
-"""JSON text into values that know where they were written, numbers kept as the text they are.
+"""Positioned JSON: values with their locations, numbers as text.
 
-The standard library's reader tells no positions and turns numbers into binary floats; messages about a configuration
-need the one, exact arithmetic the other.
+The standard library's reader has no positions and converts numbers to binary floats; messages need the positions, and
+exact arithmetic needs the text.
 """
 
 import json
@@ -14,7 +14,7 @@ from rules_engine.model.problems import Problem
 from rules_engine.model.source import Location, SourceText
 
 MAX_DEPTH = 64
-"""Nested values: far deeper than any configuration, far from Python's own limit."""
+"""Levels of nested values: more than any configuration has, and far below Python's limit."""
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"')
@@ -32,7 +32,7 @@ class Number:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """A value, where it starts and how many columns it takes on that line."""
+    """A value, with its location and its columns on that line."""
 
     value: "Value"
     location: Location
@@ -41,7 +41,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A key of an object, at its own place, and its value."""
+    """A key of an object, with its location, and its value."""
 
     key: Node
     value: Node
@@ -62,7 +62,7 @@ Value: TypeAlias = bool | str | Number | tuple[Node, ...] | Object | None
 
 
 class JsonError(ValueError):
-    """A text that is no JSON (RFC 8259)."""
+    """A text that is not valid JSON (RFC 8259)."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(str(problem))

@@ -1,4 +1,4 @@
-"""Rule files as commands use them: read, compiled, every problem kept."""
+"""Rule files for commands: loaded and compiled, with all problems."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from rules_engine.model.problems import Problem, Severity, in_file_order
 _PACKAGE = Path(__file__).parent.parent
 
 DEFAULT_RULES = _PACKAGE / "rule_sets" / "default"
-"""The packaged set, for commands that are told no other."""
+"""The packaged rule set, the default of commands."""
 
 DEFAULT_CLUSTER = _PACKAGE / "inventories" / "two-workers.yaml"
 """The packaged inventory: a tainted control plane and two workers with four GPUs each."""
@@ -21,7 +21,7 @@ Sources = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleFiles:
-    """What files hold, and their rules compiled; `problems` are those of loading and compiling, in file order."""
+    """The documents of files, with compiled rules; `problems` of loading and compiling are in file order."""
 
     loaded: Loaded
     rule_set: RuleSet
@@ -33,7 +33,7 @@ class RuleFiles:
 
 
 def read_rules(paths: Sequence[Path]) -> RuleFiles:
-    """Load and compile; the expressions of rules with errors are looked at as well."""
+    """Load and compile rules; the expressions of rules with errors are checked as well."""
     loaded = load(paths)
     rule_set, found = compile_rules(loaded.rules)
     _, more = compile_rules(loaded.drafts)
@@ -42,5 +42,5 @@ def read_rules(paths: Sequence[Path]) -> RuleFiles:
 
 
 def has_errors(problems: Sequence[Problem]) -> bool:
-    """Whether any problem keeps rules from being used."""
+    """Return True if a problem is an error."""
     return any(problem.severity is Severity.ERROR for problem in problems)

@@ -1,4 +1,4 @@
-"""`test`: RuleTests, each case through both endpoints."""
+"""`test`: RuleTests, each case evaluated by both endpoints."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ from rules_engine.model.ruletest import Case, Decider, FilePath, RuleTest
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """One thing that was expected and did not come: what, what was written, what came."""
+    """One expectation that was not met: its name, the expected and the actual value."""
 
     what: str
     expected: str
@@ -44,9 +44,9 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestRun:
-    """What came of all cases. `problems` say why `not_run` of them could not be run; `left_out` were not asked for.
+    """The results of all cases. `problems` are why `not_run` of them could not run; `left_out` were not selected.
 
-    Not to be collected by pytest: this is no test of its own.
+    pytest must not collect this class: it is not a test.
     """
 
     __test__ = False
@@ -63,15 +63,15 @@ class TestRun:
 
     @property
     def succeeded(self) -> bool:
-        """At least one case was run, all of them passed, and no error kept any from being run."""
+        """True if at least one case was run, all passed, and no error prevented any from running."""
         return bool(self.results) and not self.failures and not has_errors(self.problems)
 
 
 def run_tests(paths: Sequence[Path], keyword: str = "") -> TestRun:
     """Run the RuleTests in files and folders whose name, or whose case's name, contains `keyword`, whatever its case.
 
-    A test whose rules have errors is not run, nor is a case that expects what can never be. Warnings of rules are for
-    `check`; those of the cases' pods are told here too.
+    A test whose rules have errors is not run, nor is a case with an impossible expectation. Warnings of rules are left
+    to `check`; those of the cases' pods are reported here too.
     """
     loaded = load(paths)
     problems = [problem for problem in loaded.problems if problem.severity is Severity.ERROR or problem.code in SLIPS]
@@ -186,7 +186,7 @@ def _quoted(texts: Sequence[str]) -> str:
 
 
 def _deciders(expected: Sequence[Decider], steps: Sequence[Step]) -> Iterator[Mismatch]:
-    """Exactly the rules that had a say, in any order, each with every rung that is named."""
+    """Compare the rules that contributed to the decision, in any order, each with every rung that is named."""
     rungs = {step.rule: [decision.to or decision.resource for decision in step.resources] for step in steps}
     wanted: dict[RuleId, list[str]] = {}
     for decider in expected:

@@ -6,7 +6,7 @@ from rules_engine.loading import KINDS, schema
 
 
 def combined_schema() -> dict[str, Any]:
-    """One schema for files that may hold any kind: each document must be exactly one of them.
+    """Return one schema for files of any kind: each document must be of exactly one kind.
 
     The kinds' own definitions get names of their own, as few editors resolve an `$id` inside a document.
     """
@@ -28,7 +28,7 @@ def combined_schema() -> dict[str, Any]:
 
 
 def _renamed(part: Any, kind: str) -> Any:
-    """A part of a kind's schema, its references led to where that kind's definitions are now."""
+    """Return a part of a kind's schema, with its references updated to the new paths of the definitions."""
     if isinstance(part, dict):
         return {
             key: f"#/$defs/{kind}.{value.removeprefix('#/$defs/')}"

@@ -1,4 +1,4 @@
-"""JSON values as YAML that people read and every reader takes the same way.
+"""JSON values as readable YAML that all YAML versions read alike.
 
 PyYAML's writer leaves quantities such as `1e3` and words such as `on` to YAML 1.1's rules; here everything that YAML's
 versions could disagree about is quoted.
@@ -14,11 +14,11 @@ _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*|[0-9]+(?:\.[0-9]+)?(?:[numkMGTP]
 """Words, names, paths and quantities with a suffix."""
 
 _WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
-"""Words that some version of YAML reads as something else than text, in any case."""
+"""Words that some version of YAML does not read as text, in any case."""
 
 
 def dump(document: dict[str, Json]) -> str:
-    """The object as one document, block style, ending with a line end."""
+    """Write the object as one document in block style, ending with a line end."""
     return "".join(f"{line}\n" for line in _lines(document))
 
 
@@ -34,7 +34,7 @@ def _lines(value: Json) -> Iterator[str]:
 
 
 def _after(head: str, value: Json, *, under_list: bool) -> Iterator[str]:
-    """A value after its key or dash: on the same line where it fits there, else indented below."""
+    """Write a value after its key or dash: on the same line if it fits, else indented below."""
     lines = list(_lines(value))
     nested = isinstance(value, dict | list) and bool(value)
     if nested and not under_list:
@@ -73,7 +73,7 @@ def _escaped(character: str) -> str:
 
 
 def _block(text: str) -> list[str] | None:
-    """The lines of a literal block; None where a block could not hold exactly this text."""
+    """Return the lines of a literal block; None if a block cannot represent exactly this text."""
     body = text.removesuffix("\n")
     lines = body.split("\n")
     plain = all(line.isprintable() and line == line.rstrip() for line in lines)

@@ -166,7 +166,7 @@ def _containers(expected: Mapping[str, Mapping[str, Quantity]], pod: Pod) -> Ite
                 others = [
                     f"{key}: {value}" for key, value in sorted({**container.requests, **container.limits}.items())
                 ]
-                actual = str(given) if given is not None else f"none (it asks for {', '.join(others) or 'nothing'})"
+                actual = str(given) if given is not None else f"none (it requests {', '.join(others) or 'nothing'})"
                 yield Mismatch(f"containers.{name}.{resource}", str(amount), actual)
 
 

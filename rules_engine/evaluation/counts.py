@@ -27,10 +27,10 @@ def malformed(container: Container, resource: str) -> str | None:
     """
     request, limit = container.requests.get(resource), container.limits.get(resource)
     if request is not None and limit is not None and request != limit:
-        return f"{container.name} asks for {resource} with the request {request} but the limit {limit}"
+        return f"{container.name} has the request {request} but the limit {limit} for {resource}"
     asked = container.asked(resource)
     if asked is not None and (asked.nanos < 0 or not asked.is_whole):
-        return f"{container.name} asks for {asked} of {resource}, which must be a whole number and not negative"
+        return f"{container.name} requests {asked} of {resource}, which must be a whole number and not negative"
     return None
 
 

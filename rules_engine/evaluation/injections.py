@@ -95,7 +95,7 @@ def _triggered(injection: CompiledInjection, context: Context) -> _Triggered | S
         return failed(rule, too_many_containers(pod))
     requesting = [container for container in pod.containers if container.requested(rule.gpu_resource)] if named else []
     if not requesting:
-        return skipped(rule, "no-request", f"no container asks for {rule.gpu_resource}")
+        return skipped(rule, "no-request", f"no container requests {rule.gpu_resource}")
     return _Triggered(
         rule=rule,
         entry=entry,

@@ -103,7 +103,7 @@ class _LadderRun:
         if not asked:
             if notes:
                 return skipped(self._rule, "already-decided", "; ".join(notes)), pod
-            return skipped(self._rule, "no-request", "the pod asks for none of its resources"), pod
+            return skipped(self._rule, "no-request", "the pod requests none of its resources"), pod
         if not self._context.cluster.known and not all(self._rule.rungs[index].assume for index in asked):
             return self._kept(mine, "cluster-unknown", self._context.cluster.freshness.unknown), pod
         return self._finished(self._decided(asked), notes)
@@ -144,7 +144,7 @@ class _LadderRun:
         """Move a request that cannot stay to the first rung that can serve it."""
         resource = self._rule.rungs[index].resource
         need = Quantity(self._counts.effective(resource))
-        attempts = [Attempt(resource, False, f"asked for, but no node offers {need}")]
+        attempts = [Attempt(resource, False, f"requested, but no node offers {need}")]
         for target in self._targets(index):
             after = self._moved(index, target)
             refusal = self._refusal(target, after)

@@ -76,7 +76,7 @@ def test_a_narrow_terminal_loses_nothing(tmp_path: Path) -> None:
     rules = write(tmp_path, {"rules.yaml": ladder("mig", "nvidia.com/gpu", "nvidia.com/mig-2g.20gb")})
     write(tmp_path, {"pod.yaml": "kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c}]}\n"})
     arguments = command("explain", "-f", tmp_path / "pod.yaml", "--rules", rules / "rules.yaml")
-    assert f"skipped: the pod asks for none of its resources  {tmp_path}/rules.yaml:3:18" in on_a_terminal(
+    assert f"skipped: the pod requests none of its resources  {tmp_path}/rules.yaml:3:18" in on_a_terminal(
         arguments, NO_COLOR="1"
     )
 
@@ -109,7 +109,7 @@ def test_marks_that_the_encoding_lacks_become_words(tmp_path: Path) -> None:
         env=environment(PYTHONIOENCODING="ascii"),
         check=False,
     )
-    assert b"not nvidia.com/mig-2g.20gb: asked for, but no node offers 1\n" in result.stdout
+    assert b"not nvidia.com/mig-2g.20gb: requested, but no node offers 1\n" in result.stdout
     assert b"ok nvidia.com/gpu: assumed" in result.stdout
     assert b"nvidia.com/mig-2g.20gb -> nvidia.com/gpu" in result.stdout
     assert b"?" not in result.stdout

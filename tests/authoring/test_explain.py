@@ -48,7 +48,7 @@ Pod/train in namespace default
 ├── mutate
 │   └── FallbackLadder/mig  changed: nvidia.com/mig-2g.20gb → nvidia.com/gpu  rules/ladder.yaml:3:18
 │       ├── nvidia.com/mig-2g.20gb → nvidia.com/gpu
-│       │   ├── ✗ nvidia.com/mig-2g.20gb: asked for, but no node offers 2
+│       │   ├── ✗ nvidia.com/mig-2g.20gb: requested, but no node offers 2
 │       │   ├── ✗ nvidia.com/mig-1g.10gb: no node offers 2 of nvidia.com/mig-1g.10gb
 │       │   └── ✓ nvidia.com/gpu: assumed: nothing else is offered
 │       └── annotation gpu-webhook.k8s.io/fallback: 2g.20gb->gpu

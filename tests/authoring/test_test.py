@@ -75,7 +75,7 @@ def test_a_case_that_comes_as_expected_passes(folder: Path, expect: str) -> None
         ("{warnings: [careful]}", "warnings", "one with 'careful'", "none"),
         ("{containers: {main: {nvidia.com/gpu: 2}}}", "containers.main.nvidia.com/gpu", "2", "1"),
         ("{containers: {main: {nvidia.com/gpu: 0}}}", "containers.main.nvidia.com/gpu", "0", "1"),
-        ("{containers: {main: {cpu: 4}}}", "containers.main.cpu", "4", "none (it asks for nvidia.com/gpu: 1)"),
+        ("{containers: {main: {cpu: 4}}}", "containers.main.cpu", "4", "none (it requests nvidia.com/gpu: 1)"),
         ("{containers: {mian: {cpu: 4}}}", "containers.mian", "a container", "the pod has main"),
         ("{annotations: {net: eni}}", "annotations.net", "'eni'", "none"),
         (

@@ -325,7 +325,7 @@ class TestInitContainersAndSidecars:
         made = typed(container("main", {GPU: 1}), init=[container("helper", {GPU: "1500m"}, sidecar=True)])
         decision = mutated(made, injection({"cpu": 4}, init_containers=INJECT))
         assert (decision.allowed, decision.patch) == (True, ())
-        assert "helper asks for 1500m" in decision.warnings[0]
+        assert "helper requests 1500m" in decision.warnings[0]
         assert given(mutated(made, injection({"cpu": 4}))) == {"cpu": "4"}
 
     def test_in_audit_mode_nobody_is_warned(self) -> None:

@@ -122,7 +122,8 @@ def test_conditions_that_mean_the_same_in_other_words_are_told_as_such() -> None
 def test_conditions_that_fail_send_nothing_and_those_that_are_not_ours_are_not_tried() -> None:
     mutating, _ = made(ladder(GPU))
 
-    assert "does not send pods that FallbackLadder/ladder" in found(conditions(mutating, "object.a.b == 1"), ladder(GPU))[0]
+    (text,) = found(conditions(mutating, "object.a.b == 1"), ladder(GPU))
+    assert "does not send pods that FallbackLadder/ladder" in text
     (text,) = found(conditions(mutating, "authorizer.path('/').check('get').allowed()"), ladder(GPU))
     assert "which cannot be evaluated: " in text
 

@@ -43,7 +43,9 @@ SELF = "gpurules.io"
 DIGEST_ANNOTATION = f"{SELF}/webhook-digest"
 """Annotation of a configuration: the digest of the rules that it was generated from."""
 
-CONDITION_NAME = "some-rule-could-touch-it"
+CONDITION_NAME = "requests-a-resource-of-a-rule"
+FORMER_CONDITION_NAME = "some-rule-could-touch-it"
+"""The former name: a configuration that has it was made by an earlier version, and is reported as drift."""
 
 DELETION: Json = {
     "name": "not-being-deleted",
@@ -116,8 +118,8 @@ class Calls:
     @property
     def match_conditions(self) -> list[Json]:
         deletion = [DELETION] if self._updates else []
-        touched: Json = {"name": CONDITION_NAME, "expression": self.expression}
-        return deletion if self.expression is None else [*deletion, touched]
+        condition: Json = {"name": CONDITION_NAME, "expression": self.expression}
+        return deletion if self.expression is None else [*deletion, condition]
 
     @property
     def _updates(self) -> bool:

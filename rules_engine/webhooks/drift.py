@@ -23,7 +23,7 @@ from rules_engine.model.rules import (
     RuleId,
 )
 from rules_engine.model.source import SourceText
-from rules_engine.webhooks.configuration import RESIZE, Calls, about
+from rules_engine.webhooks.configuration import CONDITION_NAME, FORMER_CONDITION_NAME, RESIZE, Calls, about
 
 MAX_SAMPLES = 500
 """Sample pods that are evaluated. Each costs two evaluations of some 50 µs; rules with distinct names come first."""
@@ -99,6 +99,8 @@ def _differences(webhook: Object, calls: Calls) -> Iterator[str]:
     conditions = _conditions(webhook.get("matchConditions"))
     if conditions != _conditions(calls.match_conditions):
         yield from _compared(conditions, calls)
+    elif any(condition.get("name") == FORMER_CONDITION_NAME for condition in objects(webhook.get("matchConditions"))):
+        yield f"names a match condition {FORMER_CONDITION_NAME}, which is now {CONDITION_NAME}"
 
 
 _COVERING = {"pods": {"pods", "*", "*/*"}, RESIZE: {RESIZE, "pods/*", "*/resize", "*/*"}}

@@ -505,11 +505,11 @@ def test_a_validation_at_update_is_sent_resizes_too_and_no_pod_that_is_being_del
     assert webhook["rules"][0]["resources"] == ["pods", "pods/resize"]
     assert [condition["name"] for condition in webhook["matchConditions"]] == [
         "not-being-deleted",
-        "some-rule-could-touch-it",
+        "requests-a-resource-of-a-rule",
     ]
     assert mutating["webhooks"][0]["rules"][0]["resources"] == ["pods"]
     assert [condition["name"] for condition in mutating["webhooks"][0]["matchConditions"]] == [
-        "some-rule-could-touch-it"
+        "requests-a-resource-of-a-rule"
     ]
 
 

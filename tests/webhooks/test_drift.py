@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from rules_engine.model.rules import AnyRule, Match, Operation
-from rules_engine.webhooks.configuration import Service, Settings, configurations, derive
+from rules_engine.webhooks.configuration import (
+    CONDITION_NAME,
+    FORMER_CONDITION_NAME,
+    Service,
+    Settings,
+    configurations,
+    derive,
+)
 from rules_engine.webhooks.drift import MAX_NAMED, drift, fix_command
 from tests.support.conditions import CONDITIONS, SELECTORS
 from tests.support.evaluation import GPU, MIG1, MIG2, compiled, injection, ladder, validation
@@ -117,6 +124,15 @@ def test_conditions_that_mean_the_same_in_other_words_are_told_as_such() -> None
 
     (text,) = found(conditions(mutating, f"({same})", "true"), ladder(GPU))
     assert text.endswith("has other matchConditions than these rules make; all sample pods have the same result")
+
+
+def test_a_condition_under_its_former_name_is_drift() -> None:
+    mutating, _ = made(ladder(GPU))
+    mutating["webhooks"][0]["matchConditions"][0]["name"] = FORMER_CONDITION_NAME
+
+    (text,) = found(mutating, ladder(GPU))
+    renamed = f"names a match condition {FORMER_CONDITION_NAME}, which is now {CONDITION_NAME}"
+    assert text == f"{MUTATING}mutate.gpurules.io {renamed}"
 
 
 def test_conditions_that_fail_send_nothing_and_those_that_are_not_ours_are_not_tried() -> None:

@@ -97,6 +97,17 @@ class ApiError(Exception):
         return cls(_CAUSES.get(code, Cause.REFUSED), f"{code}: {said}", retry_after_seconds)
 
 
+def parse_object(body: bytes, what: str) -> dict[str, Any]:
+    """Parse a JSON object; `what` begins the message of the ApiError if `body` is not one."""
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise ApiError(Cause.MALFORMED, f"{what}: not JSON: {error}") from None
+    if not isinstance(document, dict):
+        raise ApiError(Cause.MALFORMED, f"{what}: not a JSON object")
+    return document
+
+
 def api_path(resource: str, *, group: str = "", namespace: str | None = None, name: str | None = None) -> str:
     """Return the path of a resource's objects, or of one, in version v1. `group` "": the core group.
 
@@ -190,14 +201,8 @@ class Connection:
             return b"".join(answer.parts(limit))
 
     def object(self, path: str) -> dict[str, Any]:
-        """The JSON of one object."""
-        try:
-            document = orjson.loads(self.get(path, {}))
-        except orjson.JSONDecodeError as error:
-            raise ApiError(Cause.MALFORMED, f"{path}: no JSON: {error}") from None
-        if not isinstance(document, dict):
-            raise ApiError(Cause.MALFORMED, f"{path}: no JSON object")
-        return document
+        """Get one object."""
+        return parse_object(self.get(path, {}), path)
 
     def watch(self, path: str, query: Mapping[str, str], read_seconds: float) -> "Answer":
         """An answer that goes on; `read_seconds` is how long it may be silent."""
@@ -306,13 +311,12 @@ class Answer:
     def refusal(self) -> ApiError:
         """What an answer with another status than 200 says."""
         code = self._response.status
-        message = self._response.reason or "no reason given"
         try:
-            status = orjson.loads(b"".join(self.parts(_CHUNK_BYTES)))
-        except (ApiError, orjson.JSONDecodeError):
-            status = None
-        if isinstance(status, dict) and isinstance(status.get("message"), str):
-            message = status["message"]
+            message = parse_object(b"".join(self.parts(_CHUNK_BYTES)), "status").get("message")
+        except ApiError:
+            message = None
+        if not isinstance(message, str):
+            message = self._response.reason or "no reason given"
         return ApiError.of_status(code, message, _seconds(self._response.headers.get("Retry-After")))
 
     def _read(self) -> bytes:

@@ -1,6 +1,6 @@
 """The live cluster: mirrors of its collections, the view that decisions read, and how fresh it is."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from threading import Event, Thread
 from time import monotonic
@@ -11,7 +11,6 @@ from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequire
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Freshness, Node
 from rules_engine.model.decision import Decision
-from rules_engine.model.json.lenient import Object
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.pod import Pod
 from server.cluster.connection import Connection, api_path
@@ -75,9 +74,9 @@ class LiveCluster:
             return Reflector(collection, sink, connection, watch_seconds=watch_seconds, clock=clock, **reflecting)
 
         self._every: Mapping[str, Reflector[Any]] = {
-            "nodes": reflector(NODES, Nodes(self._store)),
-            "pods": reflector(PODS, Pods(self._store)),
-            "namespaces": reflector(NAMESPACES, Namespaces(self._store)),
+            "nodes": reflector(NODES, node_sink(self._store)),
+            "pods": reflector(PODS, pod_sink(self._store)),
+            "namespaces": reflector(NAMESPACES, namespace_sink(self._store)),
         }
         self._reflectors = self._needed(needs)
         """Those that the view depends on."""
@@ -190,58 +189,18 @@ class LiveCluster:
             self._stopping.wait(PUBLISH_SECONDS)
 
 
-class Nodes:
-    """Where nodes go."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def read(self, raw: Object) -> Node:
-        return read_node(raw)
-
-    def replace(self, found: Iterable[Node]) -> None:
-        self._store.replace_nodes(found)
-
-    def put(self, found: Node) -> None:
-        self._store.put_node(found.name, found)
-
-    def remove(self, found: Node) -> None:
-        self._store.put_node(found.name, None)
+def node_sink(store: Store) -> Sink[Node]:
+    return Sink(read=read_node, replace=store.replace_nodes, put=store.put_node, remove=store.remove_node)
 
 
-class Pods:
-    """Where pods go."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def read(self, raw: Object) -> HeldPod:
-        return read_pod(raw)
-
-    def replace(self, found: Iterable[HeldPod]) -> None:
-        self._store.replace_pods(found)
-
-    def put(self, found: HeldPod) -> None:
-        self._store.put_pod(found, gone=False)
-
-    def remove(self, found: HeldPod) -> None:
-        self._store.put_pod(found, gone=True)
+def pod_sink(store: Store) -> Sink[HeldPod]:
+    return Sink(read=read_pod, replace=store.replace_pods, put=store.put_pod, remove=store.remove_pod)
 
 
-class Namespaces:
-    """Where namespaces go."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    def read(self, raw: Object) -> Namespace:
-        return read_namespace(raw)
-
-    def replace(self, found: Iterable[Namespace]) -> None:
-        self._store.replace_namespaces(found)
-
-    def put(self, found: Namespace) -> None:
-        self._store.put_namespace(found.name, found.labels)
-
-    def remove(self, found: Namespace) -> None:
-        self._store.put_namespace(found.name, None)
+def namespace_sink(store: Store) -> Sink[Namespace]:
+    return Sink(
+        read=read_namespace,
+        replace=store.replace_namespaces,
+        put=store.put_namespace,
+        remove=store.remove_namespace,
+    )

@@ -13,14 +13,12 @@ from random import random
 from threading import Event
 from time import monotonic
 from types import MappingProxyType
-from typing import Generic, Protocol, TypeVar
-
-import orjson
+from typing import Generic, TypeVar
 
 from rules_engine.model.json.lenient import Object, mapping
 from rules_engine.model.json.patch import Json
 from server.cluster.backoff import Backoff
-from server.cluster.connection import MENDED_BY_NEW_CREDENTIALS, Answer, ApiError, Cause, Connection
+from server.cluster.connection import MENDED_BY_NEW_CREDENTIALS, Answer, ApiError, Cause, Connection, parse_object
 from server.cluster.reading import UnreadableError
 
 T = TypeVar("T")
@@ -60,23 +58,24 @@ QUIET_SECONDS = 120.0
 _log = logging.getLogger(__name__)
 
 
-class Sink(Protocol[T]):
-    """Where objects go."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink(Generic[T]):
+    """Receiver of a collection's objects."""
 
-    def read(self, raw: Object) -> T:
-        """The little that is kept of an object. Raises UnreadableError."""
+    read: Callable[[Object], T]
+    """Return the fields of an object that are kept. Raises UnreadableError."""
 
-    def replace(self, found: Iterable[T]) -> None:
-        """These are all objects that there are; they come a page at a time.
+    replace: Callable[[Iterable[T]], None]
+    """Replace all objects by those of a list, which come a page at a time.
 
-        When that fails, which may be at any object, everything stays as it was.
-        """
+    The iterable may raise at any object; everything then stays as it was.
+    """
 
-    def put(self, found: T) -> None:
-        """An object that is new or has changed."""
+    put: Callable[[T], None]
+    """Add or update an object."""
 
-    def remove(self, found: T) -> None:
-        """An object that is gone."""
+    remove: Callable[[T], None]
+    """Remove an object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,28 +387,20 @@ def _uncollected() -> Iterator[None]:
 
 
 def _page(body: bytes) -> tuple[Object, Sequence[Json]]:
-    try:
-        page = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise ApiError(Cause.MALFORMED, f"the answer is not JSON: {error}") from None
-    if isinstance(page, dict):
-        metadata, items = page.get("metadata"), page.get("items")
-        # An empty list may be null.
-        if isinstance(metadata, dict) and isinstance(items, list | None):
-            return metadata, items or ()
-    raise ApiError(Cause.MALFORMED, "the answer is no list")
+    page = parse_object(body, "list")
+    metadata, items = page.get("metadata"), page.get("items")
+    # The items of an empty list may be null.
+    if isinstance(metadata, dict) and isinstance(items, list | None):
+        return metadata, items or ()
+    raise ApiError(Cause.MALFORMED, "list: metadata or items missing")
 
 
 def _event(line: bytes) -> tuple[str, Object]:
-    try:
-        event = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        raise ApiError(Cause.MALFORMED, f"an event is not JSON: {error}") from None
-    if isinstance(event, dict):
-        kind, object = event.get("type"), event.get("object")
-        if kind in _EVENTS and isinstance(object, dict):
-            return kind, object
-    raise ApiError(Cause.MALFORMED, "an event without a known type and an object")
+    event = parse_object(line, "watch event")
+    kind, object = event.get("type"), event.get("object")
+    if kind in _EVENTS and isinstance(object, dict):
+        return kind, object
+    raise ApiError(Cause.MALFORMED, "watch event: unknown type, or no object")
 
 
 _EVENTS = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"})

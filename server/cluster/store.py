@@ -138,8 +138,13 @@ class Store:
             self._facts = facts
             self.publish()
 
-    def put_node(self, name: str, node: Node | None) -> None:
-        """A node as it is now; None: it is gone."""
+    def put_node(self, node: Node) -> None:
+        self._set_node(node.name, node)
+
+    def remove_node(self, node: Node) -> None:
+        self._set_node(node.name, None)
+
+    def _set_node(self, name: str, node: Node | None) -> None:
         with self._lock:
             # Most events of a node are heartbeats.
             if self._facts.get(name) != node:
@@ -170,7 +175,13 @@ class Store:
                 self._hold(reservation.node, reservation.usage, 1)
             self.publish()
 
-    def put_pod(self, pod: HeldPod, *, gone: bool) -> None:
+    def put_pod(self, pod: HeldPod) -> None:
+        self._set_pod(pod, gone=False)
+
+    def remove_pod(self, pod: HeldPod) -> None:
+        self._set_pod(pod, gone=True)
+
+    def _set_pod(self, pod: HeldPod, *, gone: bool) -> None:
         with self._lock:
             name = pod.key.name
             old = self._pods.get(name)
@@ -196,8 +207,13 @@ class Store:
             self._namespaces = namespaces
             self.publish()
 
-    def put_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
-        """A namespace's labels; None: it is gone."""
+    def put_namespace(self, namespace: Namespace) -> None:
+        self._set_namespace(namespace.name, namespace.labels)
+
+    def remove_namespace(self, namespace: Namespace) -> None:
+        self._set_namespace(namespace.name, None)
+
+    def _set_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
         with self._lock:
             if self._namespaces.get(name) != labels:
                 others = {other: kept for other, kept in self._namespaces.items() if other != name}

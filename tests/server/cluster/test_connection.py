@@ -219,7 +219,7 @@ def test_an_answer_that_comes_byte_by_byte_is_not_waited_for(monkeypatch: pytest
     assert (caught.value.cause, str(caught.value)) == (Cause.TIMED_OUT, "the answer takes more than 120 s")
 
 
-@pytest.mark.parametrize(("body", "said"), [(b"<html>", "no JSON: "), (b"[]", "no JSON object")])
+@pytest.mark.parametrize(("body", "said"), [(b"<html>", "not JSON: "), (b"[]", "not a JSON object")])
 def test_an_answer_that_is_no_object_is_malformed_and_told_by_its_path(api: ApiServer, body: bytes, said: str) -> None:
     api.fail("nodes", Body(body))
     with pytest.raises(ApiError) as caught:

@@ -14,7 +14,7 @@ from rules_engine.evaluation.nodes import index_of, placed_index_of
 from rules_engine.loading import load_cluster
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.pod import Pod
-from server.cluster.live import Namespaces, Nodes, Pods
+from server.cluster.live import namespace_sink, node_sink, pod_sink
 from server.cluster.reading import (
     MAX_RESOURCES,
     HeldPod,
@@ -78,11 +78,7 @@ namespace_objects = st.builds(
     lambda name, team: namespace(name, team=team), st.sampled_from("mn"), st.sampled_from("xy")
 )
 objects = node_objects | pod_objects() | namespace_objects
-SINKS: Mapping[str, tuple[Any, Any]] = {
-    "Node": (Nodes, read_node),
-    "Pod": (Pods, read_pod),
-    "Namespace": (Namespaces, read_namespace),
-}
+SINKS: Mapping[str, Any] = {"Node": node_sink, "Pod": pod_sink, "Namespace": namespace_sink}
 
 
 def from_file(present: Mapping[tuple[str, str], dict[str, Any]]) -> Cluster:
@@ -109,7 +105,7 @@ def test_events_come_to_what_a_file_says(
     events: list[tuple[dict[str, Any], bool, bool]], start: list[dict[str, Any]]
 ) -> None:
     store = Store()
-    sinks = {kind: sink(store) for kind, (sink, _) in SINKS.items()}
+    sinks = {kind: sink(store) for kind, sink in SINKS.items()}
     present = {(o["kind"], o["metadata"]["name"]): o for o in start}
     for kind, sink in sinks.items():
         first = [node("always")] if kind == "Node" else []
@@ -136,9 +132,9 @@ def test_events_come_to_what_a_file_says(
 
 def test_a_deletion_of_what_is_not_there_is_nothing() -> None:
     store = Store()
-    Nodes(store).remove(read_node(node("a")))
-    Pods(store).remove(read_pod(bound("p", "a", {GPU: 1})))
-    Namespaces(store).remove(read_namespace(namespace("m")))
+    store.remove_node(read_node(node("a")))
+    store.remove_pod(read_pod(bound("p", "a", {GPU: 1})))
+    store.remove_namespace(read_namespace(namespace("m")))
     before = store.cluster
     store.publish()
     assert store.cluster is before
@@ -234,23 +230,22 @@ def test_a_promise_is_kept_where_the_pod_may_run_and_least_is_left() -> None:
 
 def test_a_promise_ends_when_its_pod_is_seen_bound_gone_or_finished() -> None:
     store = stocked(node("a", {GPU: 4}), node("b", {GPU: 8}))
-    pods = Pods(store)
     for name in ("bound", "gone", "finished", "waiting"):
         store.reserve(*asking(name), 0.0)
     assert free(store) == {"a": "0", "b": "8"}
-    pods.put(read_pod(bound("bound", "b", {GPU: 1})))
-    pods.remove(read_pod(bound("gone", "", {GPU: 1})))
-    pods.put(read_pod(bound("finished", "", {GPU: 1}, phase="Failed")))
-    pods.put(read_pod(bound("waiting", "", {GPU: 1})))
+    store.put_pod(read_pod(bound("bound", "b", {GPU: 1})))
+    store.remove_pod(read_pod(bound("gone", "", {GPU: 1})))
+    store.put_pod(read_pod(bound("finished", "", {GPU: 1}, phase="Failed")))
+    store.put_pod(read_pod(bound("waiting", "", {GPU: 1})))
     store.publish()
     assert (free(store), store.reservations) == ({"a": "3", "b": "7"}, 1)
 
 
 def test_a_promise_is_not_ended_by_another_pod_of_the_same_name() -> None:
     store = stocked(node("a", {GPU: 4}))
-    Pods(store).put(read_pod(bound("p", "a", {GPU: 1}, uid="old")))
+    store.put_pod(read_pod(bound("p", "a", {GPU: 1}, uid="old")))
     store.reserve(*asking("p"), 0.0)
-    Pods(store).remove(read_pod(bound("p", "a", {GPU: 1}, uid="old")))
+    store.remove_pod(read_pod(bound("p", "a", {GPU: 1}, uid="old")))
     store.publish()
     assert (free(store), store.reservations) == ({"a": "3"}, 1)
 
@@ -259,7 +254,7 @@ def test_a_new_list_ends_the_promises_to_the_pods_in_it_and_keeps_the_others() -
     store = stocked(node("a", {GPU: 4}))
     store.reserve(*asking("p"), 0.0)
     store.reserve(*asking("q"), 0.0)
-    Pods(store).replace([read_pod(bound("p", "a", {GPU: 1})), read_pod(bound("q", "", {GPU: 1}))])
+    store.replace_pods([read_pod(bound("p", "a", {GPU: 1})), read_pod(bound("q", "", {GPU: 1}))])
     assert (free(store), store.reservations) == ({"a": "2"}, 1)
 
 

@@ -568,7 +568,7 @@ def test_a_failure_that_comes_and_goes_is_logged_now_and_then(api: ApiServer, ca
             fail_and_recover(api, view)
             clock.now += QUIET_SECONDS / 3
     logged = [record.getMessage() for record in caplog.records if record.name.startswith("server.cluster")]
-    failure = "cannot list and watch nodes: an event without a known type and an object"
+    failure = "cannot list and watch nodes: watch event: not a JSON object"
     assert logged == [failure, "nodes: current again"] * 3
 
 
@@ -645,7 +645,7 @@ def test_our_own_bug_stops_no_view(
         view.synced()
         api.wait_for(lambda: api.watching("nodes"))
         with monkeypatch.context() as broken:
-            broken.setattr("server.cluster.live.read_node", None)
+            broken.setattr("server.cluster.reading._labels", None)
             api.put("nodes", node("two"))
             view.until(lambda _: view.pauses)
         view.until(lambda cluster: names(cluster) == ["one", "two"])

@@ -191,8 +191,8 @@ def test_what_may_not_be_read_is_said_once_with_the_right_that_it_takes(
     [
         (Reset(), "cannot be compared with the rules: "),
         (Status(500), "500: as the test wants it"),
-        (Body(b"<html>"), "no JSON: "),
-        (Body(b"[]"), "no JSON object"),
+        (Body(b"<html>"), "not JSON: "),
+        (Body(b"[]"), "not a JSON object"),
     ],
 )
 def test_whatever_the_api_server_answers_what_was_found_stands_and_it_is_asked_again(

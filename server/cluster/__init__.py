@@ -1,1 +1,1 @@
-"""The cluster as the API server tells it: listed, watched, and published as values that decisions read."""
+"""The live cluster: collections of the API server, listed and watched, published as immutable values."""

@@ -1,25 +1,25 @@
-"""How long to wait after a failure."""
+"""Exponential backoff after failures."""
 
 from collections.abc import Callable
 
 FIRST_SECONDS = 0.5
-"""After one failure: a restarted API server is back in seconds, and one dropped connection should cost little."""
+"""Delay after one failure: a restarted API server is back in seconds, and a dropped connection should cost little."""
 
 LONGEST_SECONDS = 30.0
-"""After many: half the default bound on staleness, so that a view is fresh soon after the API server is back."""
+"""Maximum delay: half the default maximum staleness, so that a view is fresh soon after the API server is back."""
 
-LONGEST_ASKED_SECONDS = 300.0
-"""The most that a Retry-After is believed."""
+MAX_RETRY_AFTER_SECONDS = 300.0
+"""Maximum Retry-After that is honored."""
 
 FORGET_SECONDS = 120.0
-"""Without a failure, before the next one counts as the first again; sooner, a cycle of successes and failures of any
-length would become a load of its own."""
+"""Time without a failure after which the delay starts over. A shorter one would let alternating successes and failures
+retry at full rate."""
 
 _DOUBLINGS = 10
 
 
 class Backoff:
-    """Twice as long after each failure, up to a bound, less a random part: replicas must not come back all at once."""
+    """Delay that doubles with each failure, up to a maximum, less jitter, so that replicas do not retry in step."""
 
     def __init__(self, clock: Callable[[], float], random: Callable[[], float]) -> None:
         self._clock = clock
@@ -28,7 +28,7 @@ class Backoff:
         self._last = 0.0
 
     def seconds(self, asked: float | None = None) -> float:
-        """The wait after one more failure; `asked` is the least that the server wants."""
+        """Return the delay after one more failure; `asked` is the Retry-After of the server, a minimum."""
         now = self._clock()
         if now - self._last > FORGET_SECONDS:
             self._failures = 0
@@ -36,4 +36,4 @@ class Backoff:
         wait = min(LONGEST_SECONDS, FIRST_SECONDS * float(2 ** min(self._failures, _DOUBLINGS)))
         self._failures += 1
         wait *= 1 - self._random() / 2
-        return max(wait, min(asked, LONGEST_ASKED_SECONDS)) if asked is not None else wait
+        return max(wait, min(asked, MAX_RETRY_AFTER_SECONDS)) if asked is not None else wait

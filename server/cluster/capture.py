@@ -1,4 +1,4 @@
-"""The live cluster written down as a ClusterInventory: what decisions on GPUs depend on, and nothing else."""
+"""Capture of a live cluster as a ClusterInventory, reduced to what decisions on GPUs depend on."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,12 +16,12 @@ NAME = "captured"
 
 HEADER = """\
 # Written by gpu-rules capture. Of each node: cpu, memory and extended resources, labels, taints, Ready and cordon.
-# Of pods: those that hold extended resources, each as one container; free cpu and memory cannot be told from this.
+# Of pods: those that hold extended resources, each as one container; free cpu and memory cannot be derived from this.
 """
 
 
 class CaptureError(Exception):
-    """Why the cluster cannot be captured."""
+    """A cluster that cannot be captured."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
@@ -29,7 +29,7 @@ class CaptureError(Exception):
 
 
 def capture(connection: Connection, seconds: float) -> dict[str, Json]:
-    """The cluster behind a connection, once all of it was read. Raises CaptureError at the first failure."""
+    """Return the ClusterInventory of a cluster once all of it is read. Raises CaptureError at the first failure."""
     live = LiveCluster(connection, ClusterRequirements(nodes=True, pods=True, namespaces=True))
     live.start()
     try:
@@ -43,7 +43,7 @@ def capture(connection: Connection, seconds: float) -> dict[str, Json]:
 
 
 def inventory(cluster: Cluster, held: Sequence[tuple[str, str, Usage]]) -> dict[str, Json]:
-    """The ClusterInventory; `held` is what pods hold: namespace/name, node and what."""
+    """Return the ClusterInventory; `held`: namespace/name, node and usage of each bound pod."""
     nodes = {node.name for node in cluster.nodes}
     spec: dict[str, Json] = {
         "nodes": [_node(node) for node in sorted(cluster.nodes, key=lambda node: node.name)],
@@ -62,7 +62,7 @@ def as_json(document: Mapping[str, Json]) -> str:
 
 
 def as_yaml(document: Mapping[str, Json]) -> str:
-    """YAML with a line for each node, namespace and pod, so that two captures can be compared."""
+    """Render YAML with a line for each node, namespace and pod, so that two captures can be diffed."""
     return HEADER + "\n".join(_lines(document)) + "\n"
 
 
@@ -84,7 +84,7 @@ def _lines(document: Mapping[str, Json]) -> Iterator[str]:
 
 
 def _flow(value: Json) -> str:
-    """A value in one line: JSON is YAML."""
+    """Render a value on one line; JSON is YAML."""
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -98,12 +98,12 @@ def _node(node: Node) -> dict[str, Json]:
         ],
         "allocatable": _amounts(node.allocatable.items()),
     }
-    said: dict[str, Json] = {key: value for key, value in members.items() if value}
+    written: dict[str, Json] = {key: value for key, value in members.items() if value}
     if not node.ready:
-        said["ready"] = False
+        written["ready"] = False
     if node.unschedulable:
-        said["unschedulable"] = True
-    return said
+        written["unschedulable"] = True
+    return written
 
 
 def _pod(name: str, node: str, usage: Usage) -> dict[str, Json]:

@@ -1,4 +1,4 @@
-"""HTTP to the API server; configuration and authentication are the `kubernetes` package's, as kubectl has them."""
+"""HTTP client of the API server. The `kubernetes` package loads configuration and credentials, as kubectl does."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -19,52 +19,52 @@ if TYPE_CHECKING:
     from kubernetes.client import Configuration
 
 CONNECT_SECONDS = 10.0
-"""For a connection to stand: also the longest that an API server behind a firewall that drops packets is waited for."""
+"""Timeout to connect; a firewall that drops packets is noticed only by it."""
 
 READ_SECONDS = 60.0
-"""Between two bytes of a list: the API server's own bound on a request (apiserver, --request-timeout)."""
+"""Timeout between two bytes of a list: the API server's own timeout of a request (apiserver, --request-timeout)."""
 
 ANSWER_SECONDS = 120.0
-"""For a whole answer that is no watch: twice the API server's own bound on a request. Else a byte a minute would hold a
-list, or the renewal of the certificate, for ever."""
+"""Timeout of a whole response other than a watch: twice the API server's own timeout of a request. Without it, one byte
+a minute would block a list, or the renewal of the certificate, for ever."""
 
 MAX_OBJECT_BYTES = 16 * 1024 * 1024
-"""One object, or one event of a watch: ten times the largest object that etcd takes (1.5 MiB, --max-request-bytes)."""
+"""Maximum size of an object or watch event: ten times the largest object in etcd (1.5 MiB, --max-request-bytes)."""
 
 MAX_MESSAGE_CHARACTERS = 512
-"""Of what an API server says of a failure: it goes into logs and `/readyz`. Most of its messages have 200."""
+"""Maximum length of an API server's error message in logs and `/readyz`; most have 200 characters."""
 
 _CHUNK_BYTES = 256 * 1024
 
 _IMPORTING = Lock()
-"""The kubernetes package imports itself in a circle: two threads that import it at once see parts of it."""
+"""Serializes the import of the kubernetes package: its imports are circular; a second thread would see part of it."""
 
 
 class Cause(Enum):
-    """Why a call failed: a closed set, for metrics."""
+    """Cause of a failed call; a label value of metrics."""
 
     CONFIGURATION = "configuration"
     UNREACHABLE = "unreachable"
     TIMED_OUT = "timed-out"
     BROKEN = "broken"
-    """The connection ended before the answer did."""
+    """The connection ended before the response did."""
     UNAUTHORIZED = "unauthorized"
     FORBIDDEN = "forbidden"
     GONE = "gone"
     """The resource version is too old: HTTP 410, in a watch also as an event."""
     WENT_BACK = "went-back"
-    """The resource version is older than one before it: etcd was restored or emptied."""
+    """The resource version is older than a previous one: etcd was restored or emptied."""
     THROTTLED = "throttled"
     CONFLICT = "conflict"
-    """Somebody else has changed the object since it was read."""
+    """The object was changed since it was read."""
     MISSING = "missing"
     INVALID = "invalid"
-    """The API server refuses what was sent, or it was not sent: no object can have the name."""
+    """The API server rejects the object, or no object can have the name and nothing was sent."""
     REFUSED = "refused"
     """Any other status."""
     MALFORMED = "malformed"
     TOO_LARGE = "too-large"
-    """The answer has more bytes than are read of it."""
+    """The response exceeds the limit on its size."""
 
 
 _CAUSES = {
@@ -79,11 +79,11 @@ _CAUSES = {
 
 
 MENDED_BY_NEW_CREDENTIALS = frozenset({Cause.UNAUTHORIZED, Cause.UNREACHABLE, Cause.CONFIGURATION})
-"""A token, a certificate or an address that was replaced since they were read."""
+"""Causes after which configuration and credentials are read again: token, certificate or address may have changed."""
 
 
 class ApiError(Exception):
-    """A call to the API server that failed; `retry_after_seconds` is what the server asked to wait."""
+    """A failed call to the API server; `retry_after_seconds` is its Retry-After."""
 
     def __init__(self, cause: Cause, message: str, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
@@ -92,9 +92,9 @@ class ApiError(Exception):
 
     @classmethod
     def of_status(cls, code: int, message: str, retry_after_seconds: float | None = None) -> "ApiError":
-        """What an HTTP status, or the Status of an ERROR event, says."""
-        said = " ".join(message[: 2 * MAX_MESSAGE_CHARACTERS].split())[:MAX_MESSAGE_CHARACTERS]
-        return cls(_CAUSES.get(code, Cause.REFUSED), f"{code}: {said}", retry_after_seconds)
+        """Create the error for an HTTP status, or for the Status of an ERROR event."""
+        text = " ".join(message[: 2 * MAX_MESSAGE_CHARACTERS].split())[:MAX_MESSAGE_CHARACTERS]
+        return cls(_CAUSES.get(code, Cause.REFUSED), f"{code}: {text}", retry_after_seconds)
 
 
 def parse_object(body: bytes, what: str) -> dict[str, Any]:
@@ -111,13 +111,13 @@ def parse_object(body: bytes, what: str) -> dict[str, Any]:
 def api_path(resource: str, *, group: str = "", namespace: str | None = None, name: str | None = None) -> str:
     """Return the path of a resource's objects, or of one, in version v1. `group` "": the core group.
 
-    An API server takes a quoted slash for a slash, so a namespace must be an RFC 1123 label, and a name a subdomain.
+    An API server decodes a quoted slash, so a namespace must be an RFC 1123 label, and a name a subdomain.
     Raises ApiError otherwise.
     """
     if namespace is not None and not is_label(namespace):
-        raise ApiError(Cause.INVALID, f"{namespace[:MAX_LABEL]!r} is no name of a namespace")
+        raise ApiError(Cause.INVALID, f"{namespace[:MAX_LABEL]!r} is not a valid namespace")
     if name is not None and not is_subdomain(name):
-        raise ApiError(Cause.INVALID, f"{name[:MAX_LABEL]!r} is no name of an object")
+        raise ApiError(Cause.INVALID, f"{name[:MAX_LABEL]!r} is not a valid object name")
     prefix = ["apis", group, "v1"] if group else ["api", "v1"]
     within = [] if namespace is None else ["namespaces", namespace]
     segments = [*prefix, *within, resource, *([] if name is None else [name])]
@@ -126,7 +126,7 @@ def api_path(resource: str, *, group: str = "", namespace: str | None = None, na
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How the API server is reached: its URL, connections that trust it, and fresh headers that it trusts."""
+    """URL, connection pool and current authentication headers of an API server."""
 
     url: str
     pool: "urllib3.PoolManager"
@@ -134,14 +134,14 @@ class Access:
 
 
 Configure = Callable[["Configuration"], None]
-"""Fills in a Configuration of the kubernetes package."""
+"""Function that fills in a Configuration of the kubernetes package."""
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where a pod finds its credentials."""
+"""Mount path of a pod's credentials."""
 
 
 def missing_in_cluster(folder: Path = SERVICE_ACCOUNT) -> str | None:
-    """Return what a process lacks to reach the API server as a pod does. It does not come later."""
+    """Return what is missing to reach the API server as a pod, or None. It does not appear later."""
     for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
         if not os.environ.get(name):
             return f"this is not a pod of a cluster: {name} is not set"
@@ -152,7 +152,7 @@ def missing_in_cluster(folder: Path = SERVICE_ACCOUNT) -> str | None:
 
 
 def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Configure:
-    """The service account of the pod that we run in; its token is read again as it is renewed."""
+    """Configure from the service account of the pod; its token is reread when it is rotated."""
 
     def configure(configuration: "Configuration") -> None:
         missing = missing_in_cluster(folder)
@@ -167,28 +167,28 @@ def in_cluster(folder: Path = SERVICE_ACCOUNT) -> Configure:
 
 
 def kubeconfig(configuration: "Configuration") -> None:
-    """The current context of KUBECONFIG, or of ~/.kube/config."""
+    """Configure from the current context of KUBECONFIG, or of ~/.kube/config."""
     from kubernetes import config
 
     named = os.environ.get("KUBECONFIG")
     files = named or "~/.kube/config"
     if not any(Path(file).expanduser().exists() for file in files.split(os.pathsep) if file):
-        unnamed = "" if named else ", and KUBECONFIG names no other"
-        raise ApiError(Cause.CONFIGURATION, f"there is no kubeconfig {files}{unnamed}")
+        unnamed = "" if named else ", and KUBECONFIG is not set"
+        raise ApiError(Cause.CONFIGURATION, f"kubeconfig {files} not found{unnamed}")
     try:
         config.load_kube_config(  # type: ignore[no-untyped-call]
             config_file=files,
             client_configuration=configuration,
-            persist_config=False,  # a file that others use as well
+            persist_config=False,  # kubectl uses the file too
         )
     except Exception as error:
-        # ConfigException, and whatever unreadable files and broken YAML raise: not all say where, some in lines.
-        said = " ".join(str(error).split()) or type(error).__name__
-        raise ApiError(Cause.CONFIGURATION, f"kubeconfig {files}: {said}") from None
+        # ConfigException, and what unreadable files and broken YAML raise: some name no file, some have several lines.
+        text = " ".join(str(error).split()) or type(error).__name__
+        raise ApiError(Cause.CONFIGURATION, f"kubeconfig {files}: {text}") from None
 
 
 class Connection:
-    """The API server; safe for use from several threads. Every method raises ApiError."""
+    """Client of an API server; safe for use from several threads. Every call raises ApiError."""
 
     def __init__(self, configure: Configure) -> None:
         self._configure = configure
@@ -196,7 +196,7 @@ class Connection:
         self._access: Access | None = None
 
     def get(self, path: str, query: Mapping[str, str], limit: int = MAX_OBJECT_BYTES) -> bytes:
-        """A whole answer, `limit` bytes at most."""
+        """Get a whole body of at most `limit` bytes."""
         with self._open(path, query, READ_SECONDS) as answer:
             return b"".join(answer.parts(limit))
 
@@ -205,16 +205,16 @@ class Connection:
         return parse_object(self.get(path, {}), path)
 
     def watch(self, path: str, query: Mapping[str, str], read_seconds: float) -> "Answer":
-        """An answer that goes on; `read_seconds` is how long it may be silent."""
+        """Open a streaming response; `read_seconds` is the timeout between two reads."""
         return self._open(path, query, read_seconds)
 
     def send(self, method: str, path: str, content_type: str, body: bytes) -> bytes:
-        """Change something; the whole answer."""
+        """Send a request that changes an object; return the whole body."""
         with self._open(path, {}, READ_SECONDS, method, content_type, body) as answer:
             return b"".join(answer.parts(MAX_OBJECT_BYTES))
 
     def renew(self) -> None:
-        """Read configuration and credentials anew at the next call."""
+        """Read configuration and credentials again before the next call."""
         with self._lock:
             self._access = None
 
@@ -259,7 +259,7 @@ class Connection:
 
 
 class Answer:
-    """A response that is being read; closing it lets go of its connection."""
+    """A response being read; closing it releases its connection."""
 
     def __init__(self, response: "urllib3.BaseHTTPResponse") -> None:
         self._response = response
@@ -271,30 +271,30 @@ class Answer:
         self._response.close()
 
     def interrupt(self) -> None:
-        """End a read that another thread waits in: it gets a BROKEN failure, or the end of the answer."""
+        """Interrupt a read in another thread: it raises a BROKEN error, or sees the end of the response."""
         try:
             self._response.shutdown()
         except (OSError, RuntimeError, ValueError):
-            return  # it has ended by itself
+            return  # already ended
 
     def parts(self, limit: int) -> Iterator[bytes]:
-        """The body as it comes, `limit` bytes and ANSWER_SECONDS at most. Raises ApiError."""
+        """Yield the body in chunks, at most `limit` bytes within ANSWER_SECONDS. Raises ApiError."""
         end = monotonic() + ANSWER_SECONDS
         left = limit
         while part := self._read():
             left -= len(part)
             if left < 0:
-                raise ApiError(Cause.TOO_LARGE, f"the answer has more than {limit} bytes")
+                raise ApiError(Cause.TOO_LARGE, f"the response is larger than {limit} bytes")
             if monotonic() > end:
-                raise ApiError(Cause.TIMED_OUT, f"the answer takes more than {ANSWER_SECONDS:g} s")
+                raise ApiError(Cause.TIMED_OUT, f"the response takes longer than {ANSWER_SECONDS:g} s")
             yield part
 
     def lines(self) -> Iterator[bytes]:
-        """Every line as it comes, and b"" where something came that ends none. Raises ApiError.
+        """Yield each line as it arrives, and b"" for bytes that end none. Raises ApiError.
 
-        What follows the last end of a line is left out.
+        Bytes after the last newline are dropped.
         """
-        begun = bytearray()  # bytes would be copied for each of the small parts that a large event may come in
+        begun = bytearray()  # bytes would be copied for each small chunk of a large event
         while part := self._read():
             first, *others = part.split(b"\n")
             begun += first
@@ -309,7 +309,7 @@ class Answer:
                 raise ApiError(Cause.MALFORMED, f"an event is larger than {MAX_OBJECT_BYTES} bytes")
 
     def refusal(self) -> ApiError:
-        """What an answer with another status than 200 says."""
+        """Return the error of a response whose status is not 200 or 201."""
         code = self._response.status
         try:
             message = parse_object(b"".join(self.parts(_CHUNK_BYTES)), "status").get("message")
@@ -336,11 +336,11 @@ def _access(configure: Configure) -> Access:
         configure(configuration)
         pool = RESTClientObject(configuration).pool_manager
     except Exception as error:
-        # ConfigException, and whatever unreadable files and broken YAML raise behind it.
+        # ConfigException, and what unreadable files and broken YAML raise.
         raise ApiError(Cause.CONFIGURATION, str(error) or type(error).__name__) from None
 
     def headers() -> Mapping[str, str]:
-        # Asked for at every call: the package reads a service account's token again once a minute.
+        # Called for each request: the package rereads a service account's token once a minute.
         token = configuration.auth_settings().get("BearerToken")
         return {token["key"]: str(token["value"])} if token else {}
 
@@ -348,16 +348,16 @@ def _access(configure: Configure) -> Access:
 
 
 def _failure(error: Exception, otherwise: Cause = Cause.UNREACHABLE) -> ApiError:
-    """Whatever reading from a connection may raise: urllib3's, http.client's and the socket's own errors."""
+    """Convert an error of urllib3, http.client or the socket."""
     from urllib3.exceptions import NewConnectionError
     from urllib3.exceptions import TimeoutError as HttpTimeoutError
 
-    # A refused connection is a timeout to urllib3.
+    # In urllib3, a refused connection is a kind of timeout.
     if isinstance(error, HttpTimeoutError | TimeoutError) and not isinstance(error, NewConnectionError):
         return ApiError(Cause.TIMED_OUT, str(error) or "timed out")
     return ApiError(otherwise, str(error) or type(error).__name__)
 
 
 def _seconds(text: str | None) -> float | None:
-    """Retry-After in seconds; the API server writes no dates."""
+    """Parse a Retry-After in seconds; the API server sends no dates."""
     return float(text) if text is not None and text.isascii() and text.isdigit() and len(text) <= 9 else None

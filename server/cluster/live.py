@@ -1,4 +1,4 @@
-"""The live cluster: mirrors of its collections, the view that decisions read, and how fresh it is."""
+"""The live cluster: one reflector for each collection, the published view, and its freshness."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -21,33 +21,33 @@ from server.cluster.store import Store
 T = TypeVar("T")
 
 PUBLISH_SECONDS = 0.05
-"""Between two views at most events are gathered: a thousand of them in a second cost twenty views, not a thousand."""
+"""Interval in which events are batched: a thousand events in a second publish twenty views, not a thousand."""
 
 WATCHES_PER_STALENESS = 3
-"""A watch lasts a third of the bound on staleness: a connection that died without a word is found out in time."""
+"""A watch lasts a third of the maximum staleness, so that a half-open connection is detected in time."""
 
 EXPIRY_SECONDS = 1.0
-"""How often it is looked whether promises have ended."""
+"""Interval between checks for expired reservations."""
 
 STOP_SECONDS = 2.0
-"""How long the end waits for all threads: a watch ends at once, but one that lists may be waiting for its page."""
+"""Timeout for all threads to stop: a watch is interrupted at once, but a list may wait for its page."""
 
 ADOPTION_SECONDS = 20.0
-"""How long new rules wait for what they need to know of the cluster."""
+"""Timeout for new rules to wait for the collections that they read."""
 
 NODES = Collection("nodes", api_path("nodes"))
 NAMESPACES = Collection("namespaces", api_path("namespaces"))
 PODS = Collection(
     "pods",
     api_path("pods"),
-    # A pod that finishes leaves this selection: the watch says that it was deleted. Pods without a node stay in: only
-    # so is it seen that one is gone before it ever had one.
+    # A pod that finishes leaves this selection, so the watch sends a DELETED event. Pods without a node are included;
+    # otherwise the deletion of a pod that was never bound would go unnoticed.
     MappingProxyType({"fieldSelector": "status.phase!=Succeeded,status.phase!=Failed"}),
 )
 
 
 class LiveCluster:
-    """What rules need to know of the cluster behind a connection; `declared` are nodes that an autoscaler can bring."""
+    """ClusterSource of an API server, limited to `needs`; `declared` are nodes that an autoscaler can add."""
 
     def __init__(
         self,
@@ -58,11 +58,11 @@ class LiveCluster:
         declared: Sequence[Node] = (),
         clock: Callable[[], float] = monotonic,
         stop_seconds: float = STOP_SECONDS,
-        **reflecting: Any,
+        **reflector_options: Any,
     ) -> None:
         self._max_staleness_seconds = max_staleness_seconds
         self._stale = (UNKNOWN_CLUSTER, UNKNOWN_CLUSTER)
-        """A view of the cluster, and the same as what it is once it is stale: made once, and told to be the same."""
+        """The last view found stale, and its copy marked as stale, so that one view has one copy."""
         self._clock = clock
         self._stop_seconds = stop_seconds
         self._store = Store(declared)
@@ -71,7 +71,9 @@ class LiveCluster:
         watch_seconds = max_staleness_seconds / WATCHES_PER_STALENESS
 
         def reflector(collection: Collection, sink: Sink[T]) -> Reflector[T]:
-            return Reflector(collection, sink, connection, watch_seconds=watch_seconds, clock=clock, **reflecting)
+            return Reflector(
+                collection, sink, connection, watch_seconds=watch_seconds, clock=clock, **reflector_options
+            )
 
         self._every: Mapping[str, Reflector[Any]] = {
             "nodes": reflector(NODES, node_sink(self._store)),
@@ -79,7 +81,7 @@ class LiveCluster:
             "namespaces": reflector(NAMESPACES, namespace_sink(self._store)),
         }
         self._reflectors = self._needed(needs)
-        """Those that the view depends on."""
+        """The reflectors that the view depends on."""
 
     def start(self) -> None:
         self._run(self._publish, "views")
@@ -96,10 +98,10 @@ class LiveCluster:
             thread.join(max(end - monotonic(), 0.0))
 
     def need(self, needs: ClusterRequirements, seconds: float = ADOPTION_SECONDS) -> bool:
-        """Read what other rules need as well, and wait for it; whether it came in time.
+        """Start reading what other rules need, and wait for it. Return True if it was read in time.
 
-        Until it has come, the view is what it was: it never depends on what was never read. What nobody needs any
-        more is read on.
+        Until then the view stays as it was: it never depends on a collection that was not read. Collections that are no
+        longer needed are still read.
         """
         more = [reflector for reflector in self._needed(needs) if reflector not in self._reflectors]
         for reflector in more:
@@ -118,7 +120,7 @@ class LiveCluster:
             self._threads[name].start()
 
     def current(self) -> Cluster:
-        # What is asked first may be older than what is read after it: the view is taken last.
+        # The order matters: the view, read last, is at least as new as the contact times checked before.
         oldest = self._clock() - self._max_staleness_seconds
         freshness = Freshness.SYNCED
         for reflector in self._reflectors:
@@ -137,7 +139,7 @@ class LiveCluster:
 
     @property
     def health(self) -> tuple[Health, ...]:
-        """How each collection is doing that is read."""
+        """Health of each collection that is read."""
         return tuple(reflector.health for name, reflector in self._every.items() if name in self._threads)
 
     @property
@@ -146,15 +148,15 @@ class LiveCluster:
 
     @property
     def reservations(self) -> int:
-        """How many admitted pods are not yet seen on a node."""
+        """Number of admitted pods not yet bound to a node."""
         return self._store.reservations
 
     def held(self) -> Sequence[tuple[str, str, Usage]]:
-        """Every pod that holds something: namespace/name, node and what."""
+        """Return namespace/name, node and usage of each bound pod."""
         return self._store.held()
 
     def admitted(self, request: AdmissionRequest, decision: Decision) -> None:
-        """Promise an admitted pod its devices; nothing for a dry run, a denial or another operation than CREATE."""
+        """Reserve the devices of an admitted pod; not for a dry run, a denial or an operation other than CREATE."""
         if (
             self._every["pods"] not in self._reflectors
             or request.dry_run
@@ -165,7 +167,7 @@ class LiveCluster:
         try:
             pod = Pod.parse(request.object)
         except PodError:
-            return  # not a pod, then; pods that cannot be read were denied
+            return  # not a pod: pods that cannot be read were denied
         metadata = pod.original.get("metadata")
         uid = metadata.get("uid") if isinstance(metadata, dict) else None
         name = pod.name or request.name
@@ -174,11 +176,11 @@ class LiveCluster:
             self._store.reserve(key, pod, self._clock())
 
     def wait_until(self, holds: Callable[[Cluster], bool], seconds: float) -> bool:
-        """Wait for a view of which something holds; whether it came in time."""
+        """Wait for a view that satisfies `holds`. Return True if it came in time."""
         return self._store.wait_until(lambda _: holds(self.current()), seconds)
 
     def wait_synced(self, seconds: float) -> bool:
-        """Wait for the first view."""
+        """Wait for the first view. Return True if it came in time."""
         return self.wait_until(lambda cluster: cluster.known, seconds)
 
     def _publish(self) -> None:

@@ -1,6 +1,6 @@
-"""Nodes, pods and namespaces as the API writes them → the little that decisions need.
+"""Parsers of Node, Pod and Namespace objects, reduced to the fields that decisions need.
 
-What is missing counts as absent, and what makes no sense as missing: one odd object must not hide all others.
+Missing and malformed members count as absent, so that one malformed object does not hide all others.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,21 +14,21 @@ from rules_engine.model.pod import Pod
 from rules_engine.model.quantity import Quantity, QuantityError
 
 FINISHED = frozenset({"Succeeded", "Failed"})
-"""Phases of pods that hold nothing any more. A pod that is being deleted holds its devices to the end."""
+"""Phases of pods that no longer hold resources. A pod being deleted holds its devices to the end."""
 
 
 MAX_RESOURCES = 64
-"""Resources of a pod that holds some: no node offers more. Anybody can bind a pod of 20,000 made-up names to a node, or
-to one that does not exist, and what pods hold is kept in memory."""
+"""Maximum number of resources of a bound pod: no node offers more. Anybody can bind a pod with 20,000 made-up resource
+names to a node, even one that does not exist, and the usage of pods is kept in memory."""
 
 
 class UnreadableError(ValueError):
-    """An object that cannot be read at all."""
+    """An object that cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class PodKey:
-    """Which pod: `name` is namespace/name, which may be given again; a uid never is."""
+    """Identity of a pod: `name` is namespace/name, which may be reused; a uid never is."""
 
     name: str
     uid: str
@@ -39,12 +39,12 @@ class PodKey:
 
 
 Usage = tuple[tuple[str, int], ...]
-"""What a pod requests: nanos by resource, in order of name. Pods that are alike share one."""
+"""Requests of a pod: nanos by resource, in order of name. Identical pods share one value."""
 
 
 @dataclass(frozen=True, slots=True)
 class HeldPod:
-    """What a pod holds: `node` is "" while it is not bound or once it has finished, `usage` is then empty."""
+    """A pod and what it holds: `node` is "" before it is bound and after it finished; `usage` is then empty."""
 
     key: PodKey
     node: str
@@ -54,14 +54,14 @@ class HeldPod:
 
 @dataclass(frozen=True, slots=True)
 class Namespace:
-    """A namespace's labels."""
+    """Name and labels of a namespace."""
 
     name: str
     labels: Mapping[str, str]
 
 
 def read_node(raw: Object) -> Node:
-    """A node with nothing in use. Raises UnreadableError."""
+    """Read a node, without its usage. Raises UnreadableError."""
     metadata, spec, status = (mapping(raw.get(name)) for name in ("metadata", "spec", "status"))
     return Node(
         name=_name(metadata),
@@ -81,13 +81,13 @@ def read_node(raw: Object) -> Node:
 
 
 def read_namespace(raw: Object) -> Namespace:
-    """Raises UnreadableError."""
+    """Read a namespace. Raises UnreadableError."""
     metadata = mapping(raw.get("metadata"))
     return Namespace(_name(metadata), _labels(metadata))
 
 
 def read_pod(raw: Object) -> HeldPod:
-    """Raises UnreadableError, also for requests that cannot be read: what it holds is not known then."""
+    """Read a pod. Raises UnreadableError, also for malformed requests, whose usage is unknown."""
     metadata = mapping(raw.get("metadata"))
     key = PodKey(f"{text(metadata, 'namespace')}/{_name(metadata)}", text(metadata, "uid"))
     finished = text(mapping(raw.get("status")), "phase") in FINISHED
@@ -97,21 +97,21 @@ def read_pod(raw: Object) -> HeldPod:
     try:
         pod = Pod.parse(dict(raw))
     except PodError as error:
-        # What it says there is the pod's, and not for a log.
+        # The value is the pod's and must not be logged.
         raise UnreadableError(f"{key.name}: {error.path} cannot be read") from None
     held = usage(pod)
     if len(held) > MAX_RESOURCES:
-        raise UnreadableError(f"{key.name}: it names more than {MAX_RESOURCES} resources")
+        raise UnreadableError(f"{key.name}: more than {MAX_RESOURCES} resources")
     return HeldPod(key, intern(node), held)
 
 
 def usage(pod: Pod) -> Usage:
-    """What the scheduler counts for a pod."""
+    """Return a pod's requests as the scheduler counts them."""
     return _usage(pod.effective_requests().items())
 
 
 def devices(pod: Pod) -> Usage:
-    """What the scheduler counts of extended resources, as far as the pod needs some."""
+    """Return a pod's positive requests of extended resources as the scheduler counts them."""
     requests = pod.effective_requests().items()
     return _usage((resource, nanos) for resource, nanos in requests if nanos > 0 and is_extended(resource))
 
@@ -121,10 +121,10 @@ def _usage(requests: Iterable[tuple[str, int]]) -> Usage:
 
 
 def is_extended(resource: str) -> bool:
-    """Whether it is a device, say: cpu, memory, storage and huge pages have no domain.
+    """Return True for an extended resource, such as a device: cpu, memory, storage and huge pages have no domain.
 
     Source: k8s.io/kubernetes/pkg/apis/core/v1/helper (IsExtendedResourceName), without its exceptions, which no node
-    gives.
+    offers.
     """
     return "/" in resource
 
@@ -139,12 +139,12 @@ def _amounts(written: Object) -> Iterator[tuple[str, Quantity]]:
 
 
 def _labels(metadata: Object) -> Mapping[str, str]:
-    # Thousands of nodes say the same few things: each text is kept once.
+    # Interned: thousands of nodes have the same few labels.
     return {intern(key): intern(value) for key, value in strings(metadata.get("labels")).items()}
 
 
 def _name(metadata: Object) -> str:
     name = text(metadata, "name")
     if not name:
-        raise UnreadableError("an object without a name")
+        raise UnreadableError("metadata.name missing")
     return name

@@ -1,4 +1,4 @@
-"""One collection of the API server, mirrored as an informer does: list, then watch from where the list ended.
+"""Reflector of one collection, as in an informer: list, then watch from the resourceVersion of the list.
 
 Source: Kubernetes API concepts, "Efficient detection of changes"; k8s.io/client-go/tools/cache (reflector.go).
 """
@@ -24,36 +24,36 @@ from server.cluster.reading import UnreadableError
 T = TypeVar("T")
 
 PAGE_OBJECTS = 500
-"""Objects in one page of a list at most, as kubectl asks for."""
+"""Maximum number of objects in a page of a list, as in kubectl."""
 
 FIRST_PAGE_OBJECTS = 50
-"""Objects in the first page: how large they are is not known yet."""
+"""Objects in the first page, when their size is unknown."""
 
 PAGE_BYTES = 2 * 1024 * 1024
-"""What a page is to be of: read, it takes several times as much, which Python hardly ever gives back."""
+"""Intended size of a page. Parsed, it takes several times as much memory, which Python rarely returns to the system."""
 
 MAX_PAGE_BYTES = 4 * PAGE_BYTES
-"""What is read of a page of several objects before fewer are asked for: anybody who may create pods can make 50 of
-1.5 MiB stand together, whose JSON would take a gigabyte."""
+"""Maximum size of a page of several objects; a larger page is requested again with fewer objects. Anybody who may
+create pods can create 50 of 1.5 MiB in a row, whose parsed JSON would take a gigabyte."""
 
 MAX_OBJECTS = 500_000
-"""Objects of a list, where a page counts as one at least: three times the pods of the largest cluster that Kubernetes
-supports. Else a list without end would fill the memory."""
+"""Maximum number of objects in a list, where a page counts as at least one: three times the pods of the largest cluster
+that Kubernetes supports. Without it, an endless list would exhaust the memory."""
 
 SHORTEST_WATCH_SECONDS = 1.0
-"""A watch that ends sooner, without an event, is a failure: asking again at once would be a load of its own."""
+"""A watch that ends sooner without an event counts as a failure, so that the retry is delayed."""
 
 SILENCE_SECONDS = 5.0
-"""How much longer than it was asked to last a watch may be silent before its connection counts as half-open."""
+"""Time after the timeout of a watch until its connection counts as half-open."""
 
 FIRST_WATCH_SECONDS = 1.0
-"""How long a watch lasts after a failure: where nothing changes, its end is the first word of the API server."""
+"""Duration of the first watch after a failure: without changes, only its end shows that the API server is back."""
 
 MAX_VERSION_CHARACTERS = 128
-"""Of a resourceVersion: those of etcd have 19 digits at most. Python reads numbers of up to 4,300 digits."""
+"""Maximum length of a resourceVersion: those of etcd have at most 19 digits, and Python parses up to 4,300."""
 
 QUIET_SECONDS = 120.0
-"""Between two lines on the same failure when it ends and comes back: a cycle of any length must not fill the log."""
+"""Minimum interval between log lines about the same recurring failure, so that it does not fill the log."""
 
 _log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class Sink(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """What is listed and watched: its plural name, its path and what narrows it."""
+    """A resource to list and watch: its plural name, path and query."""
 
     name: str
     path: str
@@ -89,9 +89,9 @@ class Collection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """How a collection is doing. `contact` is when it was last known to be current, by the reflector's clock.
+    """State of a collection. `contact` is when it was last known to be current, by the reflector's clock.
 
-    `counts`: lists, watches, events, ignored (events that come twice), bookmarks, checks (of the resourceVersion),
+    `counts`: lists, watches, events, ignored (repeated events), bookmarks, checks (of the resourceVersion),
     unreadable (objects), and failures by their Cause.
     """
 
@@ -103,10 +103,11 @@ class Health:
 
 
 class Reflector(Generic[T]):
-    """Keeps a sink as the collection is, until it is stopped; `run` is for a thread of its own.
+    """Keeps a sink in step with a collection until stopped; `run` needs a thread of its own.
 
-    Whatever goes wrong, the sink keeps what it has, and the reflector tries again: from where it was if it knows where
-    that is, else with a new list.
+    After a failure the sink keeps its objects, and the reflector retries: with a watch from the last resourceVersion if
+    that is still valid, else with a new list. A full list is expensive for the API server, so it is the last resort.
+    Every response may be hostile or endless: each is bounded in bytes, time and objects before it is parsed.
     """
 
     def __init__(
@@ -133,14 +134,14 @@ class Reflector(Generic[T]):
         self._backoff = Backoff(clock, random)
         self._answer: Answer | None = None
         self._version = ""
-        """Where the next watch begins; empty: what there is has to be listed first."""
+        """resourceVersion at which the next watch begins; empty if a list is needed first."""
         self._synced = False
         self._contact = 0.0
         self._failure: str | None = None
         self._watch_failed = False
-        """True from the failure of a watch until a watch has word: a list in between does not end it."""
+        """True from the failure of a watch until the next one receives something: a list does not reset it."""
         self._logged = ""
-        """The last failure that was logged, as it is told from others."""
+        """Key of the last logged failure."""
         self._logged_at = 0.0
         self._end_logged = True
         self._counts: Counter[str] = Counter()
@@ -155,7 +156,7 @@ class Reflector(Generic[T]):
 
     @property
     def contact(self) -> float:
-        """When the collection was last known to be current."""
+        """Time at which the collection was last known to be current."""
         return self._contact
 
     @property
@@ -178,13 +179,13 @@ class Reflector(Generic[T]):
                     return
                 self._wait(self._failed(error))
             except Exception:
-                # Our bug: said aloud, and no reason to leave everybody with a view that nobody renews.
-                _log.exception("unexpected error while %s were read", self._collection.name)
+                # A bug must not end the thread: the view would go stale for good.
+                _log.exception("unexpected error while reading %s", self._collection.name)
                 self._version = ""
                 self._wait(self._backoff.seconds())
 
     def stop(self) -> None:
-        """End, soon: a read that is waiting is interrupted."""
+        """Stop soon: a pending read is interrupted."""
         self._stopping.set()
         answer = self._answer
         if answer is not None:
@@ -202,22 +203,22 @@ class Reflector(Generic[T]):
         self._synced = True
 
     def _listed(self) -> Iterator[T]:
-        """What is kept of each object; at the end it is known where a watch begins."""
+        """Yield each object of a list as read by the sink, then set the version at which a watch begins."""
         query = {**self._collection.query, "limit": str(FIRST_PAGE_OBJECTS)}
         metadata, count = yield from self._listed_page(query)
         while following := metadata.get("continue"):
             if count > MAX_OBJECTS:
-                raise ApiError(Cause.TOO_LARGE, f"a list of more than {MAX_OBJECTS} objects")
+                raise ApiError(Cause.TOO_LARGE, f"list: more than {MAX_OBJECTS} objects")
             query["continue"] = str(following)
             metadata, more = yield from self._listed_page(query)
             count += more
-        # A list asks for no version, so it has the latest (a consistent read), also where that is older than before.
-        self._version = _version(metadata, "a list")
+        # A list without resourceVersion is a consistent read of the latest version, even if that is older than before.
+        self._version = _version(metadata, "list")
 
     def _listed_page(self, query: dict[str, str]) -> Generator[T, None, tuple[Object, int]]:
-        """One page, of which nothing is left in memory but what is kept; its metadata, and what counts of MAX_OBJECTS.
+        """Yield the objects of one page; return its metadata and its share of MAX_OBJECTS.
 
-        How many objects the next is to have is written into the query.
+        The parsed page is released before the next is requested; the limit of the next is set in the query.
         """
         body = self._page_body(query)
         with _uncollected():
@@ -234,7 +235,7 @@ class Reflector(Generic[T]):
         return metadata, max(1, len(items))
 
     def _page_body(self, query: dict[str, str]) -> bytes:
-        """Get a page; one that is too large is asked for again, of fewer objects. Raises ApiError."""
+        """Get a page; one that is too large is requested again with fewer objects. Raises ApiError."""
         while (limit := int(query["limit"])) > 1:
             try:
                 return self._connection.get(self._collection.path, query, MAX_PAGE_BYTES)
@@ -247,7 +248,7 @@ class Reflector(Generic[T]):
     def _watch(self) -> None:
         self._counts["watches"] += 1
         begun = self._clock()
-        # Not all at the same moment: neither the replicas, nor the collections of one of them.
+        # Jitter, so that replicas and collections do not reconnect in step.
         longest = self._watch_seconds if self._failure is None else min(FIRST_WATCH_SECONDS, self._watch_seconds)
         seconds = max(1, round(longest * (1 - self._random() / 4)))
         query = {
@@ -262,7 +263,7 @@ class Reflector(Generic[T]):
             self._answer = answer
             if self._stopping.is_set():
                 return
-            # Headers are no word: a server that sends nothing after them would count as current for ever.
+            # Headers do not count as contact: a server that sends nothing after them would count as current for ever.
             for line in answer.lines():
                 if self._stopping.is_set():
                     return
@@ -272,28 +273,28 @@ class Reflector(Generic[T]):
                     self._counts[kind] += 1
                     seen = True
                 elif self._clock() - begun > seconds + self._silence_seconds:
-                    raise ApiError(Cause.TIMED_OUT, "the watch has no events and does not end")
+                    raise ApiError(Cause.TIMED_OUT, "the watch sends no events and does not end")
         self._answer = None
         if not seen:
             if self._clock() - begun < SHORTEST_WATCH_SECONDS:
-                raise ApiError(Cause.BROKEN, "the watch ended as soon as it began")
+                raise ApiError(Cause.BROKEN, "the watch ended at once")
             self._check_version()
         self._reached()
 
     def _check_version(self) -> None:
-        """Compare the API server's resourceVersion with ours. Raises ApiError if it is older.
+        """Compare the API server's resourceVersion with that of the view. Raises ApiError if it is older.
 
-        A watch from a version that is yet to come is silent and ends like any other: the API server sends no event and
-        no bookmark that is not newer (k8s.io/apiserver, pkg/storage/cacher/cache_watcher.go).
+        This detects an etcd that was restored. A watch from a future version is silent and ends like any other: the API
+        server sends no event and no bookmark that is not newer (k8s.io/apiserver, pkg/storage/cacher/cache_watcher.go).
         """
         self._counts["checks"] += 1
         metadata, _ = _page(self._connection.get(self._collection.path, {**self._collection.query, "limit": "1"}))
-        self._compare(_version(metadata, "a list"))
+        self._compare(_version(metadata, "list"))
 
     def _compare(self, version: str) -> bool:
         """Return True if a version is that of the view. Raises ApiError if it is older.
 
-        Versions are compared as numbers (KEP-5504); others are newer. Those of one collection come in order.
+        Versions are compared as numbers (KEP-5504); others count as newer. Those of one collection are ordered.
         """
         ours, theirs = _number(self._version), _number(version)
         if ours is not None and theirs is not None and theirs < ours:
@@ -301,14 +302,14 @@ class Reflector(Generic[T]):
         return version == self._version
 
     def _take(self, line: bytes) -> str:
-        """One event; what it counts as."""
+        """Process one event; return the kind that it is counted as."""
         kind, object = _event(line)
         if kind == "ERROR":
             code = object.get("code")
             message = object.get("message")
-            text = message if isinstance(message, str) else "the watch failed"
+            text = message if isinstance(message, str) else "watch failed"
             raise _WatchError.of_status(code if isinstance(code, int) else 0, text)
-        version = _version(mapping(object.get("metadata")), "an event")
+        version = _version(mapping(object.get("metadata")), "watch event")
         known = self._compare(version)
         if kind == "BOOKMARK":
             self._version = version
@@ -329,12 +330,12 @@ class Reflector(Generic[T]):
             return self._sink.read(raw)
         except UnreadableError as error:
             if not self._counts["unreadable"]:
-                _log.warning("%s: left out, as all further ones like it: %s", self._collection.name, error)
+                _log.warning("%s: object skipped, further ones are not logged: %s", self._collection.name, error)
             self._counts["unreadable"] += 1
             return None
 
     def _reached(self, *, ends_failure: bool = True) -> None:
-        """Record word of the API server: a list, an event, a bookmark, or the end of a watch."""
+        """Record contact with the API server: a list, an event, a bookmark, or the end of a watch."""
         self._contact = self._clock()
         if self._failure is not None and ends_failure:
             self._failure = None
@@ -344,10 +345,10 @@ class Reflector(Generic[T]):
                 self._end_logged = True
 
     def _failed(self, error: ApiError) -> float:
-        """Note a failure and how to go on; the seconds to wait."""
+        """Record a failure and choose list or watch for the retry; return the delay in seconds."""
         self._answer = None
         message = f"cannot list and watch {self._collection.name}: {error}"
-        # The messages of these name versions, so no two are the same.
+        # These messages contain versions, so no two are equal.
         logged = error.cause.value if error.cause in (Cause.GONE, Cause.WENT_BACK) else message
         now = self._clock()
         if logged != self._logged or (self._end_logged and now - self._logged_at >= QUIET_SECONDS):
@@ -355,27 +356,27 @@ class Reflector(Generic[T]):
             self._logged, self._logged_at, self._end_logged = logged, now, False
         self._failure = message
         self._watch_failed = self._watch_failed or bool(self._version)
-        self._counts[error.cause.value] += 1  # so that whoever sees the count sees the message
-        if error.cause in _NOT_FOLLOWED or isinstance(error, _WatchError):
+        self._counts[error.cause.value] += 1  # after `_failure`: who sees the count sees the message
+        if error.cause in _NEEDS_LIST or isinstance(error, _WatchError):
             self._version = ""
         if error.cause in MENDED_BY_NEW_CREDENTIALS:
             self._connection.renew()
         return self._backoff.seconds(error.retry_after_seconds)
 
 
-_NOT_FOLLOWED = frozenset({Cause.GONE, Cause.WENT_BACK, Cause.MALFORMED, Cause.TOO_LARGE})
-"""Failures after which no watch can go on from where it was."""
+_NEEDS_LIST = frozenset({Cause.GONE, Cause.WENT_BACK, Cause.MALFORMED, Cause.TOO_LARGE})
+"""Failures after which a watch cannot resume from its version."""
 
 
 class _WatchError(ApiError):
-    """An ERROR event: the API server cannot go on from where it was asked to."""
+    """An ERROR event: the API server cannot resume a watch from its version."""
 
 
 @contextmanager
 def _uncollected() -> Iterator[None]:
-    """Without the garbage collector, which would go through a page of 100,000 parts again and again as it grows.
+    """Disable the garbage collector, which would repeatedly traverse a page of 100,000 parts while it is parsed.
 
-    Where several do this at once, the one that began still ends it.
+    Of several threads that do this at once, the first enables it again.
     """
     began = gc.isenabled()
     gc.disable()
@@ -406,14 +407,14 @@ def _event(line: bytes) -> tuple[str, Object]:
 _EVENTS = frozenset({"ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"})
 
 
-def _version(metadata: Object, of: str) -> str:
-    """Return the resourceVersion. Raises ApiError if there is none, or one that is too long to be any."""
+def _version(metadata: Object, what: str) -> str:
+    """Return the resourceVersion. Raises ApiError if it is missing or too long."""
     version = metadata.get("resourceVersion")
     if not isinstance(version, str) or not 0 < len(version) <= MAX_VERSION_CHARACTERS:
-        raise ApiError(Cause.MALFORMED, f"{of} without a resourceVersion")
+        raise ApiError(Cause.MALFORMED, f"{what}: resourceVersion missing or too long")
     return version
 
 
 def _number(version: str) -> int | None:
-    """Return a version as a number, None if it is none."""
+    """Return a version as a number, or None if it is not numeric."""
     return int(version) if version.isascii() and version.isdigit() else None

@@ -1,4 +1,4 @@
-"""Devices promised to pods that were admitted and are not yet seen on a node."""
+"""Devices reserved for pods that were admitted and are not yet bound to a node."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -7,22 +7,22 @@ from rules_engine.model.cluster import Node
 from server.cluster.reading import PodKey, Usage, is_extended
 
 LIFETIME_SECONDS = 10.0
-"""How long a promise stands that no pod is seen for: a scheduler with room binds within a second or two; a pod that
-waits longer waits for something else, and one that a quota or another webhook refused never comes. For so long it takes
-devices from others."""
+"""Lifetime of a reservation whose pod is not seen: a scheduler with free nodes binds within a second or two; a pod that
+is pending for longer waits for something else, and one that a quota or another webhook denied never appears. Until then
+other pods do not see these devices as free."""
 
 MAX_PER_NAMESPACE = 256
-"""Promises of one namespace at once, so that none takes everything: what controllers create in LIFETIME_SECONDS
-(kube-controller-manager, --kube-api-burst 30 and --kube-api-qps 20: 230). Over it, its oldest gives way, which is the
-likeliest to be bound, or refused, already."""
+"""Maximum reservations of one namespace, so that none takes everything: what controllers create in LIFETIME_SECONDS
+(kube-controller-manager, --kube-api-burst 30 and --kube-api-qps 20: 230). Beyond it, its oldest is dropped,
+as its pod is the likeliest to be bound or denied already."""
 
 MAX_RESERVATIONS = 10_000
-"""Promises at once: more pods than any scheduler binds in LIFETIME_SECONDS. Over it, the oldest gives way."""
+"""Maximum reservations: more pods than any scheduler binds in LIFETIME_SECONDS. Beyond it, the oldest is dropped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reservation:
-    """What is kept on a node for a pod; the node is our guess of where the scheduler will put it."""
+    """Devices reserved on a node for a pod; the node is a guess of what the scheduler will choose."""
 
     key: PodKey
     node: str
@@ -31,7 +31,7 @@ class Reservation:
 
 
 class Reservations:
-    """The promises that stand, in the order of their end. Not safe for use from several threads."""
+    """Current reservations, in order of expiry. Not safe for use from several threads."""
 
     def __init__(self) -> None:
         self._by_key: dict[PodKey, Reservation] = {}
@@ -47,7 +47,7 @@ class Reservations:
         return key in self._by_key
 
     def add(self, reservation: Reservation) -> Reservation | None:
-        """Take a promise in; the one that gave way for it."""
+        """Add a reservation; return the one dropped for it, if any."""
         key = reservation.key
         self._by_key[key] = reservation
         others = self._by_namespace.setdefault(key.namespace, {})
@@ -59,7 +59,7 @@ class Reservations:
         return None
 
     def drop(self, key: PodKey) -> Reservation | None:
-        """End the promise to a pod, if there is one."""
+        """Remove and return the reservation of a pod, if there is one."""
         reservation = self._by_key.pop(key, None)
         if reservation is not None:
             others = self._by_namespace[key.namespace]
@@ -69,7 +69,7 @@ class Reservations:
         return reservation
 
     def expire(self, now: float) -> tuple[Reservation, ...]:
-        """End those whose time has come."""
+        """Remove and return expired reservations."""
         ended = []
         for reservation in self._by_key.values():
             if reservation.expires > now:
@@ -81,11 +81,11 @@ class Reservations:
 
 
 Vector = tuple[tuple[str, int], ...]
-"""Nanos free of each extended resource of a node, by name."""
+"""Free nanos of each extended resource of a node, in order of name."""
 
 
 class Room:
-    """Nodes by what they have free of extended resources: a node for a pod is found without looking at all of them."""
+    """Index of nodes by free extended resources, to find a node for a pod without visiting all of them."""
 
     def __init__(self) -> None:
         self._vectors: dict[str, Vector] = {}
@@ -93,7 +93,7 @@ class Room:
         self._free: dict[Vector, Mapping[str, int]] = {}
 
     def update(self, name: str, node: Node | None) -> None:
-        """A node as it is now; None: it is gone."""
+        """Add, replace or, with None, remove a node."""
         old = self._vectors.pop(name, None)
         if old is not None:
             names = self._nodes[old]
@@ -112,14 +112,14 @@ class Room:
             self._nodes[vector][name] = None
 
     def tightest(self, demand: Usage, accepts: Callable[[str], bool]) -> str | None:
-        """The node that has least left once it holds all of `demand`, among those accepted; None where none can."""
+        """Return the accepted node with the least left after `demand`, or None if it fits on none."""
         fitting = [(left, vector) for vector, free in self._free.items() if (left := _left(free, demand)) is not None]
         candidates: Iterable[str] = (name for _, vector in sorted(fitting) for name in self._nodes[vector])
         return next(filter(accepts, candidates), None)
 
 
 def _left(free: Mapping[str, int], demand: Usage) -> int | None:
-    """What is left of the demanded resources together; None where one of them is short: no more are looked at then."""
+    """Return the sum of what is left of the demanded resources, or None if one is insufficient."""
     left = 0
     for resource, amount in demand:
         rest = free.get(resource, 0) - amount

@@ -1,4 +1,4 @@
-"""Where decisions take their cluster from."""
+"""Sources of the cluster that decisions read."""
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
@@ -11,16 +11,16 @@ from rules_engine.model.decision import Decision
 
 
 class Live(Enum):
-    """How a live cluster is reached: as a pod in it, or as kubectl would."""
+    """Configuration of a live cluster: a pod's service account, or a kubeconfig."""
 
     IN_CLUSTER = "in-cluster"
     KUBECONFIG = "kubeconfig"
 
 
 class CollectionHealth(Protocol):
-    """How a collection of a live cluster is doing; `contact`: when it was last known to be current, monotonic.
+    """State of a collection of a live cluster; `contact`: when it was last known to be current (time.monotonic).
 
-    `counts` are by a closed set of words: lists, watches, kinds of events, causes of failure.
+    The keys of `counts` are a closed set: lists, watches, kinds of events, causes of failure.
     """
 
     @property
@@ -37,35 +37,35 @@ class ClusterSource(Protocol):
     """A cluster that may change."""
 
     def start(self) -> None:
-        """Begin to read it, if there is anything to begin."""
+        """Start reading the cluster."""
 
     def stop(self) -> None:
-        """Let go of everything."""
+        """Stop all threads."""
 
     def current(self) -> Cluster:
-        """The cluster now; never waits."""
+        """Return the current view; never waits."""
 
     @property
     def problems(self) -> Sequence[str]:
-        """What stands between us and the cluster, for people."""
+        """Messages of current failures to read the cluster."""
 
     @property
     def health(self) -> Sequence[CollectionHealth]:
-        """How each collection is doing that is read from an API server."""
+        """Health of each collection read from an API server."""
 
     @property
     def reservations(self) -> int:
-        """How many admitted pods are not yet seen on a node."""
+        """Number of admitted pods not yet bound to a node."""
 
     def need(self, needs: ClusterRequirements) -> bool:
-        """Have what other rules need as well, after a wait; False, and nothing changes, where it cannot be had."""
+        """Read what other rules need as well, and wait for it. Return False, without effect, if it cannot be read."""
 
     def admitted(self, request: AdmissionRequest, decision: Decision) -> None:
-        """A pod went through /validate: what it asks for is spoken for if it was admitted."""
+        """Reserve the devices of a pod that /validate admitted."""
 
 
 class FixedCluster:
-    """A cluster that was read from a file: it has everything, and goes on saying what is free."""
+    """A cluster read from a file: complete, always fresh, and without reservations."""
 
     problems: Sequence[str] = ()
     health: Sequence[CollectionHealth] = ()
@@ -75,16 +75,16 @@ class FixedCluster:
         self._cluster = cluster
 
     def start(self) -> None:
-        """There is nothing to begin."""
+        """Do nothing."""
 
     def stop(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing."""
 
     def current(self) -> Cluster:
         return self._cluster
 
-    def need(self, needs: ClusterRequirements) -> bool:  # noqa: ARG002 - whatever they are
+    def need(self, needs: ClusterRequirements) -> bool:  # noqa: ARG002 - a file has everything
         return True
 
     def admitted(self, request: AdmissionRequest, decision: Decision) -> None:
-        """A file does not change."""
+        """Do nothing: a file does not change."""

@@ -1,4 +1,4 @@
-"""What is known of the cluster, kept up event by event, and published as a value that never changes."""
+"""State of the cluster, updated by watch events and published as immutable values."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,21 +24,21 @@ from server.cluster.reading import (
 )
 from server.cluster.reservations import LIFETIME_SECONDS, Reservation, Reservations, Room
 
-_LOOK_SECONDS = 0.02
+_POLL_SECONDS = 0.02
 
 
 class Store:
-    """Nodes, what pods hold of them, and namespaces. Its methods may be called from any thread.
+    """Nodes, their usage by pods, and namespaces. Safe for use from several threads.
 
-    An event marks the nodes that it touches; `publish` makes a new Cluster, in which only these nodes are new. A
-    reader takes `cluster`, which is an attribute, and waits for nobody.
+    An event marks the nodes that it changes; `publish` creates a new Cluster, in which only these nodes are rebuilt.
+    Readers use the attribute `cluster` without a lock.
     """
 
     def __init__(self, declared: Sequence[Node] = ()) -> None:
         self._lock = RLock()
         self._published = Condition(self._lock)
         self.changed = Event()
-        """Set while there is something to publish."""
+        """Set while changes are unpublished."""
         self._declared = tuple(declared)
         self.cluster = Cluster(nodes=self._declared, namespaces_complete=False)
         self._facts: dict[str, Node] = {}
@@ -52,11 +52,11 @@ class Store:
 
     @property
     def reservations(self) -> int:
-        """How many promises stand."""
+        """Number of reservations."""
         return len(self._reservations)
 
     def publish(self) -> None:
-        """Make everything so far visible to readers."""
+        """Publish all changes so far."""
         with self._lock:
             self.changed.clear()
             changes: list[Change] = []
@@ -74,38 +74,38 @@ class Store:
             if changes or self.cluster.namespaces is not self._namespaces:
                 nodes = (*self._nodes.values(), *self._declared)
                 cluster = self.cluster.changed(nodes, changes, self._namespaces)
-                # Only the first view is indexed whole; no decision waits for it.
+                # Only the first view is indexed completely; no decision waits for that.
                 placed_index_of(cluster)
                 self.cluster = cluster
                 self._published.notify_all()
 
     def wait_until(self, holds: Callable[[Cluster], bool], seconds: float) -> bool:
-        """Wait for a published cluster of which something holds; what else `holds` reads is looked at now and then."""
+        """Wait for a published cluster that satisfies `holds`; other state that it reads is polled."""
         end = monotonic() + seconds
         with self._published:
             while not holds(self.cluster):
                 left = end - monotonic()
                 if left <= 0:
                     return False
-                self._published.wait(min(left, _LOOK_SECONDS))
+                self._published.wait(min(left, _POLL_SECONDS))
             return True
 
     def held(self) -> Sequence[tuple[str, str, Usage]]:
-        """Every pod that holds something: namespace/name, node and what."""
+        """Return namespace/name, node and usage of each bound pod."""
         with self._lock:
             return [(name, held.node, held.usage) for name, held in sorted(self._pods.items())]
 
     def reserve(self, key: PodKey, pod: Pod, now: float) -> None:
-        """Promise the pod's devices to it, and publish: what is asked from now on does not see them free.
+        """Reserve a pod's devices and publish, so that later decisions do not see them as free.
 
-        Nothing is kept for a pod that asks for no device, or that no node has room for: it will wait, and holds
-        nothing while it does. The same goes for a pod whose placement is malformed or larger than what is read of it.
+        There is no reservation for a pod that requests no device, nor for one that fits on no node: it stays pending
+        and holds nothing. The same holds for a pod whose placement is malformed or exceeds a bound.
         """
         demand = devices(pod)
         if not demand:
             return
         self.publish()
-        # Before the lock is taken: labels and taints as of a moment ago will do for what is a guess.
+        # Before the lock is taken: slightly older labels and taints suffice for a guess.
         try:
             takes = nodes_for(pod, self.cluster)
         except (PodError, EvaluationError):
@@ -119,14 +119,14 @@ class Store:
             if node is None:
                 return
             reservation = Reservation(key=key, node=node, usage=demand, expires=now + LIFETIME_SECONDS)
-            gave_way = self._reservations.add(reservation)
+            dropped = self._reservations.add(reservation)
             self._hold(node, demand, 1)
-            if gave_way is not None:
-                self._hold(gave_way.node, gave_way.usage, -1)
+            if dropped is not None:
+                self._hold(dropped.node, dropped.usage, -1)
             self.publish()
 
     def expire(self, now: float) -> None:
-        """End the promises whose time has come."""
+        """Remove expired reservations."""
         with self._lock:
             for reservation in self._reservations.expire(now):
                 self._hold(reservation.node, reservation.usage, -1)
@@ -160,7 +160,7 @@ class Store:
         for pod in found:
             if pod.node:
                 pods[pod.key.name] = _Held(pod.node, _shared(pod.usage))
-            # A promise that is made meanwhile is for a pod that this list is too old to have.
+            # A reservation made meanwhile is for a pod newer than this list.
             if (pod.node or pod.finished) and pod.key in self._reservations:
                 seen.append(pod.key)
         used: dict[str, Counter[str]] = {}
@@ -195,7 +195,7 @@ class Store:
                     self._hold(old.node, old.usage, -1)
                 if new is not None:
                     self._hold(new.node, new.usage, 1)
-            # Bound, gone or finished; while it waits for a node its devices stay promised.
+            # Bound, deleted or finished; while the pod is pending, its reservation stays.
             if new is not None or gone or pod.finished:
                 reservation = self._reservations.drop(pod.key)
                 if reservation is not None:
@@ -229,7 +229,7 @@ class Store:
         self.changed.set()
 
     def _built(self, name: str) -> Node | None:
-        """A node with what is in use on it; None where it is not there."""
+        """Return a node with its usage, or None if it does not exist."""
         node = self._facts.get(name)
         used = self._used.get(name)
         if node is None or not used:
@@ -238,19 +238,19 @@ class Store:
 
 
 class _Held(NamedTuple):
-    """What a pod holds, on which node."""
+    """Node and usage of a bound pod."""
 
     node: str
     usage: Usage
 
 
-@lru_cache(maxsize=4096)  # pods come in the same few sizes
+@lru_cache(maxsize=4096)  # pods have the same few sizes
 def _shared(usage: Usage) -> Usage:
     return usage
 
 
 def _add(used: dict[str, Counter[str]], node: str, usage: Usage, sign: int) -> None:
-    """Add what a pod holds to its node's sums; what comes to nothing is not kept."""
+    """Add a pod's usage to its node's sums; zeros are deleted."""
     sums = used.setdefault(node, Counter())
     for resource, nanos in usage:
         sums[resource] += sign * nanos
@@ -261,5 +261,5 @@ def _add(used: dict[str, Counter[str]], node: str, usage: Usage, sign: int) -> N
 
 
 def _is_open(node: Node) -> bool:
-    """Whether the scheduler puts any pod there."""
+    """Return True if the scheduler may bind pods to a node."""
     return node.ready and not node.unschedulable

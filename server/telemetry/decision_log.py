@@ -1,8 +1,8 @@
-"""The decision log: what was decided for each request and why, a line of JSON each.
+"""Decision log: one line of JSON for each decision, with its trace.
 
-A line holds what rules say and did, never the pod: no environment value, and no annotation that no rule names. The
-thread that answers a request makes the line; one other thread writes, and what it cannot keep up with is dropped and
-counted rather than waited for.
+A line holds the messages and actions of rules, never the pod: no environment value, and no annotation that no rule
+names. The thread that answers a request encodes the line; one other thread writes. When the queue is full, lines are
+dropped and counted, so that requests never wait for the log.
 """
 
 import logging
@@ -30,37 +30,37 @@ from rules_engine.model.json.patch import Json
 from server.http.admission_record import AdmissionRecord
 
 MAX_QUEUED = 4096
-"""Lines that wait to be written: a third of a second of the most that a server decides."""
+"""Queued lines: a third of a second at the highest rate of decisions."""
 
 MAX_QUEUED_BYTES = 16 * 1024 * 1024
-"""All lines that wait to be written or are being written: MAX_QUEUED ordinary ones take 10 MiB."""
+"""Bytes of lines that are queued or being written; MAX_QUEUED ordinary lines take 10 MiB."""
 
 MAX_LINE_BYTES = 30 * 1024
-"""A line: Fluent Bit stops reading a file with a longer line than 32 kB by default (in_tail, Buffer_Max_Size)."""
+"""Bytes of a line: Fluent Bit stops reading a file with a line over 32 kB by default (in_tail, Buffer_Max_Size)."""
 
 MAX_REASONS_BYTES = 20 * 1024
-"""The patch and the trace in a line. What is left to MAX_LINE_BYTES holds six texts of MAX_TEXT, however escaped."""
+"""Bytes of patch and trace in a line. The rest of MAX_LINE_BYTES holds six texts of MAX_TEXT, however escaped."""
 
 MAX_PARTS = MAX_REASONS_BYTES // 20
-"""Operations, amounts, attempts and texts that are written to find out whether they fit: more of them never do."""
+"""Operations, amounts, attempts and texts that are encoded in full: more of them never fit MAX_REASONS_BYTES."""
 
 MAX_TEXT = 256
-"""Characters of a name, and of any text of a trace that is shortened: a Kubernetes name has at most 253."""
+"""Characters of a name, and of any text in a truncated trace: a Kubernetes name has at most 253."""
 
 MAX_ITEMS = 8
-"""Items of each list in a trace that is shortened."""
+"""Items of each list in a truncated trace."""
 
 IDLE_SECONDS = 0.1
-"""How often lines are looked for while there are none, and how long a file is kept open: it may be moved away."""
+"""Polling interval while the queue is empty, and how long a file is kept open, as log rotation may move it."""
 
 GATHER_SECONDS = 0.005
-"""How long lines are gathered while there are some: what is written at once holds up requests, the more the longer."""
+"""Time for which lines are gathered: frequent writes delay requests more than few large ones."""
 
 
 class Line(NamedTuple):
-    """A line in parts: many lines have the last two in common, so that those are in memory only once.
+    """A line in parts: many lines share the last two, which are then in memory once.
 
-    `truncated`: something was left out of it.
+    `truncated`: parts of the decision were omitted.
     """
 
     parts: tuple[bytes, bytes, bytes]
@@ -73,19 +73,19 @@ class Line(NamedTuple):
 
 
 Private: TypeAlias = Sequence[tuple[str, str]]
-"""Texts that are not to be written, the longest first, and what is written in the place of each."""
+"""Texts that must not be logged, the longest first, each with its replacement."""
 
 TOGETHER = 1024 // 3
-"""Lines that are written at once: as many parts as the system takes (IOV_MAX)."""
+"""Lines written by one call: as many parts as the system accepts (IOV_MAX)."""
 
 STOP_SECONDS = 2.0
-"""For what is left at the end."""
+"""Timeout for writing the queued lines at shutdown."""
 
 _log = logging.getLogger(__name__)
 
 
 class DecisionLog:
-    """An observer that writes a line for each decision to a file, or to standard output where the path is None."""
+    """Observer that writes a line for each decision to a file, or to standard output if the path is None."""
 
     def __init__(
         self, path: Path | None, *, max_queued: int = MAX_QUEUED, max_queued_bytes: int = MAX_QUEUED_BYTES
@@ -103,31 +103,31 @@ class DecisionLog:
         self._thread = Thread(target=self._run, name="decision-log", daemon=True)
         self._failing = False
         self._torn = False
-        """The last line was written in part only."""
+        """The last line was written only in part."""
         self.sent = 0
-        """Lines that were written."""
+        """Lines written."""
         self.dropped = 0
-        """Lines that were lost: the queue was full, or the file could not be written."""
+        """Lines dropped because the queue was full or the file could not be written."""
         self.truncated = 0
-        """Lines from which something was left out."""
+        """Lines with omitted parts."""
 
     def start(self) -> None:
-        """Begin to write. Raises OSError where the file cannot be written at all."""
+        """Start writing. Raises OSError if the file cannot be opened for writing."""
         with self._opened():
             self._thread.start()
 
     def stop(self) -> None:
-        """Write what is left."""
+        """Write the queued lines and stop."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join(STOP_SECONDS)
 
     def __call__(self, record: AdmissionRecord) -> None:
-        """Take note of an exchange; one without a decision is none of the log's."""
+        """Queue the line of an admission record; a record without a decision is not logged."""
         decision = record.decision
         if decision is None:
             return
-        # As many threads as answer requests may pass at once: the bound is that much softer.
+        # Checked without the lock: each thread that answers requests may exceed the bound by one line.
         if len(self._waiting) >= self._max_queued or self._bytes >= self._max_queued_bytes:
             with self._lock:
                 self.dropped += 1
@@ -142,11 +142,11 @@ class DecisionLog:
     def _run(self) -> None:
         pause = IDLE_SECONDS
         while not self._stopping.wait(pause):
-            pause = self._write_for_a_while()
-        self._write_for_a_while()
+            pause = self._write_queued()
+        self._write_queued()
 
-    def _write_for_a_while(self) -> float:
-        """Write what waits and what comes; how many seconds to wait before the next time."""
+    def _write_queued(self) -> float:
+        """Write queued lines for IDLE_SECONDS at most; return the seconds to wait before the next call."""
         lines = self._taken()
         if not lines:
             return IDLE_SECONDS
@@ -179,13 +179,13 @@ class DecisionLog:
         return lines
 
     def _release(self, lines: list[Line]) -> None:
-        """Make room for as many bytes as these lines have."""
+        """Subtract the size of these lines from the queued bytes."""
         size = sum([line.size for line in lines])
         with self._lock:
             self._bytes -= size
 
     def _write(self, descriptor: int, parts: list[bytes]) -> None:
-        """Write all of it, without Python's lock and without putting it together under it. Raises OSError."""
+        """Write all parts with one vectored call, which releases the GIL and copies nothing. Raises OSError."""
         if self._torn:
             parts.insert(0, b"\n")
         written = os.writev(descriptor, parts)
@@ -198,11 +198,11 @@ class DecisionLog:
 
     @contextmanager
     def _opened(self) -> Iterator[int]:
-        """A descriptor to write to, for a short while: whoever rotates logs may move the file away. Raises OSError."""
+        """Open a descriptor for a short time, as log rotation may move the file. Raises OSError."""
         if self._path is None:
             yield sys.stdout.fileno()
             return
-        # A named pipe that nobody reads from would be waited for without an end.
+        # Opening a named pipe without a reader would block for ever.
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o640)
         try:
             os.set_blocking(descriptor, True)
@@ -212,9 +212,9 @@ class DecisionLog:
 
 
 def line(record: AdmissionRecord, decision: Decision, *, id: str, at: datetime, view: int) -> Line:
-    """What is written of a decision; members that say nothing are left out.
+    """Encode the line of a decision; empty members are omitted.
 
-    `view` numbers the views of the cluster that this process has decided on, from 1.
+    `view` numbers the views of the cluster that this process has used, from 1.
     """
     request, served, cluster = record.request, record.served, record.cluster
     members: dict[str, object] = {"time": at, "id": id, "seconds": round(record.seconds, 6)}
@@ -242,7 +242,7 @@ def line(record: AdmissionRecord, decision: Decision, *, id: str, at: datetime, 
 
 
 def _set_names(members: dict[str, object], names: Mapping[str, str], owner: Mapping[str, str] | None) -> list[str]:
-    """Add names to the members of a line, which may be as long as a request; the members that were cut."""
+    """Add names, which may be as long as a request, to the members of a line; return the members that were cut."""
     cut = []
     for member, name in names.items():
         if len(name) > MAX_TEXT:
@@ -265,7 +265,7 @@ def _grounds(
     rules: tuple[str, int] | None,
     inventory: tuple[int, Freshness] | None,
 ) -> bytes:
-    """The middle of a line, which many have in common."""
+    """Return the middle of a line, which many lines share."""
     members: dict[str, object] = {"endpoint": endpoint, "dryRun": dry_run, "outcome": outcome}
     if operation is not None:
         members["operation"] = operation
@@ -277,19 +277,19 @@ def _grounds(
 
 
 class _Reasons(NamedTuple):
-    """The end of a line, and the members that something was left out of."""
+    """The end of a line, and the truncated members."""
 
     text: bytes
     truncated: tuple[str, ...]
 
 
 def _reasons(decision: Decision, private: Private = ()) -> _Reasons:
-    """What follows from the decision alone; as much of it as MAX_REASONS_BYTES hold."""
+    """Encode what follows from the decision alone, truncated to MAX_REASONS_BYTES."""
     members: dict[str, object] = {}
     if decision.refusal is not None:
-        # Why a pod could not be read is not said: the reason quotes it.
+        # The message is omitted, since it quotes the pod.
         members["status"] = {"code": decision.refusal.code, "reason": decision.refusal.reason}
-    # A part of a patch would be another patch: it is written whole or not at all.
+    # Part of a patch would be another patch: it is logged whole or not at all.
     without_patch = {"patch": None} if decision.patch else {}
     parts = sum(map(_parts, decision.trace))
     if parts <= MAX_PARTS:
@@ -311,7 +311,7 @@ def _reasons(decision: Decision, private: Private = ()) -> _Reasons:
 
 
 def _ending(members: Mapping[str, object]) -> bytes:
-    """The end of a line; lists without items are left out."""
+    """Encode the end of a line; empty lists are omitted."""
     found = {name: value for name, value in members.items() if value}
     return b"," + orjson.dumps(found)[1:] + b"\n" if found else b"}\n"
 
@@ -322,7 +322,7 @@ def _parts(step: Step) -> int:
 
 
 def _shortened(step: Step, private: Private, cut: dict[str, None]) -> Json:
-    """A step with the first items of each list and the beginning of each text; `cut` gets what that leaves out."""
+    """Return a step with truncated lists and texts; the names of truncated members are added to `cut`."""
     lists = {"resources": step.resources, "amounts": step.amounts, "notes": step.notes, "warnings": step.warnings}
     cut.update((name, None) for name, items in lists.items() if len(items) > MAX_ITEMS)
     if len(step.annotations) > MAX_ITEMS:
@@ -363,8 +363,8 @@ _QUIET = frozenset({Action.SKIP, Action.PASS})
 
 
 def _outline(trace: Sequence[Step]) -> Json:
-    """Rules and what they did, as many as fit, rather those that did something."""
-    left = MAX_REASONS_BYTES - MAX_TEXT  # for the status, and what surrounds the list
+    """Return rule, action and reason of as many steps as fit, those with an effect first."""
+    left = MAX_REASONS_BYTES - MAX_TEXT  # for the status and the brackets around the list
     kept: dict[int, Json] = {}
     for number in sorted(range(len(trace)), key=lambda number: trace[number].action in _QUIET):
         step = trace[number]
@@ -379,18 +379,18 @@ def _outline(trace: Sequence[Step]) -> Json:
 
 
 def owner(pod: Json) -> dict[str, str] | None:
-    """Kind and name of the controller that a pod belongs to."""
+    """Return kind and name of a pod's controller."""
     reference = controller(pod) or {}
     kind, name = reference.get("kind"), reference.get("name")
     return {"kind": kind, "name": name} if isinstance(kind, str) and isinstance(name, str) else None
 
 
 QUOTING = frozenset({Action.DENY, Action.WARN, Action.RECORD})
-"""What a Validation does with a message that an expression may have made of the pod."""
+"""Actions of a Validation whose message an expression may have built from the pod."""
 
 
 def private_texts(record: AdmissionRecord, decision: Decision) -> Private:
-    """What a message may quote of the pod, and of what it was, that no rule names: of environment and annotations."""
+    """Return environment values and annotations of both pods that no rule names but a message may quote."""
     quoting = decision.once(_quoting)
     if record.served is None or record.request is None or not quoting:
         return ()
@@ -409,7 +409,7 @@ def private_texts(record: AdmissionRecord, decision: Decision) -> Private:
 
 
 def _quoting(decision: Decision) -> frozenset[str]:
-    """The rules that said something."""
+    """Return the rules whose step has a message."""
     return frozenset(step.rule for step in decision.trace if step.message and step.action in QUOTING)
 
 
@@ -422,16 +422,16 @@ def _environment(pod: Json) -> Iterator[str]:
 
 
 SHORT = 4
-"""Characters below which a value is only found where it stands by itself: else single letters would be cut out."""
+"""Length below which a value is replaced only as a whole word; otherwise single letters would be removed."""
 
 MAX_COMPARED = 16 * 1024 * 1024
-"""Characters of a message, times the texts that are looked for in it: some milliseconds."""
+"""Characters of a message times the number of texts searched in it: some milliseconds."""
 
 MAX_REPLACED = 256
-"""Texts that are replaced in one message; each may take a pattern of its own."""
+"""Texts replaced in one message; each may need a pattern of its own."""
 
 OMITTED = "[omitted]"
-"""Stands for a message that would take too long to write without what is private."""
+"""Replaces a message that would take too long to search for private texts."""
 
 
 def _step(step: Step, private: Private, cut: dict[str, None]) -> dict[str, Json]:
@@ -467,7 +467,7 @@ def _namespace(pod: Json, otherwise: str) -> str:
 
 
 class _Views:
-    """Numbers the clusters that were decided on: what is known of it is the same as long as its nodes are."""
+    """Numbers the views of the cluster: a view is the same as long as its nodes are."""
 
     def __init__(self) -> None:
         self._last: Cluster | None = None

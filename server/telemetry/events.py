@@ -1,8 +1,8 @@
-"""Kubernetes Events on fallbacks and denials, for those who look at their Job and not at our metrics.
+"""Kubernetes Events on fallbacks and denials, for users who look at their Job rather than at metrics.
 
-The pod itself does not exist yet, or never will: the Event is about the controller that makes it, else about the pod by
-its name or generateName. What a rule's message says is left to the answer of the API server; the Event names the pod,
-the user, rules, resources and reasons. Needs `create` on `events` in every namespace.
+The pod does not exist yet, or never will: the Event refers to its controller, else to the pod by name or generateName.
+Messages of rules are only in the response of the API server; the Event names the pod, the user, rules, resources and
+reasons. Needs `create` on `events` in every namespace.
 """
 
 import logging
@@ -27,11 +27,11 @@ from server.http.admission_record import AdmissionRecord
 from server.timestamps import rfc3339
 
 MAX_QUEUED = 256
-"""Events that wait to be sent: more than an API server should have to take from us at once."""
+"""Queued Events: as many as an API server should have to accept from one client at once."""
 
 BURST = 25
 PER_SECOND = 1.0
-"""Events of this process: a burst of a Job's size, then one a second (client-go, tools/record, has 25 and fewer)."""
+"""Rate limit of this process: a burst of a Job's size, then one a second (client-go, tools/record: 25 and fewer)."""
 
 NAMESPACE_BURST = 10
 NAMESPACE_PER_SECOND = 0.2
@@ -42,24 +42,24 @@ MAX_NAMESPACES = 1024
 
 QUIET_SECONDS = 300.0
 MAX_REMEMBERED = 1024
-"""The same thing of the same object is said once in this time: controllers try again for ever."""
+"""An Event equal to one sent within this time is not sent: controllers retry for ever."""
 
 STOP_SECONDS = 2.0
-"""For what is being sent at the end."""
+"""Timeout for the pending call at shutdown."""
 
 _log = logging.getLogger(__name__)
 
 
 class Sender(Protocol):
-    """What changes objects of the API server."""
+    """Client that changes objects of the API server."""
 
     def send(self, method: str, path: str, content_type: str, body: bytes) -> bytes:
-        """Raises ApiError."""
+        """Send a request and return the response's body. Raises ApiError."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """What is said, and of what: `about` is an ObjectReference of core/v1 in `namespace`.
+    """An Event of core/v1; `about` is its involvedObject, an ObjectReference in `namespace`.
 
     Pods of one controller differ in the `pod` and in nothing else: their Events are equal.
     """
@@ -73,7 +73,7 @@ class Event:
     user: str = field(default="", compare=False)
 
     def to_json(self, at: datetime, suffix: str) -> dict[str, Json]:
-        """The object that is created (core/v1, Event)."""
+        """Return the object to create (core/v1, Event)."""
         about = dict(self.about)
         who = (("pod", self.pod), ("user", self.user))
         context = ", ".join(f"{what} {name}" for what, name in who if name)
@@ -119,13 +119,13 @@ class _Allowance:
 
 
 class Events:
-    """An observer that sends Events; what is too much is dropped and counted."""
+    """Observer that sends Events; those over a limit are dropped and counted."""
 
     def __init__(self, sender: Sender, *, clock: Callable[[], float] = monotonic) -> None:
         self._sender = sender
         self._clock = clock
         self._queue: SimpleQueue[Event | None] = SimpleQueue()
-        self._said: OrderedDict[Event, float] = OrderedDict()
+        self._sent_at: OrderedDict[Event, float] = OrderedDict()
         self._allowance = _Allowance(BURST, PER_SECOND, clock())
         self._namespaces: OrderedDict[str, _Allowance] = OrderedDict()
         self._thread = Thread(target=self._run, name="events", daemon=True)
@@ -137,7 +137,7 @@ class Events:
         self._thread.start()
 
     def stop(self) -> None:
-        """Send no more."""
+        """Drop the queued Events and stop."""
         try:
             while True:
                 self._queue.get_nowait()
@@ -147,7 +147,7 @@ class Events:
             self._thread.join(STOP_SECONDS)
 
     def __call__(self, record: AdmissionRecord) -> None:
-        """Say what is to be said of an exchange, later and in another thread."""
+        """Queue the Events of an admission record; another thread sends them."""
         for event in events(record):
             if self._queue.qsize() >= MAX_QUEUED:
                 self.dropped += 1
@@ -158,18 +158,18 @@ class Events:
         while (event := self._queue.get()) is not None:
             now = self._clock()
             if self._is_new(event, now) and self._send(event, now):
-                # Only now: what was dropped is said when it happens again.
-                self._said[event] = now
-                self._said.move_to_end(event)
-                if len(self._said) > MAX_REMEMBERED:
-                    self._said.popitem(last=False)
+                # Only now: a dropped Event is sent when it occurs again.
+                self._sent_at[event] = now
+                self._sent_at.move_to_end(event)
+                if len(self._sent_at) > MAX_REMEMBERED:
+                    self._sent_at.popitem(last=False)
 
     def _is_new(self, event: Event, now: float) -> bool:
-        before = self._said.get(event)
+        before = self._sent_at.get(event)
         return before is None or now - before >= QUIET_SECONDS
 
     def _send(self, event: Event, now: float) -> bool:
-        """Whether it was sent."""
+        """Send an Event. Return True if it was sent."""
         allowances = (self._allowance, self._of_namespace(event.namespace, now))
         if not all(allowance.has_one(now) for allowance in allowances):
             self.dropped += 1
@@ -201,9 +201,9 @@ class Events:
 
 
 def events(record: AdmissionRecord) -> Iterator[Event]:
-    """One for all falls of a pod, one for its denial; none on a dry run, and none for what is only audited.
+    """Yield the Event of a denial, or else of all fallbacks of a pod; none for a dry run or steps in audit mode.
 
-    None about what no API server can have sent: a namespace or a name that no object can have.
+    None for a namespace or a name that no object can have (RFC 1123).
     """
     request, decision = record.request, record.decision
     if request is None or decision is None or record.dry_run:
@@ -238,7 +238,7 @@ def events(record: AdmissionRecord) -> Iterator[Event]:
 
 
 def _about(pod: Json, name: str) -> tuple[tuple[str, str], ...] | None:
-    """The controller that a pod belongs to, else the pod; None where it has no name, or none that can be."""
+    """Return a reference to a pod's controller, else to the pod; None without a valid name."""
     reference = controller(pod)
     if reference is not None:
         return _reference(reference, *(text(reference, key) for key in ("apiVersion", "kind", "name")))

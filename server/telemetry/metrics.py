@@ -1,7 +1,7 @@
-"""Metrics for Prometheus, read off decisions and off the server's state.
+"""Metrics for Prometheus, derived from decisions and from the server's state.
 
-What a request adds is counted here, under one lock; prometheus-client writes it down when somebody asks. Every label
-has a bounded set of values: endpoints, outcomes, and names that the loaded rules themselves contain.
+Requests are counted here, under one lock; prometheus-client renders the counts on each scrape. Every label
+has a bounded set of values: endpoints, outcomes, and names that the loaded rules contain.
 """
 
 from bisect import bisect_left
@@ -28,11 +28,11 @@ from server.http.admission_record import AdmissionRecord
 from server.state import State
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Seconds: from what a decision takes to what an API server waits at most for a webhook by default."""
+"""Seconds: from the time of one decision to the default timeoutSeconds of a webhook."""
 
 
 class Kind(Enum):
-    """What Prometheus calls a type."""
+    """Metric type of Prometheus."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -41,7 +41,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """A metric: its name without the suffix of its type, what it says, and its labels."""
+    """A metric: its name without the suffix of its type, its help text and its labels."""
 
     name: str
     kind: Kind
@@ -50,7 +50,7 @@ class Family:
 
     @property
     def exposed_name(self) -> str:
-        """As Prometheus sees it; of a histogram there are _bucket, _sum and _count."""
+        """The name in the exposition; a histogram has _bucket, _sum and _count besides."""
         return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
 
 
@@ -62,66 +62,64 @@ def _gauge(name: str, help: str, *labels: str) -> Family:
     return Family(name=f"gpu_rules_{name}", kind=Kind.GAUGE, help=help, labels=labels)
 
 
-REQUESTS = _counter("requests", "Admission requests by what became of them.", "endpoint", "outcome", "dry_run")
-REMEMBERED = _counter(
-    "remembered", "Requests that got the decision of an earlier one, which no rule can tell from them.", "endpoint"
-)
+REQUESTS = _counter("requests", "Admission requests by outcome.", "endpoint", "outcome", "dry_run")
+REMEMBERED = _counter("remembered", "Requests answered from the decision cache.", "endpoint")
 SECONDS = Family(
     name="gpu_rules_request_seconds",
     kind=Kind.HISTOGRAM,
-    help="Time to read, decide and answer a request, without waiting for a thread.",
+    help="Time to parse, decide and answer a request, without the wait for a thread.",
     labels=("endpoint",),
 )
-STEPS = _counter("rule_steps", "What rules did, and in audit mode would have done.", "rule", "action", "mode")
-FALLS = _counter("ladder_falls", "Resources that a ladder gave in place of another.", "rule", "from", "to", "mode")
-INJECTIONS = _counter("injections", "Pods that a rule brought a resource to.", "rule", "resource", "mode")
-DENIALS = _counter("denials", "Denials by rule and reason.", "rule", "reason", "mode")
-ERRORS = _counter(
-    "evaluation_errors", "Rules that could not be evaluated, and what came of it.", "rule", "action", "mode"
+STEPS = _counter("rule_steps", "Steps of rules by action, also of rules in audit mode.", "rule", "action", "mode")
+FALLS = _counter(
+    "ladder_falls", "Resources that a ladder replaced by those of another rung.", "rule", "from", "to", "mode"
 )
-OPT_OUTS = _counter("opt_outs", "Rules skipped because the pod's annotation asked for it.", "rule")
+INJECTIONS = _counter("injections", "Injections of a resource into a pod.", "rule", "resource", "mode")
+DENIALS = _counter("denials", "Denials by rule and reason.", "rule", "reason", "mode")
+ERRORS = _counter("evaluation_errors", "Rules whose evaluation failed, by resulting action.", "rule", "action", "mode")
+OPT_OUTS = _counter("opt_outs", "Rules skipped because of the pod's opt-out annotation.", "rule")
 CLUSTER_UNKNOWN = _counter(
-    "cluster_unknown", "Decisions not to decide, since nothing is known of the cluster.", "rule", "mode"
+    "cluster_unknown", "Steps without a decision, since the state of the cluster was unknown.", "rule", "mode"
 )
 
-IN_FLIGHT = _gauge("requests_in_flight", "Decisions under way.")
+IN_FLIGHT = _gauge("requests_in_flight", "Decisions in progress.")
 CONNECTIONS = _gauge("http_connections", "Open connections, handshakes included.", "listener")
 HELD_BYTES = _gauge(
-    "http_held_bytes", "Bytes of request headers and bodies that are received or wait for a decision.", "listener"
+    "http_held_bytes", "Bytes of request headers and bodies being received or waiting for a decision.", "listener"
 )
 LIMITS_EXCEEDED = _counter("http_limits_exceeded", "HTTP limits exceeded.", "listener", "limit")
-BUILD_INFO = _gauge("build_info", "1, with the version of this program and of Python.", "version", "python")
-HANDSHAKES_FAILED = _counter("http_handshakes_failed", "TLS handshakes that failed.", "listener", "reason")
-READY = _gauge("ready", "Whether new requests are wanted.")
+BUILD_INFO = _gauge("build_info", "1, labelled with the versions of gpu-rules and Python.", "version", "python")
+HANDSHAKES_FAILED = _counter("http_handshakes_failed", "Failed TLS handshakes.", "listener", "reason")
+READY = _gauge("ready", "1 if the server is ready for requests, else 0.")
 RULES = _gauge("rules", "Rules in force, by kind.", "kind")
-GENERATION = _gauge("rules_generation", "How many rule sets this process has put in force.")
-RULES_SINCE = _gauge("rules_since_timestamp_seconds", "When the rules in force were put in force.")
-RELOAD_SUCCESSFUL = _gauge("rules_last_reload_successful", "Whether the last rules that were found are in force.")
-RELOAD_TIME = _gauge("rules_last_reload_timestamp_seconds", "When rules were last found to have changed.")
-RELOADS_REFUSED = _counter("rules_reloads_refused", "Changed rules that were not put in force, for their errors.")
-FRESH = _gauge("cluster_fresh", "Whether the view of the cluster can be decided on.")
-COLLECTION_SYNCED = _gauge("cluster_synced", "Whether a collection has been read once.", "collection")
-COLLECTION_AGE = _gauge("cluster_age_seconds", "Since a collection was last known to be current.", "collection")
+GENERATION = _gauge("rules_generation", "Number of rule sets that this process has put in force.")
+RULES_SINCE = _gauge("rules_since_timestamp_seconds", "Time at which the rules in force were put in force.")
+RELOAD_SUCCESSFUL = _gauge("rules_last_reload_successful", "1 if the last reload succeeded, else 0.")
+RELOAD_TIME = _gauge("rules_last_reload_timestamp_seconds", "Time of the last reload.")
+RELOADS_REFUSED = _counter("rules_reloads_refused", "Changed rule sets refused because of errors.")
+FRESH = _gauge("cluster_fresh", "1 if the view of the cluster is fresh, else 0.")
+COLLECTION_SYNCED = _gauge("cluster_synced", "1 if a collection has been listed, else 0.", "collection")
+COLLECTION_AGE = _gauge("cluster_age_seconds", "Time since a collection was last known to be current.", "collection")
 COLLECTION_EVENTS = _counter(
-    "cluster_reads", "Lists, watches and their events, and calls that failed, by what it was.", "collection", "what"
+    "cluster_reads", "Lists, watches, watch events and failed calls by kind.", "collection", "what"
 )
-RESERVATIONS = _gauge("cluster_reservations", "Admitted pods that are not yet seen on a node.")
-OVERPROMISES = _gauge(
-    "cluster_overpromises", "Whether rules ask for what is free while no caller can get devices reserved."
-)
-CERTIFICATE = _gauge("certificate_expiry_timestamp_seconds", "When the certificate that is served expires.")
-CERTIFICATES_REFUSED = _counter("certificates_refused", "Changed certificates that could not be served.")
-WEBHOOK_READ = _gauge("webhook_read", "Whether a webhook configuration could be read when last looked at.", "endpoint")
+RESERVATIONS = _gauge("cluster_reservations", "Admitted pods not yet bound to a node.")
+OVERPROMISES = _gauge("cluster_overpromises", "1 if rules read free devices but no caller can reserve any, else 0.")
+CERTIFICATE = _gauge("certificate_expiry_timestamp_seconds", "Expiry time of the serving certificate.")
+CERTIFICATES_REFUSED = _counter("certificates_refused", "Changed certificates refused because they cannot be served.")
+WEBHOOK_READ = _gauge("webhook_read", "1 if the last read of a webhook configuration succeeded, else 0.", "endpoint")
 WEBHOOK_DRIFT = _gauge(
-    "webhook_drift", "Whether a webhook configuration is another than the rules in force need.", "endpoint"
+    "webhook_drift", "1 if a webhook configuration differs from what the rules in force need, else 0.", "endpoint"
 )
-LOG_WRITTEN = _counter("decision_log_lines", "Lines of the decision log that were written.")
-LOG_DROPPED = _counter("decision_log_dropped", "Lines of the decision log that were lost, for want of time or space.")
-LOG_TRUNCATED = _counter("decision_log_truncated", "Lines of the decision log from which something was left out.")
-EVENTS_SENT = _counter("events", "Kubernetes Events that were sent.")
-EVENTS_DROPPED = _counter("events_dropped", "Kubernetes Events that were not sent: too many, or a call that failed.")
+LOG_WRITTEN = _counter("decision_log_lines", "Lines written to the decision log.")
+LOG_DROPPED = _counter(
+    "decision_log_dropped", "Lines of the decision log dropped because the queue was full or the write failed."
+)
+LOG_TRUNCATED = _counter("decision_log_truncated", "Truncated lines of the decision log.")
+EVENTS_SENT = _counter("events", "Kubernetes Events sent.")
+EVENTS_DROPPED = _counter("events_dropped", "Kubernetes Events dropped because of a rate limit or a failed call.")
 
-_NAME_NO_RULE = frozenset({REQUESTS.name, REMEMBERED.name})
+_WITHOUT_RULE = frozenset({REQUESTS.name, REMEMBERED.name})
 
 COUNTED = (REQUESTS, REMEMBERED, STEPS, FALLS, INJECTIONS, DENIALS, ERRORS, OPT_OUTS, CLUSTER_UNKNOWN)
 
@@ -157,16 +155,16 @@ FAMILIES = (
     EVENTS_SENT,
     EVENTS_DROPPED,
 )
-"""Every metric of ours; what prometheus-client says of the process (process_…) comes besides."""
+"""All metrics of gpu-rules; prometheus-client adds those of the process (process_…)."""
 
 Sample: TypeAlias = tuple[str, ...]
-"""The name of a family that is counted, and the values of its labels in their order."""
+"""Name of a counter, and the values of its labels in their order."""
 
 Value: TypeAlias = tuple[Family, tuple[str, ...], float]
 
 
 def counted(record: AdmissionRecord) -> Iterator[Sample]:
-    """What one request adds, each by one."""
+    """Samples that a request increments by one."""
     yield REQUESTS.name, record.endpoint, record.outcome, "true" if record.dry_run else "false"
     if record.decision is not None:
         if record.decision.remembered:
@@ -201,7 +199,7 @@ def _counted_step(step: Step) -> Iterator[Sample]:
 
 
 class Losses(Protocol):
-    """Something that sends on what it is told, and drops what is too much."""
+    """Counts of an output that drops what exceeds its limits."""
 
     @property
     def sent(self) -> int: ...
@@ -210,14 +208,14 @@ class Losses(Protocol):
 
 
 class Log(Losses, Protocol):
-    """A log that also shortens what is too long."""
+    """Counts of a log that also truncates long lines."""
 
     @property
     def truncated(self) -> int: ...
 
 
 class Metrics(Collector):
-    """Counts exchanges, as one of their observers, and writes everything down. Safe for use from several threads."""
+    """Observer that counts admission records, and collector of all metrics. Safe for use from several threads."""
 
     def __init__(
         self,
@@ -241,7 +239,7 @@ class Metrics(Collector):
         ProcessCollector(registry=self._registry)
 
     def __call__(self, record: AdmissionRecord) -> None:
-        """Count one exchange."""
+        """Count one admission record."""
         samples = list(counted(record))
         with self._lock:
             for sample in samples:
@@ -252,16 +250,16 @@ class Metrics(Collector):
             durations.add(record.seconds)
 
     def exposition(self) -> tuple[bytes, str]:
-        """Everything in Prometheus' text format, and its content type."""
+        """Return all metrics in Prometheus' text format, and its content type."""
         return generate_latest(self._registry), CONTENT_TYPE_LATEST
 
     def collect(self) -> Iterator[Metric]:
-        """Every family, also those that have nothing to say yet."""
+        """Yield every family, also those without samples."""
         with self._lock:
-            self._forget_rules_of_the_past()
+            self._delete_series_of_former_rules()
             counts = dict(self._counts)
             durations = {name: (list(found.counts), found.sum) for name, found in self._durations.items()}
-        values: list[Value] = [*self._counted(counts), *self._observed()]
+        values: list[Value] = [*self._counted(counts), *self._current()]
         for family in FAMILIES:
             if family.kind is Kind.HISTOGRAM:
                 yield _histogram(family, durations)
@@ -274,17 +272,17 @@ class Metrics(Collector):
             yield metric
 
     def describe(self) -> Sequence[Metric]:
-        """Nothing: the registry need not look for names that are there twice."""
+        """Return nothing, so that the registry does not check for duplicate names."""
         return ()
 
-    def _forget_rules_of_the_past(self) -> None:
-        """Rules that are not in force any more lose their series, or reloads would add to them without end."""
+    def _delete_series_of_former_rules(self) -> None:
+        """Delete the series of rules no longer in force; otherwise each reload could add series."""
         served = self._state.served
         if served is None:
             return
         rules = served.rule_set
         known = {item.rule.id for kind in (rules.ladders, rules.injections, rules.validations) for item in kind}
-        for sample in [sample for sample in self._counts if sample[0] not in _NAME_NO_RULE and sample[1] not in known]:
+        for sample in [sample for sample in self._counts if sample[0] not in _WITHOUT_RULE and sample[1] not in known]:
             del self._counts[sample]
 
     @staticmethod
@@ -293,8 +291,8 @@ class Metrics(Collector):
         for (name, *labels), count in sorted(counts.items()):
             yield families[name], tuple(labels), count
 
-    def _observed(self) -> Iterator[Value]:
-        """What is not counted here, as it is now."""
+    def _current(self) -> Iterator[Value]:
+        """Yield the current values that are not counted here."""
         state = self._state
         yield IN_FLIGHT, (), state.in_flight
         yield from self._listening()
@@ -344,7 +342,7 @@ class Metrics(Collector):
                 yield HANDSHAKES_FAILED, (listener.name, reason), count
 
     def _compared(self) -> Iterator[Value]:
-        """How the webhook configurations fit the rules; of one that was never read nothing is known."""
+        """Yield the drift of the webhook configurations; none of one that was never read."""
         for endpoint, compared in (self._state.webhooks or {}).items():
             yield WEBHOOK_READ, (endpoint,), compared.problem is None
             if compared.differences is not None:
@@ -353,7 +351,7 @@ class Metrics(Collector):
 
 @cache
 def _version() -> str:
-    """Return this program's version; "unknown" where it runs from a checkout that is not installed."""
+    """Return the version of gpu-rules; "unknown" in a checkout that is not installed."""
     try:
         return version("gpu-rules")
     except PackageNotFoundError:
@@ -361,7 +359,7 @@ def _version() -> str:
 
 
 class _Durations:
-    """How many took how long: counts by bucket, the last one for all that took longer."""
+    """Counts by bucket, the last one for all longer durations, and the sum of durations."""
 
     __slots__ = ("counts", "sum")
 

@@ -1,4 +1,4 @@
-"""What watches the server from outside, as the operator asked for it: metrics always, the rest where it is wanted."""
+"""Observers of admission records, and formatters of the server's log."""
 
 import json
 import logging
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 STANDARD_OUTPUT = Path("-")
 
 ExceptionInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
-"""What sys.exc_info() returns."""
+"""Return type of sys.exc_info()."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What is wanted. `decision_log` None: no log; "-": to standard output. `callers`: whose requests make Events."""
+    """Settings of telemetry. `decision_log`: None for no log, "-" for standard output. `callers`: who causes Events."""
 
     decision_log: Path | None = None
     events: bool = False
@@ -35,7 +35,7 @@ class Observed:
 
 
 class Observing:
-    """Everything that is told of requests."""
+    """All observers: metrics always, decision log and Events if enabled."""
 
     def __init__(self, wanted: Observed, state: State, sender: "Sender | None") -> None:
         log = wanted.decision_log
@@ -50,18 +50,18 @@ class Observing:
         )
 
     def start(self) -> None:
-        """Begin. Raises OSError where the decision log cannot be written."""
+        """Start the threads. Raises OSError if the decision log cannot be opened for writing."""
         for part in self._parts:
             part.start()
 
     def stop(self) -> None:
-        """Write what is left."""
+        """Stop the threads; queued lines are written first."""
         for part in self._parts:
             part.stop()
 
 
 class Lines(logging.Formatter):
-    """Says where an unexpected error came up, and not what it says of it, which may quote a pod."""
+    """Omits exception messages, which may quote a pod, and keeps type and traceback."""
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802, ARG002
         return rfc3339(datetime.fromtimestamp(record.created, UTC), "milliseconds")
@@ -70,15 +70,15 @@ class Lines(logging.Formatter):
         error = ei[1]
         parts: list[str] = []
         while error is not None:
-            # What the system says of its errors is no pod's.
-            said = f": {error.strerror}" if isinstance(error, OSError) and error.strerror else ""
-            parts.append("".join(format_tb(error.__traceback__)) + type(error).__qualname__ + said)
+            # Messages of the operating system quote no pod.
+            reason = f": {error.strerror}" if isinstance(error, OSError) and error.strerror else ""
+            parts.append("".join(format_tb(error.__traceback__)) + type(error).__qualname__ + reason)
             error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-        return "\nwhich came of\n".join(parts)
+        return "\ncaused by\n".join(parts)
 
 
 class JsonLines(Lines):
-    """A log record as a line of JSON; `extra={"members": {...}}` gives it more members."""
+    """Format a log record as a line of JSON; `extra={"members": {...}}` adds members."""
 
     def format(self, record: logging.LogRecord) -> str:
         members = {

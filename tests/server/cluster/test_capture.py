@@ -77,7 +77,7 @@ def test_a_captured_cluster_is_a_line_for_each_thing(api: ApiServer) -> None:
         written
         == """\
 # Written by gpu-rules capture. Of each node: cpu, memory and extended resources, labels, taints, Ready and cordon.
-# Of pods: those that hold extended resources, each as one container; free cpu and memory cannot be told from this.
+# Of pods: those that hold extended resources, each as one container; free cpu and memory cannot be derived from this.
 apiVersion: "gpurules.io/v1"
 kind: "ClusterInventory"
 metadata: {"name": "captured"}

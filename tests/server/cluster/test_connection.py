@@ -138,7 +138,7 @@ def test_a_start_without_credentials_recovers_when_they_come(
     monkeypatch.setenv("KUBECONFIG", str(path))
     with viewing(api, NODES, configure=kubeconfig) as view:
         view.counted("nodes", "configuration")
-        assert view.live.problems == [f"cannot list and watch nodes: there is no kubeconfig {path}"]
+        assert view.live.problems == [f"cannot list and watch nodes: kubeconfig {path} not found"]
         api.kubeconfig(tmp_path)
         view.synced()
 
@@ -161,10 +161,10 @@ def test_without_any_kubeconfig_the_place_is_named_where_one_would_be(
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
-    expected = "there is no kubeconfig ~/.kube/config, and KUBECONFIG names no other"
+    expected = "kubeconfig ~/.kube/config not found, and KUBECONFIG is not set"
     assert str(refused(Connection(kubeconfig))) == expected
     monkeypatch.setenv("KUBECONFIG", "/nope:~/neither")
-    assert str(refused(Connection(kubeconfig))) == "there is no kubeconfig /nope:~/neither"
+    assert str(refused(Connection(kubeconfig))) == "kubeconfig /nope:~/neither not found"
 
 
 def test_outside_of_a_cluster_there_is_no_service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +198,7 @@ def test_an_answer_that_is_too_large_is_not_read_to_its_end(api: ApiServer) -> N
     api.fail("nodes", Body(json.dumps({"items": ["x" * 1000]}).encode()))
     with pytest.raises(ApiError) as caught:
         Connection(plain(api)).get("/api/v1/nodes", {}, 100)
-    assert (caught.value.cause, str(caught.value)) == (Cause.TOO_LARGE, "the answer has more than 100 bytes")
+    assert (caught.value.cause, str(caught.value)) == (Cause.TOO_LARGE, "the response is larger than 100 bytes")
 
 
 class Dribble:
@@ -216,7 +216,7 @@ def test_an_answer_that_comes_byte_by_byte_is_not_waited_for(monkeypatch: pytest
     monkeypatch.setattr("server.cluster.connection.monotonic", lambda: next(seconds))
     with pytest.raises(ApiError) as caught, Answer(cast(Any, Dribble())) as answer:
         b"".join(answer.parts(10_000))
-    assert (caught.value.cause, str(caught.value)) == (Cause.TIMED_OUT, "the answer takes more than 120 s")
+    assert (caught.value.cause, str(caught.value)) == (Cause.TIMED_OUT, "the response takes longer than 120 s")
 
 
 @pytest.mark.parametrize(("body", "said"), [(b"<html>", "not JSON: "), (b"[]", "not a JSON object")])
@@ -285,11 +285,11 @@ ODD = ["", ".", "..", "x/../../apis", "x%2F..", "x?y", "x#y", "X", "-x", "x-", "
 def test_no_path_leads_out_of_a_namespace(odd: str) -> None:
     with pytest.raises(ApiError) as caught:
         api_path("events", namespace=odd)
-    assert (caught.value.cause, str(caught.value)) == (Cause.INVALID, f"{odd[:63]!r} is no name of a namespace")
+    assert (caught.value.cause, str(caught.value)) == (Cause.INVALID, f"{odd[:63]!r} is not a valid namespace")
 
 
 @pytest.mark.parametrize("odd", ODD)
 def test_no_path_leads_to_another_object(odd: str) -> None:
     with pytest.raises(ApiError) as caught:
         api_path("secrets", namespace="gpu", name=odd)
-    assert (caught.value.cause, str(caught.value)) == (Cause.INVALID, f"{odd[:63]!r} is no name of an object")
+    assert (caught.value.cause, str(caught.value)) == (Cause.INVALID, f"{odd[:63]!r} is not a valid object name")

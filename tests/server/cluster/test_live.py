@@ -102,7 +102,7 @@ def test_a_watch_that_goes_on_without_events_is_left(api: ApiServer, drip: bytes
         clock.now += 26.0
         api.send("nodes", drip)
         view.counted("nodes", "timed-out")
-        assert view.live.problems == ["cannot list and watch nodes: the watch has no events and does not end"]
+        assert view.live.problems == ["cannot list and watch nodes: the watch sends no events and does not end"]
 
 
 def test_a_silent_watch_is_no_contact_but_a_bookmark_is(api: ApiServer) -> None:

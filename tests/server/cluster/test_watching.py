@@ -597,10 +597,10 @@ def test_an_odd_object_hides_no_other(api: ApiServer, caplog: pytest.LogCaptureF
         api.put("pods", bound("odder", "one", {GPU: "none"}))
         view.counted("pods", "unreadable", 2)
     warned = [record.getMessage() for record in caplog.records if record.name.startswith("server.cluster")]
-    nameless = "left out, as all further ones like it: an object without a name"
+    nameless = "object skipped, further ones are not logged: metadata.name missing"
     assert sorted(warned)[:2] == [f"namespaces: {nameless}", f"nodes: {nameless}"]
     path = "/spec/containers/0/resources/requests/nvidia.com~1gpu"
-    assert sorted(warned)[2:] == [f"pods: left out, as all further ones like it: ml/odd: {path} cannot be read"]
+    assert sorted(warned)[2:] == [f"pods: object skipped, further ones are not logged: ml/odd: {path} cannot be read"]
 
 
 def test_items_of_a_list_that_are_no_objects_are_passed_over(api: ApiServer) -> None:
@@ -649,7 +649,7 @@ def test_our_own_bug_stops_no_view(
             api.put("nodes", node("two"))
             view.until(lambda _: view.pauses)
         view.until(lambda cluster: names(cluster) == ["one", "two"])
-    assert "unexpected error while nodes were read" in caplog.text
+    assert "unexpected error while reading nodes" in caplog.text
 
 
 def test_stopping_waits_for_no_watch_and_no_pause(api: ApiServer) -> None:

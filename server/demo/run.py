@@ -1,4 +1,4 @@
-"""`gpu-rules demo`: the scenarios, each pod sent through a real server over HTTPS, and what came out in a table."""
+"""`gpu-rules demo`: send the pods of each scenario to a real server over HTTPS, and show the results in tables."""
 
 import http.client
 import json
@@ -29,16 +29,16 @@ from rules_engine.model.json.patch import Json
 from server.demo.scenarios import FALLBACK_ANNOTATION, SCENARIOS, Admission, Amounts, Scenario
 
 TIMEOUT_SECONDS = 30
-"""How long a server may take to come up, to answer or to end, on a machine that is busy with other things."""
+"""Timeout of a server to start, to respond or to stop, on a busy machine."""
 
 
 class DemoError(Exception):
-    """Why the demo cannot go on."""
+    """A failure that ends the demo."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of one pod; `wrong` says what should have been otherwise, None where all is as expected."""
+    """Result of one pod; `wrong` describes a difference from the expected result, None if there is none."""
 
     admission: Admission
     given: Mapping[str, Amounts]
@@ -48,7 +48,7 @@ class Outcome:
 
 
 def run(scenarios: Iterable[Scenario] = SCENARIOS) -> int:
-    """Show every scenario; the exit code: 0 when everything came out as it must."""
+    """Show every scenario. Return the exit code: 0 if all results are as expected."""
     before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         failures = _show_all(Console(), scenarios)
@@ -68,7 +68,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
 
 
 def _show_all(console: Console, scenarios: Iterable[Scenario]) -> int:
-    """How many pods came out wrong. A server is started when the first pod needs its inventory, and kept."""
+    """Show the scenarios; return the number of unexpected results. Each inventory gets one server."""
     console.print("Each pod goes to a real server over HTTPS. Names are shown without nvidia.com/.")
     failures = 0
     with ExitStack() as stack:
@@ -82,14 +82,14 @@ def _show_all(console: Console, scenarios: Iterable[Scenario]) -> int:
             show(console, scenario, outcomes)
             failures += sum(outcome.wrong is not None for outcome in outcomes)
     if failures:
-        console.print(f"\nPods that came out wrong: {failures}.", style="bold red")
+        console.print(f"\nPods with an unexpected result: {failures}.", style="bold red")
     else:
-        console.print("\nEvery pod came out as it must.", style="bold green")
+        console.print("\nEvery pod has the expected result.", style="bold green")
     return failures
 
 
 class Server:
-    """A connection that stays open to a server whose certificate is checked against the CA it wrote."""
+    """Client of a server over one connection, which verifies its certificate with the CA that it wrote."""
 
     def __init__(self, url: str, ca: Path) -> None:
         address = urlsplit(url)
@@ -102,13 +102,13 @@ class Server:
         self._connection.close()
 
     def ready(self) -> None:
-        """Raises DemoError unless the server says that it is ready."""
-        status, _ = self._record("GET", "/readyz", None)
+        """Check that the server is ready. Raises DemoError if not."""
+        status, _ = self._request("GET", "/readyz", None)
         if status != http.client.OK:
             raise DemoError(f"the server is not ready: /readyz answered {status}")
 
     def review(self, path: str, namespace: str, pod: Json) -> tuple[dict[str, Any], float]:
-        """The response to a pod's AdmissionReview, and how many milliseconds it took. Raises DemoError."""
+        """Send a pod's AdmissionReview; return the response and its time in milliseconds. Raises DemoError."""
         uid = str(uuid4())
         request = {
             "uid": uid,
@@ -122,7 +122,7 @@ class Server:
         }
         body = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
         begin = perf_counter()
-        status, answer = self._record("POST", path, body)
+        status, answer = self._request("POST", path, body)
         milliseconds = (perf_counter() - begin) * 1000
         if status != http.client.OK:
             raise DemoError(f"{path} answered {status}: {answer[:1000].decode(errors='replace')}")
@@ -131,7 +131,7 @@ class Server:
             raise DemoError(f"{path} answered another request")
         return response, milliseconds
 
-    def _record(self, method: str, path: str, body: str | None) -> tuple[int, bytes]:
+    def _request(self, method: str, path: str, body: str | None) -> tuple[int, bytes]:
         try:
             self._connection.request(method, path, body, {"Content-Type": "application/json"})
             response = self._connection.getresponse()
@@ -142,7 +142,7 @@ class Server:
 
 @contextmanager
 def running(inventory: str) -> Iterator[Server]:
-    """`gpu-rules serve` with the packaged rules and one inventory, in processes of its own, ready, and ended after."""
+    """Run `gpu-rules serve` with the packaged rules and one inventory until the block ends."""
     with TemporaryDirectory(prefix="gpu-rules-demo-") as folder, open_serve(inventory, Path(folder)) as url:
         server = Server(url, Path(folder) / "ca.crt")
         try:
@@ -154,10 +154,10 @@ def running(inventory: str) -> Iterator[Server]:
 
 @contextmanager
 def open_serve(inventory: str, folder: Path) -> Iterator[str]:
-    """The server's processes; gives the URL. Raises DemoError when it does not come up."""
+    """Run the server's processes and yield the URL. Raises DemoError if the server does not start."""
     here = str(Path(__file__).parent.parent.parent)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GPU_RULES_")}
-    # Not the current folder, in which anything may be called `server`; and ours also where nothing is installed.
+    # Without the current folder, which may have a module `server`; with ours, also if nothing is installed.
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, (here, environment.get("PYTHONPATH"))))
     ready, theirs = os.pipe()
     command = [sys.executable, "-P", "-m", "server", "serve", "--listen", "127.0.0.1:0", "--ready-fd", str(theirs)]
@@ -168,7 +168,7 @@ def open_serve(inventory: str, folder: Path) -> Iterator[str]:
     with os.fdopen(ready, encoding="ascii") as readable:
         try:
             with log.open("wb") as stderr, _held():
-                # A session of its own: Ctrl-C is for the demo, which ends its servers then.
+                # In its own session: Ctrl-C interrupts only the demo, which then stops its servers.
                 process = subprocess.Popen(  # noqa: S603 - our own command line
                     command,
                     env=environment,
@@ -201,7 +201,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def _held() -> Iterator[None]:
-    """Put off interruptions to the end: one while a process begins would leave it to itself."""
+    """Delay signals to the end of the block: one during the start of a process would leave it running."""
     came: list[int] = []
     before = {number: signal.signal(number, lambda *_: came.append(1)) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -214,7 +214,7 @@ def _held() -> Iterator[None]:
 
 
 def admit(server: Server, admission: Admission) -> Outcome:
-    """Send a pod as the API server would: to /mutate, and what it became to /validate."""
+    """Send a pod as the API server does: to /mutate, and the patched pod to /validate."""
     manifest = admission.manifest()
     mutated, milliseconds = server.review("/mutate", admission.namespace, manifest)
     patch = json.loads(b64decode(mutated["patch"])) if "patch" in mutated else []
@@ -229,7 +229,7 @@ def admit(server: Server, admission: Admission) -> Outcome:
         return replace(outcome, wrong=f"denied: {mutated['status']['message']}")
     validated, _ = server.review("/validate", admission.namespace, pod)
     if not validated["allowed"]:
-        return replace(outcome, wrong=f"denied after the change: {validated['status']['message']}")
+        return replace(outcome, wrong=f"denied after the patch: {validated['status']['message']}")
     return replace(outcome, wrong=_difference(admission, outcome, _amounts(pod, "requests")))
 
 
@@ -242,9 +242,9 @@ def _difference(admission: Admission, outcome: Outcome, requests: Mapping[str, A
 
 
 def patched(document: Any, patch: list[dict[str, Any]]) -> Any:
-    """The document with a JSON Patch of `add`, `replace` and `remove` applied; it is not changed itself.
+    """Return a copy of the document with a JSON Patch of `add`, `replace` and `remove` applied.
 
-    A missing parent, or an `op` of another name, is an error: KeyError, IndexError or ValueError.
+    Raises KeyError, IndexError or ValueError for a missing parent or another `op`.
     """
     result = json.loads(json.dumps(document))
     for operation in patch:
@@ -266,7 +266,7 @@ def patched(document: Any, patch: list[dict[str, Any]]) -> Any:
             case "remove":
                 del node[key]
             case other:
-                raise ValueError(f"no such operation: {other}")
+                raise ValueError(f"unknown operation: {other}")
     return result
 
 
@@ -277,7 +277,7 @@ def _amounts(pod: dict[str, Any], member: str) -> dict[str, Amounts]:
 
 
 def _text(containers: Mapping[str, Amounts]) -> str:
-    """One line for each amount, GPUs first, under the container's name where there are several."""
+    """Render one line for each amount, GPUs first, below the container's name if there are several."""
     lines = []
     for name, amounts in containers.items():
         indent = ""
@@ -297,14 +297,14 @@ def show(console: Console, scenario: Scenario, outcomes: list[Outcome]) -> None:
     """Print a scenario's table."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     several = len({admission.inventory for admission in scenario.admissions}) > 1
-    for name in ("pod", "asked", "given", "annotation"):
+    for name in ("pod", "requested", "given", "annotation"):
         table.add_column(name, overflow="fold")
     table.add_column("ms", justify="right")
     for outcome in outcomes:
         admission = outcome.admission
         table.add_row(
             f"{admission.pod}\n@ {admission.inventory}" if several else admission.pod,
-            Text(_text(admission.asked)),
+            Text(_text(admission.requested)),
             Text(_text(outcome.given)),
             Text(outcome.annotation or "-"),
             f"{outcome.milliseconds:.1f}",

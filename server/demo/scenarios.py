@@ -1,7 +1,7 @@
-"""The scenarios that `gpu-rules demo` shows, and what must come out of them.
+"""Scenarios of `gpu-rules demo`, with their expected results.
 
-The first six are those the old webhook was tested with; the seventh is the arithmetic of resource injection. They are
-written against the packaged rule set `default` and the packaged inventories.
+The first six are the tests of the old webhook; the seventh is the arithmetic of resource injection. They are written
+for the packaged rule set `default` and the packaged inventories.
 """
 
 from collections.abc import Mapping
@@ -19,21 +19,21 @@ Amounts = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """One pod sent to a server with one inventory, and what every container must have then, by name.
+    """One pod sent to a server with one inventory, and the expected amounts of each container, by name.
 
-    Amounts are those of requests and limits alike. `fallback` is the annotation's value, None where there is none.
+    Requests and limits have the same amounts. `fallback` is the expected value of the annotation, or None.
     """
 
     pod: str
     inventory: str
-    asked: Mapping[str, Amounts]
+    requested: Mapping[str, Amounts]
     given: Mapping[str, Amounts]
     fallback: str | None = None
     namespace: str = "default"
     annotations: Mapping[str, str] = field(default_factory=lambda: EMPTY)
 
     def manifest(self) -> dict[str, Json]:
-        """The Pod as the API server sends it: with requests equal to limits."""
+        """Return the Pod as the API server sends it: with requests equal to limits."""
         return {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -46,7 +46,7 @@ class Admission:
                         "image": "registry.example/cuda-sample:12.4",
                         "resources": {"requests": dict(amounts), "limits": dict(amounts)},
                     }
-                    for name, amounts in self.asked.items()
+                    for name, amounts in self.requested.items()
                 ],
             },
         }
@@ -66,11 +66,11 @@ MIG_2G = "nvidia.com/mig-2g.20gb"
 MIG_3G = "nvidia.com/mig-3g.30gb"
 
 
-def _falls(pod: str, inventory: str, asked: str, given: str, fallback: str | None) -> Admission:
+def _falls(pod: str, inventory: str, requested: str, given: str, fallback: str | None) -> Admission:
     return Admission(
         pod=pod,
         inventory=inventory,
-        asked={"cuda": {asked: "1"}},
+        requested={"cuda": {requested: "1"}},
         given={"cuda": {given: "1"}},
         fallback=fallback,
     )
@@ -79,15 +79,15 @@ def _falls(pod: str, inventory: str, asked: str, given: str, fallback: str | Non
 def _v100(
     pod: str, given: Mapping[str, Amounts], *, namespace: str = "default", beside: Amounts | None = None
 ) -> Admission:
-    asked: dict[str, Amounts] = {"train": {WHOLE: "2"}}
+    requested: dict[str, Amounts] = {"train": {WHOLE: "2"}}
     if beside is not None:
-        asked["log-shipper"] = beside
+        requested["log-shipper"] = beside
     return Admission(
         pod=pod,
         inventory="two-workers",
         namespace=namespace,
         annotations={GPU_TYPE_ANNOTATION: "V100"},
-        asked=asked,
+        requested=requested,
         given=given,
     )
 
@@ -106,7 +106,7 @@ SCENARIOS = (
         (_falls("gpu-test", "mig-1g", MIG_2G, MIG_1G, "2g.20gb->1g.10gb"),),
     ),
     Scenario(
-        "4  What is asked for is there: nothing changes",
+        "4  The requested resource is offered: nothing changes",
         (_falls("gpu-test", "mig-3g-2g", MIG_2G, MIG_2G, None),),
     ),
     Scenario(

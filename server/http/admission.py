@@ -74,7 +74,7 @@ class Admission:
         return Deadline(request.arrived, request.query, self._request_seconds, patient_until)
 
     def admit(self, request: Request) -> Response:
-        """Answer in the calling thread; 413 and 503 as the limits say."""
+        """Answer in the calling thread; 413 or 503 if a limit is exceeded."""
         if takes_too_much_memory(request.body):
             return self.too_large(request)
         if not self.slots.take():
@@ -94,7 +94,7 @@ class Admission:
             response = _failed(error, record)
         except Exception:
             # A bug is logged and answered with 500, never with a decision.
-            _log.exception("unexpected error while request %s was answered", record.uid or "without a uid")
+            _log.exception("unexpected error while answering request %s", record.uid or "without a uid")
             response = _failed(ReviewError(StatusReason.INTERNAL_ERROR, INTERNAL_ERROR, record.uid), record)
         record.seconds = perf_counter() - begin
         self._observe(record)
@@ -108,7 +108,7 @@ class Admission:
     @property
     def too_many(self) -> str:
         """Message of a response when no slot is free."""
-        return f"{self._max_concurrent} decisions are under way (--max-concurrent): try again"
+        return f"{self._max_concurrent} decisions are in progress (--max-concurrent): try again"
 
     def busy(self, request: Request, message: str) -> Response:
         """Return a 503 response. The uid of a large body is omitted, since parsing it is expensive."""
@@ -129,7 +129,7 @@ class Admission:
         return response
 
     def _decide(self, request: Request, record: AdmissionRecord, deadline: Deadline) -> bytes:
-        """Raises ReviewError."""
+        """Return the body of the response. Raises ReviewError."""
         media_type = request.content_type
         if media_type != "application/json":
             media_type = media_type.partition(";")[0].strip().lower()
@@ -137,24 +137,24 @@ class Admission:
                 message = f"the content type must be application/json, not {media_type or 'absent'}"
                 raise ReviewError(StatusReason.UNSUPPORTED_MEDIA_TYPE, message, uid_of(request.body))
         try:
-            asked = parse(request.body)
+            admission = parse(request.body)
         except RefusedObjectError as error:
             record.uid, record.decision = error.uid, error.decision
             return respond(error.uid, error.decision)
-        record.uid, record.request = asked.uid, asked
+        record.uid, record.request = admission.uid, admission
         served, cluster = self._state.served, self._state.cluster
         if served is None or cluster is None:
-            raise ReviewError(StatusReason.UNAVAILABLE, "the server is still starting: try again", asked.uid)
-        decision = ENDPOINTS[request.path](served)(asked, cluster, budget=deadline)
+            raise ReviewError(StatusReason.UNAVAILABLE, "the server is still starting: try again", admission.uid)
+        decision = ENDPOINTS[request.path](served)(admission, cluster, budget=deadline)
         record.served, record.cluster, record.decision = served, cluster, decision
-        return respond(asked.uid, decision)
+        return respond(admission.uid, decision)
 
     def _observe(self, record: AdmissionRecord) -> None:
         for observe in self._observers:
             try:
                 observe(record)
             except Exception:
-                _log.exception("unexpected error while request %s was recorded", record.uid or "without a uid")
+                _log.exception("unexpected error in an observer of request %s", record.uid or "without a uid")
 
 
 def takes_too_much_memory(body: bytes) -> bool:
@@ -166,7 +166,7 @@ def takes_too_much_memory(body: bytes) -> bool:
 
 
 def _failed(error: ReviewError, record: AdmissionRecord) -> Response:
-    """Return the response to a request without a decision, and record the error in the exchange."""
+    """Return the response to a request without a decision, and record the error in its admission record."""
     record.uid, record.error = error.uid, error.reason
     headers = RETRY if error.reason is StatusReason.UNAVAILABLE else JSON
     return Response(error.reason.code, respond_error(error), headers)

@@ -1,4 +1,4 @@
-"""One request and what became of it: what everything that watches the server from outside is told."""
+"""Admission record: one request and its outcome, as metrics, decision log and Events receive it."""
 
 from collections.abc import Callable
 from enum import Enum
@@ -12,17 +12,17 @@ from server.http.review import StatusReason
 from server.state import Served
 
 ALLOWED, CHANGED, DENIED, INVALID = "Allowed", "Changed", "Denied", "Invalid"
-"""Outcomes of a decision; Invalid: a pod that cannot be read."""
+"""Outcomes of a decision; Invalid: a pod that cannot be parsed."""
 
 OUTCOMES = (ALLOWED, CHANGED, DENIED, INVALID, *(reason.text for reason in StatusReason))
 
 
 class AdmissionRecord:
-    """Filled in while the request is answered, and not changed any more once observers get it.
+    """Request, decision and outcome; filled in while the request is answered, and constant once observers receive it.
 
-    `seconds` is from the end of the body to the answer: what a slow client takes is its own. What never became known
-    is None: of a request that could not be read there is no uid, and of one that failed, no decision. `authenticated`:
-    the client showed a certificate that was verified.
+    `seconds` is from the end of the body to the response, without the time of a slow client. Unknown members are None:
+    `uid` of a request that could not be parsed, `decision` of one that failed. `authenticated`: the client presented a
+    verified certificate.
     """
 
     __slots__ = ("authenticated", "cluster", "decision", "endpoint", "error", "request", "seconds", "served", "uid")
@@ -47,7 +47,7 @@ class AdmissionRecord:
 
     @property
     def pod(self) -> str:
-        """The pod's name; without one, its generateName and "*", which no name has; "" without either."""
+        """The pod's name, else its generateName and "*", which no name contains; "" without either."""
         request = self.request
         if request is None or not (request.is_pod or request.is_resize):
             return ""
@@ -60,12 +60,12 @@ class AdmissionRecord:
 
     @property
     def user(self) -> str:
-        """Who makes the request, as the API server authenticated it; "" where the request does not say."""
+        """Name of the user, as authenticated by the API server; "" if absent."""
         return "" if self.request is None else text(mapping(self.request.raw.get("userInfo")), "username")
 
     @property
     def dry_run(self) -> bool:
-        """Whether nothing may come of the request but its answer."""
+        """True for a request that must have no side effects."""
         return self.request is not None and self.request.dry_run
 
 
@@ -78,15 +78,15 @@ def _outcome(decision: Decision) -> str:
 
 
 Observer: TypeAlias = Callable[[AdmissionRecord], None]
-"""Is told of every exchange, in the thread that answers it: it must be quick, and must not wait."""
+"""Called with every admission record, in the thread that answers the request: must be quick, and must not block."""
 
 
 class Callers(Enum):
     """The callers whose requests change state: reservations and Events."""
 
     AUTHENTICATED = "authenticated"
-    """Those that showed a certificate of --client-ca. Anybody who reaches the port can send a review of a pod that does
-    not exist."""
+    """Those that presented a certificate of --client-ca. Anybody who reaches the port can send a review of a pod that
+    does not exist."""
     ALL = "all"
 
     def only(self, observer: Observer) -> Observer:

@@ -20,7 +20,7 @@ from server.http.review import respond_status
 from server.state import State
 
 Exposition: TypeAlias = Callable[[], tuple[bytes, str]]
-"""All metrics as text, and its content type."""
+"""Function that returns all metrics as text, and the content type."""
 
 
 def create_app(state: State, admission: Admission) -> Flask:
@@ -101,7 +101,7 @@ def _app(state: State) -> Flask:
 
 
 def _not_received(error: HTTPException) -> Refusal:
-    """Return the refusal for a body that cannot be read."""
+    """Return the refusal of a body that cannot be received."""
     return BODY_TOO_LARGE if isinstance(error, RequestEntityTooLarge) else _CUT_SHORT
 
 

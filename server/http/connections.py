@@ -32,10 +32,10 @@ class Connection(Protocol):
 
     peer: str
     answered_at: float
-    """When its last response was written; 0 before the first."""
+    """Time of its last response; 0 before the first."""
     deadline: float
     held_bytes: int
-    """Bytes of headers and bodies that are received or wait for a decision."""
+    """Bytes of headers and bodies being received or waiting for a decision."""
 
     @property
     def under_way(self) -> bool:
@@ -79,13 +79,13 @@ class Occurrences(Generic[K]):
         self._peers: dict[K, str] = {}
 
     def count(self, kind: K, peer: str = "") -> None:
-        """Count one more time; called by any thread."""
+        """Increment a counter. Safe for use from several threads."""
         with self._lock:
             self.counts[kind] += 1
             self._peers[kind] = peer
 
     def log(self, now: float) -> None:
-        """Log what was counted since the last line about it."""
+        """Log counters that changed since their last line."""
         for kind, count in self.counts.items():
             at, before = self._logged.get(kind, (-inf, 0))
             if count > before and now - at >= LOG_SECONDS:
@@ -109,12 +109,12 @@ class Connections:
         self.exceeded = Exceeded(name)
         self.held_bytes = 0
         self.freed_bytes = 0
-        """Estimate of the memory that was freed; the listener resets it when it returns that to the system."""
+        """Estimate of the memory freed since the listener last returned memory to the system."""
         self._clock = clock
         self._all: dict[Connection, None] = {}
         self._peers: Counter[str] = Counter()
         self._holding: dict[Connection, float] = {}
-        """When each began to hold anything, oldest first."""
+        """Time since when each holds bytes, oldest first."""
         self._paused: dict[Connection, None] = {}
 
     def __len__(self) -> int:
@@ -185,7 +185,7 @@ class Connections:
         self._resume()
 
     def _resume(self) -> None:
-        """Read from as many connections as there is room for a read of each; those that hold least come first."""
+        """Resume as many connections as there is room for one read each, those that hold least first."""
         room = (HELD_BYTES - self.held_bytes) // READ_BYTES
         if not self._paused or room <= 0:
             return

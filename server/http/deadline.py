@@ -7,13 +7,13 @@ from time import perf_counter
 from rules_engine.cel import Budget, CostExceeded
 
 SHARE = 0.8
-"""Of the time that a caller says it waits, so that an answer is there in time."""
+"""Share of the caller's timeout, so that the response arrives in time."""
 
 SLICE = 1_000
 """Cost units between two reads of the clock: about a millisecond of the interpreter, which is slower than the rest."""
 
 MAX_QUERY = 64
-"""Characters of a query that is looked at; `timeout=10s` is what an API server sends."""
+"""Maximum length of a query that is parsed; an API server sends `timeout=10s`."""
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0}
 
@@ -26,7 +26,7 @@ class TakesLonger(BaseException):
 
 
 class Deadline:
-    """Makes the budgets of one request: they are used up with its time, or raise TakesLonger where it holds others up.
+    """Factory of budgets for one request, which expire at its deadline or raise TakesLonger to unblock the event loop.
 
     `arrived`: when the headers were complete (time.perf_counter). `seconds`: the timeout, unless the query names a
     shorter one. `patient_until` (time.perf_counter): when to raise TakesLonger.
@@ -36,9 +36,9 @@ class Deadline:
 
     def __init__(self, arrived: float, query: str, seconds: float, patient_until: float = inf) -> None:
         if query and len(query) <= MAX_QUERY:
-            waits = _waits_seconds(query)
-            if waits is not None and waits * SHARE < seconds:
-                seconds = waits * SHARE
+            timeout = _timeout_seconds(query)
+            if timeout is not None and timeout * SHARE < seconds:
+                seconds = timeout * SHARE
         self._seconds = seconds
         self._end = arrived + seconds
         self._patient_until = patient_until
@@ -52,7 +52,7 @@ class Deadline:
 
 
 class _Timed(Budget):
-    """Looks at the clock before each slice of the limit that it grants."""
+    """Budget that checks the clock before granting each slice of its limit."""
 
     __slots__ = ("_end", "_patient_until", "_seconds")
 
@@ -77,8 +77,8 @@ class _Timed(Budget):
 
 
 @lru_cache(maxsize=64)
-def _waits_seconds(query: str) -> float | None:
-    """The `timeout` of an API server's call (apiserver, webhook/mutating/dispatcher.go), a Go duration of one unit."""
+def _timeout_seconds(query: str) -> float | None:
+    """Parse the `timeout` of an API server's call (webhook/mutating/dispatcher.go): a Go duration of one unit."""
     for part in query.split("&"):
         name, _, value = part.partition("=")
         number = value.rstrip("ms")

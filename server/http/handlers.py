@@ -100,7 +100,7 @@ class AdmissionHandler:
         return self._admission.refuse(path, refusal)
 
     def stop(self) -> None:
-        """Start no more work."""
+        """Submit no more work to the threads."""
         for threads in (self._slow, self._large):
             threads.shutdown(wait=False, cancel_futures=True)
         self._pages.stop()
@@ -146,4 +146,4 @@ class AdmissionHandler:
 
 _LARGE_QUEUE_FULL = f"{LARGE_QUEUE} bodies over {LARGE_BODY_BYTES // 1024} KiB wait for a decision: try again"
 
-_TOO_LATE = "the request waited for longer than its time (--request-timeout, or 0.8 × timeoutSeconds): try again"
+_TOO_LATE = "the request waited longer than its timeout (--request-timeout, or 0.8 × timeoutSeconds): try again"

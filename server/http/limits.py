@@ -11,13 +11,13 @@ CONNECTIONS = 2048
 """Open connections, handshakes included. An API server keeps 25 idle ones at most (client-go, transport)."""
 
 PLAIN_CONNECTIONS = 64
-"""Open connections of the plain listener: a kubelet, some Prometheus servers, and people."""
+"""Open connections of the plain HTTP listener: a kubelet, some Prometheus servers, and operators."""
 
 PEER_SHARE = 4
 """One address may hold 1/4 of all connections, so idle clients cannot lock out the API server."""
 
 CLOSED_SHARE = 128
-"""Of all allowed connections, 1/128 is closed at a time to make room: finding the least recently used takes 0.7 ms."""
+"""1/128 of the allowed connections are closed at a time to make room: finding the least recently used takes 0.7 ms."""
 
 RESERVED_FILES = 64
 """File descriptors reserved for watches, logs and reloaded files; a server with a live cluster uses about 30."""
@@ -39,10 +39,10 @@ RECEIVE_BUFFER_BYTES = 8 * 1024
 send 80 kB each peak at 435 MiB with 32 KiB here, and at 267 MiB with this."""
 
 SEND_BUFFER_BYTES = 64 * 1024
-"""SO_SNDBUF: memory of the kernel for a client that does not read; else up to 4 MiB."""
+"""SO_SNDBUF: kernel memory for a client that does not read; the default is up to 4 MiB."""
 
 READ_BYTES = 16 * 1024
-"""What a connection hands over at a time: a TLS record."""
+"""Bytes of one read: a TLS record."""
 
 HANDSHAKE_SECONDS = 10.0
 """Time for a TLS handshake; an API server gives up after 10 s too (client-go, transport)."""
@@ -51,23 +51,23 @@ SHUTDOWN_SECONDS = 2.0
 """Timeout of the TLS shutdown."""
 
 FIRST_REQUEST_SECONDS = 120.0
-"""Time from the handshake to a first request. Go's client may keep a connection that it has not used for 90 s."""
+"""Time from the handshake to the first request. Go's client may keep an unused connection for 90 s."""
 
 HEADER_BYTES = 16 * 1024
 """Request line and headers; an API server sends some 500 bytes."""
 
 HEADERS = 100
-"""Headers of a request: short ones take 25 times their size in memory. An API server sends 6."""
+"""Number of headers of a request: short ones take 25 times their size in memory. An API server sends 6."""
 
 HEADER_SECONDS = 10.0
 """Time from the first byte of a request to the end of its headers."""
 
 BODY_BYTES = 8 * MIB
-"""A body. The API server takes requests of 3 MiB (apiserver, MaxRequestBodyBytes); a review holds an object twice, and
-more."""
+"""Size of a body. The API server accepts requests of 3 MiB (apiserver, MaxRequestBodyBytes); a review contains the
+object twice, and more."""
 
 RECEIVE_SECONDS = 10.0
-"""Default time for a body. A request is some kilobytes from the same cluster; 8 MiB arrive over 7 Mbit/s."""
+"""Default time to receive a body. Requests are some kilobytes from the same cluster; 8 MiB need 7 Mbit/s."""
 
 DISCARDED_BYTES = 2 * BODY_BYTES
 """Bytes read and discarded after a request is refused: closing earlier would reset the connection before the client
@@ -87,46 +87,46 @@ UNREAD_SECONDS = 30.0
 """Timeout for a client to read its response."""
 
 READ_AHEAD_BYTES = 1
-"""Bytes of a paused connection that TLS reads all the same: the least that uvloop takes."""
+"""Bytes that TLS still reads from a paused connection: the minimum of uvloop."""
 
 WRITE_BUFFER_BYTES = 64 * 1024
-"""Answers that a client has not read, before its next request waits."""
+"""Bytes of unread responses beyond which the next request waits."""
 
 HELD_BYTES = 32 * MIB
-"""Headers and bodies of all connections that are received or wait to be decided. Beyond it, reading pauses."""
+"""Headers and bodies of all connections being received or waiting for a decision. Beyond it, reading pauses."""
 
 FREE_BYTES = 8 * 1024
-"""Bytes that a connection may hold even then: an ordinary review does not wait behind slow senders."""
+"""Bytes that a connection may hold even then, so that an ordinary review does not wait behind slow senders."""
 
 SPARE_BYTES = HELD_BYTES // 8
-"""Room that is made for paused connections."""
+"""Bytes to free for paused connections."""
 
 STALE_SECONDS = 1.0
-"""A request that was not received by then makes room for others; an API server sends all of it at once."""
+"""Age after which an incomplete request may be refused to make room; an API server sends a request at once."""
 
 LARGE_BODY_BYTES = 64 * 1024
-"""A larger body takes milliseconds to parse. It is decided in a thread, one at a time."""
+"""Size beyond which a body, which takes milliseconds to parse, is decided in a thread, one at a time."""
 
 PARSED_BYTES_PER_TOKEN = 110
 """Memory of parsed JSON for each of `{`, `[`, `,` and `:` in its text: an empty object takes 64 bytes and its place in
 a list 8; a small object with one member 184 for three of them, with a string of its own 60 more (measured)."""
 
 PARSED_BYTES = 96 * MIB
-"""Memory of one parsed body, by that estimate. A pod of 3 MiB that is all tolerations takes 70 MiB. The parser holds
+"""Estimated memory of one parsed body. A pod of 3 MiB that is all tolerations takes 70 MiB. The parser holds
 the GIL: 0.1 s for 30 MiB."""
 
 MAX_DEPTH = 250
-"""Levels of nesting in a request: many times what any Kubernetes object has, and far from Python's own limit."""
+"""Nesting depth of a request: many times that of any Kubernetes object, and far below Python's own limit."""
 
 LARGE_QUEUE = 16
-"""Large bodies that are decided or wait for it."""
+"""Large bodies being decided or waiting for it."""
 
 SLOW_THREADS = 4
 """Threads for decisions that take long. More would not finish sooner, as only one computes at a time, and would
 delay the event loop more."""
 
 PATIENCE_SECONDS = 0.01
-"""Time that a decision may block the event loop: many times that of an ordinary one, even on a busy machine."""
+"""Time that a decision may block the event loop: many times an ordinary decision, even on a busy machine."""
 
 PAGE_THREADS = 2
 """Threads of a Flask application: health, metrics, errors."""
@@ -138,8 +138,8 @@ REQUEST_SECONDS = 5.0
 """Default timeout of a request: half the API server's default timeoutSeconds of 10."""
 
 RETRY_AFTER_SECONDS = 1
-"""What a caller is asked to wait before it tries again, as an API server does, ten times at most and within its
-timeoutSeconds (client-go, rest/with_retry.go). A burst is over in less; without this, or at 0, so is its patience."""
+"""Retry-After: an API server retries after it, at most ten times and within its timeoutSeconds (client-go,
+rest/with_retry.go). A burst is over in less; without the header, or with 0, it does not retry."""
 
 SWEEP_SECONDS = 0.25
 """Interval between checks for expired connections."""
@@ -151,13 +151,13 @@ TRIM_SECONDS = 2.0
 """Minimum interval between two calls of malloc_trim: they take up to 50 ms, in a thread."""
 
 TRIM_BYTES = 16 * MIB
-"""Memory that was freed before it is worth returning to the system."""
+"""Freed memory from which returning it to the system is worthwhile."""
 
 PARSED_PER_BYTE = 8
-"""Memory of a decided body to its length, for that estimate."""
+"""Ratio of the memory of a decided body to its length, for the estimate of freed memory."""
 
 CONNECTION_BYTES = 32 * 1024
-"""Memory of a TLS connection that its handshake frees, and as much again when it is closed, for that estimate."""
+"""Memory of a TLS connection that its handshake frees, and as much again when it is closed, for the same estimate."""
 
 LOG_SECONDS = 60.0
 """Minimum interval between two log lines about the same limit."""

@@ -46,9 +46,9 @@ _log = logging.getLogger(__name__)
 
 
 class Listener:
-    """Serves HTTP on a bound socket from `start` to `stop`, with TLS where it is given a context.
+    """HTTP server on a bound socket, from `start` to `stop`, with TLS if it has a context.
 
-    `name` is for logs and metrics. `connections`: how many at most. `receive_seconds`: time for a body.
+    `name` is for logs and metrics. `connections`: maximum number. `receive_seconds`: time to receive a body.
     """
 
     def __init__(
@@ -236,7 +236,7 @@ class Listener:
                 self.connections.exceeded.count(Limit.HANDSHAKE_TIME, protocol.peer)
             elif isinstance(error, ssl.SSLError):
                 self.failed_handshakes.count(_failure(error), protocol.peer)
-            elif not isinstance(error, OSError):  # clients go away
+            elif not isinstance(error, OSError):  # a client that disconnects
                 raise
 
     async def _stop(self, grace_seconds: float, settle_seconds: float) -> bool:
@@ -286,7 +286,7 @@ _FAILURES = {
         HandshakeFailure.NOT_TLS,
     ),
 }
-"""By the reason of OpenSSL."""
+"""Failures by the reason of OpenSSL."""
 
 STOP_SECONDS = 0.01
 """Polling interval while connections end."""
@@ -296,7 +296,7 @@ ABORT_SECONDS = 1.0
 
 
 _MALLOC_TRIM = getattr(ctypes.CDLL(None), "malloc_trim", None)
-"""malloc_trim(3) of glibc, which lets other threads of Python run; other C libraries have none."""
+"""malloc_trim(3) of glibc, called without the GIL; other C libraries have none."""
 
 
 def connections_allowed(most: int, reserved: int = RESERVED_FILES) -> int:

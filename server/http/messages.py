@@ -1,4 +1,4 @@
-"""Requests and responses, as the protocol reads and writes them."""
+"""HTTP requests and responses."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ JSON: Final[Headers] = (("Content-Type", "application/json"),)
 RETRY: Final[Headers] = (*JSON, ("Retry-After", str(RETRY_AFTER_SECONDS)))
 """Headers of a 503 response."""
 
-INTERNAL_ERROR = "an unexpected error; the server's log says more"
+INTERNAL_ERROR = "unexpected error; see the server's log"
 
-STOPPING = "the server is stopping: try again, another replica answers"
+STOPPING = "the server is stopping: try again, another replica will answer"
 
 
 class Request:
-    """A request. The names of headers are as they were sent.
+    """A request. Header names are as received.
 
     `path` is percent-decoded, each byte as a character (as in PEP 3333), `query` is not. `content_type`: of several, a
-    list. `peer`: the client's address. `authenticated`: the client showed a verified certificate. `arrived`: when the
-    headers were complete (time.perf_counter).
+    list. `peer`: the client's address. `authenticated`: the client presented a verified certificate. `arrived`: time
+    of the end of the headers (time.perf_counter).
     """
 
     __slots__ = (
@@ -77,7 +77,7 @@ BODY_TOO_LARGE = Refusal(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is larg
 
 
 class Response:
-    """A response. `headers` are without Content-Length; `length` is that of a body that HEAD leaves out."""
+    """A response. `headers` are without Content-Length; `length` is that of the body that HEAD omits."""
 
     __slots__ = ("body", "headers", "length", "status")
 

@@ -14,7 +14,7 @@ from server.timestamps import rfc3339
 Diagnostics: TypeAlias = tuple[HTTPStatus, dict[str, Any]]
 
 OVERPROMISES = (
-    "no devices are reserved for admitted pods, so a burst of pods gets more promised than is free: "
+    "no devices are reserved for admitted pods, so a burst of pods may be given more devices than are free: "
     "set --client-ca, or --reserve-for all"
 )
 
@@ -28,7 +28,7 @@ def health(state: State) -> Diagnostics:
 
 
 def readiness(state: State, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Diagnostics:
-    """For a readiness probe. A stale view is ready: one hiccup of the API server must not empty the Service."""
+    """Return the readiness report. A stale view is ready: an outage of the API server must not empty the Service."""
     reason = state.not_ready(clock())
     if reason is not None:
         return HTTPStatus.SERVICE_UNAVAILABLE, {"status": "not ready", "reason": reason}
@@ -40,7 +40,7 @@ def readiness(state: State, *, clock: Callable[[], datetime] = lambda: datetime.
 
 
 def rules(state: State) -> Diagnostics:
-    """Which rules are in force, what became of those that were found since, and whether the API server knows them."""
+    """Return the rules in force, the result of the last reload, and the drift of the webhook configurations."""
     served, reload = state.served, state.last_reload
     if served is None:
         return HTTPStatus.SERVICE_UNAVAILABLE, {"generation": 0}

@@ -69,15 +69,15 @@ class Service(Protocol):
     connections: Connections
     handler: Handler
     receive_seconds: float
-    """Time for a body."""
+    """Time to receive a body."""
     date: bytes
-    """The value of the Date header."""
+    """Value of the Date header."""
     buffer: memoryview
-    """What is read goes here first: connections that wait have no buffer of their own."""
+    """Receive buffer shared by all connections, so that idle ones need none."""
     loop: asyncio.AbstractEventLoop
 
     def now(self) -> float:
-        """The clock of the event loop."""
+        """Return the time of the event loop's clock."""
 
     def ends(self, context: object) -> bool:
         """Return True if connections accepted with a TLS context close after their next response."""
@@ -110,13 +110,13 @@ class HttpProtocol(asyncio.BufferedProtocol):
         self._paused = False
         """True while `Connections` has no room for more of it."""
         self._blocked = False
-        """True from when the write buffer is full until it is empty."""
+        """True from the time the write buffer is full until it is empty."""
         self._closing = False
         self._turn_taken = False
-        """True when a request was answered in this iteration of the event loop."""
+        """True if a request was answered in this iteration of the event loop."""
         self._turn_scheduled = False
         self._authenticated = False
-        """True when the client showed a certificate that was verified."""
+        """True if the client presented a verified certificate."""
         self.held_bytes = 0
         self._head_bytes = 0
         self._reset()
@@ -131,7 +131,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
         self._in_body = False
         self._body = bytearray()
         self._framed_bytes = 0
-        """Bytes of the body as it was sent, with chunk sizes, extensions and trailers."""
+        """Bytes of the body as received, with chunk sizes, extensions and trailers."""
         self._expects = False
 
     @property
@@ -281,7 +281,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
         return (unquote_to_bytes(path) if b"%" in path else path).decode("latin-1"), query.decode("latin-1")
 
     def _read_headers(self, request: Request) -> int:
-        """Read what matters here, and return Content-Length. Refuse ambiguous requests."""
+        """Process the headers that the protocol uses, and return Content-Length. Refuse ambiguous requests."""
         hosts, length, size, version = 0, 0, len(self._target), request.version
         for name, value in self._headers:
             size += len(name) + len(value) + _BETWEEN
@@ -361,7 +361,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
     # Responses.
 
     def _answer_next(self) -> None:
-        """Answer the next queued request. Each iteration of the event loop answers one of a connection."""
+        """Answer the next queued request, one of each connection per iteration of the event loop."""
         if not self._can_answer or self._turn_taken:
             return
         self._turn_taken = True
@@ -403,7 +403,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
         self._control_reading()
 
     def _send_continue(self) -> None:
-        """Send 100 Continue if the client expects it and has all responses before."""
+        """Send 100 Continue if the client expects it and all earlier responses were sent."""
         if self._expects and self._future is None and not self._queue and self._transport is not None:
             self._expects = False
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -457,7 +457,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
             self._close()
 
     def _close(self) -> None:
-        """Close the connection when everything written was sent."""
+        """Close the connection once all written bytes are sent."""
         self._release()
         self._closing = True
         if self._transport is not None and not self._blocked:  # TLS would not wait for a client that reads slowly
@@ -471,7 +471,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
             with suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
-    # What the connection holds.
+    # Bytes that the connection holds.
 
     def _hold(self, size: int) -> None:
         self.held_bytes += size
@@ -487,13 +487,13 @@ class HttpProtocol(asyncio.BufferedProtocol):
         self._control_reading()
 
     def resume(self) -> None:
-        # A refused request is not read to its end when that is what there was no room for.
+        # A request that was refused for want of room is not read to its end.
         if self._discarded is None:
             self._paused = False
             self._control_reading()
 
     def _control_reading(self) -> None:
-        """Read only while there is room, and nothing else to do first."""
+        """Pause reading while there is no room, or while requests or responses are pending."""
         transport = self._transport
         if transport is None or self._closing:
             return
@@ -522,17 +522,17 @@ def _head(status: int, headers: Headers) -> bytes:
 
 
 _NO_REQUEST = Request("", "")
-"""In place of the request, until its headers are complete."""
+"""Placeholder until the headers of a request are complete."""
 
 _NO_ROOM = (
-    f"requests that are being received take {HELD_BYTES // MIB} MiB, and this one was not complete after "
+    f"requests being received take {HELD_BYTES // MIB} MiB, and this one was incomplete after "
     f"{STALE_SECONDS:g} s: try again"
 )
 
 _VERSIONS = ("1.1", "1.0")
 
 FRAMED_PER_BYTE = 16
-"""Bytes sent for each byte of a body, at most: a chunk of one byte takes six."""
+"""Maximum bytes received for each byte of a body: a chunk of one byte takes six."""
 
 _BETWEEN = len(b": \r\n")
 """Bytes of a header line that are neither name nor value."""

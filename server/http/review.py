@@ -1,6 +1,6 @@
-"""AdmissionReview v1 as bytes: a request in, a response out; no I/O.
+"""Parser and encoder of AdmissionReview v1, without I/O.
 
-Source: k8s.io/api/admission/v1 (types.go); k8s.io/apiserver/pkg/admission/plugin/webhook (what is done with answers).
+Source: k8s.io/api/admission/v1 (types.go); k8s.io/apiserver/pkg/admission/plugin/webhook (use of responses).
 """
 
 import json
@@ -26,10 +26,10 @@ MAX_WARNING = 255
 """Characters of one warning: the API server cuts at 256 when all of them are long (warning.go, truncateItemRunes)."""
 
 MAX_WARNINGS_BYTES = 4096
-"""All warnings together: what is over it the API server drops (warning.go, truncateAtTotalRunes)."""
+"""Bytes of all warnings: the API server drops the rest (warning.go, truncateAtTotalRunes)."""
 
 MAX_MESSAGE = 4096
-"""Characters of a denial's message: it may quote the pod, whose names can be as long as the request."""
+"""Characters of a denial's message, which may quote the pod, whose names may be as long as the request."""
 
 MAX_AUDIT_VALUE = 10 * 1024
 """Characters of an audit annotation, as for Kubernetes' own policies (ValidatingAdmissionPolicy, auditAnnotations)."""
@@ -38,7 +38,7 @@ OPERATIONS: Final = frozenset({"CREATE", "UPDATE", "DELETE", "CONNECT"})
 
 
 class StatusReason(Enum):
-    """The reasons of metav1.Status that this server answers errors with (apimachinery, meta/v1/types.go)."""
+    """Reasons of metav1.Status in error responses (apimachinery, meta/v1/types.go)."""
 
     BAD_REQUEST = "BadRequest", HTTPStatus.BAD_REQUEST
     NOT_FOUND = "NotFound", HTTPStatus.NOT_FOUND
@@ -58,7 +58,7 @@ class StatusReason(Enum):
 
 
 class ReviewError(Exception):
-    """A request that gets no decision. `uid` is the request's, where it could be read."""
+    """A request that gets no decision. `uid` is that of the request, if it could be parsed."""
 
     def __init__(self, reason: StatusReason, message: str, uid: str | None = None) -> None:
         super().__init__(message)
@@ -68,7 +68,7 @@ class ReviewError(Exception):
 
 
 class RefusedObjectError(Exception):
-    """A request whose object cannot be read faithfully: a denial, not a failed call."""
+    """A request whose object cannot be parsed exactly: a denial, not a failed call."""
 
     def __init__(self, uid: str, message: str) -> None:
         super().__init__(message)
@@ -77,9 +77,9 @@ class RefusedObjectError(Exception):
 
 
 def parse(body: bytes) -> AdmissionRequest:
-    """Read an AdmissionReview v1. Raises ReviewError (always BAD_REQUEST) and RefusedObjectError.
+    """Parse an AdmissionReview v1. Raises ReviewError (always BAD_REQUEST) and RefusedObjectError.
 
-    Of a key that is there twice the last one counts, as for the API server.
+    Of duplicate keys the last one counts, as in the API server.
     """
     review = _document(body)
     uid = _uid_in(review)
@@ -90,7 +90,7 @@ def parse(body: bytes) -> AdmissionRequest:
 
 
 def uid_of(body: bytes) -> str | None:
-    """The request's uid, if there is one to be found in what may be no AdmissionReview at all."""
+    """Return the request's uid, or None; `body` need not be a valid AdmissionReview."""
     try:
         return _uid_in(orjson.loads(body))
     except orjson.JSONDecodeError:
@@ -98,7 +98,7 @@ def uid_of(body: bytes) -> str | None:
 
 
 def respond(uid: str, decision: Decision) -> bytes:
-    """The AdmissionReview that answers a request."""
+    """Return the AdmissionReview with the response to a request."""
     return b"".join((_BEFORE_UID, orjson.dumps(uid), decision.once(_after_uid)))
 
 
@@ -106,7 +106,7 @@ _BEFORE_UID = b'{"apiVersion":"%b","kind":"%b","response":{"uid":' % (API_VERSIO
 
 
 def _after_uid(decision: Decision) -> bytes:
-    """The rest of the answer, which is the same for whoever gets this decision."""
+    """Return the rest of the response, which is the same for all requests with this decision."""
     response: dict[str, Json] = {"allowed": decision.allowed}
     status = decision.status
     if status is not None:
@@ -125,7 +125,7 @@ def _after_uid(decision: Decision) -> bytes:
 
 
 def respond_error(error: ReviewError) -> bytes:
-    """The answer to a request that gets no decision: never an allow.
+    """Return the response to a request without a decision, which never allows.
 
     With a uid it is an AdmissionReview; without, a metav1.Status, whose message the API server's client reports.
     """
@@ -136,7 +136,7 @@ def respond_error(error: ReviewError) -> bytes:
 
 
 def respond_status(status: HTTPStatus, message: str) -> bytes:
-    """A metav1.Status: the answer to what is no admission."""
+    """Return a metav1.Status, the response to a request that is not an admission."""
     reason = _REASONS.get(status.value) or status.phrase.replace(" ", "")
     return _failure(_status(status.value, reason, message))
 
@@ -149,7 +149,7 @@ def _failure(status: dict[str, Json]) -> bytes:
 
 
 class _MalformedError(ValueError):
-    """What is wrong with an AdmissionReview."""
+    """A malformed AdmissionReview."""
 
 
 def _document(body: bytes) -> Json:
@@ -207,7 +207,7 @@ def _request(review: Json, uid: str | None, body: bytes) -> AdmissionRequest:
 
 
 _OBJECTS = ("resource", "requestKind", "requestResource", "userInfo", "options")
-"""Members of a request that are objects, and that only expressions of rules look at."""
+"""Members of a request that are objects, and that only expressions of rules read."""
 
 _TEXTS = ("operation", "namespace", "name", "subResource", "requestSubResource")
 
@@ -244,10 +244,10 @@ def _boolean(parent: Mapping[str, Json], name: str, where: str) -> bool:
 
 
 def _refuse_depth(document: dict[str, Json], body: bytes) -> None:
-    """Raise _MalformedError when the nesting is too deep.
+    """Raise _MalformedError if the nesting is too deep.
 
-    Where the body has no more brackets than that, it cannot be. Else level by level, not recursively: the parser lets
-    four times the depth through.
+    A body with few brackets cannot be. Others are checked level by level, not recursively: the parser accepts four
+    times the depth.
     """
     if body.count(b"{") + body.count(b"[") <= MAX_DEPTH:
         return
@@ -268,7 +268,7 @@ _NESTING = frozenset({dict, list})
 
 
 def _amounts(pod: Json) -> list[dict[str, Json]]:
-    """Return every object of quantities that decisions are made on; what is no pod has none."""
+    """Return all objects of quantities that decisions read; none if `pod` is malformed."""
     spec = pod.get("spec") if isinstance(pod, dict) else None
     if not isinstance(spec, dict):
         return []
@@ -290,16 +290,16 @@ def _has_floats(pod: Json) -> bool:
 
 
 class _Inexact(str):
-    """The text of a number that the parser cannot carry exactly."""
+    """Text of a number that JSON parsers do not represent exactly."""
 
     __slots__ = ()
 
 
 def _refuse_inexact_quantities(body: bytes, uid: str) -> None:
-    """Raise RefusedObjectError when the pod holds a quantity that lost digits on its way through a float.
+    """Raise RefusedObjectError if a quantity of the pod lost digits by conversion to a float.
 
-    The API server writes quantities as strings. Where somebody else wrote a number of 2^64 or more, or one of more
-    digits than a float has, the decision would be about another amount than the pod's.
+    The API server writes quantities as strings. With a number of 2^64 or more, or of more digits than a float has, the
+    decision would be about another amount than the pod's.
     """
     if len(body) > LARGE_BODY_BYTES:
         raise RefusedObjectError(uid, "quantities of a large pod must be strings: numbers cannot be read exactly")
@@ -316,9 +316,9 @@ def _refuse_inexact_quantities(body: bytes, uid: str) -> None:
 
 
 def _path_to(part: Json, document: Json) -> Path:
-    """Return where a part of a document is."""
+    """Return the path of a part of a document."""
     places: list[tuple[Path, Json]] = [((), document)]
-    for path, value in places:  # which grows meanwhile
+    for path, value in places:  # grows during the loop
         if value is part:
             return path
         if isinstance(value, dict):
@@ -331,7 +331,7 @@ def _path_to(part: Json, document: Json) -> Path:
 _PODS = ("object", "oldObject")
 
 MAX_DIGITS = 64
-"""Characters of a number that are looked at: more than any exact one has."""
+"""Maximum length of a number that is parsed: more than any exact one has."""
 
 
 def _integer(text: str) -> int | _Inexact:
@@ -358,7 +358,7 @@ def _status(code: int, reason: str, message: str) -> dict[str, Json]:
 
 
 def _warnings(warnings: Iterable[str]) -> Iterator[str]:
-    """One line each, as many as fit; the last one says when there were more."""
+    """Yield warnings of one line each, as many as fit; the last one states that more were omitted."""
     size = 0
     for text in warnings:
         line = _cut(_one_line(text), MAX_WARNING)
@@ -369,7 +369,7 @@ def _warnings(warnings: Iterable[str]) -> Iterator[str]:
         yield line
 
 
-_MORE = "further warnings are left out"
+_MORE = "further warnings are omitted"
 
 # The API server drops a warning with a control character in it (apimachinery, util/net/http.go, NewWarningHeader).
 _CONTROL = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], " ")
@@ -380,7 +380,7 @@ def _one_line(text: str) -> str:
 
 
 def _cut(text: str, length: int) -> str:
-    """At most `length` characters, and none that UTF-8 does not have."""
+    """Truncate to `length` characters, and replace those that UTF-8 cannot encode."""
     if len(text) > length:
         text = text[: length - 1] + "…"
     return text.encode(errors="replace").decode()

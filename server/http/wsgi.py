@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def call(application: "WSGIApplication", request: Request, server: tuple[str, int], scheme: str) -> Response:
-    """Call the application and return its response. `server`: host and port that are listened on."""
+    """Call the application and return its response. `server`: host and port of the listener."""
     start = _Start()
     content = application(environ(request, server, scheme), start)
     try:
@@ -49,7 +49,7 @@ def environ(request: Request, server: tuple[str, int], scheme: str) -> "WSGIEnvi
     }
     for name, value in request.headers:
         if b"_" in name:
-            continue  # "Content_Length" would stand for Content-Length
+            continue  # "Content_Length" would be taken for Content-Length
         key = name.decode("latin-1").upper().replace("-", "_")
         if key not in ("CONTENT_TYPE", "CONTENT_LENGTH"):
             key = f"HTTP_{key}"

@@ -1,6 +1,6 @@
-"""Rules that change while the server runs: read, compiled and tested beside it, then put in force at once, or refused.
+"""Reload of changed rules: read, compiled and tested while the server runs, then put in force at once, or refused.
 
-A set with any error is refused whole, and the last good one stays.
+A set with any error is refused as a whole, and the last valid one stays in force.
 """
 
 import logging
@@ -16,19 +16,19 @@ from server.rules.sources import Rules, UnusableError, prepare_rules
 from server.state import Reload, Served, State
 
 TEST_SECONDS = 120
-"""RuleTests that have not ended after this have failed."""
+"""Timeout of RuleTests."""
 
 MAX_REPORT = 64 * 1024
-"""Characters of a report that are logged: more than anybody reads."""
+"""Characters of diagnostics that are logged."""
 
 MAX_REFUSED = 1_000
-"""Problems of a refused set that `GET /rules` shows."""
+"""Problems of a refused set in `GET /rules`."""
 
 _log = logging.getLogger(__name__)
 
 
 def read_whole(paths: Sequence[Path], *, test: bool = False) -> Rules:
-    """Read rules, again where they changed meanwhile: half of an old set and half of a new one is neither.
+    """Read rules, and again if they changed meanwhile, so that no set is half old and half new.
 
     Raises UnusableError.
     """
@@ -50,8 +50,8 @@ def read_whole(paths: Sequence[Path], *, test: bool = False) -> Rules:
 
 
 class Reloader:
-    """Puts rules in force in `state`; `adopting` is told of a set before it decides anything, and may refuse
-    it with an UnusableError; `adopted` is called when it is in force."""
+    """Puts changed rules in force in `state`. `adopting` is called with a set before it is used, and may raise
+    UnusableError to refuse it; `adopted` is called once it is in force."""
 
     def __init__(
         self,
@@ -68,10 +68,10 @@ class Reloader:
         self._adopting = adopting
         self._adopted = adopted
         self._refused: tuple[str, str | None] | None = None
-        """Report and digest of the last set, where it was refused."""
+        """Diagnostics and digest of the last set, if it was refused."""
 
     def reload(self) -> bool:
-        """Read what is there now; whether it is in force. Never raises for what files hold."""
+        """Read the current files. Return True if their rules are in force. Invalid files raise nothing."""
         now = datetime.now(UTC)
         try:
             rules = read_whole(self._paths, test=self._test)
@@ -92,9 +92,9 @@ class Reloader:
                 rules_by_kind=rules.rules_by_kind,
                 since=now,
             )
-            _log.info("rules generation %d, digest %.12s, are in force: %s", generation, rules.digest, _counts(rules))
+            _log.info("rules generation %d, digest %.12s, in force: %s", generation, rules.digest, _counts(rules))
         else:
-            _log.info("the rules are again those of generation %d, which is in force", served.generation)
+            _log.info("rules unchanged: generation %d stays in force", served.generation)
         self._refused = None
         self._state.last_reload = Reload(at=now, digest=rules.digest)
         self._adopted()
@@ -103,13 +103,13 @@ class Reloader:
     def _refuse(self, now: datetime, error: UnusableError) -> None:
         diagnostics = error.diagnostics[:MAX_REPORT]
         if self._refused == (diagnostics, error.digest):
-            return  # it was tried again, and all has been said
+            return  # a retry with the same result, which was logged
         self._refused = diagnostics, error.digest
         served = self._state.served
         self._state.last_reload = Reload(at=now, digest=error.digest, refused=error.places[:MAX_REFUSED])
         self._state.reloads_refused += 1
         generation = 0 if served is None else served.generation
-        _log.error("changed rules are refused, generation %d stays in force:\n%s", generation, diagnostics)
+        _log.error("changed rules refused, generation %d stays in force:\n%s", generation, diagnostics)
 
 
 def _counts(rules: Rules) -> str:
@@ -117,15 +117,15 @@ def _counts(rules: Rules) -> str:
 
 
 def _test(paths: Sequence[Path], digest: str) -> None:
-    """Run the RuleTests in a process of their own. Raises UnusableError unless they pass."""
+    """Run the RuleTests in a child process. Raises UnusableError unless they pass."""
     line = [sys.executable, "-P", "-m", "server", "test", *map(str, paths)]
     try:
-        done = subprocess.run(  # noqa: S603 - our own command, with the paths that we were given
+        done = subprocess.run(  # noqa: S603 - our own command, with configured paths
             line, stdin=subprocess.DEVNULL, capture_output=True, timeout=TEST_SECONDS, check=False
         )
     except subprocess.TimeoutExpired:
-        raise UnusableError(f"their RuleTests did not end in {TEST_SECONDS} seconds", digest) from None
+        raise UnusableError(f"RuleTests did not end within {TEST_SECONDS} seconds", digest) from None
     if done.returncode != 0:
-        said = (done.stdout + done.stderr).decode(errors="replace").strip()
-        failed = f"their RuleTests do not pass (exit code {done.returncode})"
-        raise UnusableError(f"{failed}:\n{said}", digest, places=(failed,))
+        output = (done.stdout + done.stderr).decode(errors="replace").strip()
+        failed = f"RuleTests failed (exit code {done.returncode})"
+        raise UnusableError(f"{failed}:\n{output}", digest, places=(failed,))

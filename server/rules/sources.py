@@ -1,4 +1,4 @@
-"""Files in, decisions' material out: rules read and compiled, a cluster read."""
+"""Sources of rules and cluster: rules read and compiled, a cluster read."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from server.cluster.source import Live
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where rules and cluster come from; without paths, the packaged ones. `declared`: nodes beside a live cluster."""
+    """Paths of rules and cluster; by default, the packaged ones. `declared`: nodes besides those of a live cluster."""
 
     rules: tuple[Path, ...] = ()
     cluster: Path | Live | None = None
@@ -25,7 +25,7 @@ class Sources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Rules that were read: `digest` is a SHA-256 of all their files' text, `tests` how many cases lie with them."""
+    """Compiled rules: `digest` is a SHA-256 of the text of all files, `tests` the number of RuleTests among them."""
 
     rule_set: RuleSet
     rules_by_kind: Mapping[str, int]
@@ -36,9 +36,9 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """Everything that decisions need, and how it is called where the server says what it serves.
+    """Rules and cluster, with descriptions of their sources for the server's log.
 
-    `cluster` is what a file says: of a live cluster, the nodes that are declared beside its own.
+    `cluster` is read from a file; for a live cluster, it has the declared nodes.
     """
 
     rules: Rules
@@ -52,10 +52,10 @@ class Prepared:
 
 
 class UnusableError(Exception):
-    """Rules or a cluster with errors: `report` shows every problem with its source line, in file order.
+    """Rules or a cluster with errors: `diagnostics` shows every problem with its source line, in file order.
 
-    `digest` is that of rules which were refused, where it is they that are wrong. `places` is the report without
-    anything that the files hold; by default, the report holds nothing of them.
+    `digest` is that of the refused rules, if the rules are at fault. `places` are the diagnostics without the contents
+    of files; by default, the diagnostics have none.
     """
 
     def __init__(self, diagnostics: str, digest: str | None = None, *, places: tuple[str, ...] = ()) -> None:
@@ -75,7 +75,7 @@ def prepare_rules(paths: Sequence[Path]) -> Rules:
         raise UnusableError(diagnostics, digest, places=tuple(map(_place, rules.problems)))
     if not loaded.rules:
         named = " ".join(map(str, paths))
-        message = f"gpu-rules serve: no rules in {named}: a server without rules lets everything through"
+        message = f"gpu-rules serve: no rules in {named}: a server without rules admits every pod"
         raise UnusableError(message, digest)
     return Rules(
         rule_set=rules.rule_set,
@@ -87,7 +87,7 @@ def prepare_rules(paths: Sequence[Path]) -> Rules:
 
 
 def prepare(sources: Sources) -> tuple[Prepared, str]:
-    """Read and compile everything, with a report of the warnings. Raises UnusableError."""
+    """Read and compile rules and cluster; return them with the warnings. Raises UnusableError."""
     reports = []
     rules = cluster = None
     try:
@@ -110,7 +110,7 @@ def prepare(sources: Sources) -> tuple[Prepared, str]:
 
 
 def _cluster(sources: Sources) -> tuple[Cluster | None, tuple[Problem, ...], Mapping[str, Sequence[str]]]:
-    """The cluster of a file, with problems and lines; of a live cluster, what is declared beside it."""
+    """Read the cluster of a file, or the nodes declared for a live one; return it with problems and lines."""
     file = sources.declared if isinstance(sources.cluster, Live) else sources.cluster or DEFAULT_CLUSTER
     return (Cluster(), (), {}) if file is None else load_cluster(file)
 
@@ -127,12 +127,12 @@ def _diagnostics(problems: Sequence[Problem], lines: Mapping[str, Sequence[str]]
 
 
 def _place(problem: Problem) -> str:
-    """Where a problem is and which it is: messages quote names and values."""
+    """Render location and code of a problem, without its message, which quotes names and values."""
     return f"{problem.location}: {problem.severity.value} [{problem.code}]"
 
 
 def _digest(lines: Mapping[str, Sequence[str]]) -> str:
-    """Of names without their folders, and text: replicas may have their files mounted in different places."""
+    """Hash file names without folders, and text: replicas may mount the files in different places."""
     digest = sha256()
     for name, text in lines.items():
         digest.update(f"{Path(name).name}\0{len(text)}\n".encode())

@@ -364,7 +364,7 @@ def test_no_rules_at_all_is_an_error(tmp_path: Path) -> None:
         "apiVersion: gpurules.io/v1\nkind: ClusterInventory\nmetadata: {name: c}\nspec: {nodes: []}\n"
     )
     assert refused("--rules", folder) == (
-        f"gpu-rules serve: no rules in {folder}: a server without rules lets everything through\n"
+        f"gpu-rules serve: no rules in {folder}: a server without rules admits every pod\n"
     )
 
 

@@ -65,7 +65,7 @@ def test_every_scenario_comes_out_as_it_must_and_everything_is_stopped(tmp_path:
     ]
     for amount in ("cpu: 8", "memory: 16Gi", "cpu: 7", "memory: 14Gi", "cpu: 12", "memory: 24Gi"):
         assert amount in done.stdout
-    assert lines[-1] == "Every pod came out as it must."
+    assert lines[-1] == "Every pod has the expected result."
     assert processes_that_name(str(tmp_path)) == []
     assert list(tmp_path.iterdir()) == []
 
@@ -153,7 +153,7 @@ def test_a_pod_that_comes_out_otherwise_is_shown_and_makes_the_exit_code_1(capsy
     assert run([Scenario("wrong on purpose", (FIRST, wrong))]) == 1
     output = capsys.readouterr().out
     assert "WRONG: gpu-test: requests and limits must both be\ngpu: 2\n" in output
-    assert "Pods that came out wrong: 1." in output
+    assert "Pods with an unexpected result: 1." in output
 
 
 def test_each_way_of_coming_out_wrong_is_told_apart(server: Server) -> None:
@@ -164,12 +164,12 @@ def test_each_way_of_coming_out_wrong_is_told_apart(server: Server) -> None:
     assert wrong(given={"cuda": {"nvidia.com/gpu": "2"}}) == "requests and limits must both be\ngpu: 2"
     assert wrong(fallback=None) == "the annotation must be absent"
     assert wrong(fallback="x->y") == "the annotation must be x->y"
-    unreadable = wrong(asked={"cuda": {"nvidia.com/gpu": "many"}})
+    unreadable = wrong(requested={"cuda": {"nvidia.com/gpu": "many"}})
     assert unreadable is not None
     assert unreadable.startswith("denied: the pod is malformed: /spec/containers/0/resources/")
-    half = wrong(asked={"cuda": {"nvidia.com/gpu": "500m"}})
+    half = wrong(requested={"cuda": {"nvidia.com/gpu": "500m"}})
     assert half is not None
-    assert half.startswith("denied after the change: Validation/")
+    assert half.startswith("denied after the patch: Validation/")
 
 
 def test_a_server_that_does_not_start_is_reported_with_what_it_said() -> None:
@@ -215,5 +215,5 @@ def test_a_patch_of_a_list_inserts_and_an_impossible_one_is_an_error() -> None:
         patched(document, [{"op": "add", "path": "/b/c", "value": 1}])
     with pytest.raises(KeyError):
         patched(document, [{"op": "replace", "path": "/b", "value": 1}])
-    with pytest.raises(ValueError, match="no such operation: move"):
+    with pytest.raises(ValueError, match="unknown operation: move"):
         patched(document, [{"op": "move", "path": "/a", "from": "/b"}])

@@ -297,7 +297,7 @@ def test_over_the_concurrency_bound_the_answer_is_503_with_the_uid_and_later_a_d
     assert admission.slots.take()
     assert admission.slots.take()
     answer = call(app, "/mutate", encoded(review()))
-    assert "2 decisions are under way" in refusal(answer, 503, "ServiceUnavailable", uid=UID)
+    assert "2 decisions are in progress" in refusal(answer, 503, "ServiceUnavailable", uid=UID)
     assert answer.headers["retry-after"] == "1"
     refusal(call(app, "/mutate", padded(BODY_BYTES)), 503, "ServiceUnavailable", uid=None)
     assert [(record.uid, record.outcome) for record in seen] == [
@@ -371,7 +371,7 @@ def test_an_unforeseen_error_is_500_logged_and_never_an_allow(caplog: pytest.Log
             answer = call(app, path, encoded(review(MIG_POD)))
         message = refusal(answer, 500, "InternalError", uid=UID)
         assert "secret" not in message
-        assert f"unexpected error while request {UID} was answered" in caplog.text
+        assert f"unexpected error while answering request {UID}" in caplog.text
         assert "RuntimeError" in caplog.text
         caplog.clear()
     # The slot was given back.

@@ -316,7 +316,7 @@ def test_a_warning_is_cut_below_256_characters() -> None:
 
 def test_warnings_that_do_not_fit_are_left_out_and_that_is_said() -> None:
     found = warned(*(f"{n:02}" + "x" * 198 for n in range(30)))
-    assert found == [*(f"{n:02}" + "x" * 198 for n in range(20)), "further warnings are left out"]
+    assert found == [*(f"{n:02}" + "x" * 198 for n in range(20)), "further warnings are omitted"]
 
 
 @given(st.lists(st.text(max_size=400), min_size=1, max_size=80, unique=True))
@@ -324,7 +324,7 @@ def test_warnings_together_stay_below_the_api_servers_bound(warnings: list[str])
     found = warned(*warnings)
     assert sum(len(line.encode()) for line in found) <= MAX_WARNINGS_BYTES
     assert all(len(line) <= MAX_WARNING for line in found)
-    assert len(found) == len(warnings) or found[-1] == "further warnings are left out"
+    assert len(found) == len(warnings) or found[-1] == "further warnings are omitted"
 
 
 def test_audit_annotations_are_passed_on_and_bounded() -> None:

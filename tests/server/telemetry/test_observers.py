@@ -139,7 +139,7 @@ def test_the_log_of_a_server_can_be_lines_of_json_from_the_first_to_the_last(tmp
     with started(tmp_path, "--rules", rules, "--log-format", "json", "--drain-seconds", "0") as server:
         (rules / "more.yaml").write_text("kind: Nothing\n")
         server.process.send_signal(signal.SIGHUP)
-        until(lambda: "changed rules are refused" in server.logged(), "the refusal")
+        until(lambda: "changed rules refused" in server.logged(), "the refusal")
         server.stop(signal.SIGTERM)
     records = [json.loads(line) for line in server.logged().splitlines()]
     assert sorted(record["level"] for record in records) == ["ERROR", "INFO", "INFO", "INFO", "WARNING"]

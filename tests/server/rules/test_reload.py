@@ -181,7 +181,8 @@ def test_a_folder_without_rules_is_refused(running: Running, files: Path) -> Non
     before = generation(running)
     text = (files / "rules.yaml").read_text()
     (files / "rules.yaml").unlink()
-    until(lambda: not rules_report(running)["lastReload"]["successful"], "the refusal")
+    # None before the first reload.
+    until(lambda: (rules_report(running)["lastReload"] or {}).get("successful") is False, "the refusal")
     assert generation(running) == before
     (files / "rules.yaml").write_text(text)
     until(lambda: rules_report(running)["lastReload"]["successful"], "the same rules again")

@@ -112,6 +112,31 @@ def test_what_check_passes_evaluates_however_long_the_chain() -> None:
     assert decision.allowed, decision.trace
 
 
+def bound(levels: int, before: str) -> str:
+    """A cel.bind that is evaluated `levels` deep, and there evaluates its value, as deep again."""
+    deep = "".join(f"[1].all(x{n}, " for n in range(levels)) + before + ")" * levels
+    use = "".join(f"[1].exists(y{n}, " for n in range(levels)) + "a" + ")" * levels
+    return f"cel.bind(a, {deep}, object.metadata.name == 'none' || {use})"
+
+
+@pytest.mark.parametrize("levels", [15, 24, 40])
+def test_what_check_passes_evaluates_where_binds_are_nested(levels: int) -> None:
+    """A bind's value is evaluated where its name is: the levels of both count for whoever reads the variable."""
+    variables: dict[str, str] = {}
+    last, passed = "(dyn(object.spec).none == 1 || true)", 0
+    for count in range(10):
+        variables[f"v{count}"], last = bound(levels, last), f"variables.v{count}"
+        rule = validation(last, variables=variables)
+        _, problems = compile_rules([rule])
+        if problems:
+            assert {problem.code for problem in problems} == {"cel-too-deep"}
+            break
+        passed += 1
+        decision = validated(asks({GPU: 1}), rule)
+        assert decision.allowed, decision.trace
+    assert 1 <= passed < 10
+
+
 def test_a_chain_of_300_variables_is_refused_at_load() -> None:
     _, problems = compile_rules([validation("variables.v299 == 300", variables=chained(300))])
     assert problems

@@ -5,6 +5,7 @@ its name is evaluated in any case, the value may as well come first, which needs
 """
 
 from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 
 from rules_engine.cel.syntax.tree import (
     Bind,
@@ -53,17 +54,24 @@ def certain_binds(
     return frozenset(certain)
 
 
-def evaluation_depth(node: Expression, certain: Collection[Bind], levels: Mapping[str, int]) -> int:
+def evaluation_depth(
+    node: Expression,
+    certain: Collection[Bind],
+    levels: Mapping[str, int] = MappingProxyType({}),
+    names: Collection[Expression] = (),
+) -> int:
     """Return the levels of an evaluation. `levels`: those of the values that are evaluated where their names are.
 
-    A macro's variable of the same name counts for as many.
+    A macro's variable of the same name counts for as many. `names`: names with dots that are one level each.
     """
+    if node in names:
+        return 1
     match node:
         case Name(name=name):
             return 1 + levels.get(name, 0)
         case Bind(name=name, value=value, body=body):
-            below = evaluation_depth(value, certain, levels)
+            below = evaluation_depth(value, certain, levels, names)
             if node in certain:
-                return 1 + max(below, evaluation_depth(body, certain, {**levels, name: 0}))
-            return 1 + evaluation_depth(body, certain, {**levels, name: below})
-    return 1 + max((evaluation_depth(part, certain, levels) for part in children(node)), default=0)
+                return 1 + max(below, evaluation_depth(body, certain, {**levels, name: 0}, names))
+            return 1 + evaluation_depth(body, certain, {**levels, name: below}, names)
+    return 1 + max((evaluation_depth(part, certain, levels, names) for part in children(node)), default=0)

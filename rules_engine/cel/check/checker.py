@@ -126,7 +126,7 @@ def check(source: SourceText, expression: Expression, environment: Environment) 
     checker = _Checker(source, environment, functions())
     result = checker.inference.settled(checker.type(expression))
     certain = certain_binds(checker.binds, checker.references, checker.namespaced)
-    if len(certain) < len(checker.binds) and evaluation_depth(expression, certain, {}) > MAX_NESTING:
+    if len(certain) < len(checker.binds) and evaluation_depth(expression, certain) > MAX_NESTING:
         message = f"with its cel.bind the expression is nested more than {MAX_NESTING} levels deep"
         checker.problem("cel-too-deep", message, expression.span)
     return Checked(

@@ -1,12 +1,12 @@
 """Compiled rules, in the order of evaluation. They never change."""
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeAlias, TypeVar
 
 from rules_engine.cel import CelProblems, Environment, Program, Type, compile_expression
+from rules_engine.cel.check.certainty import evaluation_depth
 from rules_engine.cel.check.environment import VARIABLES
-from rules_engine.cel.syntax.tree import Expression, children
 from rules_engine.cel.values import types
 from rules_engine.evaluation.nodes import NodeQuery
 from rules_engine.evaluation.rule_set.constants import Constants
@@ -267,12 +267,8 @@ class _Compiler:
         """Return the levels of an expression, with the variables that it reads."""
         reads = self._levels if VARIABLES in program.reads else program.reads & self._levels.keys()
         inner = max((VARIABLE_LEVELS + self._levels[name] for name in reads), default=0)
-        return _nesting(program.checked.expression, program.checked.references.keys()) + inner
-
-
-def _nesting(node: Expression, names: Set[Expression]) -> int:
-    """Return the levels of an expression; a name with dots is one level."""
-    return 1 if node in names else 1 + max((_nesting(child, names) for child in children(node)), default=0)
+        checked = program.checked
+        return evaluation_depth(checked.expression, checked.certain, names=checked.references.keys()) + inner
 
 
 def _too_deep(program: Program) -> Problem:

@@ -7,7 +7,7 @@ from rules_engine.cel import EvaluationError
 from rules_engine.evaluation.context import Context, Scope
 from rules_engine.evaluation.rule_set import globs
 from rules_engine.evaluation.rule_set.compiled import Compiled
-from rules_engine.evaluation.steps import failed, skipped, unexpected
+from rules_engine.evaluation.steps import failed, skipped
 from rules_engine.model.decision import Step
 from rules_engine.model.rules import SKIP_ANNOTATION, Match, OptOut, Rule
 
@@ -35,10 +35,8 @@ def applicability(compiled: Compiled[R], context: Context) -> Applies | Step:
             return skipped(rule, "opt-out", f"the pod is annotated {SKIP_ANNOTATION}")
         scope = Scope(context, rule, compiled.variables)
         unmet = _unmet_condition(compiled, scope)
-    except EvaluationError as error:
-        return failed(rule, error)
     except Exception as error:
-        return failed(rule, unexpected(error))
+        return failed(rule, error)
     if unmet is not None:
         return skipped(rule, "condition", f"the match condition {unmet} is false")
     if wants_out:

@@ -9,7 +9,7 @@ from rules_engine.evaluation.applicability import applicability
 from rules_engine.evaluation.context import Context
 from rules_engine.evaluation.counts import MAX_CONTAINERS, malformed, too_many_containers
 from rules_engine.evaluation.rule_set.compiled import CompiledInjection
-from rules_engine.evaluation.steps import failed, skipped, stepped, too_large, unexpected
+from rules_engine.evaluation.steps import failed, skipped, stepped, too_large
 from rules_engine.model.decision import Action, Amount, Step
 from rules_engine.model.json.edits import Edits, merged, patch_bytes
 from rules_engine.model.json.strict import Path
@@ -114,7 +114,7 @@ def _bounded(triggered: _Triggered, enforced: Sequence[_Triggered], context: Con
     try:
         step, edits = _inject(triggered, enforced, context)
     except Exception as error:
-        return failed(triggered.rule, unexpected(error)), {}
+        return failed(triggered.rule, error), {}
     excess = too_large(edits, patch_bytes(context.pod.edits)) if edits else None
     return (step, edits) if excess is None else (failed(triggered.rule, excess), {})
 

@@ -3,13 +3,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 
-from rules_engine.cel import EvaluationError
 from rules_engine.evaluation.applicability import applicability
 from rules_engine.evaluation.context import Context, Scope
 from rules_engine.evaluation.counts import MAX_CONTAINERS, Counts, edits, malformed, too_many_containers
 from rules_engine.evaluation.nodes.offers import AMOUNTS_PER_UNIT, Offers
 from rules_engine.evaluation.rule_set.compiled import CompiledLadder, CompiledRung
-from rules_engine.evaluation.steps import Details, failed, skipped, stepped, too_large, unexpected
+from rules_engine.evaluation.steps import Details, failed, skipped, stepped, too_large
 from rules_engine.model.decision import Action, Attempt, ResourceDecision, Step
 from rules_engine.model.pod import ANNOTATIONS, Pod
 from rules_engine.model.quantity import Quantity
@@ -48,11 +47,8 @@ def apply_ladders(ladders: Sequence[CompiledLadder], context: Context) -> tuple[
             continue
         try:
             step, pod = _LadderRun(ladder, context, found.scope, found.warnings, claims).outcome()
-        except EvaluationError as error:
-            steps.append(failed(ladder.rule, error))
-            continue
         except Exception as error:
-            steps.append(failed(ladder.rule, unexpected(error)))
+            steps.append(failed(ladder.rule, error))
             continue
         if pod is not context.pod and (excess := too_large(pod.edits)) is not None:
             steps.append(failed(ladder.rule, excess))

@@ -59,20 +59,25 @@ def too_large(edits: Edits, before: int = 0) -> EvaluationError | None:
     return EvaluationError(f"the patch would take {size} bytes, more than {MAX_PATCH_BYTES}")
 
 
-def unexpected(error: Exception) -> EvaluationError:
-    """Return the error of a rule that fails by a bug, with its place but no message, which might quote the pod.
+def _text(error: Exception) -> str:
+    """Return the text of a rule's error; for a bug its place but no message, which might quote the pod.
 
     Raises the error itself if the pod is malformed, since no rule can be evaluated on it.
     """
+    if isinstance(error, EvaluationError):
+        return str(error)
     if isinstance(error, PodError | QuantityError):
         raise error
     *_, last = traceback.extract_tb(error.__traceback__)
-    return EvaluationError(f"unexpected {type(error).__name__} at {Path(last.filename).name}:{last.lineno}")
+    return f"unexpected {type(error).__name__} at {Path(last.filename).name}:{last.lineno}"
 
 
-def failed(rule: Rule, error: EvaluationError) -> Step:
-    """Return the step of a rule that could not be evaluated: by its failurePolicy it denies, or the rule is undone."""
-    message = str(error)
+def failed(rule: Rule, error: Exception) -> Step:
+    """Return the step of a rule that could not be evaluated: by its failurePolicy it denies, or the rule is undone.
+
+    Raises PodError and QuantityError.
+    """
+    message = _text(error)
     if rule.failure_policy is FailurePolicy.IGNORE:
         warning = f"{rule.id} was ignored: {message}"
         return stepped(rule, Action.IGNORE, "evaluation-error", message, warnings=(warning,))

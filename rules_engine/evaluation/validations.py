@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-from rules_engine.cel import EvaluationError
 from rules_engine.evaluation.applicability import applicability
 from rules_engine.evaluation.context import Context, Scope
 from rules_engine.evaluation.rule_set.compiled import CompiledCheck, CompiledValidation
-from rules_engine.evaluation.steps import failed, stepped, unexpected
+from rules_engine.evaluation.steps import failed, stepped
 from rules_engine.model.decision import Action, Step
 from rules_engine.model.rules import Validation, ValidationAction
 
@@ -26,10 +25,8 @@ def _step(validation: CompiledValidation, context: Context) -> Step:
         return _enforced(rule, found)
     try:
         unmet = [check for check in validation.checks if not found.scope.holds(check.expression)]
-    except EvaluationError as error:
-        return _enforced(rule, failed(rule, error))
     except Exception as error:
-        return _enforced(rule, failed(rule, unexpected(error)))
+        return _enforced(rule, failed(rule, error))
     if not unmet:
         return stepped(rule, Action.PASS, "valid", "", warnings=found.warnings)
     messages = dict.fromkeys(_message(check, found.scope) for check in unmet)

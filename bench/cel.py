@@ -30,9 +30,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from rules_engine.cel import Budget, Environment, Program, compile_expression
+from rules_engine.cel import Budget, Environment, Program, compile_expression, types
 from rules_engine.cel.budget import REQUEST_COST
-from rules_engine.cel.values import types
 from rules_engine.evaluation import validate
 from rules_engine.loading.load import load
 from rules_engine.model.cluster import UNKNOWN_CLUSTER

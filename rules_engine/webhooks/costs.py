@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TypeAlias
 
-from rules_engine.cel import Environment, compile_expression
+from rules_engine.cel import Environment, compile_expression, types
 from rules_engine.cel.syntax.tree import (
     Binary,
     Call,
@@ -33,7 +33,6 @@ from rules_engine.cel.syntax.tree import (
     Select,
     Unary,
 )
-from rules_engine.cel.values import types
 from rules_engine.model.source import SourceText
 
 PER_CALL = 1_000_000

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, Program, compile_expression
-from rules_engine.cel.values import types
+from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, Program, compile_expression, types
 from rules_engine.model.json.lenient import Object, items, mapping, objects
 from rules_engine.model.json.patch import Json
 from rules_engine.model.rules import (

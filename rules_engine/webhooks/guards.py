@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TypeAlias
 
-from rules_engine.cel import CelProblems, Environment, Type, compile_expression
+from rules_engine.cel import CelProblems, Environment, Type, compile_expression, types
 from rules_engine.cel.syntax.tree import (
     Binary,
     Call,
@@ -29,7 +29,6 @@ from rules_engine.cel.syntax.tree import (
     Select,
     Unary,
 )
-from rules_engine.cel.values import types
 from rules_engine.cel.values.types import BOOL, DYN, INT, STRING, ObjectType, list_of, map_of, optional_of
 from rules_engine.model.source import SourceText
 from rules_engine.webhooks.costs import affordable

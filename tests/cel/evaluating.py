@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, Program, compile_expression
-from rules_engine.cel.values import types
+from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, Program, compile_expression, types
 from rules_engine.model.source import SourceText
 from tests.cel.conformance import program, same
 

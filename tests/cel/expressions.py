@@ -5,8 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rules_engine.cel import Environment
-from rules_engine.cel.values import types
+from rules_engine.cel import Environment, types
 
 ENVIRONMENT = Environment(
     {

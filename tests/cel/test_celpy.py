@@ -13,8 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rules_engine.cel import Budget, Environment, EvaluationError
-from rules_engine.cel.values import types
+from rules_engine.cel import Budget, Environment, EvaluationError, types
 from tests.cel.conformance import program
 from tests.cel.expressions import Expressions
 

@@ -2,8 +2,7 @@
 
 import pytest
 
-from rules_engine.cel import CelProblems, Environment, compile_expression
-from rules_engine.cel.values import types
+from rules_engine.cel import CelProblems, Environment, compile_expression, types
 from rules_engine.model.source import SourceText
 from tests.cel.evaluating import problems
 

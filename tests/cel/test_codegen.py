@@ -12,10 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, compile_expression
+from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, compile_expression, types
 from rules_engine.cel.program import Program
 from rules_engine.cel.run.codegen.runtime import RUNTIME
-from rules_engine.cel.values import types
 from rules_engine.cel.values.runtime_values import Optional, type_of
 from rules_engine.model.source import SourceText
 from tests.cel.conformance import cases, program, same, value_of

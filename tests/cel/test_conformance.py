@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError
-from rules_engine.cel.values import types
+from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, types
 from tests.cel.conformance import cases, holds, program, same, value_of
 
 NO_BLOCK = "cel.block is what cel-go's optimizer writes, not a person"

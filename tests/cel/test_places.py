@@ -2,8 +2,7 @@
 
 import pytest
 
-from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, compile_expression
-from rules_engine.cel.values import types
+from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, compile_expression, types
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.yaml.documents import read_documents

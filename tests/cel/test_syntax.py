@@ -4,11 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rules_engine.cel import CelProblems, Environment, compile_expression
+from rules_engine.cel import CelProblems, Environment, compile_expression, types
 from rules_engine.cel.budget import MAX_EXPRESSION_LENGTH, MAX_NESTING
 from rules_engine.cel.syntax.parser import parse
 from rules_engine.cel.syntax.tree import Logic, Select
-from rules_engine.cel.values import types
 from rules_engine.model.source import SourceText
 from tests.cel.evaluating import evaluate, problems
 

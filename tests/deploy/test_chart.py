@@ -14,8 +14,7 @@ import yaml
 
 from deploy import render
 from rules_engine.authoring.rule_files import read_rules
-from rules_engine.cel import Budget, EvaluationError, compile_expression
-from rules_engine.cel.values import types
+from rules_engine.cel import Budget, EvaluationError, compile_expression, types
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.source import SourceText
 from rules_engine.webhooks.configuration import DELETION, Service, Settings, configurations, derive, helm_values

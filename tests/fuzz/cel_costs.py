@@ -16,10 +16,9 @@ from functools import lru_cache
 from time import perf_counter, thread_time
 from typing import Any, TypeAlias
 
-from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, Program, compile_expression
+from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, Program, compile_expression, types
 from rules_engine.cel.budget import MAX_RESULT_ITEMS
 from rules_engine.cel.library import functions
-from rules_engine.cel.values import types
 from rules_engine.cel.values.functions import Overload
 from rules_engine.cel.values.operators import SIGNATURES
 from rules_engine.cel.values.runtime_values import Duration, Optional, Timestamp, Uint

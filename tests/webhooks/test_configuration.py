@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.authoring.rule_files import DEFAULT_RULES, read_rules
-from rules_engine.cel import Budget, Environment, compile_expression
-from rules_engine.cel.values import types
+from rules_engine.cel import Budget, Environment, compile_expression, types
 from rules_engine.evaluation import mutate, validate
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Action, Decision

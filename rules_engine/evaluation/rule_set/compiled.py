@@ -4,10 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeAlias, TypeVar
 
-from rules_engine.cel import CelProblems, Environment, Program, Type, compile_expression
+from rules_engine.cel import CelProblems, Environment, Program, Type, compile_expression, types
 from rules_engine.cel.check.certainty import evaluation_depth
 from rules_engine.cel.check.environment import VARIABLES
-from rules_engine.cel.values import types
 from rules_engine.evaluation.nodes import NodeQuery
 from rules_engine.evaluation.rule_set.constants import Constants
 from rules_engine.evaluation.rule_set.index import Fact, Index

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import NoneType
 
-from rules_engine.cel import Budget, CostExceeded, Environment, EvaluationError, Program, Type
+from rules_engine.cel import Budget, CostExceeded, Environment, EvaluationError, Program, Type, types
 from rules_engine.cel.check.checker import Checked, Constant, check
 from rules_engine.cel.run.interpreter import interpret
 from rules_engine.cel.syntax.tree import (
@@ -28,7 +28,6 @@ from rules_engine.cel.syntax.tree import (
     Span,
     children,
 )
-from rules_engine.cel.values import types
 from rules_engine.cel.values.runtime_values import type_of
 from rules_engine.cel.values.types import DYN, PARAMETERS
 from rules_engine.model.json.patch import Json

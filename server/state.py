@@ -95,17 +95,17 @@ class Listening(Protocol):
 class Slots:
     """A bounded counter; `take` never waits."""
 
-    __slots__ = ("_limit", "_lock", "taken")
+    __slots__ = ("_lock", "limit", "taken")
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self.limit = limit
         self._lock = Lock()
         self.taken = 0
 
     def take(self) -> bool:
         """Take a slot. Return False if none is free."""
         with self._lock:
-            if self.taken >= self._limit:
+            if self.taken >= self.limit:
                 return False
             self.taken += 1
             return True

@@ -64,7 +64,6 @@ class Admission:
         request_seconds: float = REQUEST_SECONDS,
     ) -> None:
         self.slots = state.decisions = Slots(max_concurrent)
-        self._max_concurrent = max_concurrent
         self._state = state
         self._observers = tuple(observers)
         self._request_seconds = request_seconds
@@ -108,7 +107,7 @@ class Admission:
     @property
     def too_many(self) -> str:
         """Message of a response when no slot is free."""
-        return f"{self._max_concurrent} decisions are in progress (--max-concurrent): try again"
+        return f"{self.slots.limit} decisions are in progress (--max-concurrent): try again"
 
     def busy(self, request: Request, message: str) -> Response:
         """Return a 503 response. The uid of a large body is omitted, since parsing it is expensive."""

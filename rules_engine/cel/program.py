@@ -119,7 +119,7 @@ def compile_expression(source: SourceText, environment: Environment, *, result: 
     problems = checked.problems
     if not problems and result != DYN and checked.result not in (DYN, result):
         span = checked.expression.span
-        message = f"the expression is to be of type {result}, and is {checked.result}"
+        message = f"the expression must be {result}, not {checked.result}"
         problems = (
             Problem(
                 code="cel-result-type",

@@ -24,7 +24,7 @@ PROBLEMS = [
     ("objct.spec", "1:1: undeclared reference to 'objct' (did you mean 'object'?) [cel-undeclared]"),
     (
         "authorizer.group('')",
-        "1:1: authorizer is not available here: rules are evaluated without asking the API server [cel-undeclared]",
+        "1:1: authorizer is not available: rules are evaluated without calls to the API server [cel-undeclared]",
     ),
     ("object.spec.containrs", "1:13: PodSpec has no field 'containrs' (did you mean 'containers'?) [cel-field]"),
     ("has(object.spec.contaners)", "1:17: PodSpec has no field 'contaners' (did you mean 'containers'?) [cel-field]"),
@@ -92,9 +92,9 @@ PROBLEMS = [
     ("cel.bind(x, [], x == [x])", "1:17: operator == cannot be applied to list(dyn) and list(list(dyn)) [cel-type]"),
     ("!1", "1:1: operator ! cannot be applied to int [cel-type]"),
     ("-''", "1:1: operator - cannot be applied to string [cel-type]"),
-    ("true && 1", "1:9: an operand of && is to be of type bool, and is int [cel-type]"),
-    ("'' || true", "1:1: an operand of || is to be of type bool, and is string [cel-type]"),
-    ("1 ? 2 : 3", "1:1: the condition before ? is to be of type bool, and is int [cel-type]"),
+    ("true && 1", "1:9: an operand of && must be bool, not int [cel-type]"),
+    ("'' || true", "1:1: an operand of || must be bool, not string [cel-type]"),
+    ("1 ? 2 : 3", "1:1: the condition before ? must be bool, not int [cel-type]"),
     ("true ? 1 : ''", "1:1: the values before and after : are of different types, int and string [cel-type]"),
     ("''.a", "1:4: string has no fields [cel-type]"),
     ("{1: 2}.a", "1:8: map(int, int) has no string keys [cel-type]"),
@@ -102,15 +102,15 @@ PROBLEMS = [
     ("[1]['a']", "1:5: list(int) has no index of type string [cel-type]"),
     ("{'a': 1}[1]", "1:10: map(string, int) has no index of type int [cel-type]"),
     ("{1.5: 1}", "1:2: a map cannot have keys of type double [cel-type]"),
-    ("[?1]", "1:3: a value after ? is to be an optional, and is int [cel-type]"),
-    ("{?'a': 1}", "1:8: a value after ? is to be an optional, and is int [cel-type]"),
-    ("1.optMap(x, x)", "1:1: what optMap() is called on is to be an optional, and is int [cel-type]"),
-    ("optional.of(1).optFlatMap(x, x)", "1:30: the result of optFlatMap() is to be an optional, and is int [cel-type]"),
+    ("[?1]", "1:3: a value after ? must be an optional, not int [cel-type]"),
+    ("{?'a': 1}", "1:8: a value after ? must be an optional, not int [cel-type]"),
+    ("1.optMap(x, x)", "1:1: the receiver of optMap() must be an optional, not int [cel-type]"),
+    ("optional.of(1).optFlatMap(x, x)", "1:30: the result of optFlatMap() must be an optional, not int [cel-type]"),
     ("1.all(x, true)", "1:1: all() needs a list or a map, not int [cel-type]"),
-    ("[1].all(x, x)", "1:12: the condition of all() is to be of type bool, and is int [cel-type]"),
-    ("[1].map(x, x, x)", "1:12: the condition of map() is to be of type bool, and is int [cel-type]"),
+    ("[1].all(x, x)", "1:12: the condition of all() must be bool, not int [cel-type]"),
+    ("[1].map(x, x, x)", "1:12: the condition of map() must be bool, not int [cel-type]"),
     ("google.protobuf.Int32Value{x: 1}", "1:1: google.protobuf.Int32Value has no field 'x' [cel-field]"),
-    ("google.protobuf.Int32Value{value: ''}", "1:35: the field value is to be of type int, and is string [cel-type]"),
+    ("google.protobuf.Int32Value{value: ''}", "1:35: the field value must be int, not string [cel-type]"),
     ("Pod{}", "1:1: undeclared message type 'Pod' [cel-undeclared]"),
     ("''.matches('(')", "1:12: invalid regular expression: missing ): ( [cel-constant]"),
     ("matches('', '[')", "1:13: invalid regular expression: missing ]: [ [cel-constant]"),
@@ -213,7 +213,7 @@ def test_an_expression_has_the_type_that_is_asked_for() -> None:
     with pytest.raises(CelProblems) as caught:
         compile_expression(SourceText.inline("object.metadata.name"), POLICY, result=types.BOOL)
     (problem,) = caught.value.problems
-    assert problem.message == "the expression is to be of type bool, and is string"
+    assert problem.message == "the expression must be bool, not string"
     assert (problem.code, problem.length) == ("cel-result-type", 20)
     for unknown in ("anything", "true"):
         compile_expression(SourceText.inline(unknown), POLICY, result=types.BOOL)

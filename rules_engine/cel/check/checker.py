@@ -445,7 +445,7 @@ class _Checker:
     def _bool(self, node: Expression, where: str) -> None:
         found = self.type(node)
         if not self.inference.fits_all([types.BOOL], [found]):
-            self.problem("cel-type", f"{where} is to be of type bool, and is {self.shown(found)}", node.span)
+            self.problem("cel-type", f"{where} must be bool, not {self.shown(found)}", node.span)
 
     def _type_logic(self, node: Logic) -> Type:
         for operand in node.operands:
@@ -465,7 +465,7 @@ class _Checker:
         inner = self.inference.variable()
         if self.inference.fits_all([optional_of(inner)], [found]):
             return self.inference.resolved(inner) if self.inference.settled(found) != DYN else DYN
-        return self.problem("cel-type", f"{where} is to be an optional, and is {self.shown(found)}", node.span)
+        return self.problem("cel-type", f"{where} must be an optional, not {self.shown(found)}", node.span)
 
     def _type_listliteral(self, node: ListLiteral) -> Type:
         found = []
@@ -499,7 +499,7 @@ class _Checker:
                     if wanted is None:
                         self.problem("cel-field", f"{candidate} has no field '{name}'", node.span)
                     elif not self.inference.fits_all([wanted], [kind]):
-                        message = f"the field {name} is to be of type {wanted}, and is {self.shown(kind)}"
+                        message = f"the field {name} must be {wanted}, not {self.shown(kind)}"
                         self.problem("cel-type", message, value.span)
                 return wrapper.result
         return self.problem("cel-undeclared", f"undeclared message type '{node.name}'", node.span)
@@ -534,7 +534,7 @@ class _Checker:
         if predicate is not None:
             kind = self._inside(names, predicate)[0]
             if not self.inference.fits_all([types.BOOL], [kind]):
-                message = f"the condition of {node.fold.value}() is to be of type bool, and is {self.shown(kind)}"
+                message = f"the condition of {node.fold.value}() must be bool, not {self.shown(kind)}"
                 self.problem("cel-type", message, predicate.span)
         if node.fold is Fold.FILTER:
             return list_of(one)
@@ -556,7 +556,7 @@ class _Checker:
 
     def _type_optionalmap(self, node: OptionalMap) -> Type:
         name = "optFlatMap" if node.flat else "optMap"
-        inner = self._optional_inner(node.target, self.type(node.target), f"what {name}() is called on")
+        inner = self._optional_inner(node.target, self.type(node.target), f"the receiver of {name}()")
         body = self._inside({node.name: inner}, node.body)[0]
         if not node.flat:
             return optional_of(body)

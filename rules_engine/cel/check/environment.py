@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from rules_engine.cel.values.types import ObjectType, Type, object_of
 
-REFUSED = {"authorizer": "authorizer is not available here: rules are evaluated without asking the API server"}
+REFUSED = {"authorizer": "authorizer is not available: rules are evaluated without calls to the API server"}
 """Variables of Kubernetes' policies that are refused by name, and why."""
 
 VARIABLES = "variables"

@@ -1,7 +1,17 @@
-"""What an expression may cost, and how it fails.
+"""Bounds on expressions, the cost budget of a request, and the errors of CEL.
 
-Kubernetes bounds a policy's expressions by estimated cost (k8s.io/apiserver/pkg/apis/cel/config.go:
-PerCallLimit 1,000,000 and RuntimeCELCostBudget 10,000,000 units); here cost is counted while evaluating.
+Why charges follow time: the budget limits how long a request occupies a thread, so a unit stands for about the same
+time everywhere. A node of the tree is one unit; an operation that reads a text, compiles a pattern or parses an address
+is charged for its size before it starts. bench.cel and `make fuzz` compare every operation's time with its charge.
+Kubernetes estimates cost when a policy is created (k8s.io/apiserver/pkg/apis/cel/config.go: PerCallLimit 1,000,000 and
+RuntimeCELCostBudget 10,000,000 units), which needs declared maximum sizes; counting during evaluation needs none.
+
+Why one limit for a request: the time of a request is what the API server waits for, whichever rule uses it. Limits for
+single expressions would add up over the rules.
+
+Why both evaluators charge the same: whether an expression has generated code must not decide whether it exceeds the
+limit. Generated code counts a short loop before it starts, which may be too much but never too little. If that exceeds
+the limit, `rewind` refunds it and the interpreter, which counts exactly, decides.
 """
 
 from rules_engine.model.problems import Problem
@@ -11,29 +21,29 @@ MAX_EXPRESSION_LENGTH = 20_000
 """Characters in one expression: 40 times the longest rule we know; parsing that much takes about 0.1 s."""
 
 MAX_NESTING = 100
-"""Levels of an expression: the interpreter uses up to five Python frames a level, of the 1,000 that Python allows."""
+"""Levels of an expression: the interpreter uses up to five Python frames for a level, and Python allows 1,000."""
 
 MAX_RESULT_ITEMS = 100_000
-"""Elements of a list or map that an expression may make: more than any object the API server stores has fields."""
+"""Elements of a list or map made by an expression: no object that the API server stores has as many fields."""
 
 MAX_RESULT_CHARACTERS = 1_000_000
-"""Characters of a string that an expression may make: the API server's own bound on an object is 1.5 MiB."""
+"""Characters of a string made by an expression: the API server limits an object to 1.5 MiB."""
 
 REQUEST_COST = 1_000_000
-"""Cost units of all expressions of one request, about a second of the interpreter and a tenth of that generated.
+"""Cost units of all expressions of one request: about a second of the interpreter, 0.1 s of generated code.
 
-The same number as Kubernetes' PerCallLimit, which one expression may cost there.
+In Kubernetes, one expression may cost as much (PerCallLimit).
 """
 
 CHARACTERS_PER_UNIT = 10
-"""Characters of a string that are read for one unit of cost (cel-go, common.StringTraversalCostFactor)."""
+"""Characters of a string read for one unit of cost (cel-go, common.StringTraversalCostFactor)."""
 
 
 class EvaluationError(Exception):
-    """An expression that fails on a value. `message` names the sub-expression and types, never a value.
+    """Failure of an expression on a value. `message` names the sub-expression and types, never a value.
 
-    Raised without a location by functions and by other layers' activations: what comes out is a new error of the same
-    class with the place. So an instance may be kept and raised again, and a subclass has the same constructor.
+    Functions and the activations of other layers raise it without a location; the evaluation raises a new error of the
+    same class with one. So an instance may be kept and raised again, and a subclass has the same constructor.
     """
 
     def __init__(self, message: str, location: Location | None = None) -> None:
@@ -46,11 +56,11 @@ class EvaluationError(Exception):
 
 
 class CostExceeded(EvaluationError):  # noqa: N818
-    """The budget is used up or a result is too large. Unlike other errors, || and && do not absorb it."""
+    """Used-up budget or too large a result. Unlike other errors, || and && do not absorb it."""
 
 
 class CelProblems(Exception):  # noqa: N818
-    """An expression that does not compile, with all its problems in order of place."""
+    """All problems of an expression that does not compile, in order of place."""
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
@@ -58,10 +68,10 @@ class CelProblems(Exception):  # noqa: N818
 
 
 class Budget:
-    """What the expressions of one request may still cost; one object for all of them, used by one thread.
+    """Remaining cost units of one request; one object for all its expressions, used by one thread.
 
-    `left` is counted down, by generated code as well; below zero, `more` says whether there is more to spend. So a
-    subclass may grant the limit in parts, and look at something else before each.
+    `left` is counted down, by generated code as well; below zero, `more` grants more or raises. So a subclass may grant
+    the limit in parts, and check a deadline before each.
     """
 
     __slots__ = ("kept", "left", "limit", "returnable", "withheld")
@@ -70,11 +80,11 @@ class Budget:
         self.limit = limit
         self.left = limit
         self.withheld = 0
-        """Units that `more` has yet to grant."""
+        """Units not yet granted by `more`."""
         self.kept = 0
-        """Units that no `rewind` gives back."""
+        """Units that no `rewind` refunds."""
         self.returnable = limit
-        """Units that `rewind` may yet give back: in all, no more work is done than for twice the limit."""
+        """Units that `rewind` may still refund: a request does at most the work of twice the limit."""
 
     @property
     def spent(self) -> int:
@@ -82,17 +92,17 @@ class Budget:
 
     @property
     def mark(self) -> int:
-        """A place to rewind to, or to keep from: what would be left if nothing that is kept had cost anything."""
+        """Argument of `rewind` and `keep`: the units that would be left if kept work had cost nothing."""
         return self.left + self.withheld + self.kept
 
     def spend(self, units: int) -> None:
-        """Count `units` of work that is about to be done. Raises CostExceeded when that is too much."""
+        """Count `units` of work before it is done. Raises CostExceeded if the budget does not suffice."""
         self.left -= units
         if self.left < 0:
             self.more()
 
     def more(self) -> None:
-        """Grant what is withheld. Raises CostExceeded where that is not enough; then nothing is left."""
+        """Grant the withheld units. Raises CostExceeded if they do not suffice; then nothing is left."""
         self.left += self.withheld
         self.withheld = 0
         if self.left < 0:
@@ -100,9 +110,9 @@ class Budget:
             raise CostExceeded(f"the cost limit of {self.limit} for one request is used up")
 
     def rewind(self, mark: int) -> None:
-        """Give back what was spent since the mark, but for what is kept; all that is left has to be granted anew.
+        """Refund the units spent since the mark, except for kept ones; all units left must be granted again.
 
-        What generated code spends before it fails, the interpreter does not always spend again: it may fail earlier.
+        The interpreter does not always spend what generated code spent before it failed: it may fail earlier.
         """
         left = self.left + self.withheld
         returned = min(mark - self.kept - left, self.returnable)
@@ -111,5 +121,5 @@ class Budget:
         self.withheld = left + returned
 
     def keep(self, mark: int) -> None:
-        """Let no rewind give back what was spent since the mark: what came of it stays, and is not evaluated anew."""
+        """Exclude the units spent since the mark from refunds: their result is kept and not evaluated again."""
         self.kept = mark - self.left - self.withheld

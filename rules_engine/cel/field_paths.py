@@ -1,4 +1,4 @@
-"""Which members of its variables an expression can look at: what is different elsewhere makes no difference to it."""
+"""Members of the variables that an expression may read: its value does not depend on any others."""
 
 from collections.abc import Iterator
 from typing import TypeAlias
@@ -6,15 +6,14 @@ from typing import TypeAlias
 from rules_engine.cel.syntax.tree import Expression, Index, Literal, Name, Select, children
 
 Chain: TypeAlias = tuple[str, ...]
-"""A variable and the members that lead on from it."""
+"""A variable and the members selected from it, in order."""
 
 
 def chains(expression: Expression) -> Iterator[Chain]:
-    """Every chain of members, as far as their names are known; one stands for all that is below it.
+    """Yield every chain of members, as far as their names are constant; it stands for all members below it.
 
-    Of `object.spec.containers.all(c, c.name != object.metadata.labels['app'])` these are object.spec.containers, c.name
-    and object.metadata.labels.app. A macro's variable counts like any other: it hides one of the same name, and to name
-    that as well does no harm.
+    `object.spec.containers.all(c, c.name != object.metadata.labels['app'])` has the chains object.spec.containers,
+    c.name and object.metadata.labels.app. A macro's variable counts like any other: an additional chain does no harm.
     """
     chain = _chain(expression)
     if chain is not None:
@@ -25,7 +24,7 @@ def chains(expression: Expression) -> Iterator[Chain]:
 
 
 def texts(expression: Expression) -> Iterator[str]:
-    """Every constant string, and every member that is named."""
+    """Yield every constant string and every selected field."""
     match expression:
         case Literal(value=str(value)):
             yield value

@@ -1,4 +1,4 @@
-"""Source to something that runs: parse, check, evaluate."""
+"""Compiled expressions: parsed, checked and ready for evaluation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ from rules_engine.model.source import SourceText
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A compiled expression. It never changes, so that threads share it."""
+    """A compiled expression. It never changes, so threads share it."""
 
     checked: Checked
     generated: Function | None
     levels: int
-    """How deep the result may be made of lists and maps that the expression itself makes."""
+    """Depth of lists and maps in the result that the expression itself makes."""
 
     @property
     def source(self) -> SourceText:
@@ -31,23 +31,23 @@ class Program:
 
     @property
     def result(self) -> Type:
-        """The type of the result, as far as it is known without values."""
+        """Type of the result, as far as the checker knows it."""
         return self.checked.result
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
-        """Calls of functions that are newer than the Kubernetes whose CEL this is."""
+        """Warnings of functions that are newer than the known version of Kubernetes."""
         return self.checked.warnings
 
     @property
     def reads(self) -> frozenset[str]:
-        """The variables of the environment that the expression names."""
+        """Variables of the environment that the expression names."""
         return self.checked.reads
 
     def evaluate(self, activation: Mapping[str, object], budget: Budget) -> object:
-        """The value for these variables; each is looked up when, and only when, the expression needs it.
+        """Return the value for these variables; each is looked up only if the expression needs it.
 
-        Raises EvaluationError with the place of the sub-expression that failed.
+        Raises EvaluationError with the place of the failed sub-expression.
         """
         if self.generated is not None:
             mark = budget.left + budget.withheld + budget.kept  # budget.mark, without the call
@@ -55,12 +55,12 @@ class Program:
                 value = self.generated.run(activation, budget)
                 return value if value is True or value is False else self.bounded(value, budget)
             except Exception:
-                # Whatever it was: the interpreter finds the value or the error, and its place.
+                # Whatever the exception: the interpreter finds the value, or the error and its place.
                 budget.rewind(mark)
         return self.interpret(activation, budget)
 
     def interpret(self, activation: Mapping[str, object], budget: Budget) -> object:
-        """The same value, or the same error, without the generated code."""
+        """Return the same value, or raise the same error, without the generated code."""
         try:
             return self.bounded(interpret(self.checked, activation, budget), budget)
         except RecursionError:
@@ -71,9 +71,9 @@ class Program:
             raise type(error)(error.message, self.source.at(0)) from None
 
     def bounded(self, value: object, budget: Budget) -> object:
-        """The result, if its ints are ints of CEL and, where the expression made it, its size is within the budget.
+        """Return the result after a check of its ints, and of the size of its lists and maps made by the expression.
 
-        Parts of the activation are not walked: what they cost would depend on more than the expression reads.
+        Parts of the activation are not walked: their cost would depend on more than the expression reads.
         """
         layer = [value]
         for _ in range(self.levels):
@@ -87,7 +87,7 @@ class Program:
 
 
 def _next(layer: list[object], budget: Budget) -> list[object]:
-    """What lists and maps hold, however often they hold the same, and the rest of the layer as it is."""
+    """Return the members of a layer's lists and maps, as often as they occur, and its other values unchanged."""
     found: list[object] = []
     for item in layer:
         while type(item) is Optional:
@@ -104,13 +104,13 @@ def _next(layer: list[object], budget: Budget) -> list[object]:
 
 
 _SIMPLE = frozenset({str, bool, float, NoneType})
-"""Most of what lists and maps hold, and nothing to look at."""
+"""Classes of most members of lists and maps, which need no check."""
 
 
 def compile_expression(source: SourceText, environment: Environment, *, result: Type = DYN) -> Program:
-    """Compile an expression whose value is to be of the type `result`.
+    """Compile an expression whose value must be of the type `result`.
 
-    Raises CelProblems with everything that is wrong with it.
+    Raises CelProblems with all problems of the expression.
     """
     # Imported with the first expression: lark is a fifth of this package's import time.
     from rules_engine.cel.syntax.parser import parse
@@ -134,5 +134,5 @@ def compile_expression(source: SourceText, environment: Environment, *, result: 
 
 
 def program_of(checked: Checked) -> Program:
-    """What runs a checked expression."""
+    """Return the program of a checked expression."""
     return Program(checked, generate(checked), levels(checked))

@@ -145,7 +145,7 @@ def test_variables_may_be_any_mapping() -> None:
 
 
 def test_a_variable_without_a_value_is_an_error() -> None:
-    with pytest.raises(EvaluationError, match=r"^<expression>:1:1: x: 'x' has no value here$"):
+    with pytest.raises(EvaluationError, match=r"^<expression>:1:1: x: 'x' has no value$"):
         program("x", environment(x=0)).evaluate({}, Budget())
     assert program("x || true", environment(x=0)).evaluate({}, Budget()) is True
 

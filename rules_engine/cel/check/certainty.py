@@ -1,7 +1,7 @@
 """Parts of an expression that every evaluation evaluates, and the depth of an evaluation.
 
-The value of a cel.bind is evaluated when its name is (cel-go, interpreter/planner.go: the accumulator of a fold). Where
-its name is evaluated in any case, the value may as well come first, which needs no further level.
+The value of a cel.bind is evaluated when its name is (cel-go, interpreter/planner.go: the accumulator of a fold). If
+every evaluation evaluates the name, the value may come first, which needs no further level.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -37,7 +37,7 @@ def certain_parts(node: Expression, namespaced: Collection[Call], certain: Colle
 def certain_binds(
     binds: Iterable[Bind], references: Collection[Expression], namespaced: Collection[Call]
 ) -> frozenset[Bind]:
-    """Return those whose name every evaluation of their body evaluates. `binds`: inner ones first."""
+    """Return the binds whose name every evaluation of their body evaluates. `binds`: inner ones first."""
     certain: set[Bind] = set()
 
     def names(node: Expression, name: str) -> bool:
@@ -60,9 +60,9 @@ def evaluation_depth(
     levels: Mapping[str, int] = MappingProxyType({}),
     names: Collection[Expression] = (),
 ) -> int:
-    """Return the levels of an evaluation. `levels`: those of the values that are evaluated where their names are.
+    """Return the levels of an evaluation. `levels`: those of lazy bind values, by name.
 
-    A macro's variable of the same name counts for as many. `names`: names with dots that are one level each.
+    A macro's variable of the same name counts for as many. `names`: names with dots, one level each.
     """
     if node in names:
         return 1

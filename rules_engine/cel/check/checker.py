@@ -1,4 +1,4 @@
-"""Names, functions and types of an expression, found before it ever runs."""
+"""Checker: names, functions and types of an expression, before any evaluation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from rules_engine.cel.check.environment import REFUSED, Environment
 from rules_engine.cel.check.inference import Inference
 from rules_engine.cel.library import functions
 from rules_engine.cel.library.wrappers import WRAPPERS, Wrapper
-from rules_engine.cel.syntax import hints as habits
+from rules_engine.cel.syntax import hints
 from rules_engine.cel.syntax.tree import (
     MACRO_ARGUMENTS,
     Binary,
@@ -67,10 +67,10 @@ NAMED_VALUES: Mapping[str, object] = {
     "google.protobuf.NullValue.NULL_VALUE": None,
     **{found.name: found.plain for found in _TYPES},
 }
-"""Names that stand for values: the types that type() gives, and protobuf's null."""
+"""Names of constant values: the types that type() returns, and protobuf's null."""
 
 KEY_TYPES = frozenset({types.BOOL, types.INT, types.UINT, types.STRING})
-"""The types that keys of a map may have."""
+"""Types of a map's keys."""
 
 PATTERNS = frozenset({"matches", "find", "findAll"})
 """Functions whose first argument after the text is a regular expression."""
@@ -78,33 +78,33 @@ PATTERNS = frozenset({"matches", "find", "findAll"})
 CONVERSIONS = frozenset(
     {"bool", "cidr", "double", "duration", "int", "ip", "quantity", "semver", "timestamp", "uint", "url"}
 )
-"""Functions that fail on a text that is not one of their type."""
+"""Functions that fail on invalid text: a literal argument is checked at load."""
 
 MAX_SHOWN = 4
-"""Overloads of a function that a message lists."""
+"""Overloads of a function listed in a message."""
 
 RELATIONS = frozenset({"<", "<=", ">", ">="})
 """Operators of order, which do not chain."""
 
 PREDICATES = frozenset({Fold.ALL, Fold.EXISTS, Fold.EXISTS_ONE, Fold.FILTER})
-"""The macros whose body is a condition."""
+"""Macros whose body is a condition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A name that stands for a value known at load."""
+    """Value of a name that is known at load."""
 
     value: object
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """An expression and what is known of its nodes.
+    """A checked expression and the facts about its nodes.
 
-    `references`: names (and selections that spell a dotted name) that stand for a variable, by its full name, or for a
-    constant; names that are not there are variables of a macro. `calls`: what a call may mean at run time;
-    `namespaced` calls have a target that is part of the function's name; `certain` are the cel.binds whose value every
-    evaluation evaluates; `patterns` are literals used as such.
+    `references`: the full name of the variable, or the constant, for names and for selections that spell a dotted name;
+    any other name is a variable of a macro. `calls`: the overloads of each call. `namespaced`: calls whose target is
+    part of the function's name. `certain`: the cel.binds whose value every evaluation evaluates. `patterns`: compiled
+    literal patterns.
     """
 
     source: SourceText
@@ -122,7 +122,7 @@ class Checked:
 
 
 def check(source: SourceText, expression: Expression, environment: Environment) -> Checked:
-    """Resolve and type an expression; its problems are in the result."""
+    """Resolve the names and types of an expression; the result includes its problems."""
     checker = _Checker(source, environment, functions())
     result = checker.inference.settled(checker.type(expression))
     certain = certain_binds(checker.binds, checker.references, checker.namespaced)
@@ -168,7 +168,7 @@ class _Checker:
         return self.inference.resolved(found)
 
     def problem(self, code: str, message: str, span: Span) -> Type:
-        """Note a problem; the type of what has one is unknown, so that one mistake is reported once."""
+        """Record a problem and return dyn, so that one mistake is reported once."""
         self.problems.append(self._problem(code, message, span, Severity.ERROR))
         return DYN
 
@@ -193,11 +193,11 @@ class _Checker:
         if node.name in REFUSED:
             return self.problem("cel-undeclared", REFUSED[node.name], node.span)
         names = {*self.environment.variables, *self.locals}
-        hint = habits.name(node.name, names) or did_you_mean(node.name, names)
+        hint = hints.name(node.name, names) or did_you_mean(node.name, names)
         return self.problem("cel-undeclared", f"undeclared reference to '{node.name}'{hint}", node.span)
 
     def _named(self, node: Expression, name: str, *, absolute: bool) -> Type | None:
-        """The type of the variable or named value that a dotted name stands for, if there is one."""
+        """Return the type of the variable or constant with a dotted name, or None."""
         candidates = self.environment.candidates(name, absolute=absolute)
         for candidate in candidates:
             if candidate in self.environment.variables:
@@ -222,7 +222,7 @@ class _Checker:
         return optional_of(found) if optional or node.optional else found
 
     def _field(self, operand: Type, node: Select) -> Type:
-        """The type of a field of an object or map, which is not optional itself."""
+        """Return the type of a field of an object or map. `operand`: without its optional."""
         if isinstance(operand, ObjectType):
             return self._object_field(operand, node.field, node.name_span)
         if operand.name == "map":
@@ -231,7 +231,7 @@ class _Checker:
             return operand.parameters[1]
         if self.inference.settled(operand) == DYN:
             return DYN
-        message = f"{self.shown(operand)} has no fields{habits.function(node.field)}"
+        message = f"{self.shown(operand)} has no fields{hints.function(node.field)}"
         return self.problem("cel-type", message, node.name_span)
 
     def _object_field(self, operand: ObjectType, name: str, span: Span) -> Type:
@@ -259,7 +259,7 @@ class _Checker:
             found.append(self.type(node.target))
             overloads = self.functions.named(node.function, method=True)
             if not overloads and len(self.problems) > before:
-                return DYN  # one mistake, one problem
+                return DYN  # One mistake is reported once.
         if not overloads:
             return self._no_function(node)
         found += [self.type(argument) for argument in node.arguments]
@@ -271,7 +271,7 @@ class _Checker:
         if result is None:
             return self._no_overload(node, fitting, found)
         if chosen is not None:
-            # It comes first at run time, where lists of ints and of durations look alike.
+            # It comes first at run time, when a list of ints cannot be told from a list of durations.
             others = (overload for overload in fitting if overload is not chosen)
             self.calls[node] = Dispatch(node.function, (chosen, *others))
         if all(overload.newer for overload in fitting):
@@ -281,7 +281,7 @@ class _Checker:
         return result
 
     def _namespaced(self, node: Call) -> tuple[Overload, ...]:
-        """The overloads of a call that has no receiver: f(…), or a.b.f(…) where a.b is part of the function's name."""
+        """Return the overloads of a call without a receiver: f(…), or a.b.f(…) where a.b is part of the name."""
         if node.target is None:
             return self._function(node.function, node.absolute)
         prefix = qualified(node.target)
@@ -293,7 +293,7 @@ class _Checker:
         return overloads
 
     def _is_namespace(self, target: Expression) -> bool:
-        """Whether a receiver is no value but the first part of functions' names, such as math."""
+        """Return whether a target is the first part of functions' names, such as math, rather than a value."""
         prefix = qualified(target)
         if prefix is None or prefix.split(".")[0] in {*self.locals, *self.environment.variables}:
             return False
@@ -313,7 +313,7 @@ class _Checker:
         return self.problem("cel-no-such-function", message, node.name_span)
 
     def _constants(self, node: Call) -> None:
-        """Patterns and texts that are literals and mean nothing are reported here, as Kubernetes does for some."""
+        """Report invalid literals as patterns and as arguments of conversions, as Kubernetes does for some."""
         literals = [argument.value for argument in node.arguments if isinstance(argument, Literal)]
         if node.function in PATTERNS:
             pattern = node.arguments[1 if node.target is None else 0]
@@ -333,7 +333,7 @@ class _Checker:
             self.problem("cel-constant", f"{error.message}: {reason}" if reason else error.message, node.span)
 
     def _overloaded(self, overloads: tuple[Overload, ...], found: list[Type]) -> tuple[Type | None, Overload | None]:
-        """The result of those overloads that fit, and the overload if there is one: dyn where the results differ."""
+        """Return the result of the overloads that fit, dyn where they differ, and the overload if only one fits."""
         results: list[Type] = []
         mark = self.inference.mark()
         for overload in overloads:
@@ -364,12 +364,12 @@ class _Checker:
             message = f"{name}() takes {MACRO_ARGUMENTS[name]} arguments, not {len(node.arguments)}"
             return self.problem("cel-arguments", message.replace(" 1 arguments", " 1 argument"), node.name_span)
         names = self.functions.names(method=method) | (MACRO_ARGUMENTS.keys() - {"has"} if method else set())
-        habit = habits.function(name)
-        hint = habit or did_you_mean(name, names)
+        known = hints.function(name)
+        hint = known or did_you_mean(name, names)
         if self.functions.named(name, method=not method) or name in MACRO_ARGUMENTS:
             hint = f" (write {name}(…))" if method else f" (write ….{name}())"
-        if not habit and hint.removeprefix(" (did you mean '").removesuffix("'?)") not in MACRO_ARGUMENTS:
-            # A misspelt macro's variable would be one more undeclared name.
+        if not known and hint.removeprefix(" (did you mean '").removesuffix("'?)") not in MACRO_ARGUMENTS:
+            # Otherwise it is a misspelled macro, whose variable would be reported as undeclared.
             for argument in node.arguments:
                 self.type(argument)
         return self.problem("cel-no-such-function", f"undeclared function '{name}'{hint}", node.name_span)
@@ -461,7 +461,7 @@ class _Checker:
         return self.inference.joined([then, otherwise])
 
     def _optional_inner(self, node: Expression, found: Type, where: str) -> Type:
-        """The type inside of an optional."""
+        """Return the type inside of an optional, after a check that it is one."""
         inner = self.inference.variable()
         if self.inference.fits_all([optional_of(inner)], [found]):
             return self.inference.resolved(inner) if self.inference.settled(found) != DYN else DYN
@@ -514,7 +514,7 @@ class _Checker:
         return found
 
     def _range(self, node: Comprehension) -> tuple[Type, Type, Type]:
-        """Of what a macro walks: the types of index or key, of element or value, and of a single variable."""
+        """Return the types of a macro's variables: index or key, element or value, and a single variable."""
         target = self.type(node.target)
         if isinstance(target, ObjectType):
             target = types.MAP
@@ -564,7 +564,7 @@ class _Checker:
 
 
 def _unwrapped(found: Type) -> tuple[Type, bool]:
-    """The type inside of an optional, and whether it was one."""
+    """Return the type inside of an optional and True, or any other type and False."""
     if found.name == types.OPTIONAL.name and found.parameters:
         return found.parameters[0], True
     return found, False

@@ -1,4 +1,4 @@
-"""The names an expression may use."""
+"""Environment: the names that an expression may use."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -6,34 +6,34 @@ from dataclasses import dataclass, replace
 from rules_engine.cel.values.types import ObjectType, Type, object_of
 
 REFUSED = {"authorizer": "authorizer is not available: rules are evaluated without calls to the API server"}
-"""Variables of Kubernetes' policies that are refused by name, and why."""
+"""Variables of Kubernetes' policies that are not available here, with the message."""
 
 VARIABLES = "variables"
-"""The variable whose fields are the rule's earlier variable expressions."""
+"""Name of the variable whose fields are the rule's own variables."""
 
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The variables of an expression with their types; a variable's name may have dots.
+    """Variables of an expression with their types; a variable's name may have dots.
 
-    `container` is the namespace in which names are looked up first (CEL specification, "Name Resolution").
+    `container` is the namespace in which names are resolved first (CEL specification, "Name Resolution").
     """
 
     variables: Mapping[str, Type]
     container: str = ""
 
     def extended(self, **types: Type) -> "Environment":
-        """With further variables; a name that was there gets the new type."""
+        """Return the environment with further variables; a declared name gets the new type."""
         return replace(self, variables={**self.variables, **types})
 
     def with_variable(self, name: str, type: Type) -> "Environment":
-        """With one more field of `variables`. Fields that are not there are refused when an expression names them."""
+        """Return the environment with one more field of `variables`. Expressions cannot select undeclared fields."""
         known = self.variables.get(VARIABLES)
         fields = known.fields if isinstance(known, ObjectType) else {}
         return self.extended(**{VARIABLES: object_of(VARIABLES, {**fields, name: type})})
 
     def candidates(self, name: str, *, absolute: bool = False) -> list[str]:
-        """The full names that a name may stand for, the innermost container first."""
+        """Return the full names that a name may stand for, the innermost container first."""
         if absolute or not self.container:
             return [name]
         parts = self.container.split(".")

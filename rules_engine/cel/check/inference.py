@@ -1,4 +1,4 @@
-"""Types that fit each other: assignment and join with type variables (cel-go, checker/types.go)."""
+"""Type inference: assignment and join with type variables (cel-go, checker/types.go)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,31 +10,31 @@ from rules_engine.cel.values.types import DYN, NULL, PARAMETERS, ObjectType, Typ
 _VARIABLE = "?"
 
 NULLABLE = frozenset({types.TIMESTAMP.name, types.DURATION.name, types.OPTIONAL.name, "map", "list"})
-"""Types beside objects that a null may stand in for: JSON has null wherever it may have nothing."""
+"""Types other than objects that accept null: in JSON, null may replace any absent value."""
 
 
 @dataclass(slots=True)
 class Inference:
-    """The type variables of one expression and what is known of them."""
+    """Type variables of one expression and their known types."""
 
     _known: dict[str, Type] = field(default_factory=dict)
     _trail: list[tuple[str, Type | None]] = field(default_factory=list)
     _made: int = 0
 
     def variable(self) -> Type:
-        """A type of which nothing is known yet."""
+        """Return a new type variable."""
         self._made += 1
         return Type(f"{_VARIABLE}{self._made}")
 
     def resolved(self, found: Type) -> Type:
-        """The type with what is known of its variables."""
+        """Return the type with known variables replaced."""
         found = self._known_as(found)
         if not found.parameters:
             return found
         return Type(found.name, tuple(self.resolved(parameter) for parameter in found.parameters))
 
     def settled(self, found: Type) -> Type:
-        """The type with dyn for what is still unknown."""
+        """Return the type with known variables replaced, and dyn for the others."""
         found = self.resolved(found)
         if _is_variable(found):
             return DYN
@@ -43,9 +43,9 @@ class Inference:
         return Type(found.name, tuple(self.settled(parameter) for parameter in found.parameters))
 
     def fits(self, wanted: Type, found: Type) -> bool:
-        """Whether a value of type `found` may stand where `wanted` is expected; learns variables on the way.
+        """Return whether a value of type `found` is accepted where `wanted` is expected, and learn variables.
 
-        A variable that has a type and meets dyn becomes dyn, so that no type is claimed that a value may not have.
+        A variable with a known type that meets dyn becomes dyn, since its values may have another type.
         """
         variable = wanted if _is_variable(wanted) else None
         wanted, found = self._known_as(wanted), self._known_as(found)
@@ -74,7 +74,7 @@ class Inference:
         return all(self.fits(one, two) for one, two in zip(wanted.parameters, found.parameters, strict=True))
 
     def _known_as(self, found: Type) -> Type:
-        """What a variable stands for; its parameters may be variables still."""
+        """Return a variable's known type, whose parameters may be variables; other types unchanged."""
         while found.name in self._known:
             found = self._known[found.name]
         return found
@@ -91,14 +91,14 @@ class Inference:
         self._known[variable.name] = known
 
     def _object_fits(self, one: Type, two: Type) -> bool:
-        """An object is a map with string keys; two objects need the same name."""
+        """Return whether an object fits a map with string keys; two objects of different names do not fit."""
         other = two if isinstance(one, ObjectType) else one
         if isinstance(other, ObjectType) or other.name != "map":
             return False
         return self.fits(other.parameters[0], types.STRING) and self.fits(other.parameters[1], DYN)
 
     def fits_all(self, wanted: Sequence[Type], found: Sequence[Type]) -> bool:
-        """Whether all arguments fit; where they do not, nothing has been learned."""
+        """Return whether all types fit; otherwise no variable is learned."""
         mark = self.mark()
         if all(self.fits(one, two) for one, two in zip(wanted, found, strict=True)):
             return True
@@ -106,11 +106,11 @@ class Inference:
         return False
 
     def mark(self) -> int:
-        """How much is known now, for undo()."""
+        """Return a mark for undo()."""
         return len(self._trail)
 
     def undo(self, mark: int) -> None:
-        """Forget what was learned since."""
+        """Forget everything learned since the mark."""
         while len(self._trail) > mark:
             name, before = self._trail.pop()
             if before is None:
@@ -119,7 +119,7 @@ class Inference:
                 self._known[name] = before
 
     def joined(self, found: Sequence[Type]) -> Type:
-        """The type of a list with elements of these types: dyn where they differ."""
+        """Return the common type of these types: dyn where they differ."""
         if not found:
             return self.variable()
         common = found[0]
@@ -140,7 +140,7 @@ class Inference:
         return one if self.fits_all([one], [two]) else DYN
 
     def instance(self, overload: Overload) -> tuple[list[Type], Type]:
-        """An overload's parameters and result, with fresh variables for its own stand-ins."""
+        """Return an overload's parameters and result, with new variables for its type parameters."""
         names: dict[str, Type] = {}
         return [self._fresh(parameter, names) for parameter in overload.parameters], self._fresh(overload.result, names)
 

@@ -1,4 +1,4 @@
-"""How deep a value may be made of lists and maps that its expression makes: only they can hold one value many times."""
+"""Depth of the lists and maps that an expression makes: only they can hold one value many times."""
 
 from collections.abc import Iterable, Mapping
 
@@ -25,14 +25,14 @@ _ADDS = frozenset({Fold.MAP, Fold.TRANSFORM_LIST, Fold.TRANSFORM_MAP})
 _SCALARS = frozenset(
     {"bool", "bytes", "double", "duration", "int", "string", "timestamp", "uint", "kubernetes.Quantity"}
 )
-"""Types whose values hold no others."""
+"""Types whose values contain no other values."""
 
 
 def levels(checked: Checked) -> int:
-    """The levels at the top of the value that may be lists and maps made by the expression.
+    """Return the number of top levels of the value that may be lists and maps made by the expression.
 
-    What is below is parts of the activation and lists that hold no made ones: it is no larger than what they are
-    made of. An optional is no level.
+    Below them are parts of the activation, and lists of such parts, which are no larger than their source. An optional
+    is no level.
     """
     return _Builder(checked).levels(checked.expression, {})
 
@@ -67,7 +67,7 @@ class _Builder:
         return max((self.levels(node, names) for node in nodes), default=0)
 
     def _call(self, node: Call, names: Mapping[str, int]) -> int:
-        """No function puts its arguments into a list or map: some give them, or parts of them, in another order."""
+        """Return the most levels of an argument: functions return arguments or their parts, and never nest them."""
         overloads = self._checked.calls[node].overloads
         if all(overload.result.name in _SCALARS for overload in overloads):
             return 0
@@ -85,5 +85,5 @@ class _Builder:
 
 
 def _inside(levels: int) -> int:
-    """Of what a list or map with so many levels holds."""
+    """Return the levels of the members of a list or map with so many levels."""
     return max(0, levels - 1)

@@ -1,4 +1,4 @@
-"""The functions of the dialect, one module for each of the libraries that Kubernetes names."""
+"""Functions of the dialect, in one module for each of Kubernetes' libraries."""
 
 from functools import lru_cache
 
@@ -40,5 +40,5 @@ _LIBRARIES = (
 
 @lru_cache(maxsize=1)
 def functions() -> Functions:
-    """Every function there is."""
+    """Return all functions."""
     return Functions(overload for library in _LIBRARIES for overload in library.overloads)

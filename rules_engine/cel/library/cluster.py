@@ -1,4 +1,4 @@
-"""Our own: what the cluster offers of a resource. The activation's `cluster` answers; without knowledge it raises."""
+"""Resources of the cluster, an extension of this project. The activation's `cluster` raises while they are unknown."""
 
 from rules_engine.cel.values.functions import Library
 from rules_engine.cel.values.runtime_values import Cluster, check_int

@@ -1,4 +1,4 @@
-"""The standard functions (CEL specification, "List of Standard Definitions"; cel-go, common/stdlib)."""
+"""Standard functions (CEL specification, "List of Standard Definitions"; cel-go, common/stdlib)."""
 
 from typing import Any
 

@@ -17,7 +17,7 @@ def encode(value: bytes) -> str:
 
 @LIBRARY.function("base64.decode", STRING, gives=BYTES)
 def decode(text: str) -> bytes:
-    """Padding may be left out."""
+    """Decode base64 with or without padding."""
     try:
         return base64.b64decode(text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4), validate=True)
     except (binascii.Error, ValueError):

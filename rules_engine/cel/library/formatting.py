@@ -1,4 +1,4 @@
-"""What string.format() writes (cel-go, ext/formatting_v2.go)."""
+"""string.format() (cel-go, ext/formatting_v2.go)."""
 
 import math
 import re
@@ -12,18 +12,18 @@ from rules_engine.cel.values.times import timestamp_text
 from rules_engine.cel.values.types import ObjectType, Type
 
 MAX_PRECISION = 1_000
-"""Digits after the point that a clause may ask for: a double has 1,074 at most."""
+"""Maximum precision of a clause: a double has at most 1,074 digits after the point."""
 
 DEFAULT_PRECISION = 6
 
 CLAUSE_COST = 2
-"""Units of a clause beside the text that it writes."""
+"""Units of a clause, in addition to those of the text that it writes."""
 
 _CLAUSE = re.compile(r"%(?:%|(?:\.([0-9]{1,6}))?([a-zA-Z]))")
 
 
 def format_text(budget: Budget, template: str, arguments: list[Any]) -> str:
-    """The template with its clauses replaced by the arguments in turn. Raises EvaluationError."""
+    """Return the template with its clauses replaced by the arguments, in order. Raises EvaluationError."""
     parts: list[str] = []
     position = used = length = 0
     while (start := template.find("%", position)) >= 0:
@@ -77,7 +77,7 @@ def _special(value: float) -> str | None:
 
 
 def plain_double(value: float) -> str:
-    """The shortest digits that read back as the same double, never in e-notation."""
+    """Return the shortest digits that parse as the same double, without an exponent."""
     special = _special(value)
     if special is not None:
         return special
@@ -131,7 +131,7 @@ def _hexadecimal(clause: str) -> Callable[[Budget, Any], str]:
 
 
 def string(budget: Budget, value: Any) -> str:
-    """%s: any value but an object of a library; the entries of a map are in order of their keys' texts."""
+    """Return the text of %s for any value but an object of a library; maps are sorted by their keys' texts."""
     budget.spend(1)
     kind = type(value)
     if kind is list:

@@ -1,4 +1,4 @@
-"""Lists: Kubernetes' (k8s.io/apiserver/pkg/cel/library/lists.go) and cel-go's (ext/lists.go)."""
+"""Functions of lists: Kubernetes' (k8s.io/apiserver/pkg/cel/library/lists.go) and cel-go's (ext/lists.go)."""
 
 import functools
 import itertools
@@ -27,10 +27,10 @@ from rules_engine.cel.values.types import (
 LIBRARY = Library()
 
 ORDERED = (INT, UINT, DOUBLE, BOOL, STRING, BYTES, TIMESTAMP, DURATION)
-"""The types whose values have an order."""
+"""Types whose values have an order."""
 
 SUMMABLE = {INT: 0, UINT: Uint(0), DOUBLE: 0.0, DURATION: Duration(0)}
-"""The types whose values have a sum, and that of nothing."""
+"""Types whose values have a sum, with the sum of an empty list."""
 
 
 def is_sorted(budget: Budget, items: list[Any]) -> bool:
@@ -38,7 +38,7 @@ def is_sorted(budget: Budget, items: list[Any]) -> bool:
 
 
 def sum_of(zero: Any) -> Callable[[Budget, list[Any]], Any]:
-    """The sum of a list, which is `zero` where there is nothing to say of which type it is."""
+    """Return the implementation of sum(). `zero`: the sum of an empty list, whose type is unknown."""
 
     def total(budget: Budget, items: list[Any]) -> Any:
         if not items:
@@ -87,7 +87,7 @@ def last_index_of(budget: Budget, items: list[Any], wanted: Any) -> int:
 @LIBRARY.method("slice", list_of(A), INT, INT, gives=list_of(A))
 def slice_of(items: list[Any], start: int, end: int) -> list[Any]:
     if not 0 <= start <= end <= len(items):
-        raise EvaluationError("the slice is not inside of the list")
+        raise EvaluationError("the slice is out of range")
     return items[start:end]
 
 
@@ -96,7 +96,7 @@ def slice_of(items: list[Any], start: int, end: int) -> list[Any]:
 def flatten(budget: Budget, items: list[Any], depth: int = 1) -> list[Any]:
     if depth < 0:
         raise EvaluationError("the depth is negative")
-    # Lists to go through, innermost last: a stack, since values may nest deeper than Python may recurse.
+    # Open lists, innermost last: a stack, since values may be nested deeper than Python's recursion limit.
     made: list[Any] = []
     stack = [(iter(items), depth)]
     while stack:
@@ -113,7 +113,7 @@ def flatten(budget: Budget, items: list[Any], depth: int = 1) -> list[Any]:
 
 
 def bounded(items: list[Any]) -> list[Any]:
-    """A list result, of bounded length."""
+    """Return a list result. Raises CostExceeded if it is too long."""
     if len(items) > MAX_RESULT_ITEMS:
         raise CostExceeded(f"a list result has more than {MAX_RESULT_ITEMS} elements")
     return items
@@ -146,7 +146,7 @@ def sort(budget: Budget, items: list[Any]) -> list[Any]:
 
 
 def sort_by(budget: Budget, items: list[Any], keys: list[Any]) -> list[Any]:
-    """The items in the order of their keys, which are of one type that has an order."""
+    """Return the items in the order of their keys, which must be of one type that has an order."""
     if not items:
         return []
     kind = type(keys[0])
@@ -174,7 +174,7 @@ def range_of(budget: Budget, count: int) -> list[int]:
 
 @LIBRARY.method("includes", DYN, DYN, gives=BOOL, budgeted=True)
 def includes(budget: Budget, value: Any, wanted: Any) -> bool:
-    """Whether a list has an element, or anything else equals it."""
+    """Return whether a list has an element, or any other value equals it."""
     items = value if type(value) is list else [value]
     return any(equals(item, wanted, budget) for item in items)
 

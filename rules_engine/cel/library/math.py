@@ -41,7 +41,7 @@ for _count in range(1, MAX_ARGUMENTS + 1):
 
 
 def _rounding(step: Callable[[float], float]) -> Callable[[float], float]:
-    """The sign of a zero and what is not finite stay as they are."""
+    """Return the rounding function. It keeps the sign of zero, infinities and NaN."""
 
     def rounded(value: float) -> float:
         return math.copysign(float(step(value)), value) if math.isfinite(value) else value
@@ -50,7 +50,7 @@ def _rounding(step: Callable[[float], float]) -> Callable[[float], float]:
 
 
 def _half_away(value: float) -> float:
-    """To the nearest whole number, halves away from zero, where Python's round() takes the even one."""
+    """Round halves away from zero, unlike Python's round(), which rounds them to even."""
     whole_part = math.floor(abs(value))
     return whole_part + (abs(value) - whole_part >= 0.5)
 
@@ -142,13 +142,13 @@ def not_uint(value: Uint) -> Uint:
 
 
 def _signed(bits: int) -> int:
-    """The int of these 64 bits."""
+    """Return the int with these 64 bits."""
     bits &= UINT_MAX
     return bits + 2 * INT_MIN if bits > UINT_MAX // 2 else bits
 
 
 def _shift(amount: int) -> int:
-    """A shift of 64 bits or more leaves nothing."""
+    """Return the amount, at most 64: no bit is left after more. Raises EvaluationError for a negative one."""
     if amount < 0:
         raise EvaluationError("the shift is negative")
     return min(amount, 64)
@@ -166,7 +166,7 @@ def left_uint(value: Uint, amount: int) -> Uint:
 
 @LIBRARY.function("math.bitShiftRight", INT, INT, gives=INT)
 def right_int(value: int, amount: int) -> int:
-    """The bits move without regard to the sign (cel-go, bitShiftRightIntInt)."""
+    """Shift the bits without sign extension (cel-go, bitShiftRightIntInt)."""
     return _signed((value & UINT_MAX) >> _shift(amount))
 
 

@@ -24,7 +24,7 @@ MAX_SUBDOMAIN = 253
 """Characters of a DNS subdomain (RFC 1123)."""
 
 VALIDATE_COST = 15
-"""Units of a text that is validated, beside its length: it is matched and its problems are written."""
+"""Units of a validation, in addition to those of the text: it is matched, and its problems are written."""
 
 _LABEL_1123 = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _LABEL_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
@@ -36,7 +36,7 @@ _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 @dataclass(frozen=True, slots=True)
 class NamedFormat:
-    """A format: what it finds wrong with a string, nothing if all is well."""
+    """A format. `problems` returns the problems of a string, none if it is valid."""
 
     cel_type: ClassVar[Type] = FORMAT
     name: str
@@ -44,7 +44,7 @@ class NamedFormat:
 
 
 def _pattern_problem(pattern: str, message: str, *examples: str) -> Callable[[str], list[str]]:
-    """A check with apimachinery's RegexError text, which tools compare."""
+    """Return a check with the text of apimachinery's RegexError, which other tools compare."""
     compiled = re.compile(pattern)
     shown = " or ".join(f"'{example}', " for example in examples)
     text = f"{message} (e.g. {shown}regex used for validation is '{pattern}')"
@@ -90,7 +90,7 @@ _qualified_part = _pattern_problem(
 
 
 def _limited(check: Callable[[str], list[str]], limit: int, *, prefix: bool = False) -> Callable[[str], list[str]]:
-    """A check with a bound on length; of a prefix, a "-" at its end stands for what will follow."""
+    """Return a check that also bounds the length; a prefix may end in "-", since more text follows it."""
 
     def problems(value: str) -> list[str]:
         if prefix and value.endswith("-") and len(value) > 1:

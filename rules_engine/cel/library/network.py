@@ -16,15 +16,15 @@ MAX_TEXT = 100
 """Characters in an address: the longest has 45, a network four more."""
 
 PARSE_COST = 15
-"""Units of an address that is read: ipaddress takes up to 15 µs for one."""
+"""Units of parsing an address: ipaddress takes up to 15 µs."""
 
 NETWORK_COST = 15
-"""Units of a network that is made to compare addresses with, and of an address that is written."""
+"""Units of making a network to compare addresses with, and of writing an address."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ip:
-    """An address. One that is mapped into IPv6 equals the IPv4 address (netip's Unmap, as Kubernetes compares)."""
+    """An address. An IPv4 address mapped into IPv6 equals the IPv4 address (netip's Unmap, as in Kubernetes)."""
 
     cel_type: ClassVar[Type] = IP
     address: Address
@@ -38,7 +38,7 @@ class Ip:
 
 @dataclass(frozen=True, slots=True)
 class Cidr:
-    """An address with the length of its network's prefix; the bits behind it are kept."""
+    """An address with the length of its network's prefix; the bits after the prefix are kept."""
 
     cel_type: ClassVar[Type] = CIDR
     address: Address
@@ -57,7 +57,7 @@ def _unmapped(address: Address) -> Address:
 
 
 def parse_ip(text: str) -> Ip:
-    """An address without a zone; IPv4 written as IPv6 with dots is refused."""
+    """Parse an address. Raises EvaluationError, also for a zone and for IPv4 mapped into IPv6 with dots."""
     if "%" in text:
         raise EvaluationError("an IP address with a zone is not allowed")
     try:
@@ -70,7 +70,7 @@ def parse_ip(text: str) -> Ip:
 
 
 def parse_cidr(text: str) -> Cidr:
-    """An address, a slash and a prefix length without sign or leading zero."""
+    """Parse an address, a slash and a prefix length without sign or leading zero. Raises EvaluationError."""
     address_text, slash, length = text.rpartition("/")
     digits = length.isascii() and length.isdigit() and len(length) <= 3
     if not slash or not digits or length != str(int(length)):
@@ -136,7 +136,7 @@ def is_loopback(value: Ip) -> bool:
     return _unmapped(value.address).is_loopback
 
 
-# Go's net/netip says what these are; Python's ipaddress draws some lines elsewhere.
+# As in Go's net/netip; Python's ipaddress defines some of these differently.
 _LINK_LOCAL_MULTICAST = (ipaddress.IPv4Network("224.0.0.0/24"), ipaddress.IPv6Network("ff02::/16"))
 _LINK_LOCAL_UNICAST = (ipaddress.IPv4Network("169.254.0.0/16"), ipaddress.IPv6Network("fe80::/10"))
 _BROADCAST = ipaddress.IPv4Address("255.255.255.255")

@@ -29,7 +29,7 @@ def of_non_zero_value(value: object) -> Optional:
 
 
 def is_zero(value: object) -> bool:
-    """Whether a value is its type's zero: empty, false, 0, null or none."""
+    """Return whether a value is its type's zero: empty, false, 0, null or none."""
     kind = type(value)
     if kind in NUMBER_CLASSES or is_map(value) or kind in (bool, str, bytes, list, type(None)):
         return not value
@@ -55,7 +55,7 @@ def value(optional: Optional) -> object:
 @LIBRARY.method("or", optional_of(A), optional_of(A), gives=optional_of(A), constant=True)
 @LIBRARY.method("orValue", optional_of(A), A, gives=A, constant=True)
 def alternative(_none: Optional, other: object) -> object:
-    """The argument is evaluated only where the optional is none; then it is the result."""
+    """Return the argument, which the evaluators evaluate only if the optional is none."""
     return other
 
 

@@ -1,6 +1,6 @@
 """Kubernetes' quantities (k8s.io/apiserver/pkg/cel/library/quantity.go).
 
-mul, div and divInt are those of kubernetes/kubernetes#135995; by a quantity instead of an int they are our own.
+mul, div and divInt are those of kubernetes/kubernetes#135995; mul and div by a quantity are extensions of this project.
 """
 
 from rules_engine.cel.budget import EvaluationError
@@ -71,7 +71,7 @@ def _quantity(value: Quantity | int) -> Quantity:
 
 
 def _bounded(value: Quantity) -> Quantity:
-    """Results keep the size of what can be written, so that repeated multiplication stays cheap."""
+    """Return a result within the range of parsed quantities, so that repeated multiplication stays cheap."""
     if abs(value.nanos) > MAX_NANOS:
         raise EvaluationError("quantity out of range")
     return value
@@ -105,12 +105,12 @@ def div(left: Quantity, right: Quantity | int) -> Quantity:
 
 
 MAX_DIGITS = 10
-"""Digits after the point that div() may round to. Quantities have nine."""
+"""Largest number of digits after the point for div(). Quantities have nine."""
 
 
 @LIBRARY.method("div", QUANTITY, INT, INT, gives=QUANTITY, constant=True, newer=True)
 def div_rounded(left: Quantity, right: int, digits: int) -> Quantity:
-    """The quotient rounded to so many digits after the point, half away from zero."""
+    """Return the quotient, rounded half away from zero to a number of digits after the point."""
     if right == 0:
         raise EvaluationError("division by zero")
     if not 0 <= digits <= MAX_DIGITS:
@@ -123,7 +123,7 @@ def div_rounded(left: Quantity, right: int, digits: int) -> Quantity:
 
 @LIBRARY.method("divInt", QUANTITY, INT, gives=QUANTITY, constant=True, newer=True)
 def div_int(left: Quantity, right: int) -> Quantity:
-    """The quotient without what is behind its point."""
+    """Return the integer part of the quotient."""
     if right == 0:
         raise EvaluationError("division by zero")
     whole = abs(left.nanos) // (abs(right) * NANOS)

@@ -12,13 +12,13 @@ from rules_engine.cel.values.types import BOOL, INT, SEMVER, STRING, Type
 LIBRARY = Library()
 
 MAX_TEXT = 1_000
-"""Characters in a version; longer ones are none."""
+"""Characters in a version; longer texts are invalid."""
 
 PARSE_COST = 10
-"""Units of a version that is read: to match it and build it takes 5 µs."""
+"""Units of parsing a version: matching and building it takes 5 µs."""
 
 COMPARE_COST = 5
-"""Units of a comparison beside the words of both versions."""
+"""Units of a comparison, in addition to one for each identifier of both pre-releases."""
 
 _NUMBER = r"(0|[1-9][0-9]*)"
 _IDENTIFIER = r"(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)"
@@ -29,7 +29,7 @@ _VERSION = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Semver:
-    """A version. Build metadata has no part in its order, nor in its equality."""
+    """A version. Order and equality ignore build metadata."""
 
     cel_type: ClassVar[Type] = SEMVER
     major: int
@@ -39,18 +39,18 @@ class Semver:
 
     @property
     def units(self) -> int:
-        """The cost to compare it."""
+        """Cost of a comparison."""
         return len(self.pre_release)
 
     @property
     def order(self) -> tuple[object, ...]:
-        """Compares like the version: a pre-release comes before its release, numbers before words (section 11)."""
+        """Sort key: a pre-release comes before its release, numbers before words (section 11)."""
         words = tuple((0, int(word), "") if word.isdigit() else (1, 0, word) for word in self.pre_release)
         return self.major, self.minor, self.patch, not self.pre_release, words
 
 
 def parse(text: str) -> Semver:
-    """A version by the letter of the specification. Raises EvaluationError."""
+    """Parse a version exactly as specified. Raises EvaluationError."""
     found = _VERSION.fullmatch(text) if len(text) <= MAX_TEXT else None
     if found is not None:
         major, minor, patch = (int(part) for part in found.groups()[:3])
@@ -62,7 +62,7 @@ def parse(text: str) -> Semver:
 
 
 def normalized(text: str) -> str:
-    """Without a leading v and leading zeros, and with what is missing of minor and patch."""
+    """Remove a leading v and leading zeros, and add a missing minor or patch. Raises EvaluationError."""
     parts = [_without_zeros(part) for part in text.removeprefix("v").split(".", 2)]
     if len(parts) < 3 and any(sign in parts[-1] for sign in "+-"):
         raise EvaluationError("a short version cannot have a pre-release or build")

@@ -13,7 +13,7 @@ LIBRARY = Library()
 # Go's unicode.IsSpace; Python's strip() also takes the separators U+001C to U+001F.
 _SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 _ESCAPES = {
-    # The backslash first: the others are written with one.
+    # The backslash first: the other escapes contain one.
     "\\": "\\\\",
     "\a": "\\a",
     "\b": "\\b",
@@ -28,7 +28,7 @@ _ESCAPES = {
 
 @LIBRARY.method("lowerAscii", STRING, gives=STRING)
 def lower_ascii(text: str) -> str:
-    # Of bytes only ASCII has cases, and UTF-8 has such bytes for ASCII only; str.translate takes ten times as long.
+    # bytes.lower() changes ASCII only, and UTF-8 has ASCII bytes for ASCII only; str.translate takes ten times as long.
     return text.encode(errors="surrogatepass").lower().decode(errors="surrogatepass")
 
 
@@ -76,7 +76,7 @@ def last_index_of(text: str, part: str) -> int:
 @LIBRARY.method("lastIndexOf", STRING, STRING, INT, gives=INT)
 def last_index_from(text: str, part: str, start: int) -> int:
     _check_start(text, start)
-    # As in cel-go, no search starts at the end: only an empty part is found there.
+    # As in cel-go, a search that starts at the end finds an empty part only.
     return _last(text[: start + len(part)], part) if start < len(text) or not part else -1
 
 
@@ -116,7 +116,7 @@ def replace(budget: Budget, text: str, old: str, new: str, limit: int = -1) -> s
 @LIBRARY.method("split", STRING, STRING, gives=list_of(STRING), budgeted=True)
 @LIBRARY.method("split", STRING, STRING, INT, gives=list_of(STRING), budgeted=True)
 def split(budget: Budget, text: str, separator: str, limit: int = -1) -> list[str]:
-    """strings.SplitN: at most `limit` parts, all of them if it is negative; an empty separator gives characters."""
+    """Return at most `limit` parts, all if it is negative, as strings.SplitN; an empty separator gives characters."""
     if limit == 0:
         return []
     pieces = (text.count(separator) + 1) if separator else len(text)

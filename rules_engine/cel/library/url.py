@@ -13,10 +13,10 @@ from rules_engine.cel.values.types import BOOL, STRING, URL, Type, list_of, map_
 LIBRARY = Library()
 
 PARSE_COST = 15
-"""Units of a URL that is read, beside its length: it is matched in parts."""
+"""Units of parsing a URL, in addition to those of its length: it is matched in parts."""
 
 ESCAPED_CHARACTERS_PER_UNIT = 4
-"""Characters of a path or query that are decoded for one unit of cost."""
+"""Characters of a path or query decoded for one unit of cost."""
 
 PARAMETER_COST = 5
 """Units of a parameter of a query."""
@@ -28,14 +28,14 @@ _IPV6_HOST = re.compile(r"\[[^\[\]%]*(?:%25[^\[\]]*)?\]")
 _PORT = re.compile(r"(?::[0-9]*)?")
 _BAD_ESCAPE = re.compile(r"%(?![0-9a-fA-F]{2})")
 _ASCII_ESCAPE = re.compile("%[0-7]")
-"""In a host, only what ASCII lacks may be escaped (net/url, unescape in the mode encodeHost)."""
+"""Escapes of ASCII characters, which are invalid in a host (net/url, unescape: encodeHost)."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _PATH_SAFE = "!$&'()*+,;=:@/[]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Url:
-    """A URL in the parts that it was written in."""
+    """Parts of a URL as written."""
 
     cel_type: ClassVar[Type] = URL
     scheme: str
@@ -45,14 +45,14 @@ class Url:
 
     @property
     def units(self) -> int:
-        """The cost to compare it."""
+        """Cost of a comparison."""
         return (len(self.host) + len(self.path) + len(self.query)) // CHARACTERS_PER_UNIT
 
 
 def parse(text: str) -> Url:
-    """An absolute URL or an absolute path. Raises EvaluationError.
+    """Parse an absolute URL or an absolute path. Raises EvaluationError.
 
-    As in Kubernetes the text passes url.ParseRequestURI, which knows no fragment, and then url.Parse, which does.
+    As in Kubernetes, the text must pass url.ParseRequestURI, which has no fragments, and url.Parse, which has.
     """
     if not text or _CONTROL.search(text):
         raise EvaluationError("the string is not a URL")
@@ -85,7 +85,7 @@ def _split(text: str, *, request: bool) -> Url:
 
 
 def _host(authority: str) -> str:
-    """What is left of user:password@host:port without its first part."""
+    """Return host:port of user:password@host:port. Raises EvaluationError."""
     user, at, host = authority.rpartition("@")
     name, port = _name_and_port(host)
     bracketed = name.startswith("[")
@@ -142,7 +142,7 @@ def port(budget: Budget, value: Url) -> str:
 
 @LIBRARY.method("getEscapedPath", URL, gives=STRING, budgeted=True, cost=PARSE_COST)
 def escaped_path(budget: Budget, value: Url) -> str:
-    """As it was written where that is a valid encoding; else encoded anew."""
+    """Return the path as written if that is a valid encoding, else encode it again."""
     budget.spend(len(value.path) // ESCAPED_CHARACTERS_PER_UNIT)
     plain = unquote(value.path, errors="surrogateescape")
     if quote(value.path, safe=_PATH_SAFE + "%") == value.path:
@@ -152,7 +152,7 @@ def escaped_path(budget: Budget, value: Url) -> str:
 
 @LIBRARY.method("getQuery", URL, gives=map_of(STRING, list_of(STRING)), budgeted=True)
 def query(budget: Budget, value: Url) -> Mapping[str, list[str]]:
-    """Each key with its values in order; a part with a bad escape or a semicolon is left out, as Go's Query() does."""
+    """Return each key's values in order; parts with an invalid escape or a semicolon are omitted, as in Go."""
     parts = value.query.count("&") + 1
     budget.spend(parts * PARAMETER_COST + len(value.query) // ESCAPED_CHARACTERS_PER_UNIT)
     made: dict[str, list[str]] = {}

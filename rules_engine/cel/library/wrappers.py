@@ -1,4 +1,4 @@
-"""Protobuf's wrappers of plain values: the only messages there are (CEL specification, "Dynamic Values")."""
+"""Protobuf's wrappers of plain values, the only known messages (CEL specification, "Dynamic Values")."""
 
 import struct
 from collections.abc import Callable, Mapping
@@ -15,7 +15,7 @@ UINT32 = 2**32
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """A message that stands for the value of its one field: one of `fields`, or `empty` where none is set."""
+    """A message whose value is that of its one field: one of `fields`, or `empty` if none is set."""
 
     fields: Mapping[str, Type]
     empty: object
@@ -23,7 +23,7 @@ class Wrapper:
     convert: Callable[[Any], object] = lambda value: value
 
     def make(self, values: Mapping[str, object]) -> object:
-        """The plain value for these fields. Raises EvaluationError."""
+        """Return the plain value for these fields. Raises EvaluationError."""
         for name, value in values.items():
             wanted = self.fields.get(name)
             if wanted is None:
@@ -47,7 +47,7 @@ def _uint32(value: Any) -> object:
 
 
 def _single(value: Any) -> object:
-    """The nearest float of 32 bits, infinity where there is none."""
+    """Return the nearest float of 32 bits, or infinity."""
     return struct.unpack("f", struct.pack("f", value))[0]
 
 

@@ -1,8 +1,8 @@
 """Interpreter: evaluation node by node, with exact costs and the place of every error.
 
-Why it stays beside generated code: CEL's && and ||, and the macros made of them, absorb errors, and an author is shown
-the sub-expression that failed. Generated code does neither, and every exception in it leads here. So this is the
-definition of an expression's value, and generated code must agree with it.
+Why it exists beside generated code: CEL's && and ||, and the macros made of them, absorb errors, and an error names the
+sub-expression that failed. Generated code does neither, and every exception in it leads here. So this is the definition
+of an expression's value, and generated code must agree with it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -40,7 +40,7 @@ MAX_SHOWN = 60
 """Characters of a sub-expression in an error message: enough to find it, on one line."""
 
 MAX_READ = 4 * MAX_SHOWN
-"""Characters of a sub-expression that are read for an error message: more than shown, since white space is collapsed.
+"""Characters of a sub-expression read for an error message: more than shown, since white space is collapsed.
 
 A sub-expression may have thousands of characters, and fail thousands of times.
 """
@@ -56,7 +56,7 @@ def interpret(checked: Checked, activation: Mapping[str, object], budget: Budget
 
 @dataclass(slots=True)
 class _Thunk:
-    """The value of a cel.bind, evaluated when its name is first evaluated, and once. `scope`: the names of its place.
+    """The value of a cel.bind, evaluated once, when its name first is. `scope`: the names in scope at its place.
 
     cel-go does the same (interpreter/planner.go: the accumulator of a fold is initialized when it is first resolved).
     """
@@ -117,7 +117,7 @@ class _Interpreter:
         try:
             return self._activation[reference]
         except KeyError:
-            raise EvaluationError(f"'{reference}' has no value here") from None
+            raise EvaluationError(f"'{reference}' has no value") from None
 
     def select(self, node: Select) -> object:
         reference = self._checked.references.get(node)

@@ -1,4 +1,4 @@
-"""What is written by habit of other languages, and what to write in CEL."""
+"""Hints: spellings of other languages, and their equivalents in CEL."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -92,16 +92,16 @@ _FUNCTIONS: Mapping[str, str] = {
 
 
 def unexpected(text: str, offset: int) -> tuple[Span, str] | None:
-    """What was written instead of CEL where a syntax error was noticed, with its place; or None."""
+    """Return the span and the message of another language's syntax at a syntax error, or None."""
     return _symbol(text, offset) or _word(text, offset) or _tuple(text, offset)
 
 
 def _symbol(text: str, offset: int) -> tuple[Span, str] | None:
-    """The longest symbol that the offset is in, which may have begun as one of CEL's."""
+    """Return the hint for the longest symbol around the offset, whose beginning may be an operator of CEL."""
     for length in range(_LONGEST, 0, -1):
         for start in range(max(0, offset - length + 1), offset + 1):
             written = text[start : start + length]
-            # Part of an operator is no symbol of its own.
+            # Part of an operator is not a symbol.
             part = text[max(0, start - 1) : start] in _OPERATORS or (length == 1 and text[start : start + 2] in _CEL)
             if written in _SYMBOLS and not part:
                 return _instead(written, start, start + length, _SYMBOLS[written])
@@ -109,7 +109,7 @@ def _symbol(text: str, offset: int) -> tuple[Span, str] | None:
 
 
 def _word(text: str, offset: int) -> tuple[Span, str] | None:
-    """The words at the offset, or the one before it: "not" reads as a name until something follows."""
+    """Return the hint for the words at the offset, or before it: "not" is parsed as a name until something follows."""
     for found in (_WORD_BEFORE.search(text, 0, offset), _WORD.match(text, offset)):
         if found:
             written = " ".join(found.group().lower().split())
@@ -129,25 +129,25 @@ def _instead(written: str, start: int, end: int, cel: str) -> tuple[Span, str]:
 
 
 def too_early(text: str) -> tuple[Span, str] | None:
-    """What makes an expression end before its end, with its place: a?.b reads as a condition."""
+    """Return the hint for `a?.b`, which is parsed as a condition without its second part, or None."""
     found = _CHAINING.search(_STRINGS.sub(lambda string: " " * len(string.group()), text))
     return _instead("?.", found.start(), found.end(), ".?") if found else None
 
 
 def name(written: str, declared: Collection[str]) -> str:
-    """A clause such as " (write null)" for a name that stands for a value elsewhere."""
+    """Return a clause such as " (write null)" for a name that other languages define, or an empty string."""
     if written in _SUBJECTS and "object" in declared:
         return _clause("object")
     return _clause(_NAMES.get(written))
 
 
 def function(written: str) -> str:
-    """A clause such as " (write ….size())" for a function that has another name elsewhere."""
+    """Return a clause such as " (write ….size())" for a function that has another name in CEL, or an empty string."""
     return _clause(_FUNCTIONS.get(written))
 
 
 def reserved(word: str) -> str:
-    """A clause for a word that CEL keeps for itself and gives no meaning."""
+    """Return a clause for a reserved word, or an empty string."""
     return _clause(_WORDS.get(word))
 
 

@@ -1,11 +1,11 @@
-"""What a literal token means (CEL specification, "Lexis")."""
+"""Values of literal tokens (CEL specification, "Lexis")."""
 
 import math
 
 from rules_engine.cel.values.runtime_values import INT_MAX, INT_MIN, UINT_MAX, Uint
 
 MAX_DIGITS = 100
-"""Characters of a number that are read: the longest that fits, written in decimal, has 20."""
+"""Characters of a number that are parsed: the longest valid one has 20 digits."""
 
 _ESCAPES = {
     "a": "\a",
@@ -25,7 +25,7 @@ _HEX_DIGITS = {"x": 2, "X": 2, "u": 4, "U": 8}
 
 
 class LiteralError(ValueError):
-    """A literal that means nothing; `offset` is where in the token."""
+    """An invalid literal. `offset`: the place of the problem in the token."""
 
     def __init__(self, message: str, offset: int = 0) -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ class LiteralError(ValueError):
 
 
 def integer(token: str) -> int:
-    """A decimal or hexadecimal int with its sign."""
+    """Return the value of a decimal or hexadecimal int with its sign. Raises LiteralError."""
     value = _number(token)
     if not INT_MIN <= value <= INT_MAX:
         raise LiteralError("the int literal does not fit into 64 bits")
@@ -41,12 +41,12 @@ def integer(token: str) -> int:
 
 
 def _number(digits: str) -> int:
-    """Python refuses to read thousands of digits; so many mean a number that is too large in any case."""
+    """Return the number, or one that is too large: Python refuses to parse thousands of digits."""
     return int(digits, 16 if "x" in digits else 10) if len(digits) <= MAX_DIGITS else UINT_MAX + 1
 
 
 def unsigned(token: str) -> Uint:
-    """A uint with its suffix u."""
+    """Return the value of a uint with its suffix u. Raises LiteralError."""
     value = _number(token[:-1])
     if value > UINT_MAX:
         raise LiteralError("the uint literal does not fit into 64 bits")
@@ -54,7 +54,7 @@ def unsigned(token: str) -> Uint:
 
 
 def double(token: str) -> float:
-    """A double; one too large for 64 bits is no infinity but a mistake."""
+    """Return the value of a double. Raises LiteralError for one too large for 64 bits."""
     value = float(token)
     if math.isinf(value):
         raise LiteralError("the double literal does not fit into 64 bits")
@@ -62,18 +62,18 @@ def double(token: str) -> float:
 
 
 def string(token: str) -> str:
-    """A string with its quotes and, if raw, its r."""
+    """Return the value of a string with its quotes and, if raw, its r. Raises LiteralError."""
     return "".join(part if isinstance(part, str) else chr(part) for part in _parts(token, 0, text=True))
 
 
 def byte_string(token: str) -> bytes:
-    """A bytes literal with its b, quotes and, if raw, its r. Characters are UTF-8, \\377 and \\xff are single bytes."""
+    """Return the value of bytes with their b, quotes and, if raw, r: UTF-8, where \\377 and \\xff are single bytes."""
     parts = _parts(token, 1, text=False)
     return b"".join(part.encode() if isinstance(part, str) else bytes((part,)) for part in parts)
 
 
 def _parts(token: str, start: int, *, text: bool) -> list[str | int]:
-    """Runs of characters and the numbers that escapes stand for."""
+    """Return the text between escapes, and the value of each escape."""
     raw = token[start] in "rR"
     if raw:
         start += 1

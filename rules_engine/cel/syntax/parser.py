@@ -1,7 +1,7 @@
-"""Text to tree: the only module that knows lark.
+"""Parser: text to syntax tree. The only module that imports lark.
 
-The grammar is cel-python's (the file cel.lark beside the installed celpy, which is not imported) with the changes of
-grammar.lark. lark's LALR parser calls the methods of _Builder bottom-up, so neither parsing nor building recurses.
+The grammar is cel-python's (cel.lark of the installed celpy, which is not imported) with the changes of grammar.lark.
+lark's LALR parser calls the methods of _Builder bottom-up, so neither parsing nor building recurses.
 """
 
 import importlib.util
@@ -16,8 +16,7 @@ from lark import Token
 from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
 from rules_engine.cel.budget import MAX_EXPRESSION_LENGTH, MAX_NESTING, CelProblems
-from rules_engine.cel.syntax import hints as habits
-from rules_engine.cel.syntax import literals
+from rules_engine.cel.syntax import hints, literals
 from rules_engine.cel.syntax.tree import (
     Binary,
     Bind,
@@ -46,13 +45,13 @@ from rules_engine.model.problems import Problem
 from rules_engine.model.source import SourceText
 
 KEYWORDS = frozenset({"false", "in", "null", "true"})
-"""Names that are never allowed (CEL specification, KEYWORD)."""
+"""Words that are never names (CEL specification, KEYWORD)."""
 
 RESERVED = KEYWORDS | {
     *("as", "break", "const", "continue", "else", "for", "function", "if", "import", "let", "loop", "namespace"),
     *("package", "return", "var", "void", "while"),
 }
-"""Names that are allowed after a dot only (CEL specification, RESERVED)."""
+"""KEYWORDS, and words that are names after a dot only (CEL specification, RESERVED)."""
 
 _ONE_VARIABLE = {
     "all": Fold.ALL,
@@ -75,7 +74,7 @@ _TWO_VARIABLES = {
 
 
 class SyntaxProblem(Exception):  # noqa: N818
-    """A problem found while building the tree."""
+    """A problem found while the tree is built."""
 
     def __init__(self, code: str, message: str, span: Span) -> None:
         super().__init__(message)
@@ -84,7 +83,7 @@ class SyntaxProblem(Exception):  # noqa: N818
 
 
 def parse(source: SourceText) -> Expression:
-    """The tree of an expression. Raises CelProblems with the first problem of its syntax."""
+    """Return the tree of an expression. Raises CelProblems with the first syntax problem."""
     text = source.text
     if len(text) > MAX_EXPRESSION_LENGTH:
         message = f"the expression has {len(text)} characters; {MAX_EXPRESSION_LENGTH} are allowed"
@@ -105,10 +104,10 @@ def parse(source: SourceText) -> Expression:
 
 @lru_cache(maxsize=1)
 def _parser() -> lark.Lark:
-    """Built on first use: it takes 0.15 s, which a command that reads no expression need not pay."""
+    """Return the parser, built on first use: that takes 0.15 s, and some commands parse no expression."""
     package = importlib.util.find_spec("celpy")
     if package is None or not package.submodule_search_locations:
-        raise RuntimeError("cel-python is not installed: its grammar is needed to read CEL")
+        raise RuntimeError("cel-python is not installed: its grammar is needed to parse CEL")
     return lark.Lark(
         Path(__file__).with_name("grammar.lark").read_text(encoding="utf-8"),
         parser="lalr",
@@ -125,16 +124,16 @@ def _unexpected_character(text: str, offset: int) -> tuple[Span, str]:
     span = Span(offset, offset + 1)
     if character in "'\"":
         return span, "the string is not closed"
-    return habits.unexpected(text, offset) or (span, f"unexpected {character!r}")
+    return hints.unexpected(text, offset) or (span, f"unexpected {character!r}")
 
 
 def _unexpected_token(text: str, token: Token) -> tuple[Span, str]:
     if token.type == "$END":
         end = len(text.rstrip())
-        return habits.too_early(text) or (Span(max(0, end - 1), end), "the expression ends too early")
+        return hints.too_early(text) or (Span(max(0, end - 1), end), "the expression ends too early")
     start = token.start_pos or 0
     span = Span(start, start + len(token))
-    return habits.unexpected(text, start) or (span, f"unexpected {_shown(token)}")
+    return hints.unexpected(text, start) or (span, f"unexpected {_shown(token)}")
 
 
 def _shown(token: str) -> str:
@@ -142,7 +141,7 @@ def _shown(token: str) -> str:
 
 
 Child: TypeAlias = Any
-"""What lark hands up: tokens, nodes, and the small tuples that _Builder makes of parts of rules."""
+"""Arguments from lark: tokens, nodes, and the parts of rules that _Builder makes."""
 
 
 def _start(child: Child) -> int:
@@ -163,17 +162,17 @@ def _span(children: Sequence[Child]) -> Span:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A list of things between two places; `value` is what later rules want of it."""
+    """Part of a rule. `value`: its content for the methods of later rules."""
 
     value: Any
     span: Span
 
 
 class _Builder:
-    """Makes nodes of what the parser reduces: one method per rule, called with all children, punctuation included."""
+    """Builder of nodes: one method per rule, called with all children, punctuation included."""
 
     def _place(self, children: Sequence[Child], *inner: Expression) -> dict[str, Any]:
-        """Span and depth of a new node over these operands."""
+        """Return the span and the depth of a new node over these operands. Raises SyntaxProblem."""
         span = _span(children)
         depth = 1 + max((operand.depth for operand in inner), default=0)
         if depth > MAX_NESTING:
@@ -310,7 +309,7 @@ class _Builder:
     # Lists, maps and arguments
 
     def _many(self, children: list[Child]) -> _Part:
-        """One entry, or a list so far, a comma and one entry more."""
+        """Return a list of one entry, or the list so far with the entry after a comma."""
         if len(children) == 1:
             return _Part([children[0]], _span(children))
         so_far = children[0]
@@ -377,7 +376,7 @@ class _Builder:
     def _macro(
         self, target: Expression, name: Token, arguments: tuple[Expression, ...], children: list[Child]
     ) -> Expression | None:
-        """The macro that a call stands for, told by name and number of arguments as in cel-go; or None."""
+        """Return the macro with this name and number of arguments, as in cel-go, or None for a call."""
         count = len(arguments)
         if name == "bind" and count == 3 and isinstance(target, Name) and target.name == "cel":
             variable, value, body = _variable(arguments[0]), arguments[1], arguments[2]
@@ -422,7 +421,7 @@ _CONSTANTS = {"true": True, "false": False, "null": None}
 
 
 def _arguments(children: Sequence[Child]) -> tuple[Expression, ...]:
-    """Of "(" exprlist ")" or "(" ")"."""
+    """Return the arguments of "(" exprlist ")" or "(" ")"."""
     return cast(tuple[Expression, ...], children[1].value) if len(children) == 3 else ()
 
 
@@ -434,5 +433,5 @@ def _variable(argument: Expression) -> str:
 
 def _refuse_reserved(name: Token) -> None:
     if name in RESERVED:
-        message = f"'{name}' is a reserved word{habits.reserved(name)}"
+        message = f"'{name}' is a reserved word{hints.reserved(name)}"
         raise SyntaxProblem("cel-syntax", message, _token_span(name))

@@ -1,8 +1,7 @@
-"""The expression as a tree: CEL's abstract syntax with the macros kept as nodes of their own.
+"""Syntax tree: CEL's abstract syntax with macros as nodes.
 
-Keeping a macro as one node, where cel-go expands it into a general fold, lets the checker name it and the generator
-write a plain loop for it. Nodes compare by identity: later stages keep what they find out about a node in mappings
-from the node itself.
+A macro is one node, where cel-go expands it into a general fold: so the checker can name it, and the code generator
+writes a plain loop for it. Nodes compare by identity: later stages map nodes to their facts about them.
 """
 
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Node:
-    """What all nodes have. `depth` is the number of levels from here down, kept for the bound on nesting."""
+    """Base of all nodes. `depth`: the number of levels from here down, for the bound on nesting."""
 
     span: Span
     depth: int = 1
@@ -35,7 +34,7 @@ class Literal(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Name(Node):
-    """A simple name; `absolute` when it was written with a leading dot."""
+    """A simple name. `absolute`: written with a leading dot."""
 
     name: str
     absolute: bool = False
@@ -43,7 +42,7 @@ class Name(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Select(Node):
-    """operand.field, or operand.?field when `optional`; `name_span` is the field's own."""
+    """operand.field, or operand.?field if `optional`. `name_span`: the span of the field."""
 
     operand: "Expression"
     field: str
@@ -53,7 +52,7 @@ class Select(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Index(Node):
-    """operand[key], or operand[?key] when `optional`."""
+    """operand[key], or operand[?key] if `optional`."""
 
     operand: "Expression"
     key: "Expression"
@@ -62,7 +61,7 @@ class Index(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Call(Node):
-    """function(…) or target.function(…); `name_span` is the function name's own."""
+    """function(…) or target.function(…). `name_span`: the span of the function's name."""
 
     function: str
     arguments: tuple["Expression", ...]
@@ -107,7 +106,7 @@ class Conditional(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Element:
-    """An entry of a list literal; an `optional` one is left out when its value is none."""
+    """An element of a list literal; an `optional` one is omitted if its value is none."""
 
     value: "Expression"
     span: Span
@@ -121,7 +120,7 @@ class ListLiteral(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Entry:
-    """An entry of a map literal; an `optional` one is left out when its value is none."""
+    """An entry of a map literal; an `optional` one is omitted if its value is none."""
 
     key: "Expression"
     value: "Expression"
@@ -150,7 +149,7 @@ class Has(Node):
 
 
 class Fold(Enum):
-    """The macros that walk a list or a map. Those with two variables are told apart by the node's second variable."""
+    """Macros over a list or a map. The node's second variable distinguishes those with two variables."""
 
     ALL = "all"
     EXISTS = "exists"
@@ -179,7 +178,7 @@ MACRO_ARGUMENTS = {
     "transformMap": "3 or 4",
     "transformMapEntry": "3 or 4",
 }
-"""How many arguments make a macro of a call by these names, for messages."""
+"""Numbers of arguments of the macros, for messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -205,7 +204,7 @@ class Bind(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class OptionalMap(Node):
-    """target.optMap(name, body), or optFlatMap when `flat`: then the body is an optional already."""
+    """target.optMap(name, body), or optFlatMap if `flat`, where the body is an optional."""
 
     target: "Expression"
     name: str
@@ -234,7 +233,7 @@ Expression: TypeAlias = (
 
 
 def children(node: Expression) -> tuple[Expression, ...]:  # noqa: C901 - a line for each kind of node
-    """The expressions directly inside of one."""
+    """Return the direct subexpressions."""
     match node:
         case Select(operand=operand) | Unary(operand=operand):
             return (operand,)
@@ -267,7 +266,7 @@ def children(node: Expression) -> tuple[Expression, ...]:  # noqa: C901 - a line
 
 
 def qualified(expression: Expression) -> str | None:
-    """The dotted name that a chain of selections spells, or None."""
+    """Return the dotted name that a chain of selections spells, or None."""
     names: list[str] = []
     while isinstance(expression, Select) and not expression.optional:
         names.append(expression.field)

@@ -1,4 +1,4 @@
-"""What a function is: a name, the types it takes and gives, and the Python that does it."""
+"""Functions of CEL: overloads, their declaration, and the choice of one at run time."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -12,17 +12,17 @@ Implementation = TypeVar("Implementation", bound=Callable[..., Any])
 
 
 KUBERNETES = "1.36"
-"""The version of Kubernetes whose functions are known: what is newer is marked where it is declared."""
+"""Newest known version of Kubernetes: functions that it lacks are declared with `newer`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overload:
     """One signature of a function. A method's receiver is its first parameter.
 
-    `budgeted`: the implementation takes the budget first, for work that the length of its arguments does not bound.
-    `constant`: the work does not grow with its arguments, so that only the call is counted.
-    `newer`: Kubernetes has it in no version up to KUBERNETES, but later.
-    `cost`: units that a call takes beside that, for work of several microseconds.
+    `budgeted`: the implementation takes the budget first, since the length of its arguments does not bound its work.
+    `constant`: the work does not grow with the arguments, so only the call is counted.
+    `newer`: Kubernetes has it only in versions after KUBERNETES.
+    `cost`: additional units of a call, for work of several microseconds.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Overload:
 
 
 class Library:
-    """Overloads as they are declared, in a module of functions that belong together."""
+    """Declared overloads of one module."""
 
     def __init__(self) -> None:
         self.overloads: list[Overload] = []
@@ -97,7 +97,7 @@ class Library:
 
 
 class Functions:
-    """All overloads, found by name and way of calling."""
+    """All overloads, by name and kind: function or method."""
 
     def __init__(self, overloads: Iterable[Overload]) -> None:
         self._found: dict[tuple[str, bool], tuple[Overload, ...]] = {}
@@ -106,18 +106,18 @@ class Functions:
             self._found[key] = (*self._found.get(key, ()), overload)
 
     def named(self, name: str, *, method: bool) -> tuple[Overload, ...]:
-        """The overloads of a name; none if there are none."""
+        """Return the overloads of a name; an unknown name has none."""
         return self._found.get((name, method), ())
 
     def names(self, *, method: bool) -> frozenset[str]:
-        """All names that are called in one of the two ways."""
+        """Return the names of all methods, or of all functions that are not methods."""
         return frozenset(name for name, is_method in self._found if is_method == method)
 
 
 class Dispatch:
-    """The overloads that one call may mean, and which of them fits the classes of its arguments.
+    """Overloads of one call, and the choice between them by the classes of the arguments.
 
-    What was found for some classes is kept: there are few of them, and two threads that find it at once find the same.
+    Choices are cached by classes: there are few, and threads that choose at the same time make the same choice.
     """
 
     __slots__ = ("_found", "name", "overloads")
@@ -128,7 +128,7 @@ class Dispatch:
         self._found: dict[tuple[type, ...], tuple[Overload, tuple[int, ...]]] = {}
 
     def __call__(self, budget: Budget, *arguments: Any) -> Any:
-        """Call the overload that fits. Raises EvaluationError when none does, and what the function raises."""
+        """Call the overload that fits. Raises EvaluationError if none fits, and the errors of the function."""
         classes = tuple(map(type, arguments))
         found = self._found.get(classes)
         if found is None:
@@ -150,7 +150,7 @@ class Dispatch:
         return overload.implementation(*arguments)
 
     def _chosen(self, arguments: tuple[Any, ...]) -> tuple[Overload, tuple[int, ...]]:
-        """The overload that fits, and the places of arguments whose range or length is looked at."""
+        """Return the overload that fits, and the indexes of arguments whose range or length is checked."""
         overload = self.fitting([type_of(argument) for argument in arguments])
         if overload is None:
             raise no_overload(f"{self.name}()", *arguments)
@@ -158,7 +158,7 @@ class Dispatch:
         return overload, tuple(place for place, argument in enumerate(arguments) if type(argument) in measured)
 
     def fitting(self, found: Sequence[Type]) -> Overload | None:
-        """The overload that takes arguments of these types."""
+        """Return the first overload that accepts arguments of these types, or None."""
         for overload in self.overloads:
             if all(map(takes, overload.parameters, found)):
                 return overload
@@ -166,11 +166,11 @@ class Dispatch:
 
 
 def no_overload(operator: str, *values: object) -> EvaluationError:
-    """The error of an operator or function that these types do not have."""
+    """Return the error of an operator or function that has no overload for these values."""
     shown = ", ".join(type_of(value).name for value in values)
     return EvaluationError(f"no such overload: {operator} applied to ({shown})")
 
 
 def takes(parameter: Type, found: Type) -> bool:
-    """Whether a parameter takes a run-time value of this type; element types are not looked at."""
+    """Return whether a parameter accepts a run-time value of this type; element types are not compared."""
     return parameter.name == found.name or parameter.name == "dyn" or parameter in PARAMETERS

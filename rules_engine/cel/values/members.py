@@ -1,4 +1,4 @@
-"""Fields and elements of values: what a.b, a[b], a.?b and a[?b] mean (CEL specification, "Field Selection")."""
+"""Fields and elements of values: a.b, a[b], a.?b and a[?b] (CEL specification, "Field Selection")."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,18 +8,18 @@ from rules_engine.cel.values.operators import find_key
 from rules_engine.cel.values.runtime_values import NONE, NUMBER_CLASSES, Optional, is_map, type_of
 
 Found = tuple[bool, Any]
-"""Whether there is such a member, and its value."""
+"""(True, the member's value), or (False, None) if it does not exist."""
 
 
 def field(operand: Any, name: str) -> Found:
-    """A field of a map. Raises EvaluationError for anything that has no fields."""
+    """Find a field of a map. Raises EvaluationError for values of other types."""
     if is_map(operand):
         return find_key(operand, name)
     raise EvaluationError(f"type {type_of(operand)} has no fields")
 
 
 def element(operand: Any, key: Any) -> Found:
-    """An element of a list or map. Raises EvaluationError for anything else, and for a list's index of another type."""
+    """Find an element of a list or map. Raises EvaluationError for values and indexes of other types."""
     if type(operand) is list:
         if type(key) not in NUMBER_CLASSES or (type(key) is float and not key.is_integer()):
             raise EvaluationError(f"a list has no index of type {type_of(key)}")
@@ -31,7 +31,7 @@ def element(operand: Any, key: Any) -> Found:
 
 
 def required_field(operand: Any, name: str) -> Any:
-    """The value of a field that has to be there."""
+    """Return a field that must exist. Raises EvaluationError."""
     found, value = field(operand, name)
     if found:
         return value
@@ -39,7 +39,7 @@ def required_field(operand: Any, name: str) -> Any:
 
 
 def required_element(operand: Any, key: Any) -> Any:
-    """The value of an element that has to be there."""
+    """Return an element that must exist. Raises EvaluationError."""
     found, value = element(operand, key)
     if found:
         return value
@@ -47,7 +47,7 @@ def required_element(operand: Any, key: Any) -> Any:
 
 
 def optional_member(operand: Any, key: Any, find: Callable[[Any, Any], Found]) -> Optional:
-    """A member that may be missing, of a value that may be an optional itself."""
+    """Return the optional of a member that may be missing. `operand`: a value, or an optional of one."""
     if type(operand) is Optional:
         if not operand.present:
             return NONE
@@ -57,7 +57,7 @@ def optional_member(operand: Any, key: Any, find: Callable[[Any, Any], Found]) -
 
 
 def as_optional(value: object) -> Optional:
-    """The value, which has to be an optional."""
+    """Return the value, which must be an optional. Raises EvaluationError."""
     if type(value) is Optional:
         return value
-    raise EvaluationError(f"an optional is needed here, not {type_of(value)}")
+    raise EvaluationError(f"an optional is required, not {type_of(value)}")

@@ -1,4 +1,4 @@
-"""Numbers to and from text, as Go's strconv and fmt do it."""
+"""Numbers to and from text, as in Go's strconv and fmt."""
 
 import math
 import re
@@ -15,7 +15,7 @@ _DOUBLE = re.compile(r"(?i)[+-]?(?:(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:e[+-]?[0-9]
 
 
 def parse_bool(text: str) -> bool:
-    """strconv.ParseBool."""
+    """Parse a bool as strconv.ParseBool. Raises EvaluationError."""
     if text in _TRUE:
         return True
     if text in _FALSE:
@@ -24,8 +24,8 @@ def parse_bool(text: str) -> bool:
 
 
 def parse_int(text: str) -> int:
-    """strconv.ParseInt with base 10: no spaces, no underscores."""
-    # Most are short and plain; int() itself accepts spaces, underscores and digits of other scripts.
+    """Parse an int as strconv.ParseInt with base 10, without spaces and underscores. Raises EvaluationError."""
+    # The fast path for most texts; int() alone accepts spaces, underscores and digits of other scripts.
     if len(text) < 19 and text.isdecimal() and text.isascii():
         return int(text)
     if _INT.fullmatch(text) and INT_MIN <= (value := int(text)) <= INT_MAX:
@@ -34,23 +34,23 @@ def parse_int(text: str) -> int:
 
 
 def parse_uint(text: str) -> Uint:
-    """strconv.ParseUint with base 10."""
+    """Parse a uint as strconv.ParseUint with base 10. Raises EvaluationError."""
     if _UINT.fullmatch(text) and (value := int(text)) <= UINT_MAX:
         return Uint(value)
     raise EvaluationError("the string is not a uint")
 
 
 def parse_double(text: str) -> float:
-    """strconv.ParseFloat without its hexadecimal form."""
+    """Parse a double as strconv.ParseFloat, except for hexadecimal ones. Raises EvaluationError."""
     if _DOUBLE.fullmatch(text):
         return float(text)
     raise EvaluationError("the string is not a double")
 
 
 def to_int(value: float) -> int:
-    """An int from a double, towards zero, or from a uint."""
+    """Convert a double, rounded towards zero, or a uint. Raises EvaluationError."""
     if type(value) is float:
-        # The ends themselves are refused: they are what larger doubles are rounded to (cel-go, doubleToInt64Checked).
+        # The ends are refused, since larger numbers are rounded to them as doubles (cel-go, doubleToInt64Checked).
         if INT_MIN < value < INT_MAX:
             return int(value)
     elif value <= INT_MAX:
@@ -59,21 +59,21 @@ def to_int(value: float) -> int:
 
 
 def to_uint(value: float) -> Uint:
-    """A uint from a double, towards zero, or from an int."""
+    """Convert a double, rounded towards zero, or an int. Raises EvaluationError."""
     if 0 <= value < UINT_MAX:
         return Uint(value)
     raise EvaluationError("unsigned integer out of range")
 
 
 def double_text(value: float) -> str:
-    """fmt's %g: the shortest digits that read back as the same double, in e-notation below 1e-4 and from 1e6."""
+    """Return fmt's %g: the shortest digits that parse as the same double, with an exponent below 1e-4 and from 1e6."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
         return "+Inf" if value > 0 else "-Inf"
     if value == 0:
         return "-0" if math.copysign(1, value) < 0 else "0"
-    # repr() has the same shortest digits; here they are as 0.DIGITS × 10^point.
+    # repr() has the same shortest digits; the value is 0.DIGITS × 10^point.
     mantissa, _, exponent = repr(abs(value)).partition("e")
     whole, _, fraction = mantissa.partition(".")
     digits = (whole + fraction).lstrip("0")

@@ -49,35 +49,35 @@ TIMESTAMP_MAX = 253_402_300_800 * 10**9 - 1
 
 
 def whole(value: int) -> int:
-    """An int result; an overflow is an error."""
+    """Return an int result. Raises EvaluationError on overflow."""
     if INT_MIN <= value <= INT_MAX:
         return value
     raise EvaluationError("integer overflow")
 
 
 def unsigned(value: int) -> Uint:
-    """A uint result; an overflow is an error."""
+    """Return a uint result. Raises EvaluationError on overflow."""
     if 0 <= value <= UINT_MAX:
         return Uint(value)
     raise EvaluationError("unsigned integer overflow")
 
 
 def moment(nanos: int) -> Timestamp:
-    """A timestamp result; outside of years 1 to 9999 is an error."""
+    """Return a timestamp result. Raises EvaluationError outside of the years 1 to 9999."""
     if TIMESTAMP_MIN <= nanos <= TIMESTAMP_MAX:
         return Timestamp(nanos)
     raise EvaluationError("timestamp out of range")
 
 
 def span(nanos: int) -> Duration:
-    """A duration result: 64 bits of nanoseconds as in cel-go, about 292 years."""
+    """Return a duration result. Raises EvaluationError beyond 64 bits of nanoseconds, 292 years, as in cel-go."""
     if INT_MIN <= nanos <= INT_MAX:
         return Duration(nanos)
     raise EvaluationError("duration out of range")
 
 
 def text_length(budget: Budget, length: int) -> None:
-    """Count the characters of a string that is about to be made, and bound them."""
+    """Count the characters of a string before it is made. Raises CostExceeded if there are too many."""
     budget.spend(length // CHARACTERS_PER_UNIT)
     if length > MAX_RESULT_CHARACTERS:
         raise CostExceeded(f"a string result has more than {MAX_RESULT_CHARACTERS} characters")
@@ -149,7 +149,7 @@ def divide(left: Any, right: Any, _budget: Budget) -> object:
 
 
 def truncated(left: int, right: int) -> int:
-    """Division towards zero, where Python's goes down."""
+    """Return the quotient rounded towards zero, unlike Python's. Raises EvaluationError."""
     if right == 0:
         raise EvaluationError("division by zero")
     quotient = abs(left) // abs(right)
@@ -170,7 +170,7 @@ def modulo(left: Any, right: Any, _budget: Budget) -> object:
         if right == 0:
             raise EvaluationError("modulus by zero")
         if kind is int:
-            # Of the smallest int and -1 the quotient overflows, and so in cel-go does the remainder.
+            # For the smallest int and -1 the quotient overflows, and in cel-go the remainder does, too.
             whole(truncated(check_int(left), check_int(right)))
         remainder = abs(int(left)) % abs(int(right))
         return Uint(remainder) if kind is Uint else check_int(-remainder if left < 0 else remainder)
@@ -227,7 +227,7 @@ def unequal(left: object, right: object, budget: Budget) -> bool:
 
 
 def contains(element: Any, container: Any, budget: Budget) -> bool:
-    """The operator in: an element of a list, or a key of a map."""
+    """Return the value of the operator `in`: an element of a list, or a key of a map."""
     if type(container) is list:
         budget.spend(len(container))
         return any(equals(element, one, budget) for one in container)
@@ -239,7 +239,7 @@ def contains(element: Any, container: Any, budget: Budget) -> bool:
 
 
 def find_key(mapping: Any, key: Any) -> tuple[bool, Any]:
-    """Whether a map has a key, and its value. A double finds the int or uint it equals; other types find nothing."""
+    """Find a key of a map. A double finds the int or uint that it equals; keys of other types find nothing."""
     kind = type(key)
     if kind is str or kind is bool or kind in NUMBER_CLASSES:
         if kind is float and not key.is_integer():
@@ -294,4 +294,4 @@ def _signatures() -> Mapping[str, tuple[Overload, ...]]:
 
 
 SIGNATURES = _signatures()
-"""The types that the operators take, for the checker."""
+"""Overloads of the operators, for the checker."""

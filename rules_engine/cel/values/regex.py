@@ -28,7 +28,7 @@ DYNAMIC_COST = 10_000
 """Cost of a pattern computed during evaluation, with few characters: x{1000} of a class takes 10 ms to compile."""
 
 DYNAMIC_CHARACTER_COST = 50
-"""Cost of each of its characters beside that: RE2 reads (?i)\\PL 300 times in 40 ms before it refuses the result."""
+"""Additional cost of each of its characters: RE2 parses (?i)\\PL 300 times in 40 ms before it refuses the result."""
 
 INSTRUCTIONS_PER_FACTOR = 4
 """Instructions that multiply the cost of reading the text by one. Where RE2 cannot build an automaton of a few states,
@@ -36,14 +36,14 @@ it takes 10 ns for each byte and instruction. cel-go multiplies by a quarter of 
 same without counted repetitions (RegexStringLengthCostFactor)."""
 
 MATCH_COST = 3
-"""Cost of a match beside that of the search: it is 3 µs of Python."""
+"""Cost of a match, in addition to that of the search: 3 µs of Python."""
 
 MAX_CACHED = 128
-"""Patterns that are kept, refused ones as well: patterns made from a pod's strings cannot grow it. re2 itself keeps
-as many again."""
+"""Cached patterns, refused ones included: patterns made from a pod's strings cannot exceed it. re2 caches as many
+again."""
 
 _ESCAPES = re.compile(r"\\Q.*?(?:\\E|\Z)|\\.", re.DOTALL)
-"""Escapes of a pattern; what stands between \\Q and \\E is one of them."""
+"""Escapes of a pattern; \\Q…\\E is one escape."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +116,7 @@ def compiled(pattern: str) -> Pattern:
 
 @lru_cache(maxsize=MAX_CACHED)
 def _compiled(pattern: str) -> Pattern | str:
-    """Return the pattern, or the reason why there is none: that may take as long, and the interpreter asks again."""
+    """Return the pattern, or the reason why it is refused: a refusal may take as long, so it is cached as well."""
     data = _encoded(pattern)
     if "\\C" in _ESCAPES.findall(pattern):
         return "a regular expression cannot match a single byte with \\C"

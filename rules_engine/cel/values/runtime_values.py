@@ -1,7 +1,7 @@
-"""Run-time values, and what CEL says of all of them: type, equality, order.
+"""Run-time values, and the operations on all of them: type, equality, order.
 
-JSON values are themselves: dict, list, str, int, float, bool and None. The rest are the small classes here and in the
-libraries; those name their CEL type in `cel_type`.
+JSON values have their Python classes: dict, list, str, int, float, bool and None. Other values have small classes, here
+and in the libraries, with their CEL type in `cel_type`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +20,7 @@ NANOS = 10**9
 
 
 class Uint(int):
-    """An unsigned 64-bit integer: a number like any other to Python, another type to CEL."""
+    """An unsigned 64-bit integer: a type of its own in CEL, and an int in Python."""
 
     __slots__ = ()
     cel_type: ClassVar[Type] = types.UINT
@@ -47,9 +47,9 @@ class Duration:
 
 @dataclass(slots=True)
 class Optional:
-    """A value that may be absent; `value` says nothing when `present` is false.
+    """A value that may be absent; `value` has no meaning if `present` is false.
 
-    Nobody changes one. It is not frozen since that trebles the time to make one, and expressions make many.
+    It never changes. It is not frozen, since that triples the time to make one, and expressions make many.
     """
 
     cel_type: ClassVar[Type] = Type("optional_type")
@@ -62,20 +62,20 @@ NONE = Optional(False)
 
 @runtime_checkable
 class Cluster(Protocol):
-    """What an activation's `cluster` can do; each may raise EvaluationError."""
+    """Interface of an activation's `cluster`; each method may raise EvaluationError."""
 
     def allocatable(self, resource: str) -> int:
-        """The most of a resource that one node has."""
+        """Return the largest amount of a resource that one node has."""
 
     def available(self, resource: str) -> int:
-        """The most of a resource that one node has free."""
+        """Return the largest amount of a resource that one node has free."""
 
     def total(self, resource: str) -> int:
-        """What all nodes together have of a resource."""
+        """Return the amount of a resource that all nodes have in total."""
 
 
 class KeyedMap(Mapping[object, object]):
-    """A map with other keys than strings, where CEL's true and 1 differ though Python's do not."""
+    """A map with keys of other types than string: in CEL true and 1 are different keys, in Python they are equal."""
 
     __slots__ = ("_entries",)
     cel_type: ClassVar[Type] = Type("map")
@@ -101,7 +101,7 @@ def _slot(key: object) -> tuple[bool, object]:
 
 
 def make_map(entries: list[tuple[object, object]]) -> Mapping[object, object]:
-    """A map of these entries. Raises EvaluationError for a key that occurs twice or is of no type for keys."""
+    """Return the map of these entries. Raises EvaluationError for a duplicate key or one of an invalid type."""
     plain = True
     slots: dict[tuple[bool, object], tuple[object, object]] = {}
     for key, value in entries:
@@ -135,7 +135,7 @@ _TYPES: dict[type, Type] = {
 
 
 def type_of(value: object) -> Type:
-    """CEL's type() of a value; objects of other layers may name theirs in a class variable `cel_type`."""
+    """Return CEL's type() of a value; classes of other layers may have a class variable `cel_type`."""
     found = _TYPES.get(type(value))
     if found is None:
         found = getattr(type(value), "cel_type", None)
@@ -147,19 +147,19 @@ def type_of(value: object) -> Type:
 
 
 def is_map(value: object) -> bool:
-    """Whether a value is a map; other layers may hand in Mappings of their own, such as variables made on demand."""
+    """Return whether a value is a map: other layers pass Mappings of their own, such as lazy variables."""
     return type(value) is dict or isinstance(value, Mapping)
 
 
 def check_int(value: int) -> int:
-    """The value, if it is in int's range: JSON may hold larger numbers. Raises EvaluationError."""
+    """Return the value if it is in int's range: JSON may have larger numbers. Raises EvaluationError."""
     if INT_MIN <= value <= INT_MAX:
         return value
     raise EvaluationError("integer out of range")
 
 
 def equals(left: object, right: object, budget: Budget) -> bool:
-    """CEL's ==, which is defined between any two values (CEL specification, "Equality")."""
+    """Return CEL's ==, which is defined for any two values (CEL specification, "Equality")."""
     kind, other = type(left), type(right)
     if kind is str or other is str:
         if kind is other:
@@ -203,7 +203,7 @@ def charge_key(key: object, budget: Budget) -> None:
 
 
 def compare_numbers(left: float, right: float) -> int | None:
-    """-1, 0 or 1; None where one is NaN. A double meets an int or uint as a double (cel-go, types/compare.go)."""
+    """Return -1, 0 or 1, or None for NaN. A double and an int or uint compare as doubles (cel-go, types/compare.go)."""
     if (type(left) is int and not INT_MIN <= left <= INT_MAX) or (
         type(right) is int and not INT_MIN <= right <= INT_MAX
     ):

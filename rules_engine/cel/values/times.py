@@ -19,21 +19,21 @@ _OFFSET = re.compile(r"([+-]?)([0-9]{1,3}):([0-9]{1,2})")
 _DURATION = re.compile(r"[+-]?(?:0|(?:(?:[0-9]++\.?[0-9]*+|\.[0-9]++)(?:ns|us|µs|μs|ms|s|m|h))+)")
 _DURATION_PART = re.compile(r"([0-9]*)\.?([0-9]*)(ns|us|µs|μs|ms|s|m|h)")
 _UNITS = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": NANOS, "m": 60 * NANOS, "h": 3600 * NANOS}
-_MAX_ZONE = 50  # characters of a zone; the longest has 32, and each directory of an unknown one is searched
-_MAX_TEXT = 100  # characters of a timestamp or duration; the digits beyond could not change it
+_MAX_ZONE = 50  # characters of a zone: the longest has 32, and every directory of an unknown one is searched
+_MAX_TEXT = 100  # characters of a timestamp or duration: further digits would not change it
 
 TEXT_COST = 20
-"""Units of a timestamp or duration that is read: a duration of many parts takes 20 µs."""
+"""Units of parsing a timestamp or duration: a duration of many parts takes 20 µs."""
 
 PART_COST = 5
-"""Units of a calendar's date made of a timestamp."""
+"""Units of computing the date of a timestamp."""
 
 ZONE_COST = 100
-"""Units of the same in a time zone, which may be read from a file: the cache holds fewer than there are."""
+"""Units of the same in a time zone, which may be read from a file: there are more zones than the cache holds."""
 
 
 def parse_timestamp(text: str) -> Timestamp:
-    """A timestamp of RFC 3339."""
+    """Parse a timestamp of RFC 3339. Raises EvaluationError."""
     found = _RFC3339.fullmatch(text) if len(text) <= _MAX_TEXT else None
     if found is None:
         raise EvaluationError("the string is not a timestamp of RFC 3339")
@@ -51,14 +51,14 @@ def parse_timestamp(text: str) -> Timestamp:
 
 
 def timestamp_text(value: Timestamp) -> str:
-    """RFC 3339 in UTC, with as many digits of a second as there are."""
+    """Return a timestamp of RFC 3339 in UTC, without trailing zeros of a second."""
     date, nanos = _date(value, UTC), value.nanos % NANOS
     fraction = f".{nanos:09d}".rstrip("0") if nanos else ""
     return f"{date.year:04d}-{date:%m-%dT%H:%M:%S}{fraction}Z"
 
 
 def parse_duration(text: str) -> Duration:
-    """Go's time.ParseDuration: a sign and numbers with units, such as 1h30m."""
+    """Parse a duration such as 1h30m as Go's time.ParseDuration. Raises EvaluationError."""
     if len(text) > _MAX_TEXT or not _DURATION.fullmatch(text):
         raise EvaluationError("the string is not a duration")
     nanos = 0
@@ -68,7 +68,7 @@ def parse_duration(text: str) -> Duration:
 
 
 def duration_text(value: Duration) -> str:
-    """Seconds, with as many decimals as there are (cel-go, Duration.ConvertToType)."""
+    """Return the seconds, without trailing zeros (cel-go, Duration.ConvertToType)."""
     seconds, nanos = divmod(abs(value.nanos), NANOS)
     fraction = f".{nanos:09d}".rstrip("0") if nanos else ""
     return f"{'-' if value.nanos < 0 else ''}{seconds}{fraction}s"
@@ -85,7 +85,7 @@ def _zone(name: str) -> tzinfo | timedelta:
     if found:
         sign, hours, minutes = found.groups()
         if int(minutes) < 60:
-            # As in cel-go, hours have no bound, where Python's own timezone has one of a day.
+            # As in cel-go, hours are unbounded; Python's timezone allows less than a day.
             offset = timedelta(hours=int(hours), minutes=int(minutes))
             return -offset if sign == "-" else offset
     try:

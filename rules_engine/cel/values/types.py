@@ -1,6 +1,6 @@
-"""The types that expressions have.
+"""Types of expressions.
 
-A Type is also what CEL's type() gives at run time; then it has no parameters.
+CEL's type() returns a Type at run time, without parameters.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,7 +12,7 @@ from rules_engine.model import shapes
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A type by its CEL name, such as list(string) with one parameter."""
+    """A type with its CEL name and parameters, such as list(string)."""
 
     name: str
     parameters: tuple["Type", ...] = ()
@@ -24,13 +24,13 @@ class Type:
 
     @property
     def plain(self) -> "Type":
-        """Without parameters, as type() gives it."""
+        """Type without parameters, as type() returns it."""
         return Type(self.name)
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectType(Type):
-    """A map whose keys are known. Two are equal when their names are; a name is unique in an environment."""
+    """A map with known keys. Two are equal if their names are; a name is unique in an environment."""
 
     fields: Mapping[str, Type] = field(default_factory=dict, compare=False)
 
@@ -71,14 +71,14 @@ LIST = list_of(DYN)
 MAP = map_of(STRING, DYN)
 OPTIONAL = optional_of(DYN)
 
-# Stand-ins in the signatures of functions: each call may choose another type for them.
+# Type parameters of functions: each call may replace them by another type.
 A = Type("A")
 B = Type("B")
 PARAMETERS = frozenset({A, B})
 
 
 def object_of(name: str, fields: Mapping[str, Type]) -> Type:
-    """A map with these keys and no others."""
+    """Return the type of a map with exactly these keys."""
     return ObjectType(name, (), fields)
 
 
@@ -95,7 +95,7 @@ def _type(written: str) -> Type:
 
 
 class _Fields(Mapping[str, Type]):
-    """The fields of a shape, read when the first of them is asked for: shapes may contain themselves."""
+    """Fields of a shape, resolved on access: shapes may contain themselves."""
 
     __slots__ = ("_name",)
 
@@ -113,7 +113,7 @@ class _Fields(Mapping[str, Type]):
 
 
 def shape(name: str) -> ObjectType:
-    """The shape of a Kubernetes object by its kind, such as Pod or PodSpec."""
+    """Return the shape of a Kubernetes object by its kind, such as Pod or PodSpec."""
     return ObjectType(name, (), _Fields(name))
 
 
@@ -125,7 +125,7 @@ EVENT = shape("Event")
 
 
 def _admission_request() -> Type:
-    """What a policy sees of the request (k8s.io/apiserver, admission/plugin/policy/validating: BuildRequestType)."""
+    """Return the type of `request` (k8s.io/apiserver, admission/plugin/policy/validating: BuildRequestType)."""
     kind = object_of("GroupVersionKind", {"group": STRING, "version": STRING, "kind": STRING})
     resource = object_of("GroupVersionResource", {"group": STRING, "version": STRING, "resource": STRING})
     user = {"username": STRING, "uid": STRING, "groups": list_of(STRING), "extra": map_of(STRING, list_of(STRING))}

@@ -3,8 +3,7 @@
 Why cost is counted before a loop: one subtraction for all rounds is nearly free, one in each round is not. The count
 assumes that every round runs and evaluates every node, so it may be too high and is never too low. Where it exceeds the
 budget, CostExceeded leads to the interpreter, which counts exactly. A loop of more than LONG_LOOP rounds is counted in
-parts as it runs, for the budget may look at the clock between parts, and a loop that ends early is not charged for the
-rest.
+parts as it runs: the budget may check a deadline between parts, and a loop that ends early is not charged for the rest.
 """
 
 from collections.abc import Callable, Mapping
@@ -122,8 +121,8 @@ _LOOPS: Mapping[Fold, _Loop] = {
 def _bind(writer: Writer, node: Bind) -> Code:
     """Return the body's code, after the statements of the value.
 
-    The value of a name that is not certainly evaluated may fail without effect: its failure is kept as a value, which
-    refuses where the name is used.
+    The value of a name that is not certainly evaluated may fail without effect: `failed` stands for its value, and code
+    that uses the name refuses it.
     """
     if node in writer.checked.certain:
         value = writer.named(writer.write(node.value))

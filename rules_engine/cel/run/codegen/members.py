@@ -37,7 +37,7 @@ def optional_operand(writer: Writer, node: Expression) -> OptionalCode:
 def optional_chain(writer: Writer, node: Expression) -> OptionalCode | None:
     """Return the code of `a.?b.c[?"d"]`, or None for any other expression.
 
-    dict.get walks down the maps without an Optional for each; what is no map has no `get`, and raises.
+    dict.get finds the fields without an Optional for each; a value that is no map has no `get`, and raises.
     """
     fields: list[str] = []
     base, length = node, 0
@@ -51,7 +51,7 @@ def optional_chain(writer: Writer, node: Expression) -> OptionalCode | None:
             break
         fields.append(key)
         if optional:
-            # The chain starts at the leftmost optional field: what is before it must exist.
+            # The chain starts at the leftmost optional field: the fields before it must exist.
             base, length = current, len(fields)
     if not length:
         return None

@@ -1,7 +1,7 @@
-"""Runtime of generated code: its global names, each of which may raise, and none returns another value than CEL's.
+"""Runtime of generated code: its global names. Functions may raise, and never return another value than CEL's.
 
-They raise without a message or a place, since their errors are never shown: the interpreter finds both. A function is
-here if it is shorter or faster than the interpreter's (`members`, `operators`) for want of them.
+They raise without a message or a place: the interpreter finds both. A function is here if it is therefore shorter or
+faster than the interpreter's (`members`, `operators`).
 """
 
 import re
@@ -73,8 +73,8 @@ def _pairs(value: Any) -> list[Any]:
 def _paced(items: Any, rounds: int, budget: Budget) -> Iterator[Any]:
     """Iterate over a long loop's items and count the cost of LONG_LOOP rounds at a time.
 
-    The budget looks at the clock between grants, so a loop that paid for all its rounds at once would run past the
-    deadline unseen. `rounds`: the cost of one round.
+    The budget may check a deadline between grants, which a loop that is charged for all rounds at once would miss.
+    `rounds`: the cost of one round.
     """
     left = len(items)
     for place, item in enumerate(items):
@@ -85,7 +85,7 @@ def _paced(items: Any, rounds: int, budget: Budget) -> Iterator[Any]:
 
 
 def _charged_key(key: Any, budget: Budget) -> Any:
-    """Return the key, whose search is counted."""
+    """Count the cost of finding a key, and return it."""
     charge_key(key, budget)
     return key
 
@@ -138,4 +138,4 @@ RUNTIME: Mapping[str, object] = {
     "whole": operators.whole,
     "whole_number": _whole_number,
 }
-"""The globals of every generated function, beside its constants. There are no builtins but those named here."""
+"""Globals of every generated function, in addition to its constants. It has no other builtins."""

@@ -61,7 +61,7 @@ def indented(lines: Iterable[str]) -> list[str]:
 
 
 class Writer:
-    """The function while it is written. `lines` are the statements so far of the innermost block."""
+    """Writer of one function. `lines`: the statements of the innermost block so far."""
 
     def __init__(self, checked: Checked, generators: Mapping[type, Callable[["Writer", Any], Code]]) -> None:
         self.checked = checked

@@ -1,4 +1,4 @@
-"""Reads the conformance cases that lie beside the project, and says whether one holds."""
+"""Conformance cases from the data beside the project, and their evaluation."""
 
 import base64
 import json
@@ -22,7 +22,7 @@ DATA = Path(os.environ.get("GPU_RULES_TEST_DATA", Path(__file__).parents[2] / ".
 
 
 def cases(file: str) -> Any:
-    """The content of a data file; the test is skipped where it is absent."""
+    """Return the content of a data file; skip the test if it is missing."""
     path = DATA / file
     if not path.exists():
         pytest.skip(f"{file} is not in {DATA}: set GPU_RULES_TEST_DATA to its folder")
@@ -30,7 +30,7 @@ def cases(file: str) -> Any:
 
 
 def value_of(tagged: Mapping[str, Any]) -> Any:
-    """A tagged value of the data as the engine has it."""
+    """Return the engine's value of a tagged value of the data."""
     (tag, raw), *_ = ((key, raw) for key, raw in tagged.items() if key != "tolerance")
     readers: dict[str, Callable[[Any], Any]] = {
         "int": int,
@@ -52,7 +52,7 @@ def value_of(tagged: Mapping[str, Any]) -> Any:
 
 
 def same(found: Any, wanted: Any) -> bool:
-    """Whether two values are of one type and equal, NaN included."""
+    """Return whether two values are equal and of one type; NaN equals NaN."""
     if type(found) is not type(wanted):
         return False
     if isinstance(found, float):
@@ -70,7 +70,7 @@ _TYPES = {"int64": "int", "uint64": "uint"}
 
 
 def type_named(text: str) -> Type:
-    """A type as the data writes it, such as map(string,int64)."""
+    """Return a type by its name in the data, such as map(string,int64)."""
     head, _, rest = text.partition("(")
     if not rest:
         return Type(_TYPES.get(head, head))
@@ -85,7 +85,7 @@ def type_named(text: str) -> Type:
 
 
 def program(expression: str, environment: Environment, *, checked: bool = True) -> Program:
-    """Compile; unchecked, what the checker refuses is left to fail at run time, as in cel-go's unchecked mode."""
+    """Compile an expression. Unchecked, the checker's problems fail at run time, as in cel-go's unchecked mode."""
     source = SourceText.inline(expression)
     found = check(source, parse(source), environment)
     if checked and found.problems:
@@ -94,7 +94,7 @@ def program(expression: str, environment: Environment, *, checked: bool = True) 
 
 
 def holds(case: Mapping[str, Any]) -> str | None:
-    """None if a case of the specification holds, else what happened."""
+    """Return None if a case of the specification holds, else a description of the failure."""
     declared = {entry["name"]: type_named(entry["type"]) for entry in case.get("type_env", ()) if "type" in entry}
     bindings = {name: value_of(value) for name, value in case.get("bindings", {}).items()}
     names = {**dict.fromkeys(bindings, DYN), **declared}

@@ -1,4 +1,4 @@
-"""Small ways to evaluate an expression both ways, for tests."""
+"""Evaluation of an expression by both evaluators, for tests."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from tests.cel.conformance import program, same
 
 
 def environment(**variables: Any) -> Environment:
-    """An environment in which the variables of these values are dyn."""
+    """Return an environment in which these variables are dyn."""
     return Environment(dict.fromkeys(variables, types.DYN))
 
 
 def outcome(run: Any, variables: dict[str, Any], budget: Budget | None = None) -> tuple[str, Any]:
-    """The value, or the error with its place."""
+    """Return "value" and the value, or "error" and the error with its location."""
     try:
         return "value", run(variables, budget or Budget())
     except EvaluationError as error:
@@ -21,7 +21,7 @@ def outcome(run: Any, variables: dict[str, Any], budget: Budget | None = None) -
 
 
 def both(compiled: Program, variables: dict[str, Any]) -> tuple[str, Any]:
-    """What evaluate() and interpret() say, which is to be the same."""
+    """Return the outcome of evaluate() and interpret(), which must be the same."""
     quick, precise = outcome(compiled.evaluate, variables), outcome(compiled.interpret, variables)
     assert quick[0] == precise[0]
     assert same(quick[1], precise[1])
@@ -29,26 +29,26 @@ def both(compiled: Program, variables: dict[str, Any]) -> tuple[str, Any]:
 
 
 def evaluate(expression: str, **variables: Any) -> Any:
-    """The value of a checked expression."""
+    """Return the value of a checked expression."""
     found, value = both(program(expression, environment(**variables)), variables)
     assert found == "value", value
     return value
 
 
 def failure(expression: str, **variables: Any) -> str:
-    """The error of a checked expression, as line:column: message."""
+    """Return the error of a checked expression, as line:column: message."""
     found, value = both(program(expression, environment(**variables)), variables)
     assert found == "error", value
     return str(value).removeprefix("<expression>:")
 
 
 def unchecked(expression: str, **variables: Any) -> Any:
-    """The value or error of an expression that the checker is not asked about."""
+    """Return the value or the error of an unchecked expression."""
     return both(program(expression, environment(**variables), checked=False), variables)[1]
 
 
 def problems(expression: str, env: Environment) -> list[str]:
-    """What the checker says, each as line:column: message [code]."""
+    """Return the problems of an expression, each as line:column: message [code]."""
     try:
         compile_expression(SourceText.inline(expression), env)
     except CelProblems as error:

@@ -1,4 +1,4 @@
-"""Random expressions and values: mostly of types that fit, and now and then of others."""
+"""Random expressions and values: mostly of types that fit, sometimes of others."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ ENVIRONMENT = Environment(
         "nothing": types.DYN,
     }
 )
-"""All variables are dyn, so that the checker lets every mixture through to run time."""
+"""All variables are dyn, so that the checker accepts every mixture of types."""
 
 STRINGS = (
     "",
@@ -42,29 +42,29 @@ DOUBLES = (0.0, -0.0, 1.0, 1.5, -2.5, 1e18, 9007199254740993.0, float("inf"), fl
 
 
 class Expressions:
-    """Writes one expression; `choose` picks one of several things, `newer` allows what Kubernetes 1.36 lacks."""
+    """Writer of one expression. `choose` picks one of several items; `newer` allows functions newer than Kubernetes."""
 
     def __init__(self, choose: Callable[[Sequence[Any]], Any], *, newer: bool = True) -> None:
         self._choose = choose
         self.newer = newer
 
     def write(self, kind: str, depth: int, names: tuple[str, ...] = ()) -> str:
-        """An expression that is probably of this kind."""
+        """Return an expression that is probably of this kind."""
         if self._choose(range(12)) == 0:
             kind = self._choose(("bool", "int", "double", "string", "list", "map", "any", "optional"))
         method: Callable[[int, tuple[str, ...]], str] = getattr(self, f"_{kind}")
         return method(depth, names)
 
     def _of(self, options: Sequence[str], depth: int, names: tuple[str, ...]) -> str:
-        """One of the options with its {kind} holes filled; only those without holes when there is no depth left."""
+        """Return one of the options with its {kind} placeholders filled; at depth 0, one without placeholders."""
         fitting = options if depth > 0 else [option for option in options if "{" not in option]
         option = self._choose(fitting)
         parts = option.replace("}", "{").split("{")
         return "".join(
-            part if place % 2 == 0 else self._hole(part, depth - 1, names) for place, part in enumerate(parts)
+            part if place % 2 == 0 else self._filled(part, depth - 1, names) for place, part in enumerate(parts)
         )
 
-    def _hole(self, kind: str, depth: int, names: tuple[str, ...]) -> str:
+    def _filled(self, kind: str, depth: int, names: tuple[str, ...]) -> str:
         if ":" in kind:
             kind, bound = kind.split(":")
             return self.write(kind, depth, (*names, *bound.split(",")))
@@ -196,7 +196,7 @@ class Expressions:
         return self._of(options, depth, names)
 
     def _map(self, depth: int, names: tuple[str, ...]) -> str:
-        # The braces of map literals are written « and », since { and } mark the holes.
+        # The braces of map literals are written « and », since { and } mark placeholders.
         options = ["table", "object", "object.b", "object.a"]
         options += ["«'a': {any}»", "«'a': {any}, 'b': {any}»", "«{string}: {any}»", "«1: {any}, true: {any}»"]
         options += ["«?'a': {optional}»", "{map}.transformMap(i, x, {any:i,x})", "«{any}: {any}»"]
@@ -245,14 +245,14 @@ class Expressions:
 
 @st.composite
 def expressions(draw: st.DrawFn, depth: int = 4) -> str:
-    """Expressions over the variables of ENVIRONMENT."""
+    """Generate expressions over the variables of ENVIRONMENT."""
     writer = Expressions(lambda options: draw(st.sampled_from(options)))
     kind = draw(st.sampled_from(("bool", "bool", "any", "int", "string", "list", "map", "optional")))
     return writer.write(kind, depth)
 
 
 def values() -> st.SearchStrategy[Any]:
-    """JSON values, with those numbers and strings that are hard."""
+    """Return a strategy of JSON values, with numbers and strings that are edge cases."""
     leaves = st.one_of(
         st.none(),
         st.booleans(),
@@ -269,7 +269,7 @@ def values() -> st.SearchStrategy[Any]:
 
 
 def activations() -> st.SearchStrategy[dict[str, Any]]:
-    """Values for the variables: mostly of the type that their names promise."""
+    """Return a strategy of values for the variables, mostly of the type that the name suggests."""
     inner = values()
     maps = st.dictionaries(st.sampled_from(KEYS), inner, max_size=4)
     lists = st.lists(inner, max_size=4)

@@ -1,8 +1,8 @@
-"""cel-python's interpreter as an oracle, where both support the expression.
+"""Comparison with cel-python's interpreter, for expressions that both support.
 
-Its known deviations are kept out of what is generated here: has(x.y.z) is false when y is missing (CEL: an error);
-values of different types cannot be compared (CEL: they are unequal); int(" 12 ") is a number; size(null) is 0;
-a string that + made has no contains().
+Generated expressions avoid its known deviations: has(x.y.z) is false if y is missing (CEL: an error); values of
+different types cannot be compared (CEL: they are unequal); int(" 12 ") is a number; size(null) is 0; the result of + of
+strings has no contains().
 """
 
 import warnings
@@ -21,7 +21,7 @@ VARIABLES: dict[str, Any] = {"object": {"a": "x", "n": 3, "items": [1, 2, 3], "n
 
 
 class Plain(Expressions):
-    """Expressions of fitting types only, in the part of the language that cel-python has."""
+    """Expressions of fitting types only, in the part of the language that cel-python supports."""
 
     def write(self, kind: str, depth: int, names: tuple[str, ...] = ()) -> str:
         method: Callable[[int, tuple[str, ...]], str] = getattr(self, f"_{kind}")
@@ -67,7 +67,7 @@ def oracle() -> Iterator[Callable[[str], tuple[bool, Any]]]:
             try:
                 return True, engine.program(engine.compile(expression)).evaluate(activation)
             except (CELEvalError, IndexError):
-                # The second is a deviation too: an error inside of an error, as in 0 / (0 * [][0]).
+                # IndexError is a deviation: an error inside of an error, as in 0 / (0 * [][0]).
                 return False, None
 
         yield evaluate
@@ -91,7 +91,7 @@ def test_cel_python_agrees(oracle: Callable[[str], tuple[bool, Any]], expression
         fails = False
     found, other = oracle(expression)
     if fails:
-        # Python's own arithmetic may go on where 64 bits end.
+        # Python's own arithmetic does not overflow at 64 bits.
         assert not found or "*" in expression or "+" in expression
     else:
         assert found, expression

@@ -1,4 +1,4 @@
-"""What is found before an expression ever runs."""
+"""Problems of expressions that are reported at load."""
 
 import pytest
 
@@ -125,7 +125,7 @@ PROBLEMS = [
 
 
 @pytest.mark.parametrize(("expression", "problem"), PROBLEMS)
-def test_a_mistake_is_found_at_load(expression: str, problem: str) -> None:
+def test_a_mistake_is_reported_at_load(expression: str, problem: str) -> None:
     assert problems(expression, POLICY) == [problem]
 
 
@@ -196,11 +196,11 @@ FINE = [
 
 
 @pytest.mark.parametrize(("expression", "result"), FINE)
-def test_the_type_of_a_result_is_known(expression: str, result: str) -> None:
+def test_the_result_has_a_known_type(expression: str, result: str) -> None:
     assert str(compile_expression(SourceText.inline(expression), POLICY).result) == result
 
 
-def test_all_problems_of_an_expression_are_reported_in_order_of_place() -> None:
+def test_all_problems_are_reported_in_order_of_place() -> None:
     assert problems("object.spce == 1 && foo(nothing) && object.metadata.name.size() > ''", POLICY) == [
         "1:8: Pod has no field 'spce' (did you mean 'spec'?) [cel-field]",
         "1:21: undeclared function 'foo' [cel-no-such-function]",
@@ -209,7 +209,7 @@ def test_all_problems_of_an_expression_are_reported_in_order_of_place() -> None:
     ]
 
 
-def test_an_expression_has_the_type_that_is_asked_for() -> None:
+def test_an_expression_must_have_the_required_type() -> None:
     with pytest.raises(CelProblems) as caught:
         compile_expression(SourceText.inline("object.metadata.name"), POLICY, result=types.BOOL)
     (problem,) = caught.value.problems
@@ -219,7 +219,7 @@ def test_an_expression_has_the_type_that_is_asked_for() -> None:
         compile_expression(SourceText.inline(unknown), POLICY, result=types.BOOL)
 
 
-def test_a_program_knows_what_it_reads() -> None:
+def test_a_program_has_the_variables_that_it_reads() -> None:
     program = compile_expression(
         SourceText.inline("[1].all(node, node > 0 && object.a == request.name)"),
         Environment({"object": types.DYN, "request": types.DYN, "node": types.DYN}),
@@ -243,13 +243,13 @@ def test_variables_may_have_dots_and_a_container() -> None:
     assert problems(".c + ''", environment) == []
 
 
-def test_a_variable_may_be_declared_without_any_before() -> None:
+def test_a_first_variable_may_be_declared() -> None:
     environment = Environment({}).with_variable("a", types.INT).with_variable("b", types.STRING)
     assert problems("variables.a + 1 == 2 && variables.b == ''", environment) == []
     assert problems("x", environment.extended(x=types.INT)) == []
 
 
-def test_a_type_reads_like_the_language() -> None:
+def test_a_type_is_written_as_in_cel() -> None:
     assert str(types.map_of(types.STRING, types.list_of(types.INT))) == "map(string, list(int))"
     assert types.list_of(types.INT).plain == types.Type("list")
     assert types.POD.fields["spec"] == types.shape("PodSpec")

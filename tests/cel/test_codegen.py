@@ -1,4 +1,4 @@
-"""Generated code never returns a value that the interpreter would not return."""
+"""Generated code returns no value that the interpreter would not return."""
 
 import io
 import keyword
@@ -85,12 +85,12 @@ def test_a_checked_type_is_the_type_of_the_value(expression: str, activation: An
         value = compiled.evaluate(activation, Budget())
     except (CelProblems, EvaluationError):
         return
-    # A null may stand where there could be a list, a map, an optional or a time.
+    # A null may replace a list, a map, an optional or a time.
     assert compiled.result == types.DYN or value is None or type_of(value).name == compiled.result.name
 
 
 def _containers(value: Any) -> list[Any]:
-    """Return the lists and maps in a value, itself among them."""
+    """Return the lists and maps in a value, including itself."""
     while isinstance(value, Optional):
         value = value.value
     if isinstance(value, Mapping):
@@ -112,14 +112,14 @@ def _made_levels(value: Any, given: set[int]) -> int:
 
 @settings(max_examples=200, deadline=None, suppress_health_check=SLOW)
 @given(expressions(), activations())
-def test_a_value_has_no_more_new_levels_than_computed(expression: str, activation: Any) -> None:
+def test_a_value_has_at_most_the_computed_levels(expression: str, activation: Any) -> None:
     try:
         compiled = program(expression, ENVIRONMENT)
         value = compiled.evaluate(activation, Budget())
     except (CelProblems, EvaluationError):
         return
     given = {id(found) for found in _containers(list(activation.values()))}
-    # One more than counted is a list or map of given ones, as filter() and + make them.
+    # One more level than counted is a list or map of given ones, as filter() and + make them.
     assert _made_levels(value, given) <= compiled.levels + 1, expression
 
 
@@ -143,7 +143,7 @@ _MADE = re.compile(r"[ctx][0-9]+")
 
 
 def _assert_only_known_tokens(source: str) -> None:
-    """Every token is a number, an operator, a keyword, a global of the runtime, a known attribute or a made name."""
+    """Assert that every token is a number, operator, keyword, global of the runtime, known attribute or made name."""
     allowed = {
         *RUNTIME,
         "evaluate",
@@ -366,7 +366,7 @@ EDGES = [
 
 
 @pytest.mark.parametrize(("expression", "variables", "value"), EDGES)
-def test_generated_code_computes_what_cel_defines(expression: str, variables: dict[str, Any], value: Any) -> None:
+def test_generated_code_returns_cels_values(expression: str, variables: dict[str, Any], value: Any) -> None:
     found = evaluate(expression, **variables)
     assert value is None or same(found, value)
     compiled = program(expression, environment(**variables))

@@ -1,4 +1,4 @@
-"""The suites of the CEL specification and of Kubernetes, read where they lie."""
+"""The suites of the CEL specification and of Kubernetes hold."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, types
 from tests.cel.conformance import cases, holds, program, same, value_of
 
-NO_BLOCK = "cel.block is what cel-go's optimizer writes, not a person"
+NO_BLOCK = "cel.block is written by cel-go's optimizer, not by people"
 NO_FUNCTIONS = "an environment declares variables, not functions"
 LOST_BACKSLASH = "the data's expression lacks the backslashes that its expected value has"
 NEWER_FORMAT = "Kubernetes pins an older %e, which writes 3.14×10⁰⁰; ours is the specification's"
@@ -50,19 +50,19 @@ KNOWN_FAILURES = {
         NO_BLOCK,
     ),
 }
-"""Cases of the specification that do not hold, by file and name, and why."""
+"""Reasons of the cases of the specification that do not hold, by file and name."""
 
 KNOWN_KUBERNETES_FAILURES = {"'%e'.format([3.14]) == '3.140000×10⁰⁰'": NEWER_FORMAT}
-"""Cases of Kubernetes that do not hold, by expression, and why."""
+"""Reasons of the cases of Kubernetes that do not hold, by expression."""
 
 
 def _bad_name(case: Any) -> tuple[str, str]:
     return case["file"], case["name"]
 
 
-def test_all_cases_of_the_specification_hold_but_those_listed() -> None:
+def test_all_specification_cases_hold_but_those_listed() -> None:
     suite = cases("cel-spec-cases.json")
-    # Some names occur twice in a file, once in bytes and once in strings: only those with the reason's text may fail.
+    # Some names occur twice in a file, for bytes and for strings.
     failed = {_bad_name(case): what for case in suite if (what := holds(case)) is not None}
     assert set(failed) == set(KNOWN_FAILURES), failed
 
@@ -105,19 +105,19 @@ OPAQUE = {
 
 
 def _behaves(expression: str, opaque: str) -> bool:
-    """Values that the data cannot write are compared by what they do."""
+    """Return whether a value that the data cannot write has the expected behavior."""
     kind = next(kind for kind in OPAQUE if kind.lower() in opaque.split("{")[0].lower())
     name, test = OPAQUE[kind]
     checks = [f"type({expression}) == {name}", test.format(expression)]
     return all(program(check, Environment({})).evaluate({}, Budget()) is True for check in checks)
 
 
-def test_all_cases_of_kubernetes_hold_but_those_listed() -> None:
+def test_all_kubernetes_cases_hold_but_those_listed() -> None:
     suite = cases("cel-kubernetes-cases.json")["cases"]
     failed = {case["expr"] for case in suite if not _kubernetes_holds(case)}
     assert failed == set(KNOWN_KUBERNETES_FAILURES)
 
 
-def test_absent_data_is_a_reason_to_skip() -> None:
+def test_a_missing_data_file_skips_the_test() -> None:
     with pytest.raises(pytest.skip.Exception, match=r"no\.json is not in .*: set GPU_RULES_TEST_DATA"):
         cases("no.json")

@@ -1,4 +1,4 @@
-"""What each operation is charged covers the time that it takes. No test measures time; `make fuzz` does."""
+"""The charge of each operation covers its time. No test measures time; `make fuzz` does."""
 
 import random
 import resource
@@ -17,7 +17,7 @@ from tests.cel.evaluating import environment, evaluate, failure, problems
 from tests.fuzz import cel_costs
 
 CPU_SECONDS = 20
-"""A hundred times what the process below takes, and a tenth of what it took."""
+"""A hundred times the time of the process below, and a tenth of its time with quadratic searches."""
 
 HOSTILE = """
 from rules_engine.cel import Budget, EvaluationError
@@ -39,7 +39,7 @@ for expression, variables in (
 """
 
 
-def test_what_was_quadratic_ends() -> None:
+def test_long_searches_take_linear_time() -> None:
     def limited() -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
 
@@ -51,7 +51,7 @@ def test_what_was_quadratic_ends() -> None:
 
 
 def spent(expression: str, **variables: object) -> int:
-    """Return what the evaluation of an expression costs, in both ways the same within a node or two."""
+    """Return the cost of the evaluation of an expression."""
     compiled = program(expression, environment(**variables))
     budget = Budget()
     compiled.evaluate(variables, budget)
@@ -94,20 +94,20 @@ def test_the_cost_grows_with_the_work(expression: str, variables: dict[str, obje
     assert spent(expression, **variables) >= least
 
 
-def test_a_short_text_and_a_plain_pattern_cost_next_to_nothing() -> None:
+def test_a_plain_pattern_in_a_short_text_is_cheap() -> None:
     assert spent("x.matches('^gpu')", x="gpu-a100") < 5
     assert spent("x.find('[0-9]+g')", x="mig-3g.40gb") < 10
     assert spent("x.findAll('[0-9]+')", x="mig-3g.40gb") < 20
 
 
-def test_a_pattern_of_the_pod_has_a_bounded_program() -> None:
+def test_a_computed_pattern_has_a_bounded_program() -> None:
     message = f"a regular expression has at most {MAX_PROGRAM} instructions"
     assert message in failure("'a'.matches(p)", p="a{1000}" * 11)
     assert problems(f"'a'.matches('{'a{1000}' * 11}')", environment()) == [f"1:13: {message} [cel-constant]"]
     assert evaluate("'a'.matches(p)", p="a{1000}") is False
 
 
-def test_a_pattern_of_the_pod_costs_as_much_as_it_is_long() -> None:
+def test_a_computed_pattern_is_charged_for_its_length() -> None:
     assert 10_000 < spent("'a'.matches(p)", p="a") < 11_000
     assert spent("'a'.matches(p)", p="a" * 1000) > 60_000
     budget = Budget()
@@ -136,7 +136,7 @@ def test_a_pattern_of_single_bytes_is_refused(function: str) -> None:
     assert message in failure("'é'.find(p)", p="\\Qa\\E\\C")
 
 
-def test_a_pattern_may_have_the_letter_c_behind_a_backslash() -> None:
+def test_a_pattern_may_have_an_escaped_backslash_before_c() -> None:
     assert evaluate(r"'é\\C'.find(p)", p="\\\\C") == "\\C"
     assert evaluate(r"'é\\C'.find(p)", p="\\Q\\C\\E") == "\\C"
     assert evaluate("'é'.findAll(p)", p="\\pC") == []
@@ -162,24 +162,24 @@ def test_a_long_host_is_matched_in_little_memory() -> None:
         tracemalloc.stop()
 
 
-def test_a_host_has_whole_escapes_of_other_than_ascii() -> None:
+def test_a_host_may_escape_characters_beyond_ascii_only() -> None:
     for host in ("%C3%A9", "a%c3%a9b", "é"):
         assert evaluate("isURL(x)", x=f"https://{host}/") is True
     for host in ("%C3%A", "%", "%zz", "a%41", "%25"):
         assert evaluate("isURL(x)", x=f"https://{host}/") is False
 
 
-def test_no_file_is_searched_for_a_long_name_of_a_zone() -> None:
+def test_a_long_name_of_a_zone_is_refused() -> None:
     assert "unknown time zone" in failure("timestamp(0).getHours(x)", x="a/" * 1000 + "b")
 
 
-def test_case_and_quotes_change_ascii_only() -> None:
+def test_case_conversion_changes_ascii_only() -> None:
     assert evaluate("x.lowerAscii()", x="AÉzZ\ud800") == "aÉzz\ud800"
     assert evaluate("x.upperAscii()", x="aézZ\ud800") == "AéZZ\ud800"
     assert evaluate("strings.quote(x)", x='\\"\a\b\f\n\r\t\vé') == '"\\\\\\"\\a\\b\\f\\n\\r\\t\\vé"'
 
 
-def test_an_error_names_the_beginning_of_a_long_expression() -> None:
+def test_an_error_shows_the_start_of_a_long_expression() -> None:
     expression = f"dyn(true ? 1 : {' ' * 300}2) + 'a'"
     assert failure(expression).startswith("1:1: dyn(true ? 1 :…: no such overload")
     assert failure(f"dyn([{'1, ' * 200}1]) + 'a'").startswith(f"1:1: dyn([{'1, ' * 18}…: no such overload")
@@ -197,7 +197,7 @@ STEPS_PER_UNIT = 10
 SIZES = (60, 250)
 
 
-def test_no_operation_makes_more_steps_than_it_is_charged_for() -> None:
+def test_the_charge_covers_the_steps_of_every_operation() -> None:
     source = random.Random(14)
     every = list(cel_costs.operations())
     assert len(every) > 300
@@ -212,7 +212,7 @@ def test_no_operation_makes_more_steps_than_it_is_charged_for() -> None:
     assert found == []
 
 
-def test_the_fuzzer_finds_what_takes_longer_than_its_charge(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fuzzer_finds_operations_beyond_their_charge(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cel_costs.run(0, 1) == []
     monkeypatch.setattr(cel_costs, "LIMIT", 0)
     found = cel_costs.run(2, 1)

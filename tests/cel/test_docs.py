@@ -1,4 +1,4 @@
-"""The examples of docs/cel.md do what the page says."""
+"""The examples of docs/cel.md have the documented results."""
 
 import re
 from pathlib import Path
@@ -31,7 +31,7 @@ def _examples() -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize(("expression", "expected"), _examples())
-def test_an_example_gives_what_the_page_says(expression: str, expected: str) -> None:
+def test_an_example_has_the_documented_result(expression: str, expected: str) -> None:
     if expected.startswith("load: "):
         assert [problem.split(": ", 1)[1] for problem in problems(expression, POLICY)] == [
             expected.removeprefix("load: ")

@@ -1,4 +1,4 @@
-"""How evaluation fails, what it looks up, and that it keeps within bounds."""
+"""Errors, lookups and bounds of evaluation."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -34,12 +34,12 @@ def test_an_error_names_the_sub_expression_and_types_but_no_value() -> None:
         assert "s3cr3t" not in failure(expression, object=secret)
 
 
-def test_a_long_sub_expression_is_cut() -> None:
+def test_a_long_sub_expression_is_truncated() -> None:
     expression = "1 / (0 * size('" + "x" * 100 + "'))"
     assert failure(expression) == "1:1: 1 / (0 * size('" + "x" * 44 + "…: division by zero"
 
 
-def test_an_error_is_placed_in_the_yaml_file() -> None:
+def test_an_error_has_its_location_in_the_yaml_file() -> None:
     source = SourceText("true &&\nobject.spec.missing", "rules/a.yaml", ((0, 14, 23), (8, 15, 9)))
     compiled = compile_expression(source, Environment({"object": types.DYN}))
     with pytest.raises(EvaluationError) as caught:
@@ -50,14 +50,14 @@ def test_an_error_is_placed_in_the_yaml_file() -> None:
 
 
 class Lazy(Mapping[str, object]):
-    """Variables made on demand; remembers what was asked for."""
+    """Lazy variables. `lookups`: the names that were looked up."""
 
     def __init__(self, **values: object) -> None:
-        self.asked: list[str] = []
+        self.lookups: list[str] = []
         self._values = values
 
     def __getitem__(self, name: str) -> object:
-        self.asked.append(name)
+        self.lookups.append(name)
         value = self._values[name]
         if isinstance(value, Exception):
             raise value
@@ -70,11 +70,11 @@ class Lazy(Mapping[str, object]):
         return len(self._values)
 
 
-def test_a_variable_is_looked_up_only_when_it_is_needed() -> None:
+def test_a_variable_is_looked_up_only_if_needed() -> None:
     compiled = program("flag || namespaceObject.a", environment(flag=True, namespaceObject=0))
     activation = Lazy(flag=True, namespaceObject=EvaluationError("no cluster"))
     assert compiled.evaluate(activation, Budget()) is True
-    assert activation.asked == ["flag"]
+    assert activation.lookups == ["flag"]
 
 
 @pytest.mark.parametrize(
@@ -91,11 +91,11 @@ def test_a_variable_is_looked_up_only_when_it_is_needed() -> None:
         ("cel.bind(p, object.a == 1 ? [1].map(x, object.a + x) : [2], object.a != 2 || p == [2])", True),
     ],
 )
-def test_a_bound_value_is_evaluated_only_where_its_name_is(expression: str, value: Any) -> None:
+def test_a_bind_value_is_evaluated_only_if_its_name_is(expression: str, value: Any) -> None:
     assert evaluate(expression, object={"a": 1}) == value
 
 
-def test_a_bound_value_that_fails_is_left_to_the_interpreter_only_where_it_is_evaluated() -> None:
+def test_generated_code_refuses_a_failed_bind_value_on_use() -> None:
     generated = program("cel.bind(p, object.priority, object.a == 1 || p > 0)", environment(object={})).generated
     assert generated is not None
     assert generated.run({"object": {"a": 1}}, Budget()) is True
@@ -103,12 +103,12 @@ def test_a_bound_value_that_fails_is_left_to_the_interpreter_only_where_it_is_ev
         generated.run({"object": {"a": 2}}, Budget())
 
 
-def test_the_error_of_a_bound_value_is_that_of_its_own_place_each_time() -> None:
+def test_the_error_of_a_bind_value_has_its_own_location() -> None:
     expression = "cel.bind(p, object.priority, object.a == 2 || [1, 2].all(x, p > x))"
     assert failure(expression, object={"a": 1}) == "1:20: object.priority: no such key"
 
 
-def test_a_bound_value_costs_once_and_only_if_it_is_evaluated() -> None:
+def test_a_bind_value_costs_once_and_only_if_evaluated() -> None:
     expression = "cel.bind(p, lists.range(number), flag && p.size() + p.size() > 0)"
     compiled = program(expression, environment(number=1, flag=1))
 
@@ -121,13 +121,13 @@ def test_a_bound_value_costs_once_and_only_if_it_is_evaluated() -> None:
     assert 50_000 < cost(True, 50_000) < 50_020
 
 
-def test_too_expensive_a_bound_value_stops_nothing_where_it_is_not_evaluated() -> None:
+def test_an_expensive_bind_value_is_free_if_not_evaluated() -> None:
     ranges = "lists.range(99999).map(x, lists.range(99999).size()).size()"
     assert evaluate(f"cel.bind(p, {ranges}, flag || p > 0)", flag=True) is True
     assert "the cost limit" in failure(f"cel.bind(p, {ranges}, flag || p > 0)", flag=False)
 
 
-def test_an_error_of_the_activation_is_an_error_like_any_other() -> None:
+def test_an_error_of_the_activation_is_located_and_absorbed() -> None:
     names = {"flag": True, "lost": EvaluationError("no cluster knowledge")}
     assert program("lost || flag", environment(**names)).evaluate(Lazy(**names), Budget()) is True
     with pytest.raises(EvaluationError, match=r"^<expression>:1:9: lost: no cluster knowledge$"):
@@ -150,8 +150,8 @@ def test_a_variable_without_a_value_is_an_error() -> None:
     assert program("x || true", environment(x=0)).evaluate({}, Budget()) is True
 
 
-class Knowing:
-    """A cluster."""
+class HalfKnownCluster:
+    """A cluster whose free resources are unknown."""
 
     def allocatable(self, resource: str) -> int:
         return 8
@@ -163,8 +163,8 @@ class Knowing:
         return 2**63 if resource == "too much" else 16
 
 
-def test_the_cluster_is_asked_through_its_methods() -> None:
-    cluster = Knowing()
+def test_cluster_methods_call_the_cluster() -> None:
+    cluster = HalfKnownCluster()
     declared = Environment({"cluster": types.CLUSTER})
     assert both(program("cluster.allocatable('a') + cluster.total('a')", declared), {"cluster": cluster})[1] == 24
     assert both(program("cluster.available('a') > 0", declared), {"cluster": cluster}) == (
@@ -177,7 +177,7 @@ def test_the_cluster_is_asked_through_its_methods() -> None:
     assert both(program("type(dyn(cluster))", declared), {"cluster": object()})[1] == types.DYN
 
 
-def test_integers_beyond_64_bits_are_errors_when_they_are_read() -> None:
+def test_integers_beyond_64_bits_are_errors_when_read() -> None:
     for expression in (
         "n > 1",
         "n == 1",
@@ -202,7 +202,7 @@ def test_an_unchecked_mistake_fails_at_run_time() -> None:
     assert "size() applied to (int)" in unchecked("size(1)")
 
 
-def test_errors_are_absorbed_whichever_side_decides() -> None:
+def test_errors_are_absorbed_on_either_side() -> None:
     for expression in (
         "1 / 0 > 0 || true",
         "true || 1 / 0 > 0",
@@ -230,7 +230,7 @@ def test_results_are_plain_values() -> None:
     assert evaluate("optional.of(1)") == Optional(True, 1)
 
 
-def test_a_part_of_the_activation_is_given_as_it_is() -> None:
+def test_a_part_of_the_activation_is_returned_unchanged() -> None:
     pod = {"spec": {"containers": [{"name": "a"}] * 1000}}
     compiled = program(
         "object.spec.?containers.orValue([]).filter(c, false) == [] ? object.spec : null", environment(object=0)
@@ -252,13 +252,13 @@ def _exceeds(expression: str, budget: Budget, **variables: Any) -> str:
     compiled = program(expression, environment(**variables))
     with pytest.raises(CostExceeded) as caught:
         compiled.evaluate(variables, budget)
-    # Not a measurement: a bound that does not hold would take minutes or never end.
+    # Not a measurement: without the bound this would take minutes or never end.
     assert time.process_time() - started < 30
     return caught.value.message.split(": ")[-1]
 
 
 LIMIT = REQUEST_COST // 10
-"""A tenth of what a request has, so that these tests take a tenth of the time."""
+"""A tenth of a request's limit, so that these tests take a tenth of the time."""
 
 USED_UP = f"the cost limit of {LIMIT} for one request is used up"
 TOO_LONG = f"a string result has more than {MAX_RESULT_CHARACTERS} characters"
@@ -299,7 +299,7 @@ def _doubling(start: str, step: str, times: int) -> str:
         ("lists.range(1000).all(x, x in lists.range(1000))", USED_UP),
     ],
 )
-def test_what_would_take_forever_ends_as_an_error(expression: str, message: str) -> None:
+def test_an_endless_evaluation_exceeds_its_bounds(expression: str, message: str) -> None:
     budget = Budget(LIMIT) if message == USED_UP else Budget()
     assert _exceeds(expression, budget, text="x" * 600_000) == message
 
@@ -329,19 +329,19 @@ LEVELS = [
 
 
 @pytest.mark.parametrize(("expression", "levels"), LEVELS)
-def test_it_is_known_how_deep_an_expression_makes_lists_of_lists(expression: str, levels: int) -> None:
+def test_a_program_has_the_levels_of_the_lists_it_makes(expression: str, levels: int) -> None:
     assert program(expression, environment(object=0)).levels == levels
 
 
 @pytest.mark.parametrize("expression", ["items.map(x, x)", "items.filter(x, true)", "items.transformList(i, x, i)"])
-def test_a_list_made_of_a_longer_one_is_bounded(expression: str) -> None:
+def test_a_list_made_of_a_long_one_is_bounded(expression: str) -> None:
     assert _exceeds(expression, Budget(), items=[1] * (MAX_RESULT_ITEMS + 1)) == TOO_MANY
 
 
 @pytest.mark.parametrize(
     "expression", ["string(text)", "text.lowerAscii()", "text.contains('y')", "text.startsWith(text)"]
 )
-def test_reading_a_long_text_is_paid_for(expression: str) -> None:
+def test_reading_a_long_text_is_charged(expression: str) -> None:
     budget = Budget()
     program(expression, environment(text="")).evaluate({"text": "x" * 10_000}, budget)
     assert 1000 <= budget.spent <= 3000
@@ -357,10 +357,10 @@ def test_a_budget_is_shared_by_all_expressions_of_a_request() -> None:
         compiled.evaluate({}, budget)
 
 
-def test_what_failed_over_its_cost_is_counted_once() -> None:
+def test_a_count_in_advance_beyond_the_limit_is_refunded() -> None:
     compiled = program("lists.range(100).exists(x, x > 10)", Environment({}))
     budget = Budget(200)
-    # Counted ahead that is too much, and counted while it runs it is not.
+    # Counted in advance it exceeds the limit, counted exactly it does not.
     assert compiled.evaluate({}, budget) is True
     precise = Budget()
     assert compiled.interpret({}, precise) is True
@@ -368,18 +368,18 @@ def test_what_failed_over_its_cost_is_counted_once() -> None:
 
 
 class Sliced(Budget):
-    """Grants a hundred units at a time."""
+    """A budget that grants a hundred units at a time. `grants`: the number of grants."""
 
-    __slots__ = ("looks",)
+    __slots__ = ("grants",)
 
     def __init__(self, limit: int = REQUEST_COST) -> None:
         super().__init__(limit)
-        self.looks = 0
+        self.grants = 0
         self.rewind(limit)
 
     def more(self) -> None:
         super().more()
-        self.looks += 1
+        self.grants += 1
         granted = self.left
         self.left = min(granted, 100)
         self.withheld = granted - self.left
@@ -397,13 +397,13 @@ class Sliced(Budget):
         f"[{'1,' * 5000}].all(x, x > 0)",
     ],
 )
-def test_work_is_counted_while_it_is_done(expression: str) -> None:
+def test_a_long_loop_is_counted_as_it_runs(expression: str) -> None:
     compiled = program(expression, Environment({}))
     whole, sliced = Budget(), Sliced()
     assert compiled.evaluate({}, whole) is compiled.evaluate({}, sliced) is True
     assert sliced.spent == whole.spent
-    # However much a loop costs, it asks again and again: that is when a deadline is noticed.
-    assert sliced.looks > 20_000 // 1000
+    # A loop is granted its cost in parts, between which a deadline can be checked.
+    assert sliced.grants > 20_000 // 1000
 
 
 def test_a_budget_granted_in_parts_has_the_same_limit() -> None:
@@ -415,7 +415,7 @@ def test_a_budget_granted_in_parts_has_the_same_limit() -> None:
             budget.spend(1)
 
 
-def test_lists_made_of_lists_of_other_expressions_are_paid_for_where_they_are_read() -> None:
+def test_reading_lists_of_other_expressions_is_charged() -> None:
     twice, budget = program("[x, x]", environment(x=0)), Budget(LIMIT)
     made: Any = [1]
     for _ in range(40):
@@ -425,7 +425,7 @@ def test_lists_made_of_lists_of_other_expressions_are_paid_for_where_they_are_re
         assert _exceeds(expression, Budget(LIMIT), x=made) == USED_UP
 
 
-def test_ints_beyond_64_bits_are_no_result_but_of_what_is_not_looked_at() -> None:
+def test_ints_beyond_64_bits_are_no_result_of_an_expression() -> None:
     big = {"object": {"big": 2**63, "list": [2**63], "deep": [[2**63]]}}
     for expression in (
         "object.big",
@@ -458,13 +458,13 @@ def test_a_used_up_budget_is_not_absorbed() -> None:
     ("head", "tail", "levels"),
     [("[1].all(x, ", ")", 98), ("!(false || ", ")", 49), ("[1].map(x, ", ")[0]", 49), ("(true ? ", " : false)", 99)],
 )
-def test_an_expression_may_nest_as_deeply_as_is_allowed(head: str, tail: str, levels: int) -> None:
-    """Each level takes some of Python's frames, of which there are a thousand."""
+def test_an_expression_of_the_deepest_nesting_evaluates(head: str, tail: str, levels: int) -> None:
+    """Each level takes several of Python's thousand frames."""
     compiled = program(head * levels + "true" + tail * levels, Environment({}))
     assert compiled.evaluate({}, Budget()) is compiled.interpret({}, Budget())
 
 
-def test_a_value_that_nests_too_deeply_is_an_error() -> None:
+def test_a_value_nested_too_deeply_is_an_error() -> None:
     deep: list[Any] = []
     for _ in range(5000):
         deep = [deep]

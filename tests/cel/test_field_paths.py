@@ -1,4 +1,4 @@
-"""Which members of its variables an expression can look at."""
+"""Members of the variables that an expression may read."""
 
 import pytest
 
@@ -25,5 +25,5 @@ from rules_engine.model.source import SourceText
         ("1 + 2 == 3", ""),
     ],
 )  # fmt: skip
-def test_the_chains_of_an_expression(expression: str, found: str) -> None:
+def test_an_expression_has_these_chains(expression: str, found: str) -> None:
     assert {".".join(chain) for chain in chains(parse(SourceText.inline(expression)))} == set(found.split())

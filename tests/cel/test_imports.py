@@ -1,4 +1,4 @@
-"""What importing and using CEL brings into a process."""
+"""Modules that importing and using CEL loads, and use by several threads."""
 
 import subprocess
 import sys
@@ -20,7 +20,7 @@ assert sys.getrecursionlimit() == limit
 """
 
 
-def test_neither_cel_python_nor_the_kubernetes_client_is_imported() -> None:
+def test_cel_imports_neither_celpy_nor_kubernetes() -> None:
     subprocess.run([sys.executable, "-c", SCRIPT], check=True)
 
 

@@ -1,4 +1,4 @@
-"""Every library, in CEL's own words: what must be true, and what must fail and how."""
+"""Expressions over every library that are true, and expressions that fail, with their errors."""
 
 from pathlib import Path
 
@@ -148,26 +148,26 @@ FAILURES = [
     "expression",
     [line for line in TRUE.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")],
 )
-def test_this_is_true(expression: str) -> None:
+def test_expression_is_true(expression: str) -> None:
     assert evaluate(expression) is True
 
 
 @pytest.mark.parametrize(("expression", "message"), FAILURES)
-def test_this_fails_and_says_why(expression: str, message: str) -> None:
+def test_expression_fails_with_a_reason(expression: str, message: str) -> None:
     assert message in failure(expression)
 
 
-def test_a_field_that_a_message_does_not_have_fails_at_run_time_too() -> None:
+def test_an_unknown_field_of_a_message_fails_at_run_time() -> None:
     assert "undefined field 'x'" in unchecked("google.protobuf.Int32Value{x: 1}")
     assert "undeclared message type 'Nothing'" in unchecked("Nothing{}")
 
 
-def test_lone_surrogates_are_errors_where_bytes_are_needed() -> None:
+def test_lone_surrogates_cannot_become_bytes() -> None:
     assert "lone surrogate" in failure("bytes(text)", text="\ud800")
     assert "lone surrogate" in failure("text.matches('a')", text="\ud800")
 
 
-def test_a_pattern_made_while_evaluating_is_bounded() -> None:
+def test_a_computed_pattern_is_bounded() -> None:
     assert "a regular expression has at most 1000 characters" in failure("'a'.matches(text)", text="a" * 1001)
 
 

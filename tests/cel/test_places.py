@@ -1,4 +1,4 @@
-"""Errors point at the sub-expression in the YAML file, whatever kind of scalar it is written in."""
+"""Errors point at the sub-expression in the YAML file, in every style of scalar."""
 
 import pytest
 
@@ -29,7 +29,7 @@ def _source(text: str) -> SourceText:
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_a_problem_is_found_where_it_is_written(style: str) -> None:
+def test_a_problem_has_its_location_in_the_yaml_file(style: str) -> None:
     text = STYLES[style].replace("{mark}", "objct")
     with pytest.raises(CelProblems) as caught:
         compile_expression(_source(text), Environment({"object": types.DYN}))
@@ -40,7 +40,7 @@ def test_a_problem_is_found_where_it_is_written(style: str) -> None:
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_a_failure_is_found_where_it_is_written(style: str) -> None:
+def test_a_failure_has_its_location_in_the_yaml_file(style: str) -> None:
     text = STYLES[style].replace("{mark}", "missing").replace("object.a ==", "object.a !=")
     compiled = compile_expression(_source(text), Environment({"object": types.DYN, "missing": types.DYN}))
     value = 1 if "!= 1 ||" in text or "!= 1\n" in text else "x" if "''x''" in text else "é\t"

@@ -1,4 +1,4 @@
-"""What is an expression, where its parts are, and what is said of what is none."""
+"""Syntax trees, spans, and the problems of invalid syntax."""
 
 import pytest
 from hypothesis import given, settings
@@ -49,11 +49,11 @@ BROKEN = [
 
 
 @pytest.mark.parametrize(("expression", "problem"), BROKEN)
-def test_broken_syntax_is_said_with_its_place(expression: str, problem: str) -> None:
+def test_broken_syntax_is_reported_with_its_place(expression: str, problem: str) -> None:
     assert problems(expression, EVERYTHING) == [problem]
 
 
-HABITS = [
+HINTS = [
     ("a = b", "1:3: unexpected '=' (write ==)"),
     ("a == 'x' && b = 'y'", "1:15: unexpected '=' (write ==)"),
     ("a =-1", "1:3: unexpected '=' (write ==)"),
@@ -84,7 +84,7 @@ HABITS = [
     ("[x for x in a]", "1:4: unexpected 'for' (write ….map(x, …) or ….filter(x, …))"),
     ("a in ('x', 'y')", "1:10: unexpected ',' (write … in [a, b])"),
     ("has(a['b'])", "1:5: has() takes a field selection such as has(a.b) (write key in map)"),
-    # No habit, and nothing to say of them.
+    # No hint.
     ("a == == b", "1:6: unexpected '=='"),
     ("a && && b", "1:6: unexpected '&&'"),
     ("a += 1", "1:4: unexpected '='"),
@@ -96,12 +96,12 @@ HABITS = [
 ]
 
 
-@pytest.mark.parametrize(("expression", "problem"), HABITS)
-def test_what_is_written_by_habit_is_said_in_cel(expression: str, problem: str) -> None:
+@pytest.mark.parametrize(("expression", "problem"), HINTS)
+def test_syntax_of_other_languages_has_a_hint(expression: str, problem: str) -> None:
     assert problems(expression, EVERYTHING) == [f"{problem} [cel-syntax]"]
 
 
-def test_a_name_of_ones_own_is_no_habit() -> None:
+def test_a_declared_name_has_no_hint() -> None:
     assert problems("not && or.and == None", Environment(dict.fromkeys(("not", "or", "None"), types.DYN))) == []
 
 
@@ -136,11 +136,11 @@ LITERALS = [
 
 
 @pytest.mark.parametrize(("expression", "value"), LITERALS)
-def test_literals_mean_what_the_specification_says(expression: str, value: object) -> None:
+def test_literals_have_the_specified_values(expression: str, value: object) -> None:
     assert evaluate(expression) == value
 
 
-def test_reserved_words_are_fields_all_the_same() -> None:
+def test_reserved_words_may_be_fields() -> None:
     assert evaluate("object.metadata.namespace", object={"metadata": {"namespace": "ml"}}) == "ml"
 
 
@@ -157,7 +157,7 @@ def test_chains_of_and_and_or_do_not_nest() -> None:
     assert evaluate(" || ".join(["false"] * 500)) is False
 
 
-def test_parentheses_cost_no_nesting() -> None:
+def test_parentheses_do_not_nest() -> None:
     assert evaluate("(" * 1000 + "1" + ")" * 1000) == 1
 
 
@@ -169,17 +169,17 @@ def test_nesting_is_bounded() -> None:
     ]
 
 
-def _bound_in_turn(count: int) -> str:
-    """Values that are not evaluated in any case, and are so evaluated inside of each other."""
+def _nested_binds(count: int) -> str:
+    """Return nested binds whose values are lazy, and so evaluated inside of each other."""
     expression = f"a || x{count}"
     for place in range(count, 0, -1):
         expression = f"cel.bind(x{place}, !(a || x{place - 1}), {expression})"
     return f"cel.bind(x0, !a, {expression})"
 
 
-def test_bound_values_count_for_nesting_where_they_are_evaluated() -> None:
-    assert evaluate(_bound_in_turn(22), a=False) is True
-    assert problems(_bound_in_turn(40), EVERYTHING) == [
+def test_lazy_bind_values_count_for_nesting() -> None:
+    assert evaluate(_nested_binds(22), a=False) is True
+    assert problems(_nested_binds(40), EVERYTHING) == [
         f"1:1: with its cel.bind the expression is nested more than {MAX_NESTING} levels deep [cel-too-deep]"
     ]
 
@@ -191,14 +191,14 @@ def test_length_is_bounded() -> None:
     assert problem == "1:1: the expression has 20001 characters; 20000 are allowed [cel-too-long]"
 
 
-def test_a_selection_knows_where_its_field_is() -> None:
+def test_a_selection_has_the_span_of_its_field() -> None:
     tree = parse(SourceText.inline("object . spec"))
     assert isinstance(tree, Select)
     assert (tree.name_span.start, tree.name_span.end) == (9, 13)
     assert (tree.span.start, tree.span.end) == (0, 13)
 
 
-def test_places_are_those_of_the_yaml_file() -> None:
+def test_locations_are_those_of_the_yaml_file() -> None:
     # A folded scalar: the second line's text follows the first's after one blank.
     source = SourceText("object.a &&\nobjct.b", "rule.yaml", ((0, 7, 11), (12, 8, 11)))
     with pytest.raises(CelProblems) as caught:
@@ -211,12 +211,12 @@ def test_places_are_those_of_the_yaml_file() -> None:
     assert str(caught.value) == str(problem)
 
 
-def test_the_grammar_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rules_engine.cel.syntax import parser as parsing
+def test_a_missing_grammar_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rules_engine.cel.syntax import parser
 
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(RuntimeError, match="cel-python is not installed"):
-        parsing._parser.__wrapped__()
+        parser._parser.__wrapped__()
 
 
 PIECES = [
@@ -266,7 +266,7 @@ PIECES += [
 
 @settings(max_examples=300, deadline=None)
 @given(st.one_of(st.text(max_size=30), st.lists(st.sampled_from(PIECES), max_size=12).map("".join)))
-def test_any_text_compiles_or_has_problems_inside_of_it(text: str) -> None:
+def test_any_text_compiles_or_has_problems_in_its_range(text: str) -> None:
     source = SourceText.inline(text)
     try:
         compile_expression(source, EVERYTHING)

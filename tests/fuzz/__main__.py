@@ -11,7 +11,7 @@ PARTS = {"models": models.run, "CEL agreement": cel_agreement.run, "CEL costs": 
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Give each part the same share of the time; return the exit code, 1 if anything was found."""
+    """Run each part for the same share of the time; return the exit code, 1 after a failure."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("seconds", type=float, nargs="?", default=60, help="time for all parts (default: 60)")
     parser.add_argument("seed", type=int, nargs="?", default=random.randrange(2**32), help="default: random")

@@ -1,7 +1,7 @@
-"""Search for expressions on which the generated code, the interpreter and Google's engine do not agree.
+"""Search for expressions on which generated code, the interpreter and Google's engine disagree.
 
-`run` is called by `make fuzz` for as long as it is given, and by a test for a few examples. Google's engine is
-cel-expr-python from PyPI, which the project does not depend on: where it is not installed, two are compared.
+`make fuzz` searches for a given time, a test in a few examples. Google's engine is cel-expr-python from PyPI, on which
+the project does not depend: without it, generated code and the interpreter are compared.
 """
 
 import math
@@ -22,18 +22,18 @@ from tests.cel.conformance import program, same
 from tests.cel.expressions import ENVIRONMENT, activations, expressions
 
 BATCH = 100
-"""Examples between two looks at the clock."""
+"""Examples between two checks of the time."""
 
 DEVIATIONS = re.compile(r"string\(.*duration\(|timestamp\(.* - .*timestamp\(|\.lastIndexOf\(")
-"""Expressions on which Google's engine for C++ differs from cel-go, which is followed here: it writes -1.500s for
--1.5s, and finds a text from its end on."""
+"""Expressions on which Google's engine for C++ differs from cel-go, which this engine follows: it writes -1.500s for
+-1.5s, and its lastIndexOf differs."""
 
 Google = Callable[[str, Mapping[str, Any]], tuple[bool, Any]]
-"""An expression's value with these variables; (False, None) where there is none, or none that Python can be given."""
+"""(True, an expression's value with these variables), or (False, None) without a value that Python can represent."""
 
 
 def run(seconds: float, seed: int) -> list[str]:
-    """Return the shrunk cases that were found within about `seconds`."""
+    """Search for about `seconds` and return the shrunk cases."""
     end = time.monotonic() + seconds
     failures: list[str] = []
     while time.monotonic() < end:
@@ -45,7 +45,7 @@ def run(seconds: float, seed: int) -> list[str]:
 
 
 def search(examples: int, seed: int, disagrees: Callable[[str, Any], str | None] | None = None) -> str | None:
-    """Return the smallest case that Hypothesis finds in so many examples, None if all agree."""
+    """Return the smallest case that Hypothesis finds in so many examples, or None."""
     judge = disagrees or disagreement
     found: list[str] = []
 
@@ -60,10 +60,10 @@ def search(examples: int, seed: int, disagrees: Callable[[str, Any], str | None]
     )
     @given(expressions(), activations())
     def agree(expression: str, activation: Any) -> None:
-        told = judge(expression, activation)
-        if told is not None:
-            found.append(told)
-            raise AssertionError(told)
+        case = judge(expression, activation)
+        if case is not None:
+            found.append(case)
+            raise AssertionError(case)
 
     try:
         agree()
@@ -74,7 +74,7 @@ def search(examples: int, seed: int, disagrees: Callable[[str, Any], str | None]
 
 
 def disagreement(expression: str, activation: Mapping[str, Any]) -> str | None:
-    """Describe where the generated code or Google's engine gives another value than the interpreter."""
+    """Describe a case in which generated code or Google's engine disagrees with the interpreter, or return None."""
     try:
         compiled = program(expression, ENVIRONMENT)
     except CelProblems:
@@ -99,7 +99,7 @@ def disagreement(expression: str, activation: Mapping[str, Any]) -> str | None:
 
 
 def _generated(compiled: Program, activation: Mapping[str, Any]) -> tuple[bool, Any]:
-    """The value of the generated code, where it does not leave it to the interpreter."""
+    """Return (True, the value of generated code), or (False, None) if it leaves the case to the interpreter."""
     if compiled.generated is None:
         return False, None
     budget = Budget()
@@ -111,7 +111,7 @@ def _generated(compiled: Program, activation: Mapping[str, Any]) -> tuple[bool, 
 
 @cache
 def google() -> Google | None:
-    """Google's engine with the variables of ENVIRONMENT, None if it is not installed."""
+    """Return Google's engine with the variables of ENVIRONMENT, or None if it is not installed."""
     try:
         from cel_expr_python import cel
         from cel_expr_python.ext import ext_bindings, ext_encoders, ext_math, ext_optional, ext_strings
@@ -135,14 +135,14 @@ def google() -> Google | None:
             found = environment.compile(expression).eval(data=activation)
             return (False, None) if found.type() == cel.Type.ERROR else (True, found.plain_value())
         except (RuntimeError, TypeError, ValueError, OverflowError):
-            # What does not compile there, and values that it has no Python for, such as optionals.
+            # Expressions that do not compile there, and values that it cannot convert, such as optionals.
             return False, None
 
     return evaluate
 
 
 def _passable(value: Any) -> bool:
-    """Return True if Google's engine accepts a value: its ints have 64 bits."""
+    """Return whether Google's engine accepts a value: its ints have 64 bits."""
     if isinstance(value, Mapping):
         return all(map(_passable, value.values()))
     if isinstance(value, list):
@@ -151,7 +151,7 @@ def _passable(value: Any) -> bool:
 
 
 def _plain(value: Any) -> tuple[bool, Any]:
-    """A value as Google's engine gives it to Python; (False, None) where that loses something."""
+    """Return (True, the value as Google's engine converts it), or False if the conversion is not exact."""
     if isinstance(value, list):
         parts = [_plain(item) for item in value]
         return all(known for known, _ in parts), [part for _, part in parts]

@@ -1,11 +1,9 @@
 """Time of every function, operator and macro of CEL against the cost that is charged for it.
 
 No operation may take more than ten times as long as counting its units one by one, measured in the same process. The
-arguments are what a hostile author or pod would write: long, repetitive, almost valid, and never twice the same, so
-that no cache helps.
+arguments are hostile: long, repetitive, almost valid, and different each time, so that no cache helps.
 """
 
-import itertools
 import random
 import string
 import sys
@@ -29,28 +27,28 @@ LIMIT = 10
 """Largest ratio of the time of an operation to the time of counting its units."""
 
 ATTEMPTS = 3
-"""Measurements of what looks too slow: others may use the machine."""
+"""Measurements of an operation that seems too slow: other processes may use the machine."""
 
 SIZES = (0, 1, 4, 9, 10, 30, 60, 100, 250, 1_000, 4_000, 16_000, 64_000, 250_000, 1_000_000)
 """Characters of a text; a list has a tenth of them in elements."""
 
 ENOUGH_SECONDS = 0.03
-"""Size is not increased after an evaluation that took longer: quadratic operations end here and are reported."""
+"""Time of an evaluation after which the size is not increased: quadratic operations end here and are reported."""
 
 ROUND_CHARACTERS = 50_000
-"""Characters of all values that a loop visits: small values are measured many times."""
+"""Characters of all values in a loop: small values are measured many times."""
 
 MAX_ROUNDS = 200
 
 FEW_UNITS = 200
-"""Fewest units of an evaluation that is measured: starting one takes a few microseconds."""
+"""Fewest units of a measured evaluation: its start takes a few microseconds."""
 
 Maker: TypeAlias = Callable[[int, int], Any]
-"""A value of about so many characters, and another one for each second argument."""
+"""Function of a size in characters and a variant, which returns a different value for each variant."""
 
 
 def _repeated(unit: str, last: str = "", first: str = "") -> Maker:
-    """A unit over and over, told apart by a number at its end where there is room."""
+    """Repeat a unit, between a first and a last text."""
 
     def make(size: int, variant: int) -> str:
         body = (unit * (size // max(1, len(unit)) + 1))[: max(0, size - len(first) - len(last))]
@@ -60,7 +58,7 @@ def _repeated(unit: str, last: str = "", first: str = "") -> Maker:
 
 
 def _numbered(template: str) -> Maker:
-    """A template whose `#` are digits, `@` are hexadecimal digits; it does not grow."""
+    """Fill a template: `#` is a digit, `@` a hexadecimal digit. The size has no effect."""
 
     def make(_size: int, variant: int) -> str:
         digits = iter(f"{(variant * 7919 + 1) % 10**9:09d}"[::-1] * 20)
@@ -71,7 +69,7 @@ def _numbered(template: str) -> Maker:
 
 
 def _unlike(make: Maker) -> Maker:
-    """The same, with the variant at its end."""
+    """Append the variant to the values."""
     return lambda size, variant: f"{make(max(0, size - 4), variant)}{variant:x}"
 
 
@@ -193,7 +191,7 @@ def _texts_of(make: Maker) -> Maker:
 
 
 def _cells(make: Callable[[int, int, int], Any]) -> Maker:
-    """A list of elements by number of elements, variant and place."""
+    """Make lists of elements, each a function of the number of elements, the variant and its index."""
 
     def made(size: int, variant: int) -> list[Any]:
         count = min(size // 10, MAX_RESULT_ITEMS)
@@ -210,12 +208,12 @@ def _nested(size: int, variant: int) -> list[Any]:
 
 
 def _shared(size: int, variant: int) -> list[Any]:
-    """A list that holds one long list many times."""
+    """Return a list that contains one long list many times."""
     return [[variant] * max(1, int(size**0.5))] * max(1, int(size**0.5) // 10)
 
 
 def _long_texts(size: int, variant: int) -> list[Any]:
-    """Equal texts but for their ends, that are not one object."""
+    """Return texts that differ only at their ends, as separate objects."""
     length = max(1, int(size**0.5))
     return ["a" * length + f"{variant}{place % 2}" for place in range(max(1, size // length // 10))]
 
@@ -270,7 +268,7 @@ def _program(expression: str, names: tuple[tuple[str, Type], ...]) -> Program:
 
 
 def _of(expression: str, labels: Sequence[str]) -> Mapping[str, Maker]:
-    """Values that an expression makes of texts, where it takes them."""
+    """Make values by an expression of texts. Making fails with EvaluationError for invalid texts."""
 
     def maker(make: Maker) -> Maker:
         def made(size: int, variant: int) -> Any:
@@ -293,7 +291,7 @@ def _optional(make: Maker) -> Maker:
 
 
 def _picked(values: Sequence[Any]) -> Mapping[str, Maker]:
-    """Constants, and one that is another each time."""
+    """Make constants, and one value that varies."""
     constants = {repr(value): _always(value) for value in values}
     kind = type(values[0])
     return {**constants, "varied": lambda _size, variant: kind(values[variant % len(values)])}
@@ -367,7 +365,7 @@ VALUES: Mapping[str, Mapping[str, Maker]] = {
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An expression of x, y and so on, and their types."""
+    """An expression of x, y and so on, with their types."""
 
     name: str
     expression: str
@@ -378,7 +376,7 @@ NAMES = "xyzuvwabcd"
 
 
 def operations() -> Iterator[Operation]:
-    """Every overload of every function and operator, and what is written otherwise."""
+    """Yield every overload of every function and operator, and EXPRESSIONS."""
     known = functions()
     for method in (False, True):
         for name in sorted(known.names(method=method)):
@@ -478,24 +476,24 @@ EXPRESSIONS: Mapping[str, tuple[Type, ...]] = {
     "quantity(x).mul(3).compareTo(quantity('1'))": (STRING,),
     "string(x) + y": (DYN, STRING),
 }
-"""Macros, members and literals; functions with arguments that are worth a line of their own."""
+"""Macros, members and literals, and functions with special arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One operation in a loop, with a way to make each argument. The loop visits other values of the `looped` one."""
+    """One operation in a loop, with a maker of each argument. In the loop, the argument `looped` varies."""
 
     operation: Operation
     labels: tuple[str, ...]
     looped: int
     failing: bool = False
-    """The operation fails, and the loop goes on."""
+    """Absorb the operation's errors in the loop."""
 
     def __str__(self) -> str:
         return f"{self.operation.name} with {', '.join(self.labels) or 'no arguments'}"
 
     def program(self) -> Program:
-        """The loop, in which an error ends nothing."""
+        """Compile the loop."""
         names = [(name, _declared(kind)) for name, kind in zip(NAMES, self.operation.parameters, strict=False)]
         if names:
             looped, kind = names[self.looped]
@@ -508,7 +506,7 @@ class Attack:
         return _program(f"{looped}s.map({looped}, {self.operation.expression})", tuple(names))
 
     def activation(self, size: int) -> tuple[Mapping[str, object], int]:
-        """The variables for about so many characters, and the number of rounds. Raises EvaluationError."""
+        """Return the variables for a size in characters, and the number of rounds. Raises EvaluationError."""
         values: dict[str, object] = {"is": [0] * MAX_ROUNDS}
         rounds = MAX_ROUNDS
         for place, label in enumerate(self.labels):
@@ -531,7 +529,7 @@ def _pool(kind: Type) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The time and the units of one evaluation."""
+    """Time and units of one evaluation."""
 
     attack: Attack
     way: str
@@ -552,7 +550,7 @@ class Measured:
 
 
 def measured(attack: Attack, size: int, repeats: int = 3) -> Iterator[Measured]:
-    """Both ways of evaluating, each at its best of several times."""
+    """Measure both evaluators; yield the best of several evaluations by each."""
     try:
         program = attack.program()
         activation, rounds = attack.activation(size)
@@ -581,7 +579,7 @@ def measured(attack: Attack, size: int, repeats: int = 3) -> Iterator[Measured]:
 
 
 def counted(attack: Attack, size: int) -> Iterator[tuple[int, int]]:
-    """The calls of Python and C functions of one evaluation, and its units; nothing where the values fail otherwise."""
+    """Yield each evaluator's calls of Python and C functions, and its units; nothing for values that fail."""
     try:
         program = attack.program()
         activation, _ = attack.activation(size)
@@ -609,7 +607,7 @@ def counted(attack: Attack, size: int) -> Iterator[tuple[int, int]]:
 
 
 def worst(attack: Attack, sizes: Sequence[int] = SIZES) -> Measured | None:
-    """The dearest unit of an operation over all sizes; None where it takes none of these values."""
+    """Return the most expensive unit of an operation over all sizes, or None if it accepts none of these values."""
     found: Measured | None = None
     for size in sizes:
         slow = False
@@ -623,7 +621,7 @@ def worst(attack: Attack, sizes: Sequence[int] = SIZES) -> Measured | None:
 
 
 def unit_seconds() -> float:
-    """The time to count one unit: what all others are measured by."""
+    """Return the time to count one unit, to which all others are compared."""
 
     def counted() -> float:
         budget = Budget(2**62)
@@ -635,28 +633,20 @@ def unit_seconds() -> float:
     return min(counted() for _ in range(7))
 
 
-def attacks(operation: Operation) -> Iterator[Attack]:
-    """All combinations of values."""
-    pools = [tuple(VALUES[_pool(kind)]) for kind in operation.parameters]
-    for labels in itertools.product(*pools):
-        for looped in range(max(1, len(pools))):
-            yield Attack(operation, labels, looped)
-
-
 def drawn(operation: Operation, source: random.Random) -> Attack:
-    """Return one of them."""
+    """Return an attack with random values."""
     labels = tuple(source.choice(tuple(VALUES[_pool(kind)])) for kind in operation.parameters)
     return Attack(operation, labels, source.randrange(max(1, len(labels))))
 
 
 def again(one: Measured) -> Measured:
-    """Return the best of ATTEMPTS further measurements, or the first: what else ran meanwhile made it look worse."""
+    """Return the best of the first and ATTEMPTS further measurements, since other processes slow some of them."""
     others = [other for _ in range(ATTEMPTS) for other in measured(one.attack, one.size) if other.way == one.way]
     return min([one, *others], key=lambda other: other.unit_seconds)
 
 
 def run(seconds: float, seed: int) -> list[str]:
-    """Measure operations drawn with the seed for so long; what takes too long for its charge, a line each."""
+    """Measure random operations for a time; return a line for each that takes too long for its charge."""
     source, end = random.Random(seed), perf_counter() + seconds
     every = list(operations())
     found: list[str] = []
@@ -664,7 +654,7 @@ def run(seconds: float, seed: int) -> list[str]:
         one = worst(drawn(source.choice(every), source))
         if one is None:
             continue
-        # Both change with what else the machine does: the ratio must be too high each time that both are measured.
+        # Both vary with the machine's load: the ratio must be too high each time that both are measured.
         ratios: list[float] = []
         while len(ratios) < ATTEMPTS and (not ratios or ratios[-1] > LIMIT):
             ratios.append(again(one).unit_seconds / unit_seconds())

@@ -1,4 +1,4 @@
-"""The engine against its second implementations, on generated cases, for as long as one likes."""
+"""Comparison of the engine with its second implementations on generated cases, for a given time."""
 
 import time
 import traceback
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.models.generated import injections, ladders, quantities
 
 BATCH = 200
-"""Cases between two looks at the clock."""
+"""Cases between two checks of the time."""
 
 MODELS = (ladders, injections, quantities)
 

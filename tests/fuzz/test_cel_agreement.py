@@ -1,4 +1,4 @@
-"""The search for disagreements finds them, and finds none in a few examples."""
+"""The search for disagreements finds one where there is one, and none in a few examples."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from tests.fuzz.cel_agreement import disagreement, google, run, search
 NOTHING: dict[str, Any] = dict.fromkeys(("object", "flag", "number", "text", "items", "table", "nothing"))
 
 
-def test_code_interpreter_and_engine_agree() -> None:
+def test_all_evaluators_agree() -> None:
     assert search(100, seed=14) is None
 
 
@@ -23,29 +23,29 @@ def test_a_disagreement_is_shrunk() -> None:
     assert len(found) <= len("size(nothing)")
 
 
-def test_a_run_ends_in_time_and_tells_each_case_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_ends_in_time_and_reports_each_case_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run(0, seed=1) == []
     monkeypatch.setattr(cel_agreement, "BATCH", 3)
     monkeypatch.setattr(cel_agreement, "disagreement", lambda _expression, _activation: "always")
     assert run(0.5, seed=1) == ["always"]
 
 
-def test_another_value_of_the_generated_code_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_value_of_generated_code_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cel_agreement, "_generated", lambda _compiled, _activation: (True, 3))
-    told = disagreement("1 + 1", NOTHING)
-    assert told is not None
-    assert told.endswith("interpreter: 2\n  generated: 3")
+    reported = disagreement("1 + 1", NOTHING)
+    assert reported is not None
+    assert reported.endswith("interpreter: 2\n  generated: 3")
     assert "generated: 3" in str(disagreement("[1][2]", NOTHING))
 
 
-def test_another_value_of_the_engine_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_value_of_googles_engine_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cel_agreement, "google", lambda: lambda _expression, _activation: (True, 2.0))
     assert str(disagreement("1 + 1", NOTHING)).endswith("Google's engine: 2.0")
     assert disagreement("2.0", NOTHING) is None
 
 
 @pytest.mark.skipif(google() is None, reason="Google's engine (cel-expr-python) is not installed")
-def test_the_engine_evaluates_what_the_interpreter_does() -> None:
+def test_googles_engine_evaluates_expressions() -> None:
     engine = google()
     assert engine is not None
     variables = {**NOTHING, "items": [1, 2], "text": "a"}

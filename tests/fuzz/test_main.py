@@ -1,4 +1,4 @@
-"""`make fuzz` prints what it finds and ends with 1."""
+"""`make fuzz` prints failures and exits with 1."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.fuzz import __main__ as fuzz
 @pytest.mark.parametrize(
     ("found", "code", "line"), [([], 0, "part: no failures"), (["a case"], 1, "part: 1 failure\na case")]
 )
-def test_failures_are_printed_and_decide_the_exit_code(
+def test_failures_are_printed_and_set_the_exit_code(
     found: list[str], code: int, line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given: list[tuple[float, int]] = []

@@ -80,6 +80,9 @@ CONVERSIONS = frozenset(
 )
 """Functions that fail on invalid text: a literal argument is checked at load."""
 
+UNWRAPS = frozenset({"optional.unwrap", "unwrapOpt"})
+"""Functions of lists of optionals, easily mistaken for value()."""
+
 MAX_SHOWN = 4
 """Overloads of a function listed in a message."""
 
@@ -393,7 +396,8 @@ class _Checker:
         known = list(dict.fromkeys(str(overload) for overload in overloads))
         if len(known) > MAX_SHOWN:
             known[MAX_SHOWN:] = ["…"]
-        return self.problem("cel-type", f"there is no {call}, only {', '.join(known)}", node.name_span)
+        hint = " (write ….value())" if overloads[0].name in UNWRAPS and _unwrapped(found[0])[1] else ""
+        return self.problem("cel-type", f"there is no {call}, only {', '.join(known)}{hint}", node.name_span)
 
     # Operators and the rest
 

@@ -13,33 +13,35 @@ from typing import Any
 from tests.models.quantities import read, write
 
 UNITS = {"cpu": Fraction(1, 1000), "memory": Fraction(1), "ephemeral-storage": Fraction(1)}
-"""Resources of the pod that are shared, with the unit that a share is rounded down to."""
+"""Resources of the pod that are shared, with the unit to which a share is rounded down."""
 
 
 @dataclass
 class Outcome:
-    """Result for a pod: `said` are words of the denial or of the warnings."""
+    """Result for a pod. `words`: names that the denial or the warnings must contain."""
 
     pod: Any
     allowed: bool = True
-    said: list[str] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
     warned: bool = False
 
 
 def mutate(pod: Any, rules: Sequence[Any], namespace: str) -> Outcome:
-    """Ask the injections in order; `namespace` is the request's."""
+    """Evaluate the injections in order. `namespace`: that of the request."""
     outcome = Outcome(copy.deepcopy(pod))
     where = pod["metadata"].get("namespace") or namespace
     first: dict[str, Any] = {}
     for rule in sorted(rules, key=lambda rule: (-rule["priority"], rule["name"])):
-        said = pod["metadata"].get("annotations", {}).get(rule["gpuTypeAnnotation"])
-        if rule["mode"] == "Enforce" and rule["gpuType"] in (None, said):
+        gpu_type = pod["metadata"].get("annotations", {}).get(rule["gpuTypeAnnotation"])
+        if rule["mode"] == "Enforce" and rule["gpuType"] in (None, gpu_type):
             first.setdefault(rule["gpuResource"], rule)
     applying = [
-        rule for name, rule in first.items() if any(entry(rule, where)) and any(asks(c, name) for c in all_of(pod))
+        rule
+        for name, rule in first.items()
+        if any(entry(rule, where)) and any(requests_gpu(c, name) for c in all_containers(pod))
     ]
-    if len([rule for rule in applying if any(asks(c, rule["gpuResource"]) for c in injected(rule, pod))]) > 1:
-        return Outcome(pod, allowed=False, said=["has different gpu resource"])
+    if len([rule for rule in applying if any(requests_gpu(c, rule["gpuResource"]) for c in injected(rule, pod))]) > 1:
+        return Outcome(pod, allowed=False, words=["has different gpu resource"])
     for rule in applying:
         if outcome.allowed:
             inject(rule, *entry(rule, where), outcome)
@@ -60,89 +62,89 @@ def entry(rule: Any, namespace: str) -> tuple[Mapping[str, str], Mapping[str, st
 
 def inject(rule: Any, coefficients: Mapping[str, str], annotations: Mapping[str, str], outcome: Outcome) -> None:
     pod, gpu = outcome.pod, rule["gpuResource"]
-    early = [container["name"] for container in inits(pod) if asks(container, gpu)]
-    if rule["initContainers"] == "Deny" and early:
-        outcome.allowed, outcome.said = False, early
+    init_names = [container["name"] for container in init_containers(pod) if requests_gpu(container, gpu)]
+    if rule["initContainers"] == "Deny" and init_names:
+        outcome.allowed, outcome.words = False, init_names
         return
-    if rule["initContainers"] == "Ignore" and early:
+    if rule["initContainers"] == "Ignore" and init_names:
         outcome.warned = True
-        outcome.said += early
-    if any(nonsense(container, gpu) for container in injected(rule, pod)):
+        outcome.words += init_names
+    if any(invalid(container, gpu) for container in injected(rule, pod)):
         outcome.warned = True
         return
-    getting = [container for container in injected(rule, pod) if count(container, gpu)]
-    if not getting:
+    receiving = [container for container in injected(rule, pod) if count(container, gpu)]
+    if not receiving:
         return
-    sharing = [container for container in getting if not is_init(container, pod)]
+    sharing = [container for container in receiving if not is_init(container, pod)]
     others = [container for container in running(pod) if container not in sharing]
     devices = sum(count(container, gpu) for container in sharing)
-    asked = {name: level_amounts(pod, name) for name in coefficients}
+    level = {name: level_amounts(pod, name) for name in coefficients}
     short = []
     written: list[tuple[Any, str, Fraction]] = []
     for name, text in coefficients.items():
-        if rule["onConflict"] == "Keep" and asked[name]:
+        if rule["onConflict"] == "Keep" and level[name]:
             continue
         each = amount(text)
         unit = UNITS.get(name)
         rest = each * devices - sum(request(container, name) for container in others)
         if unit and devices and rest < 0:
             short.append(name)
-        for container in getting:
+        for container in receiving:
             n = count(container, gpu)
             if unit is None:
-                got = Fraction(floor(each * n))
+                share = Fraction(floor(each * n))
             elif container in sharing:
-                got = floor(rest / devices / unit) * unit * n
+                share = floor(rest / devices / unit) * unit * n
             else:
-                got = floor(each / unit) * unit * n
-            written.append((container, name, got))
+                share = floor(each / unit) * unit * n
+            written.append((container, name, share))
     if short:
-        outcome.allowed, outcome.said = False, short
+        outcome.allowed, outcome.words = False, short
         return
-    for container, name, got in written:
-        put(rule, container, name, got, coefficients[name])
-    for name, sections in asked.items():
+    for container, name, share in written:
+        put(rule, container, name, share, coefficients[name])
+    for name, sections in level.items():
         if rule["onConflict"] != "Keep" and sections:
-            lift(pod, name, sections, getting)
+            raise_level(pod, name, sections, receiving)
     for key, value in annotations.items():
-        said = pod["metadata"].setdefault("annotations", {})
-        if rule["onConflict"] == "Overwrite" or key not in said:
-            said[key] = value
+        old = pod["metadata"].setdefault("annotations", {})
+        if rule["onConflict"] == "Overwrite" or key not in old:
+            old[key] = value
 
 
-def put(rule: Any, container: Any, name: str, got: Fraction, coefficient: str) -> None:
-    """Write an amount into limits and requests, as far as the container's own amounts yield."""
+def put(rule: Any, container: Any, name: str, share: Fraction, coefficient: str) -> None:
+    """Write an amount into limits and requests, if onConflict allows it."""
     own = [amount(text) for text in named(container, name)]
     if own and rule["onConflict"] == "Keep":
         return
     if rule["onConflict"] == "Raise":
-        got = max(got, *own, Fraction(0)) if own else got
+        share = max(share, *own, Fraction(0)) if own else share
     written = read(coefficient)
     assert written
     for section in ("limits", "requests"):
-        container.setdefault("resources", {}).setdefault(section, {})[name] = write(got, written.family)
+        container.setdefault("resources", {}).setdefault(section, {})[name] = write(share, written.family)
 
 
 def level_amounts(pod: Any, name: str) -> dict[str, Fraction]:
-    """Return what the pod's own level says of a resource, by section."""
+    """Return the pod-level amounts of a resource, by section."""
     level = pod["spec"].get("resources", {})
     return {section: amount(level[section][name]) for section in level if name in level[section]}
 
 
-def lift(pod: Any, name: str, sections: Mapping[str, Fraction], getting: Sequence[Any]) -> None:
-    """Raise the pod's own level to what the API server takes."""
-    least = together(pod, name)
-    most = max([least, *(amount(container["resources"]["limits"][name]) for container in getting)])
+def raise_level(pod: Any, name: str, sections: Mapping[str, Fraction], receiving: Sequence[Any]) -> None:
+    """Raise the pod-level amounts to the least that the API server accepts."""
+    least = pod_request(pod, name)
+    most = max([least, *(amount(container["resources"]["limits"][name]) for container in receiving)])
     for section, old in sections.items():
         wanted = least if section == "requests" else most
         if wanted > old:
             pod["spec"]["resources"][section][name] = write(wanted, "decimal")
 
 
-def together(pod: Any, name: str) -> Fraction:
-    """Return what the containers request together: in the end, or the most that an init container needs before."""
+def pod_request(pod: Any, name: str) -> Fraction:
+    """Return the pod's request: of the running containers, or the most that an init container needs before."""
     peak = started = Fraction(0)
-    for container in inits(pod):
+    for container in init_containers(pod):
         if container.get("restartPolicy") == "Always":
             started += request(container, name)
         else:
@@ -151,32 +153,32 @@ def together(pod: Any, name: str) -> Fraction:
 
 
 def injected(rule: Any, pod: Any) -> list[Any]:
-    """Return the containers that the rule would give something."""
-    return all_of(pod) if rule["initContainers"] == "Inject" else list(pod["spec"]["containers"])
+    """Return the containers that the rule injects into."""
+    return all_containers(pod) if rule["initContainers"] == "Inject" else list(pod["spec"]["containers"])
 
 
 def running(pod: Any) -> list[Any]:
     """Return regular containers and sidecars."""
-    return [container for container in all_of(pod) if not is_init(container, pod)]
+    return [container for container in all_containers(pod) if not is_init(container, pod)]
 
 
 def is_init(container: Any, pod: Any) -> bool:
-    return container in inits(pod) and container.get("restartPolicy") != "Always"
+    return container in init_containers(pod) and container.get("restartPolicy") != "Always"
 
 
-def inits(pod: Any) -> list[Any]:
+def init_containers(pod: Any) -> list[Any]:
     return list(pod["spec"].get("initContainers", []))
 
 
-def all_of(pod: Any) -> list[Any]:
-    return [*pod["spec"]["containers"], *inits(pod)]
+def all_containers(pod: Any) -> list[Any]:
+    return [*pod["spec"]["containers"], *init_containers(pod)]
 
 
-def asks(container: Any, gpu: str) -> bool:
+def requests_gpu(container: Any, gpu: str) -> bool:
     return any(amount(text) for text in named(container, gpu))
 
 
-def nonsense(container: Any, name: str) -> bool:
+def invalid(container: Any, name: str) -> bool:
     amounts = [amount(text) for text in named(container, name)]
     return len(set(amounts)) > 1 or any(value < 0 or value.denominator > 1 for value in amounts)
 

@@ -1,7 +1,7 @@
 """A second implementation of fallback ladders, from docs/ladders.md alone.
 
-Rules, pods and nodes are plain JSON in the terms of the documents; no code of the engine is used. What an expression
-means is looked up in a table.
+Rules, pods and nodes are plain JSON in the terms of the documents; no code of the engine is used. Expressions are
+looked up in a table.
 """
 
 import copy
@@ -24,12 +24,12 @@ EXPRESSIONS: Mapping[str, Callable[[Any], bool | None]] = {
         "nvidia.com/gpu" in container.get("resources", {}).get("limits", {}) for container in pod["spec"]["containers"]
     ),
 }
-"""Expressions that generated rules may have, and what they mean; None is an error."""
+"""Expressions of generated rules, with their values; None is an error."""
 
 
 @dataclass
 class Outcome:
-    """Result for a pod: `moves` are (rule, resource, target)."""
+    """Result for a pod. `moves`: (rule, resource, target)."""
 
     pod: Any
     allowed: bool = True
@@ -38,26 +38,26 @@ class Outcome:
 
 
 def mutate(pod: Any, rules: Sequence[Any], nodes: Sequence[Any] | None) -> Outcome:
-    """Ask the ladders in order; `nodes` None: nothing is known of the cluster."""
+    """Evaluate the ladders in order. `nodes`: None if the cluster is unknown."""
     outcome = Outcome(copy.deepcopy(pod))
     decided: set[str] = set()
     before: list[Any] = []
     for rule in sorted(rules, key=lambda rule: (-rule["priority"], rule["name"])):
         if rule["mode"] != "Enforce" or skipped(rule, pod, outcome):
             continue
-        asked = [name for name in resources(rule) if name not in decided and requested(outcome.pod, name)]
-        if asked:
+        undecided = [name for name in resources(rule) if name not in decided and requested(outcome.pod, name)]
+        if undecided:
             taken = [name for name in resources(rule) if name in decided and requested(outcome.pod, name)]
-            decide(rule, outcome, nodes, asked, taken, before)
-            decided |= {*asked, *(target for name, _, target in outcome.moves if name == rule["name"])}
+            decide(rule, outcome, nodes, undecided, taken, before)
+            decided |= {*undecided, *(target for name, _, target in outcome.moves if name == rule["name"])}
         before.append(rule)
     return outcome
 
 
 def skipped(rule: Any, pod: Any, outcome: Outcome) -> bool:
-    """Return whether the rule passes over the pod."""
-    said = pod["metadata"].get("annotations", {}).get("gpurules.io/skip")
-    if said == "true" and rule["optOut"] == "Allowed":
+    """Return whether the rule skips the pod."""
+    skip = pod["metadata"].get("annotations", {}).get("gpurules.io/skip")
+    if skip == "true" and rule["optOut"] == "Allowed":
         return True
     holds = [EXPRESSIONS[text](outcome.pod) for text in rule["matchConditions"]]
     if False in holds:
@@ -66,33 +66,33 @@ def skipped(rule: Any, pod: Any, outcome: Outcome) -> bool:
         outcome.warned |= rule["failurePolicy"] == "Ignore"
         outcome.allowed &= rule["failurePolicy"] == "Ignore"
         return True
-    outcome.warned |= said is not None and any(requested(outcome.pod, name) for name in resources(rule))
+    outcome.warned |= skip is not None and any(requested(outcome.pod, name) for name in resources(rule))
     return False
 
 
 def decide(
-    rule: Any, outcome: Outcome, nodes: Sequence[Any] | None, asked: list[str], taken: list[str], before: list[Any]
+    rule: Any, outcome: Outcome, nodes: Sequence[Any] | None, undecided: list[str], taken: list[str], before: list[Any]
 ) -> None:
-    """Decide what the pod asks for; `taken` was decided by the ladders `before`."""
+    """Choose rungs for the pod's resources. `taken`: resources decided by the ladders `before`."""
     pod = outcome.pod
-    if any(nonsense(container, name) for container in everybody(pod) for name in resources(rule)):
+    if any(invalid(container, name) for container in all_containers(pod) for name in resources(rule)):
         outcome.warned = True
         return
     if nodes is None:
-        outcome.warned |= any(not rungs(rule)[name]["assume"] for name in asked)
+        outcome.warned |= any(not rungs(rule)[name]["assume"] for name in undecided)
         return
     now = copy.deepcopy(pod)
     moves: dict[str, str] = {}
-    staying = [name for name in asked if offered(rule, nodes, now, [name])]
-    leaving = [name for name in asked if name not in staying]
+    staying = [name for name in undecided if offered(rule, nodes, now, [name])]
+    leaving = [name for name in undecided if name not in staying]
     settled = [*taken, *staying]
     for name in leaving if rule["direction"] == "Up" else reversed(leaving):
         for target in targets(rule, name, pod):
             after = moved(rule, now, name, target)
-            eyes = [earlier for earlier in before if target in resources(earlier)]
+            others = [earlier for earlier in before if target in resources(earlier)]
             assumed = rungs(rule)[target]["assume"]
             if (assumed or offered(rule, nodes, after, [*settled, target], assumption=False)) and all(
-                offered(earlier, nodes, after, [target]) for earlier in eyes
+                offered(earlier, nodes, after, [target]) for earlier in others
             ):
                 now, moves[name] = after, target
                 settled.append(target)
@@ -106,7 +106,7 @@ def decide(
 
 
 def targets(rule: Any, name: str, pod: Any) -> list[str]:
-    """Return the rungs to look at, in order; the assumed one is the last resort."""
+    """Return the rungs to try, in order; the assumed one is the last."""
     names = resources(rule)
     index = names.index(name)
     lower, higher = names[index + 1 :], names[:index][::-1]
@@ -116,17 +116,17 @@ def targets(rule: Any, name: str, pod: Any) -> list[str]:
 
 
 def offered(rule: Any, nodes: Sequence[Any], pod: Any, names: list[str], *, assumption: bool = True) -> bool:
-    """Return whether one node has all of these, as much as the whole pod needs."""
+    """Return whether one node has all of these resources, as much as the whole pod requests."""
     if assumption and len(names) == 1 and rungs(rule)[names[0]]["assume"]:
         return True
     needs = {name: need(pod, name) for name in names}
     return any(
-        counts(rule, node, pod) and all(has(rule, node, name) >= needs[name] for name in names) for node in nodes
+        considers(rule, node, pod) and all(offer(rule, node, name) >= needs[name] for name in names) for node in nodes
     )
 
 
-def counts(rule: Any, node: Any, pod: Any) -> bool:
-    """Return whether the ladder looks at the node at all."""
+def considers(rule: Any, node: Any, pod: Any) -> bool:
+    """Return whether the ladder considers the node."""
     wanted = pod["spec"].get("nodeSelector", {})
     tolerated = {toleration["key"] for toleration in pod["spec"].get("tolerations", [])}
     return (
@@ -140,13 +140,13 @@ def counts(rule: Any, node: Any, pod: Any) -> bool:
     )
 
 
-def has(rule: Any, node: Any, name: str) -> int:
+def offer(rule: Any, node: Any, name: str) -> int:
     free: int = node["allocatable"].get(name, 0)
     return free - node["used"].get(name, 0) if rule["offered"] == "Available" else free
 
 
 def need(pod: Any, name: str) -> int:
-    """Return what the scheduler counts: what runs in the end, or the most that an init container needs before."""
+    """Return the pod's request: of the running containers, or the most that an init container needs before."""
     started = peak = 0
     for container in pod["spec"].get("initContainers", []):
         if container.get("restartPolicy") == "Always":
@@ -159,7 +159,7 @@ def need(pod: Any, name: str) -> int:
 
 def moved(rule: Any, pod: Any, name: str, target: str) -> Any:
     after = copy.deepcopy(pod)
-    for container in everybody(after):
+    for container in all_containers(after):
         if not count(container, name):
             continue
         devices = count(container, name)
@@ -178,7 +178,7 @@ def moved(rule: Any, pod: Any, name: str, target: str) -> Any:
 def annotate(rule: Any, before: Any, after: Any, moves: Mapping[str, str]) -> None:
     falls = [
         f"{short(name)}->{short(moves[name])}"
-        for container in everybody(before)
+        for container in all_containers(before)
         for name in resources(rule)
         if name in moves and count(container, name)
     ]
@@ -200,16 +200,16 @@ def rungs(rule: Any) -> dict[str, Any]:
     return {rung["resource"]: rung for rung in rule["rungs"]}
 
 
-def everybody(pod: Any) -> list[Any]:
+def all_containers(pod: Any) -> list[Any]:
     return [*pod["spec"]["containers"], *pod["spec"].get("initContainers", [])]
 
 
 def requested(pod: Any, name: str) -> bool:
-    """Return whether a container names the resource and asks for more, or less, than nothing of it."""
-    return any(amount(text) for container in everybody(pod) for text in named(container, name))
+    """Return whether a container requests an amount of the resource other than zero."""
+    return any(amount(text) for container in all_containers(pod) for text in named(container, name))
 
 
-def nonsense(container: Any, name: str) -> bool:
+def invalid(container: Any, name: str) -> bool:
     """Return whether limit and request differ, or the count is negative or fractional."""
     amounts = [amount(text) for text in named(container, name)]
     return len(set(amounts)) > 1 or any(value < 0 or value.denominator > 1 for value in amounts)

@@ -22,7 +22,7 @@ class Amount:
 
 
 def read(text: str) -> Amount | None:
-    """Return the amount that the text stands for; None where it is no quantity."""
+    """Parse a quantity; return None for an invalid one."""
     sign, rest = (text[0], text[1:]) if text[:1] in ("+", "-") else ("+", text)
     end = next((index for index, character in enumerate(rest) if character not in DIGITS | {"."}), len(rest))
     number, suffix = rest[:end], rest[end:]
@@ -62,10 +62,10 @@ def write(value: Fraction, family: str) -> str:
 
 
 def total(left: Amount, right: Amount) -> Amount:
-    """Return the sum, written as the left one unless that is zero."""
+    """Return the sum, in the left family unless the left amount is zero."""
     return Amount(left.value + right.value, left.family if left.value else right.family)
 
 
 def towards_zero(value: Fraction) -> Fraction:
-    """Return what can be kept of a product or a quotient: whole nanos."""
+    """Round a product or a quotient towards zero, to whole nanos."""
     return int(value / NANO) * NANO

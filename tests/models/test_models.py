@@ -1,4 +1,4 @@
-"""The engine agrees with second implementations, which were written from the documents alone."""
+"""The engine agrees with second implementations, written from the documents alone."""
 
 from typing import Any
 

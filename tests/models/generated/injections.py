@@ -18,7 +18,7 @@ TYPE = "task.bkbcs.tencent.com/gpu-type"
 
 
 def cases() -> st.SearchStrategy[Any]:
-    """Rules, a pod and the namespace of the request."""
+    """Return a strategy of rules, a pod and the namespace of the request."""
     rules = st.lists(_rules(), min_size=1, max_size=3, unique_by=lambda rule: rule["name"])
     return st.fixed_dictionaries({"rules": rules, "pod": _pods(), "namespace": st.sampled_from(["ml", "other"])})
 
@@ -31,15 +31,15 @@ def check(case: Any) -> None:
     if not expected.allowed:
         assert decision.status
         assert decision.status.code == 403
-        assert all(word in decision.status.message for word in expected.said), decision.status
+        assert all(word in decision.status.message for word in expected.words), decision.status
         return
     assert same(_settled(decision.result, case["pod"], expected.pod), expected.pod), (decision.result, expected.pod)
     assert bool(decision.warnings) == expected.warned, decision.warnings
-    assert all(word in "".join(decision.warnings) for word in expected.said), decision.warnings
+    assert all(word in "".join(decision.warnings) for word in expected.words), decision.warnings
 
 
 def _settled(found: Any, before: Any, expected: Any) -> Any:
-    """The pod with each amount in the model's text, where it is the same amount and as it was or in canonical text."""
+    """Return the pod with equal amounts in the model's text, if they are unchanged or canonical."""
     if isinstance(found, dict) and isinstance(expected, dict):
         old = before if isinstance(before, dict) else {}
         return {key: _settled(value, old.get(key), expected.get(key)) for key, value in found.items()}

@@ -38,7 +38,7 @@ FALLBACK = "gpu-webhook.k8s.io/fallback"
 
 
 def cases() -> st.SearchStrategy[Any]:
-    """Rules, a cluster and a pod; a cluster of None is unknown."""
+    """Return a strategy of rules, a cluster and a pod; None is an unknown cluster."""
     clusters = st.lists(_nodes(), max_size=3) | st.lists(_nodes(), min_size=1, max_size=3)
     known_mostly = st.integers(0, 19).flatmap(lambda number: clusters if number else st.none())
     rules = st.lists(_rules(), min_size=1, max_size=3, unique_by=lambda rule: rule["name"])
@@ -72,7 +72,7 @@ def _rarely(usual: Any, *others: Any) -> st.SearchStrategy[Any]:
 
 @st.composite
 def _plain(draw: st.DrawFn) -> Any:
-    """One ladder without conditions, a pod that asks for one device each of several rungs, and small nodes."""
+    """Return a ladder without conditions, a pod that requests one device of several rungs each, and small nodes."""
     names = draw(st.permutations(RESOURCES))
     rule = {
         "name": "a",
@@ -92,8 +92,8 @@ def _plain(draw: st.DrawFn) -> Any:
     offered = st.lists(st.sampled_from(RESOURCES), min_size=1, max_size=2, unique=True)
     plain = {"labels": {}, "taints": [], "ready": True, "unschedulable": False, "used": {}}
     nodes = [{**plain, "allocatable": dict.fromkeys(draw(offered), 3)} for _ in range(2)]
-    asked = draw(st.lists(st.sampled_from(RESOURCES), min_size=2, max_size=3, unique=True))
-    made = pod(*(container(f"c{index}", {name: 1}) for index, name in enumerate(asked)))
+    requested = draw(st.lists(st.sampled_from(RESOURCES), min_size=2, max_size=3, unique=True))
+    made = pod(*(container(f"c{index}", {name: 1}) for index, name in enumerate(requested)))
     return {"rules": [rule], "nodes": nodes, "pod": made}
 
 

@@ -1,4 +1,4 @@
-"""Texts for the model of quantities, and the comparison of its results with the engine's, in values and in CEL."""
+"""Texts for the model of quantities, and the comparison of its results with the engine's and with CEL."""
 
 from fractions import Fraction
 from functools import cache
@@ -15,16 +15,16 @@ from tests.models.quantities import BINARY, DECIMAL, Amount, read, total, toward
 FAMILIES = {Format.DECIMAL_SI: "decimal", Format.BINARY_SI: "binary", Format.DECIMAL_EXPONENT: "exponent"}
 
 LARGEST = 10**25
-"""Products of larger ones may be refused: an amount is at most 1e51."""
+"""Products of larger amounts may be out of range: an amount is at most 1e51."""
 
 
 def cases() -> st.SearchStrategy[Any]:
-    """Two texts, mostly quantities, and a count."""
+    """Return a strategy of two texts, mostly quantities, and a count."""
     return st.tuples(_texts(), _texts(), st.integers(-5, 5) | st.integers(-(10**9), 10**9))
 
 
 def check(case: tuple[str, str, int]) -> None:
-    """Compare what the engine makes of the texts with the model."""
+    """Compare the engine's results with the model's."""
     left, right, count = case
     a, b = read(left), read(right)
     if any(found is not None and abs(found.value) > LARGEST for found in (a, b)):
@@ -100,7 +100,7 @@ def _parsed(text: str) -> Quantity | None:
 
 
 def _texts() -> st.SearchStrategy[str]:
-    """Texts of at most 10³⁶, from all notations; and others, that may be none."""
+    """Return a strategy of quantities up to 10³⁶ in all notations, and of texts that may be invalid."""
     digits = st.integers(0, 9999).map(str) | st.sampled_from(
         ["1024", "1000", "0", "00", "9" * 15, "1048576", str(2**53)]
     )

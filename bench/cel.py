@@ -1,19 +1,19 @@
 """CEL: this engine beside cel-python's interpreter and, where it is installed, Google's C++ (python -m bench.cel).
 
-All are measured in one run on one pod, and the ratios are what counts: absolute figures move by a factor of two between
-runs on a busy machine. Left out everywhere is what a request does once: parsing JSON, and for the other engines turning
-the pod into their values. cel-expr-python runs in a process of its own, since 0.1.3 aborts on Python 3.11 after many
-null results (pip install cel-expr-python; it is measured when it is there).
+All engines are measured in one run on one pod. Compare the ratios: absolute figures differ by a factor of two between
+runs on a busy machine. The work that a request does once is excluded: parsing JSON, and for the other engines the
+conversion of the pod to their values. cel-expr-python runs in a process of its own, since 0.1.3 aborts on Python 3.11
+after many null results (pip install cel-expr-python; it is measured if installed).
 
-Last come the shipped validations on a pod with GPUs, matching and trace included, by generated code and by the
-interpreter.
+The last row is the evaluation of the shipped validations on a pod with GPUs, matching and trace included, by generated
+code and by the interpreter.
 
-With --costs the worst of each operation is measured instead, in µs per unit of cost: hostile values drawn with a seed
-(tests/fuzz/cel_costs.py), in loops. The cost limit of a request allows REQUEST_COST units.
+With --costs, the most expensive unit of each operation is measured instead, in µs: random hostile values
+(tests/fuzz/cel_costs.py), in loops. The cost limit of a request is REQUEST_COST units.
 
-With --check the exit code is 1 if a promise of the project is not kept: 200 times cel-python, twice cel-expr-python,
-1 ms for a compilation, and evaluation that does not depend on the size of what it does not read; with --costs, 2 s for
-all units of a request.
+With --check, the exit code is 1 if a target is missed: 200 times as fast as cel-python, twice as fast as
+cel-expr-python, 1 ms for a compilation, and evaluation independent of the size of unread parts of the pod; with
+--costs, 2 s for all units of a request.
 """
 
 import argparse
@@ -49,7 +49,7 @@ EXPRESSIONS = (
     'object.spec.containers.all(c, !has(c.resources.limits) || int(c.resources.limits["nvidia.com/gpu"]) <= 8)',
     'object.spec.containers.all(c, c.image.startsWith("nvcr.io/") || c.image.startsWith("registry.local/"))',
 )
-"""Four expressions of reference/cel.md with the names of a real pod, and one on strings."""
+"""Typical conditions of rules, with the names of a real pod."""
 
 CEL_PYTHON_RATIO = 200
 CEL_EXPR_RATIO = 2
@@ -62,7 +62,7 @@ ROUNDS = 3
 
 
 def pod(scale: int = 1) -> dict[str, Any]:
-    """A pod of about 6 kB times `scale`, in what the expressions do not read."""
+    """Return a pod of about 6 kB times `scale`, which grows in parts that the expressions do not read."""
     containers = [
         {
             "name": name,
@@ -92,7 +92,7 @@ def pod(scale: int = 1) -> dict[str, Any]:
 
 
 def microseconds(run: Callable[[], object]) -> float:
-    """The time of one call: the best of several rounds, each of at least 20 ms."""
+    """Return the time of one call: the best of several rounds, each of at least 20 ms."""
     timer = timeit.Timer(run)
     number = 1
     while timer.timeit(number) < 0.02:
@@ -101,14 +101,14 @@ def microseconds(run: Callable[[], object]) -> float:
 
 
 def ours(value: dict[str, Any]) -> list[tuple[float, float]]:
-    """Per expression: evaluation and the precise interpreter, in µs."""
+    """Return the time of each expression, in µs: by generated code and by the interpreter."""
     environment = Environment({"object": types.POD})
     measured = []
     for expression in EXPRESSIONS:
         program = compile_expression(SourceText.inline(expression), environment)
         activation, budget = {"object": value}, Budget(2**62)
         if program.evaluate(activation, budget) is not True:
-            raise RuntimeError(f"{expression} is to be true of the pod")
+            raise RuntimeError(f"{expression} must be true for the pod")
         measured.append(
             (
                 microseconds(lambda: program.evaluate(activation, budget)),  # noqa: B023
@@ -119,14 +119,14 @@ def ours(value: dict[str, Any]) -> list[tuple[float, float]]:
 
 
 def _best(rounds: Iterable[list[tuple[float, float]]]) -> list[tuple[float, float]]:
-    """Return the least of each figure over the rounds."""
+    """Return the minimum of each figure over the rounds."""
     return [
         (min(quick), min(precise)) for quick, precise in (zip(*row, strict=True) for row in zip(*rounds, strict=True))
     ]
 
 
 def shipped() -> tuple[float, float]:
-    """Evaluation of the shipped validations on a pod with GPUs, and the same with the interpreter, in µs."""
+    """Return the time of the shipped validations on a pod with GPUs, in µs: by generated code, by the interpreter."""
     rules = [rule for rule in load([RULES]).rules if isinstance(rule, Validation)]
     rule_set = evaluation.compiled(*rules)
     containers = [evaluation.container(name, {evaluation.GPU: 4, "cpu": 8, "memory": "64Gi"}) for name in "abc"]
@@ -134,7 +134,7 @@ def shipped() -> tuple[float, float]:
 
     def decide() -> None:
         if not validate(rule_set, request, UNKNOWN_CLUSTER).allowed:
-            raise RuntimeError("the pod is to be allowed")
+            raise RuntimeError("the pod must be allowed")
 
     quick = microseconds(decide)
     with patch.object(Program, "evaluate", Program.interpret):
@@ -142,14 +142,14 @@ def shipped() -> tuple[float, float]:
 
 
 def compilation() -> float:
-    """The mean time to compile one of the expressions once the grammar is built, in ms."""
+    """Return the mean time to compile one of the expressions with a built grammar, in ms."""
     environment = Environment({"object": types.POD})
     sources = [SourceText.inline(expression) for expression in EXPRESSIONS]
     return microseconds(lambda: [compile_expression(source, environment) for source in sources]) / len(sources) / 1000
 
 
 def cel_python(value: dict[str, Any]) -> list[float]:
-    """The same with cel-python's InterpretedRunner, the pod's conversion left out."""
+    """Return the time of each expression in cel-python's InterpretedRunner, without the pod's conversion, in µs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import celpy
@@ -162,7 +162,7 @@ def cel_python(value: dict[str, Any]) -> list[float]:
 
 
 def cel_expr_python(value: dict[str, Any]) -> list[float]:
-    """The same with cel-expr-python and a reused activation; in this process."""
+    """Return the time of each expression in cel-expr-python with a reused activation, in µs."""
     cel: Any = import_module("cel_expr_python.cel")
     engine = cel.NewEnv(variables={"object": cel.Type.DYN})
     activation = engine.Activation({"object": value})
@@ -171,7 +171,7 @@ def cel_expr_python(value: dict[str, Any]) -> list[float]:
 
 
 def _other_process(name: str) -> list[float] | None:
-    """What one of the functions above measures in a process of its own; None where its package is missing."""
+    """Return the times of another engine, measured in a process of its own, or None if its package is missing."""
     if find_spec(name) is None:
         return None
     command = [sys.executable, "-m", "bench.cel", "--only", name]
@@ -181,7 +181,7 @@ def _other_process(name: str) -> list[float] | None:
 
 
 def costs(draws: int, seed: int) -> list[cel_costs.Measured]:
-    """The dearest unit of each operation over several draws of values, the worst first."""
+    """Return the most expensive unit of each operation over several draws of values, the worst first."""
     source = random.Random(seed)
     found = []
     for operation in cel_costs.operations():
@@ -193,24 +193,24 @@ def costs(draws: int, seed: int) -> list[cel_costs.Measured]:
 
 
 def show_costs(draws: int, seed: int) -> bool:
-    """Print the worst of each operation; True if no operation takes too long to use up the limit of a request."""
+    """Print the worst of each operation; return whether all units of a request take at most REQUEST_SECONDS."""
     found = costs(draws, seed)
     print(
-        f"µs per unit, {draws} draws of values for each operation, seed {seed}; one unit counted takes "
+        f"µs per unit, {draws} draws of values for each operation, seed {seed}; counting one unit takes "
         f"{cel_costs.unit_seconds() * 1e6:.2f}\n"
     )
     for one in found:
         print(f"{one.unit_seconds * 1e6:6.2f}  {one.attack}, size {one.size}, {one.way}")
     seconds = found[0].unit_seconds * REQUEST_COST
-    print(f"\nthe limit of {REQUEST_COST} units is used up within {seconds:.1f} s")
+    print(f"\nthe limit of {REQUEST_COST} units takes at most {seconds:.1f} s")
     return seconds <= REQUEST_SECONDS
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--check", action="store_true", help="exit 1 if a promise of the project is not kept")
-    parser.add_argument("--costs", type=int, metavar="DRAWS", help="measure operations against their cost instead")
-    parser.add_argument("--seed", type=int, default=1, help="seed of --costs")
+    parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
+    parser.add_argument("--costs", type=int, metavar="DRAWS", help="measure operations per unit of cost instead")
+    parser.add_argument("--seed", type=int, default=1, help="seed of --costs (default: 1)")
     parser.add_argument("--only", choices=("celpy", "cel_expr_python"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.only:
@@ -221,11 +221,11 @@ def main() -> int:
         kept = show_costs(arguments.costs, arguments.seed)
         return 0 if kept or not arguments.check else 1
     python, google = _other_process("celpy"), _other_process("cel_expr_python")
-    sizes = [(ours(pod()), ours(pod(10))) for _ in range(ROUNDS)]  # in turns: what else runs slows both
+    sizes = [(ours(pod()), ours(pod(10))) for _ in range(ROUNDS)]  # alternating: other processes slow both
     mine, large = (_best(rounds) for rounds in zip(*sizes, strict=True))
     compile_ms = min(compilation() for _ in range(ROUNDS))
     kilobytes = len(json.dumps(pod(), separators=(",", ":"))) / 1000
-    print(f"µs per evaluation on a pod of {kilobytes:.1f} kB; × is how many times as long\n")
+    print(f"µs per evaluation on a pod of {kilobytes:.1f} kB; ×: ratio to ours\n")
     print(f"{'ours':>6} {'interpreter':>12} {'10 × pod':>9} {'cel-python':>17} {'cel-expr-python':>17}")
     kept = compile_ms <= COMPILE_MS
     for place, expression in enumerate(EXPRESSIONS):
@@ -243,7 +243,7 @@ def main() -> int:
     print(f"{quick:6.2f} {precise:12.1f} ({precise / quick:.1f} ×)   shipped validations")
     print(f"\ncompile: {compile_ms:.2f} ms an expression")
     if arguments.check:
-        print("every promise is kept" if kept else "a promise is not kept")
+        print("all targets are met" if kept else "a target is missed")
     return 0 if kept or not arguments.check else 1
 
 

@@ -1,6 +1,6 @@
-"""Cost of expensive pods: time and memory of one decision each, against a cluster of many nodes, in one process.
+"""Cost of expensive pods: time and memory of one decision each, in a cluster of many nodes.
 
-Each row is measured in a fresh process, in which one ordinary pod has been decided first.
+Each row is measured in a new process, after the decision of one ordinary pod.
 """
 
 import argparse
@@ -31,7 +31,7 @@ _PROCESSES = multiprocessing.get_context("spawn")
 
 
 def nodes(number: int) -> tuple[Node, ...]:
-    """Nodes with 33 labels, two of which have another value on each node."""
+    """Return nodes with 33 labels, two of which have a different value on each node."""
     made = []
     for index in range(number):
         labels = {f"feature.node.kubernetes.io/cpu-{feature}": "true" for feature in range(29)}
@@ -53,23 +53,23 @@ def requiring(*terms: Any) -> dict[str, Any]:
     return {"affinity": {"nodeAffinity": required}}
 
 
-def asking(**spec: Any) -> dict[str, Any]:
-    """A pod that asks for more than one node has, so that each rung is looked at."""
+def requesting(**spec: Any) -> dict[str, Any]:
+    """Return a pod that requests more than one node has, so that every rung is tried."""
     return pod(container("main", {MIG3: 9}), **spec)
 
 
 def empty(count: int) -> list[dict[str, Any]]:
-    return [asking(**requiring(term((HOSTNAME, "In", ["node-00001"])), *[{}] * count))]
+    return [requesting(**requiring(term((HOSTNAME, "In", ["node-00001"])), *[{}] * count))]
 
 
 def plain(count: int) -> list[dict[str, Any]]:
-    return [asking(**requiring(*(term((HOSTNAME, "In", [f"no-{index}"])) for index in range(count))))]
+    return [requesting(**requiring(*(term((HOSTNAME, "In", [f"no-{index}"])) for index in range(count))))]
 
 
 def keys(pods: int, count: int) -> list[dict[str, Any]]:
-    """Pods that each name labels of their own beside the hostname."""
+    """Return pods that each name labels of their own and the hostname."""
     return [
-        asking(
+        requesting(
             **requiring(
                 term(
                     (HOSTNAME, "NotIn", ["x"]),
@@ -83,16 +83,16 @@ def keys(pods: int, count: int) -> list[dict[str, Any]]:
 
 def numbers(count: int) -> list[dict[str, Any]]:
     terms = (term((STAMP, "Gt", [str(1_700_000_000 + index)]), ("none", "Exists", [])) for index in range(count))
-    return [asking(**requiring(*terms))]
+    return [requesting(**requiring(*terms))]
 
 
 def values(count: int) -> list[dict[str, Any]]:
     named = [f"node-{index:05}" for index in range(count)]
-    return [asking(**requiring(term((HOSTNAME, "In", named), ("none", "Exists", []))))]
+    return [requesting(**requiring(term((HOSTNAME, "In", named), ("none", "Exists", []))))]
 
 
 def tolerations(count: int) -> list[dict[str, Any]]:
-    return [asking(tolerations=[{"key": f"k{index}", "operator": "Exists"} for index in range(count)])]
+    return [requesting(tolerations=[{"key": f"k{index}", "operator": "Exists"} for index in range(count)])]
 
 
 def containers(count: int) -> list[dict[str, Any]]:
@@ -101,7 +101,7 @@ def containers(count: int) -> list[dict[str, Any]]:
 
 
 PODS: Mapping[str, Callable[[], list[dict[str, Any]]]] = {
-    "one ordinary pod": lambda: [asking(nodeSelector={"pool": "pool-1"})],
+    "one ordinary pod": lambda: [requesting(nodeSelector={"pool": "pool-1"})],
     "2,000 empty terms": lambda: empty(2_000),
     "20,000 empty terms": lambda: empty(20_000),
     "900 terms of a hostname": lambda: plain(900),
@@ -136,7 +136,7 @@ def _stop(_: int, __: FrameType | None) -> None:
 
 
 def measure(pipe: Pipe, name: str, size: int, limit: float, *, reserving: bool) -> None:
-    """Send how long the slowest of some pods took, in seconds, what became of it, and MiB before and after."""
+    """Send the seconds of the slowest pod, the last outcome, the MiB before and after, and the largest pod's bytes."""
     signal.signal(signal.SIGALRM, _stop)
     rule_set, cluster, store = rules(), Cluster(nodes=nodes(size)), Store()
     store.replace_nodes(cluster.nodes)
@@ -144,25 +144,25 @@ def measure(pipe: Pipe, name: str, size: int, limit: float, *, reserving: bool) 
     ordinary = PODS["one ordinary pod"]()[0]
     _decide(rule_set, cluster, ordinary)
     store.reserve(PodKey("ml/first", "0"), Pod.parse(_small(ordinary)), 0.0)
-    before, slowest, became = memory_mib(), 0.0, ""
+    before, slowest, outcome = memory_mib(), 0.0, ""
     for made in pods:
         begin = time.perf_counter()
         signal.setitimer(signal.ITIMER_REAL, limit)
         try:
             if reserving:
                 store.reserve(PodKey("ml/p", "1"), Pod.parse(_small(made)), 0.0)
-                became = f"{store.reservations} promised"
+                outcome = f"{store.reservations} promised"
             else:
-                became = _decide(rule_set, cluster, made)
+                outcome = _decide(rule_set, cluster, made)
         except _OutOfTimeError:
-            became = "stopped"
+            outcome = "stopped"
         signal.setitimer(signal.ITIMER_REAL, 0)
         slowest = max(slowest, time.perf_counter() - begin)
-    pipe.send((slowest, became, before, memory_mib(), max(len(json.dumps(made)) for made in pods)))
+    pipe.send((slowest, outcome, before, memory_mib(), max(len(json.dumps(made)) for made in pods)))
 
 
 def _small(made: dict[str, Any]) -> dict[str, Any]:
-    """The pod where it asks for what many nodes have."""
+    """Return the pod with a request that many nodes can satisfy."""
     spec = made["spec"]
     return {**made, "spec": {**spec, "containers": [container("main", {MIG2: 1}), *spec["containers"][1:]]}}
 
@@ -175,9 +175,11 @@ def _decide(rule_set: RuleSet, cluster: Cluster, made: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--nodes", type=int, default=5000)
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds after which a decision is stopped")
-    parser.add_argument("--only", default="", help="rows whose name has this in it")
+    parser.add_argument("--nodes", type=int, default=5000, help="nodes of the cluster (default: 5000)")
+    parser.add_argument(
+        "--limit", type=float, default=60.0, help="seconds after which a decision is stopped (default: 60)"
+    )
+    parser.add_argument("--only", default="", help="measure only rows whose name contains this text")
     arguments = parser.parse_args()
     print(f"{'pods, at ' + str(arguments.nodes) + ' nodes':38} {'KiB':>6} {'ms':>9} {'RSS':>5} {'after':>6}")
     rows = [*((name, False) for name in PODS), *((name, True) for name in RESERVING)]
@@ -190,10 +192,10 @@ def main() -> None:
         )
         process.start()
         theirs.close()
-        seconds, became, before, after, size = ours.recv()
+        seconds, outcome, before, after, size = ours.recv()
         process.join()
         label = f"reserve: {name}" if reserving else name
-        print(f"{label:38} {size / 1024:6.0f} {seconds * 1000:9.1f} {before:5.0f} {after:6.0f}  {became}", flush=True)
+        print(f"{label:38} {size / 1024:6.0f} {seconds * 1000:9.1f} {before:5.0f} {after:6.0f}  {outcome}", flush=True)
 
 
 if __name__ == "__main__":

@@ -151,6 +151,12 @@ def test_all_variables_at_once_are_as_deep_as_the_deepest() -> None:
     assert {problem.code for problem in problems} == {"cel-too-deep"}
 
 
+@pytest.mark.parametrize("expression", ["variables.v299 == 300", "variables == {}"])
+def test_a_chain_of_variables_is_too_deep_once(expression: str) -> None:
+    _, problems = compile_rules([validation(expression, variables=chained(300) | {"other": "1 + ''"})])
+    assert [problem.code for problem in problems] == ["cel-too-deep", "cel-type"]
+
+
 HUGE = "9" * 63 + "E"
 
 

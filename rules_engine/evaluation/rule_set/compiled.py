@@ -228,11 +228,10 @@ class _Compiler:
         declared: dict[str, Type] = {}
         compiled = []
         for named in rule.variables:
-            program = self._compile(named.expression, _with_variables(declared), types.DYN)
+            program = self._compile(named.expression, _with_variables(declared), types.DYN, variable=named.name)
             if program:
                 compiled.append(CompiledNamed(named.name, program))
                 self._constants.learn(compiled[-1].path, program)
-                self._levels[compiled[-1].path] = self._levels_of(program)
             declared[named.name] = program.result if program else types.DYN
         return tuple(compiled), _with_variables(declared)
 
@@ -246,28 +245,40 @@ class _Compiler:
         return None if source is None else self._compile(source, environment, result, failing)
 
     def _compile(
-        self, source: SourceText, environment: Environment, result: Type, failing: Severity = Severity.ERROR
+        self,
+        source: SourceText,
+        environment: Environment,
+        result: Type,
+        failing: Severity = Severity.ERROR,
+        variable: str | None = None,
     ) -> Program | None:
-        """Compile an expression; None, with problems, if it fails. `failing`: severity of failing for every pod."""
+        """Compile an expression; None, with problems, if it fails. `failing`: severity of failing for every pod.
+
+        `variable`: the name of the variable of which it is the value.
+        """
         try:
             program = compile_expression(source, environment, result=result)
         except CelProblems as found:
             self.problems.extend(found.problems)
             return None
         self.problems.extend(program.warnings)
-        if self._levels_of(program) > MAX_LEVELS:
-            self.problems.append(_too_deep(program))
+        checked, inner = program.checked, self._levels_of_variables(program)
+        levels = inner + evaluation_depth(checked.expression, checked.certain, names=checked.references)
+        if variable is not None:
+            self._levels[f"{VARIABLES}.{variable}"] = levels
+        if levels > MAX_LEVELS:
+            # A variable that is too deep is reported itself, and not again for the expressions that read it.
+            if inner <= MAX_LEVELS + VARIABLE_LEVELS:
+                self.problems.append(_too_deep(program))
             return None
         doomed = self._constants.problems(program, environment, result)
         self.problems.extend(replace(problem, severity=failing) for problem in doomed)
         return program
 
-    def _levels_of(self, program: Program) -> int:
-        """Return the levels of an expression, with the variables that it reads."""
+    def _levels_of_variables(self, program: Program) -> int:
+        """Return the levels of the deepest variable that an expression reads, with those of reading it."""
         reads = self._levels if VARIABLES in program.reads else program.reads & self._levels.keys()
-        inner = max((VARIABLE_LEVELS + self._levels[name] for name in reads), default=0)
-        checked = program.checked
-        return evaluation_depth(checked.expression, checked.certain, names=checked.references.keys()) + inner
+        return max((VARIABLE_LEVELS + self._levels[name] for name in reads), default=0)
 
 
 def _too_deep(program: Program) -> Problem:

@@ -63,7 +63,7 @@ def _bad_name(case: Any) -> tuple[str, str]:
 def test_all_specification_cases_hold_but_those_listed() -> None:
     suite = cases("cel-spec-cases.json")
     # Some names occur twice in a file, for bytes and for strings.
-    failed = {_bad_name(case): what for case in suite if (what := holds(case)) is not None}
+    failed = {_bad_name(case): reason for case in suite if (reason := holds(case)) is not None}
     assert set(failed) == set(KNOWN_FAILURES), failed
 
 

@@ -6,7 +6,7 @@ times as fast, small expressions 8 to 30 times (bench.cel).
 
 Why exceptions lead to the interpreter: CEL absorbs errors (`false && 1/0 > 0` is false in either order) and every error
 has a place. Code that did both would be as slow as the interpreter. But CEL has no side effects, so an evaluation can
-start anew: generated code assumes that nothing fails, and any exception discards its work and runs the interpreter,
+start again: generated code assumes that nothing fails, and any exception discards its work and runs the interpreter,
 which returns the value after all or raises the error with its place. So one rule holds for every generated line: it may
 raise anything at any time, but never returns a value that the interpreter would not return. Static types are no proof,
 since JSON may break the declarations that the checker relies on: where Python's operation differs from CEL's for some

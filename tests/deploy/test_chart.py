@@ -22,7 +22,7 @@ from rules_engine.webhooks.drift import ENVIRONMENT, drift
 from server.cli import main
 from server.settings import SETTINGS, Setting
 from tests.support.authoring import ladder, validation, write
-from tests.support.chart import NAME, NAMESPACE, Object, helm, one, refused, rendered, sets
+from tests.support.chart import NAME, NAMESPACE, Object, helm, one, rejection, rendered, set_options
 
 OWN_RULES = {"ladder.yaml": ladder("own", "amd.com/gpu", offered="Available")}
 
@@ -99,7 +99,7 @@ def container(objects: list[Object]) -> Object:
 
 @variants
 def test_helm_finds_nothing_wrong(values: Mapping[str, Any]) -> None:
-    code, output, errors = helm("lint", "--strict", render.CHART, *sets(json.dumps(values)))
+    code, output, errors = helm("lint", "--strict", render.CHART, *set_options(json.dumps(values)))
 
     assert code == 0, output + errors
 
@@ -229,7 +229,7 @@ def test_without_metrics_probes_ask_the_tls_listener() -> None:
 
 
 def test_a_demand_for_client_certificates_that_would_fail_every_probe_is_refused() -> None:
-    assert "metrics.enabled must be true" in refused({**NOTHING, "clientCA": {"configMap": "ca"}})
+    assert "metrics.enabled must be true" in rejection({**NOTHING, "clientCA": {"configMap": "ca"}})
 
 
 @variants
@@ -549,7 +549,7 @@ def test_texts_of_ones_own_arrive_as_they_were_written(tmp_path: Path) -> None:
 def test_own_rules_without_what_follows_from_them_are_refused(left_out: str, tmp_path: Path) -> None:
     values = {key: value for key, value in own_values(tmp_path).items() if key != left_out}
 
-    assert "gpu-rules webhook-config --rules FOLDER --output helm-values" in refused(values)
+    assert "gpu-rules webhook-config --rules FOLDER --output helm-values" in rejection(values)
 
 
 @pytest.mark.parametrize(("endpoint", "path"), [("mutating", "/mutate"), ("validating", "/validate")])
@@ -568,7 +568,7 @@ def test_whoever_installs_is_told_that_pods_may_not_be_created_and_which_are_sen
 
 
 def notes(values: Mapping[str, Any]) -> str:
-    code, output, errors = helm("install", NAME, render.CHART, "--dry-run=client", *sets(json.dumps(values)))
+    code, output, errors = helm("install", NAME, render.CHART, "--dry-run=client", *set_options(json.dumps(values)))
     assert code == 0, errors
     return output.partition("\nNOTES:\n")[2]
 
@@ -789,7 +789,7 @@ def test_an_issuer_that_is_there_is_used_alone() -> None:
 
 
 def test_a_secret_that_is_there_needs_its_ca() -> None:
-    assert "webhook.caBundle must hold the CA" in refused({"tls": {"mode": "existingSecret"}})
+    assert "webhook.caBundle must hold the CA" in rejection({"tls": {"mode": "existingSecret"}})
 
 
 # What may be set.
@@ -814,7 +814,7 @@ def test_a_secret_that_is_there_needs_its_ca() -> None:
     ],
 )
 def test_values_that_cannot_be_meant_are_refused_by_place(values: Mapping[str, Any], place: str) -> None:
-    assert place in refused(values)
+    assert place in rejection(values)
 
 
 def test_every_default_is_in_the_schema_and_every_member_of_the_schema_has_a_default() -> None:
@@ -940,7 +940,7 @@ def test_prometheus_scrapes_the_port_of_the_service() -> None:
 
 @pytest.mark.parametrize("feature", ["serviceMonitor", "alerts"])
 def test_what_needs_metrics_is_refused_without_them(feature: str) -> None:
-    assert "need metrics.enabled" in refused({"metrics": {"enabled": False, feature: {"enabled": True}}})
+    assert "need metrics.enabled" in rejection({"metrics": {"enabled": False, feature: {"enabled": True}}})
 
 
 @pytest.mark.parametrize(("feature", "file", "kind", "name"), [
@@ -950,7 +950,7 @@ def test_what_needs_metrics_is_refused_without_them(feature: str) -> None:
 def test_what_is_there_to_watch_it_with_can_be_installed(feature: str, file: str, kind: str, name: str) -> None:
     values = {"metrics": {"enabled": True, feature: {"enabled": True}}}
     if not (render.CHART / "files" / file).exists():
-        assert f"packaged without files/{file}" in refused(values)
+        assert f"packaged without files/{file}" in rejection(values)
         return
     found = one(rendered(values), kind, name)
     text = (render.DEPLOY / file).read_text()

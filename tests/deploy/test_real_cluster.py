@@ -27,7 +27,7 @@ from rules_engine.webhooks.configuration import (
 )
 from rules_engine.webhooks.costs import PER_CALL, worst
 from rules_engine.webhooks.drift import drift
-from tests.support.chart import helm, sets
+from tests.support.chart import helm, set_options
 from tests.support.conditions import HANDED_OVER, SELECTORS
 from tests.support.evaluation import GPU, compiled, container, injection, ladder, pod, validation
 from tests.support.real import NEEDS_KUBECTL, REAL, kubectl, together
@@ -72,7 +72,9 @@ OPTIONS: Mapping[str, Any] = {
 
 @pytest.mark.parametrize("values", [{}, OPTIONS], ids=["defaults", "options"])
 def test_the_api_server_takes_everything_that_the_chart_makes(name: str, values: Mapping[str, Any]) -> None:
-    code, rendered, errors = helm("template", name, render.CHART, "--namespace", "default", *sets(json.dumps(values)))
+    code, rendered, errors = helm(
+        "template", name, render.CHART, "--namespace", "default", *set_options(json.dumps(values))
+    )
     assert code == 0, errors
     ended = subprocess.run(
         ["kubectl", "apply", "--dry-run=server", "--validate=strict", "-f", "-"],

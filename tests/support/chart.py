@@ -1,4 +1,4 @@
-"""The chart as helm renders it."""
+"""The chart, rendered by helm."""
 
 import json
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from deploy import render
+from tests.support.helm import HelmNotFoundError, run_helm
 
 Object = dict[str, Any]
 
@@ -17,39 +18,40 @@ NAMESPACE = "gpu-system"
 
 
 def helm(*arguments: Any) -> tuple[int, str, str]:
-    """Exit code, output and errors of helm; where there is none, the test is skipped."""
+    """Run helm, and return its exit code, output and errors. Skips the test if helm is not found."""
     try:
-        ended = render.run(*arguments, check=False)
-    except render.NoHelm as error:
+        completed = run_helm(*arguments, check=False)
+    except HelmNotFoundError as error:
         pytest.skip(str(error))
-    return ended.returncode, ended.stdout, ended.stderr
+    return completed.returncode, completed.stdout, completed.stderr
 
 
 def rendered(values: Mapping[str, Any] | None = None) -> list[Object]:
-    """The objects of a release with these values."""
+    """Return the objects of a release with these values."""
     return [dict(found) for found in _rendered(json.dumps(values or {}))]
 
 
 @lru_cache
 def _rendered(values: str) -> tuple[Object, ...]:
-    code, output, errors = helm("template", NAME, render.CHART, "--namespace", NAMESPACE, *sets(values))
+    code, output, errors = helm("template", NAME, render.CHART, "--namespace", NAMESPACE, *set_options(values))
     assert code == 0, errors
     return tuple(found for found in yaml.safe_load_all(output) if found)
 
 
-def sets(values: str) -> list[str]:
-    """The values, each member of the top level by itself: helm takes JSON so."""
+def set_options(values: str) -> list[str]:
+    """Return an option of helm for each top-level member of a JSON object of values."""
     return [f"--set-json={key}={json.dumps(value)}" for key, value in json.loads(values).items()]
 
 
-def refused(values: Mapping[str, Any]) -> str:
-    """What helm says of values that it does not take."""
-    code, output, errors = helm("template", NAME, render.CHART, "--namespace", NAMESPACE, *sets(json.dumps(values)))
+def rejection(values: Mapping[str, Any]) -> str:
+    """Return the error that helm reports for invalid values."""
+    options = set_options(json.dumps(values))
+    code, output, errors = helm("template", NAME, render.CHART, "--namespace", NAMESPACE, *options)
     assert code != 0, output
     return errors
 
 
 def one(objects: list[Object], kind: str, name: str = NAME) -> Object:
-    """The object of a kind and name; there must be just one."""
+    """Return the only object of this kind and name."""
     (found,) = (item for item in objects if (item["kind"], item["metadata"]["name"]) == (kind, name))
     return found

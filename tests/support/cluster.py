@@ -1,4 +1,4 @@
-"""Builders for the tests of the live cluster: views of a stand-in API server that never sleep."""
+"""Builders for tests of the live cluster: views of a stand-in API server, without pauses."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ PODS = ClusterRequirements(nodes=True, pods=True)
 
 @dataclass
 class Clock:
-    """A clock that a test moves."""
+    """A clock that a test sets."""
 
     now: float = 1000.0
 
@@ -30,13 +30,13 @@ class Clock:
 
 @dataclass
 class View:
-    """A live view of a stand-in, and the pauses that it wanted to make."""
+    """A live view of a stand-in, and the pauses that it requested."""
 
     live: LiveCluster
     pauses: list[float] = field(default_factory=list)
 
     def until(self, holds: Callable[[Cluster], Any]) -> Cluster:
-        """The view once something holds of it."""
+        """Wait until a condition holds, and return the view."""
         assert self.live.wait_until(lambda cluster: bool(holds(cluster)), PATIENCE_SECONDS), self.live.health
         return self.live.current()
 
@@ -47,12 +47,12 @@ class View:
         return next(health for health in self.live.health if health.name == name)
 
     def counted(self, name: str, count: str, least: int = 1) -> None:
-        """Wait for a count of a collection."""
+        """Wait until a count of a collection is at least `least`."""
         self.until(lambda _: self.health(name).counts.get(count, 0) >= least)
 
 
 def plain(api: ApiServer) -> Configure:
-    """No credentials, no TLS."""
+    """Return a configuration without credentials and TLS."""
 
     def configure(configuration: Any) -> None:
         configuration.host = api.url
@@ -64,12 +64,12 @@ def plain(api: ApiServer) -> Configure:
 def viewing(
     api: ApiServer, needs: ClusterRequirements = EVERYTHING, *, configure: Configure | None = None, **options: Any
 ) -> Iterator[View]:
-    """A started view; pauses after failures are noted, not made."""
+    """Run a view; pauses after failures are recorded instead of made."""
     pauses: list[float] = []
 
     def pause(seconds: float) -> None:
         pauses.append(seconds)
-        time.sleep(0)  # let others run, as a real pause would
+        time.sleep(0)  # let other threads run, as a real pause would
 
     options = {"wait": pause, "random": lambda: 0.0, **options}
     view = View(LiveCluster(Connection(configure or plain(api)), needs, **options), pauses)
@@ -81,7 +81,7 @@ def viewing(
 
 
 def used(cluster: Cluster, node: str, resource: str) -> int:
-    """Whole devices in use on a node."""
+    """Return the number of devices in use on a node."""
     return next(int(n.used[resource].whole) if resource in n.used else 0 for n in cluster.nodes if n.name == node)
 
 

@@ -1,4 +1,4 @@
-"""Match conditions and selectors of rules, as people write them."""
+"""Typical match conditions and selectors of rules."""
 
 from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector
 
@@ -11,7 +11,7 @@ CONDITIONS = (
     "object.spec.containers.exists(c, c.?resources.?limits.orValue({}).exists(r, r.startsWith('amd.com/')))",
     "object.spec.containers.size() > 1 || int(object.metadata.labels.team) > 1",
 )
-"""For rules: some of them can be handed over to the API server."""
+"""Conditions of rules; some of them can be handed over to the API server."""
 
 SELECTORS = (
     LabelSelector(),
@@ -48,7 +48,7 @@ HANDED_OVER = (
     " || ".join(f"request.namespace == 'n{number}'" for number in range(400)),
     "".join(f"request.namespace == 'n{number}' ? true : " for number in range(90)) + "false",
 )
-"""Those that the API server can be given: they cannot fail, and cost it little."""
+"""Conditions that can be handed over to the API server: they cannot fail, and cost little."""
 
 TOO_COSTLY = (
     "object.spec.containers.exists(c, object.spec.containers.exists(d, d.?image == c.?image && !has(d.args)))",
@@ -71,4 +71,4 @@ TOO_COSTLY = (
     " || ".join(["object.spec.containers.exists(c, has(c.lifecycle))"] * 6),
     "[1, 2].exists(a, " * 20 + "true" + ")" * 20,
 )
-"""Those that cannot fail but may cost more than the API server spends on one."""
+"""Conditions that cannot fail but may exceed the cost limit of the API server."""

@@ -1,13 +1,13 @@
-"""The examples in README.md and docs/: what they print is what comes out.
+"""Examples in README.md and docs/, run to regenerate their output.
 
-A fenced block may say after its language what it is:
+The word after the language of a fenced block defines its use:
 
-    yaml NAME           a file of the document's own folder, for the commands after it
-    console             commands after `$ `, each with what it prints, run in that folder in order
+    yaml NAME           a file in the folder of the document, for the commands after it
+    console             commands after `$ `, each with its output, run in that folder in order
     json METHOD PATH    a request to a server with the packaged rules and cluster
-    json STATUS         its answer; json patch: the patch in it, decoded
+    json STATUS         its response; json patch: the patch in it, decoded
 
-`python -m tests.support.documents` writes outputs and answers anew.
+`python -m tests.support.documents` updates outputs and responses.
 """
 
 import json
@@ -32,12 +32,12 @@ DOCUMENTS = (REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"
 _FENCED = re.compile(r"^(```(\w+)(?: ([^\n]+))?\n)(.*?)^(```)$", re.DOTALL | re.MULTILINE)
 
 PATIENCE_SECONDS = 60
-"""How long a command may take on a busy machine before it counts as hung."""
+"""Time for a command on a busy machine before it counts as hung."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A fenced block: its language, the rest of that line, its text."""
+    """A fenced block: its language, the rest of that line, and its text."""
 
     language: str
     title: str
@@ -50,13 +50,13 @@ def blocks(text: str) -> Iterator[Block]:
 
 
 def renewed(text: str) -> str:
-    """The document with every output and answer as it comes out now."""
+    """Return the document with current outputs and responses."""
     with TemporaryDirectory() as name:
         return _Renewal(Path(name)).of(text)
 
 
 class _Renewal:
-    """One pass through a document, in order: commands build on those before them, answers on their requests."""
+    """One pass through a document, in order: commands use the files and effects of those before them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -86,7 +86,7 @@ class _Renewal:
         return text
 
     def _output(self, command: str) -> str:
-        """What a command prints, errors among it, as a user sees it who has installed gpu-rules."""
+        """Return the output and errors of a command, run as if gpu-rules were installed."""
         commands = self._folder / "bin"
         commands.mkdir(exist_ok=True)
         entry = commands / "gpu-rules"

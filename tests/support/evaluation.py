@@ -1,4 +1,4 @@
-"""Small builders of pods, nodes, rules and requests."""
+"""Builders of pods, nodes, rules and requests, and checks of decisions."""
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
@@ -41,7 +41,7 @@ def container(
     requests: Amounts | None = None,
     sidecar: bool = False,
 ) -> dict[str, Json]:
-    """A container; `both` goes into limits and requests alike. A section without members is left out."""
+    """Return a container; `both` sets limits and requests. An empty section is omitted."""
     sections = {"limits": {**(both or {}), **(limits or {})}, "requests": {**(both or {}), **(requests or {})}}
     resources: dict[str, Json] = {key: _json(amounts) for key, amounts in sections.items() if amounts}
     made: dict[str, Json] = {"name": name, "image": "img"}
@@ -66,7 +66,7 @@ def pod(
     name: str = "job",
     **spec: Any,
 ) -> dict[str, Json]:
-    """A Pod; annotations and labels are absent unless given."""
+    """Return a Pod; annotations and labels are absent unless given."""
     metadata: dict[str, Json] = {"name": name}
     if annotations is not None:
         metadata["annotations"] = dict(annotations)
@@ -79,7 +79,7 @@ def pod(
 
 
 def asks(both: Amounts, **rest: Any) -> dict[str, Json]:
-    """A pod of one container that asks for this in requests and limits."""
+    """Return a pod whose one container has these requests and limits."""
     return pod(container("main", both), **rest)
 
 
@@ -88,7 +88,7 @@ def node(name: str = "node", allocatable: Amounts | None = None, used: Amounts |
 
 
 def cluster(*nodes: Node | Amounts, **fields: Any) -> Cluster:
-    """A cluster of these nodes; a mapping stands for a node that offers it."""
+    """Return a cluster of these nodes; a mapping stands for a node with these allocatable resources."""
     made = [item if isinstance(item, Node) else node(f"node-{index}", item) for index, item in enumerate(nodes)]
     return Cluster(nodes=tuple(made), **fields)
 
@@ -133,7 +133,7 @@ def validation(*checks: Check | str, name: str = "validation", **fields: Any) ->
 
 
 def common(fields: dict[str, Any]) -> dict[str, Any]:
-    """`variables` and `match_conditions` may be given as {name: expression}."""
+    """Return fields of a rule, with `variables` and `match_conditions` converted from {name: expression}."""
     made = dict(fields)
     for key in ("variables", "match_conditions"):
         if key in made:
@@ -146,7 +146,7 @@ def cel(text: str) -> SourceText:
 
 
 def compiled(*rules: AnyRule) -> RuleSet:
-    """The rules compiled; a problem is a mistake of the test."""
+    """Compile rules. Asserts that they have no problems."""
     rule_set, problems = compile_rules(rules)
     assert not problems, [str(problem) for problem in problems]
     return rule_set
@@ -164,20 +164,20 @@ def request(made: Json, *, namespace: str = "ml", operation: str = "CREATE", **f
 
 
 def mutated(made: Json, *rules: AnyRule, on: Cluster = cluster(), **fields: Any) -> Decision:  # noqa: B008 - immutable
-    """The decision of /mutate on a pod, whose patch has been found sound."""
+    """Return the decision of /mutate on a pod, with a checked patch."""
     return sound(made, lambda: mutate(compiled(*rules), request(made, **fields), on))
 
 
 def validated(made: Json, *rules: AnyRule, on: Cluster = cluster(), **fields: Any) -> Decision:  # noqa: B008 - immutable
-    """The decision of /validate on a pod, which changes nothing."""
+    """Return the decision of /validate on a pod, with a checked patch."""
     return sound(made, lambda: validate(compiled(*rules), request(made, **fields), on))
 
 
 def sound(made: Json, decide: Callable[[], Decision]) -> Decision:
-    """A decision, once it is sure that the pod that was handed in is untouched and that the patch gives the result."""
+    """Return a decision. Asserts that it does not modify the pod, and that its patch is minimal and correct."""
     before = copy.deepcopy(made)
     decision = decide()
-    assert same(made, before), "the object that was handed in has been changed"
+    assert same(made, before), "the incoming object was modified"
     assert same(apply_strictly(made, decision.patch), decision.result)
     assert same(apply_as_api_server(made, decision.patch), decision.result)
     assert_minimal(made, decision)
@@ -187,7 +187,7 @@ def sound(made: Json, decide: Callable[[], Decision]) -> Decision:
 
 
 def assert_minimal(made: Json, decision: Decision) -> None:
-    """Each operation changes something, none twice, and none inside of another."""
+    """Assert that each operation changes a value, and that no path occurs twice or inside another."""
     paths = [operation.path for operation in decision.patch]
     assert not any(left != right and f"{right}/".startswith(f"{left}/") for left in paths for right in paths)
     assert len(set(paths)) == len(paths)
@@ -202,7 +202,7 @@ def assert_minimal(made: Json, decision: Decision) -> None:
 
 
 def resources(decision: Decision, name: str = "main") -> dict[str, dict[str, str]]:
-    """The resources section of a container in the result, regular or init."""
+    """Return the resources of a regular or init container in the result."""
     result: Any = decision.result
     spec = result["spec"]
     everybody = [*spec.get("containers", []), *spec.get("initContainers", [])]

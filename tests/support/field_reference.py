@@ -1,4 +1,4 @@
-"""The tables of docs/rules.md, from schemas/: `python -m tests.support.field_reference` writes them anew."""
+"""Tables of docs/rules.md, generated from schemas/. `python -m tests.support.field_reference` updates them."""
 
 import json
 import re
@@ -11,11 +11,11 @@ REPOSITORY = Path(__file__).parent.parent.parent
 DOCUMENT = REPOSITORY / "docs" / "rules.md"
 RULE_KINDS = ("FallbackLadder", "ResourceInjection", "Validation")
 
-# A cluster written into a test has the nodes of an inventory, which are told there.
-TOLD_ELSEWHERE = ("spec.cluster.nodes[].",)
+# An inline cluster of a RuleTest has the nodes of an inventory, which are documented there.
+DOCUMENTED_ELSEWHERE = ("spec.cluster.nodes[].",)
 
-# Types with fields of their own, which are told once.
-TOLD_WITH_TYPES = ("#/$defs/labelSelector", "#/$defs/taint")
+# Types with fields, which are documented once.
+DOCUMENTED_AS_TYPES = ("#/$defs/labelSelector", "#/$defs/taint")
 
 _MARKED = re.compile(r"(<!-- fields: (\w+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 
@@ -24,7 +24,7 @@ Schema = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A field as the tables show it."""
+    """A field as a row of a table."""
 
     path: str
     type: str
@@ -42,10 +42,10 @@ def load(kind: str) -> Schema:
 
 
 def rows(kind: str) -> tuple[Row, ...]:
-    """Every field below the document's own apiVersion, kind and metadata."""
+    """Return the fields of a kind's spec."""
     schema = load(kind)
     spec = schema["properties"]["spec"]
-    return tuple(row for row in _fields(spec, "spec", schema["$defs"]) if not row.path.startswith(TOLD_ELSEWHERE))
+    return tuple(row for row in _fields(spec, "spec", schema["$defs"]) if not row.path.startswith(DOCUMENTED_ELSEWHERE))
 
 
 def _fields(node: Schema, path: str, definitions: Mapping[str, Schema]) -> Iterator[Row]:
@@ -56,17 +56,17 @@ def _fields(node: Schema, path: str, definitions: Mapping[str, Schema]) -> Itera
         resolved = _resolved(field, definitions)
         default = "**required**" if name in required else _default(resolved)
         yield Row(here, _type(field, definitions), default, resolved["description"])
-        if field.get("$ref") in TOLD_WITH_TYPES:
+        if field.get("$ref") in DOCUMENTED_AS_TYPES:
             continue
         yield from _fields(resolved, here, definitions)
-        if isinstance(resolved.get("items"), dict) and resolved["items"].get("$ref") not in TOLD_WITH_TYPES:
+        if isinstance(resolved.get("items"), dict) and resolved["items"].get("$ref") not in DOCUMENTED_AS_TYPES:
             yield from _fields(resolved["items"], f"{here}[]", definitions)
         if isinstance(resolved.get("additionalProperties"), dict):
             yield from _fields(resolved["additionalProperties"], f"{here}.NAME", definitions)
 
 
 def _resolved(node: Schema, definitions: Mapping[str, Schema]) -> Schema:
-    """With what it refers to; its own description, examples and default win."""
+    """Return a schema with its `$ref` resolved; its own description, examples and default take precedence."""
     reference = node.get("$ref")
     return {**definitions[reference.rsplit("/", 1)[-1]], **node} if reference else node
 
@@ -112,7 +112,7 @@ def _link(title: str) -> str:
 
 
 def table(section: str) -> str:
-    """A section's table: a kind's, what the rules have in common, or the types."""
+    """Return the table of a section: a kind, `common` (fields of all rules) or `types`."""
     if section == "types":
         return _types()
     common = [row for row in rows(RULE_KINDS[0]) if all(row in rows(kind) for kind in RULE_KINDS[1:])]
@@ -142,12 +142,12 @@ def _types() -> str:
 
 
 def renewed(text: str) -> str:
-    """The document with its tables made anew."""
+    """Return the document with current tables."""
     return _MARKED.sub(lambda found: f"{found[1]}{table(found[2])}{found[4]}", text)
 
 
 def sections(text: str) -> tuple[str, ...]:
-    """The sections that the document asks for."""
+    """Return the sections that the document marks."""
     return tuple(found[2] for found in _MARKED.finditer(text))
 
 

@@ -1,4 +1,4 @@
-"""Laws are checked on generated values: the same ones in every run, few enough to be quick."""
+"""Hypothesis strategies of the laws. All runs check the same few examples."""
 
 from typing import Any
 
@@ -44,18 +44,18 @@ _NOTATIONS = ("{}", "{}000m", "{}e0", "{}.0")
 
 @st.composite
 def counts(draw: st.DrawFn, least: int = 0, most: int = 4) -> str:
-    """A whole number in one of the ways to write it."""
+    """Generate a whole number in one of its notations."""
     return draw(st.sampled_from(_NOTATIONS)).format(draw(st.integers(least, most)))
 
 
 def amounts() -> st.SearchStrategy[str]:
-    """Of cpu, memory and the like."""
+    """Return a strategy of quantities of cpu, memory and similar resources."""
     return st.builds("{}{}".format, st.integers(0, 9), st.sampled_from(["", "m", "00m", "Gi", "Mi", "M", ".5", "e3"]))
 
 
 @st.composite
 def containers(draw: st.DrawFn, name: str, *, init: bool, shared: bool = False) -> dict[str, Json]:
-    """A container that asks for up to three resources, each in limits, in requests or in both."""
+    """Generate a container with up to three resources, each in limits, in requests or in both."""
     sections: dict[str, dict[str, str]] = {"limits": {}, "requests": {}}
     for resource in draw(st.lists(st.sampled_from(RESOURCES), max_size=3, unique=True)):
         count = draw(counts())
@@ -71,11 +71,11 @@ def containers(draw: st.DrawFn, name: str, *, init: bool, shared: bool = False) 
 
 @st.composite
 def pods(draw: st.DrawFn, *, shared: bool = False) -> dict[str, Json]:
-    """A pod of one to three containers and up to two init containers."""
+    """Generate a pod of one to three containers and up to two init containers."""
     regular = [draw(containers(f"c{n}", init=False, shared=shared)) for n in range(draw(st.integers(1, 3)))]
     init = [draw(containers(f"i{n}", init=True, shared=shared)) for n in range(draw(st.integers(0, 2)))]
-    said = draw(st.sampled_from([None, {}, {"gpu-webhook.k8s.io/fallback": "old->new", "a/b": "c"}]))
-    made = pod(*regular, init=init, annotations=said)
+    given = draw(st.sampled_from([None, {}, {"gpu-webhook.k8s.io/fallback": "old->new", "a/b": "c"}]))
+    made = pod(*regular, init=init, annotations=given)
     if draw(st.integers(0, 9)) == 0:
         made["spec"]["overhead"] = {draw(st.sampled_from(RESOURCES)): "1"}  # type: ignore[call-overload, index]
     return made
@@ -83,7 +83,7 @@ def pods(draw: st.DrawFn, *, shared: bool = False) -> dict[str, Json]:
 
 @st.composite
 def levelled_pods(draw: st.DrawFn) -> dict[str, Json]:
-    """A pod with a level of its own (spec.resources), which may be too low."""
+    """Generate a pod with pod-level resources (spec.resources), which may be too low."""
     made: dict[str, Any] = draw(pods(shared=True))
     named = st.dictionaries(st.sampled_from(["cpu", "memory"]), amounts(), max_size=2)
     made["spec"]["resources"] = {name: draw(named) for name in ("limits", "requests")}
@@ -92,7 +92,7 @@ def levelled_pods(draw: st.DrawFn) -> dict[str, Json]:
 
 @st.composite
 def nodes(draw: st.DrawFn, name: str) -> Node:
-    """A node that offers some of the resources, some of them in use."""
+    """Generate a node with some of the resources, some of them in use."""
 
     def some(most: int) -> dict[str, Quantity]:
         names = draw(st.lists(st.sampled_from(RESOURCES), max_size=3, unique=True))
@@ -123,7 +123,7 @@ _SELECTORS = (LabelSelector(), LabelSelector(), LabelSelector((LabelRequirement(
 
 @st.composite
 def ladders(draw: st.DrawFn, /, name: str = "ladder", **fields: Any) -> FallbackLadder:
-    """A ladder over some of the resources, with every choice a ladder has."""
+    """Generate a ladder over some of the resources, with all options of ladders."""
     names = draw(st.lists(st.sampled_from(RESOURCES), min_size=1, unique=True))
     assumed = draw(st.sampled_from([None, *range(len(names))]))
     rungs = [
@@ -143,7 +143,7 @@ def ladders(draw: st.DrawFn, /, name: str = "ladder", **fields: Any) -> Fallback
 
 @st.composite
 def ladder_sets(draw: st.DrawFn) -> list[FallbackLadder]:
-    """Up to three ladders that share resources, one in a while in audit mode."""
+    """Generate up to three ladders that share resources, one in five in audit mode."""
     modes = st.sampled_from([Mode.ENFORCE] * 4 + [Mode.AUDIT])
     return [
         draw(ladders(f"l{index}", mode=draw(modes), priority=draw(st.integers(0, 1))))
@@ -153,7 +153,7 @@ def ladder_sets(draw: st.DrawFn) -> list[FallbackLadder]:
 
 @st.composite
 def injections(draw: st.DrawFn, /, name: str = "injection", **fields: Any) -> ResourceInjection:
-    """An injection for any pod that asks for its GPU resource."""
+    """Generate an injection for all pods that request its GPU resource."""
     names = draw(st.lists(st.sampled_from(INJECTED), max_size=3, unique=True))
     chosen = {
         "gpu_resource": draw(st.sampled_from([GPUS, GPUS, RESOURCES[0]])),
@@ -166,7 +166,7 @@ def injections(draw: st.DrawFn, /, name: str = "injection", **fields: Any) -> Re
 
 
 def jsons(*, leaves: int = 12) -> st.SearchStrategy[Json]:
-    """Any JSON value, with member names that JSON Pointers have to escape."""
+    """Return a strategy of JSON values, with member names that JSON Pointers must escape."""
     names = st.sampled_from(["a", "", "~", "/", "~1", "a/b", "0", "é"]) | st.text(max_size=3)
     scalars = st.none() | st.booleans() | st.integers(-3, 3) | st.floats(allow_nan=False) | st.text(max_size=3)
     return st.recursive(

@@ -1,4 +1,4 @@
-"""Builders for tests of what reads files."""
+"""Builders for tests of loading."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,19 +14,19 @@ from rules_engine.model.problems import Problem
 def documents(
     text: str, dialect: Dialect = Dialect.RULES, *, is_json: bool = False
 ) -> tuple[tuple[Document, ...], list[Problem]]:
-    """The documents of a text, and all problems of the file and of each document."""
-    report = Diagnostics()
-    found = read_documents(SourceFile("x.yaml", text, is_json), report, dialect)
-    return found, [*report.problems, *(problem for document in found for problem in document.diagnostics.problems)]
+    """Return the documents of a text, and all problems of the file and its documents."""
+    diagnostics = Diagnostics()
+    found = read_documents(SourceFile("x.yaml", text, is_json), diagnostics, dialect)
+    return found, [*diagnostics.problems, *(problem for document in found for problem in document.diagnostics.problems)]
 
 
 def codes(problems: list[Problem] | tuple[Problem, ...]) -> list[str]:
-    """The codes of problems, in order."""
+    """Return the codes of problems, in order."""
     return [problem.code for problem in problems]
 
 
 def load_text(folder: Path, text: str, name: str = "x.yaml") -> Loaded:
-    """A file with this text in a folder, loaded."""
+    """Write a file in a folder, and load it."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
@@ -34,7 +34,7 @@ def load_text(folder: Path, text: str, name: str = "x.yaml") -> Loaded:
 
 
 def read_pods(text: str) -> tuple[tuple[Manifest, ...], tuple[Problem, ...], Mapping[str, Sequence[str]]]:
-    """The pods of a file with this text."""
+    """Write a file of pods, and load it."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "pods.yaml"
         path.write_text(text, encoding="utf-8")
@@ -42,5 +42,5 @@ def read_pods(text: str) -> tuple[tuple[Manifest, ...], tuple[Problem, ...], Map
 
 
 def rule(kind: str, spec: str, name: str = "x") -> str:
-    """A document with a spec in flow style."""
+    """Return a rule with a spec in flow style."""
     return f"apiVersion: gpurules.io/v1\nkind: {kind}\nmetadata: {{name: {name}}}\nspec: {spec}\n"

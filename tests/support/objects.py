@@ -1,4 +1,4 @@
-"""An API server that keeps single objects: GET, PUT and JSON PATCH with resourceVersions, over real HTTP."""
+"""A stand-in API server for single objects: GET, PUT and JSON Patch with resourceVersion, over HTTP."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ Object = dict[str, Any]
 
 
 class Objects:
-    """Objects by path. `refuse` maps a path to the status that it is answered with."""
+    """Objects by path. `refuse` maps a path to the status of all its responses."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -80,7 +80,7 @@ def objects() -> Iterator[Objects]:
         do_GET = do_PUT = do_PATCH = _answer  # noqa: N815 - http.server's names
 
         def log_message(self, format: str, *arguments: Any) -> None:
-            """Quiet."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     kept.url = f"http://127.0.0.1:{server.server_port}"

@@ -1,7 +1,7 @@
-"""Two ways of applying a JSON Patch, by the letter of RFC 6902 and as kube-apiserver's library does; and the smallest.
+"""JSON Patch, applied by RFC 6902 and as by kube-apiserver's library, and the smallest patch between two documents.
 
-The second restates what the library is known to do (evanphx/json-patch, version 4, as vendored by Kubernetes): it
-replaces a member that is not there, but refuses a parent that is not there or null, and a removal of what is not there.
+The library (evanphx/json-patch, version 4, as vendored by Kubernetes) differs from the RFC: `replace` adds a missing
+member. It refuses a missing or null parent, and `remove` of a missing member.
 """
 
 import copy
@@ -18,14 +18,14 @@ class PatchRefusedError(Exception):
 
 
 def apply_strictly(document: Json, patch: tuple[Operation, ...]) -> Json:
-    """The document after the patch; raises what jsonpatch raises where RFC 6902 does not allow it."""
+    """Return the document after the patch. Raises an exception of jsonpatch where RFC 6902 forbids an operation."""
     operations = [operation.to_json() for operation in patch]
     result: Json = jsonpatch.apply_patch(copy.deepcopy(document), copy.deepcopy(operations), in_place=False)
     return result
 
 
 def apply_as_api_server(document: Json, patch: tuple[Operation, ...]) -> Json:
-    """The document after the patch. Raises PatchRefusedError."""
+    """Return the document after the patch. Raises PatchRefusedError."""
     result: Any = copy.deepcopy(document)
     for operation in patch:
         if operation.path == "" and operation.op == "replace" and isinstance(operation.value, dict | list):
@@ -42,21 +42,21 @@ def apply_as_api_server(document: Json, patch: tuple[Operation, ...]) -> Json:
 
 
 def unescape(token: str) -> str:
-    """A reference token of a JSON Pointer as the member's name (RFC 6901, section 4)."""
+    """Return the member name of a reference token of a JSON Pointer (RFC 6901, section 4)."""
     return token.replace("~1", "/").replace("~0", "~")
 
 
 def resolve(document: Any, pointer: str) -> Any:
-    """What a JSON Pointer names; raises KeyError or IndexError."""
+    """Return the value at a JSON Pointer. Raises KeyError or IndexError."""
     for token in pointer.split("/")[1:]:
         document = document[int(token)] if isinstance(document, list) else document[unescape(token)]
     return document
 
 
 def diff(before: Json, after: Json) -> tuple[Operation, ...]:
-    """The fewest operations that turn `before` into `after`, members in order of name.
+    """Return the fewest operations that turn `before` into `after`, members in order of name.
 
-    A member that is absent, or null, is written with `add`, whole; no operation depends on another.
+    An absent or null member is written as a whole with `add`; no operation depends on another.
     """
     found: list[Operation] = []
     _diff(before, after, "", found)
@@ -93,7 +93,7 @@ _ABSENT = object()
 
 
 def same(left: Json, right: Json) -> bool:
-    """JSON equality: unlike Python's, `true` is not 1."""
+    """Return True if two JSON values are equal; unlike in Python, `true` does not equal 1."""
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(same(value, right[key]) for key, value in left.items())
     if isinstance(left, list) and isinstance(right, list):

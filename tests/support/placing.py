@@ -1,4 +1,4 @@
-"""Which nodes a pod may run on, by looking at one node and at all that the pod says: slow and plain."""
+"""Model of node affinity and taints: one node and one pod at a time, slow and simple."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,18 +11,18 @@ from rules_engine.model.placement import INTEGER, NodeExpression, NodeTerm, Plac
 
 
 def requiring(*terms: Any) -> dict[str, Any]:
-    """A Pod's spec with these node selector terms."""
+    """Return fields of a Pod's spec with these node selector terms."""
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
     return {"affinity": {"nodeAffinity": required}}
 
 
 def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
-    """A node selector term of one expression."""
+    """Return a node selector term of one expression."""
     return {"matchExpressions": [{"key": key, "operator": operator, "values": list(values)}]}
 
 
 def takes(node: Node, placement: Placement) -> bool:
-    """Whether the scheduler's node affinity and taint filters would let the pod onto the node."""
+    """Return True if the scheduler's node affinity and taint filters accept the node."""
     if placement.node_name:
         return placement.node_name == node.name
     return (
@@ -62,7 +62,7 @@ def _holds(expression: NodeExpression, labels: Mapping[str, str]) -> bool:
 
 
 def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """An empty effect or key stands for all of them; the default operator is Equal."""
+    """Return True if a toleration matches a taint. No effect or key matches all; the default operator is Equal."""
     if toleration.effect not in ("", taint.effect) or toleration.key not in ("", taint.key):
         return False
     if toleration.operator == "Exists":
@@ -73,7 +73,7 @@ def _tolerates(toleration: Toleration, taint: Taint) -> bool:
 
 @contextmanager
 def lookups() -> Iterator[list[int]]:
-    """Counts the look-ups in groups of nodes."""
+    """Count the lookups in groups of nodes."""
     counted = [0]
     look_up: Callable[[Groups[str], str], int] = Groups.__getitem__
 

@@ -1,4 +1,4 @@
-"""The image: what can be told of it without building it, and what its build runs."""
+"""The image: its Dockerfile, which is not built here, and its build script, which is run."""
 
 import importlib.metadata
 import json
@@ -24,7 +24,7 @@ TEMPLATE = render.CHART / "templates" / "deployment.yaml"
 
 
 def instructions() -> list[tuple[str, str]]:
-    """Each instruction and what follows it."""
+    """Return each instruction with its arguments."""
     lines = [line for line in DOCKERFILE.read_text().splitlines() if line.strip() and not line.startswith("#")]
     text = "\n".join(lines).replace("\\\n", " ")
     return [(name, rest) for name, _, rest in (line.partition(" ") for line in text.splitlines())]
@@ -40,7 +40,7 @@ def stages() -> list[list[tuple[str, str]]]:
     return found
 
 
-def test_the_last_stage_builds_nothing_and_runs_as_a_number_that_is_not_root() -> None:
+def test_the_last_stage_builds_nothing_and_is_not_root() -> None:
     build, last = stages()
 
     assert [name for name, _ in build].count("RUN") == 1
@@ -52,19 +52,19 @@ def test_the_last_stage_builds_nothing_and_runs_as_a_number_that_is_not_root() -
     assert [rest.split()[0] for name, rest in last if name == "COPY"] == ["--from=build"]
 
 
-def test_the_base_is_one_exact_version_for_both_stages() -> None:
+def test_both_stages_use_one_exact_version_of_the_base() -> None:
     (base,) = (rest for name, rest in instructions() if name == "ARG")
 
     assert re.fullmatch(r"BASE=python:3\.\d+\.\d+-slim-[a-z]+", base)
     assert [rest.split()[0] for name, rest in instructions() if name == "FROM"] == ["${BASE}"] * 2
 
 
-def test_nothing_is_fetched_from_elsewhere() -> None:
+def test_the_dockerfile_downloads_nothing() -> None:
     assert "ADD" not in {name for name, _ in instructions()}
     assert not re.search(r"curl|wget|apt-get", DOCKERFILE.read_text())
 
 
-def test_the_program_runs_without_a_shell_and_gets_its_signals() -> None:
+def test_the_server_runs_without_a_shell_and_receives_signals() -> None:
     last = dict(stages()[-1])
 
     assert json.loads(last["ENTRYPOINT"]) == ["/opt/gpu-rules/bin/gpu-rules"]
@@ -72,8 +72,8 @@ def test_the_program_runs_without_a_shell_and_gets_its_signals() -> None:
     assert json.loads(dict(stages()[0])["RUN"]) == ["sh", "deploy/install.sh", "/src", "/opt/gpu-rules"]
 
 
-def test_what_was_installed_runs_from_the_place_where_it_was_installed() -> None:
-    """A virtual environment knows its own path."""
+def test_the_server_runs_from_the_path_of_its_installation() -> None:
+    """A virtual environment contains its own path, so it cannot be moved."""
     build, last = map(dict, stages())
     target = json.loads(build["RUN"])[-1]
 
@@ -81,7 +81,7 @@ def test_what_was_installed_runs_from_the_place_where_it_was_installed() -> None
     assert json.loads(last["ENTRYPOINT"])[0].startswith(f"{target}/bin/")
 
 
-def test_by_itself_it_serves_on_every_address_at_the_charts_ports() -> None:
+def test_the_default_command_listens_on_the_charts_ports() -> None:
     last = dict(stages()[-1])
     (listen,) = (found for found in json.loads(last["CMD"]) if ":" in found)
     ports = [re.findall(r"containerPort: (\d+)", line) for line in TEMPLATE.read_text().splitlines()]
@@ -90,7 +90,7 @@ def test_by_itself_it_serves_on_every_address_at_the_charts_ports() -> None:
     assert listen == f"0.0.0.0:{last['EXPOSE'].split()[0]}"
 
 
-def test_the_ids_are_those_of_the_chart() -> None:
+def test_user_and_group_match_the_chart() -> None:
     template = TEMPLATE.read_text()
     uid, gid = dict(stages()[-1])["USER"].split(":")
 
@@ -98,7 +98,7 @@ def test_the_ids_are_those_of_the_chart() -> None:
     assert f"runAsGroup: {gid}\n" in template
 
 
-def test_what_is_copied_exists_and_is_sent_to_the_builder() -> None:
+def test_copied_files_exist_and_are_not_ignored() -> None:
     assert "*" in IGNORED.read_text().splitlines()
     kept = {line.removeprefix("!") for line in IGNORED.read_text().splitlines() if line.startswith("!")}
     copied = {path for name, rest in stages()[0] if name == "COPY" for path in rest.split()[:-1]}
@@ -107,7 +107,7 @@ def test_what_is_copied_exists_and_is_sent_to_the_builder() -> None:
     assert all((render.ROOT / path).exists() for path in copied)
 
 
-def test_links_of_the_packages_lead_to_what_is_copied() -> None:
+def test_links_of_the_packages_point_to_copied_files() -> None:
     copied = {path for name, rest in stages()[0] if name == "COPY" for path in rest.split()[:-1]}
     links = [path for package in ("rules_engine", "server") for path in (render.ROOT / package).iterdir()
              if path.is_symlink()]  # fmt: skip
@@ -118,7 +118,7 @@ def test_links_of_the_packages_lead_to_what_is_copied() -> None:
 
 
 def logical_lines(path: Path) -> list[str]:
-    """Without comments; what a backslash continues is one line."""
+    """Return the lines without comments, with continued lines joined."""
     lines = [line for line in path.read_text().splitlines() if not line.lstrip().startswith("#")]
     return "\n".join(lines).replace("\\\n", " ").splitlines()
 
@@ -138,11 +138,11 @@ def pyproject() -> Any:
 
 @pytest.mark.parametrize("path", [PINS, BUILD_PINS], ids=["run", "build"])
 class TestPins:
-    def test_every_pin_names_the_hashes_of_its_files(self, path: Path) -> None:
+    def test_every_pin_has_hashes(self, path: Path) -> None:
         for line in logical_lines(path):
             assert re.fullmatch(r"[\w.-]+==[\w.]+( +--hash=sha256:[0-9a-f]{64})+", line), line
 
-    def test_they_are_made_for_the_python_of_the_image(self, path: Path) -> None:
+    def test_pins_are_for_the_python_version_of_the_image(self, path: Path) -> None:
         (base,) = (rest for name, rest in instructions() if name == "ARG")
         found = re.search(r"python:(3\.\d+)\.", base)
 
@@ -158,18 +158,18 @@ class TestPins:
             assert version is not None, f"{requirement.name} is not in {path}"
             assert requirement.specifier.contains(version), requirement
 
-    def test_what_the_dependencies_need_is_pinned_too(self, path: Path) -> None:
+    def test_transitive_dependencies_are_pinned(self, path: Path) -> None:
         for name in pins(path):
             try:
                 needed = importlib.metadata.requires(name) or []
             except importlib.metadata.PackageNotFoundError:
-                continue  # for another Python or platform than this one
+                continue  # for another Python version or platform
             for requirement in map(Requirement, needed):
                 if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
                     assert canonical(requirement.name) in pins(path), f"{name} needs {requirement}"
 
 
-def test_what_is_fetched_is_compared_with_its_hash() -> None:
+def test_downloads_are_verified_by_hash() -> None:
     commands = [line for line in logical_lines(INSTALL) if re.match(r"\$\w*pip (install|wheel)", line)]
 
     assert [("--require-hashes" in line, "--no-index" in line) for line in commands] == [
@@ -180,7 +180,7 @@ def test_what_is_fetched_is_compared_with_its_hash() -> None:
     ]
 
 
-def test_nothing_is_installed_but_wheels_that_are_pinned_and_nothing_can_be_later() -> None:
+def test_only_pinned_wheels_are_installed_and_pip_is_removed() -> None:
     lines = logical_lines(INSTALL)
     (options,) = (line for line in lines if line.startswith("options="))
     installing = [line for line in lines if re.match(r"\$\w*pip (install|wheel)", line)]
@@ -196,8 +196,8 @@ def test_the_build_script_is_a_posix_shell_script() -> None:
     assert "set -eu" in INSTALL.read_text()
 
 
-@pytest.mark.skipif("CI" not in os.environ, reason="fetches every dependency: runs where CI is set")
-def test_the_build_script_installs_what_runs(tmp_path: Path) -> None:
+@pytest.mark.skipif("CI" not in os.environ, reason="downloads every dependency: runs only if CI is set")
+def test_the_build_script_installs_a_working_server(tmp_path: Path) -> None:
     target = tmp_path / "gpu-rules"
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     subprocess.run(["sh", INSTALL, render.ROOT, target], check=True, env=environment, capture_output=True)

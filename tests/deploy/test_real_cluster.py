@@ -1,6 +1,6 @@
-"""What a real API server makes of the chart and of the derived conditions. Needs kubectl, and KUBECONFIG of a cluster.
+"""The chart and the derived conditions on a real API server. Requires kubectl, and KUBECONFIG of a cluster.
 
-What is created there has this file's own names, touches only its own namespace, and is deleted again.
+Tests create objects with unique names, with webhooks for a unique namespace only, and delete them afterwards.
 """
 
 import json
@@ -35,12 +35,12 @@ from tests.support.real import NEEDS_KUBECTL, REAL, kubectl, together
 pytestmark = [*REAL, NEEDS_KUBECTL]
 
 NOBODY = "https://127.0.0.1:1"
-"""Where no server is: who calls it fails, and so shows that a call was made."""
+"""No server listens here: the call fails, which shows that the API server made it."""
 
 FAIL = dict.fromkeys(Endpoint, "Fail")
 
 ATTEMPTS = 100
-"""Looks at whether a new webhook configuration is in force; it takes about a second."""
+"""Maximum number of checks for a new webhook configuration to be in force; it takes about a second."""
 
 
 @pytest.fixture
@@ -67,11 +67,11 @@ OPTIONS: Mapping[str, Any] = {
     "metrics": {"dashboard": {"enabled": True}},
     "clientCA": {"configMap": "ca"},
 }
-"""Everything that needs no kinds of others."""
+"""Values of all features that need no CustomResourceDefinitions."""
 
 
 @pytest.mark.parametrize("values", [{}, OPTIONS], ids=["defaults", "options"])
-def test_the_api_server_takes_everything_that_the_chart_makes(name: str, values: Mapping[str, Any]) -> None:
+def test_the_api_server_accepts_the_objects_of_the_chart(name: str, values: Mapping[str, Any]) -> None:
     code, rendered, errors = helm(
         "template", name, render.CHART, "--namespace", "default", *set_options(json.dumps(values))
     )
@@ -95,7 +95,7 @@ ODD: list[AnyRule] = [
 ]
 
 
-def test_the_api_server_compiles_every_condition_that_is_derived(name: str) -> None:
+def test_the_api_server_compiles_every_derived_condition(name: str) -> None:
     for rule in ODD:
         assert derive(compiled(rule))[0].expression
     updates = Match(operations=tuple(Operation))
@@ -110,7 +110,7 @@ def test_the_api_server_compiles_every_condition_that_is_derived(name: str) -> N
 def called(
     name: str, namespace: str, *rules: AnyRule, failure_policies: Mapping[Endpoint, str] = FAIL
 ) -> Iterator[None]:
-    """Both configurations of these rules, for pods of one namespace: whoever matches calls nobody."""
+    """Install both configurations of these rules for pods of one namespace; calls for pods that match fail."""
     settings = Settings(name=name, server=NOBODY, failure_policies=failure_policies)
     made: list[Any] = list(configurations(compiled(*rules), settings))
     for configuration in made:
@@ -125,12 +125,12 @@ def called(
         kubectl("delete", kinds, name, "--ignore-not-found")
 
 
-def refusal_in(namespace: str, asked: Json) -> str:
-    """Why a pod is refused at dry run; "" if it is not."""
-    return kubectl("create", "-n", namespace, "--dry-run=server", "-f", "-", stdin=asked).stderr
+def refusal_in(namespace: str, pod: Json) -> str:
+    """Return the error for a pod at dry run, "" if it is admitted."""
+    return kubectl("create", "-n", namespace, "--dry-run=server", "-f", "-", stdin=pod).stderr
 
 
-def test_only_pods_that_a_rule_could_touch_are_sent(name: str, namespace: str) -> None:
+def test_only_pods_that_a_rule_may_apply_to_are_sent(name: str, namespace: str) -> None:
     guard = "object.spec.containers.exists(c, c.?resources.?limits.orValue({}).exists(r, r.startsWith('rdma/')))"
     rules = (ladder(GPU), validation("true", match_conditions={"c": guard}, match=Match(operations=tuple(Operation))))
     plain, gpu = pod(container("c", {"cpu": 1})), pod(container("c", {GPU: 1}))
@@ -143,7 +143,7 @@ def test_only_pods_that_a_rule_could_touch_are_sent(name: str, namespace: str) -
         assert "spec.containers: Required value" in refusal({**pod(), "spec": {"containers": []}})
 
 
-def test_the_label_of_a_namespace_breaks_the_glass(name: str, namespace: str) -> None:
+def test_pods_of_a_namespace_with_the_break_glass_label_are_not_sent(name: str, namespace: str) -> None:
     gpu = pod(container("c", {GPU: 1}), labels={BREAK_GLASS_LABEL: BREAK_GLASS_VALUE})
     sent = "mutate.gpurules.io"
     with called(name, namespace, ladder(GPU), validation("true")):
@@ -155,20 +155,20 @@ def test_the_label_of_a_namespace_breaks_the_glass(name: str, namespace: str) ->
 
 
 @pytest.mark.parametrize("failing", Endpoint)
-def test_each_endpoint_fails_by_its_own_policy(name: str, namespace: str, failing: Endpoint) -> None:
-    """The pods that are refused are those of the endpoint under Fail; the others are admitted though nobody answers."""
+def test_each_endpoint_has_its_own_failure_policy(name: str, namespace: str, failing: Endpoint) -> None:
+    """Pods of the endpoint with Fail are refused; pods of the other one are admitted without an answer."""
     rdma = "object.spec.containers.exists(c, 'rdma/hca' in c.?resources.?limits.orValue({}))"
     rules = (ladder(GPU), validation("true", match_conditions={"c": rdma}))
-    asked = {Endpoint.MUTATE: pod(container("c", {GPU: 1})), Endpoint.VALIDATE: pod(container("c", {"rdma/hca": 1}))}
-    (admitted,) = (one for endpoint, one in asked.items() if endpoint is not failing)
+    pods = {Endpoint.MUTATE: pod(container("c", {GPU: 1})), Endpoint.VALIDATE: pod(container("c", {"rdma/hca": 1}))}
+    (admitted,) = (each for endpoint, each in pods.items() if endpoint is not failing)
     policies = {endpoint: "Fail" if endpoint is failing else "Ignore" for endpoint in Endpoint}
     with called(name, namespace, *rules, failure_policies=policies):
-        in_force(lambda: failing.webhook in refusal_in(namespace, asked[failing]))
+        in_force(lambda: failing.webhook in refusal_in(namespace, pods[failing]))
         assert refusal_in(namespace, admitted) == ""
 
 
-def test_only_updates_and_resizes_of_pods_that_stay_are_sent(name: str, namespace: str) -> None:
-    """Nothing keeps a pod from being deleted, whatever its finalizers, and its status from being written."""
+def test_only_updates_of_pods_not_being_deleted_are_sent(name: str, namespace: str) -> None:
+    """Deletion of pods with finalizers, and updates of the status, always succeed."""
     finalized: Any = pod(container("c", {"cpu": 1}), name="c")
     finalized["metadata"]["finalizers"] = ["gpurules.io/test"]
     resize: Json = {
@@ -200,14 +200,14 @@ LARGEST: Mapping[str, Any] = {
     "annotations": pod(container("c"), annotations={"a": "x" * 130_000, "b": "x" * 130_000}),
     "image": pod({**LEAST, "image": "a" * 1_400_000}),
 }
-"""Pods of about the size that etcd takes, where there is as much as there can be of one thing."""
+"""Pods of about the largest size that etcd accepts, each with the largest number of one kind of item."""
 
 
-def test_no_pod_is_so_large_that_a_condition_costs_too_much(name: str, namespace: str) -> None:
-    """Each condition has a webhook of its own, that is never called: only an error would refuse a pod.
+def test_derived_conditions_are_within_the_cost_limit(name: str, namespace: str) -> None:
+    """Each condition has its own webhook, which is never called: only a failed evaluation refuses a pod.
 
-    Only those that cost most: each takes seconds for such a pod, and after 34 the API server gives up on the request.
-    So each is evaluated in a request of its own, by a label of the pod.
+    Only the most expensive conditions are tested: each takes seconds on such a pod, and the API server aborts a request
+    after 34 s. So a label of the pod selects one condition per request.
     """
     made: Any = configurations(
         compiled(ladder(GPU)), Settings(name=name, server=NOBODY, failure_policies=FAIL, namespace="default")
@@ -224,8 +224,8 @@ def test_no_pod_is_so_large_that_a_condition_costs_too_much(name: str, namespace
         )
     path = f"/api/v1/namespaces/{namespace}/pods?dryRun=All"
 
-    def refusal(asked: Json) -> str:
-        return kubectl("create", "--raw", path, "-f", "-", stdin=asked).stderr
+    def refusal(pod: Json) -> str:
+        return kubectl("create", "--raw", path, "-f", "-", stdin=pod).stderr
 
     try:
         ended = kubectl("create", "-f", "-", stdin=made)
@@ -240,11 +240,11 @@ def test_no_pod_is_so_large_that_a_condition_costs_too_much(name: str, namespace
 
 
 def in_force(holds: Callable[[], bool]) -> None:
-    """Ask until it holds: nothing tells when an API server has taken a configuration in."""
+    """Check a condition until it holds, since no event tells when a configuration is in force."""
     assert any(holds() for _ in range(ATTEMPTS))
 
 
-def test_what_the_api_server_gives_back_has_not_drifted_until_somebody_changes_it(name: str) -> None:
+def test_only_a_changed_configuration_has_drifted(name: str) -> None:
     rules = (
         ladder(GPU),
         validation("true", match_conditions={"c": HANDED_OVER[1]}, match=Match(operations=tuple(Operation))),

@@ -1,7 +1,6 @@
-"""The chart's ValidatingAdmissionPolicy for bootstrap, against a real API server given by KUBECONFIG.
+"""The chart's ValidatingAdmissionPolicy for bootstrap, on a real API server given by KUBECONFIG.
 
-The objects of the release have the name of the test run, its webhooks are called for our namespace only, and all is
-deleted again.
+The release has a unique name, and its webhooks are called for its namespace only. All objects are deleted afterwards.
 """
 
 import json
@@ -23,8 +22,8 @@ from tests.support.server import started
 pytestmark = [*REAL, NEEDS_KUBECTL]
 
 KINDS = ("mutatingwebhookconfiguration", "validatingwebhookconfiguration")
-ELSEWHERE = {"Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy"}
-"""Kinds of the chart that have nothing to do with this."""
+NOT_NEEDED = {"Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy"}
+"""Kinds of the chart that these tests do not need."""
 
 CA = b64encode(certified("ca").certificate).decode()
 
@@ -37,10 +36,10 @@ def kube() -> Iterator[Kube]:
 
 @pytest.fixture
 def release(kube: Kube) -> Iterator[str]:
-    """The name of a release with bootstrap, whose policy is in force. Each configuration has a second webhook."""
+    """Install a release with bootstrap, and return its name. Each configuration has a second webhook."""
     code, output, errors = helm("template", kube.name, render.CHART, "--namespace", kube.name)
     assert code == 0, errors
-    objects = [one for one in yaml.safe_load_all(output) if one and one["kind"] not in ELSEWHERE]
+    objects = [one for one in yaml.safe_load_all(output) if one and one["kind"] not in NOT_NEEDED]
     configurations = [one for one in objects if "webhooks" in one]
     kube.narrow(configurations)
     for configuration in configurations:
@@ -58,12 +57,12 @@ def release(kube: Kube) -> Iterator[str]:
 
 
 def server_of(release: str) -> str:
-    """The user that the release's server is."""
+    """Return the user name of the release's server."""
     return f"system:serviceaccount:{release}:{release}"
 
 
 def changed(release: str, kind: str, patch: Sequence[Json], *arguments: str, user: str | None = None) -> str:
-    """What the API server says against a patch by a user, which is the server unless given; "" if nothing."""
+    """Return the error for a patch by a user, by default the server; "" if it succeeds."""
     line = ("patch", kind, release, "--type=json", "-p", json.dumps([*patch]), "--as", user or server_of(release))
     return kubectl(*line, *(arguments or ("--dry-run=server",))).stderr
 
@@ -119,9 +118,9 @@ DENIED: Mapping[str, Sequence[Json]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_server_may_change_nothing_of_a_configuration_but_ca_bundles(release: str, kind: str) -> None:
-    said = {what: changed(release, kind, patch) for what, patch in DENIED.items()}
-    assert {what: text for what, text in said.items() if "gpu-rules may change caBundle only" not in text} == {}
+def test_the_server_may_not_change_other_fields_than_ca_bundles(release: str, kind: str) -> None:
+    errors = {what: changed(release, kind, patch) for what, patch in DENIED.items()}
+    assert {what: text for what, text in errors.items() if "gpu-rules may change caBundle only" not in text} == {}
     if kind.startswith("mutating"):
         again: Json = {"op": "replace", "path": f"{FIRST}/reinvocationPolicy", "value": "Never"}
         assert "gpu-rules may change caBundle only" in changed(release, kind, [again])
@@ -138,12 +137,12 @@ def test_the_server_may_change_every_ca_bundle(release: str, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_others_may_change_what_their_rights_cover(release: str, kind: str) -> None:
-    said = {}
+    errors = {}
     for what, patch in DENIED.items():
         ended = kubectl("patch", kind, release, "--type=json", "-p", json.dumps([*patch]), "--dry-run=server")
-        said[what] = ended.stderr
-    assert {what: text for what, text in said.items() if "caBundle" in text} == {}
-    assert said["failurePolicy"] == ""
+        errors[what] = ended.stderr
+    assert {what: text for what, text in errors.items() if "caBundle" in text} == {}
+    assert errors["failurePolicy"] == ""
     stranger = f"system:serviceaccount:{release}:default"
     assert "is forbidden" in changed(release, kind, DENIED["failurePolicy"], user=stranger)
 
@@ -156,7 +155,7 @@ def test_the_api_server_finds_no_type_error_in_the_policy(release: str) -> None:
     assert eventually(checked)["status"]["typeChecking"] == {}
 
 
-def test_a_server_with_the_rights_of_the_chart_keeps_its_certificate(kube: Kube, release: str, tmp_path: Path) -> None:
+def test_the_server_stores_its_certificate_with_the_charts_rights(kube: Kube, release: str, tmp_path: Path) -> None:
     config = kube.service_account(tmp_path, release)
     arguments = ("--tls-bootstrap", f"{release}/{release}-tls", "--tls-service", f"{release}.{release}.svc")
     with started(tmp_path, *arguments, "--webhook-name", release, KUBECONFIG=str(config)):

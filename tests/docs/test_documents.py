@@ -1,4 +1,4 @@
-"""README.md and docs/ are true: outputs are real, link targets and names exist."""
+"""README.md and docs/: outputs are current, and link targets and names exist."""
 
 import re
 from collections.abc import Iterator
@@ -52,14 +52,14 @@ def test_examples_print_what_the_document_says(document: Path) -> None:
     assert text == renewed(text)
 
 
-def test_there_are_examples_that_are_run() -> None:
+def test_examples_are_run() -> None:
     run = {document.name for document in DOCUMENTS for block in blocks(document.read_text()) if "$ gpu" in block.text}
 
     assert {"README.md", "ladders.md", "injection.md", "testing.md"} <= run
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=named)
-def test_rules_in_examples_are_sound_unless_they_are_called_broken(document: Path, tmp_path: Path) -> None:
+def test_rules_in_examples_are_valid_unless_titled_broken(document: Path, tmp_path: Path) -> None:
     for index, block in enumerate(blocks(document.read_text())):
         if block.language == "yaml" and (block.title or "gpurules.io/" in block.text) and "broken" not in block.title:
             file = tmp_path / (block.title or f"example-{index}.yaml")
@@ -77,7 +77,7 @@ def anchors(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("document", EVERY, ids=named)
-def test_links_lead_somewhere(document: Path) -> None:
+def test_link_targets_exist(document: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(document)):
         if target.startswith("https://"):
             continue
@@ -91,7 +91,7 @@ ROOTS = ("rules_engine/", "server/", "schemas/", "rules/", "examples/", "tests/"
 
 
 @pytest.mark.parametrize("document", EVERY, ids=named)
-def test_files_that_are_named_exist(document: Path) -> None:
+def test_named_files_exist(document: Path) -> None:
     own = {block.title for block in blocks(document.read_text())}
     missing = [
         name
@@ -128,32 +128,34 @@ def test_the_architecture_names_every_room() -> None:
 
 
 @pytest.mark.parametrize("document", EVERY, ids=named)
-def test_commands_that_are_named_exist(document: Path) -> None:
-    spoken = set(re.findall(r"(?:^ *|`|\$ |; )gpu-rules ([a-z]+(?:-[a-z]+)*)\b", document.read_text(), re.MULTILINE))
+def test_named_commands_exist(document: Path) -> None:
+    named_here = set(
+        re.findall(r"(?:^ *|`|\$ |; )gpu-rules ([a-z]+(?:-[a-z]+)*)\b", document.read_text(), re.MULTILINE)
+    )
 
-    assert spoken <= set(main.commands)
+    assert named_here <= set(main.commands)
 
 
 @pytest.mark.parametrize("document", EVERY, ids=named)
-def test_options_that_are_named_exist(document: Path) -> None:
+def test_named_options_exist(document: Path) -> None:
     known = {name for command in main.commands.values() for option in command.params for name in option.opts} | {
         "--help"
     }
-    spoken = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", document.read_text()))
+    named_here = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", document.read_text()))
 
-    assert spoken <= known | {"--help"}
+    assert named_here <= known | {"--help"}
 
 
-def test_make_targets_that_the_readme_names_exist() -> None:
+def test_make_targets_of_the_readme_exist() -> None:
     targets = set(re.findall(r"^([a-z]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
-    spoken = set(re.findall(r"^make (\w+)", README.read_text(), re.MULTILINE))
+    named_here = set(re.findall(r"^make (\w+)", README.read_text(), re.MULTILINE))
 
-    assert spoken == {"demo", "test"}
-    assert spoken <= targets
+    assert named_here == {"demo", "test"}
+    assert named_here <= targets
 
 
 @pytest.mark.parametrize("document", ["README.md", "docs/operations.md", "docs/deploy.md"])
-def test_the_threat_model_is_linked_where_operators_look(document: str) -> None:
+def test_documents_for_operators_link_the_threat_model(document: str) -> None:
     assert "threat-model.md)" in (REPOSITORY / document).read_text()
 
 
@@ -167,7 +169,7 @@ def test_the_threat_model_is_linked_where_operators_look(document: str) -> None:
         "Privileged containers", "Other webhooks", "`DRAExtendedResource`",
     ],
 )  # fmt: skip
-def test_the_threat_model_names_what_people_try(text: str) -> None:
+def test_the_threat_model_covers_known_evasions(text: str) -> None:
     assert text in re.sub(r"\s+", " ", (REPOSITORY / "docs" / "threat-model.md").read_text())
 
 
@@ -181,13 +183,13 @@ def test_the_readme_names_every_rule_set_and_every_document() -> None:
 # docs/rules.md
 
 
-def test_the_tables_of_fields_are_those_of_the_schemas() -> None:
+def test_the_tables_of_fields_match_the_schemas() -> None:
     text = field_reference.DOCUMENT.read_text()
 
     assert text == field_reference.renewed(text)
 
 
-def test_every_kind_has_its_table() -> None:
+def test_every_kind_has_a_table() -> None:
     kinds = {file.stem for file in (REPOSITORY / "schemas").glob("*.json")}
 
     assert set(field_reference.sections(field_reference.DOCUMENT.read_text())) == kinds | {"common", "types"}
@@ -208,7 +210,7 @@ def property_names(node: Any) -> Iterator[str]:
 @pytest.mark.parametrize("file", sorted((REPOSITORY / "schemas").glob("*.json")), ids=named)
 def test_no_field_of_a_schema_is_missing(file: Path) -> None:
     text = field_reference.DOCUMENT.read_text()
-    document = {"apiVersion", "kind", "metadata", "spec"}  # told in the first paragraph
+    document = {"apiVersion", "kind", "metadata", "spec"}  # documented in the first paragraph
     missing = [
         name
         for name in set(property_names(field_reference.load(file.stem))) - document
@@ -221,7 +223,7 @@ def test_no_field_of_a_schema_is_missing(file: Path) -> None:
 # docs/http.md
 
 
-def test_http_statuses_are_those_of_the_server() -> None:
+def test_http_statuses_match_the_server() -> None:
     section = (REPOSITORY / "docs" / "http.md").read_text().partition("## Errors")[2].partition("\n## ")[0]
     refused = re.findall(r"HTTPStatus\.([A-Z_]+)", Path(protocol.__file__).read_text())
 
@@ -237,12 +239,12 @@ KIB, MIB = 1024, 1024 * 1024
 
 
 def bounds() -> list[list[str]]:
-    """The rows of the table of bounds, by column."""
+    """Return the rows of the table of bounds, as lists of cells."""
     text = (REPOSITORY / "docs" / "operations.md").read_text().partition("## Bounds\n")[2].partition("\n## ")[0]
     return [row.strip("| ").split(" | ") for row in re.findall(r"^\| .* \|$", text, re.MULTILINE)][1:]
 
 
-def test_every_limit_has_a_line_in_the_table_of_bounds() -> None:
+def test_every_limit_is_in_the_table_of_bounds() -> None:
     assert {found for row in bounds() for found in re.findall(r"^`([a-z-]+)`$", row[2])} == {
         limit.value for limit in Limit
     }
@@ -281,7 +283,7 @@ def test_every_limit_has_a_line_in_the_table_of_bounds() -> None:
         ("nesting of JSON", f"{MAX_DEPTH} levels"),
     ],
 )
-def test_the_table_of_bounds_has_those_of_the_server(what: str, bound: str) -> None:
+def test_the_table_of_bounds_matches_the_server(what: str, bound: str) -> None:
     assert [row[1] for row in bounds() if row[0] == what] == [bound]
 
 
@@ -338,16 +340,16 @@ def test_the_table_of_bounds_has_those_of_the_server(what: str, bound: str) -> N
         ("metrics.md", f"{events.BURST} at once, then one a second"),
     ],
 )
-def test_bounds_in_the_text_are_those_of_the_server(document: str, text: str) -> None:
+def test_bounds_in_the_text_match_the_server(document: str, text: str) -> None:
     assert text.lower() in (REPOSITORY / "docs" / document).read_text().lower()
 
 
 # The pre-commit hook in docs/testing.md
 
 
-def test_the_hook_that_is_shown_is_one_that_is_offered() -> None:
-    offered = yaml.safe_load((REPOSITORY / ".pre-commit-hooks.yaml").read_text())
-    shown = [
+def test_the_documented_hook_exists() -> None:
+    defined = yaml.safe_load((REPOSITORY / ".pre-commit-hooks.yaml").read_text())
+    documented = [
         hook
         for block in blocks((REPOSITORY / "docs" / "testing.md").read_text())
         if block.text.startswith("repos:")
@@ -355,8 +357,8 @@ def test_the_hook_that_is_shown_is_one_that_is_offered() -> None:
         for hook in repository["hooks"]
     ]
 
-    assert [hook["id"] for hook in shown] == [hook["id"] for hook in offered]
+    assert [hook["id"] for hook in documented] == [hook["id"] for hook in defined]
 
 
-def test_the_changelog_has_a_place_for_what_is_not_released() -> None:
+def test_the_changelog_has_an_unreleased_section() -> None:
     assert "## [Unreleased]\n" in (REPOSITORY / "CHANGELOG.md").read_text()

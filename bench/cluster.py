@@ -1,7 +1,7 @@
-"""What a large live cluster costs: python -m bench.cluster [--nodes N] [--pods N] [--events N] [--samples N]
+"""Cost of a large live cluster (python -m bench.cluster [--nodes N] [--pods N] [--events N] [--samples N]).
 
-A stand-in API server in a process of its own serves the cluster; the view of it is measured in another, fresh one,
-beside a view of an empty cluster. All ratios are of things measured side by side in one run.
+A stand-in API server in its own process serves the cluster. Its view is measured in a new process, and compared in the
+same run with the view of an empty cluster.
 """
 
 import argparse
@@ -35,7 +35,7 @@ _PROCESSES = multiprocessing.get_context("spawn")
 
 
 def filler(size: int) -> dict[str, Any]:
-    """Fields of about this many bytes, as managedFields and images are: many small members."""
+    """Return fields of about this many bytes, with many small members like managedFields and images."""
     entry: dict[str, Any] = {
         "names": ["registry.example.com/team/image@sha256:0123456789abcdef", "registry.example.com/team/image:1.2.3"]
     }
@@ -72,7 +72,7 @@ def big_pod(number: int, nodes: int, filling: Object, resource: str | None = Non
 
 
 def serve(pipe: Pipe, nodes: int, pods: int) -> None:
-    """The stand-in: `events N` makes N events as fast as it can, `end` ends it."""
+    """Run the stand-in. A number received from the pipe sends that many events at once; "end" ends it."""
     api = ApiServer()
     node_filling, pod_filling = filler(NODE_BYTES - 2500), filler(POD_BYTES - 800)
 
@@ -91,7 +91,7 @@ def serve(pipe: Pipe, nodes: int, pods: int) -> None:
         for number in range(order):
             made = big_pod(pods + number // 3, nodes, pod_filling, GPU)
             with api.changed:
-                # A pod comes, changes and goes; one event in ten is a node's.
+                # A pod is created, changed and deleted; one event in ten is of a node.
                 if number % 10 == 9:
                     changed = big_node(number % nodes, node_filling)
                     changed["spec"]["unschedulable"] = bool(number // 10 % 2)
@@ -106,7 +106,7 @@ def serve(pipe: Pipe, nodes: int, pods: int) -> None:
 
 @contextmanager
 def standin(nodes: int, pods: int) -> Iterator[tuple[str, Pipe]]:
-    """The stand-in in a process of its own: its URL, and a pipe that takes the number of events to make."""
+    """Run the stand-in in its own process. Yields its URL, and a pipe for the number of events to send."""
     ours, theirs = _PROCESSES.Pipe()
     process = _PROCESSES.Process(target=serve, args=(theirs, nodes, pods), daemon=True)
     process.start()
@@ -128,7 +128,7 @@ def rule_sets() -> Mapping[str, RuleSet]:
 
 
 def requests() -> list[AdmissionRequest]:
-    """Pods that ask for 3g.30gb, more of them than one node has, in every pool."""
+    """Return pods that request 3g.30gb, most of them more than one node has, in every pool."""
     made = []
     for number in range(POOLS * 3):
         terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["zone-0", "zone-1"]}]}]
@@ -149,11 +149,11 @@ def percentiles(seconds: list[float]) -> dict[str, float]:
 
 
 def decide(rule_set: RuleSet, large: Callable[[], Cluster], small: Cluster, samples: int) -> dict[str, Any]:
-    """Decisions against the two clusters in turn, microseconds."""
+    """Measure decisions with the two clusters in turn, in microseconds."""
     took: tuple[list[float], list[float]] = ([], [])
-    asked = requests()
+    pods = requests()
     for number in range(samples):
-        request = asked[number % len(asked)]
+        request = pods[number % len(pods)]
         for index in (0, 1) if number % 2 else (1, 0):
             begin = time.perf_counter()
             mutate(rule_set, request, large() if index == 0 else small)
@@ -164,7 +164,7 @@ def decide(rule_set: RuleSet, large: Callable[[], Cluster], small: Cluster, samp
 
 
 def measure(pipe: Pipe, url: str, nodes: int, events: int, samples: int) -> None:
-    """The view, in a fresh process; sends what it found. Asks for `events` over the pipe and waits for them."""
+    """Measure the view in a new process, and send the results. Requests `events` over the pipe."""
 
     def configure(configuration: Any) -> None:
         configuration.host = url
@@ -174,7 +174,7 @@ def measure(pipe: Pipe, url: str, nodes: int, events: int, samples: int) -> None
     begin = time.perf_counter()
     live.start()
     if not live.wait_synced(600):
-        sys.exit(f"never synced: {live.health}")
+        sys.exit(f"not synced: {live.health}")
     found: dict[str, Any] = {"synced_seconds": time.perf_counter() - begin, "before_mib": before}
     assert len(live.current().nodes) == nodes
     gc.collect()
@@ -195,7 +195,7 @@ def measure(pipe: Pipe, url: str, nodes: int, events: int, samples: int) -> None
 
 
 def busy(pipe: Pipe, live: LiveCluster, small: Cluster, sets: Mapping[str, RuleSet], events: int) -> dict[str, Any]:
-    """Decisions while events come as fast as they can."""
+    """Measure decisions while events arrive at full speed."""
 
     def seen() -> int:
         return sum(health.counts.get("events", 0) for health in live.health)
@@ -207,7 +207,7 @@ def busy(pipe: Pipe, live: LiveCluster, small: Cluster, sets: Mapping[str, RuleS
     while not results or seen() < start + events:
         results.append(decide(sets["Available, MatchesPod"], live.current, small, 200))
         decisions += 400
-        # An admission now and then, as from a network, not a loop that keeps the interpreter to itself.
+        # Pauses between admissions, as on a network, since a busy loop would not release the interpreter.
         time.sleep(0.001)
     seconds = time.perf_counter() - begin
     middle = sorted(results, key=lambda result: result["large"]["p99"])[len(results) // 2]
@@ -215,7 +215,7 @@ def busy(pipe: Pipe, live: LiveCluster, small: Cluster, sets: Mapping[str, RuleS
 
 
 def run(nodes: int, pods: int, events: int, samples: int) -> dict[str, Any]:
-    """Both clusters, each view in a process of its own."""
+    """Measure the views of both clusters, each in its own process."""
     found = {}
     for name, size in (("empty", (0, 0)), ("full", (nodes, pods))):
         with standin(*size) as (url, api):
@@ -224,7 +224,7 @@ def run(nodes: int, pods: int, events: int, samples: int) -> dict[str, Any]:
                 target=measure, args=(its, url, size[0], events if name == "full" else 0, samples), daemon=True
             )
             viewer.start()
-            its.close()  # so that the end of a viewer that failed is seen
+            its.close()  # so that recv() fails if the viewer fails
             while isinstance(message := mine.recv(), int):
                 api.send(message)
             found[name] = message
@@ -248,10 +248,10 @@ def main() -> None:
     full, empty = found["full"], found["empty"]
     print(f"time to synced            {full['synced_seconds']:.1f} s")
     more = full["settled_mib"] - empty["settled_mib"]
-    print(f"RSS settled               {full['settled_mib']:.0f} MiB, {more:+.0f} MiB to an empty cluster")
-    print(f"RSS peak                  {full['peak_mib']:.0f} MiB; after the events {full['after_events_mib']:.0f} MiB")
+    print(f"RSS settled               {full['settled_mib']:.0f} MiB, {more:+.0f} MiB compared with an empty cluster")
+    print(f"RSS peak                  {full['peak_mib']:.0f} MiB; after all events {full['after_events_mib']:.0f} MiB")
     print(f"first decision of a kind  {full['first_microseconds']:.0f} µs")
-    rows = {**full["quiet"], "… while events come": full["busy"]}
+    rows = {**full["quiet"], "… while events arrive": full["busy"]}
     print(
         f"{'decisions, µs':34} {'large p50':>10} {'p99':>8} {'small p50':>10} {'p99':>8} {'ratio p50':>10} {'p99':>6}"
     )
@@ -262,8 +262,8 @@ def main() -> None:
             f" {ratio['p50']:10.2f} {ratio['p99']:6.2f}"
         )
     busy = full["busy"]
-    print(f"events absorbed           {busy['events_per_second']:.0f} a second,", end=" ")
-    print(f"with {busy['decisions_per_second']:.0f} decisions a second")
+    print(f"events processed          {busy['events_per_second']:.0f} per second,", end=" ")
+    print(f"with {busy['decisions_per_second']:.0f} decisions per second")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""gpu-rules serve with less to do, to compare it with itself (python -m bench.fixed allow|nothing serve …).
+"""gpu-rules serve without parts of its work, for comparison (python -m bench.fixed allow|nothing serve …).
 
-allow: every review is parsed and allowed without a decision: what any admission server has to do.
-nothing: the body is received but not parsed, and every response has the same bytes: the cost of TLS and HTTP.
+allow: parse every review and allow it without a decision, the minimum of any admission server.
+nothing: receive the body without parsing it, and send a constant response, the cost of TLS and HTTP.
 """
 
 import sys
@@ -38,5 +38,5 @@ if __name__ == "__main__":
         case "nothing":
             Admission.answer = nothing  # type: ignore[method-assign]
         case other:
-            raise SystemExit(f"bench.fixed: {other}?")
+            raise SystemExit(f"bench.fixed: must be allow or nothing, not {other}")
     main(prog_name="gpu-rules")

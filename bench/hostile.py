@@ -1,8 +1,8 @@
 """Cost of hostile pods for a server and the pods beside them (python -m bench.hostile [--nodes N] [--only TEXT]).
 
-For each of PODS, a server process with rules of all kinds, a decision log and an inventory of many nodes gets it for
-some seconds, over TLS on loopback, while another process sends small pods. Memory is the server's own count (VmRSS, and
-VmHWM for the peak). A pod that is not answered in time is not sent again.
+Each of PODS is sent for some seconds over TLS on loopback to a server with rules of all kinds, a decision log and an
+inventory of many nodes, while another process sends small pods. Memory is that of the server (VmRSS, and VmHWM for the
+peak). A pod that is not answered in time is not sent again.
 
 The exit code is 1 if a promise is not kept.
 """
@@ -28,21 +28,21 @@ from tests.support.server import Running
 
 NODES = 5000
 SECONDS = 3.0
-"""Time for which each pod is sent."""
+"""Duration for which each pod is sent."""
 LEAST = 3
 """Minimum number of times it is sent."""
 KEPT_SECONDS = 10.0
-"""Until memory that was taken is given back."""
+"""Time for memory to be released."""
 
 BESIDE_BYTES = 256 * 1024
-"""Up to here, a small pod is hardly delayed."""
+"""Size up to which a pod delays small pods by at most BESIDE_SECONDS."""
 BESIDE_SECONDS = 0.05
 BESIDE_LARGE_SECONDS = 0.3
-"""For each 3 MiB of a larger body: the JSON parser holds the interpreter."""
+"""Delay for each 3 MiB of a larger body: the JSON parser does not release the interpreter."""
 LARGE_BYTES = 3 * 1024 * 1024
 
 ANSWER_MIB = 1.5
-"""A patch of MAX_PATCH_BYTES in base64, and what is around it."""
+"""A patch of MAX_PATCH_BYTES in base64, and the rest of the response."""
 assert MAX_PATCH_BYTES * 4 / 3 < ANSWER_MIB * 1024 * 1024
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -52,18 +52,18 @@ Pod = dict[str, Any]
 
 
 def small(*containers: Pod, **spec: Any) -> Pod:
-    """A pod with these containers and nothing else."""
+    """Return a pod with only these containers."""
     metadata = {"name": "hostile", "annotations": {"task.bkbcs.tencent.com/gpu-type": "V100"}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": list(containers), **spec}}
 
 
-def asking(count: int = 9, name: str = "main") -> Pod:
-    """A container that asks for more than a node has, so that each rung is looked at."""
+def requesting(count: int = 9, name: str = "main") -> Pod:
+    """Return a container that requests more than a node has, so that all rungs are evaluated."""
     return {"name": name, "resources": {"limits": {MIG: str(count)}}}
 
 
 def gpu_containers(count: int) -> Pod:
-    return small(*(asking(1, f"c{number}") for number in range(count)))
+    return small(*(requesting(1, f"c{number}") for number in range(count)))
 
 
 def plain_containers(count: int) -> Pod:
@@ -75,7 +75,7 @@ def empty_containers(count: int) -> Pod:
 
 
 def tolerations(count: int) -> Pod:
-    return small(asking(), tolerations=[{"operator": "Exists", "key": f"{n:05}"} for n in range(count)])
+    return small(requesting(), tolerations=[{"operator": "Exists", "key": f"{n:05}"} for n in range(count)])
 
 
 def annotations(count: int, size: int) -> Pod:
@@ -97,7 +97,7 @@ def owners(count: int) -> Pod:
 
 
 def environment(count: int) -> Pod:
-    """Values that a message must not quote in the decision log."""
+    """Return a pod with values that the decision log must not contain in messages."""
     return small({"name": "main", "env": [{"value": f"{n:x}"} for n in range(count)]})
 
 
@@ -106,9 +106,9 @@ def term(*expressions: tuple[str, str, list[str]]) -> Pod:
 
 
 def requiring(*terms: Pod) -> Pod:
-    """A pod with required node affinity."""
+    """Return a pod with required node affinity."""
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": list(terms)}}
-    return small(asking(), affinity={"nodeAffinity": required})
+    return small(requesting(), affinity={"nodeAffinity": required})
 
 
 def empty_terms(count: int) -> Pod:
@@ -120,7 +120,7 @@ def plain_terms(count: int) -> Pod:
 
 
 def label_keys(number: int, count: int) -> Pod:
-    """A pod that names labels of its own beside the hostname."""
+    """Return a pod whose affinity names the hostname and unique labels."""
     keys: list[tuple[str, str, list[str]]] = [(f"k{number}-{index}", "DoesNotExist", []) for index in range(count)]
     return requiring(term((HOSTNAME, "NotIn", ["x"]), *keys))
 
@@ -194,7 +194,7 @@ def _node(number: int) -> Pod:
 
 
 def written(folder: Path, nodes: int) -> tuple[str | Path, ...]:
-    """Arguments of a server: files of rules and of an inventory, and a decision log."""
+    """Write rules and an inventory, and return arguments of a server that reads them and writes a decision log."""
     rules, inventory = folder / "rules.yaml", folder / "inventory.yaml"
     rules.write_text("\n---\n".join(map(json.dumps, RULES)))
     members = {"metadata": {"name": "many"}, "spec": {"nodes": [_node(number) for number in range(nodes)]}}
@@ -205,7 +205,7 @@ def written(folder: Path, nodes: int) -> tuple[str | Path, ...]:
 def measured(
     name: str, pods: Sequence[Pod], path: str, server: Running, client: Client, first: float, usual: float
 ) -> list[Promise]:
-    """Send pods in turn; `first`: RSS in MiB before any, `usual`: p99 of small pods by themselves."""
+    """Send pods in turn. `first`: RSS in MiB before them; `usual`: p99 of small pods alone, in seconds."""
     requests = [head(len(body), path) + body for body in map(review, pods)]
     size = max(map(len, requests))
     statuses: Counter[int] = Counter()
@@ -234,7 +234,7 @@ def measured(
         f"  {name} at {path}: {size / 1024:.0f} KiB, {len(seconds)} times,",
         f"p50 {seconds[len(seconds) // 2] * 1000:.0f} ms, slowest {seconds[-1] * 1000:.0f} ms;",
         f"answers {dict(statuses)}, the largest {answer / 1024:.0f} KiB;",
-        f"beside it {len(latencies)} small pods, slowest {max(latencies) * 1000:.0f} ms",
+        f"meanwhile {len(latencies)} small pods, slowest {max(latencies) * 1000:.0f} ms",
         flush=True,
     )
     allowed = BESIDE_SECONDS if size <= BESIDE_BYTES else BESIDE_LARGE_SECONDS * max(1.0, size / LARGE_BYTES)
@@ -242,10 +242,10 @@ def measured(
     return [
         Promise(f"{what}: answered 200", statuses[200], len(seconds), least=True),
         Promise(f"{what}: answer", answer / 1024 / 1024, ANSWER_MIB, unit=" MiB"),
-        Promise(f"{what}: p99 beside it, more", p99(latencies) - usual, allowed, unit=" s"),
+        Promise(f"{what}: p99 of small pods, increase", p99(latencies) - usual, allowed, unit=" s"),
         Promise(f"{what}: small pods not answered 200", failed, 0),
         Promise(f"{what}: peak RSS", peak, LARGE_PEAK_MIB, unit=" MiB"),
-        Promise(f"{what}: RSS kept 10 s later", kept, KEPT_MIB, unit=" MiB"),
+        Promise(f"{what}: RSS kept after 10 s", kept, KEPT_MIB, unit=" MiB"),
     ]
 
 
@@ -256,15 +256,15 @@ def p99(seconds: Sequence[float]) -> float:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.hostile", description=__doc__)
     parser.add_argument("--nodes", type=int, default=NODES)
-    parser.add_argument("--only", default="", help="pods whose name has this in it")
-    asked = parser.parse_args()
-    chosen = {name: make for name, make in PODS.items() if asked.only in name}
+    parser.add_argument("--only", default="", help="send only pods whose name contains this")
+    arguments = parser.parse_args()
+    chosen = {name: make for name, make in PODS.items() if arguments.only in name}
     promises: list[Promise] = []
     longest = 0
     for kind, make in chosen.items():
         with TemporaryDirectory(prefix="gpu-rules-bench-") as name:
             folder = Path(name)
-            with serving(folder, *written(folder, asked.nodes)) as (server, client):
+            with serving(folder, *written(folder, arguments.nodes)) as (server, client):
                 with small_pods(server) as alone:
                     sleep(1.0)
                     usual = p99(alone()[0])
@@ -273,7 +273,7 @@ def main() -> int:
                     promises += measured(kind, make(), path, server, client, first, usual)
             with (folder / "decisions").open("rb") as log:
                 longest = max(longest, *map(len, log))
-    promises.append(Promise("the longest line of the decision log", longest / 1024, MAX_LINE_BYTES / 1024, unit=" KiB"))
+    promises.append(Promise("longest line of the decision log", longest / 1024, MAX_LINE_BYTES / 1024, unit=" KiB"))
     return exit_code(promises)
 
 

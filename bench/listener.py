@@ -1,14 +1,14 @@
-"""The server's listener under clients that idle, overload it or misbehave (python -m bench.listener [SCENARIO …]).
+"""The listener with idle, excessive and misbehaving clients (python -m bench.listener [SCENARIO …]).
 
-Each scenario has a server process of its own, reached over TLS on loopback from several addresses of 127.0.0.0/8, as
-one address may hold a part of all connections only. Memory is the server's own count (VmRSS, and VmHWM for the peak).
+Each scenario has its own server process. Clients connect over TLS on loopback from several addresses of 127.0.0.0/8,
+since one address can open only a part of all connections. Memory is that of the server (VmRSS, and VmHWM for the peak).
 
-idle: as many idle connections as are allowed. flood: as many that each send headers just under the limit and most of a
-body, at once. large: ten pods of some 3 MiB at once, and small ones meanwhile. certificates: the certificate changes
-under load. sigterm: the server ends under load. hostile: stalled handshakes, slow clients, half-closes, resets.
-files: more connections than file descriptors.
+idle: the maximum number of idle connections. flood: almost as many connections that send headers just under the limit
+and most of a body at once. large: ten pods of about 3 MiB at once, with small pods meanwhile. certificates: the
+certificate changes under load. sigterm: the server is stopped under load. hostile: stalled handshakes, slow clients,
+half-closes, resets. files: more connections than file descriptors.
 
-A request is lost when it was sent and not answered, or its connection was reset; a refused connection is no loss. The
+A request is lost if it was sent and not answered, or its connection was reset; a refused connection is not a loss. The
 exit code is 1 if a promise is not kept.
 """
 
@@ -44,16 +44,16 @@ from tests.support.server import Running, certificate_files, started
 IDLE_KIB = 64.0
 """RSS of an idle connection."""
 CALLER_SECONDS = 1.0
-"""For a new caller, handshake included."""
+"""Time for a new caller, including the handshake."""
 
 FLOOD_CONNECTIONS = 2040
-"""Some less than are allowed: room for new callers."""
+"""Fewer than the limit, so that new callers can connect."""
 FLOOD_BODY_BYTES = 65_000
 FLOOD_PEAK_MIB = 300.0
 FLOOD_SECONDS = 12.0
-"""Until those connections are closed: longer than the time for a body."""
+"""Time until those connections are closed: longer than the limit for a body."""
 KEPT_MIB = 40.0
-"""Memory that need not be given back."""
+"""Memory that need not be released."""
 
 LARGE_PODS, TOLERATIONS = 10, 98_000
 LARGE_SECONDS = 5.0
@@ -64,26 +64,26 @@ CHANGES = 20
 CHANGE_PAUSE_SECONDS = 0.5
 REQUESTS = 50_000
 ENOUGH_SECONDS = 180.0
-"""For that many requests."""
+"""Maximum duration of these requests."""
 CALLERS = ((2, 3), (3, 2))
-"""By process: callers that keep their connection, and callers that connect anew for each request."""
+"""By process: callers that keep their connection, and callers that open a connection per request."""
 
-ENDS = 10
-"""Number of ends under load, every other one without --drain-seconds."""
-END_SECONDS = 4.0
+STOPS = 10
+"""Number of stops under load, every second one with --drain-seconds 0."""
+STOP_SECONDS = 4.0
 
 HOSTILE = 200
 """Connections of each kind."""
 PUMP_SECONDS = 4.0
-"""Time for which clients that read nothing send requests, as many as are taken."""
+"""Duration for which clients that read nothing send as many requests as possible."""
 
 FILES = 64
-"""File descriptors that the system grants, for 400 connections."""
+"""Limit of file descriptors, for FILES_CONNECTIONS connections."""
 FILES_CONNECTIONS = 400
 
 SETTLE_SECONDS = 15.0
-"""From the end of a load to the measurement of the memory that is kept: longer than the time for a body, as the server
-does not see the end of a connection that it does not read from."""
+"""Time between a load and the measurement of memory: longer than the limit for a body, since the server does not notice
+the end of a connection that it does not read."""
 
 TIMEOUT_SECONDS = 30.0
 
@@ -92,7 +92,7 @@ _PROCESSES = multiprocessing.get_context("spawn")
 
 
 def head(length: int, path: str = "/mutate", padding: int = 0) -> bytes:
-    """The head of a POST. `padding`: bytes of a header more."""
+    """Return the head of a POST. `padding`: length of an additional header in bytes."""
     more = b"X-Padding: %b\r\n" % (b"x" * padding) if padding else b""
     fixed = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n%b\r\n"
     return fixed % (path.encode(), length, more)
@@ -102,14 +102,14 @@ REQUEST = head(len(SMALL)) + SMALL
 
 
 class Client:
-    """Connections to a server from addresses in turn."""
+    """Connections to a server, from several addresses in turn."""
 
     def __init__(self, port: int, context: ssl.SSLContext) -> None:
         self._port = port
         self._context = context
 
     def plain(self, number: int = 0) -> socket.socket:
-        """A TCP connection. `number`: 0 for the address of new callers, else one of eight others."""
+        """Open a TCP connection. `number`: 0 for the address of new callers, else one of eight others."""
         source = f"127.0.0.{2 + number % 8 if number else 1}"
         return socket.create_connection(("127.0.0.1", self._port), TIMEOUT_SECONDS, (source, 0))
 
@@ -117,7 +117,7 @@ class Client:
         return self._context.wrap_socket(self.plain(number), server_hostname="localhost")
 
     def many(self, count: int, make: Callable[[int], socket.socket | None]) -> list[socket.socket]:
-        """Connections that `make` makes, four at a time; those that the server ends are left out."""
+        """Open connections with `make`, four at a time, and return those that succeed."""
 
         def one(number: int) -> socket.socket | None:
             with suppress(OSError, http.client.HTTPException):
@@ -128,17 +128,17 @@ class Client:
             return [made for made in threads.map(one, range(1, count + 1)) if made is not None]
 
     def caller_seconds(self) -> float:
-        """The time for a pod on a new connection."""
+        """Return the time for a pod on a new connection."""
         begin = monotonic()
         with self.secure() as connection:
-            status = ask(connection)
+            status = send(connection)
             if status != 200:
                 raise SystemExit(f"bench.listener: a new caller got {status}")
         return monotonic() - begin
 
 
-def ask(connection: socket.socket, request: bytes = REQUEST) -> int:
-    """Send a request on a connection; the status."""
+def send(connection: socket.socket, request: bytes = REQUEST) -> int:
+    """Send a request on a connection, and return the status of the response."""
     connection.sendall(request)
     response = http.client.HTTPResponse(connection)
     response.begin()
@@ -148,7 +148,7 @@ def ask(connection: socket.socket, request: bytes = REQUEST) -> int:
 
 @contextmanager
 def serving(folder: Path, *arguments: str | Path, **more: Any) -> Iterator[tuple[Running, Client]]:
-    """A server that has answered some requests, and its clients."""
+    """Run a server that has answered some requests. Yields it and its client."""
     with started(folder, *arguments, **more) as server:
         client = Client(server.port, server.context())
         for _ in range(20):
@@ -159,13 +159,13 @@ def serving(folder: Path, *arguments: str | Path, **more: Any) -> Iterator[tuple
 def idle(folder: Path) -> list[Promise]:
     with serving(folder) as (server, client):
 
-        def asked(number: int) -> socket.socket:
+        def used(number: int) -> socket.socket:
             connection = client.secure(number)
-            ask(connection)
+            send(connection)
             return connection
 
         before = memory_mib(server.process.pid)
-        connections = client.many(CONNECTIONS, asked)
+        connections = client.many(CONNECTIONS, used)
         sleep(1)
         each = (memory_mib(server.process.pid) - before) * 1024 / len(connections)
         seconds = client.caller_seconds()
@@ -175,7 +175,7 @@ def idle(folder: Path) -> list[Promise]:
     return [
         Promise("idle: connections", len(connections), CONNECTIONS, least=True),
         Promise("idle: RSS of each", each, IDLE_KIB, unit=" KiB"),
-        Promise("idle: a new caller is answered", seconds, CALLER_SECONDS, unit=" s"),
+        Promise("idle: time for a new caller", seconds, CALLER_SECONDS, unit=" s"),
         Promise("idle: RSS kept afterwards", kept, KEPT_MIB, unit=" MiB"),
     ]
 
@@ -200,13 +200,13 @@ def flood(folder: Path) -> list[Promise]:
         Promise("flood: connections", len(connections), FLOOD_CONNECTIONS, least=True),
         Promise("flood: peak RSS", peak, FLOOD_PEAK_MIB, unit=" MiB"),
         Promise("flood: RSS kept afterwards", kept, KEPT_MIB, unit=" MiB"),
-        Promise("flood: the slowest new caller meanwhile", max(latencies), CALLER_SECONDS, unit=" s"),
+        Promise("flood: slowest new caller meanwhile", max(latencies), CALLER_SECONDS, unit=" s"),
         Promise("flood: new callers not answered 200", failed, 0),
     ]
 
 
 def send_at_once(connections: Sequence[socket.socket], data: bytes, seconds: float) -> str:
-    """Send on all connections as fast as they take it, and read what comes back; what became of them."""
+    """Send data on all connections, read the responses, and return a summary of the outcomes."""
     selector = selectors.DefaultSelector()
     outcomes: Counter[str] = Counter()
     for one in connections:
@@ -233,7 +233,7 @@ def send_at_once(connections: Sequence[socket.socket], data: bytes, seconds: flo
             except OSError as error:
                 outcomes[type(error).__name__] += 1
                 selector.unregister(connection)
-    outcomes["not sent whole"] = len(sending)
+    outcomes["not sent completely"] = len(sending)
     selector.close()
     return ", ".join(f"{count} {what}" for what, count in sorted(outcomes.items()))
 
@@ -252,7 +252,7 @@ def large(folder: Path) -> list[Promise]:
             with client.secure(number) as connection:
                 barrier.wait()
                 begin = monotonic()
-                statuses[ask(connection, request)] += 1
+                statuses[send(connection, request)] += 1
                 return monotonic() - begin
 
         with ThreadPoolExecutor(LARGE_PODS) as threads:
@@ -268,10 +268,10 @@ def large(folder: Path) -> list[Promise]:
     return [
         Promise("large: answered 200 or 503", statuses[200] + statuses[503], LARGE_PODS, least=True),
         Promise("large: decided", statuses[200], 1, least=True),
-        Promise("large: the last one is answered", max(seconds), LARGE_SECONDS, unit=" s"),
+        Promise("large: time until all are answered", max(seconds), LARGE_SECONDS, unit=" s"),
         Promise("large: peak RSS", peak, LARGE_PEAK_MIB, unit=" MiB"),
         Promise("large: RSS kept afterwards", kept, KEPT_MIB, unit=" MiB"),
-        Promise("large: the slowest small pod meanwhile", max(latencies), SMALL_SECONDS, unit=" s"),
+        Promise("large: slowest small pod meanwhile", max(latencies), SMALL_SECONDS, unit=" s"),
         Promise("large: small pods not answered 200", failed, 0),
     ]
 
@@ -281,9 +281,9 @@ RULES = Path(__file__).parents[1] / "rules" / "default"
 
 @contextmanager
 def small_pods(server: Running, *, anew: bool = False) -> Iterator[Callable[[], tuple[list[float], int]]]:
-    """Send small pods from another process until the result is asked for: seconds of each, and how many failed.
+    """Send small pods from another process until the yielded function is called.
 
-    `anew`: each on a new connection.
+    It returns the seconds of each, and the number of failures. `anew`: each on a new connection.
     """
     mine, its = _PROCESSES.Pipe()
     process = _PROCESSES.Process(target=_small_pods, args=(its, server.port, server.ca, anew), daemon=True)
@@ -310,7 +310,7 @@ def _small_pods(pipe: Pipe, port: int, ca: Path, anew: bool) -> None:
         begin = monotonic()
         try:
             connection = connection or client.secure()
-            failed += ask(connection) != 200
+            failed += send(connection) != 200
             if anew:
                 connection.close()
                 connection = None
@@ -325,7 +325,7 @@ def _small_pods(pipe: Pipe, port: int, ca: Path, anew: bool) -> None:
 
 
 class Callers:
-    """Callers in processes of their own, half of which connect anew for each request."""
+    """Callers in other processes, half of which open a new connection per request."""
 
     def __init__(self, port: int, trusted: str, stack: ExitStack) -> None:
         self._pipes: list[Pipe] = []
@@ -345,7 +345,7 @@ class Callers:
         return sum(pipe.recv() for pipe in self._pipes)
 
     def end(self) -> tuple[int, Counter[str]]:
-        """Requests that were answered, and what became of those that were lost."""
+        """End the callers, and return the number of answered requests and the errors of lost ones."""
         for pipe in self._pipes:
             pipe.send("end")
         answers, lost = 0, Counter[str]()
@@ -356,7 +356,7 @@ class Callers:
 
 
 def _callers(pipe: Pipe, port: int, trusted: str, kept: int, fresh: int) -> None:
-    """Sends "ready", the number of answers whenever it is asked for, and in the end that and what was lost."""
+    """Send "ready", the number of answers at each "count", and at the end that number and the lost requests."""
     died: list[str] = []
     threading.excepthook = lambda arguments: died.append(f"died: {arguments.exc_value!r}")
     load = Load(port, ssl.create_default_context(cadata=trusted))
@@ -387,7 +387,7 @@ def certificates(folder: Path) -> list[Promise]:
             end = monotonic() + TIMEOUT_SECONDS
             while ssl.get_server_certificate(("127.0.0.1", server.port)).encode() != pair["tls.crt"]:
                 if monotonic() > end:
-                    raise SystemExit(f"bench.listener: a certificate was not served: {server.logged()}")
+                    raise SystemExit(f"bench.listener: new certificate not served: {server.logged()}")
                 sleep(0.02)
             changes += 1
             sleep(CHANGE_PAUSE_SECONDS)
@@ -404,7 +404,7 @@ def certificates(folder: Path) -> list[Promise]:
 
 
 def denying(folder: Path) -> Path:
-    """The rule file that Load needs: it reads the message of a denial."""
+    """Write a rule that denies pods, since Load reads the message of a denial, and return its file."""
     rules = folder / "rules.yaml"
     rules.write_text(saying("denied"))
     return rules
@@ -413,7 +413,7 @@ def denying(folder: Path) -> Path:
 def sigterm(folder: Path) -> list[Promise]:
     answers, lost, codes = 0, Counter[str](), Counter[int | None]()
     longest = 0.0
-    for number in range(ENDS):
+    for number in range(STOPS):
         drain = ("--drain-seconds", "0" if number % 2 else "1")
         place = folder / str(number)
         place.mkdir()
@@ -426,11 +426,11 @@ def sigterm(folder: Path) -> list[Promise]:
             more, failed = callers.end()
             answers += more
             lost += failed
-    print(f"  sigterm: {ENDS} ends, {answers:,} requests; exit codes {dict(codes)}; lost: {dict(lost)}")
+    print(f"  sigterm: {STOPS} stops, {answers:,} requests; exit codes {dict(codes)}; lost: {dict(lost)}")
     return [
         Promise("sigterm: requests lost", lost.total(), 0),
-        Promise("sigterm: ends with exit code 0", codes[0], ENDS, least=True),
-        Promise("sigterm: the longest end", longest, END_SECONDS, unit=" s"),
+        Promise("sigterm: stops with exit code 0", codes[0], STOPS, least=True),
+        Promise("sigterm: slowest stop", longest, STOP_SECONDS, unit=" s"),
     ]
 
 
@@ -482,14 +482,14 @@ def hostile(folder: Path) -> list[Promise]:
         promises += [
             Promise(f"hostile: slowest caller while {HOSTILE} read nothing", max(latencies), CALLER_SECONDS, unit=" s"),
             Promise("hostile: callers not answered 200 meanwhile", failed, 0),
-            Promise("hostile: caller after all", client.caller_seconds(), CALLER_SECONDS, unit=" s"),
+            Promise("hostile: time for a caller after all", client.caller_seconds(), CALLER_SECONDS, unit=" s"),
         ]
         close([*held, *readers])
     return promises
 
 
 def pump(connections: Sequence[socket.socket], data: bytes, seconds: float) -> None:
-    """Send on all connections for a while, as much as they take, and read nothing."""
+    """Send as much as possible on all connections for some seconds, and read nothing."""
     with selectors.DefaultSelector() as selector:
         for one in connections:
             one.setblocking(False)
@@ -516,8 +516,8 @@ def files(folder: Path) -> list[Promise]:
         sleep(1)
         after = client.caller_seconds()
     return [
-        Promise(f"files: a caller beside {FILES_CONNECTIONS} connections", during, CALLER_SECONDS, unit=" s"),
-        Promise("files: a caller after them", after, CALLER_SECONDS, unit=" s"),
+        Promise(f"files: time for a caller during {FILES_CONNECTIONS} connections", during, CALLER_SECONDS, unit=" s"),
+        Promise("files: time for a caller after them", after, CALLER_SECONDS, unit=" s"),
     ]
 
 
@@ -534,14 +534,14 @@ SCENARIOS: dict[str, Callable[[Path], list[Promise]]] = {
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.listener", description=__doc__)
     parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help=", ".join(SCENARIOS))
-    asked = parser.parse_args()
-    if unknown := set(asked.scenarios) - set(SCENARIOS):
+    arguments = parser.parse_args()
+    if unknown := set(arguments.scenarios) - set(SCENARIOS):
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft < 2 * CONNECTIONS:
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(2 * CONNECTIONS, hard), hard))
     codes = []
-    for name in asked.scenarios or SCENARIOS:
+    for name in arguments.scenarios or SCENARIOS:
         with TemporaryDirectory(prefix="gpu-rules-bench-") as folder:
             codes.append(exit_code(SCENARIOS[name](Path(folder))))
     return max(codes)

@@ -1,4 +1,4 @@
-"""Server processes under measurement, and what Linux counts of a process."""
+"""Server processes under measurement, and their resource usage as counted by Linux."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def memory_mib(process: int | str = "self", field: str = "VmRSS") -> float:
-    """Resident memory of a process in MiB. `field`: VmHWM for its peak (proc_pid_status(5))."""
+    """Return the resident memory of a process in MiB. `field`: VmHWM for its peak (proc_pid_status(5))."""
     lines = Path(f"/proc/{process}/status").read_text().splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{field}:"))
 
@@ -45,7 +45,7 @@ def running(
     fixed: str | None = None,
     config: Path | None = None,
 ) -> Iterator[Running]:
-    """Run the server of a checkout on a free port, or what bench.fixed makes of it.
+    """Run the server of a checkout on a free port, or its variant of bench.fixed.
 
     `fixed`: argument of bench.fixed. `config`: kubeconfig. The process is killed afterwards.
     """
@@ -71,6 +71,6 @@ def running(
 
 
 def interpreter(checkout: Path) -> str:
-    """The Python of a checkout's own virtual environment, else the running one."""
+    """Return the Python of a checkout's virtual environment, else the current one."""
     own = checkout / ".venv" / "bin" / "python"
     return str(own) if checkout != ROOT and own.exists() else sys.executable

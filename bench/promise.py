@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Promise:
-    """A figure and its bound; `least` when it must not be less."""
+    """A figure and its bound, which is a minimum if `least` is set."""
 
     what: str
     value: float
@@ -25,6 +25,6 @@ class Promise:
 
 
 def exit_code(promises: Sequence[Promise]) -> int:
-    """Print each promise, and return the exit code of a benchmark: 1 where one is not kept."""
+    """Print all promises, and return the exit code of a benchmark: 1 if one is not kept."""
     print(*promises, sep="\n")
     return 0 if all(promise.kept for promise in promises) else 1

@@ -1,4 +1,4 @@
-"""The pods that the benchmarks send: what the API server sends for training jobs, with its defaults filled in."""
+"""Pods of the benchmarks, as the API server sends them for training jobs, with defaults."""
 
 import json
 from typing import Any
@@ -9,7 +9,7 @@ MIG = "nvidia.com/mig-3g.40gb"
 
 
 def review(pod: dict[str, Any], namespace: str = "gpu-training", uid: str = UID) -> bytes:
-    """An AdmissionReview of a pod at CREATE, as the API server encodes it."""
+    """Return an AdmissionReview of a pod at CREATE, as the API server encodes it."""
     resource = {"group": "", "version": "v1", "resource": "pods"}
     kind = {"group": "", "version": "v1", "kind": "Pod"}
     request = {
@@ -37,7 +37,7 @@ def review(pod: dict[str, Any], namespace: str = "gpu-training", uid: str = UID)
 
 
 def training_pod(resource: str = MIG, namespace: str = "gpu-training") -> dict[str, Any]:
-    """A pod of a Job: a GPU container with a long environment, a sidecar that ships logs, an init container."""
+    """Return a pod of a Job: a GPU container with many environment variables, a log container, an init container."""
     return {
         "kind": "Pod",
         "apiVersion": "v1",
@@ -99,7 +99,7 @@ def training_pod(resource: str = MIG, namespace: str = "gpu-training") -> dict[s
 
 
 def job_pods(resource: str, count: int) -> list[dict[str, Any]]:
-    """Pods of one indexed Job: each has a name, a uid, an index and a time of its own."""
+    """Return pods of one indexed Job, which differ in name, uid, index and time."""
     pods = []
     for number in range(count):
         pod = training_pod(resource)
@@ -116,7 +116,7 @@ def job_pods(resource: str, count: int) -> list[dict[str, Any]]:
 
 
 def different_pods(resource: str, count: int) -> list[dict[str, Any]]:
-    """Pods that have nothing in common: each asks for an amount of memory of its own."""
+    """Return pods that share no cached decision: each requests a different amount of memory."""
     pods = job_pods(resource, count)
     for number, pod in enumerate(pods):
         for amounts in pod["spec"]["containers"][0]["resources"].values():

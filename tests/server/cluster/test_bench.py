@@ -19,13 +19,13 @@ def printed(*arguments: str, codes: tuple[int, ...] = (0,)) -> list[str]:
 def test_the_bench_runs_and_prints_every_number() -> None:
     lines = printed("bench.cluster", "--nodes", "20", "--pods", "40", "--events", "60", "--samples", "20")
     heads = ["20 nodes", "time to synced", "RSS settled", "RSS peak", "first decision", "decisions", "Allocatable"]
-    heads += ["Available, Ready, Schedulable", "Available, MatchesPod", "… while events come", "events absorbed"]
+    heads += ["Available, Ready, Schedulable", "Available, MatchesPod", "… while events arrive", "events processed"]
     assert [text.startswith(head) for text, head in zip(lines, heads, strict=True)] == [True] * len(heads)
 
 
 def test_the_bench_of_the_listener_prints_figures_with_bounds() -> None:
     lines = printed("bench.listener", "files")
-    heads = ["files: a caller beside 400 connections", "files: a caller after them"]
+    heads = ["files: time for a caller during 400 connections", "files: time for a caller after them"]
     assert [text.startswith(head) for text, head in zip(lines, heads, strict=True)] == [True] * len(heads)
     assert all("(at most 1 s)" in text for text in lines)
 
@@ -33,9 +33,9 @@ def test_the_bench_of_the_listener_prints_figures_with_bounds() -> None:
 def test_the_bench_of_hostile_pods_prints_figures_with_bounds() -> None:
     # A busy machine may not keep a promise of milliseconds.
     lines = printed("bench.hostile", "--nodes", "20", "--only", "100 owner", codes=(0, 1))
-    heads = ["answered 200", "answer", "p99 beside it", "small pods not", "peak RSS", "RSS kept"]
+    heads = ["answered 200", "answer", "p99 of small pods", "small pods not", "peak RSS", "RSS kept"]
     expected = [f"100 owner references, {path}: {head}" for path in ("mutate", "validate") for head in heads]
-    expected.append("the longest line of the decision log")
+    expected.append("longest line of the decision log")
     figures = [text for text in lines if text[0] != " "]
     assert [text.startswith(head) for text, head in zip(figures, expected, strict=True)] == [True] * len(expected)
 

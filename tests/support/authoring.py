@@ -1,4 +1,4 @@
-"""Builders for tests of authoring: rule files in a folder, and patches applied as by the API server."""
+"""Builders and commands for tests of authoring."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -9,6 +9,7 @@ from click.testing import CliRunner, Result
 
 from rules_engine.cli import COMMANDS
 from rules_engine.model.json.patch import Json, Operation
+from tests.support.patching import apply_as_api_server
 
 
 def write(folder: Path, files: Mapping[str, str]) -> Path:
@@ -20,34 +21,10 @@ def write(folder: Path, files: Mapping[str, str]) -> Path:
     return folder
 
 
-def applied(document: Json, patch: Iterable[Mapping[str, Any] | Operation]) -> Any:
-    """Return the document after a patch, as the API server's library applies it: `replace` may add a member.
-
-    A missing parent, and `remove` of a missing member, are errors.
-    """
-    for operation in patch:
-        document = _apply(document, operation.to_json() if isinstance(operation, Operation) else operation)
-    return document
-
-
-def _apply(document: Json, operation: Mapping[str, Any]) -> Json:
-    steps = [step.replace("~1", "/").replace("~0", "~") for step in operation["path"].split("/")[1:]]
-    return _at(document, steps, operation) if steps else operation["value"]
-
-
-def _at(node: Json, steps: list[str], operation: Mapping[str, Any]) -> Json:
-    step, *rest = steps
-    if isinstance(node, list):
-        index = int(step)
-        assert rest, "these tests replace no items"
-        return [*node[:index], _at(node[index], rest, operation), *node[index + 1 :]]
-    assert isinstance(node, dict), f"{operation['path']}: parent not found"
-    if rest:
-        return {**node, step: _at(node.get(step), rest, operation)}
-    if operation["op"] == "remove":
-        assert step in node, f"{operation['path']} not found"
-        return {name: value for name, value in node.items() if name != step}
-    return {**node, step: operation["value"]}
+def applied(document: Json, patch: Iterable[Mapping[str, Any]]) -> Json:
+    """Return the document after a patch in JSON, as the API server applies it. Raises PatchRefusedError."""
+    operations = [Operation(member["op"], member["path"], member.get("value")) for member in patch]
+    return apply_as_api_server(document, tuple(operations))
 
 
 def ladder(name: str, *rungs: str, **fields: str) -> str:

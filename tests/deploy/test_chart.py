@@ -572,14 +572,14 @@ def notes(values: Mapping[str, Any]) -> str:
 
 
 def test_notes_warn_that_nothing_is_reserved_and_no_event_sent() -> None:
-    asking: Mapping[str, Any] = {"rbac": {"pods": True}, "server": {"events": True}}
+    reading: Mapping[str, Any] = {"rbac": {"pods": True}, "server": {"events": True}}
     reserved, events = "no devices are reserved for admitted pods", "no Events are sent"
     certificate = "the API server must present a client certificate of that CA"
 
     assert not any(text in notes({}) for text in (reserved, events, certificate))
-    assert all(text in notes(asking) for text in (reserved, events))
+    assert all(text in notes(reading) for text in (reserved, events))
     for counted in ({"clientCA": {"configMap": "ca"}}, {"server": {"events": True, "reserveFor": "all"}}):
-        printed = notes({**asking, **counted})
+        printed = notes({**reading, **counted})
         assert not any(text in printed for text in (reserved, events))
         assert (certificate in printed) == ("clientCA" in counted)
 
@@ -593,7 +593,7 @@ def test_notes_name_rules_that_deny_under_ignore(endpoint: str, tmp_path: Path) 
     assert warning not in notes({"webhook": {endpoint: {"failurePolicy": "Fail"}}})
     assert warning not in notes({"webhook": {endpoint: {"denies": []}}})
     own = own_values(tmp_path)
-    assert "can deny a pod" not in notes(own), "a ladder never denies"
+    assert "can deny a pod" not in notes(own), "a ladder that keeps the resource denies no pod"
     for values in own["webhook"].values():
         del values["denies"]
     assert "can deny a pod" not in notes(own), "values of an earlier version do not list the packaged rules"

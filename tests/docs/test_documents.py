@@ -143,7 +143,7 @@ def test_named_options_exist(document: Path) -> None:
     }
     named_here = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", document.read_text()))
 
-    assert named_here <= known | {"--help"}
+    assert named_here <= known
 
 
 def test_make_targets_of_the_readme_exist() -> None:

@@ -121,7 +121,7 @@ def test_objects_are_complete_and_unique(values: Mapping[str, Any]) -> None:
     assert len(named) == len(set(named))
 
 
-def spreading(objects: list[Object]) -> list[Object]:
+def spread_terms(objects: list[Object]) -> list[Object]:
     """Return the topology spread and anti-affinity terms of the pods."""
     spec = deployment(objects)["template"]["spec"]
     preferred = spec["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
@@ -135,7 +135,7 @@ def test_selectors_match_the_pods(values: Mapping[str, Any]) -> None:
     selectors = [deployment(objects)["selector"]["matchLabels"], one(objects, "Service")["spec"]["selector"]]
     selectors += [i["spec"]["selector"]["matchLabels"] for i in objects if i["kind"] == "PodDisruptionBudget"]
     selectors += [i["spec"]["podSelector"]["matchLabels"] for i in objects if i["kind"] == "NetworkPolicy"]
-    selectors += [term["labelSelector"]["matchLabels"] for term in spreading(objects)]
+    selectors += [term["labelSelector"]["matchLabels"] for term in spread_terms(objects)]
 
     for selector in selectors:
         assert selector
@@ -189,7 +189,7 @@ def test_replicas_are_spread_and_one_is_always_available() -> None:
     budget = one(objects, "PodDisruptionBudget")["spec"]
     # Pods that are not ready must not block the drain of a node.
     assert (budget["maxUnavailable"], budget["unhealthyPodEvictionPolicy"]) == (1, "AlwaysAllow")
-    keys = [term["topologyKey"] for term in spreading(objects)]
+    keys = [term["topologyKey"] for term in spread_terms(objects)]
     assert keys == ["topology.kubernetes.io/zone", "kubernetes.io/hostname", "kubernetes.io/hostname"]
 
 
@@ -364,7 +364,7 @@ def test_a_bootstrapped_certificate_is_for_the_called_service() -> None:
 
     assert one(objects, "Secret", "kept")
     assert given["--tls-bootstrap"] == f"{NAMESPACE}/kept"
-    for found in configured(objects):
+    for found in webhook_configurations(objects):
         service = found["webhooks"][0]["clientConfig"]["service"]
         assert given["--tls-service"] == f"{service['name']}.{service['namespace']}.svc"
         assert given["--webhook-name"] == found["metadata"]["name"]
@@ -487,7 +487,7 @@ def test_an_upgrade_does_not_overwrite_the_servers_secret() -> None:
 # Webhook configurations.
 
 
-def configured(objects: list[Object]) -> list[Object]:
+def webhook_configurations(objects: list[Object]) -> list[Object]:
     return [one(objects, f"{kind}WebhookConfiguration") for kind in ("Mutating", "Validating")]
 
 
@@ -495,14 +495,14 @@ def test_webhooks_are_the_same_as_those_of_the_command(default_rules: RuleSet) -
     settings = Settings(server=Service(NAME, NAMESPACE, 443), namespace=NAMESPACE)
     expected: tuple[Any, ...] = configurations(default_rules, settings)
 
-    for found, made in zip(configured(rendered()), expected, strict=True):
+    for found, made in zip(webhook_configurations(rendered()), expected, strict=True):
         assert found["webhooks"] == made["webhooks"]
         assert found["metadata"]["annotations"] == made["metadata"]["annotations"]
 
 
 @variants
 def test_the_server_finds_no_drift(values: Mapping[str, Any], default_rules: RuleSet) -> None:
-    for calls, found in zip(derive(default_rules), configured(rendered(values)), strict=True):
+    for calls, found in zip(derive(default_rules), webhook_configurations(rendered(values)), strict=True):
         assert drift(calls, NAME, found) == ()
 
 
@@ -513,7 +513,7 @@ def test_validations_of_updates_are_also_sent_resizes(tmp_path: Path) -> None:
     settings = Settings(server=Service(NAME, NAMESPACE, 443), namespace=NAMESPACE)
     expected: tuple[Any, ...] = configurations(rule_set, settings)
 
-    _, validating = configured(rendered(dict(helm_values(rule_set, rules))))
+    _, validating = webhook_configurations(rendered(dict(helm_values(rule_set, rules))))
     assert validating["webhooks"] == expected[1]["webhooks"]
     assert validating["webhooks"][0]["rules"][0]["resources"] == ["pods", "pods/resize"]
     assert drift(derive(rule_set)[1], NAME, validating) == ()
@@ -523,7 +523,7 @@ def test_custom_rules_set_their_conditions_and_rights(tmp_path: Path) -> None:
     objects = rendered(own_values(tmp_path))
     rule_set = read_rules([tmp_path]).rule_set
 
-    mutating, validating = configured(objects)
+    mutating, validating = webhook_configurations(objects)
     assert "amd.com/gpu" in mutating["webhooks"][0]["matchConditions"][0]["expression"]
     assert "amd.com/gpu" in validating["webhooks"][0]["matchConditions"][0]["expression"]  # reads free devices
     mutate, validate = derive(rule_set)
@@ -600,7 +600,7 @@ def test_notes_name_rules_that_deny_under_ignore(endpoint: str, tmp_path: Path) 
 
 
 def test_chart_and_command_exclude_labelled_namespaces(default_rules: RuleSet) -> None:
-    ours = [found["webhooks"][0]["namespaceSelector"] for found in configured(rendered())]
+    ours = [found["webhooks"][0]["namespaceSelector"] for found in webhook_configurations(rendered())]
     made: Any = configurations(default_rules, Settings(server=Service(NAME, NAMESPACE, 443), namespace=NAMESPACE))
 
     assert ours == [found["webhooks"][0]["namespaceSelector"] for found in made]
@@ -609,14 +609,14 @@ def test_chart_and_command_exclude_labelled_namespaces(default_rules: RuleSet) -
 
 
 def test_selectors_are_not_compared(default_rules: RuleSet) -> None:
-    for calls, found in zip(derive(default_rules), configured(rendered()), strict=True):
+    for calls, found in zip(derive(default_rules), webhook_configurations(rendered()), strict=True):
         assert drift(calls, NAME, found) == ()
         found["webhooks"][0]["namespaceSelector"]["matchExpressions"].pop()
         assert drift(calls, NAME, found) == ()
 
 
 def test_policies_timeouts_and_namespaces_can_be_set() -> None:
-    (mutating,), (validating,) = (found["webhooks"] for found in configured(rendered(EVERYTHING)))
+    (mutating,), (validating,) = (found["webhooks"] for found in webhook_configurations(rendered(EVERYTHING)))
 
     assert (mutating["failurePolicy"], mutating["timeoutSeconds"]) == ("Fail", 2)
     assert (validating["failurePolicy"], validating["timeoutSeconds"]) == ("Fail", 3)
@@ -637,15 +637,15 @@ def denied(before: Object, after: Object, username: str = f"system:serviceaccoun
     """Return True if the policy denies an update, as the API server evaluates it."""
     activation = {"object": after, "oldObject": before, "request": {"userInfo": {"username": username}}}
 
-    def true(expression: str) -> bool:
+    def holds(expression: str) -> bool:
         program = compile_expression(SourceText.inline(expression), ENVIRONMENT, result=types.BOOL)
         return program.evaluate(activation, Budget()) is True
 
     spec = policy()
-    if not all(true(condition["expression"]) for condition in spec["matchConditions"]):
+    if not all(holds(condition["expression"]) for condition in spec["matchConditions"]):
         return False
     try:
-        return not all(true(validation["expression"]) for validation in spec["validations"])
+        return not all(holds(validation["expression"]) for validation in spec["validations"])
     except EvaluationError:
         return bool(spec["failurePolicy"] == "Fail")
 
@@ -661,7 +661,7 @@ def stored(configuration: Object) -> Object:
 
 
 def test_the_server_may_change_the_ca_bundle() -> None:
-    for found in configured(rendered()):
+    for found in webhook_configurations(rendered()):
         before = stored(found)
         after = copy.deepcopy(before)
         after["webhooks"][0]["clientConfig"]["caBundle"] = "bmV3"
@@ -687,7 +687,7 @@ FREE = {("metadata", "generation"), ("metadata", "resourceVersion"), ("metadata"
 
 @pytest.mark.parametrize("kind", [0, 1])
 def test_the_server_may_change_no_other_field(kind: int) -> None:
-    before = stored(configured(rendered())[kind])
+    before = stored(webhook_configurations(rendered())[kind])
     tried = 0
     for path in paths_below(before):
         if path[:2] in FREE or path[-1:] == ("caBundle",) or path in ((), ("apiVersion",), ("kind",)):
@@ -715,7 +715,7 @@ def test_the_server_may_change_no_other_field(kind: int) -> None:
 
 
 def test_webhooks_are_neither_added_nor_reordered() -> None:
-    before = stored(configured(rendered())[0])
+    before = stored(webhook_configurations(rendered())[0])
     other = {**copy.deepcopy(before["webhooks"][0]), "name": "other.gpurules.io"}
     two = {**before, "webhooks": [before["webhooks"][0], other]}
 
@@ -729,7 +729,7 @@ def test_webhooks_are_neither_added_nor_reordered() -> None:
 
 
 def test_the_policy_restricts_only_the_server() -> None:
-    before, _ = map(stored, configured(rendered()))
+    before, _ = map(stored, webhook_configurations(rendered()))
     after = {**before, "webhooks": []}
     names = policy()["matchConstraints"]["resourceRules"]
 
@@ -739,7 +739,7 @@ def test_the_policy_restricts_only_the_server() -> None:
     (rule,) = names
     # The server takes Invalid for a conflict and tries again; it logs Forbidden.
     assert {validation["reason"] for validation in policy()["validations"]} == {"Forbidden"}
-    assert rule["resourceNames"] == [found["metadata"]["name"] for found in configured(rendered())][:1]
+    assert rule["resourceNames"] == [found["metadata"]["name"] for found in webhook_configurations(rendered())][:1]
     granted = {(group, resource) for group, resource, _, operation in rights(rendered()) if operation == "patch"}
     assert {(group, resource) for group in rule["apiGroups"] for resource in rule["resources"]} == granted
     assert rule["operations"] == ["UPDATE"]
@@ -765,7 +765,7 @@ def test_cert_manager_issues_the_certificate_and_injects_its_ca(values: Mapping[
     assert volume["secret"]["secretName"] == certificate["secretName"]
     # A leaked key is not served forever.
     assert certificate["privateKey"]["rotationPolicy"] == "Always"
-    for found in configured(objects):
+    for found in webhook_configurations(objects):
         assert found["metadata"]["annotations"]["cert-manager.io/inject-ca-from"] == f"{NAMESPACE}/{NAME}"
 
 
@@ -832,12 +832,12 @@ def test_the_schema_has_the_same_members_as_the_defaults() -> None:
 def test_unknown_members_are_refused_everywhere() -> None:
     schema = json.loads((render.CHART / "values.schema.json").read_text())
 
-    def opened(part: Any, path: str) -> list[str]:
+    def open_objects(part: Any, path: str) -> list[str]:
         members = {**part.get("properties", {}), **({"[]": part["items"]} if "items" in part else {})}
         here = [path] if "properties" in part and part.get("additionalProperties") is not False else []
-        return here + [found for name, member in members.items() for found in opened(member, f"{path}.{name}")]
+        return here + [found for name, member in members.items() for found in open_objects(member, f"{path}.{name}")]
 
-    assert opened(schema, "") == []
+    assert open_objects(schema, "") == []
 
 
 ALL_KINDS: Mapping[str, Any] = {

@@ -143,7 +143,7 @@ def test_only_pods_that_a_rule_may_apply_to_are_sent(name: str, namespace: str) 
         assert "spec.containers: Required value" in refusal({**pod(), "spec": {"containers": []}})
 
 
-def test_pods_of_a_namespace_with_the_break_glass_label_are_not_sent(name: str, namespace: str) -> None:
+def test_pods_of_break_glass_namespaces_are_not_sent(name: str, namespace: str) -> None:
     gpu = pod(container("c", {GPU: 1}), labels={BREAK_GLASS_LABEL: BREAK_GLASS_VALUE})
     sent = "mutate.gpurules.io"
     with called(name, namespace, ladder(GPU), validation("true")):

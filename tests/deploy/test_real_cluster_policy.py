@@ -155,7 +155,7 @@ def test_the_api_server_finds_no_type_error_in_the_policy(release: str) -> None:
     assert eventually(checked)["status"]["typeChecking"] == {}
 
 
-def test_the_server_stores_its_certificate_with_the_charts_rights(kube: Kube, release: str, tmp_path: Path) -> None:
+def test_the_charts_rights_suffice_to_store_the_certificate(kube: Kube, release: str, tmp_path: Path) -> None:
     config = kube.service_account(tmp_path, release)
     arguments = ("--tls-bootstrap", f"{release}/{release}-tls", "--tls-service", f"{release}.{release}.svc")
     with started(tmp_path, *arguments, "--webhook-name", release, KUBECONFIG=str(config)):

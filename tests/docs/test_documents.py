@@ -322,11 +322,11 @@ def test_the_table_of_bounds_matches_the_server(what: str, bound: str) -> None:
         ),
         ("operations.md", f"| {MAX_SUBDOMAIN} characters, {events.MAX_MESSAGE:,} characters |"),
         ("http.md", f"It has at most {MAX_PATCH_BYTES // MIB} MiB"),
-        ("metrics.md", f"and {decision_log.MAX_QUEUED_BYTES // MIB} MiB. What is more"),
+        ("metrics.md", f"lines of {decision_log.MAX_QUEUED_BYTES // MIB} MiB in total"),
         ("metrics.md", f"A line has at most {decision_log.MAX_LINE_BYTES // KIB} KiB"),
         ("metrics.md", f"take {decision_log.MAX_REASONS_BYTES // KIB} KiB"),
         ("cluster.md", f"after {LIFETIME_SECONDS:g} seconds in any case"),
-        ("cluster.md", f"at most {MAX_PER_NAMESPACE} promises at once"),
+        ("cluster.md", f"at most {MAX_PER_NAMESPACE} reservations at once"),
         ("ladders.md", f"| {MAX_CONTAINERS} |"),
         ("ladders.md", f"| terms of required node affinity | {MAX_TERMS:,} |"),
         (
@@ -336,8 +336,8 @@ def test_the_table_of_bounds_matches_the_server(what: str, bound: str) -> None:
         ("ladders.md", f"| tolerations | {MAX_TOLERATIONS:,} |"),
         ("injection.md", f"more than {MAX_CONTAINERS} containers"),
         ("cluster.md", f"take {MAX_CAPACITIES_BYTES // MIB} MiB at most"),
-        ("metrics.md", f"At most {decision_log.MAX_QUEUED:,} lines wait"),
-        ("metrics.md", f"{events.BURST} at once, then one a second"),
+        ("metrics.md", f"At most {decision_log.MAX_QUEUED:,} lines of"),
+        ("metrics.md", f"a burst of {events.BURST}, then one a second"),
     ],
 )
 def test_bounds_in_the_text_match_the_server(document: str, text: str) -> None:

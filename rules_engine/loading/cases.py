@@ -53,7 +53,7 @@ def _existing(node: Node | None, folder: Path, diagnostics: Diagnostics) -> Path
         return None
     path = folder / node.source.text
     if not exists(path):
-        message = f"there is no file or folder '{truncate(str(path), MAX_PATH)}'{_near(path)}"
+        message = f"file or folder '{truncate(str(path), MAX_PATH)}' not found{_near(path)}"
         diagnostics.error(Code.MISSING_FILE, message, node.location, node.length)
         return None
     return path
@@ -75,7 +75,7 @@ def _cluster(node: MapNode, folder: Path, diagnostics: Diagnostics, reader: Read
     path = _existing(file, folder, diagnostics)
     cluster = reader.cluster(path) if path else Cluster()
     if cluster is None:
-        diagnostics.error(Code.BAD_REFERENCE, f"'{path}' is no cluster, or has errors", file.location, file.length)
+        diagnostics.error(Code.BAD_REFERENCE, f"'{path}' is not a cluster, or has errors", file.location, file.length)
     return cluster or Cluster()
 
 
@@ -93,7 +93,7 @@ def _case(line: MapNode, folder: Path, diagnostics: Diagnostics, reader: Reader)
         diagnostics.error(Code.MISSING_FIELD, message, sub_resource.location, sub_resource.length)
     if operation != "UPDATE" and old is not None:
         key = line.key("oldPod") or old
-        message = f"oldPod is not looked at: with operation: {operation} there is no pod before"
+        message = f"oldPod is ignored: with operation: {operation} there is no old pod"
         diagnostics.warning(Code.IGNORED_FIELD, message, key.location, key.length)
     before = the_pod(old, line.key("oldPod") or old, diagnostics) if old is not None else None
     made = _pod(line, folder, diagnostics, reader)
@@ -121,7 +121,7 @@ def _pod(line: MapNode, folder: Path, diagnostics: Diagnostics, reader: Reader) 
         return None
     document = reader.pod(path)
     if document is None:
-        diagnostics.error(Code.BAD_REFERENCE, f"'{path}' is no manifest, or has errors", file.location, file.length)
+        diagnostics.error(Code.BAD_REFERENCE, f"'{path}' is not a manifest, or has errors", file.location, file.length)
         return None
     return the_pod(document, file, diagnostics)
 

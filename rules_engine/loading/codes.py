@@ -1,4 +1,4 @@
-"""Stable codes of the problems that this package finds."""
+"""Stable codes of the problems that this package reports."""
 
 from enum import Enum
 

@@ -29,7 +29,7 @@ STDIN = Path("<stdin>")
 
 SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 
-NOT_REGULAR = "it is no regular file: rules are not read from pipes, devices and the kernel's files, such as /proc"
+NOT_REGULAR = "not a regular file: rules are not read from pipes, devices or kernel files such as /proc"
 
 _NOT_RULES = frozenset({"kustomization.yaml", "kustomization.yml"})
 """Names of Kustomize's own files, which may be in the folder of the rules."""
@@ -129,7 +129,7 @@ def read_file(path: Path, diagnostics: Diagnostics, *, regular: bool = False) ->
                 return None
             data = file.read(limit + 1)
     except FileNotFoundError:
-        diagnostics.error(Code.MISSING_FILE, "there is no such file or folder", Location(str(path), 1, 1))
+        diagnostics.error(Code.MISSING_FILE, "file or folder not found", Location(str(path), 1, 1))
         return None
     except OSError as error:
         _report_unreadable(path, error, diagnostics)
@@ -158,7 +158,7 @@ def _is_regular(status: os.stat_result) -> bool:
 
 @cache
 def _kernel_devices() -> frozenset[int]:
-    """Return devices of file systems with files that only look regular, such as /proc/self/environ with its secrets."""
+    """Return devices of file systems whose files only seem regular, such as /proc/self/environ with its secrets."""
     return frozenset(os.stat(path).st_dev for path in ("/proc", "/sys") if os.path.ismount(path))  # noqa: PTH116 - as above
 
 
@@ -168,4 +168,4 @@ def report_too_large(name: str, limit: int, diagnostics: Diagnostics) -> None:
 
 
 def _report_unreadable(path: Path, error: OSError, diagnostics: Diagnostics) -> None:
-    diagnostics.error(Code.UNREADABLE_FILE, f"it cannot be read: {error.strerror or error}", Location(str(path), 1, 1))
+    diagnostics.error(Code.UNREADABLE_FILE, f"cannot be read: {error.strerror or error}", Location(str(path), 1, 1))

@@ -99,7 +99,7 @@ def load_cluster(path: Path, *, regular: bool = False) -> tuple[Cluster | None, 
             loader.diagnostics.error(Code.NOT_A_CLUSTER, message, found[1].location)
         elif not found:
             kind = loader.other
-            given = f"{truncate(kind.source.text)} is no cluster: " if kind else ""
+            given = f"{truncate(kind.source.text)} is not a cluster: " if kind else ""
             place, length = (kind.location, kind.length) if kind else (Location(str(path), 1, 1), 1)
             loader.diagnostics.error(Code.NOT_A_CLUSTER, f"{given}expected {_EXPECTED_CLUSTER}", place, length)
     cluster = None if loader.diagnostics.failed else found[0].cluster
@@ -126,12 +126,12 @@ def _report_no_pod(source: SourceFile, roots: Sequence[Node], diagnostics: Diagn
     kinds = [root.get("kind") for root in roots if isinstance(root, MapNode)]
     place = next((kind for kind in kinds if isinstance(kind, ScalarNode)), None)
     if place is None:
-        message = "no pod here, and nothing with a pod template"
+        message = "no pod and no object with a pod template found"
         diagnostics.error(Code.NOT_A_POD, message, Location(source.name, 1, 1))
         return
     kind = place.source.text
-    hint = ": rules are named by --rules" if kind in KINDS[:3] else ""
-    message = f"{truncate(kind)} is no pod and has no pod template{hint}"
+    hint = ": pass rules with --rules" if kind in KINDS[:3] else ""
+    message = f"{truncate(kind)} is not a pod and has no pod template{hint}"
     diagnostics.error(Code.NOT_A_POD, message, place.location, place.length)
 
 
@@ -171,7 +171,7 @@ class _Loader:
         diagnostics = Diagnostics()
         documents = read_documents(source, diagnostics)
         if not documents and not diagnostics.failed:
-            diagnostics.error(Code.EMPTY_FILE, "the file holds no document", Location(source.name, 1, 1))
+            diagnostics.error(Code.EMPTY_FILE, "the file has no documents", Location(source.name, 1, 1))
         self.diagnostics.problems.extend(diagnostics.problems)
         ours = [document for document in documents if not self._passed_over(document.root)]
         for document in ours:
@@ -242,7 +242,7 @@ class _Loader:
         first = self._places.setdefault((kind, name), location)
         if name and first is not location:
             diagnostics.error(
-                Code.DUPLICATE_DOCUMENT, f"{kind} '{name}' is already written in {first}", location, length
+                Code.DUPLICATE_DOCUMENT, f"{kind} '{name}' is already defined in {first}", location, length
             )
 
     def _cluster_file(self, path: Path) -> Cluster | None:

@@ -149,7 +149,7 @@ def _report_assumed(lines: Sequence[MapNode], diagnostics: Diagnostics) -> None:
         if flag(line, "assume"):
             if first is not None:
                 key = line.key("assume") or line
-                message = f"only one rung may be assumed, and line {first.line} has one already"
+                message = f"only one rung may be assumed, and line {first.line} already has one"
                 diagnostics.error(Code.SEVERAL_ASSUMED, message, key.location, key.length)
             first = first or line.location
 
@@ -183,7 +183,9 @@ def _injection(spec: MapNode, root: MapNode, diagnostics: Diagnostics) -> Resour
 
 def _report_steering(name: str, steering: Container[str], place: Node | None, diagnostics: Diagnostics) -> None:
     if place is not None and name in steering:
-        message = f"{name} decides which rules apply: a rule that writes it would meet another pod the second time"
+        message = (
+            f"{name} decides which rules apply: a rule that writes it would change the result of a second admission"
+        )
         diagnostics.error(Code.STEERING_ANNOTATION, message, place.location, place.length)
 
 
@@ -210,7 +212,7 @@ def _merged(default: Entry, entry: Entry) -> Entry:
 def _report_nothing_to_inherit(default: Entry, node: MapNode, diagnostics: Diagnostics) -> None:
     key = node.key("inherit")
     if not default and key is not None:
-        message = "there is nothing to inherit: the injection has no coefficients and no annotations of its own"
+        message = "nothing to inherit: the injection has no coefficients and no annotations of its own"
         diagnostics.warning(Code.NOTHING_TO_INHERIT, message, key.location, key.length)
 
 
@@ -218,7 +220,7 @@ def _report_gpu_amounts(spec: MapNode, gpu_resource: str, diagnostics: Diagnosti
     for entry in (spec, *(node for _, node in maps(spec, "namespaces"))):
         key = section(entry, "coefficients").key(gpu_resource)
         if key is not None:
-            message = f"{gpu_resource} is what is counted: an injection cannot change it"
+            message = f"{gpu_resource} is the counted resource: an injection cannot change it"
             diagnostics.error(Code.GPU_COEFFICIENT, message, key.location, key.length)
 
 
@@ -226,7 +228,7 @@ def _validation(spec: MapNode, root: MapNode, diagnostics: Diagnostics) -> Valid
     actions = frozenset(ValidationAction(name) for name in texts(spec, "validationActions"))
     if {ValidationAction.DENY, ValidationAction.WARN} <= actions:
         key = spec.key("validationActions") or spec
-        message = "Deny and Warn exclude each other: a denial tells the user already"
+        message = "Deny and Warn cannot be combined: a denial already shows the message"
         diagnostics.error(Code.CONFLICTING_ACTIONS, message, key.location, key.length)
     return Validation(
         **_common(spec, root, diagnostics, OptOut.FORBIDDEN),

@@ -57,14 +57,14 @@ def _validator(kind: str) -> Any:
 def validate(kind: str, root: MapNode, diagnostics: Diagnostics) -> MapNode:
     """Report violations of the kind's schema; return the document without them, so that the rest can be checked."""
     faults = [_Fault(error, root) for error in _validator(kind).iter_errors(root.json())]
-    told: set[Location] = set()
+    reported: set[Location] = set()
     for fault in sorted(faults, key=lambda fault: fault.rank):
         for code, message, node in fault.problems():
             # Text that is too long and has the wrong form is one problem.
-            if code is not Code.WRONG_FORM or node.location not in told:
+            if code is not Code.WRONG_FORM or node.location not in reported:
                 diagnostics.error(code, message, node.location, node.length)
-                told.add(node.location)
-    return without(root, frozenset(path for fault in faults for path in fault.spoiled()))
+                reported.add(node.location)
+    return without(root, frozenset(path for fault in faults for path in fault.invalid_paths()))
 
 
 _TYPES = {
@@ -78,7 +78,7 @@ _TYPES = {
 }
 _GIVEN = {"a string": "text", "an object": "a map", "null": "nothing"}
 
-Told = tuple[Code, str, Node]
+Finding = tuple[Code, str, Node]
 """A code, a message and the node of a problem."""
 
 
@@ -107,7 +107,7 @@ class _Fault:
     def rank(self) -> bool:
         return self._keyword != "pattern"
 
-    def problems(self) -> Iterator[Told]:
+    def problems(self) -> Iterator[Finding]:
         match self._keyword:
             case "additionalProperties":
                 yield from self._unknown()
@@ -135,8 +135,8 @@ class _Fault:
             case _:
                 yield self._wrong_count()
 
-    def spoiled(self) -> Iterator[Path]:
-        """Yield the paths of values that are too malformed to be read."""
+    def invalid_paths(self) -> Iterator[Path]:
+        """Yield the paths of values that cannot be read."""
         match self._keyword:
             case "additionalProperties":
                 yield from ((*self._path, name) for name in self._extras())
@@ -167,7 +167,7 @@ class _Fault:
     def _extras(self) -> list[str]:
         return [name for name in self._instance if name not in self._schema.get("properties", ())]
 
-    def _unknown(self) -> Iterator[Told]:
+    def _unknown(self) -> Iterator[Finding]:
         fields = self._schema.get("properties", {})
         for name in self._extras():
             yield (
@@ -176,14 +176,14 @@ class _Fault:
                 self._key(name),
             )
 
-    def _missing(self) -> Iterator[Told]:
+    def _missing(self) -> Iterator[Finding]:
         # A misspelt field is reported once, as unknown.
         misspelt = "".join(near(name, self._schema.get("properties", ())) for name in self._extras())
         for name in self._wanted:
             if name not in self._instance and f"'{name}'" not in misspelt:
                 yield Code.MISSING_FIELD, f"{self._title} needs '{name}'", self._owner
 
-    def _wrong_type(self) -> Told:
+    def _wrong_type(self) -> Finding:
         wanted = [self._wanted] if isinstance(self._wanted, str) else list(self._wanted)
         expected = " or ".join(_TYPES[name] for name in wanted)
         if self._instance is None:
@@ -195,7 +195,7 @@ class _Fault:
             hint = f': write "{truncate(self._node.source.text)}"'
         return Code.WRONG_TYPE, f"{self._name} must be {expected}, not {_GIVEN.get(given, given)}{hint}", self._node
 
-    def _wrong_form(self) -> Told:
+    def _wrong_form(self) -> Finding:
         text = self._instance
         node = self._key(text) if self._of_key else self._node
         if self._keyword == "maxLength":
@@ -211,16 +211,16 @@ class _Fault:
         key = self._node.key(name) if isinstance(self._node, MapNode) else None
         return key or self._node
 
-    def _alternatives(self) -> Told:
+    def _alternatives(self) -> Finding:
         fields = [name for option in self._wanted for name in option["required"]]
         listed = " or ".join(f"'{name}'" for name in fields)
         given = [name for name in fields if name in self._instance]
         if given:
             both = " and ".join(f"'{name}'" for name in given)
-            return Code.CONFLICTING_FIELDS, f"{both} exclude each other", self._key(given[1])
+            return Code.CONFLICTING_FIELDS, f"{both} cannot be used together", self._key(given[1])
         return Code.MISSING_FIELD, f"{self._title} needs {listed}", self._owner
 
-    def _wrong_count(self) -> Told:
+    def _wrong_count(self) -> Finding:
         match self._keyword:
             case "minItems":
                 return Code.WRONG_COUNT, f"{self._name} is empty: it needs at least {self._wanted}", self._owner
@@ -228,15 +228,19 @@ class _Fault:
                 given = len(self._instance)
                 return Code.WRONG_COUNT, f"{self._name} has {given} items, of at most {self._wanted}", self._owner
             case "minProperties":
-                return Code.WRONG_COUNT, f"{self._name} is empty: it would say nothing", self._owner
+                return Code.WRONG_COUNT, f"{self._name} must not be empty", self._owner
             case "maxProperties":
-                return Code.CONFLICTING_FIELDS, "'file' stands alone: it tells the whole cluster", self._key("file")
+                return (
+                    Code.CONFLICTING_FIELDS,
+                    "'file' cannot be combined with other fields: it defines the whole cluster",
+                    self._key("file"),
+                )
         repeated = next(index for index, value in enumerate(self._instance) if value in self._instance[:index])
-        return Code.WRONG_COUNT, f"{self._name} names the same twice", find(self._node, (repeated,))
+        return Code.WRONG_COUNT, f"{self._name} has the same item twice", find(self._node, (repeated,))
 
 
 def _resource_hint(text: str) -> str:
-    """Return a hint for a text that is not a resource name, for mistakes that are easily overlooked.
+    """Return a hint for a text that is not a resource name, for common mistakes.
 
     Source: k8s.io/kubernetes/pkg/apis/core/v1/helper (IsExtendedResourceName).
     """

@@ -163,21 +163,21 @@ def test_fields_are_looked_at_in_lists_and_objects_and_not_in_open_maps() -> Non
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        ("{containers: []}", ["2:8: the pod has no containers: Kubernetes refuses it"]),
-        ("{initContainers: [{name: a}]}", ["2:1: the pod has no containers: Kubernetes refuses it"]),
-        ("", ["2:1: the pod has no containers: Kubernetes refuses it"]),
+        ("{containers: []}", ["2:8: the pod has no containers: Kubernetes rejects it"]),
+        ("{initContainers: [{name: a}]}", ["2:1: the pod has no containers: Kubernetes rejects it"]),
+        ("", ["2:1: the pod has no containers: Kubernetes rejects it"]),
         (
             "{containers: [{name: a}, {name: b}, {name: a}], initContainers: [{name: b}, {image: x}, {name: null}]}",
             [
-                "2:50: the container 'a' is already in line 2: Kubernetes refuses that",
-                "2:79: the container 'b' is already in line 2: Kubernetes refuses that",
+                "2:50: the container 'a' is already in line 2: Kubernetes rejects that",
+                "2:79: the container 'b' is already in line 2: Kubernetes rejects that",
             ],
         ),
     ],
 )
 def test_what_kubernetes_would_refuse_is_a_warning(spec: str, told: list[str]) -> None:
     assert warned(f"kind: Pod\nspec: {spec}\n") == told
-    assert warned("kind: Pod\n") == ["1:1: the pod has no containers: Kubernetes refuses it"]
+    assert warned("kind: Pod\n") == ["1:1: the pod has no containers: Kubernetes rejects it"]
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def _nodes(spec: MapNode, diagnostics: Diagnostics) -> dict[str, Node]:
         template = _template(written, diagnostics)
         for name in _names(written):
             if name in nodes:
-                message = f"node '{name}' is already written in line {places[name].line}"
+                message = f"node '{name}' is already defined in line {places[name].line}"
                 diagnostics.error(Code.DUPLICATE_NODE, message, place.location, place.length)
                 break
             nodes[name] = replace(template, name=name, labels={HOSTNAME: name, **template.labels})
@@ -134,12 +134,10 @@ def _bound_pod(written: Written, nodes: Mapping[str, Node], diagnostics: Diagnos
         return None if is_finished(pod) else pod
     place = find(written, ("spec", "nodeName"))
     if node:
-        message = f"there is no node '{truncate(node)}'{did_you_mean(node, nodes)}"
+        message = f"node '{truncate(node)}' not found{did_you_mean(node, nodes)}"
         diagnostics.error(Code.UNKNOWN_NODE, message, place.location, place.length)
     else:
-        diagnostics.warning(
-            Code.UNBOUND_POD, "without spec.nodeName the pod counts nowhere", place.location, place.length
-        )
+        diagnostics.warning(Code.UNBOUND_POD, "without spec.nodeName the pod is ignored", place.location, place.length)
     return None
 
 

@@ -26,7 +26,7 @@ TEMPLATES: Mapping[str, Path] = {
     "ReplicationController": _SPEC,
     "StatefulSet": _SPEC,
 }
-"""Paths of the pod templates of Kubernetes' own objects: there it is one, whatever its members."""
+"""Paths of the pod templates of Kubernetes' own objects: the value there is a template, whatever its members."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

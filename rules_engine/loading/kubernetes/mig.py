@@ -51,7 +51,7 @@ def doubt(names: Sequence[str]) -> str:
     profiles = [_Profile.read(name) for name in names]
     for profile in profiles:
         if profile.slices not in _MEMORY:
-            return f"there is no MIG device of {profile.slices} slices: {profile.name}"
+            return f"no MIG device has {profile.slices} slices: {profile.name}"
         if not _alike(profiles[0], profile):
             return f"no card has both {profiles[0].name} and {profile.name}: their slices of memory differ in size"
     compute = sum(profile.compute for profile in profiles)

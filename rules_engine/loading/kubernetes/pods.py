@@ -46,7 +46,7 @@ def warn_of_pod(node: MapNode, diagnostics: Diagnostics, *, plain: bool = True) 
             _warn_of_values(spec.get(name), "[Container]", diagnostics)
     if not items(spec, "containers") and not _misspells_containers(node, spec):
         place = spec.key("containers") or node.key("spec") or first_key(node)
-        message = "the pod has no containers: Kubernetes refuses it"
+        message = "the pod has no containers: Kubernetes rejects it"
         diagnostics.warning(Code.NO_CONTAINERS, message, place.location, place.length)
     _warn_of_repeated(spec, diagnostics)
 
@@ -58,7 +58,7 @@ def _warn_of_repeated(spec: MapNode, diagnostics: Diagnostics) -> None:
     for name in sorted(written, key=lambda name: name.location):
         text = name.source.text
         if text in first:
-            message = f"the container '{truncate(text)}' is already in line {first[text].line}: Kubernetes refuses that"
+            message = f"the container '{truncate(text)}' is already in line {first[text].line}: Kubernetes rejects that"
             diagnostics.warning(Code.DUPLICATE_CONTAINER, message, name.location, name.length)
         first.setdefault(text, name.location)
 

@@ -21,7 +21,7 @@ from rules_engine.model.problems import did_you_mean
 from rules_engine.model.source import Location, SourceText
 
 MAX_DEPTH = 64
-"""Levels of nested lists and maps: a pod in a rule test has about 20; walks over the tree recurse this far."""
+"""Levels of nested lists and maps: a pod in a RuleTest has about 20; functions on the tree recurse this far."""
 
 MAX_NODES = 500_000
 """Values in a file, with those that aliases repeat: an inventory of 10,000 nodes has some 300,000."""
@@ -45,7 +45,7 @@ class Dialect(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Document:
-    """One document of a stream; `report` holds the problems found while it was read."""
+    """One document of a stream; `diagnostics` holds the problems found while it was read."""
 
     root: Node
     diagnostics: Diagnostics
@@ -81,7 +81,7 @@ def _characters(source: SourceFile, diagnostics: Diagnostics) -> bool:
     before = SourceFile(source.name, source.text[: found.start()]).lines
     diagnostics.error(
         Code.YAML_CHARACTER,
-        f"character U+{ord(found.group()):04X} cannot stand in YAML: write it as an escape in double quotes",
+        f"character U+{ord(found.group()):04X} is not allowed in YAML: write it as an escape in double quotes",
         Location(source.name, len(before), len(before[-1]) + 1),
     )
     return False
@@ -91,7 +91,7 @@ _HINTS = (
     ("mapping values are not allowed", "a second ': ' on this line: put the value in quotes, or use a block (|)"),
     ("cannot start any token", "a value cannot begin with this character: put it in quotes"),
     ("unexpected end of stream", "the quote is never closed"),
-    ("invalid Unicode", "an escape stands for half a character: write the character itself, or \\U and eight digits"),
+    ("invalid Unicode", "an escape is half of a surrogate pair: write the character itself, or \\U and eight digits"),
     ("unknown escape character", "no such escape: in double quotes write \\\\ for a backslash, or use single quotes"),
     ("expected ',' or ']'", "the list is not closed: expected ',' or ']'"),
     ("expected ',' or '}'", "the map is not closed: expected ',' or '}'"),
@@ -214,7 +214,7 @@ class _Composer:
         name = event.anchor
         length = len(name) + 1
         if name not in self._anchors:
-            message = f"no anchor '{truncate(name)}' stands before this alias{did_you_mean(name, self._anchors)}"
+            message = f"no anchor '{truncate(name)}' precedes this alias{did_you_mean(name, self._anchors)}"
         else:
             target = self._anchors[name]
             if target is not None:
@@ -222,13 +222,13 @@ class _Composer:
                     self._too_deep(event.start_mark)
                 self._counted(target.size, event.start_mark)
                 return target
-            message = f"'{truncate(name)}' is an alias inside of what it stands for"
+            message = f"'{truncate(name)}' is an alias inside its own anchor"
         self._diagnostics.error(Code.YAML_ALIAS, message, self._at(event.start_mark), length)
         place = self._at(event.start_mark)
         return _Sized(ScalarNode(value="", source=SourceText("", place.file, ((0, place.line, place.column),))), 1, 0)
 
     def _too_deep(self, mark: Any) -> None:
-        raise _StopError(Code.YAML_TOO_DEEP, f"more than {MAX_DEPTH} lists and maps inside each other", self._at(mark))
+        raise _StopError(Code.YAML_TOO_DEEP, f"more than {MAX_DEPTH} levels of lists and maps", self._at(mark))
 
     def _tag(self, event: Any) -> None:
         if event.tag is None:
@@ -238,7 +238,7 @@ class _Composer:
         tag = re.split(r"[\s,\]}]", line[column:])[0]
         self._diagnostics.error(
             Code.YAML_TAG,
-            f"{truncate(tag)} is a tag, and tags are not read: write text in quotes, anything else plainly",
+            f"{truncate(tag)} is a tag, and tags are not supported: put text in quotes, write the rest plainly",
             Location(self._source.name, event.start_mark.line + 1, column + 1),
             len(tag),
         )
@@ -247,7 +247,7 @@ class _Composer:
         self._counted(1, event.start_mark)
         text: str = event.value
         if event.style == '"' and _SURROGATE.search(text):
-            message = "an escape stands for half a character: write the character itself, or \\U and eight digits"
+            message = "an escape is half of a surrogate pair: write the character itself, or \\U and eight digits"
             raise _StopError(Code.YAML_SYNTAX, message, self._at(event.start_mark))
         source = SourceText(text, self._source.name, self._breaks(event))
         if event.style or event.tag in ("!", "tag:yaml.org,2002:str"):

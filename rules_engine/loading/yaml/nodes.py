@@ -86,7 +86,7 @@ def find(root: Node, path: Path) -> Node:
 
 
 def first_key(node: Node) -> Node:
-    """Return the first key of a document or a map, at which problems are shown; the node itself if it has none."""
+    """Return the first key of a document or a map, for locations of problems; the node itself if it has none."""
     return next((key for key, _ in node), node) if isinstance(node, MapNode) else node
 
 

@@ -9,7 +9,7 @@ from rules_engine.model.decision import Decision, Step
 from rules_engine.model.json.patch import Json
 
 OFFLINE_UID = "00000000-0000-0000-0000-000000000000"
-"""The uid of a request that no API server sent; it must not look like a real one."""
+"""The uid of a request that no API server sent, recognizable as such."""
 
 OFFLINE_USER = "gpu-rules:offline"
 
@@ -69,7 +69,7 @@ def pod_request(
 ) -> AdmissionRequest:
     """Return the request that the API server would make for a pod, by an anonymous user.
 
-    `raw` has no object: expressions read the pod by other variables.
+    `raw` has no object: expressions read the pod as the variables `object` and `oldObject`.
     """
     metadata = pod.get("metadata") if isinstance(pod, dict) else None
     name = metadata.get("name") if isinstance(metadata, dict) else None

@@ -1,7 +1,7 @@
-"""Problems between rules that are valid each on their own, and between tests and rules.
+"""Problems between rules that are each valid alone, and between tests and rules.
 
-A warning is certain: a line has no effect, or two rules conflict, for every pod and cluster. If that depends on the
-pod or the cluster, there is no warning.
+Each warning holds for every pod and cluster: a line has no effect, or two rules conflict. If that depends on the pod
+or the cluster, there is no warning.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -53,7 +53,7 @@ def analyse(rules: Sequence[AnyRule]) -> Iterator[Problem]:
 
 
 def analyse_case(case: Case, rules: Sequence[AnyRule]) -> Iterator[Problem]:
-    """Report expectations that `rules` can never meet, and claims of the pod that no rule reads."""
+    """Yield problems of expectations that `rules` can never meet, and of claims of the pod that no rule reads."""
     known: Mapping[RuleId, AnyRule] = {rule.id: rule for rule in rules}
     yield from _unseen_claims(case, rules)
     for decider in case.expect.decided_by or ():
@@ -86,11 +86,11 @@ def _expressions(rule: AnyRule) -> Iterator[str]:
 def _decider(decider: Decider, known: Mapping[RuleId, AnyRule]) -> Iterator[Problem]:
     rule = known.get(decider.rule)
     if rule is None:
-        message = f"there is no rule '{decider.rule}'{did_you_mean(decider.rule, known)}"
+        message = f"rule '{decider.rule}' not found{did_you_mean(decider.rule, known)}"
         yield _problem("unknown-rule", message, decider.location, decider.rule, Severity.ERROR)
         return
     if rule.mode is not Mode.ENFORCE:
-        message = f"{rule.id} is in mode {rule.mode.value}: it never decides anything"
+        message = f"{rule.id} is in mode {rule.mode.value}: it never decides"
         yield _problem("idle-rule", message, decider.location, decider.rule)
     if decider.rung is None:
         return
@@ -107,19 +107,21 @@ def _decider(decider: Decider, known: Mapping[RuleId, AnyRule]) -> Iterator[Prob
 def _matches_nothing(rule: Rule) -> Iterator[Problem]:
     excluded = rule.match.exclude_namespaces
     if all(_any_wider(excluded, name) for name in rule.match.namespaces):
-        message = f"{rule.id} applies nowhere: excludeNamespaces leaves nothing of its namespaces"
+        message = f"{rule.id} matches no pod: excludeNamespaces excludes all its namespaces"
         yield _problem("matches-nothing", message, rule.location, rule.name)
 
 
 def _idle_rungs(ladder: FallbackLadder) -> Iterator[Problem]:
     if len(ladder.rungs) == 1 and ladder.when_exhausted is WhenExhausted.KEEP:
         rung = ladder.rungs[0]
-        message = f"a ladder with one rung moves nothing: there is no other rung for {rung.resource}"
+        message = f"a ladder with one rung moves nothing: it has no other rung for {rung.resource}"
         yield _problem("single-rung", message, rung.location, rung.resource)
         return
     for index, rung in enumerate(ladder.rungs):
         if rung.when is not None and not _sources(ladder, index):
-            message = f"this is never asked: with direction {ladder.direction.value} nothing falls to {rung.resource}"
+            message = (
+                f"this is never evaluated: with direction {ladder.direction.value} nothing moves to {rung.resource}"
+            )
             yield _problem("unused-when", message, rung.when.location, rung.when.text.partition("\n")[0])
 
 
@@ -144,7 +146,7 @@ def _taken_resources(earlier: FallbackLadder, later: FallbackLadder) -> Iterator
         # No warning for a rung that cannot move anyway.
         if rung.resource in named and not rung.assume and _targets(later, index):
             message = (
-                f"requests for {rung.resource} are not decided here but by {earlier.id} ({earlier.location}), "
+                f"requests for {rung.resource} are decided by {earlier.id} ({earlier.location}) instead, "
                 f"which comes first by {_precedence(earlier, later)}"
             )
             yield _problem("unreachable-rung", message, rung.location, rung.resource)
@@ -162,7 +164,7 @@ def _shadowed(injections: Sequence[ResourceInjection]) -> Iterator[Problem]:
         for earlier in injections[:index]:
             if _same_type(earlier, later) and _always_first(earlier, later):
                 message = (
-                    f"{later.id} never injects anything: {earlier.id} ({earlier.location}) is for the same pods and "
+                    f"{later.id} never injects anything: {earlier.id} ({earlier.location}) matches the same pods and "
                     f"comes first by {_precedence(earlier, later)}"
                 )
                 yield _problem("unreachable-injection", message, later.location, later.name)
@@ -183,17 +185,17 @@ def _second_pass(one: ResourceInjection, other: ResourceInjection) -> Iterator[P
     overlap = _covers(one.match, other.match) or _covers(other.match, one.match)
     if not (enforced and sure and overlap and _same_type(other, one)):
         return
-    told: set[Location] = set()
+    reported: set[Location] = set()
     for namespace in dict.fromkeys((None, *one.namespaces, *other.namespaces)):
         if not (_is_used(one, namespace) and _is_used(other, namespace)):
             continue
         giving, counting = _entry(one, namespace), _entry(other, namespace)
         place = giving.origin.get(("coefficients", other.gpu_resource), giving.location)
-        if giving.coefficients.get(other.gpu_resource) and counting and place not in told:
-            told.add(place)
+        if giving.coefficients.get(other.gpu_resource) and counting and place not in reported:
+            reported.add(place)
             message = (
-                f"{other.gpu_resource} is also what {other.id} ({other.location}) counts: a pod that gets it here is "
-                "denied when it is admitted again, for different GPU resources"
+                f"{other.gpu_resource} is the GPU resource of {other.id} ({other.location}): a pod that gets it here "
+                "is denied for different GPU resources when it is admitted again"
             )
             yield _problem("injection-conflict", message, place, other.gpu_resource)
 
@@ -210,7 +212,7 @@ def _is_used(injection: ResourceInjection, namespace: str | None) -> bool:
 
 
 def _same_type(wide: ResourceInjection, narrow: ResourceInjection) -> bool:
-    """Return True if every pod of the GPU type of `narrow` is also of that of `wide`."""
+    """Return True if `wide` applies to every GPU type that `narrow` applies to."""
     if wide.gpu_type is None:
         return True
     return (wide.gpu_type_annotation, wide.gpu_type) == (narrow.gpu_type_annotation, narrow.gpu_type)

@@ -60,8 +60,8 @@ def read_tested(rules: Sequence[FilePath]) -> RuleFiles:
 
 def _once(problems: Sequence[Problem]) -> Iterator[Problem]:
     """Yield each problem once, even if its file was read by several names."""
-    told: Mapping[tuple[object, ...], Problem] = {
+    unique: Mapping[tuple[object, ...], Problem] = {
         (os.path.realpath(p.location.file), p.location.line, p.location.column, p.code, p.message): p
         for p in reversed(problems)
     }
-    yield from told.values()
+    yield from unique.values()

@@ -30,13 +30,13 @@ MAX_NAME = 50
 """Characters of a GPU type or resource in a rule's name: with a number appended, it is still a label value."""
 
 SHARED = frozenset({"cpu", "memory", "ephemeral-storage"})
-"""Resources of which gpuinjector floors the pod's total; any other it truncates for each container."""
+"""Resources whose total per pod gpuinjector rounds down; it truncates any other for each container."""
 
 _NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
-"""Name of a namespace (RFC 1123 label): no other name ever matches."""
+"""Name of a namespace (RFC 1123 label); no other name matches."""
 
 _UNIT = re.compile(r"(?P<zeros>0*)(?:\.0*)?(?P<suffix>[numkMGTPE]?|[KMGTPE]i|[eE][+-]?[0-9]{1,3})")
-"""Texts that gpuinjector may append to a whole number: zeros, then a quantity's suffix or exponent."""
+"""Units that gpuinjector appends to a whole number: zeros, then a quantity's suffix or exponent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class _Findings:
         self._add(f"gpuinjector-{code}", message, node, Severity.ERROR)
 
     def different(self, code: str, message: str, node: Node) -> None:
-        """Add a warning of behaviour that changes, or that never was what it seems."""
+        """Add a warning of behaviour that changes, or that differs from what the configuration suggests."""
         self._add(f"gpuinjector-{code}", message, node, Severity.WARNING)
 
     def of_rule(self, problem: Problem, node: Node) -> None:
@@ -170,7 +170,7 @@ class _Reader:
         entries: dict[_Triple, _Entry] = {}
         for gpu_type in self._members(node, "a map of GPU types"):
             if not gpu_type.name:
-                message = "an empty GPU type never matches a pod: nothing is converted here"
+                message = "an empty GPU type never matches a pod: it is not converted"
                 self._findings.different("never-matches", message, gpu_type.key)
                 continue
             for resource in self._members(gpu_type.value, "a map of GPU resources"):
@@ -196,7 +196,7 @@ class _Reader:
         name = self._text(fields, "name")
         place = fields.get("name", item)
         if not name:
-            self._findings.wrong("no-name", "an item of resourceList needs the name of a resource", place)
+            self._findings.wrong("no-name", "an item of resourceList needs 'name'", place)
             return
         if "value" in fields:
             message = "'value' is never read by gpuinjector: write the amount per GPU as coefficient and unit"
@@ -207,7 +207,7 @@ class _Reader:
         if written is None:
             return
         if name in coefficients:
-            message = f"'{name}' is named twice in this list: the last one counts, as it did"
+            message = f"'{name}' occurs twice in this list: the last one is used, as by gpuinjector"
             self._findings.different("duplicate-name", message, place)
         coefficients[name] = written
 
@@ -219,13 +219,13 @@ class _Reader:
             name = by_fold.get(member.name.casefold())
             if name is None:
                 near = did_you_mean(member.name, known)
-                message = f"{owner} has no field '{member.name}'{near}: gpuinjector takes no notice of it"
+                message = f"{owner} has no field '{member.name}'{near}: gpuinjector ignores it"
                 self._findings.wrong("unknown-field", message, member.key)
             elif name in found:
-                self._findings.wrong("duplicate-key", f"'{name}' is there twice", member.key)
+                self._findings.wrong("duplicate-key", f"duplicate key '{name}'", member.key)
             elif member.value.value is not None:
                 if name != member.name:
-                    message = f"'{member.name}' is read as '{name}': Go's JSON does not look at upper and lower case"
+                    message = f"'{member.name}' is read as '{name}': Go's JSON reader ignores letter case"
                     self._findings.different("letter-case", message, member.key)
                 found[name] = member.value
         return found
@@ -239,7 +239,7 @@ class _Reader:
         seen: set[str] = set()
         for member in node.value.members:
             if member.name in seen:
-                self._findings.wrong("duplicate-key", f"'{member.name}' is there twice", member.key)
+                self._findings.wrong("duplicate-key", f"duplicate key '{member.name}'", member.key)
                 continue
             seen.add(member.name)
             yield member
@@ -248,7 +248,7 @@ class _Reader:
         if node is None:
             return ()
         if not isinstance(node.value, tuple):
-            self._findings.wrong("wrong-type", "this must be a list", node)
+            self._findings.wrong("wrong-type", "must be a list", node)
             return ()
         return node.value
 
@@ -264,7 +264,7 @@ class _Reader:
     def _is_namespace(self, name: str, node: Node) -> bool:
         if _NAMESPACE.fullmatch(name):
             return True
-        message = f"no namespace is called '{name}' (names are compared exactly): nothing is converted here"
+        message = f"'{name}' is not a valid namespace name and never matches: it is not converted"
         self._findings.different("never-matches", message, node)
         return False
 
@@ -294,7 +294,7 @@ class _Amount:
     def text(self, number: Number | None, unit: str) -> str | None:
         """Return the quantity as written in a rule; None, with a finding, if it is invalid."""
         if number is None:
-            message = f"{self._resource} has no coefficient: 0 is injected, as it was"
+            message = f"{self._resource} has no coefficient: 0 is injected, as by gpuinjector"
             self._findings.different("no-coefficient", message, self._place)
         found = _UNIT.fullmatch(unit)
         if found is None:
@@ -302,16 +302,16 @@ class _Amount:
             return None
         value = Decimal(number.text if number else "0")
         if value < 0:
-            message = f"a negative coefficient: gpuinjector refuses every pod with '{self._resource} too large'"
+            message = f"negative coefficient: gpuinjector denies every pod with '{self._resource} too large'"
             self._findings.wrong("negative", message, self._place)
             return None
         if value and not -MAX_EXPONENT <= value.adjusted() <= MAX_EXPONENT:
-            self._findings.wrong("bad-quantity", f"{value} is no amount that a quantity can hold", self._place)
+            self._findings.wrong("bad-quantity", f"{value} is out of range for a quantity", self._place)
             return None
         zeros, suffix = found["zeros"], found["suffix"]
         digits = _plain(value, len(zeros))
         if zeros:
-            message = f"the unit '{unit}' is glued to the number: {value} becomes {digits}{suffix}"
+            message = f"the unit '{unit}' is appended to the number: {value} becomes {digits}{suffix}"
             self._findings.different("glued-unit", message, self._unit_place)
         written = digits + suffix
         try:
@@ -361,7 +361,7 @@ def _drafts(configuration: _Configuration, findings: _Findings) -> list[_Draft]:
         found = [entries[triple] for entries in everywhere if triple in entries]
         for entry in found:
             if entry.empty:
-                message = "an empty entry injects nothing, and no longer counts where different GPU resources conflict"
+                message = "an empty entry injects nothing, and no longer causes a conflict of different GPU resources"
                 findings.different("empty-entry", message, entry.place)
         if any(found):
             document = _document(names.take(triple), triple, configuration)

@@ -24,7 +24,7 @@ CONTEXT_LINES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """Rules and a cluster for decisions; if `problems` has errors, they cannot be used."""
+    """Rules and a cluster for decisions; unusable if `problems` has errors."""
 
     rule_set: RuleSet
     cluster: Cluster
@@ -33,7 +33,7 @@ class Material:
 
 
 class NamespaceError(ValueError):
-    """The requested namespace differs from the manifest's; kubectl refuses that as well."""
+    """A requested namespace that differs from the manifest's; kubectl rejects that as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class Explanation:
         return tuple(unified_diff(before, after, "submitted", "admitted", n=CONTEXT_LINES, lineterm=""))
 
     def to_json(self) -> dict[str, Json]:
-        """Return the explanation for `--output json`: the verdict, and both decisions."""
+        """Return the explanation for `--output json`: the outcome and both decisions."""
         validation = self.admission.validation
         return {
             "kind": self.manifest.kind,
@@ -89,7 +89,7 @@ def read_material(rules: Sequence[Path], cluster: Path) -> Material:
 
 
 def _no_rules(path: Path) -> Problem:
-    return Problem(code="no-rules", message="there is no rule here", location=Location(str(path), 1, 1))
+    return Problem(code="no-rules", message="no rule found", location=Location(str(path), 1, 1))
 
 
 def explain(
@@ -101,7 +101,7 @@ def explain(
     """
     if namespace and manifest.namespace not in ("", namespace):
         name = f"{manifest.kind}/{manifest.name}"
-        raise NamespaceError(f"{name} says namespace {manifest.namespace}, which is not {namespace}")
+        raise NamespaceError(f"{name} has namespace {manifest.namespace}, not {namespace}")
     chosen = namespace or manifest.namespace or DEFAULT_NAMESPACE
     # An UPDATE is explained as one without changes: the old pod equals the new one.
     old = manifest.pod if operation == "UPDATE" else None

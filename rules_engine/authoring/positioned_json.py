@@ -25,7 +25,7 @@ _WORD = re.compile("|".join(_WORDS))
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A number as it is written."""
+    """The text of a number."""
 
     text: str
 
@@ -84,12 +84,12 @@ class _Reader:
         node = self._node(0)
         self._skip()
         if self._at < len(self._text):
-            raise self._error("nothing may follow the JSON value")
+            raise self._error("unexpected text after the JSON value")
         return node
 
     def _node(self, depth: int) -> Node:
         if depth > MAX_DEPTH:
-            raise self._error(f"values are nested deeper than {MAX_DEPTH}")
+            raise self._error(f"values are nested deeper than {MAX_DEPTH} levels")
         self._skip()
         start = self._at
         value = self._value(depth)
@@ -105,7 +105,7 @@ class _Reader:
             case '"':
                 return self._string()
             case "":
-                raise self._error("the JSON text ends too early")
+                raise self._error("unexpected end of the JSON text")
         if number := _NUMBER.match(self._text, self._at):
             self._at = number.end()
             return Number(number.group())
@@ -117,9 +117,9 @@ class _Reader:
     def _string(self) -> str:
         found = _STRING.match(self._text, self._at)
         if found is None:
-            raise self._error("this string does not end, or holds what JSON strings cannot")
+            raise self._error("invalid JSON string: not terminated, or with an invalid escape or control character")
         self._at = found.end()
-        # Half of a surrogate pair is no character; Go's reader, too, puts U+FFFD in its place.
+        # A lone surrogate is not a character; Go's reader replaces it by U+FFFD, too.
         return re.sub("[\ud800-\udfff]", "\ufffd", str(json.loads(found.group())))
 
     def _members(self, depth: int) -> Iterator[Member]:
@@ -154,7 +154,7 @@ class _Reader:
 
     def _expect(self, character: str) -> None:
         if self._next() != character:
-            raise self._error(f"expected '{character}'" if self._next() else "the JSON text ends too early")
+            raise self._error(f"expected '{character}'" if self._next() else "unexpected end of the JSON text")
         self._at += 1
 
     def _skip(self) -> None:

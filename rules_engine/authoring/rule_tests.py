@@ -44,7 +44,7 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestRun:
-    """The results of all cases. `problems` are why `not_run` of them could not run; `left_out` were not selected.
+    """The results of all cases. `problems` prevented `not_run` cases; `deselected` ones do not match the keyword.
 
     pytest must not collect this class: it is not a test.
     """
@@ -55,7 +55,7 @@ class TestRun:
     problems: tuple[Problem, ...]
     sources: Sources
     not_run: int
-    left_out: int
+    deselected: int
 
     @property
     def failures(self) -> int:
@@ -68,17 +68,17 @@ class TestRun:
 
 
 def run_tests(paths: Sequence[Path], keyword: str = "") -> TestRun:
-    """Run the RuleTests in files and folders whose name, or whose case's name, contains `keyword`, whatever its case.
+    """Run the cases in files and folders whose name, or whose test's name, contains `keyword`, ignoring letter case.
 
-    A test whose rules have errors is not run, nor is a case with an impossible expectation. Warnings of rules are left
-    to `check`; those of the cases' pods are reported here too.
+    A test whose rules have errors is not run, nor is a case with an impossible expectation. Warnings of rules are
+    reported by `check` only; those of the cases' pods are reported here too.
     """
     loaded = load(paths)
     problems = [problem for problem in loaded.problems if problem.severity is Severity.ERROR or problem.code in SLIPS]
     sources = dict(loaded.sources)
     tested: dict[tuple[FilePath, ...], RuleFiles] = {}
     results: list[CaseResult] = []
-    not_run = left_out = 0
+    not_run = deselected = 0
     for test in loaded.tests:
         if test.rules not in tested:
             tested[test.rules] = files = read_tested(test.rules)
@@ -86,8 +86,8 @@ def run_tests(paths: Sequence[Path], keyword: str = "") -> TestRun:
             problems.extend(problem for problem in files.problems if problem.severity is Severity.ERROR)
         files = tested[test.rules]
         for case in test.cases:
-            if not _is_meant(keyword, test, case):
-                left_out += 1
+            if not _is_selected(keyword, test, case):
+                deselected += 1
                 continue
             impossible = () if files.failed else tuple(analyse_case(case, files.loaded.rules))
             problems.extend(impossible)
@@ -100,11 +100,11 @@ def run_tests(paths: Sequence[Path], keyword: str = "") -> TestRun:
         problems=in_file_order(problems, loaded.files),
         sources=sources,
         not_run=not_run,
-        left_out=left_out,
+        deselected=deselected,
     )
 
 
-def _is_meant(keyword: str, test: RuleTest, case: Case) -> bool:
+def _is_selected(keyword: str, test: RuleTest, case: Case) -> bool:
     return keyword.casefold() in f"{test.name} {case.name}".casefold()
 
 
@@ -161,7 +161,7 @@ def _containers(expected: Mapping[str, Mapping[str, Quantity]], pod: Pod) -> Ite
             yield Mismatch(f"containers.{name}", "a container", f"the pod has {', '.join(by_name) or 'none'}")
             continue
         for resource, amount in amounts.items():
-            given = container.asked(resource)
+            given = container.limit_or_request(resource)
             if amount != (given or Quantity(0)):
                 others = [
                     f"{key}: {value}" for key, value in sorted({**container.requests, **container.limits}.items())
@@ -186,7 +186,7 @@ def _quoted(texts: Sequence[str]) -> str:
 
 
 def _deciders(expected: Sequence[Decider], steps: Sequence[Step]) -> Iterator[Mismatch]:
-    """Compare the rules that contributed to the decision, in any order, each with every rung that is named."""
+    """Compare the rules that contributed to the decision, in any order, each with all expected rungs."""
     rungs = {step.rule: [decision.to or decision.resource for decision in step.resources] for step in steps}
     wanted: dict[RuleId, list[str]] = {}
     for decider in expected:

@@ -1,7 +1,7 @@
-"""JSON values as readable YAML that all YAML versions read alike.
+"""JSON values as readable YAML, unambiguous in all YAML versions.
 
-PyYAML's writer leaves quantities such as `1e3` and words such as `on` to YAML 1.1's rules; here everything that YAML's
-versions could disagree about is quoted.
+PyYAML's writer leaves quantities such as `1e3` and words such as `on` to YAML 1.1's rules; here everything that YAML
+versions read differently is quoted.
 """
 
 import json
@@ -14,7 +14,7 @@ _PLAIN = re.compile(r"[A-Za-z/][A-Za-z0-9_./-]*|[0-9]+(?:\.[0-9]+)?(?:[numkMGTP]
 """Words, names, paths and quantities with a suffix."""
 
 _WORDS = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", "null"})
-"""Words that some version of YAML does not read as text, in any case."""
+"""Words that some version of YAML does not read as text, in any letter case."""
 
 
 def dump(document: dict[str, Json]) -> str:

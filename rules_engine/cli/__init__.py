@@ -1,4 +1,4 @@
-"""The offline commands, which need neither a server nor a cluster, and what the root command builds its own from."""
+"""Offline commands, which need neither a server nor a cluster, and the parts that the root command shares with them."""
 
 from rules_engine.cli.commands import COMMANDS
 from rules_engine.cli.options import ObjectName, more_rules_argument, rule_paths

@@ -13,9 +13,9 @@ from rules_engine.cli.program import Command, fail_if, print_json
 @paths_argument(PathOrStdin(exists=True, path_type=Path))
 @output_option("text", "json", "sarif", "github")
 def check(paths: tuple[Path, ...], output: str) -> None:
-    """Find everything that is wrong with rule files.
+    """Report all problems in rule files.
 
-    PATH is a file or a folder; - is standard input. Ends with 1 if there are errors; warnings alone do not count.
+    PATH is a file or a folder; - for standard input. Exits with 1 if there are errors; warnings do not count.
     """
     from rules_engine.authoring.check import check as check_rules
     from rules_engine.authoring.output import machine

@@ -1,7 +1,7 @@
 """Registry of the offline commands.
 
-A command is one module, named after it, and one entry here. All modules are imported for any command: a module imports
-only the command line at its top, and everything else in its function, so that help and wrong usage are quick.
+Each command is one module, named after it, and one entry here. Every command imports all modules: a module imports
+only the command line at its top, and everything else in its function, so that help and usage errors are quick.
 """
 
 import click
@@ -13,4 +13,4 @@ from rules_engine.cli.schema import schema
 from rules_engine.cli.webhook_config import webhook_config
 
 COMMANDS: tuple[click.Command, ...] = (check, explain, schema, test, webhook_config)
-"""For the root command, which adds those that need the server's libraries."""
+"""All offline commands; the root command adds those that need the server's libraries."""

@@ -24,7 +24,7 @@ from rules_engine.cli.program import Command, fail_if, print_json
     required=True,
     metavar="FILE",
     type=PathOrStdin(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
-    help="Manifests of pods, or of what makes pods (Deployment, Job, ...); - is standard input.",
+    help="Manifests of pods or workloads (Deployment, Job, ...); - for standard input.",
 )
 @rules_option
 @more_rules_argument
@@ -41,12 +41,16 @@ from rules_engine.cli.program import Command, fail_if, print_json
     type=NamespaceName(empty=True),
     default="",
     metavar="NAME",
-    help="The request's namespace. Default: the manifest's.",
+    help="Namespace of the request. Default: the manifest's, or else default.",
 )
 @click.option(
-    "--operation", type=click.Choice(["CREATE", "UPDATE"]), default="CREATE", show_default=True, help="What is asked."
+    "--operation",
+    type=click.Choice(["CREATE", "UPDATE"]),
+    default="CREATE",
+    show_default=True,
+    help="Operation of the request.",
 )
-@click.option("--dry-run", is_flag=True, help="Ask as a server-side dry run does.")
+@click.option("--dry-run", is_flag=True, help="Set dryRun in the request.")
 @output_option("text", "json")
 def explain(
     manifest: Path,
@@ -58,9 +62,9 @@ def explain(
     dry_run: bool,
     output: str,
 ) -> None:
-    """Show what is decided for a pod, and why.
+    """Show the admission decision for a pod, and the reasons.
 
-    Ends with 1 if a pod is denied, or if rules, cluster or manifests have errors.
+    Exits with 1 if a pod is denied, or if rules, cluster or manifests have errors.
     """
     paths = rule_paths(rules, more_rules)
     from rules_engine.authoring.explain import NamespaceError, read_material

@@ -22,8 +22,8 @@ class NamespaceName(click.ParamType[str]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         if not (self._empty and value == "") and not is_label(str(value)):
-            rule = "lower-case letters, digits and '-', at most 63 characters, the first and last no '-'"
-            self.fail(f"{value!r} is no name of a namespace: {rule}", param, ctx)
+            rule = "lower-case letters, digits and '-', at most 63 characters, a letter or digit at each end"
+            self.fail(f"{value!r} is not a valid namespace name: {rule}", param, ctx)
         return str(value)
 
 
@@ -38,7 +38,7 @@ class ObjectName(click.ParamType[str]):
                 f"lower-case letters, digits, '-' and '.', at most {MAX_SUBDOMAIN} characters, "
                 "a letter or digit at each end"
             )
-            self.fail(f"{value!r} is no name of an object: {rule}", param, ctx)
+            self.fail(f"{value!r} is not a valid object name: {rule}", param, ctx)
         return str(value)
 
 
@@ -77,7 +77,7 @@ more_rules_argument: Decorator = click.argument(
 def rule_paths(rules: tuple[Path, ...], more_rules: tuple[Path, ...]) -> tuple[Path, ...]:
     """Return all paths of rules; empty without `--rules`. Raises UsageError for further paths without `--rules`."""
     if more_rules and not rules:
-        raise click.UsageError(f"unexpected argument {str(more_rules[0])!r}: paths of rules follow --rules")
+        raise click.UsageError(f"unexpected argument {str(more_rules[0])!r}: paths of rules must follow --rules")
     return (*rules, *more_rules)
 
 
@@ -94,5 +94,5 @@ def output_option(*formats: str) -> Decorator:
         type=click.Choice(formats),
         default="text",
         show_default=True,
-        help="For people or programs.",
+        help="Output format.",
     )

@@ -1,4 +1,4 @@
-"""The behaviour that all commands share: exit codes, interrupts, lost output, terminals of few characters."""
+"""Behaviour that all commands share: exit codes, interrupts, output errors, terminals with small character sets."""
 
 import codecs
 import errno
@@ -11,10 +11,10 @@ from typing import Any
 import click
 
 PROBLEMS_FOUND = 1
-"""Exit code of a command that ran, with a negative result. Click's exit code for wrong usage is 2."""
+"""Exit code of a command that ran, with a negative result. Click's exit code for a usage error is 2."""
 
 OUTPUT_LOST = 1
-"""Exit code where the output cannot be written."""
+"""Exit code if the output cannot be written."""
 
 INTERRUPTED = 128 + 2
 """Exit code after Ctrl-C, as shells report a process that SIGINT (2) ended."""
@@ -40,7 +40,7 @@ codecs.register_error(_ENCODING_ERRORS, _replace)
 
 
 class Root(click.Group):
-    """The root command. Reports in one line that its output cannot be written."""
+    """The root command. Reports an output error in one line."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         if sys.stdout is None:  # the caller closed it
@@ -55,7 +55,7 @@ class Root(click.Group):
                 raise
             # Python flushes standard output once more at exit; the rest of the buffer goes to /dev/null.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            click.echo(f"gpu-rules: the output cannot be written: {error.strerror}", err=True)
+            click.echo(f"gpu-rules: cannot write the output: {error.strerror}", err=True)
             sys.exit(OUTPUT_LOST)
 
 
@@ -73,7 +73,7 @@ class Command(click.Command):
 
 
 def print_json(value: Any) -> None:
-    """Print a JSON document for programs, indented for people."""
+    """Print an indented JSON document."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 

@@ -20,14 +20,14 @@ class KindName(click.ParamType[str]):
         kind = by_casefold.get(str(value).casefold())
         if kind is None:
             known = ", ".join(KINDS)
-            self.fail(f"unknown kind {value!r}{did_you_mean(str(value), KINDS)}: it is one of {known}", param, ctx)
+            self.fail(f"unknown kind {value!r}{did_you_mean(str(value), KINDS)}: must be one of {known}", param, ctx)
         return kind
 
 
-@click.command(cls=Command, short_help="Print the JSON Schema of a kind, or of all.")
+@click.command(cls=Command, short_help="Print the JSON Schema of one kind or of all kinds.")
 @click.argument("kind", type=KindName(), required=False)
 def schema(kind: str | None) -> None:
-    """Print the JSON Schema of a kind, or of all in one, for editors and other tools."""
+    """Print the JSON Schema of one kind, or one schema for all kinds, for editors and other tools."""
     from rules_engine.authoring.schemas import combined_schema
     from rules_engine.loading import schema as kind_schema
 

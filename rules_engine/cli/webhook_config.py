@@ -43,36 +43,38 @@ class ServiceAddress(click.ParamType[tuple[str, str, int]]):
     type=NamespaceName(),
     default="gpu-rules",
     show_default=True,
-    help="Where the server runs. Its own pods are not sent to it, and neither are those of kube-system.",
+    help="Namespace of the server. Its pods and those of kube-system are excluded.",
 )
-@click.option("--name", type=ObjectName(), default="gpu-rules", show_default=True, help="Name of both configurations.")
+@click.option(
+    "--name", type=ObjectName(), default="gpu-rules", show_default=True, help="Name of both webhook configurations."
+)
 @click.option(
     "--service",
     type=ServiceAddress(),
     help="The Service in front of the server. Default: gpu-rules in the server's namespace, port 443.",
 )
-@click.option("--url", metavar="URL", help="Where the server is reached without a Service: https://HOST:PORT.")
+@click.option("--url", metavar="URL", help="URL of a server without a Service: https://HOST:PORT.")
 @click.option(
     "--ca-bundle",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="The CA of the server's certificate, PEM. Default: absent, to be filled in by cert-manager or the server.",
+    help="CA certificates of the server, in PEM. Default: none; cert-manager or the server adds them.",
 )
 @click.option(
     "--failure-policy",
     type=click.Choice(["Ignore", "Fail"]),
-    show_default="Ignore; with --output helm-values, what other values say",
-    help="What happens to a pod when the server does not answer: it is admitted, or it is denied.",
+    show_default="Ignore; with --output helm-values, the chart's",
+    help="Effect when the server does not answer: Ignore admits the pod, Fail denies it.",
 )
 @click.option(
     "--mutating-failure-policy",
     type=click.Choice(["Ignore", "Fail"]),
-    help="The same for /mutate only; wins over --failure-policy.",
+    help="Failure policy of /mutate; overrides --failure-policy.",
 )
 @click.option(
     "--validating-failure-policy",
     type=click.Choice(["Ignore", "Fail"]),
-    help="The same for /validate only; wins over --failure-policy.",
+    help="Failure policy of /validate; overrides --failure-policy.",
 )
 @click.option(
     "--timeout-seconds",
@@ -80,14 +82,14 @@ class ServiceAddress(click.ParamType[tuple[str, str, int]]):
     default=5,
     show_default=True,
     metavar="SECONDS",
-    help="How long the API server waits for an answer.",
+    help="Timeout of the API server's call.",
 )
 @click.option(
     "--output",
     type=click.Choice(["yaml", "json", "helm-values"]),
     default="yaml",
     show_default=True,
-    help="helm-values: the rules and what follows from them, as values of the chart.",
+    help="Output format; helm-values: chart values with the rules and all that is derived from them.",
 )
 def webhook_config(
     rules: tuple[Path, ...],
@@ -103,15 +105,15 @@ def webhook_config(
     timeout_seconds: int,
     output: str,
 ) -> None:
-    """Print the webhook configurations that make the API server send the pods that rules could touch, and no others.
+    """Print webhook configurations that make the API server send the pods to which a rule may apply, and no others.
 
-    Their matchConditions are derived from the rules: print them again when rules change.
+    Their matchConditions are derived from the rules: print and apply them again when rules change.
     """
     paths = rule_paths(rules, more_rules)
     if url is not None and service is not None:
-        raise click.UsageError("--url and --service exclude each other")
+        raise click.UsageError("--url and --service cannot be used together")
     if url is not None and not url.startswith("https://"):
-        raise click.UsageError(f"--url {url}: the API server calls https:// only")
+        raise click.UsageError(f"--url {url}: must begin with https://")
     from rules_engine.authoring.output.terminal import Screen
     from rules_engine.authoring.rule_files import DEFAULT_RULES, read_rules
     from rules_engine.authoring.yaml_text import dump
@@ -130,7 +132,7 @@ def webhook_config(
     if output == "helm-values":
         for option in _given_options("namespace", "name", "service", "url", "ca_bundle", "timeout_seconds"):
             click.echo(
-                f"warning: {option} has no effect with --output helm-values: the chart's values decide", err=True
+                f"warning: {option} has no effect with --output helm-values: set it in the chart's values", err=True
             )
         named = dict.fromkeys(rule.location.file for rule in files.loaded.rules)
         texts = {name: Path(name).read_text("utf-8-sig") for name in named}
@@ -161,5 +163,5 @@ def _given_options(*parameters: str) -> list[str]:
 def _read_certificates(path: Path) -> bytes:
     text = path.read_bytes()
     if b"-----BEGIN CERTIFICATE-----" not in text or b"PRIVATE KEY" in text:
-        raise click.UsageError(f"--ca-bundle {path}: not a file of certificates alone, as PEM")
+        raise click.UsageError(f"--ca-bundle {path}: must hold PEM certificates, and no private key")
     return text

@@ -29,8 +29,8 @@ def test_a_resource_that_an_earlier_ladder_decides_is_told_at_the_rung_of_the_la
         "7 unreachable-rung",
     ]
     assert render(checked.problems[0], checked.sources) == (
-        f"{tmp_path}/b.yaml:6:18: warning: requests for nvidia.com/mig-2g.20gb are not decided here but by "
-        f"FallbackLadder/a ({tmp_path}/a.yaml:3:18), which comes first by name [unreachable-rung]\n"
+        f"{tmp_path}/b.yaml:6:18: warning: requests for nvidia.com/mig-2g.20gb are decided by "
+        f"FallbackLadder/a ({tmp_path}/a.yaml:3:18) instead, which comes first by name [unreachable-rung]\n"
         "    6 |     - {resource: nvidia.com/mig-2g.20gb}\n"
         "      |                  ^~~~~~~~~~~~~~~~~~~~~~"
     )
@@ -163,7 +163,7 @@ COUNTS_CORE = {"gpuResource": "gpu.x/core", "coefficients": "{cpu: 100m}"}
 def test_an_injected_resource_that_another_injection_counts_is_told(tmp_path: Path) -> None:
     documents = inject("a", gpuType="V100", coefficients=CORE), inject("b", gpuType="V100", **COUNTS_CORE)
     assert found(tmp_path, *documents) == ["injection-conflict 5:18"]
-    assert "is denied when it is admitted again" in check([tmp_path]).problems[0].message
+    assert "is denied for different GPU resources when it is admitted again" in check([tmp_path]).problems[0].message
 
 
 def test_an_injected_resource_is_told_in_the_namespace_entry_that_gives_it(tmp_path: Path) -> None:
@@ -217,10 +217,10 @@ spec:
     ("decider", "expected", "message"),
     [
         ("FallbackLadder/lader", "unknown-rule 10:20", "did you mean 'FallbackLadder/ladder'?"),
-        ("Validation/x", "unknown-rule 10:20", "there is no rule 'Validation/x'"),
+        ("Validation/x", "unknown-rule 10:20", "rule 'Validation/x' not found"),
         (f"FallbackLadder/ladder, rung: {BELOW}x", "unknown-rung 10:20", f"did you mean '{BELOW}'?"),
         ("ResourceInjection/v, rung: a/b", "unknown-rung 10:20", "has no rungs"),
-        ("ResourceInjection/audited", "idle-rule 10:20", "is in mode Audit: it never decides anything"),
+        ("ResourceInjection/audited", "idle-rule 10:20", "is in mode Audit: it never decides"),
     ],
 )
 def test_a_test_that_expects_what_can_never_be_is_told(

@@ -38,7 +38,7 @@ def test_every_problem_is_shown_with_its_line_and_a_caret_in_file_order(tmp_path
         "[unknown-field]\n"
         "    5 |   rugns:\n"
         "      |   ^~~~~\n"
-        f"{tmp_path}/b.yaml:3:18: warning: ResourceInjection/v applies nowhere: excludeNamespaces leaves nothing of "
+        f"{tmp_path}/b.yaml:3:18: warning: ResourceInjection/v matches no pod: excludeNamespaces excludes all "
         "its namespaces [matches-nothing]\n"
         "    3 | metadata: {name: v}\n"
         "      |                  ^\n"
@@ -139,7 +139,7 @@ def test_github_gets_one_annotation_for_each_problem(tmp_path: Path) -> None:
         ),
         (
             f"::warning file={tmp_path}/z.yaml,line=3,col=18,endColumn=19,title=matches-nothing::"
-            "ResourceInjection/v applies nowhere: excludeNamespaces leaves nothing of its namespaces"
+            "ResourceInjection/v matches no pod: excludeNamespaces excludes all its namespaces"
         ),
     ]
 
@@ -206,4 +206,4 @@ def test_links_in_a_circle_are_problems_and_no_traceback(tmp_path: Path) -> None
     (tmp_path / "b.yaml").symlink_to("a.yaml")
     result = cli("check", tmp_path)
     assert result.exit_code == 1
-    assert "a.yaml:1:1: error: it cannot be read" in result.stdout
+    assert "a.yaml:1:1: error: cannot be read" in result.stdout

@@ -147,7 +147,7 @@ def test_a_full_disk_is_reported_in_one_line(bad: Path, arguments: list[str]) ->
         result = subprocess.run(
             command(*arguments), cwd=bad, stdout=full, stderr=subprocess.PIPE, env=environment(), check=False
         )
-    message = b"gpu-rules: the output cannot be written: No space left on device\n"
+    message = b"gpu-rules: cannot write the output: No space left on device\n"
     assert (result.returncode, result.stderr) == (1, message)
 
 

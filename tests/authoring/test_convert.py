@@ -178,7 +178,7 @@ def test_problems_are_told_with_the_line_of_the_configuration() -> None:
 @pytest.mark.parametrize(
     ("configuration", "code", "message"),
     [
-        ("", "json-syntax", "ends too early"),
+        ("", "json-syntax", "unexpected end"),
         ("[]", "gpuinjector-wrong-type", "the configuration must be an object"),
         ('{"resourceMaps": {}}', "gpuinjector-unknown-field", "did you mean 'resourceMap'?"),
         ('{"resourceMap": []}', "gpuinjector-wrong-type", "a map of GPU types must be an object"),
@@ -187,8 +187,8 @@ def test_problems_are_told_with_the_line_of_the_configuration() -> None:
         ('{"resourceMap": {"V100": {"a/b": {"x": 1}}}}', "gpuinjector-unknown-field", "an entry has no field 'x'"),
         ('{"resourceMap": {"V100": {"a/b": {"resourceList": {}}}}}', "gpuinjector-wrong-type", "must be a list"),
         ('{"resourceMap": {"V100": {"a/b": {"annotations": {"k": 1}}}}}', "gpuinjector-wrong-type", "must be a string"),
-        ('{"resourceMap": {}, "RESOURCEMAP": {}}', "gpuinjector-duplicate-key", "'resourceMap' is there twice"),
-        ('{"resourceMap": {"V100": {}, "V100": {}}}', "gpuinjector-duplicate-key", "'V100' is there twice"),
+        ('{"resourceMap": {}, "RESOURCEMAP": {}}', "gpuinjector-duplicate-key", "duplicate key 'resourceMap'"),
+        ('{"resourceMap": {"V100": {}, "V100": {}}}', "gpuinjector-duplicate-key", "duplicate key 'V100'"),
         ('{"namespaceWhiteList": "a"}', "gpuinjector-wrong-type", "must be a list"),
         ('{"namespaceWhiteList": [1]}', "gpuinjector-wrong-type", "a namespace must be a string"),
         ('{"resourceMap": {"V100": {"gpu": {"annotations": {"a": "b"}}}}}', "wrong-form", "in the converted rule: "),

@@ -53,7 +53,7 @@ Pod/train in namespace default
 │       │   └── ✓ nvidia.com/gpu: assumed: nothing else is offered
 │       └── annotation gpu-webhook.k8s.io/fallback: 2g.20gb->gpu
 └── validate
-    └── no rule is asked
+    └── no rule was evaluated
 
 --- submitted
 +++ admitted
@@ -118,7 +118,7 @@ def test_after_a_denied_mutation_nothing_is_validated_and_nothing_changed(folder
     write(folder, {"rules/ladder.yaml": ladder("mig", MIG, "nvidia.com/mig-3g.40gb", whenExhausted="Deny")})
     result = cli(*EXPLAINED)
     assert result.exit_code == 1
-    assert "validate: not asked, as the pod is denied already" in result.stdout
+    assert "validate: skipped, since the pod is already denied" in result.stdout
     assert "nvidia.com/mig-2g.20gb stays: exhausted" in result.stdout
     assert "@@" not in result.stdout
 
@@ -158,7 +158,7 @@ def test_what_is_probably_misspelt_in_a_pod_is_warned_of_and_the_pod_explained(f
 def test_what_no_namespace_is_called_is_refused(folder: Path, name: str) -> None:
     result = cli(*EXPLAINED, "-n", name)
     assert result.exit_code == 2
-    assert "is no name of a namespace: lower-case letters" in result.stderr
+    assert "is not a valid namespace name: lower-case letters" in result.stderr
 
 
 DEPLOYMENT = """\
@@ -220,10 +220,10 @@ def test_a_manifest_may_come_from_standard_input(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("stdin", "message"),
     [
-        ("", "no pod here"),
-        ("kind: ConfigMap", "1:7: error: ConfigMap is no pod and has no pod template [not-a-pod]"),
-        ("- 3", "no pod here"),
-        ("kind: Validation", "Validation is no pod and has no pod template: rules are named by --rules"),
+        ("", "no pod and no object"),
+        ("kind: ConfigMap", "1:7: error: ConfigMap is not a pod and has no pod template [not-a-pod]"),
+        ("- 3", "no pod and no object"),
+        ("kind: Validation", "Validation is not a pod and has no pod template: pass rules with --rules"),
         ("a: [", "<stdin>:1:"),
         (b"\xff\xfe", "byte 0xFF is not UTF-8"),
     ],
@@ -245,7 +245,7 @@ def test_rules_with_errors_are_told_on_standard_error(folder: Path) -> None:
 def test_a_folder_without_rules_is_an_error_not_an_allowed_pod(folder: Path) -> None:
     result = cli("explain", "-f", "pod.yaml", "--rules", "cluster.yaml")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "cluster.yaml:1:1: error: there is no rule here [no-rules]" in result.stderr
+    assert "cluster.yaml:1:1: error: no rule found [no-rules]" in result.stderr
 
 
 def test_an_opt_out_that_is_not_honoured_is_told_in_the_trace(folder: Path) -> None:
@@ -280,7 +280,7 @@ def test_the_namespace_is_the_given_one_else_the_manifests_else_default(folder: 
     assert cli(*EXPLAINED, "-n", "ml").exit_code == 0
     other = cli(*EXPLAINED, "-n", "other")
     assert (other.exit_code, other.stdout) == (2, "")
-    assert "Deployment/web says namespace ml, which is not other" in other.stderr
+    assert "Deployment/web has namespace ml, not other" in other.stderr
 
 
 def test_labels_of_namespaces_come_from_the_cluster(folder: Path) -> None:
@@ -296,7 +296,7 @@ def test_an_update_is_asked_of_validations_that_are_for_it(folder: Path) -> None
     assert cli(*EXPLAINED).exit_code == 0
     result = cli(*EXPLAINED, "--operation", "UPDATE")
     assert result.exit_code == 1
-    assert "mutate\n│   └── no rule is asked\n" in result.stdout
+    assert "mutate\n│   └── no rule was evaluated\n" in result.stdout
 
 
 def test_a_dry_run_is_told_to_the_rules(folder: Path) -> None:
@@ -326,7 +326,7 @@ def test_several_paths_may_follow_rules(folder: Path) -> None:
     assert "ResourceInjection/v" in cli("explain", "-f", "pod.yaml", "--rules", "rules", "more.yaml").stdout
     result = cli("explain", "-f", "pod.yaml", "more.yaml")
     assert result.exit_code == 2
-    assert "paths of rules follow --rules" in result.stderr
+    assert "paths of rules must follow --rules" in result.stderr
 
 
 @pytest.mark.parametrize("arguments", [[], ["-f", "none.yaml"], ["-f", "pod.yaml", "--operation", "DELETE"]])

@@ -82,4 +82,4 @@ def test_a_bad_rule_stops_the_commit_and_shows_where(repository: Path) -> None:
 def test_all_files_are_checked_by_one_process_so_that_names_are_unique(repository: Path) -> None:
     result = run_hook(repository, GOOD, GOOD)
     assert result.returncode == 1, result.stdout + result.stderr
-    assert "FallbackLadder 'mig' is already written in rules/0.yaml:3:18" in result.stdout
+    assert "FallbackLadder 'mig' is already defined in rules/0.yaml:3:18" in result.stdout

@@ -160,7 +160,7 @@ def test_a_pod_that_the_mutation_denies_is_not_validated(folder: Path) -> None:
     code, out = run(folder, case("{allowed: false, message: too large, decidedBy: []}", pod=pod))
     assert code == 1
     assert "actual   FallbackLadder/mig (nvidia.com/gpu), ResourceInjection/v100" in out
-    assert "validate: not asked, as the pod is denied already" in out
+    assert "validate: skipped, since the pod is already denied" in out
 
 
 def test_a_malformed_pod_is_refused_and_says_where(folder: Path) -> None:
@@ -233,7 +233,7 @@ def test_a_rule_that_does_not_exist_is_an_error_and_never_a_pass(folder: Path) -
         case("{allowed: true}", name="right"),
     )
     assert code == 1
-    assert "error: there is no rule 'FallbackLadder/mgi' (did you mean 'FallbackLadder/mig'?) [unknown-rule]" in out
+    assert "error: rule 'FallbackLadder/mgi' not found (did you mean 'FallbackLadder/mig'?) [unknown-rule]" in out
     assert out.endswith("pass  t: right\n1 passed, 1 not run, 1 error\n")
 
 
@@ -286,7 +286,7 @@ def test_only_cases_whose_name_contains_the_keyword_are_run(folder: Path, keywor
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
         *(f"pass  {name}" for name in cases),
-        f"{len(cases)} passed, {3 - len(cases)} not asked for",
+        f"{len(cases)} passed, {3 - len(cases)} deselected",
     ]
 
 
@@ -301,7 +301,7 @@ def test_an_audited_rule_has_no_say(folder: Path) -> None:
     assert run(folder, case(f"{{decidedBy: [], containers: {{main: {{{MIG}: 1}}}}}}"))[0] == 0
     code, out = run(folder, case("{decidedBy: [{rule: FallbackLadder/mig}]}"))
     assert code == 1
-    assert "warning: FallbackLadder/mig is in mode Audit: it never decides anything [idle-rule]" in out
+    assert "warning: FallbackLadder/mig is in mode Audit: it never decides [idle-rule]" in out
     assert "audit only, would have: changed: " in out
 
 

@@ -668,7 +668,7 @@ def test_the_chart_gets_the_conditions_and_the_digests() -> None:
 
 def test_options_that_the_chart_has_values_for_are_named_where_they_have_no_effect() -> None:
     options = ["--timeout-seconds", "5", "--name", "mine"]
-    text = "warning: {} has no effect with --output helm-values: the chart's values decide\n"
+    text = "warning: {} has no effect with --output helm-values: set it in the chart's values\n"
     said = cli("webhook-config", *options, "--output", "helm-values").stderr
     assert all(text.format(option) in said for option in ("--timeout-seconds", "--name"))
     assert text.format("--namespace") not in said
@@ -733,24 +733,24 @@ def test_the_server_may_be_behind_any_service(text: str, port: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--url", "http://x"], "calls https:// only"),
-        (["--url", "https://x", "--service", "a/b"], "exclude each other"),
+        (["--url", "http://x"], "must begin with https://"),
+        (["--url", "https://x", "--service", "a/b"], "cannot be used together"),
         (["--service", "a"], "is not NAME/NAMESPACE"),
         (["--service", "-a/b"], "is not NAME/NAMESPACE"),
         (
             ["--name", "Foo Bar"],
-            "'Foo Bar' is no name of an object: lower-case letters",
+            "'Foo Bar' is not a valid object name: lower-case letters",
         ),
-        (["--name", "a..b"], "'a..b' is no name of an object"),
-        (["--name", "a" * 254], "is no name of an object"),
-        (["--name", "a\n"], "is no name of an object"),
-        (["--namespace", "a.b"], "'a.b' is no name of a namespace: lower-case letters"),
-        (["--namespace", ""], "'' is no name of a namespace"),
-        (["--namespace", "a" * 64], "is no name of a namespace"),
+        (["--name", "a..b"], "'a..b' is not a valid object name"),
+        (["--name", "a" * 254], "is not a valid object name"),
+        (["--name", "a\n"], "is not a valid object name"),
+        (["--namespace", "a.b"], "'a.b' is not a valid namespace name: lower-case letters"),
+        (["--namespace", ""], "'' is not a valid namespace name"),
+        (["--namespace", "a" * 64], "is not a valid namespace name"),
         (["--service", "a/b/0"], "is not NAME/NAMESPACE"),
         (["--service", "a/b/65536"], "is not NAME/NAMESPACE"),
-        (["--ca-bundle", str(DEFAULT_RULES / "t4.yaml")], "not a file of certificates"),
-        ([str(DEFAULT_RULES)], "paths of rules follow --rules"),
+        (["--ca-bundle", str(DEFAULT_RULES / "t4.yaml")], "must hold PEM certificates"),
+        ([str(DEFAULT_RULES)], "paths of rules must follow --rules"),
     ],
 )
 def test_wrong_use_is_told(arguments: list[str], said: str) -> None:

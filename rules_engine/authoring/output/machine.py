@@ -1,4 +1,4 @@
-"""Results for machines: JSON, SARIF and GitHub's annotations."""
+"""Results as JSON, SARIF and GitHub annotations."""
 
 from collections.abc import Iterator
 from pathlib import PurePath
@@ -99,7 +99,7 @@ def tests_json(run: TestRun) -> Json:
         "cases": [_case(result) for result in run.results],
         "problems": [_problem(problem) for problem in run.problems],
         "notRun": run.not_run,
-        "leftOut": run.left_out,
+        "leftOut": run.deselected,
     }
 
 

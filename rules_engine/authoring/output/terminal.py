@@ -1,4 +1,4 @@
-"""Results for people, on a terminal or in a pipe. The only module that imports rich."""
+"""Results as text, on a terminal or in a pipe. The only module that imports rich."""
 
 import os
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from rules_engine.model.decision import Action, Amount, Decision, ResourceDecisi
 from rules_engine.model.problems import Problem, Severity, render
 
 WIDTH = 100_000
-"""Line width, in columns, that rich never reaches: the terminal wraps long lines, so that no text is cut off."""
+"""Line width in columns, larger than any line: the terminal wraps long lines, so that no text is cut off."""
 
 _NONE = Style.null()
 _BOLD = Style(bold=True)
@@ -90,13 +90,13 @@ class Screen:
             f"{passed} passed",
             *([f"{run.failures} failed"] if run.failures else []),
             *([f"{run.not_run} not run"] if run.not_run else []),
-            *([f"{run.left_out} not asked for"] if run.left_out else []),
+            *([f"{run.deselected} deselected"] if run.deselected else []),
             *([_count(errors, "error")] if errors else []),
         ]
         self._line(Text(", ".join(parts), style=(_GREEN if run.succeeded else _RED) + _BOLD))
 
     def explained(self, explanation: Explanation) -> None:
-        """Print the trace as a tree, the change as a diff, the warnings and the verdict."""
+        """Print the trace as a tree, the changes as a diff, the warnings and the outcome."""
         title = Text.assemble((explanation.title, _BOLD), f" in namespace {explanation.namespace}")
         self._console.print(_trace(explanation.admission, title))
         if explanation.admission.mutation.patch:
@@ -106,7 +106,7 @@ class Screen:
         self._line(Text())
         for warning in explanation.admission.warnings:
             self._line(Text.assemble(("warning: ", _YELLOW + _BOLD), _visible(warning)))
-        self._line(_verdict(explanation.admission))
+        self._line(_outcome(explanation.admission))
 
     def gap(self) -> None:
         """Print an empty line between results."""
@@ -135,7 +135,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _visible(text: str) -> str:
-    """Escape control characters in text from pods and files: a terminal would act upon them."""
+    """Escape control characters in text from pods and files: a terminal would interpret them."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
@@ -145,7 +145,7 @@ def _diff_style(line: str) -> Style:
     return {"-": _RED, "+": _GREEN, "@": _CYAN}.get(line[:1], _NONE)
 
 
-def _verdict(admission: Admission) -> Text:
+def _outcome(admission: Admission) -> Text:
     if not admission.allowed:
         return Text.assemble(("denied: ", _RED + _BOLD), _visible(admission.message))
     changed = "changed" if admission.mutation.patch else "unchanged"
@@ -156,7 +156,7 @@ def _trace(admission: Admission, title: Text) -> Tree:
     tree = Tree(title, guide_style=_DIM)
     _decision(tree, "mutate", admission.mutation)
     if admission.validation is None:
-        tree.add(Text("validate: not asked, as the pod is denied already", style=_DIM))
+        tree.add(Text("validate: skipped, since the pod is already denied", style=_DIM))
     else:
         _decision(tree, "validate", admission.validation)
     return tree
@@ -167,7 +167,7 @@ def _decision(tree: Tree, name: str, decision: Decision) -> None:
     if decision.refusal is not None:
         branch.add(Text(_visible(f"refused: {decision.refusal.message}"), style=_RED))
     elif not decision.trace:
-        branch.add(Text("no rule is asked", style=_DIM))
+        branch.add(Text("no rule was evaluated", style=_DIM))
     for step in decision.trace:
         _step(branch, step)
 

@@ -60,7 +60,7 @@ class Context:
         """Return the labels of the pod's namespace. Raises EvaluationError if it is not found."""
         labels = self.cluster.namespace_labels(self.namespace)
         if labels is None:
-            raise EvaluationError(f"nothing is known of the namespace {self.namespace!r}")
+            raise EvaluationError(f"namespace {self.namespace!r} not found")
         return labels
 
 
@@ -94,13 +94,13 @@ class Scope(dict[str, object]):
         if name in self._errors:
             raise self._errors[name]
         try:
-            value = self[name] = self._made(name)
+            value = self[name] = self._compute(name)
         except EvaluationError as error:
             self._errors = {**self._errors, name: error}
             raise
         return value
 
-    def _made(self, name: str) -> object:
+    def _compute(self, name: str) -> object:
         """Compute the value of a name. Raises EvaluationError."""
         context = self._context
         for variable in self._variables:

@@ -28,9 +28,9 @@ def malformed(container: Container, resource: str) -> str | None:
     request, limit = container.requests.get(resource), container.limits.get(resource)
     if request is not None and limit is not None and request != limit:
         return f"{container.name} has the request {request} but the limit {limit} for {resource}"
-    asked = container.asked(resource)
-    if asked is not None and (asked.nanos < 0 or not asked.is_whole):
-        return f"{container.name} requests {asked} of {resource}, which must be a whole number and not negative"
+    amount = container.limit_or_request(resource)
+    if amount is not None and (amount.nanos < 0 or not amount.is_whole):
+        return f"{container.name} requests {amount} of {resource}, which must be a whole number and not negative"
     return None
 
 
@@ -47,7 +47,7 @@ class Counts:
         if not resources:
             return cls(pod, ())
         by_container = [
-            {name: asked.whole for name in resources if (asked := container.asked(name))}
+            {name: amount.whole for name in resources if (amount := container.limit_or_request(name))}
             for container in pod.containers
         ]
         return cls(pod, tuple(by_container))

@@ -41,9 +41,9 @@ def mutate(
     if isinstance(context, Refusal):
         return Decision(refusal=context, object=request.object)
     try:
-        fallen, pod = apply_ladders(_asked(rule_set.ladders, rule_set.ladder_index, context, indexed), context)
+        fallen, pod = apply_ladders(_selected(rule_set.ladders, rule_set.ladder_index, context, indexed), context)
         context = context.with_pod(pod)
-        injections = _asked(rule_set.injections, rule_set.injection_index, context, indexed)
+        injections = _selected(rule_set.injections, rule_set.injection_index, context, indexed)
         injected, edits = apply_injections(injections, context)
     except (PodError, QuantityError) as error:
         # Affinity, tolerations and totals are computed lazily, by the first rule that reads them.
@@ -75,11 +75,11 @@ def validate(
     context = _context(request, cluster, budget)
     if isinstance(context, Refusal):
         return Decision(refusal=context, object=request.object)
-    validations = _asked(rule_set.validations, rule_set.validation_index, context, indexed)
+    validations = _selected(rule_set.validations, rule_set.validation_index, context, indexed)
     return Decision(trace=apply_validations(validations, context), object=request.object)
 
 
-def _asked(rules: Sequence[C], index: Index[C], context: Context, indexed: bool) -> Sequence[C]:
+def _selected(rules: Sequence[C], index: Index[C], context: Context, indexed: bool) -> Sequence[C]:
     if not indexed:
         return rules
     return index.meeting(context.pod, context.namespace, context.request.operation)

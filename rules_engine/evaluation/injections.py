@@ -1,4 +1,4 @@
-"""Resource injection: the amounts of other resources that N GPUs of a type bring to a pod.
+"""Resource injection: the amounts of other resources that a pod gets for N GPUs of a type.
 
 docs/injection.md compares it with the webhook that it replaces.
 """
@@ -22,7 +22,7 @@ _NONE = Quantity(0)
 _ONE = Quantity.of(1)
 
 SHARED_UNITS = {"cpu": Quantity(NANOS // 1000), "memory": _ONE, "ephemeral-storage": _ONE}
-"""Resources that the containers of a pod share, and the smallest amount of each that Kubernetes can tell apart."""
+"""Resources that the containers of a pod share, and the smallest unit of each that Kubernetes distinguishes."""
 
 _HUGE_PAGES = "hugepages-"
 _BESIDE_HUGE_PAGES = frozenset({"cpu", "memory"})
@@ -152,7 +152,7 @@ def _inject(triggered: _Triggered, enforced: Sequence[_Triggered], context: Cont
 
 
 class _Calculation:
-    """The amounts that one entry brings to one pod."""
+    """The amounts that one entry injects into one pod."""
 
     def __init__(self, triggered: _Triggered, context: Context, warnings: tuple[str, ...]) -> None:
         self._rule = triggered.rule

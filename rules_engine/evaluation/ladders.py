@@ -61,7 +61,7 @@ def apply_ladders(ladders: Sequence[CompiledLadder], context: Context) -> tuple[
 
 
 class _LadderRun:
-    """One ladder's run on one pod. Raises EvaluationError if it requests a resource and has too many containers."""
+    """One ladder's run on one pod. Raises EvaluationError if the pod requests a rung and has too many containers."""
 
     def __init__(
         self, ladder: CompiledLadder, context: Context, scope: Scope, warnings: tuple[str, ...], claims: Claims
@@ -95,21 +95,21 @@ class _LadderRun:
         if wrong:
             return self._kept(mine, "malformed", "; ".join(wrong)), pod
         counted = self._before.resources
-        asked = [self._ladder.resources.index(name) for name in mine if name in counted]
-        if not asked:
+        requested = [self._ladder.resources.index(name) for name in mine if name in counted]
+        if not requested:
             if notes:
                 return skipped(self._rule, "already-decided", "; ".join(notes)), pod
             return skipped(self._rule, "no-request", "the pod requests none of its resources"), pod
-        if not self._context.cluster.known and not all(self._rule.rungs[index].assume for index in asked):
+        if not self._context.cluster.known and not all(self._rule.rungs[index].assume for index in requested):
             return self._kept(mine, "cluster-unknown", self._context.cluster.freshness.unknown), pod
-        return self._finished(self._decided(asked), notes)
+        return self._finished(self._decided(requested), notes)
 
-    def _decided(self, asked: Sequence[int]) -> list[ResourceDecision]:
-        """Decide each request: first those that stay, so that the others find a node which has those as well.
+    def _decided(self, requested: Sequence[int]) -> list[ResourceDecision]:
+        """Decide each request: first those that stay, so that the others must find a node that has those as well.
 
         The others follow in the order in which nothing falls onto a rung that then moves away.
         """
-        ordered = asked if self._rule.direction is Direction.UP else asked[::-1]
+        ordered = requested if self._rule.direction is Direction.UP else requested[::-1]
         staying = [index for index in ordered if self._stays(index)]
         return [self._keep(index) for index in staying] + [
             self._move(index) for index in ordered if index not in staying

@@ -103,4 +103,4 @@ class Cluster:
 
 
 UNKNOWN_CLUSTER = Cluster(namespaces_complete=False, freshness=Freshness.NEVER)
-"""A cluster of which nothing is known."""
+"""A cluster that has not been read."""

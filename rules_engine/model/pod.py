@@ -38,7 +38,7 @@ class Container:
     requests: Mapping[str, Quantity]
     limits: Mapping[str, Quantity]
 
-    def asked(self, resource: str) -> Quantity | None:
+    def limit_or_request(self, resource: str) -> Quantity | None:
         """Return the limit, else the request: the amount of a resource that cannot be overcommitted."""
         limit = self.limits.get(resource)
         return self.requests.get(resource) if limit is None else limit

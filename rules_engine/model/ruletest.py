@@ -29,8 +29,8 @@ class Expectation:
     """The expected decision; None, or an absent key, is not compared.
 
     `containers`: by container name, the amounts of resources in limits, or in requests where there is no limit; zero
-    means not there. `annotations`: None means that the annotation must be absent. `warnings` and `message`: texts that
-    must occur. `decided_by`: exactly the rules that had a say, in any order.
+    means absent. `annotations`: None means that the annotation must be absent. `warnings` and `message`: texts that
+    must occur. `decided_by`: exactly the rules that contributed to the decision, in any order.
     """
 
     location: Location

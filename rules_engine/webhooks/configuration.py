@@ -129,8 +129,8 @@ class Calls:
     def digest(self) -> str:
         """Digest of the calls, which identifies the configurations generated from them."""
         of_updates = [self.resources, DELETION] if self._updates else []
-        said = json.dumps([self.endpoint.value, self.operations, self.expression, *of_updates])
-        return f"sha256:{sha256(said.encode()).hexdigest()}"
+        content = json.dumps([self.endpoint.value, self.operations, self.expression, *of_updates])
+        return f"sha256:{sha256(content.encode()).hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,8 +344,8 @@ class _Clause:
     @property
     def expression(self) -> str:
         # The cheap ones first: CEL stops at the first that is false.
-        asked = [_asks_for(self.resources)] if self.resources else []
-        return " && ".join([*sorted(self.conditions, key=lambda text: (len(text), text)), *asked])
+        requesting = [_requests_any(self.resources)] if self.resources else []
+        return " && ".join([*sorted(self.conditions, key=lambda text: (len(text), text)), *requesting])
 
 
 def _calls(endpoint: Endpoint, rules: Sequence[AnyRule], reserving: Sequence[AnyRule] = ()) -> Calls:
@@ -363,10 +363,10 @@ def _calls(endpoint: Endpoint, rules: Sequence[AnyRule], reserving: Sequence[Any
             expression=None,
             widened=widened,
         )
-    expression = _borne(_either(clauses.values()))
+    expression = _within_limits(_either(clauses.values()))
     simplified = not expression
     if simplified:
-        expression = _borne(
+        expression = _within_limits(
             _either(
                 _Clause(frozenset(), clause.resources) if clause.resources else clause for clause in clauses.values()
             )
@@ -381,7 +381,7 @@ def _calls(endpoint: Endpoint, rules: Sequence[AnyRule], reserving: Sequence[Any
     )
 
 
-def _borne(expression: str) -> str:
+def _within_limits(expression: str) -> str:
     """Return an expression that the API server can evaluate for any pod; "" if there is none.
 
     An expression that costs too much for the largest pods is evaluated for others only: the largest are always sent.
@@ -482,7 +482,7 @@ def _required(requirement: LabelRequirement) -> str:
             return f"!({key} in {labels})"
 
 
-def _asks_for(resources: Iterable[str]) -> str:
+def _requests_any(resources: Iterable[str]) -> str:
     """Return the condition that some container or init container requests one of these.
 
     The API server sends a null for the containers of a pod that has none, and refuses the pod later.

@@ -130,7 +130,7 @@ class TestMatch:
         rule = build(match=Match(namespace_selector=selector("team")))
         decision = decide(rule, on=on)
         assert (decision.allowed, decision.trace[0].reason) == (False, "evaluation-error")
-        assert "nothing is known of the namespace 'ml'" in decision.trace[0].message
+        assert "namespace 'ml' not found" in decision.trace[0].message
         assert applied(decide(build(), on=on))
 
     def test_and_no_error_where_nothing_needs_it(self, build: Build) -> None:

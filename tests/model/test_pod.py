@@ -73,9 +73,9 @@ def test_a_regular_container_that_restarts_always_is_no_sidecar() -> None:
     assert Pod.parse(pod(container("a", sidecar=True))).all_containers[0].role is Role.REGULAR
 
 
-def test_asked_is_the_limit_else_the_request_and_requested_the_other_way_round() -> None:
+def test_one_reader_prefers_the_limit_and_one_the_request() -> None:
     read = Pod.parse(pod(container(limits={"a": 1, "b": 2}, requests={"b": 3, "c": 4}))).containers[0]
-    assert [str(read.asked(name)) for name in "abcd"] == ["1", "2", "4", "None"]
+    assert [str(read.limit_or_request(name)) for name in "abcd"] == ["1", "2", "4", "None"]
     assert [str(read.requested(name)) for name in "abcd"] == ["1", "3", "4", "None"]
 
 

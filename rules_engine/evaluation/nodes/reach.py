@@ -115,7 +115,7 @@ class _Tolerated:
 
     def __init__(self, tolerations: Sequence[Toleration]) -> None:
         self._whole: set[tuple[str, str]] = set()
-        """Keys and effects that are tolerated whatever the value; "" stands for all of them."""
+        """Keys and effects that are tolerated with any value; "" stands for all of them."""
         self._equal: set[tuple[str, str, str]] = set()
         """Keys, values and effects; an empty key is only allowed with Exists."""
         for toleration in tolerations:

@@ -142,7 +142,7 @@ class RuleSet:
     injection_index: Index[CompiledInjection] = field(init=False, repr=False, compare=False)
     validation_index: Index[CompiledValidation] = field(init=False, repr=False, compare=False)
     validated_operations: frozenset[Fact] = field(init=False, repr=False, compare=False)
-    """CREATE, and the operations that some validation matches: no other request is parsed."""
+    """CREATE, and the operations that some validation matches: pods at other operations are not parsed."""
 
     @property
     def rules(self) -> tuple[AnyCompiled, ...]:

@@ -108,12 +108,12 @@ class _Reading:
         value = self.value(node)
         if not isinstance(value, _Unknown):
             return
-        told = False
+        found = False
         for part in self._parts(node):
             for problem in self.failures(part, environment):
-                told = True
+                found = True
                 yield problem
-        if told:
+        if found:
             return
         if value.error is None:
             yield from self._mistyped(node, environment)

@@ -30,7 +30,7 @@ from rules_engine.model.rules import (
     Validation,
 )
 from rules_engine.webhooks.costs import LARGE, affordable
-from rules_engine.webhooks.guards import handed_over
+from rules_engine.webhooks.guards import portable_text
 
 MAX_EXPRESSION = 20_000
 """Longest match condition, in characters: the bound of rules' expressions. It is a fifth of what cel-go's parser
@@ -206,7 +206,7 @@ def _keys(paths: Sequence[str]) -> list[str]:
     return names
 
 
-def about(rule: AnyRule) -> str:
+def condition_of(rule: AnyRule) -> str:
     """Return an expression that is true of every pod that a rule may apply to, at its operations; "" if that is any."""
     return _clause(rule, set(rule.match.operations)).expression
 
@@ -241,8 +241,8 @@ def blocking(rule_set: RuleSet, failure_policies: Mapping[Endpoint, str]) -> tup
     """Return warnings of endpoints whose outage prevents the creation of every pod."""
     return tuple(
         f"every pod is sent to {calls.endpoint.path}, whose failurePolicy is Fail: while the server does not answer, "
-        f"no pod is created{' or updated' if Operation.UPDATE.value in calls.operations else ''}, but in the "
-        "namespaces that are left out"
+        f"no pod is created{' or updated' if Operation.UPDATE.value in calls.operations else ''}, except in the "
+        "excluded namespaces"
         for calls in derive(rule_set)
         if calls.operations and calls.expression is None and failure_policies.get(calls.endpoint) == "Fail"
     )
@@ -425,7 +425,7 @@ def _clause(rule: AnyRule, operations: Set[Operation]) -> _Clause:
     Pods that opt out are sent all the same, so that traces and metrics count them.
     """
     conditions = {*_matched(rule.match), *_at(rule, operations)}
-    handed = (handed_over(condition.expression) for condition in rule.match_conditions)
+    handed = (portable_text(condition.expression) for condition in rule.match_conditions)
     # A trailing comment would also comment out what follows.
     conditions.update(f"({text}\n)" if "//" in text else f"({text})" for text in handed if text is not None)
     resources: set[str] = set()

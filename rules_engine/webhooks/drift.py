@@ -22,7 +22,7 @@ from rules_engine.model.rules import (
     RuleId,
 )
 from rules_engine.model.source import SourceText
-from rules_engine.webhooks.configuration import CONDITION_NAME, FORMER_CONDITION_NAME, RESIZE, Calls, about
+from rules_engine.webhooks.configuration import CONDITION_NAME, FORMER_CONDITION_NAME, RESIZE, Calls, condition_of
 
 MAX_SAMPLES = 500
 """Sample pods that are evaluated. Each costs two evaluations of some 50 µs; rules with distinct names come first."""
@@ -178,25 +178,25 @@ def _compared(conditions: Sequence[str], calls: Calls) -> Iterator[str]:
     """Yield the consequences of match conditions that differ from those of the rules."""
     needed = _conditions(calls.match_conditions)
     try:
-        there = _Conditions(conditions)
+        present = _Conditions(conditions)
     except CelProblems as error:
         yield f"has other matchConditions than the rules need, which cannot be evaluated: {error.problems[0].message}"
         return
     wanted = _Conditions(needed)
     missed: dict[RuleId, _Sample] = {}
-    spared: _Sample | None = None
+    unneeded: _Sample | None = None
     for sample in islice(_samples(calls, [*conditions, *needed]), MAX_SAMPLES):
-        sends, should = there.hold(sample), wanted.hold(sample)
+        sends, should = present.hold(sample), wanted.hold(sample)
         if sends and not should:
-            spared = spared or sample
+            unneeded = unneeded or sample
         elif should and not sends and len(missed) <= MAX_NAMED:
             missed.update((rule.id, sample) for rule in _concerned(sample, calls, missed))
     if missed:
         example = next(iter(missed.values()))
         yield f"does not send pods that {_listed(missed)} must be evaluated on, such as {example.text}"
-    if spared is not None:
-        yield f"sends pods that no rule applies to, such as {spared.text}"
-    if not missed and spared is None:
+    if unneeded is not None:
+        yield f"sends pods that no rule applies to, such as {unneeded.text}"
+    if not missed and unneeded is None:
         yield "has other matchConditions than these rules make; all sample pods have the same result"
 
 
@@ -204,7 +204,7 @@ def _concerned(sample: _Sample, calls: Calls, known: Mapping[RuleId, object]) ->
     """Yield the rules that may apply to a request, as many as a message names."""
     for rule in (sample.rule,) if sample.rule else (*calls.rules, *calls.reserving)[:MAX_SAMPLES]:
         if rule.id not in known and sample.operation in {operation.value for operation in rule.match.operations}:
-            expression = about(rule)
+            expression = condition_of(rule)
             if _Conditions([expression] if expression else []).hold(sample):
                 yield rule
 

@@ -73,7 +73,7 @@ _OPAQUE = re.compile(
 _STEP = {**dict.fromkeys("([{", 1), **dict.fromkeys(")]}", -1)}
 
 
-def handed_over(condition: SourceText) -> str | None:
+def portable_text(condition: SourceText) -> str | None:
     """Return the condition's text if the API server can evaluate it and it cannot fail there; else None."""
     if "`" in condition.text or _brackets(condition.text) > MAX_BRACKETS:
         return None  # Kubernetes' CEL has no names in backquotes

@@ -1,4 +1,4 @@
-"""What rules do to each other: each warning at its line, and silence where it depends on the pod."""
+"""Problems between rules: each warning at its line, and none that depends on the pod."""
 
 from pathlib import Path
 
@@ -15,13 +15,13 @@ GPU = "{resource: nvidia.com/gpu, assume: true}"
 
 
 def found(tmp_path: Path, *documents: str) -> list[str]:
-    """Code, line and column of everything that check finds."""
+    """Code, line and column of each problem."""
     write(tmp_path, {"rules.yaml": "---\n".join(documents)})
     problems = check([tmp_path]).problems
     return [f"{problem.code} {problem.location.line}:{problem.location.column}" for problem in problems]
 
 
-def test_a_resource_that_an_earlier_ladder_decides_is_told_at_the_rung_of_the_later(tmp_path: Path) -> None:
+def test_a_resource_of_an_earlier_ladder_is_a_warning_at_the_rung(tmp_path: Path) -> None:
     write(tmp_path, {"a.yaml": ladder("a", ABOVE, BELOW, GPU), "b.yaml": ladder("b", ABOVE, BELOW, GPU)})
     checked = check([tmp_path])
     assert [f"{problem.location.line} {problem.code}" for problem in checked.problems] == [
@@ -62,7 +62,7 @@ def test_a_higher_priority_comes_first_whatever_the_names(tmp_path: Path) -> Non
         ({}, {"optOut": "Forbidden"}),
     ],
 )
-def test_where_some_pods_are_left_to_the_later_ladder_nothing_is_said(
+def test_there_is_no_warning_if_the_later_ladder_gets_some_pods(
     tmp_path: Path, earlier: dict[str, str], later: dict[str, str]
 ) -> None:
     assert found(tmp_path, ladder("a", ABOVE, BELOW, **earlier), ladder("b", ABOVE, BELOW, **later)) == []
@@ -83,7 +83,7 @@ def test_where_some_pods_are_left_to_the_later_ladder_nothing_is_said(
         ({}, {"mode": "Audit"}),
     ],
 )
-def test_where_no_pod_is_left_to_the_later_ladder_it_is_told(
+def test_there_is_a_warning_if_the_later_ladder_gets_no_pod(
     tmp_path: Path, earlier: dict[str, str], later: dict[str, str]
 ) -> None:
     documents = ladder("a", ABOVE, BELOW, **earlier), ladder("b", ABOVE, "x.y/z", **later)
@@ -106,14 +106,14 @@ def test_a_ladder_of_one_rung_moves_nothing_unless_it_denies(tmp_path: Path) -> 
     assert found(tmp_path, ladder("a", ABOVE, whenExhausted="Deny")) == []
 
 
-def test_a_condition_of_a_rung_that_nothing_moves_to_is_never_asked(tmp_path: Path) -> None:
+def test_a_condition_of_an_unreachable_rung_is_a_warning(tmp_path: Path) -> None:
     rungs = f"{{resource: {ABOVE}, when: 'true'}}", f"{{resource: {BELOW}, when: 'true'}}"
     assert found(tmp_path, ladder("a", *rungs)) == ["unused-when 6:49"]
     assert found(tmp_path, ladder("a", *rungs, direction="Up")) == ["unused-when 7:49"]
     assert found(tmp_path, ladder("a", *rungs, direction="DownThenUp")) == []
 
 
-def test_a_rule_that_matches_no_namespace_is_told(tmp_path: Path) -> None:
+def test_a_rule_that_matches_no_namespace_is_a_warning(tmp_path: Path) -> None:
     for match in ("{excludeNamespaces: ['*']}", "{namespaces: [a, b1], excludeNamespaces: ['b?', a]}"):
         assert found(tmp_path, inject("v", match=match)) == ["matches-nothing 3:18"]
     assert found(tmp_path, inject("v", match="{namespaces: ['a*'], excludeNamespaces: [ab]}")) == []
@@ -134,7 +134,7 @@ def test_a_rule_that_matches_no_namespace_is_told(tmp_path: Path) -> None:
         ({"gpuType": "V100"}, {"gpuType": "V100", "optOut": "Forbidden"}, False),
     ],
 )
-def test_an_injection_that_an_earlier_one_replaces_is_told(
+def test_an_unreachable_injection_is_a_warning(
     tmp_path: Path, earlier: dict[str, str], later: dict[str, str], expected: bool
 ) -> None:
     first, second = inject("a", **earlier), inject("b", **later)
@@ -142,14 +142,14 @@ def test_an_injection_that_an_earlier_one_replaces_is_told(
     assert found(tmp_path, first, second) == ([f"unreachable-injection {line}:18"] if expected else [])
 
 
-def test_an_injection_is_told_once_however_many_replace_it(tmp_path: Path) -> None:
+def test_an_unreachable_injection_is_reported_once(tmp_path: Path) -> None:
     assert [text.split()[0] for text in found(tmp_path, inject("a"), inject("b"), inject("c"))] == [
         "unreachable-injection",
         "unreachable-injection",
     ]
 
 
-def test_an_entry_for_a_namespace_that_is_not_matched_is_told(tmp_path: Path) -> None:
+def test_an_entry_for_an_unmatched_namespace_is_a_warning(tmp_path: Path) -> None:
     entries = "{ml: {}, ops: {}}"
     assert found(tmp_path, inject("v", match="{excludeNamespaces: [o*]}", namespaces=entries)) == ["unused-entry 7:24"]
     assert found(tmp_path, inject("v", match="{namespaces: [ops]}", namespaces=entries)) == ["unused-entry 7:16"]
@@ -160,13 +160,13 @@ CORE = "{gpu.x/core: 2}"
 COUNTS_CORE = {"gpuResource": "gpu.x/core", "coefficients": "{cpu: 100m}"}
 
 
-def test_an_injected_resource_that_another_injection_counts_is_told(tmp_path: Path) -> None:
+def test_injecting_the_gpu_resource_of_another_injection_is_a_warning(tmp_path: Path) -> None:
     documents = inject("a", gpuType="V100", coefficients=CORE), inject("b", gpuType="V100", **COUNTS_CORE)
     assert found(tmp_path, *documents) == ["injection-conflict 5:18"]
     assert "is denied for different GPU resources when it is admitted again" in check([tmp_path]).problems[0].message
 
 
-def test_an_injected_resource_is_told_in_the_namespace_entry_that_gives_it(tmp_path: Path) -> None:
+def test_the_warning_is_at_the_namespace_entry_that_injects(tmp_path: Path) -> None:
     entries = "{ml: {coefficients: {gpu.x/core: 2}}}"
     documents = inject("a", namespaces=entries), inject("b", **COUNTS_CORE)
     assert found(tmp_path, *documents) == ["injection-conflict 6:36"]
@@ -223,9 +223,7 @@ spec:
         ("ResourceInjection/audited", "idle-rule 10:20", "is in mode Audit: it never decides"),
     ],
 )
-def test_a_test_that_expects_what_can_never_be_is_told(
-    tmp_path: Path, decider: str, expected: str, message: str
-) -> None:
+def test_an_impossible_expectation_is_reported(tmp_path: Path, decider: str, expected: str, message: str) -> None:
     write(tmp_path, {"rules.yaml": RULES, "t.test.yaml": TEST.replace("RULE", decider)})
     (problem,) = check([tmp_path]).problems
     assert f"{problem.code} {problem.location.line}:{problem.location.column}" == expected
@@ -237,7 +235,7 @@ RULES = "---\n".join(
 )
 
 
-def test_a_test_that_names_what_there_is_is_fine(tmp_path: Path) -> None:
+def test_a_possible_expectation_is_not_reported(tmp_path: Path) -> None:
     decider = f"FallbackLadder/ladder, rung: {BELOW}"
     write(tmp_path, {"rules.yaml": RULES, "t.test.yaml": TEST.replace("RULE", decider)})
     assert check([tmp_path]).problems == ()
@@ -258,7 +256,7 @@ spec:
 """
 
 
-def test_a_case_whose_pod_has_claims_that_no_rule_reads_is_told(tmp_path: Path) -> None:
+def test_resource_claims_that_no_rule_reads_are_a_warning(tmp_path: Path) -> None:
     write(tmp_path, {"claims.test.yaml": CLAIMS})
     rules = [ladder("a", ABOVE, f"{{resource: {BELOW}, when: 'object.spec.hostNetwork'}}"), inject("b")]
     assert found(tmp_path, *rules) == ["unseen-claims 6:13"]
@@ -272,6 +270,6 @@ def test_a_case_whose_pod_has_claims_that_no_rule_reads_is_told(tmp_path: Path) 
         ladder("l", ABOVE, BELOW, matchConditions="[{name: c, expression: '!has(object.spec.resourceClaims)'}]"),
     ],
 )
-def test_a_case_whose_pod_has_claims_that_some_rule_reads_is_not(tmp_path: Path, rule: str) -> None:
+def test_resource_claims_that_some_rule_reads_are_not(tmp_path: Path, rule: str) -> None:
     write(tmp_path, {"claims.test.yaml": CLAIMS})
     assert found(tmp_path, rule) == []

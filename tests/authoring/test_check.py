@@ -1,4 +1,4 @@
-"""`gpu-rules check`: all problems in one run, in file order, for people and for programs."""
+"""`gpu-rules check`: all problems in one run, in file order, in each output format."""
 
 import json
 from pathlib import Path
@@ -30,7 +30,7 @@ def test_a_clean_set_gives_no_warning_and_exit_code_0(tmp_path: Path) -> None:
     assert (result.stdout, result.stderr, result.exit_code) == ("no problems in 2 files\n", "", 0)
 
 
-def test_every_problem_is_shown_with_its_line_and_a_caret_in_file_order(tmp_path: Path) -> None:
+def test_every_problem_has_its_line_and_a_caret_in_file_order(tmp_path: Path) -> None:
     write(tmp_path, {"a.yaml": BAD, "b.yaml": WARNED, "c.yaml": validation("c", "objct.spec.hostNetwork")})
     result = cli("check", tmp_path)
     assert result.stdout == (
@@ -71,7 +71,7 @@ def test_files_are_checked_in_the_order_in_which_they_are_given(tmp_path: Path) 
     assert out.index("b.yaml:5:3") < out.index("a.yaml:5:3")
 
 
-def test_expressions_of_a_rule_with_other_errors_are_checked_in_the_same_run(tmp_path: Path) -> None:
+def test_expressions_of_a_rule_with_other_errors_are_checked_too(tmp_path: Path) -> None:
     write(tmp_path, {"a.yaml": validation("c", "objct.spec.hostNetwork", modde="Audit")})
     out = cli("check", tmp_path).stdout
     assert "[unknown-field]" in out
@@ -86,26 +86,26 @@ def test_rules_that_a_test_refers_to_are_checked_as_well(tmp_path: Path) -> None
     assert result.exit_code == 1
 
 
-def test_what_a_test_and_the_command_line_both_name_is_told_once(tmp_path: Path) -> None:
+def test_problems_of_a_file_named_twice_are_reported_once(tmp_path: Path) -> None:
     write(tmp_path, {"tests/t.yaml": TEST, "other/broken.yaml": BAD})
     assert cli("check", tmp_path).stdout.count("rugns' (did") == 1
 
 
-def test_a_test_may_name_a_rule_that_has_errors_without_being_wrong_itself(tmp_path: Path) -> None:
+def test_a_test_of_a_rule_with_errors_has_no_error_itself(tmp_path: Path) -> None:
     expects = TEST.replace("allowed: true", "decidedBy: [{rule: FallbackLadder/mig}]")
     write(tmp_path, {"tests/t.yaml": expects, "other/broken.yaml": BAD})
     assert "unknown-rule" not in cli("check", tmp_path).stdout
 
 
 @pytest.mark.parametrize("arguments", [[], ["no-such-file.yaml"], ["--output", "xml", "."]])
-def test_wrong_usage_is_exit_code_2_and_told_on_standard_error(arguments: list[str]) -> None:
+def test_a_usage_error_is_exit_code_2_and_on_standard_error(arguments: list[str]) -> None:
     result = cli("check", *arguments)
     assert result.exit_code == 2
     assert result.stdout == ""
     assert "Error: " in result.stderr
 
 
-def test_json_tells_the_same_to_programs(tmp_path: Path) -> None:
+def test_json_has_the_same_results(tmp_path: Path) -> None:
     result = cli("check", write(tmp_path, {"a.yaml": BAD}), "--output", "json")
     assert result.exit_code == 1
     assert json.loads(result.stdout) == {
@@ -191,7 +191,7 @@ SARIF_SHAPE = {
         },
     },
 }
-"""The parts of SARIF 2.1.0's schema that are used here."""
+"""The parts of SARIF 2.1.0's schema that the output uses."""
 
 
 @pytest.mark.parametrize("name", ["default", "mig-40gb", "mig-80gb"])

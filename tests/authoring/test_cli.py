@@ -189,7 +189,7 @@ def test_schema_prints_the_schema_of_a_kind_in_any_case(kind: str) -> None:
         assert json.loads(cli("schema", written).stdout) == schema(kind)
 
 
-def test_an_unknown_kind_is_wrong_usage_and_suggests_a_kind() -> None:
+def test_an_unknown_kind_is_a_usage_error_with_a_suggestion() -> None:
     result = cli("schema", "FalbackLader")
     assert (result.exit_code, result.stdout) == (2, "")
     assert "unknown kind 'FalbackLader' (did you mean 'FallbackLadder'?)" in result.stderr

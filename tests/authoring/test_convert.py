@@ -1,4 +1,4 @@
-"""gpuinjector's configuration as rules: what is written, and every difference that is reported."""
+"""Conversion of gpuinjector's configuration: the rules, and every reported difference."""
 
 import json
 from pathlib import Path
@@ -33,11 +33,11 @@ def codes(conversion: Conversion) -> list[str]:
     return [finding.code for finding in conversion.findings]
 
 
-def told(conversion: Conversion) -> str:
+def messages(conversion: Conversion) -> str:
     return "\n".join(render(finding, conversion.sources) for finding in conversion.findings)
 
 
-def test_a_configuration_becomes_one_document_for_each_gpu_type_and_resource() -> None:
+def test_each_gpu_type_and_resource_becomes_one_document() -> None:
     conversion = converted(
         resourceMap={
             "V100": {
@@ -152,22 +152,22 @@ def test_coefficients_never_go_through_binary_floats(digits: int, decimals: int,
 
 def test_more_decimals_than_a_quantity_holds_are_reported() -> None:
     conversion = one(name="x.y/z", coefficient=2.357142857142857)
-    assert "2.357142857142857 has more than nine decimals: it is rounded up, to 2357142858n" in told(conversion)
+    assert "2.357142857142857 has more than nine decimals: it is rounded up, to 2357142858n" in messages(conversion)
     assert "gpuinjector-rounded" in codes(one(name="cpu", coefficient=1, unit="e-10"))
     assert "gpuinjector-rounded" not in codes(one(name="cpu", coefficient=1, unit="e-9"))
 
 
 def test_fractions_are_reported_as_they_were_rounded_or_truncated() -> None:
-    assert "rounded the pod's total down" in told(one(name="memory", coefficient=1.5, unit="Gi"))
-    assert "truncated each container's share" in told(one(name="x.y/z", coefficient=1.5, unit="Gi"))
+    assert "rounded the pod's total down" in messages(one(name="memory", coefficient=1.5, unit="Gi"))
+    assert "truncated each container's share" in messages(one(name="x.y/z", coefficient=1.5, unit="Gi"))
     assert codes(one(name="memory", coefficient=3, unit="Gi")) == []
 
 
-def test_problems_are_told_with_the_line_of_the_configuration() -> None:
+def test_problems_have_the_line_of_the_configuration() -> None:
     conversion = convert(
         '{"resourceMap": {"V100":\n  {"nvidia.com/gpu": {"resourceList": [\n    {"name": "cpu", "value": "8"}]}}}}'
     )
-    assert told(conversion) == (
+    assert messages(conversion) == (
         "gpuinjector.conf:3:30: error: 'value' is never read by gpuinjector: write the amount per GPU as coefficient "
         "and unit [gpuinjector-unknown-field]\n"
         '    3 |     {"name": "cpu", "value": "8"}]}}}}\n'
@@ -251,7 +251,7 @@ def test_one_run_reports_every_error_in_file_order() -> None:
         ({"ResourceMap": {}}, "gpuinjector-letter-case"),
     ],
 )
-def test_what_never_had_an_effect_is_left_out_and_told(configuration: dict[str, Any], code: str) -> None:
+def test_members_without_effect_are_left_out_with_a_warning(configuration: dict[str, Any], code: str) -> None:
     conversion = converted(**configuration)
     assert codes(conversion) == [code]
     assert conversion.rules == ()

@@ -1,4 +1,4 @@
-"""`gpu-rules explain`: the decision for whatever makes pods, with its trace and what it changes."""
+"""`gpu-rules explain`: decisions for pods and workloads, with trace and changes."""
 
 import json
 from pathlib import Path
@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 EXPLAINED = ("explain", "-f", "pod.yaml", "--rules", "rules", "--cluster", "cluster.yaml")
 
 
-def test_the_trace_the_change_and_the_verdict_are_shown(folder: Path) -> None:
+def test_the_output_has_the_trace_the_change_and_the_outcome(folder: Path) -> None:
     result = cli(*EXPLAINED)
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == (
@@ -80,13 +80,13 @@ allowed, changed
 def test_an_unchanged_pod_has_no_diff(folder: Path) -> None:
     write(folder, {"cluster.yaml": INVENTORY.replace("1g.10gb: 1", "2g.20gb: 2")})
     out = cli(*EXPLAINED).stdout
-    assert "left as it is: nvidia.com/mig-2g.20gb is offered" in out
+    assert "unchanged: nvidia.com/mig-2g.20gb is offered" in out
     assert "nvidia.com/mig-2g.20gb stays: offered" in out
     assert "@@" not in out
     assert out.endswith("\n\nallowed, unchanged\n")
 
 
-def test_amounts_are_shown_before_and_after_and_notes_and_annotations(folder: Path) -> None:
+def test_the_output_has_old_and_new_amounts_notes_and_annotations(folder: Path) -> None:
     rule = injection("gpu", gpuResource="x.y/gpu", coefficients="{cpu: 4, memory: 8Gi}", annotations="{net: eni}")
     pod = POD.replace(MIG, "x.y/gpu").replace("resources: {", "resources: {requests: {cpu: 1500m}, ")
     init = "  initContainers: [{name: init, resources: {limits: {x.y/gpu: 1}}}]\n"
@@ -105,7 +105,7 @@ def test_amounts_are_shown_before_and_after_and_notes_and_annotations(folder: Pa
     assert "└── note: the pod's own level (spec.resources) keeps its cpu: onConflict Keep\n" in cli(*EXPLAINED).stdout
 
 
-def test_a_denial_is_exit_code_1_and_says_why(folder: Path) -> None:
+def test_a_denial_is_exit_code_1_with_the_reason(folder: Path) -> None:
     rule = validation("no-name", '"!has(object.metadata.name)"') + "      message: names are too much\n"
     write(folder, {"rules/validation.yaml": rule})
     result = cli(*EXPLAINED)
@@ -114,7 +114,7 @@ def test_a_denial_is_exit_code_1_and_says_why(folder: Path) -> None:
     assert result.stdout.endswith("\ndenied: Validation/no-name: names are too much\n")
 
 
-def test_after_a_denied_mutation_nothing_is_validated_and_nothing_changed(folder: Path) -> None:
+def test_a_pod_denied_at_mutate_is_neither_validated_nor_changed(folder: Path) -> None:
     write(folder, {"rules/ladder.yaml": ladder("mig", MIG, "nvidia.com/mig-3g.40gb", whenExhausted="Deny")})
     result = cli(*EXPLAINED)
     assert result.exit_code == 1
@@ -123,7 +123,7 @@ def test_after_a_denied_mutation_nothing_is_validated_and_nothing_changed(folder
     assert "@@" not in result.stdout
 
 
-def test_warnings_and_audits_are_shown(folder: Path) -> None:
+def test_the_output_has_warnings_and_audited_steps(folder: Path) -> None:
     warn = validation("warned", "has(object.spec.priority)", validationActions="[Warn]")
     audit = validation("audited", "has(object.spec.priority)", mode="Audit")
     holds = validation("fine", "has(object.spec)")
@@ -135,18 +135,18 @@ def test_warnings_and_audits_are_shown(folder: Path) -> None:
         "\nwarning: Validation/warned: failed expression: has(object.spec.priority)\nallowed, changed\n"
         in result.stdout
     )
-    assert "Validation/audited  audit only, would have: denied: failed expression" in result.stdout
-    assert "Validation/fine  holds  rules/validation.yaml:" in result.stdout
+    assert "Validation/audited  denied (audit mode): failed expression" in result.stdout
+    assert "Validation/fine  passed  rules/validation.yaml:" in result.stdout
 
 
-def test_a_malformed_pod_is_told_at_its_place(folder: Path) -> None:
+def test_a_malformed_pod_is_reported_at_its_location(folder: Path) -> None:
     write(folder, {"pod.yaml": POD.replace(": 2}", ": two}")})
     result = cli(*EXPLAINED)
     assert (result.exit_code, result.stdout) == (1, "")
     assert "pod.yaml:8:52: error: /spec/containers/0/resources/limits/nvidia.com~1" in result.stderr
 
 
-def test_what_is_probably_misspelt_in_a_pod_is_warned_of_and_the_pod_explained(folder: Path) -> None:
+def test_misspelt_fields_of_a_pod_are_warnings(folder: Path) -> None:
     write(folder, {"pod.yaml": POD.replace("resources", "resource")})
     result = cli(*EXPLAINED)
     assert result.exit_code == 0
@@ -155,7 +155,7 @@ def test_what_is_probably_misspelt_in_a_pod_is_warned_of_and_the_pod_explained(f
 
 
 @pytest.mark.parametrize("name", ["Foo Bar", "ML", "-a", "a" * 64])
-def test_what_no_namespace_is_called_is_refused(folder: Path, name: str) -> None:
+def test_an_invalid_namespace_name_is_rejected(folder: Path, name: str) -> None:
     result = cli(*EXPLAINED, "-n", name)
     assert result.exit_code == 2
     assert "is not a valid namespace name: lower-case letters" in result.stderr
@@ -188,7 +188,7 @@ spec:
 """
 
 
-def test_whatever_makes_pods_is_explained_each_template_of_each_document(folder: Path) -> None:
+def test_each_pod_template_of_each_document_is_explained(folder: Path) -> None:
     write(folder, {"pod.yaml": f"{DEPLOYMENT}---\n{CRON_JOB}---\n{PYTORCH_JOB}---\n{POD}"})
     out = cli(*EXPLAINED).stdout
     assert [line for line in out.splitlines() if " in namespace " in line] == [
@@ -228,13 +228,13 @@ def test_a_manifest_may_come_from_standard_input(folder: Path) -> None:
         (b"\xff\xfe", "byte 0xFF is not UTF-8"),
     ],
 )
-def test_what_is_no_manifest_is_told_on_standard_error(folder: Path, stdin: str | bytes, message: str) -> None:
+def test_an_invalid_manifest_is_reported_on_standard_error(folder: Path, stdin: str | bytes, message: str) -> None:
     result = cli("explain", "-f", "-", "--rules", "rules", stdin=stdin)
     assert (result.exit_code, result.stdout) == (1, "")
     assert message in result.stderr
 
 
-def test_rules_with_errors_are_told_on_standard_error(folder: Path) -> None:
+def test_rules_with_errors_are_reported_on_standard_error(folder: Path) -> None:
     write(folder, {"rules/ladder.yaml": LADDER.replace("rungs", "rugns")})
     result = cli(*EXPLAINED)
     assert (result.exit_code, result.stdout) == (1, "")
@@ -248,7 +248,7 @@ def test_a_folder_without_rules_is_an_error_not_an_allowed_pod(folder: Path) -> 
     assert "cluster.yaml:1:1: error: no rule found [no-rules]" in result.stderr
 
 
-def test_an_opt_out_that_is_not_honoured_is_told_in_the_trace(folder: Path) -> None:
+def test_a_forbidden_opt_out_is_in_the_trace(folder: Path) -> None:
     pod = POD.replace("{name: train}", '{name: train, annotations: {gpurules.io/skip: "true"}}')
     write(folder, {"pod.yaml": pod, "rules/validation.yaml": validation("v", "has(object.spec)")})
     out = cli(*EXPLAINED).stdout
@@ -256,7 +256,7 @@ def test_an_opt_out_that_is_not_honoured_is_told_in_the_trace(folder: Path) -> N
     assert "└── warning: Validation/v cannot be skipped by the annotation gpurules.io/skip\n" in out
 
 
-def test_a_cluster_with_errors_is_told_on_standard_error(folder: Path) -> None:
+def test_a_cluster_with_errors_is_reported_on_standard_error(folder: Path) -> None:
     write(folder, {"cluster.yaml": INVENTORY.replace("allocatable", "alocatable")})
     result = cli(*EXPLAINED)
     assert (result.exit_code, result.stdout) == (1, "")
@@ -271,7 +271,7 @@ def test_warnings_about_rules_do_not_stop_it(folder: Path) -> None:
     assert result.stdout.endswith("allowed, changed\n")
 
 
-def test_the_namespace_is_the_given_one_else_the_manifests_else_default(folder: Path) -> None:
+def test_the_namespace_is_the_options_the_manifests_or_default(folder: Path) -> None:
     write(folder, {"rules/ladder.yaml": ladder("mig", MIG, "nvidia.com/gpu", match="{namespaces: [ml]}")})
     assert "skipped: not for the namespace default" in cli(*EXPLAINED).stdout
     assert "skipped" not in cli(*EXPLAINED, "-n", "ml").stdout
@@ -290,7 +290,7 @@ def test_labels_of_namespaces_come_from_the_cluster(folder: Path) -> None:
     assert "skipped: the labels of the namespace other do not match" in cli(*EXPLAINED, "-n", "other").stdout
 
 
-def test_an_update_is_asked_of_validations_that_are_for_it(folder: Path) -> None:
+def test_an_update_is_evaluated_by_validations_that_match_it(folder: Path) -> None:
     rule = validation("u", "oldObject.metadata.name == 'x'", match="{operations: [UPDATE]}")
     write(folder, {"rules/validation.yaml": rule})
     assert cli(*EXPLAINED).exit_code == 0
@@ -299,7 +299,7 @@ def test_an_update_is_asked_of_validations_that_are_for_it(folder: Path) -> None
     assert "mutate\n│   └── no rule was evaluated\n" in result.stdout
 
 
-def test_a_dry_run_is_told_to_the_rules(folder: Path) -> None:
+def test_rules_can_read_that_a_request_is_a_dry_run(folder: Path) -> None:
     write(folder, {"rules/validation.yaml": validation("d", "request.dryRun")})
     assert cli(*EXPLAINED).exit_code == 1
     assert cli(*EXPLAINED, "--dry-run").exit_code == 0
@@ -330,7 +330,7 @@ def test_several_paths_may_follow_rules(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["-f", "none.yaml"], ["-f", "pod.yaml", "--operation", "DELETE"]])
-def test_wrong_usage_is_exit_code_2(folder: Path, arguments: list[str]) -> None:
+def test_a_usage_error_is_exit_code_2(folder: Path, arguments: list[str]) -> None:
     result = cli("explain", *arguments)
     assert (result.exit_code, result.stdout) == (2, "")
 

@@ -1,4 +1,4 @@
-"""What gpuinjector answered to 89 inputs, and what converted rules answer.
+"""Responses of gpuinjector to 89 inputs, compared with those of converted rules.
 
 Both agree on everything but EXCEPTIONS; each of these names the row of "Where the reference is wrong" in the
 description of gpuinjector that it comes from, and says exactly what is answered instead.
@@ -37,7 +37,7 @@ WHOLE_DEVICES = "a fraction of an extended resource, which no API server takes: 
 
 @dataclass(frozen=True, kw_only=True)
 class Instead:
-    """What is answered instead: an error at load, or the resources of a container, or a denial, or an unchanged pod."""
+    """A different response: an error at load, a container's resources, a denial or an unchanged pod."""
 
     reason: str
     load_error: str = ""
@@ -160,7 +160,7 @@ def test_a_gpu_in_an_init_container_makes_no_difference_but_a_warning(name: str,
 
 
 def meaning(message: str) -> tuple[str, ...]:
-    """Which pod is denied for what: words, and the resources in order of name, that both messages must have."""
+    """Words and sorted resources of a denial, which both messages must have."""
     if "quantities must match" in message or "is not a quantity" in message:
         return ("no quantity",)
     pod = message.partition("pod ")[2].partition(" ")[0]

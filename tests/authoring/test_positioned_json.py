@@ -1,4 +1,4 @@
-"""JSON with positions: the same values as the standard library's, numbers as they are written."""
+"""Positioned JSON: the values of the standard library, numbers as text."""
 
 import json
 from typing import Any
@@ -76,7 +76,7 @@ def test_half_a_surrogate_pair_becomes_a_replacement_character() -> None:
         ("[" * (MAX_DEPTH + 2), f"f:1:{MAX_DEPTH + 2}", f"deeper than {MAX_DEPTH}"),
     ],
 )
-def test_what_is_no_json_is_told_at_its_place(text: str, place: str, message: str) -> None:
+def test_invalid_json_is_reported_at_its_location(text: str, place: str, message: str) -> None:
     with pytest.raises(JsonError) as caught:
         parse(text, "f")
     assert str(caught.value.problem.location) == place

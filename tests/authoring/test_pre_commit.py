@@ -25,7 +25,7 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 def tree_as_it_is(target: Path) -> str:
-    """A repository of the working tree as it is now, what is not committed yet included; its commit."""
+    """Create a repository of the working tree, with uncommitted changes; return its commit."""
     listed = git(ROOT, "ls-files", "--cached", "--others", "--exclude-standard", "-z").split("\0")
     for name in filter(None, listed):
         source, copy = ROOT / name, target / name
@@ -65,21 +65,21 @@ def run_hook(repository: Path, *rules: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_good_rule_passes_and_other_files_are_not_looked_at(repository: Path) -> None:
+def test_a_good_rule_passes_and_other_files_are_ignored(repository: Path) -> None:
     result = run_hook(repository, GOOD)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "gpu-rules check" in result.stdout
     assert "Passed" in result.stdout
 
 
-def test_a_bad_rule_stops_the_commit_and_shows_where(repository: Path) -> None:
+def test_a_bad_rule_stops_the_commit_with_its_location(repository: Path) -> None:
     result = run_hook(repository, GOOD.replace("rungs", "rugns"))
     assert result.returncode == 1, result.stdout + result.stderr
     assert "Failed" in result.stdout
     assert "rules/0.yaml:5:3: error: FallbackLadder spec has no field 'rugns' (did you mean 'rungs'?)" in result.stdout
 
 
-def test_all_files_are_checked_by_one_process_so_that_names_are_unique(repository: Path) -> None:
+def test_one_process_checks_all_files_for_unique_names(repository: Path) -> None:
     result = run_hook(repository, GOOD, GOOD)
     assert result.returncode == 1, result.stdout + result.stderr
     assert "FallbackLadder 'mig' is already defined in rules/0.yaml:3:18" in result.stdout

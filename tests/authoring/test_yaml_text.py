@@ -1,4 +1,4 @@
-"""YAML that is written here reads back as what it was, for YAML 1.1's readers and our own."""
+"""Written YAML, read back by YAML 1.1 readers and our own."""
 
 from typing import Any
 

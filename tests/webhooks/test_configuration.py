@@ -1,4 +1,4 @@
-"""Webhook configurations: what is derived from rules lets nothing through that a rule is about."""
+"""Webhook configurations: they send every pod that a rule may apply to."""
 
 import base64
 import json
@@ -32,7 +32,7 @@ from rules_engine.model.rules import (
 from rules_engine.webhooks import configuration as webhooks
 from rules_engine.webhooks import costs
 from rules_engine.webhooks.configuration import Calls, Endpoint, Service, Settings, configurations, derive
-from rules_engine.webhooks.guards import handed_over
+from rules_engine.webhooks.guards import portable_text
 from tests.support.authoring import cli, write
 from tests.support.authoring import ladder as ladder_text
 from tests.support.authoring import validation as validation_text
@@ -54,7 +54,7 @@ from tests.support.evaluation import (
 from tests.support.laws import clusters, injections, ladders, law, pods
 
 KUBERNETES = Environment({"object": types.DYN, "oldObject": types.DYN, "request": types.DYN})
-"""What a webhook's match conditions may name, with the types that the API server gives them."""
+"""Variables of a webhook's match conditions, with the types that the API server declares."""
 
 SETTINGS = Settings(server=Service("gpu-rules", "gpu-system", 443), namespace="gpu-system")
 
@@ -108,7 +108,7 @@ def checking_rules(draw: st.DrawFn) -> list[AnyRule]:
 
 @st.composite
 def labelled_pods(draw: st.DrawFn) -> dict[str, Json]:
-    """Pods as the API server sends them, and their labels, annotations and GPUs as users choose them."""
+    """Pods as the API server sends them, with any labels, annotations and GPUs."""
     made: Any = draw(pods())
     labels = draw(st.sampled_from([None, {}, {"team": "ml"}, {"team": "batch"}, {"team": "", "x'\\/y": ""}]))
     annotations = draw(st.sampled_from([None, {}, {"a/b": "T4"}, {"a/b": "a'b\\", "gpurules.io/skip": "true"}]))
@@ -124,57 +124,57 @@ NAMESPACES = st.sampled_from(["ml", "x-ml", "prod", "mx"])
 
 
 def sent(calls: Calls, made: Json, *, namespace: str = "ml", operation: str = "CREATE") -> bool:
-    """Whether the API server would call the endpoint: an expression that fails is not forgiven."""
+    """Return True if the API server would call the endpoint; an expression that fails is an error."""
     if operation not in calls.operations:
         return False
     if calls.expression is None:
         return True
-    asked: dict[str, Json] = {"operation": operation, "namespace": namespace}
+    fields: dict[str, Json] = {"operation": operation, "namespace": namespace}
     program = compile_expression(cel(calls.expression), KUBERNETES, result=types.BOOL)
-    value = program.evaluate({"object": made, "request": asked}, Budget())
+    value = program.evaluate({"object": made, "request": fields}, Budget())
     assert isinstance(value, bool)
     return value
 
 
-def touching(decision: Decision) -> set[str]:
+def relevant_rules(decision: Decision) -> set[str]:
     assert decision.refusal is None
     return {step.rule for step in decision.trace if step.action is not Action.SKIP}
 
 
 def unconditional(rule: AnyRule) -> AnyRule:
-    """The rule, with nothing left in it that can fail."""
+    """The rule without parts that can fail."""
     return replace(rule, match_conditions=(), match=replace(rule.match, namespace_selector=LabelSelector()))
 
 
 @law
 @given(made=labelled_pods(), rules=changing_rules(), cluster=clusters(), namespace=NAMESPACES)
-def test_a_pod_that_is_not_sent_to_mutate_would_be_skipped_by_every_rule(
+def test_every_rule_skips_a_pod_not_sent_to_mutate(
     made: dict[str, Json], rules: list[AnyRule], cluster: Cluster, namespace: str
 ) -> None:
     rule_set = compiled(*rules)
     if not sent(derive(rule_set)[0], made, namespace=namespace):
-        asked = request(made, namespace=namespace)
+        admission = request(made, namespace=namespace)
         # A rule that cannot be evaluated counts where it has something to do.
-        without = touching(mutate(compiled(*map(unconditional, rules)), asked, cluster))
-        assert touching(mutate(rule_set, asked, cluster)) & without == set()
+        without = relevant_rules(mutate(compiled(*map(unconditional, rules)), admission, cluster))
+        assert relevant_rules(mutate(rule_set, admission, cluster)) & without == set()
 
 
 @law
 @given(
     made=labelled_pods(), rules=checking_rules(), namespace=NAMESPACES, operation=st.sampled_from(["CREATE", "UPDATE"])
 )
-def test_a_pod_that_is_not_sent_to_validate_would_be_skipped_by_every_rule(
+def test_every_rule_skips_a_pod_not_sent_to_validate(
     made: dict[str, Json], rules: list[AnyRule], namespace: str, operation: str
 ) -> None:
     rule_set = compiled(*rules)
     if not sent(derive(rule_set)[1], made, namespace=namespace, operation=operation):
-        asked = request(made, namespace=namespace, operation=operation)
-        assert touching(validate(rule_set, asked, Cluster())) == set()
+        admission = request(made, namespace=namespace, operation=operation)
+        assert relevant_rules(validate(rule_set, admission, Cluster())) == set()
 
 
 @law
 @given(made=labelled_pods(), rules=st.lists(ladders(), min_size=1, max_size=1), namespace=NAMESPACES)
-def test_of_ladders_alone_a_pod_is_sent_if_and_only_if_it_names_a_rung(
+def test_ladders_alone_send_exactly_the_pods_that_name_a_rung(
     made: dict[str, Any], rules: list[FallbackLadder], namespace: str
 ) -> None:
     members = (item for key in ("containers", "initContainers") for item in made["spec"].get(key, []))
@@ -199,16 +199,16 @@ def test_of_ladders_alone_a_pod_is_sent_if_and_only_if_it_names_a_rung(
         (ladder(GPU), {}, {"gpus": "cpu"}),
     ],
 )
-def test_what_a_rule_says_of_its_pods_keeps_the_others_away(
+def test_match_criteria_of_a_rule_exclude_other_pods(
     rule: AnyRule, there: dict[str, Any], elsewhere: dict[str, Any]
 ) -> None:
     (calls, _) = derive(compiled(rule))
 
-    def asked(*, namespace: str = "ml", gpus: str = GPU, **fields: Any) -> bool:
+    def is_sent(*, namespace: str = "ml", gpus: str = GPU, **fields: Any) -> bool:
         return sent(calls, asks({gpus: 1}, **fields), namespace=namespace)
 
-    assert asked(**there)
-    assert not asked(**elsewhere)
+    assert is_sent(**there)
+    assert not is_sent(**elsewhere)
 
 
 def test_gpus_of_init_containers_and_of_requests_alone_count() -> None:
@@ -246,7 +246,7 @@ def test_a_rule_that_is_off_sends_nothing() -> None:
     assert calls.operations == ()
 
 
-def test_too_many_conditions_are_left_out_and_said() -> None:
+def test_too_many_conditions_are_left_out_with_a_warning() -> None:
     rules = [ladder(GPU, name=f"l{n}", match=Match(namespaces=(f"team-{n}",))) for n in range(200)]
     rule_set = compiled(*rules)
     calls, _ = derive(rule_set)
@@ -258,7 +258,7 @@ def test_too_many_conditions_are_left_out_and_said() -> None:
     )
 
 
-def test_too_many_resources_send_every_pod_and_it_is_said() -> None:
+def test_too_many_resources_send_every_pod_with_a_warning() -> None:
     rule_set = compiled(*(ladder(f"vendor.example/a-device-with-a-long-name-{n}", name=f"l{n}") for n in range(600)))
     calls, _ = derive(rule_set)
 
@@ -293,7 +293,7 @@ def test_a_validation_without_a_usable_guard_widens_and_is_named(condition: str 
         ([], ()),
     ],
 )
-def test_update_is_asked_for_only_where_a_validation_is_about_it(
+def test_update_is_registered_only_if_a_validation_matches_it(
     operations: list[tuple[Operation, ...]], expected: tuple[str, ...]
 ) -> None:
     rules = [validation("true", name=f"v{n}", match=Match(operations=some)) for n, some in enumerate(operations)]
@@ -302,8 +302,8 @@ def test_update_is_asked_for_only_where_a_validation_is_about_it(
     assert derive(compiled(ladder(GPU), *rules))[1].operations == expected
 
 
-def test_pods_are_sent_to_validate_that_take_what_a_ladder_counts_as_free() -> None:
-    """There devices are reserved, of pods that the ladder does not match as well, and none of other resources."""
+def test_pods_that_take_devices_of_a_ladder_are_sent_to_validate() -> None:
+    """It reserves devices, also for pods that the ladder does not match, and none of other resources."""
     condition = "object.spec.containers.exists(c, 'nvidia.com/mig-2g.20gb' in c.?resources.limits.orValue({}))"
     free = ladder(
         MIG2,
@@ -320,13 +320,13 @@ def test_pods_are_sent_to_validate_that_take_what_a_ladder_counts_as_free() -> N
     assert (validating.rules, validating.reserving, validating.denying) == ((), (free,), ())
     assert (mutating.reserving, mutating.denying) == ((), ("FallbackLadder/free",))
     assert validating.operations == ("CREATE",)
-    for asked, expected in (({MIG2: 1}, True), ({GPU: 1}, True), ({MIG1: 1}, False), ({"cpu": 1}, False)):
-        assert sent(validating, pod(container("c", asked)), namespace="other") is expected
+    for requests, expected in (({MIG2: 1}, True), ({GPU: 1}, True), ({MIG1: 1}, False), ({"cpu": 1}, False)):
+        assert sent(validating, pod(container("c", requests)), namespace="other") is expected
     _, validating = derive(compiled(*rules, validation("false", match=Match(operations=(Operation.UPDATE,)))))
     assert validating.operations == ("CREATE", "UPDATE")
 
 
-def test_an_injection_that_reads_what_is_free_has_devices_reserved() -> None:
+def test_an_injection_that_reads_free_devices_has_them_reserved() -> None:
     read = "cluster.available('nvidia.com/gpu') > 0"
     free = injection({"cpu": 1}, match_conditions={"c": read})
     _, validating = derive(compiled(free))
@@ -335,7 +335,7 @@ def test_an_injection_that_reads_what_is_free_has_devices_reserved() -> None:
     assert derive(compiled(injection({"cpu": 1})))[1].operations == ()
 
 
-def test_a_validation_is_sent_nothing_of_other_operations() -> None:
+def test_a_validation_gets_no_requests_of_other_operations() -> None:
     created = validation("true", match=Match(namespaces=("ml",)))
     updated = validation("true", name="other", match=Match(namespaces=("prod",), operations=(Operation.UPDATE,)))
     _, calls = derive(compiled(created, updated))
@@ -382,25 +382,25 @@ KEPT = (
 
 
 @pytest.mark.parametrize("text", HANDED_OVER)
-def test_a_condition_that_cannot_fail_is_handed_over_as_it_is(text: str) -> None:
-    assert handed_over(cel(f"  {text}\n")) == text
+def test_a_condition_that_cannot_fail_is_copied_unchanged(text: str) -> None:
+    assert portable_text(cel(f"  {text}\n")) == text
 
 
 @pytest.mark.parametrize("text", KEPT)
-def test_a_condition_that_may_fail_or_that_the_api_server_cannot_read_is_kept(text: str) -> None:
-    assert handed_over(cel(text)) is None
+def test_a_condition_that_may_fail_or_not_parse_is_not_copied(text: str) -> None:
+    assert portable_text(cel(text)) is None
 
 
 @pytest.mark.parametrize("text", TOO_COSTLY)
-def test_a_condition_that_may_cost_too_much_on_a_large_pod_is_kept(text: str) -> None:
-    assert handed_over(cel(text)) is None
+def test_a_condition_too_costly_on_a_large_pod_is_not_copied(text: str) -> None:
+    assert portable_text(cel(text)) is None
     assert "because of Validation/validation" in "".join(
         webhooks.warnings(compiled(validation("true", match_conditions={"c": text})))
     )
 
 
 @pytest.mark.parametrize("calls", derive(read_rules([DEFAULT_RULES]).rule_set), ids=lambda calls: calls.endpoint.value)
-def test_the_conditions_of_the_default_rules_are_cheap_enough_for_any_pod(calls: Calls) -> None:
+def test_conditions_of_the_default_rules_are_affordable_for_any_pod(calls: Calls) -> None:
     assert calls.expression
     assert costs.LARGE not in calls.expression
     assert costs.worst(calls.expression) < 0.9 * costs.PER_CALL
@@ -409,7 +409,7 @@ def test_the_conditions_of_the_default_rules_are_cheap_enough_for_any_pod(calls:
 GUARD = "object.spec.containers.exists(c, c.?resources.limits.orValue({{}}).exists(r, r.startsWith('{}/')))"
 
 
-def test_conditions_that_together_cost_too_much_are_asked_of_small_pods_and_large_ones_are_sent() -> None:
+def test_costly_conditions_are_evaluated_for_small_pods_only() -> None:
     rules = [validation("true", name=f"v{n}", match_conditions={"c": GUARD.format(f"a{n}")}) for n in range(3)]
     rule_set = compiled(*rules)
     _, calls = derive(rule_set)
@@ -425,7 +425,7 @@ def test_conditions_that_together_cost_too_much_are_asked_of_small_pods_and_larg
     assert sent(calls, asks({f"b/x{n}": 1 for n in range(costs.LARGE_AMOUNTS + 1)}))
 
 
-def test_conditions_that_cost_too_much_even_of_small_pods_are_left_out() -> None:
+def test_conditions_too_costly_for_small_pods_are_left_out() -> None:
     rules = [validation("true", name=f"v{n}", match_conditions={"c": GUARD.format(f"a{n}")}) for n in range(40)]
 
     assert derive(compiled(*rules))[1].expression is None
@@ -443,7 +443,7 @@ _MEMBERS = ("['team']", "[?'team']", ".team", ".?team", ".labels", ".?labels", "
 
 @st.composite
 def conditions(draw: st.DrawFn, depth: int = 3) -> str:
-    """Conditions as people write them, most of them with a hole somewhere."""
+    """Conditions as people write them, most of them with an error somewhere."""
     place = draw(st.sampled_from(_PLACES)) + draw(st.sampled_from(_MEMBERS))
     if depth and draw(st.booleans()):
         one, two = draw(conditions(depth - 1)), draw(conditions(depth - 1))
@@ -462,8 +462,8 @@ def conditions(draw: st.DrawFn, depth: int = 3) -> str:
 
 @law
 @given(text=conditions(), made=labelled_pods())
-def test_what_is_handed_over_never_fails(text: str, made: dict[str, Json]) -> None:
-    handed = handed_over(cel(text))
+def test_copied_conditions_never_fail(text: str, made: dict[str, Json]) -> None:
+    handed = portable_text(cel(text))
     if handed is not None:
         program = compile_expression(cel(handed), KUBERNETES, result=types.BOOL)
         assert program.evaluate({"object": made, "request": {}}, Budget()) in (True, False)
@@ -477,7 +477,7 @@ def both(*rules: AnyRule, settings: Settings = SETTINGS) -> tuple[dict[str, Any]
     return mutating, validating
 
 
-def test_a_configuration_says_what_the_api_server_needs() -> None:
+def test_a_configuration_has_all_that_the_api_server_needs() -> None:
     mutating, validating = both(ladder(GPU), validation("true"))
 
     (webhook,) = mutating["webhooks"]
@@ -496,7 +496,7 @@ def test_a_configuration_says_what_the_api_server_needs() -> None:
     assert other["matchConditions"] == []
 
 
-def test_a_validation_at_update_is_sent_resizes_too_and_no_pod_that_is_being_deleted() -> None:
+def test_a_validation_at_update_gets_resizes_but_no_deletions() -> None:
     updated = validation("true", match=Match(operations=tuple(Operation), namespaces=("ml",)))
     mutating, validating = both(ladder(GPU), updated)
 
@@ -527,12 +527,12 @@ def test_the_condition_on_deletion_is_about_updates_only(
     (condition,) = validating["webhooks"][0]["matchConditions"]
     program = compile_expression(cel(condition["expression"]), KUBERNETES, result=types.BOOL)
 
-    asked: dict[str, object] = {"object": {"metadata": metadata}, "request": {"operation": operation}}
-    assert program.evaluate(asked, Budget()) is expected
+    activation: dict[str, object] = {"object": {"metadata": metadata}, "request": {"operation": operation}}
+    assert program.evaluate(activation, Budget()) is expected
     assert costs.affordable(condition["expression"])
 
 
-def test_the_digest_tells_configurations_apart_that_were_made_before_resizes_were_sent() -> None:
+def test_the_digest_differs_from_that_without_resizes() -> None:
     _, created = derive(compiled(validation("true")))
     _, updated = derive(compiled(validation("true", match=Match(operations=tuple(Operation)))))
 
@@ -555,7 +555,7 @@ def test_an_outage_that_blocks_every_pod_is_warned_of(operations: tuple[Operatio
     (warning,) = webhooks.blocking(wide, fail)
     assert warning == (
         "every pod is sent to /validate, whose failurePolicy is Fail: while the server does not answer, "
-        f"no pod is {what}, but in the namespaces that are left out"
+        f"no pod is {what}, except in the excluded namespaces"
     )
     assert webhooks.blocking(wide, {}) == ()
     assert webhooks.blocking(compiled(ladder(GPU)), fail) == ()
@@ -571,8 +571,8 @@ def test_the_command_prints_two_documents_and_warns_on_stderr() -> None:
     assert (mutating["kind"], validating["kind"]) == ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
     assert mutating == both_of_default(Settings(server=SETTINGS.server, namespace="gpu-system"))[0]
     rule_set = read_rules([DEFAULT_RULES]).rule_set
-    said = (*webhooks.warnings(rule_set), *webhooks.unenforced(rule_set, {}))
-    assert result.stderr == "".join(f"warning: {text}\n" for text in said)
+    warnings = (*webhooks.warnings(rule_set), *webhooks.unenforced(rule_set, {}))
+    assert result.stderr == "".join(f"warning: {text}\n" for text in warnings)
 
 
 def both_of_default(settings: Settings) -> tuple[dict[str, Json], ...]:
@@ -640,9 +640,9 @@ BOTH_FLAGS = ("--mutating-failure-policy", "--validating-failure-policy")
 )
 def test_rules_that_can_deny_are_named_where_nothing_enforces_them(rule: AnyRule, expected: str | None) -> None:
     rule_set = compiled(rule)
-    said = webhooks.unenforced(rule_set, {})
+    found = webhooks.unenforced(rule_set, {})
 
-    assert [text.partition(" can deny a pod")[0] for text in said] == ([expected] if expected else [])
+    assert [text.partition(" can deny a pod")[0] for text in found] == ([expected] if expected else [])
     assert webhooks.unenforced(rule_set, dict.fromkeys(Endpoint, "Fail")) == ()
     values: Any = webhooks.helm_values(rule_set, {})["webhook"]
     assert values["mutating"]["denies"] + values["validating"]["denies"] == ([expected] if expected else [])
@@ -666,12 +666,12 @@ def test_the_chart_gets_the_conditions_and_the_digests() -> None:
     assert values["validating"]["operations"] == ["CREATE"]
 
 
-def test_options_that_the_chart_has_values_for_are_named_where_they_have_no_effect() -> None:
+def test_options_without_effect_on_helm_values_cause_a_warning() -> None:
     options = ["--timeout-seconds", "5", "--name", "mine"]
     text = "warning: {} has no effect with --output helm-values: set it in the chart's values\n"
-    said = cli("webhook-config", *options, "--output", "helm-values").stderr
-    assert all(text.format(option) in said for option in ("--timeout-seconds", "--name"))
-    assert text.format("--namespace") not in said
+    expected = cli("webhook-config", *options, "--output", "helm-values").stderr
+    assert all(text.format(option) in expected for option in ("--timeout-seconds", "--name"))
+    assert text.format("--namespace") not in expected
     assert "has no effect" not in cli("webhook-config", *options).stderr
 
 
@@ -731,7 +731,7 @@ def test_the_server_may_be_behind_any_service(text: str, port: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected"),
     [
         (["--url", "http://x"], "must begin with https://"),
         (["--url", "https://x", "--service", "a/b"], "cannot be used together"),
@@ -753,11 +753,11 @@ def test_the_server_may_be_behind_any_service(text: str, port: int) -> None:
         ([str(DEFAULT_RULES)], "paths of rules must follow --rules"),
     ],
 )
-def test_wrong_use_is_told(arguments: list[str], said: str) -> None:
+def test_a_usage_error_is_reported(arguments: list[str], expected: str) -> None:
     result = cli("webhook-config", *arguments)
 
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert expected in result.stderr
 
 
 def test_rules_with_errors_give_no_configuration(tmp_path: Path) -> None:

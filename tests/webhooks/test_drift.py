@@ -1,4 +1,4 @@
-"""Configurations in a cluster beside the rules: what differs, and which pods that concerns."""
+"""Drift of webhook configurations: differences, and the pods concerned."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -42,14 +42,14 @@ def conditions(configuration: dict[str, Any], *expressions: str) -> dict[str, An
     return {**configuration, "webhooks": [{**configuration["webhooks"][0], "matchConditions": listed}]}
 
 
-def test_a_configuration_as_it_was_made_has_not_drifted() -> None:
+def test_an_unchanged_configuration_has_no_drift() -> None:
     mutating, validating = made(*RULES)
 
     assert found(mutating, *RULES) == ()
     assert found(validating, *RULES, at=1) == ()
 
 
-def test_what_is_the_operators_is_not_compared() -> None:
+def test_settings_of_the_operator_are_not_compared() -> None:
     mutating, _ = made(*RULES)
     mutating["webhooks"][0] |= {"failurePolicy": "Fail", "timeoutSeconds": 1, "namespaceSelector": {}}
     mutating["metadata"] |= {"managedFields": [], "annotations": None}
@@ -91,7 +91,7 @@ def test_many_rules_are_not_all_named() -> None:
     assert "and more must be evaluated" in text
 
 
-def test_pods_that_no_rule_is_about_any_more_are_said() -> None:
+def test_pods_that_no_rule_matches_any_more_are_reported() -> None:
     mutating, _ = made(ladder(GPU, "amd.com/gpu"))
 
     example = "a pod in namespace default that requests amd.com/gpu, at CREATE"
@@ -101,7 +101,7 @@ def test_pods_that_no_rule_is_about_any_more_are_said() -> None:
     assert "requests no device" in found(conditions(mutating), ladder(GPU))[0]
 
 
-def test_a_namespace_that_is_left_out_no_more_is_found() -> None:
+def test_a_namespace_that_is_no_longer_excluded_is_reported() -> None:
     left_out = ladder(GPU, match=Match(exclude_namespaces=("monitoring",)))
     mutating, _ = made(left_out)
 
@@ -111,14 +111,14 @@ def test_a_namespace_that_is_left_out_no_more_is_found() -> None:
     )
 
 
-def test_a_rule_about_every_pod_is_missed_by_any_condition() -> None:
+def test_any_condition_misses_pods_of_a_rule_for_every_pod() -> None:
     _, validating = made(RULES[1])
 
     (text,) = found(validating, validation("true", name="all"), at=1)
     assert "does not send pods that Validation/all must be evaluated on" in text
 
 
-def test_conditions_that_mean_the_same_in_other_words_are_told_as_such() -> None:
+def test_equivalent_conditions_are_reported_as_equivalent() -> None:
     mutating, _ = made(ladder(GPU))
     same = mutating["webhooks"][0]["matchConditions"][0]["expression"]
 
@@ -135,7 +135,7 @@ def test_a_condition_under_its_former_name_is_drift() -> None:
     assert text == f"{MUTATING}mutate.gpurules.io {renamed}"
 
 
-def test_conditions_that_fail_send_nothing_and_those_that_are_not_ours_are_not_tried() -> None:
+def test_failing_conditions_send_nothing_and_unknown_ones_are_skipped() -> None:
     mutating, _ = made(ladder(GPU))
 
     (text,) = found(conditions(mutating, "object.a.b == 1"), ladder(GPU))
@@ -144,7 +144,7 @@ def test_conditions_that_fail_send_nothing_and_those_that_are_not_ours_are_not_t
     assert "which cannot be evaluated: " in text
 
 
-def test_operations_are_told_with_the_rules_that_want_them() -> None:
+def test_missing_operations_are_reported_with_their_rules() -> None:
     both = replace(RULES[1], match=Match(operations=tuple(Operation)))
     _, before = made(RULES[1])
     _, after = made(both)
@@ -161,14 +161,14 @@ def test_operations_are_told_with_the_rules_that_want_them() -> None:
 
 
 @pytest.mark.parametrize("resources", [["*/*"], ["pods/*", "pods"], ["*", "*/resize"]])
-def test_resources_may_be_registered_in_other_words(resources: list[str]) -> None:
+def test_resource_patterns_of_webhook_rules_are_understood(resources: list[str]) -> None:
     both = replace(RULES[1], match=Match(operations=tuple(Operation)))
     _, validating = made(both)
     validating["webhooks"][0]["rules"][0]["resources"] = resources
     assert found(validating, both, at=1) == ()
 
 
-def test_resizes_that_are_not_sent_are_told() -> None:
+def test_resizes_that_are_not_sent_are_reported() -> None:
     both = replace(RULES[1], match=Match(operations=tuple(Operation)))
     _, validating = made(both)
     missed = "is not called at UPDATE of pods/resize, where Validation/validation must be evaluated"
@@ -177,7 +177,7 @@ def test_resizes_that_are_not_sent_are_told() -> None:
         assert found(validating, both, at=1) == (f"{VALIDATING}validate.gpurules.io {missed}",)
 
 
-def test_resizes_that_a_condition_keeps_away_are_told() -> None:
+def test_resizes_that_a_condition_excludes_are_reported() -> None:
     every = validation("true", match=Match(operations=(Operation.UPDATE,)))
     _, validating = made(every)
     deletion = validating["webhooks"][0]["matchConditions"][0]["expression"]
@@ -187,7 +187,7 @@ def test_resizes_that_a_condition_keeps_away_are_told() -> None:
     assert text.endswith("at UPDATE of pods/resize")
 
 
-def test_pods_that_are_being_deleted_and_sent_all_the_same_are_told() -> None:
+def test_sending_pods_that_are_being_deleted_is_reported() -> None:
     every = validation("true", match=Match(operations=(Operation.UPDATE,)))
     _, validating = made(every)
 
@@ -208,9 +208,7 @@ def test_pods_that_are_being_deleted_and_sent_all_the_same_are_told() -> None:
         ),
     ],
 )
-def test_whatever_a_configuration_looks_like_the_difference_is_told(
-    configuration: Mapping[str, Any] | None, said: str
-) -> None:
+def test_a_malformed_configuration_is_reported(configuration: Mapping[str, Any] | None, said: str) -> None:
     assert f"{MUTATING}{said}" in found(configuration, *RULES)
 
 
@@ -221,7 +219,7 @@ def test_a_webhook_that_no_rule_needs_is_drift_and_none_is_not() -> None:
     assert found(None, ladder(GPU), at=1) == ()
 
 
-def test_what_mends_it_is_what_made_it() -> None:
+def test_the_fix_command_depends_on_the_tool_that_created_it() -> None:
     mutating, _ = made(*RULES)
 
     assert fix_command("x", None) == "gpu-rules webhook-config --rules FOLDER --name x | kubectl apply -f -"

@@ -30,8 +30,8 @@ _CYAN = Style(color="cyan")
 
 _WORDS: dict[Action, tuple[str, Style]] = {
     Action.SKIP: ("skipped", _DIM),
-    Action.KEEP: ("left as it is", _CYAN),
-    Action.PASS: ("holds", _GREEN),
+    Action.KEEP: ("unchanged", _CYAN),
+    Action.PASS: ("passed", _GREEN),
     Action.CHANGE: ("changed", _YELLOW),
     Action.DENY: ("denied", _RED),
     Action.WARN: ("warned", _YELLOW),
@@ -175,7 +175,7 @@ def _decision(tree: Tree, name: str, decision: Decision) -> None:
 def _step(tree: Tree, step: Step) -> None:
     word, style = _WORDS[step.action]
     if step.audit and step.action not in (Action.SKIP, Action.PASS):
-        word = f"audit only, would have: {word}"
+        word = f"{word} (audit mode)"
     details = step.message or step.reason
     branch = tree.add(
         Text.assemble(

@@ -82,7 +82,7 @@ def validate(
 def _selected(rules: Sequence[C], index: Index[C], context: Context, indexed: bool) -> Sequence[C]:
     if not indexed:
         return rules
-    return index.meeting(context.pod, context.namespace, context.request.operation)
+    return index.candidates(context.pod, context.namespace, context.request.operation)
 
 
 def _context(request: AdmissionRequest, cluster: Cluster, budget: Callable[[], Budget]) -> Context | Refusal:

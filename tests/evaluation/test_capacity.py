@@ -1,4 +1,4 @@
-"""Nodes counted by kind give the answers that looking at each of them would give."""
+"""Capacity by classes of nodes: the same answers as from every node."""
 
 import string
 import sys
@@ -82,7 +82,7 @@ def ladders(draw: st.DrawFn) -> FallbackLadder:
 
 
 def offers(node: Node, resource: str, offered: Offered) -> int | None:
-    """What a node offers, by the words of the design."""
+    """The amount that a node offers, by the definition in the documents."""
     if offered is Offered.AVAILABLE:
         return node.available(resource).nanos
     return node.allocatable[resource].nanos if resource in node.allocatable else None
@@ -105,7 +105,7 @@ def classes_of(on: Cluster) -> dict[NodeQuery, dict[tuple[int, ...], list[str]]]
 
 
 def one_by_one(on: Cluster, rule: FallbackLadder, wanted: Pod, demand: Mapping[str, int]) -> bool:
-    """The answer by looking at every node."""
+    """The answer from every node."""
     for one in on.nodes:
         have = {resource: offers(one, resource, rule.offered) for resource in demand}
         require = rule.nodes.require
@@ -125,12 +125,12 @@ demands = st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, 5).map(lamb
 
 @law
 @given(clusters(), ladders(), pods(), demands)
-def test_kinds_of_nodes_offer_what_their_nodes_offer(
+def test_node_classes_offer_the_amounts_of_their_nodes(
     on: Cluster, rule: FallbackLadder, wanted: Pod, demand: Mapping[str, int]
 ) -> None:
     expected = one_by_one(on, rule, wanted, demand)
     assert cover(on, rule, wanted, demand) is expected
-    assert cover(on, rule, wanted, demand) is expected  # and when it is asked again
+    assert cover(on, rule, wanted, demand) is expected  # from the cache, too
 
 
 @law
@@ -158,10 +158,10 @@ def test_an_updated_capacity_equals_a_new_one(
 
 def test_what_did_not_change_is_shared() -> None:
     index = index_of(cluster(node("a", {GPU: 4}, labels={ZONE: "a"}), node("b", {GPU: 4}))).with_places()
-    asked = NodeQuery(offered=Offered.ALLOCATABLE, resources=(GPU,))
-    index = index.with_capacity(Capacity.of(asked, index.nodes))
+    query = NodeQuery(offered=Offered.ALLOCATABLE, resources=(GPU,))
+    index = index.with_capacity(Capacity.of(query, index.nodes))
     used = index.after([(index.nodes[0], node("a", {GPU: 4}, {GPU: 1}, labels={ZONE: "a"}))])
-    assert used.capacities[asked] is index.capacities[asked]
+    assert used.capacities[query] is index.capacities[query]
     assert used.by_name is index.by_name
     assert used.places.labels is index.places.labels
     assert used.places.taints is index.places.taints
@@ -174,7 +174,7 @@ def test_a_group_goes_with_its_last_node() -> None:
     assert len(left.classes) == 0
 
 
-def test_alike_nodes_are_one_entry() -> None:
+def test_equal_nodes_are_one_class() -> None:
     on = cluster(*[node(f"n{number}", {GPU: 4}, labels={"host": str(number)}) for number in range(100)])
     found = capacity_of(on, NodeQuery(offered=Offered.ALLOCATABLE, resources=(GPU, MIG1)))
     assert [*found.classes.counts()] == [((4 * NANOS, ABSENT), 100)]
@@ -183,7 +183,7 @@ def test_alike_nodes_are_one_entry() -> None:
 OTHERS = {f"example.com/r{number}": number for number in range(MAX_CAPACITIES + 10)}
 
 
-def test_the_tallies_of_a_cluster_are_bounded() -> None:
+def test_the_number_of_capacities_of_a_cluster_is_bounded() -> None:
     on = cluster({GPU: 4, **OTHERS})
     functions = ClusterFunctions(on)
     assert [functions.allocatable(resource) for resource in OTHERS] == [*OTHERS.values()]
@@ -214,12 +214,12 @@ def test_a_resource_that_comes_and_goes_is_offered_meanwhile() -> None:
 
 
 def spread(count: int) -> Cluster:
-    """A cluster whose nodes all have something else."""
+    """A cluster whose nodes all differ."""
     return cluster(*[node(f"n{number:04}", {GPU: number}) for number in range(count)])
 
 
 def taken(value: object, seen: set[int]) -> int:
-    """The bytes of a value and all that it consists of, each object once."""
+    """Memory of a value and all its parts in bytes, each object once."""
     if id(value) in seen:
         return 0
     seen.add(id(value))
@@ -240,7 +240,7 @@ def test_a_capacity_takes_no_more_memory_than_is_estimated(alike: int) -> None:
         assert used <= found.bytes <= 5 * used
 
 
-def test_the_tallies_of_a_cluster_take_no_more_than_their_bound() -> None:
+def test_the_memory_of_capacities_of_a_cluster_is_bounded() -> None:
     on = spread(2000)
     queries = [NodeQuery(offered=Offered.AVAILABLE, resources=(GPU, f"r{number}")) for number in range(20)]
     for query in queries:
@@ -251,7 +251,7 @@ def test_the_tallies_of_a_cluster_take_no_more_than_their_bound() -> None:
     assert MAX_CAPACITIES_BYTES - size < sum(found.bytes for found in kept.values()) <= MAX_CAPACITIES_BYTES
 
 
-def test_tallies_that_grow_with_the_cluster_give_way() -> None:
+def test_capacities_that_grow_with_the_cluster_are_evicted() -> None:
     on = cluster(*[node(f"n{number:04}", {GPU: 0}) for number in range(2000)])
     for number in range(20):
         capacity_of(on, NodeQuery(offered=Offered.AVAILABLE, resources=(GPU, f"r{number}")))
@@ -271,7 +271,7 @@ def test_the_newest_capacity_is_cached_whatever_its_size(monkeypatch: pytest.Mon
 
 
 def test_pods_that_choose_nodes_by_other_labels_leave_nothing_behind() -> None:
-    """Each of them used to be a way of its own to tell nodes apart, which was kept."""
+    """Selectors of pods do not create capacities."""
     on = cluster(*[node(f"n{number}", {GPU: 1}, labels={"host": str(number), "a": "b"}) for number in range(50)])
     rule = ladder(GPU, MIG1, nodes=NodeFilter(require=frozenset({NodeRequirement.MATCHES_POD})))
     cover(on, rule, Pod.parse({"spec": {}}), {GPU: 1})
@@ -282,7 +282,7 @@ def test_pods_that_choose_nodes_by_other_labels_leave_nothing_behind() -> None:
     assert index_of(on) is before
 
 
-def test_threads_may_ask_the_same_cluster() -> None:
+def test_threads_may_query_the_same_cluster() -> None:
     on = cluster(*[{GPU: number, **OTHERS} for number in range(50)])
     wrong: list[int] = []
 
@@ -301,8 +301,8 @@ def test_threads_may_ask_the_same_cluster() -> None:
     assert wrong == []
 
 
-def test_the_views_of_a_cluster_are_no_part_of_its_value() -> None:
-    asked, fresh = cluster({GPU: 4}), cluster({GPU: 4})
-    ClusterFunctions(asked).total(GPU)
-    assert asked == fresh
-    assert repr(asked) == repr(fresh)
+def test_the_views_of_a_cluster_are_not_part_of_its_value() -> None:
+    used, fresh = cluster({GPU: 4}), cluster({GPU: 4})
+    ClusterFunctions(used).total(GPU)
+    assert used == fresh
+    assert repr(used) == repr(fresh)

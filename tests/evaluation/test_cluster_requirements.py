@@ -31,11 +31,11 @@ PODS = ClusterRequirements(nodes=True, pods=True)
         (validation("namespaceObject.metadata.name != ''"), ClusterRequirements(namespaces=True)),
     ],
 )
-def test_only_what_a_rule_asks_for_is_needed(rule: AnyRule, needed: ClusterRequirements) -> None:
+def test_only_collections_that_a_rule_reads_are_required(rule: AnyRule, needed: ClusterRequirements) -> None:
     assert cluster_requirements(compiled(rule)) == needed
 
 
-def test_the_needs_of_all_rules_add_up() -> None:
+def test_the_requirements_of_all_rules_add_up() -> None:
     assert cluster_requirements(compiled(ladder(MIG2, GPU), injection(match=SELECTOR))) == ClusterRequirements(
         nodes=True, namespaces=True
     )

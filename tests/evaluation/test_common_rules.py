@@ -70,7 +70,7 @@ def decide(rule: AnyRule, made: Any = None, **fields: Any) -> Decision:
 
 
 def applied(decision: Decision) -> bool:
-    """Whether the rule did what it is there for."""
+    """Return True if the rule had its effect."""
     return decision.trace[0].action in (Action.CHANGE, Action.DENY)
 
 
@@ -125,7 +125,7 @@ class TestMatch:
     def test_a_namespace_that_a_file_does_not_list_has_no_other_labels(self, build: Build) -> None:
         assert not applied(decide(build(match=Match(namespace_selector=selector("team")))))
 
-    def test_in_a_live_cluster_an_unknown_namespace_is_an_error_if_the_selector_needs_it(self, build: Build) -> None:
+    def test_a_selector_of_an_unknown_live_namespace_is_an_error(self, build: Build) -> None:
         on = cluster(namespaces_complete=False)
         rule = build(match=Match(namespace_selector=selector("team")))
         decision = decide(rule, on=on)
@@ -133,14 +133,14 @@ class TestMatch:
         assert "namespace 'ml' not found" in decision.trace[0].message
         assert applied(decide(build(), on=on))
 
-    def test_and_no_error_where_nothing_needs_it(self, build: Build) -> None:
+    def test_an_unknown_live_namespace_is_no_error_otherwise(self, build: Build) -> None:
         on = cluster(namespaces_complete=False)
         elsewhere = Match(namespaces=("x",), namespace_selector=selector("team"))
         other_pods = Match(object_selector=selector("app"), namespace_selector=selector("team"))
         assert decide(build(match=elsewhere), on=on).trace[0].reason == "namespace"
         assert decide(build(match=other_pods), on=on).trace[0].reason == "object-selector"
 
-    def test_in_a_live_cluster_an_unknown_namespace_is_an_error_if_cel_needs_it(self, build: Build) -> None:
+    def test_reading_an_unknown_live_namespace_in_cel_is_an_error(self, build: Build) -> None:
         on = cluster(namespaces_complete=False)
         needs = {"a": "namespaceObject.metadata.name == 'ml'"}
         assert decide(build(match_conditions=needs), on=on).trace[0].reason == "evaluation-error"
@@ -187,12 +187,12 @@ class TestMatchConditions:
         assert (decision.allowed, decision.patch, decision.trace[0].action) == (True, (), Action.IGNORE)
         assert decision.warnings[0].startswith(f"{rule.id} was ignored: <expression>:1:1: ")
 
-    def test_the_first_error_is_told(self, build: Build) -> None:
+    def test_the_first_error_is_reported(self, build: Build) -> None:
         decision = decide(build(match_conditions={"a": "1 / 0 == 1", "b": "[1][5] == 1"}))
         assert decision.status is not None
         assert "division by zero" in decision.status.message.lower()
 
-    def test_what_is_no_bool_is_an_error(self, build: Build) -> None:
+    def test_a_value_other_than_a_bool_is_an_error(self, build: Build) -> None:
         assert decide(build(match_conditions={"a": "dyn(1)"})).trace[0].reason == "evaluation-error"
 
     def test_variables_are_lazy(self, build: Build) -> None:
@@ -247,7 +247,7 @@ class TestWhatCelSees:
         ],
     )
     @KINDS
-    def test_what_kubernetes_policies_see_and_the_cluster(self, build: Build, expression: str) -> None:
+    def test_the_variables_of_kubernetes_policies_and_the_cluster(self, build: Build, expression: str) -> None:
         on = cluster(node("a", {GPU: 4}, used={GPU: 1}), {GPU: 2}, {GPU: 0}, namespaces={"ml": {"team": "ml"}})
         rule = build(params={"limit": 3, "names": ["a"]}, variables={"x": "1"}, match_conditions={"a": expression})
         assert applied(decide(rule, on=on))
@@ -264,20 +264,20 @@ class TestWhatCelSees:
         assert decision.trace[0].reason == "evaluation-error"
         assert f"the cluster is not known: {why}" in decision.trace[0].message
 
-    def test_amounts_are_whole_numbers_rounded_down_and_zero_without_nodes(self) -> None:
+    def test_amounts_are_rounded_down_and_zero_without_nodes(self) -> None:
         functions = ClusterFunctions(cluster({"cpu": "1900m"}, {"cpu": "600m"}))
         assert (functions.allocatable("cpu"), functions.available("cpu"), functions.total("cpu")) == (1, 1, 2)
         nothing = ClusterFunctions(cluster())
         assert (nothing.allocatable("cpu"), nothing.available("cpu"), nothing.total("cpu")) == (0, 0, 0)
 
-    def test_later_rules_see_what_earlier_ones_made_of_the_pod(self) -> None:
+    def test_later_rules_see_the_changes_of_earlier_ones(self) -> None:
         sees = {"a": f"'{GPU}' in object.spec.containers[0].resources.limits"}
         rules = (falls(name="a"), ladder(GPU, MIG1, name="b", match_conditions=sees))
         assert mutated(asks({MIG2: 1}), *rules).trace[1].reason == "already-decided"
         rule = injection({"cpu": 1}, gpu_type=None, match_conditions=sees)
         assert resources(mutated(asks({MIG2: 1}), falls(), rule))["limits"] == {GPU: "1", "cpu": "1"}
 
-    def test_what_rules_in_audit_mode_cost_fails_no_rule_that_enforces(self) -> None:
+    def test_the_cost_of_audit_mode_fails_no_rule_that_enforces(self) -> None:
         ten = "[1,2,3,4,5,6,7,8,9,10]"
         nested = f"{ten}.all(a, {ten}.all(b, {ten}.all(c, {ten}.all(d, {ten}.all(e, true)))))"
         costly = [forbids(name=f"a{n}", mode=Mode.AUDIT, match_conditions={"a": f"!({nested})"}) for n in range(30)]
@@ -332,21 +332,21 @@ class TestOptOut:
         assert (decision.allowed, decision.patch, decision.warnings) == (True, (), ())
         assert (decision.trace[0].action, decision.trace[0].reason) == (Action.SKIP, "opt-out")
 
-    def test_where_it_is_forbidden_the_rule_applies_and_the_response_warns(self, build: Build) -> None:
+    def test_a_forbidden_opt_out_has_no_effect_but_a_warning(self, build: Build) -> None:
         rule = build(opt_out=OptOut.FORBIDDEN)
         decision = decide(rule, self.SKIP)
         assert applied(decision)
         assert f"{rule.id} cannot be skipped by the annotation gpurules.io/skip" in decision.warnings
 
     @pytest.mark.parametrize("value", ["True", "yes", "1", "", " true", None])
-    def test_only_true_says_so(self, build: Build, value: str | None) -> None:
+    def test_only_true_opts_out(self, build: Build, value: str | None) -> None:
         made = asks({MIG2: 1}, annotations={"gpurules.io/skip": value})
         for opt_out in OptOut:
             decision = decide(build(opt_out=opt_out), made)
             assert applied(decision)
             assert 'the annotation gpurules.io/skip has no effect: its value must be "true"' in decision.warnings
 
-    def test_that_another_value_has_no_effect_is_said_once_and_only_where_a_rule_applies(self, build: Build) -> None:
+    def test_another_value_causes_one_warning_if_a_rule_applies(self, build: Build) -> None:
         made = asks({MIG2: 1}, annotations={"gpurules.io/skip": "True"})
         rules = [build(name=name, match=Match(object_selector=LabelSelector())) for name in "ab"]
         for endpoint in (mutated, validated):
@@ -362,7 +362,7 @@ class TestOptOut:
         assert decide(rule, self.SKIP).trace[0].reason == "namespace"
 
 
-def test_rules_that_fail_and_are_ignored_leave_nothing_half_done() -> None:
+def test_rules_that_fail_and_are_ignored_are_undone() -> None:
     # 1g has moved to gpu when the condition of 2g fails.
     made = pod(container("a", {MIG3: 1}), container("b", {MIG1: 1}))
     rule = ladder(MIG3, rung(MIG2, when="1 / 0 == 1"), MIG1, GPU, failure_policy=FailurePolicy.IGNORE)
@@ -416,7 +416,7 @@ class TestWhatIsDecided:
         assert (wet.patch, wet.trace, wet.allowed) == (dry.patch, dry.trace, dry.allowed)
 
     @KINDS
-    def test_a_pod_that_a_controller_makes_has_no_name_and_no_namespace_yet(self, build: Build) -> None:
+    def test_a_pod_of_a_controller_has_no_name_and_namespace_yet(self, build: Build) -> None:
         made = asks({MIG2: 1})
         made["metadata"] = {"generateName": "job-"}
         rule = build(match=Match(namespaces=("ml",)))
@@ -425,20 +425,20 @@ class TestWhatIsDecided:
 
     @KINDS
     @pytest.mark.parametrize("made", ["text", 1, True, [], [{}]])
-    def test_what_is_no_object_is_refused(self, build: Build, made: Any) -> None:
+    def test_a_pod_that_is_no_object_is_denied(self, build: Build, made: Any) -> None:
         decision = decide(build(), made)
         assert decision.status is not None
         assert (decision.allowed, decision.status.code) == (False, 422)
         assert decision.status.message.startswith("the pod must be an object, not a ")
 
-    def test_no_object_at_all_is_refused(self) -> None:
+    def test_a_missing_object_is_denied(self) -> None:
         for endpoint in (mutated, validated):
             status = endpoint(None, falls()).status
             assert status is not None
             assert (status.code, status.message) == (422, "the pod must be an object, not null")
 
     @KINDS
-    def test_an_unparsable_quantity_is_refused_with_its_path(self, build: Build) -> None:
+    def test_a_malformed_quantity_is_denied_with_its_path(self, build: Build) -> None:
         made = pod(container("a"), container("b", limits={"x.com/y~z": "8GB"}))
         status = decide(build(), made).status
         assert status is not None
@@ -456,7 +456,7 @@ class TestWhatIsDecided:
         assert mutated(asks({MIG2: 1}), falls(), on=UNKNOWN_CLUSTER).allowed
 
     def test_a_request_takes_no_longer_than_its_size(self) -> None:
-        """As many containers as are changed: copying all of them for each one would take long."""
+        """The most containers that rules change: copying all of them for each one would take long."""
         made = pod(*(container(f"c{n}", {MIG2: 1}) for n in range(MAX_CONTAINERS)))
         decision = mutated_quickly(made)
         assert len(decision.patch) == MAX_CONTAINERS * 4 + 1
@@ -490,7 +490,7 @@ def test_globs_know_any_run_and_any_one_character_and_nothing_else(pattern: str,
 
 
 class TestPatchBytes:
-    """What rules write into a pod is bounded: the rule that exceeds it fails, and those before it count."""
+    """Bound on the patch of a pod: the rule that exceeds it fails, and those before it apply."""
 
     HALF = "x" * (MAX_PATCH_BYTES * 6 // 10)
 
@@ -519,7 +519,7 @@ class TestPatchBytes:
         else:
             assert (decision.allowed, decision.warnings) == (True, (f"{step.rule} was ignored: {step.message}",))
 
-    def test_the_injection_that_exceeds_it_fails_and_the_ladder_before_it_counts(self) -> None:
+    def test_the_injection_that_exceeds_it_fails_alone(self) -> None:
         rules = (self.falls(), self.brings(failure_policy=FailurePolicy.IGNORE))
         decision = mutated(self.made(self.HALF), *rules)
         assert [step.action for step in decision.trace] == [Action.CHANGE, Action.IGNORE]

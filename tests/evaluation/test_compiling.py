@@ -1,4 +1,4 @@
-"""Rules are compiled once, in the order in which they will be asked."""
+"""Compiled rules, in the order of evaluation."""
 
 from dataclasses import FrozenInstanceError, replace
 from typing import Any
@@ -33,7 +33,7 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("rule", BROKEN)
-def test_a_problem_of_any_expression_is_told_and_the_rule_is_left_out(rule: AnyRule) -> None:
+def test_a_problem_of_any_expression_excludes_the_rule(rule: AnyRule) -> None:
     good = validation("true", name="good")
     rule_set, problems = compile_rules([rule, good])
     assert [problem.code for problem in problems] == ["cel-undeclared"]
@@ -52,7 +52,7 @@ def test_what_threads_share_cannot_be_changed() -> None:
             setattr(value, name, None)
 
 
-def test_all_problems_are_told_in_file_order() -> None:
+def test_all_problems_are_reported_in_file_order() -> None:
     def at(line: int, text: str) -> SourceText:
         return SourceText(text, "rules.yaml", ((0, line, 5),))
 
@@ -61,13 +61,13 @@ def test_all_problems_are_told_in_file_order() -> None:
     assert [problem.location for problem in problems] == [Location("rules.yaml", 3, 5), Location("rules.yaml", 9, 5)]
 
 
-def test_a_rule_that_is_off_is_compiled_too_so_that_it_does_not_rot() -> None:
+def test_a_rule_that_is_off_is_compiled_too() -> None:
     rule_set, problems = compile_rules([validation("objct == 1", mode=Mode.OFF), validation("true", mode=Mode.OFF)])
     assert len(problems) == 1
     assert rule_set.validations == ()
 
 
-def test_a_variable_that_does_not_compile_is_one_problem_however_often_it_is_read() -> None:
+def test_a_variable_that_does_not_compile_is_one_problem() -> None:
     rule = validation("variables.a == 1", "variables.b == 1", variables={"a": "objct", "b": "variables.a"})
     assert len(compile_rules([rule])[1]) == 1
 
@@ -86,7 +86,7 @@ def test_a_variable_that_does_not_compile_is_one_problem_however_often_it_is_rea
         (validation("request.object != null"), "cel-field"),
     ],
 )
-def test_what_kubernetes_refuses_is_refused_at_load(rule: AnyRule, code: str) -> None:
+def test_expressions_that_kubernetes_rejects_are_problems(rule: AnyRule, code: str) -> None:
     problems = compile_rules([rule])[1]
     assert [problem.code for problem in problems] == [code]
 
@@ -97,25 +97,25 @@ def test_rules_are_ordered_by_priority_then_name_by_code_point() -> None:
     assert [found.rule.name for found in rule_set.validations] == ["z", "a", "a-1", "b", "aa"]
 
 
-def test_a_variable_may_be_the_cluster_and_another_expression_ask_it_what_is_free() -> None:
+def test_a_variable_may_be_the_cluster() -> None:
     rule = validation("variables.c.available('x/y') == 1", variables={"c": "cluster"})
     assert validated({}, rule, on=cluster({"x/y": 1})).allowed
     assert cluster_requirements(compiled(rule)) == ClusterRequirements(nodes=True, pods=True)
 
 
-def test_a_rule_set_needs_what_any_of_its_rules_does() -> None:
+def test_a_rule_set_requires_what_any_of_its_rules_requires() -> None:
     rules = (ladder(MIG2, GPU), validation("namespaceObject.metadata.name != ''"), validation("true", name="other"))
     assert cluster_requirements(compiled(*rules)) == ClusterRequirements(nodes=True, namespaces=True)
     assert cluster_requirements(compiled()) == ClusterRequirements()
 
 
-def test_every_expression_of_a_rule_counts_for_its_needs() -> None:
-    asking = "cluster.available('x/y') == 0"
+def test_every_expression_of_a_rule_counts_for_its_requirements() -> None:
+    expression = "cluster.available('x/y') == 0"
     for rule in (
-        ladder(MIG2, rung(GPU, when=asking)),
-        injection({"cpu": 1}, match_conditions={"a": asking}),
-        validation("true", variables={"a": asking}),
-        validation(check("true", "", f"string({asking})")),
-        validation(asking),
+        ladder(MIG2, rung(GPU, when=expression)),
+        injection({"cpu": 1}, match_conditions={"a": expression}),
+        validation("true", variables={"a": expression}),
+        validation(check("true", "", f"string({expression})")),
+        validation(expression),
     ):
         assert cluster_requirements(compiled(rule)) == ClusterRequirements(nodes=True, pods=True)

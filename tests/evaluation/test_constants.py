@@ -1,4 +1,4 @@
-"""What params make of an expression before any request: it fails for every pod, or it may not."""
+"""Constants of params: problems of expressions that fail for every pod."""
 
 from typing import Any
 
@@ -67,10 +67,10 @@ FAILING = [
 ]
 
 
-@pytest.mark.parametrize(("expression", "told"), FAILING)
-def test_what_fails_for_every_pod_that_comes_to_it_is_told_once_at_its_place(expression: str, told: str) -> None:
+@pytest.mark.parametrize(("expression", "text"), FAILING)
+def test_a_part_that_fails_for_every_pod_is_reported_once(expression: str, text: str) -> None:
     [problem] = found(expression)
-    assert problem.startswith(told)
+    assert problem.startswith(text)
 
 
 FINE = [
@@ -108,11 +108,11 @@ FINE = [
 
 
 @pytest.mark.parametrize("expression", FINE)
-def test_what_may_hold_for_some_pod_is_let_through(expression: str) -> None:
+def test_an_expression_that_may_hold_for_some_pod_is_valid(expression: str) -> None:
     assert found(expression) == []
 
 
-def test_variables_of_params_alone_are_known_too_and_a_broken_one_is_told_once() -> None:
+def test_a_broken_variable_of_params_is_reported_once() -> None:
     variables = {"strict": "has(params.strict)", "limit": "params.max", "broken": "params.mx"}
     assert found("variables.strict ? params.strict : true", variables=variables) == [
         "8-10: params has no 'mx' (did you mean 'max'?) [cel-params]"
@@ -122,7 +122,7 @@ def test_variables_of_params_alone_are_known_too_and_a_broken_one_is_told_once()
     assert found("variables.own > params.max", variables={"own": "object.spec.containers.size()"}) == []
 
 
-def test_every_expression_of_a_rule_is_looked_at() -> None:
+def test_every_expression_of_a_rule_is_checked() -> None:
     for rule in (
         ladder(MIG2, rung(GPU, when="params.no")),
         ladder(MIG2, match_conditions={"a": "params.no"}),
@@ -133,7 +133,7 @@ def test_every_expression_of_a_rule_is_looked_at() -> None:
         assert (rule_set.ladders, rule_set.injections) == ((), ())
 
 
-def test_a_message_that_cannot_be_made_is_a_warning_as_the_plain_one_takes_its_place() -> None:
+def test_a_failing_message_expression_is_a_warning() -> None:
     rule_set, problems = compile_rules([validation(check("true", message_expression="params.no"))])
     assert [(problem.code, problem.severity) for problem in problems] == [("cel-params", Severity.WARNING)]
     assert len(rule_set.validations) == 1

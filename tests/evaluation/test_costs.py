@@ -1,4 +1,4 @@
-"""What the expressions of a request may cost together, however they are evaluated and whatever of it is kept."""
+"""Total cost of the expressions of a request, whether interpreted, generated or cached."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -20,13 +20,13 @@ FAILS = "dyn(object).missing == 1"
 
 
 class Metered(Budget):
-    """Adds up all the work that is done, whether its cost is given back or not."""
+    """Budget that counts all work, whether its cost is refunded or not."""
 
-    __slots__ = ("_asked", "_left", "done")
+    __slots__ = ("_left", "_spent", "done")
 
     def __init__(self, limit: int) -> None:
         self._left = limit
-        self._asked = 0
+        self._spent = 0
         self.done = 0
         super().__init__(limit)
 
@@ -36,16 +36,16 @@ class Metered(Budget):
 
     @left.setter
     def left(self, left: int) -> None:
-        self._asked = max(0, self._left - left)
-        self.done += self._asked
+        self._spent = max(0, self._left - left)
+        self.done += self._spent
         self._left = left
 
     def more(self) -> None:
-        asked = self._asked
+        spent = self._spent
         try:
             super().more()
         except CostExceeded:
-            self.done -= asked
+            self.done -= spent
             raise
 
     def rewind(self, mark: int) -> None:
@@ -70,12 +70,12 @@ def with_programs(rules: RuleSet, change: Callable[[Program], Program]) -> RuleS
 
 
 def interpreted(program: Program) -> Program:
-    """Without generated code."""
+    """The program without generated code."""
     return replace(program, generated=None)
 
 
 def given_up(program: Program) -> Program:
-    """With generated code that does all its work and then gives up."""
+    """The program with generated code that does all its work and then stops."""
     generated = program.generated
     if generated is None:
         return program
@@ -105,9 +105,7 @@ def decided(rules: RuleSet, budget: Budget) -> Decision:
     ],
     ids=["value", "absorbed", "error", "generated-error", "nested", "nested-error", "all-variables"],
 )
-def test_what_a_variable_cost_is_not_given_back_when_the_expression_is_evaluated_anew(
-    variables: dict[str, str], expression: str
-) -> None:
+def test_a_second_evaluation_does_not_refund_variables(variables: dict[str, str], expression: str) -> None:
     """Otherwise each rule could have variables that take the whole limit."""
     written = {name: text.format(10_000) for name, text in variables.items()}
     rules = compiled(*(validation(expression, name=f"v{n}", variables=written) for n in range(2)))
@@ -131,7 +129,7 @@ def test_variables_of_a_request_share_its_limit() -> None:
     assert budget.limit * 0.9 < budget.spent <= budget.limit
 
 
-def test_a_variable_that_uses_up_the_limit_is_told_where_it_stands() -> None:
+def test_a_variable_that_exceeds_the_limit_is_located() -> None:
     variables = {"a": LOOP.format(60_000), "b": f"variables.a && {LOOP.format(60_000)}"}
     expression = "variables.b || true"
     [step] = decided(compiled(validation(expression, variables=variables)), Budget(300_000)).trace
@@ -140,8 +138,8 @@ def test_a_variable_that_uses_up_the_limit_is_told_where_it_stands() -> None:
     assert int(found[1]) > len(expression)
 
 
-def test_work_of_generated_code_that_the_interpreter_does_not_do_is_bounded_too() -> None:
-    """The interpreter fails at the first operand; generated code has gone through the second one before."""
+def test_extra_work_of_generated_code_is_bounded_too() -> None:
+    """The interpreter fails at the first operand; generated code has evaluated the second one before."""
     rules = [validation(f"dyn(object).missing == {LOOP.format(20_000)} || true", name=f"v{n}") for n in range(8)]
     budget = Metered(100_000)
     decision = decided(compiled(*rules), budget)
@@ -152,7 +150,7 @@ def test_work_of_generated_code_that_the_interpreter_does_not_do_is_bounded_too(
 
 @st.composite
 def validations(draw: st.DrawFn) -> RuleSet:
-    """Rules with variables that cost something, read each other and fail, each of them now and then."""
+    """Rules with costly variables that read each other and sometimes fail."""
 
     def written(names: list[str]) -> str:
         loops = [loop.format(draw(st.integers(0, 300))) for loop in (LOOP, "lists.range({}).exists(x, x == 70)")]
@@ -176,8 +174,8 @@ def validations(draw: st.DrawFn) -> RuleSet:
 
 @law
 @given(validations())
-def test_generated_code_that_gives_up_makes_no_request_cheaper(rules: RuleSet) -> None:
-    """The interpreter does everything anew, but for the variables that are known by then."""
+def test_generated_code_that_stops_makes_no_request_cheaper(rules: RuleSet) -> None:
+    """The interpreter starts again, but for the variables that are already known."""
     quick, precise = Budget(), Budget()
     one = decided(with_programs(rules, given_up), quick)
     assert one == decided(with_programs(rules, interpreted), precise)

@@ -1,4 +1,4 @@
-"""What a pod may cost is bounded by its size, and not by the cluster: counted in steps, on pods that are expensive."""
+"""Costs of expensive pods, counted in steps: bounded by the size of the pod, not by the cluster."""
 
 import sys
 from collections import Counter
@@ -44,12 +44,12 @@ MATCHES_POD = NodeFilter(require=frozenset({NodeRequirement.MATCHES_POD}))
 
 
 def falls(**fields: Any) -> FallbackLadder:
-    """A ladder that reads where a pod may run, for each of its rungs."""
+    """A ladder that reads the placement of a pod for each of its rungs."""
     return ladder(MIG2, MIG1, rung(GPU, assume=True), nodes=MATCHES_POD, **fields)
 
 
 def stocked(count: int, distinct: int = 20) -> Cluster:
-    """Nodes in which a label has at most so many values, and which have nothing that a pod could be content with."""
+    """Nodes with at most `distinct` values of a label, and few devices."""
     made = []
     for number in range(count):
         kind = number % distinct
@@ -65,14 +65,14 @@ def decided(made: Json, on: Cluster, *rules: AnyRule, budget: Budget | None = No
 
 
 def items(value: Json) -> int:
-    """How many values there are in a JSON value."""
+    """Number of values in a JSON value."""
     if isinstance(value, dict):
         return 1 + sum(map(items, value.values()))
     return 1 + sum(map(items, value)) if isinstance(value, list) else 1
 
 
 def requirements(spec: Any) -> int:
-    """How much of MAX_REQUIREMENTS a pod takes."""
+    """Number of requirements of a pod, as MAX_REQUIREMENTS counts them."""
     found = len(spec["nodeSelector"])
     affinity = spec.get("affinity", {"nodeAffinity": {}})["nodeAffinity"]
     for term in affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {"nodeSelectorTerms": []})[
@@ -93,7 +93,7 @@ SMALL, LARGE = stocked(20), stocked(400)
 
 @law
 @given(expensive_pods())
-def test_what_a_pod_costs_is_bounded_by_its_size_and_not_by_the_nodes(made: dict[str, Json]) -> None:
+def test_the_cost_of_a_pod_is_bounded_by_its_size_not_the_nodes(made: dict[str, Json]) -> None:
     rules = (falls(failure_policy=FailurePolicy.IGNORE), injection({"cpu": 1}, failure_policy=FailurePolicy.IGNORE))
     spent = []
     for on in (SMALL, LARGE):
@@ -126,7 +126,7 @@ def test_each_part_of_what_is_read_costs_something(spec: dict[str, Any], least: 
 
 @law
 @given(expensive_pods())
-def test_a_pod_is_too_large_for_a_rule_exactly_where_a_bound_says_so(made: dict[str, Any]) -> None:
+def test_a_pod_is_too_large_for_a_rule_exactly_beyond_a_bound(made: dict[str, Any]) -> None:
     spec = made["spec"]
     asks = any("resources" in one for one in spec["containers"])
     crowded = len(spec["containers"]) + len(spec.get("initContainers", [])) > MAX_CONTAINERS
@@ -139,7 +139,7 @@ def test_a_pod_is_too_large_for_a_rule_exactly_where_a_bound_says_so(made: dict[
 
 @law
 @given(expensive_pods())
-def test_a_pod_that_no_rule_is_about_is_never_denied_for_its_size(made: dict[str, Json]) -> None:
+def test_a_pod_that_no_rule_matches_is_never_denied_for_its_size(made: dict[str, Json]) -> None:
     other = "example.com/other"
     rules = (ladder(other, nodes=MATCHES_POD), injection({"cpu": 1}, gpu_type=None, gpu_resource=other))
     assert [step.action for step in decided(made, SMALL, *rules).trace] == [Action.SKIP, Action.SKIP]
@@ -210,17 +210,17 @@ class TestTooManyContainers:
         assert mutated(self.crowd({GPU: 1}, MAX_CONTAINERS), rule, on=cluster({GPU: 1000})).allowed
 
     @pytest.mark.parametrize("rule", [ladder(MIG2, MIG1, GPU), injection({"cpu": 1})], ids=["ladder", "injection"])
-    def test_a_pod_that_asks_for_none_of_the_resources_is_not_denied(self, rule: AnyRule) -> None:
-        for asked in ({}, {"cpu": 1}, {GPU: 0}):
-            assert [step.reason for step in mutated(self.crowd(asked), rule).trace] == ["no-request"]
+    def test_a_pod_that_requests_none_of_the_resources_is_not_denied(self, rule: AnyRule) -> None:
+        for amounts in ({}, {"cpu": 1}, {GPU: 0}):
+            assert [step.reason for step in mutated(self.crowd(amounts), rule).trace] == ["no-request"]
 
     @pytest.mark.parametrize("rule", [ladder, injection], ids=["ladder", "injection"])
-    @pytest.mark.parametrize("asked", [0, 1])
-    def test_more_rules_do_not_look_at_more_containers(self, rule: Any, asked: int) -> None:
+    @pytest.mark.parametrize("count", [0, 1])
+    def test_more_rules_do_not_read_more_containers(self, rule: Any, count: int) -> None:
         ignoring = FailurePolicy.IGNORE
 
         def calls(rules: int) -> int:
-            made = self.crowd({GPU: asked, "cpu": 1}, 1_000)
+            made = self.crowd({GPU: count, "cpu": 1}, 1_000)
             names = [f"r{number}" for number in range(rules)]
             if rule is ladder:
                 every = [ladder(MIG2, GPU, name=name, failure_policy=ignoring) for name in names]
@@ -237,7 +237,7 @@ class TestTooManyContainers:
 
         assert calls(11) - calls(1) < 1_000
 
-    def test_an_injection_that_brings_nothing_has_nothing_to_do_with_them(self) -> None:
+    def test_an_injection_without_amounts_is_not_limited(self) -> None:
         [step] = mutated(self.crowd({GPU: 1}), injection({})).trace
         assert step.reason == "empty-entry"
 
@@ -245,13 +245,13 @@ class TestTooManyContainers:
 class TestAMalformedPlacement:
     MADE = pod(container("main", {MIG2: 1}), tolerations=["odd"])
 
-    def test_it_is_refused_where_a_rule_reads_it(self) -> None:
+    def test_it_is_rejected_if_a_rule_reads_it(self) -> None:
         decision = mutated(self.MADE, falls())
         assert decision.status is not None
         assert (decision.status.code, decision.status.reason) == (422, "Invalid")
         assert decision.status.message == "the pod is malformed: /spec/tolerations/0: must be an object, not a string"
 
-    def test_it_is_left_to_the_api_server_where_none_does(self) -> None:
+    def test_it_is_ignored_if_no_rule_reads_it(self) -> None:
         assert mutated(self.MADE, ladder(MIG2, MIG1), on=cluster({MIG1: 1})).patch
 
     def test_a_node_name_is_always_read(self) -> None:
@@ -259,7 +259,7 @@ class TestAMalformedPlacement:
 
 
 class Stopped(Budget):
-    """A budget whose time is up."""
+    """A budget whose deadline has passed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -278,7 +278,7 @@ def test_the_time_of_a_request_ends_the_search_for_nodes() -> None:
 @pytest.mark.parametrize("policy", FailurePolicy)
 @pytest.mark.parametrize("nodes", [100, 1], ids=["many nodes", "many containers"])
 def test_the_time_of_a_request_ends_the_search_for_an_offer(nodes: int, policy: FailurePolicy) -> None:
-    """Also where nodes are not chosen by pod: each rung is held against each different amount, and all containers."""
+    """Also without MatchesPod: each rung is compared with each distinct amount and all containers."""
     on = cluster(*({MIG1: number, GPU: 1} for number in range(nodes)))
     made = pod(*(container(f"c{number}", {MIG2: 1}) for number in range(MAX_CONTAINERS)))
     [step] = decided(made, on, ladder(MIG2, MIG1, GPU, failure_policy=policy), budget=Stopped()).trace
@@ -286,7 +286,7 @@ def test_the_time_of_a_request_ends_the_search_for_an_offer(nodes: int, policy: 
     assert step.message.endswith("the time is used up")
 
 
-def test_a_climb_costs_more_the_more_amounts_and_containers_there_are() -> None:
+def test_the_cost_of_a_ladder_grows_with_amounts_and_containers() -> None:
     names = [f"example.com/r{number}" for number in range(16)]
     rules = ladder(*names)
 
@@ -303,7 +303,7 @@ def test_a_climb_costs_more_the_more_amounts_and_containers_there_are() -> None:
     assert cost(1, 200) >= attempts * 200 // AMOUNTS_PER_UNIT
 
 
-def test_an_expression_that_loops_over_what_a_pod_names_counts_each_resource_once(
+def test_an_expression_looks_up_each_resource_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also if the capacities of all of them are too many."""
@@ -334,8 +334,8 @@ def test_the_nodes_of_a_pod_are_searched_once() -> None:
     assert one.spent == three.spent > 0
 
 
-def test_nodes_are_not_looked_at_one_by_one() -> None:
-    """Not even to find out that none of thousands of terms matches."""
+def test_nodes_are_not_read_one_by_one() -> None:
+    """Not even if none of thousands of terms matches."""
     on = cluster(*[Node(name=f"n{number}", labels={"host": f"h{number}"}) for number in range(2_000)])
     made = pod(
         container("main", {MIG2: 1}), **requiring(*(expression("host", "In", f"no-{n}") for n in range(MAX_TERMS)))

@@ -1,4 +1,4 @@
-"""Decisions that are given again: only to requests that no rule can tell apart."""
+"""Decision cache: only requests with equal fingerprints share a decision."""
 
 import copy
 import json
@@ -73,7 +73,7 @@ EXPRESSIONS = (
 
 @st.composite
 def conditions(draw: st.DrawFn) -> dict[str, Any]:
-    """What rules of all kinds have in common."""
+    """Common fields of all kinds of rules."""
     return {
         "match": Match(
             namespaces=draw(st.sampled_from([("*",), ("ml",)])),
@@ -111,8 +111,8 @@ def rule_sets(draw: st.DrawFn) -> RuleSet:
     return compiled(*made)
 
 
-def asked(raw: dict[str, Any]) -> AdmissionRequest:
-    """A request as the server reads it; of what the server has checked before, nothing is wrong."""
+def admission(raw: dict[str, Any]) -> AdmissionRequest:
+    """A request as the server parses it, after its checks."""
     return AdmissionRequest(
         uid=raw["uid"],
         operation=raw["operation"],
@@ -169,7 +169,7 @@ def requests(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def places(value: Json) -> Iterator[tuple[Any, Any]]:
-    """Every object or list in a value, with each of its members or items."""
+    """Objects and lists in a value, each with its keys or indexes."""
     if isinstance(value, dict | list):
         for key in list(value) if isinstance(value, dict) else range(len(value)):
             yield value, key
@@ -184,7 +184,7 @@ OTHERS: st.SearchStrategy[Json] = (
 
 @st.composite
 def changed(draw: st.DrawFn, raw: dict[str, Any]) -> dict[str, Any]:
-    """The same request but for one thing anywhere in its pod or its user."""
+    """A request with one change anywhere in its pod or user."""
     other = copy.deepcopy(raw)
     within = draw(st.sampled_from(["object", "object", "object", "oldObject", "userInfo"]))
     found = [(other, within), *places(other[within])]
@@ -203,24 +203,24 @@ def changed(draw: st.DrawFn, raw: dict[str, Any]) -> dict[str, Any]:
     return other
 
 
-def told(decision: Decision) -> tuple[Any, ...]:
+def outcome(decision: Decision) -> tuple[Any, ...]:
     return decision.trace, decision.patch, decision.refusal, decision.warnings, decision.audit_annotations
 
 
 @settings(law, max_examples=150)
 @given(st.data(), rule_sets(), requests(), clusters(), st.sampled_from([marshalled, orjson.dumps]))
-def test_every_decision_is_what_the_rules_say_whatever_was_asked_before(
+def test_every_decision_equals_one_without_the_cache(
     data: st.DataObject, rule_set: RuleSet, raw: dict[str, Any], on: Cluster, encode: Encode
 ) -> None:
-    """The law that this stands on: one request after the other, each a little different from the first or the last."""
+    """Compare with evaluation without the cache, on a sequence of slightly different requests."""
     mutations, validations = DecisionCache.mutations(rule_set, encode), DecisionCache.validations(rule_set, encode)
     last = raw
     for _ in range(5):
-        for decide, remembering in ((mutate, mutations), (validate, validations)):
-            for asking in (asked(copy.deepcopy(last)), asked(copy.deepcopy(last))):
-                fresh, given = decide(rule_set, asking, on, indexed=True), remembering(asking, on)
-                assert told(given) == told(fresh)
-                assert given.object is asking.object
+        for decide, cache in ((mutate, mutations), (validate, validations)):
+            for repeated in (admission(copy.deepcopy(last)), admission(copy.deepcopy(last))):
+                fresh, given = decide(rule_set, repeated, on, indexed=True), cache(repeated, on)
+                assert outcome(given) == outcome(fresh)
+                assert given.object is repeated.object
                 assert same(given.result, fresh.result)
         last = data.draw(changed(data.draw(st.sampled_from([raw, last]))))
 
@@ -260,13 +260,13 @@ FULL: dict[str, Any] = {
         },
     },
 }  # fmt: skip
-"""A request with something in every place that rules can look at."""
+"""A request with a value in every member that rules can read."""
 
 VALUES: tuple[Any, ...] = ("b", "2", "true", "Always", None, True, 1, 1.0, [], {})
 
 
 def variations(raw: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The request with one thing changed, taken away or added, for every place and every way to do it."""
+    """Variations of a request: each value changed, removed or added."""
     for number, (parent, key) in enumerate(list(places(raw))):
         if parent is raw and key in ("uid", "operation", "namespace", "name", "dryRun"):
             continue  # the server has seen to their types
@@ -302,8 +302,8 @@ AROUND = Cluster(
 
 
 @pytest.mark.parametrize("expression", [text for text in EXPRESSIONS if "metadata.name" not in text])
-def test_whatever_is_different_the_rules_say_what_is_decided(expression: str) -> None:
-    """The same law, tried on every place of one request."""
+def test_any_difference_in_a_request_is_decided_as_without_the_cache(expression: str) -> None:
+    """The same law, for every value of one request."""
     common: dict[str, Any] = {
         "match_conditions": {"c": expression},
         "variables": {"first": "object.?metadata.?annotations[?'a/b'].orValue('none')"},
@@ -317,27 +317,25 @@ def test_whatever_is_different_the_rules_say_what_is_decided(expression: str) ->
     selects = validation("true", name="selects", match=Match(object_selector=SELECTORS[2]), opt_out=OptOut.ALLOWED)
     checks = validation(expression, variables=common["variables"], failure_policy=FailurePolicy.IGNORE)
     rule_set = compiled(falls, injects, selects, checks)
-    for decide, remembering in (
+    for decide, cache in (
         (mutate, DecisionCache.mutations(rule_set)),
         (validate, DecisionCache.validations(rule_set)),
     ):
-        remembering(asked(FULL), AROUND)
+        cache(admission(FULL), AROUND)
         for raw in variations(FULL):
-            given, fresh = remembering(asked(raw), AROUND), decide(rule_set, asked(raw), AROUND, indexed=True)
-            assert told(given) == told(fresh)
+            given, fresh = cache(admission(raw), AROUND), decide(rule_set, admission(raw), AROUND, indexed=True)
+            assert outcome(given) == outcome(fresh)
 
 
 @settings(law, max_examples=100)
 @given(rule_sets(), requests(), clusters())
-def test_what_is_asked_again_is_remembered_where_nothing_forbids_it(
-    rule_set: RuleSet, raw: dict[str, Any], on: Cluster
-) -> None:
-    """That the law above is one of decisions which are given again, and not of a memory that never remembers."""
-    for remembering, reads in (
+def test_the_second_of_two_equal_requests_is_cached(rule_set: RuleSet, raw: dict[str, Any], on: Cluster) -> None:
+    """Otherwise the law above would also hold for a cache without entries."""
+    for cache, reads in (
         (DecisionCache.mutations(rule_set), Fingerprint((*rule_set.ladders, *rule_set.injections))),
         (DecisionCache.validations(rule_set), Fingerprint(rule_set.validations)),
     ):
-        first, again = remembering(asked(raw), on), remembering(asked(copy.deepcopy(raw)), on)
+        first, again = cache(admission(raw), on), cache(admission(copy.deepcopy(raw)), on)
         assert not first.remembered
         quiet = all(step.action.value in ("skip", "keep", "pass", "change") for step in first.trace)
         assert again.remembered is (quiet and first.refusal is None and reads.repeats)
@@ -361,7 +359,7 @@ def job_pod(number: int, **annotations: str) -> dict[str, Any]:
 
 
 def review(made: Json, **rest: Any) -> AdmissionRequest:
-    return asked(
+    return admission(
         {
             "uid": "0",
             "operation": "CREATE",
@@ -380,16 +378,16 @@ def _traced(decision: Decision) -> list[Any]:
 
 
 class TestPodsOfOneJob:
-    def test_the_rules_are_asked_once(self) -> None:
-        remembering = DecisionCache.mutations(compiled(FALLS, INJECTS))
-        decisions = [remembering(review(job_pod(number)), ON) for number in range(3)]
+    def test_the_rules_are_evaluated_once(self) -> None:
+        cache = DecisionCache.mutations(compiled(FALLS, INJECTS))
+        decisions = [cache(review(job_pod(number)), ON) for number in range(3)]
         assert [decision.remembered for decision in decisions] == [False, True, True]
 
     def test_each_gets_its_own_result_from_the_same_patch(self) -> None:
-        remembering = DecisionCache.mutations(compiled(FALLS, INJECTS))
+        cache = DecisionCache.mutations(compiled(FALLS, INJECTS))
         for number in range(3):
             made = job_pod(number)
-            decision = remembering(review(made), ON)
+            decision = cache(review(made), ON)
             result: Any = decision.result
             assert same(apply_strictly(made, decision.patch), result)
             assert result["metadata"]["name"] == f"train-{number}"
@@ -401,29 +399,29 @@ class TestPodsOfOneJob:
         made: Any = {"metadata": {}, "spec": {"containers": [{"name": name, "resources": shared} for name in "ab"]}}
         assert reads.key(review(made)) == reads.key(review(json.loads(json.dumps(made))))
 
-    def test_what_is_derived_of_their_decision_is_derived_once(self) -> None:
-        remembering = DecisionCache.mutations(compiled(FALLS, INJECTS))
-        decisions = [remembering(review(job_pod(number)), ON) for number in range(4)]
+    def test_values_are_derived_from_their_decision_once(self) -> None:
+        cache = DecisionCache.mutations(compiled(FALLS, INJECTS))
+        decisions = [cache(review(job_pod(number)), ON) for number in range(4)]
         first, *again = [decision.once(_traced) for decision in decisions]
         assert again == [first] * 3
         assert again[0] is again[1] is again[2]
-        other = remembering(review(many_containers(2)), WIDE)
+        other = cache(review(many_containers(2)), WIDE)
         assert other.once(_traced) == list(other.trace) != first
 
-    def test_what_is_remembered_holds_no_pod(self) -> None:
-        remembering = DecisionCache.mutations(compiled(FALLS))
-        remembering(review(job_pod(1)), ON)
-        (kept,) = remembering._table[1].values()
+    def test_cached_decisions_hold_no_pod(self) -> None:
+        cache = DecisionCache.mutations(compiled(FALLS))
+        cache(review(job_pod(1)), ON)
+        (kept,) = cache._table[1].values()
         assert kept.object is None
 
-    def test_validations_pass_once_and_fail_each_time_with_their_own_message(self) -> None:
+    def test_passing_validations_are_cached_and_failing_ones_are_not(self) -> None:
         rule = validation(check("object.spec.containers.size() == 1", message_expression="object.metadata.name"))
-        remembering = DecisionCache.validations(compiled(rule))
-        assert [remembering(review(job_pod(n)), ON).remembered for n in (0, 1)] == [False, True]
+        cache = DecisionCache.validations(compiled(rule))
+        assert [cache(review(job_pod(n)), ON).remembered for n in (0, 1)] == [False, True]
         for number in (0, 1):
             made = job_pod(number)
             made["spec"]["containers"].append(container("second"))
-            decision = remembering(review(made), ON)
+            decision = cache(review(made), ON)
             assert not decision.remembered
             assert decision.status is not None
             assert decision.status.message.endswith(f": train-{number}")
@@ -456,15 +454,15 @@ class TestPodsOfOneJob:
         lambda made: made["spec"].update({"priority": None}),
     ],
 )
-def test_what_a_rule_can_see_makes_another_pod(change: Callable[[Any], object]) -> None:
+def test_a_field_that_rules_read_makes_another_pod(change: Callable[[Any], object]) -> None:
     selector = SELECTORS[2]
     rules = (FALLS, INJECTS, ladder("x", name="selects", match=Match(object_selector=selector)))
     reads = injection({}, name="reads", match_conditions={"c": "object.spec.?priority.orValue(0) == 0"})
-    remembering = DecisionCache.mutations(compiled(*rules, reads))
-    remembering(review(job_pod(0)), ON)
+    cache = DecisionCache.mutations(compiled(*rules, reads))
+    cache(review(job_pod(0)), ON)
     made = job_pod(0)
     change(made)
-    assert not remembering(review(made), ON).remembered
+    assert not cache(review(made), ON).remembered
 
 
 @pytest.mark.parametrize(
@@ -477,17 +475,17 @@ def test_what_a_rule_can_see_makes_another_pod(change: Callable[[Any], object]) 
         {"userInfo": {"username": "x"}},
     ],
 )
-def test_what_a_rule_can_see_makes_another_request(rest: dict[str, Any]) -> None:
+def test_a_field_that_rules_read_makes_another_request(rest: dict[str, Any]) -> None:
     conditions = {
         "a": "request.dryRun == request.dryRun",
         "b": "oldObject.metadata == oldObject.metadata",
         "c": "!has(request.userInfo) || request.userInfo.username != ''",
     }
     rule = injection({}, match_conditions={name: f"true || {text}" for name, text in conditions.items()})
-    remembering = DecisionCache.mutations(compiled(rule))
-    remembering(review(job_pod(0)), ON)
-    assert remembering(review(job_pod(1)), ON).remembered
-    assert not remembering(review(job_pod(0), **rest), ON).remembered
+    cache = DecisionCache.mutations(compiled(rule))
+    cache(review(job_pod(0)), ON)
+    assert cache(review(job_pod(1)), ON).remembered
+    assert not cache(review(job_pod(0), **rest), ON).remembered
 
 
 @pytest.mark.parametrize(
@@ -503,24 +501,24 @@ def test_what_a_rule_can_see_makes_another_request(rest: dict[str, Any]) -> None
         lambda made: made["spec"].update({"containers": [1]}),
     ],
 )
-def test_a_pod_that_cannot_be_read_is_not_taken_for_one_that_can(change: Callable[[Any], object]) -> None:
+def test_a_malformed_pod_never_equals_a_valid_one(change: Callable[[Any], object]) -> None:
     rule_set = compiled(FALLS, INJECTS)
-    remembering = DecisionCache.mutations(rule_set)
-    remembering(review(job_pod(0)), ON)
+    cache = DecisionCache.mutations(rule_set)
+    cache(review(job_pod(0)), ON)
     made = job_pod(1)
     change(made)
-    decision = remembering(review(made), ON)
+    decision = cache(review(made), ON)
     assert not decision.remembered
-    assert told(decision) == told(mutate(rule_set, review(made), ON, indexed=True))
+    assert outcome(decision) == outcome(mutate(rule_set, review(made), ON, indexed=True))
 
 
-def test_another_view_of_the_cluster_is_asked_anew() -> None:
-    remembering = DecisionCache.mutations(compiled(FALLS))
-    remembering(review(job_pod(0)), ON)
+def test_another_view_of_the_cluster_is_evaluated_again() -> None:
+    cache = DecisionCache.mutations(compiled(FALLS))
+    cache(review(job_pod(0)), ON)
     mig = cluster(node(allocatable={MIG: 8}))
-    assert not remembering(review(job_pod(0)), mig).remembered
-    assert remembering(review(job_pod(0)), mig).patch == ()
-    assert not remembering(review(job_pod(0)), ON).remembered
+    assert not cache(review(job_pod(0)), mig).remembered
+    assert cache(review(job_pod(0)), mig).patch == ()
+    assert not cache(review(job_pod(0)), ON).remembered
 
 
 WIDE = cluster(node(allocatable={GPU: 1000}))
@@ -530,78 +528,76 @@ def many_containers(count: int, number: int = 0) -> Json:
     return pod(*(container(f"{number}-{index}", {MIG: 1}) for index in range(count)))
 
 
-def test_the_oldest_is_forgotten_first_and_memory_is_bounded() -> None:
-    remembering = DecisionCache.mutations(compiled(FALLS, injection({"cpu": "4", "memory": "1Gi"}, gpu_type=None)))
-    size = _size(b"", remembering(review(many_containers(10)), WIDE))
+def test_the_oldest_is_evicted_first_and_memory_is_bounded() -> None:
+    cache = DecisionCache.mutations(compiled(FALLS, injection({"cpu": "4", "memory": "1Gi"}, gpu_type=None)))
+    size = _size(b"", cache(review(many_containers(10)), WIDE))
     assert size < MAX_DECISION_BYTES
     tracemalloc.start()
     try:
         for number in range(2 * MAX_BYTES // size):
-            remembering(review(many_containers(10, number)), WIDE)
+            cache(review(many_containers(10, number)), WIDE)
         remembered, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert MAX_BYTES / 4 < remembered < 2 * MAX_BYTES
-    assert remembering(review(many_containers(10, number)), WIDE).remembered
-    assert not remembering(review(many_containers(10, 0)), WIDE).remembered
+    assert cache(review(many_containers(10, number)), WIDE).remembered
+    assert not cache(review(many_containers(10, 0)), WIDE).remembered
 
 
-def test_what_is_kept_twice_at_once_is_counted_once() -> None:
-    remembering = DecisionCache.mutations(compiled(FALLS))
-    decision = remembering(review(job_pod(0)), ON)
-    counted = remembering._bytes
-    (key,) = remembering._table[1]
-    remembering._keep(key, ON, decision)
-    assert remembering._bytes == counted > 0
+def test_a_decision_cached_by_two_threads_is_counted_once() -> None:
+    cache = DecisionCache.mutations(compiled(FALLS))
+    decision = cache(review(job_pod(0)), ON)
+    counted = cache._bytes
+    (key,) = cache._table[1]
+    cache._keep(key, ON, decision)
+    assert cache._bytes == counted > 0
 
 
-def test_a_large_decision_is_not_kept() -> None:
-    remembering = DecisionCache.mutations(compiled(FALLS))
+def test_a_large_decision_is_not_cached() -> None:
+    cache = DecisionCache.mutations(compiled(FALLS))
     made = many_containers(100)
-    assert [remembering(review(made), WIDE).remembered for _ in range(2)] == [False, False]
+    assert [cache(review(made), WIDE).remembered for _ in range(2)] == [False, False]
 
 
-def test_what_is_no_pod_is_no_pod_though_it_looks_like_one() -> None:
-    remembering = DecisionCache.mutations(compiled(FALLS))
-    remembering(review(job_pod(0)), ON)
+def test_other_objects_are_never_taken_for_pods() -> None:
+    cache = DecisionCache.mutations(compiled(FALLS))
+    cache(review(job_pod(0)), ON)
     others: list[dict[str, Any]] = [{"sub_resource": "status"}, {"kind": "Deployment"}, {"group": "apps"}]
     for other in others:
         asked_for = AdmissionRequest(uid="0", namespace="ml", object=job_pod(0), **other)
-        decision = remembering(asked_for, ON)
+        decision = cache(asked_for, ON)
         assert (decision.patch, decision.remembered) == ((), False)
 
 
-def test_containers_and_init_containers_are_told_apart() -> None:
+def test_containers_and_init_containers_are_distinguished() -> None:
     rule_set = compiled(FALLS)
-    remembering = DecisionCache.mutations(rule_set)
+    cache = DecisionCache.mutations(rule_set)
     one: Json = {"containers": [{"name": "initContainers", "restartPolicy": "x"}], "initContainers": []}
     other: Json = {"containers": [], "initContainers": [{"name": "x", "resources": "initContainers"}]}
     for spec in (one, other):
-        asking = review({"metadata": {}, "spec": spec})
-        assert told(remembering(asking, ON)) == told(mutate(rule_set, asking, ON, indexed=True))
+        repeated = review({"metadata": {}, "spec": spec})
+        assert outcome(cache(repeated, ON)) == outcome(mutate(rule_set, repeated, ON, indexed=True))
 
 
 def test_a_pod_that_is_being_deleted_is_another_one() -> None:
-    remembering = DecisionCache.validations(compiled(validation("true", match=Match(operations=(Operation.UPDATE,)))))
+    cache = DecisionCache.validations(compiled(validation("true", match=Match(operations=(Operation.UPDATE,)))))
     leaving = job_pod(0)
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    traces = [
-        len(remembering(review(made, operation="UPDATE"), ON).trace) for made in (job_pod(0), leaving, job_pod(0))
-    ]
+    traces = [len(cache(review(made, operation="UPDATE"), ON).trace) for made in (job_pod(0), leaving, job_pod(0))]
     assert traces == [1, 0, 1]
 
 
-def test_a_resize_is_decided_anew_each_time() -> None:
-    remembering = DecisionCache.validations(compiled(validation("true", match=Match(operations=(Operation.UPDATE,)))))
+def test_a_resize_is_evaluated_each_time() -> None:
+    cache = DecisionCache.validations(compiled(validation("true", match=Match(operations=(Operation.UPDATE,)))))
     resize = AdmissionRequest(uid="0", operation="UPDATE", sub_resource="resize", object=job_pod(0))
-    assert [(len(remembering(resize, ON).trace), remembering(resize, ON).remembered) for _ in "ab"] == [(1, False)] * 2
+    assert [(len(cache(resize, ON).trace), cache(resize, ON).remembered) for _ in "ab"] == [(1, False)] * 2
 
 
-def test_a_huge_pod_is_not_kept() -> None:
+def test_a_huge_pod_is_not_cached() -> None:
     rule = validation("object.spec.containers.size() > 0")
-    remembering = DecisionCache.validations(compiled(rule))
+    cache = DecisionCache.validations(compiled(rule))
     made = pod({**container("main"), "image": "x" * MAX_KEY_BYTES})
-    assert [remembering(review(made), ON).remembered for _ in range(2)] == [False, False]
+    assert [cache(review(made), ON).remembered for _ in range(2)] == [False, False]
 
 
 @pytest.mark.parametrize(
@@ -616,32 +612,32 @@ def test_a_huge_pod_is_not_kept() -> None:
         "request.name != ''",
     ],
 )
-def test_rules_that_see_what_every_pod_has_of_its_own_are_always_asked(expression: str) -> None:
+def test_rules_that_read_unique_fields_are_always_evaluated(expression: str) -> None:
     assert not Fingerprint(compiled(validation(expression)).validations).repeats
 
 
-def test_more_places_than_are_looked_up_make_larger_parts_of_the_request_count() -> None:
+def test_too_many_field_paths_are_replaced_by_their_parents() -> None:
     expressions = [f"has(object.metadata.labels.l{n})" for n in range(MAX_CHAINS + 1)]
-    remembering = DecisionCache.validations(compiled(validation(*(f"!{text}" for text in expressions))))
+    cache = DecisionCache.validations(compiled(validation(*(f"!{text}" for text in expressions))))
     made = [pod(container("main"), labels={"other": other}) for other in "ab"]
-    assert [remembering(review(one), ON).remembered for one in (made[0], made[0], made[1])] == [False, True, False]
+    assert [cache(review(one), ON).remembered for one in (made[0], made[0], made[1])] == [False, True, False]
 
 
-def test_threads_get_what_is_theirs() -> None:
+def test_each_thread_gets_its_own_decision() -> None:
     rule_set = compiled(FALLS, INJECTS)
-    remembering = DecisionCache.mutations(rule_set)
+    cache = DecisionCache.mutations(rule_set)
     mig = cluster(node(allocatable={MIG: 8}))
 
     def decided(number: int) -> bool:
         made = job_pod(number, **({"a/b": "c"} if number % 3 else {}))
         on = mig if number % 50 == 0 else ON
-        return told(remembering(review(made), on)) == told(mutate(rule_set, review(made), on, indexed=True))
+        return outcome(cache(review(made), on)) == outcome(mutate(rule_set, review(made), on, indexed=True))
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(decided, range(2000)))
 
 
-def test_a_pod_of_many_containers_is_not_encoded_to_find_that_its_key_is_too_long() -> None:
+def test_a_pod_of_many_containers_is_not_encoded() -> None:
     def refuse(value: list[Any]) -> bytes:
         raise AssertionError(len(value))
 

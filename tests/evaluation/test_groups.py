@@ -1,4 +1,4 @@
-"""Groups of nodes are the same whether they list few of them or are sets of many."""
+"""Groups of nodes: equal whether stored as lists or as sets."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +21,7 @@ def grouped(by_number: dict[int, str]) -> dict[str, list[int]]:
 
 @law
 @given(members, st.lists(st.tuples(st.integers(0, MOST), st.none() | st.sampled_from(KEYS)), max_size=60))
-def test_groups_carried_on_are_those_made_anew(start: dict[int, str], moves: list[tuple[int, str | None]]) -> None:
+def test_updated_groups_equal_new_ones(start: dict[int, str], moves: list[tuple[int, str | None]]) -> None:
     now = dict(start)
     changed = []
     for number, key in moves:
@@ -39,7 +39,7 @@ def test_groups_carried_on_are_those_made_anew(start: dict[int, str], moves: lis
         assert all(nodes.bit_count() > SMALL for nodes in groups.large.values())
 
 
-def test_a_group_that_shrinks_lists_its_nodes_and_one_that_grows_is_a_set() -> None:
+def test_small_groups_are_lists_and_large_ones_are_sets() -> None:
     groups = Groups.of({"a": range(SMALL + 1)})
     assert (dict(groups.small), dict(groups.large)) == ({}, {"a": (1 << SMALL + 1) - 1})
     fewer = groups.after([(3, ("a",), ())])

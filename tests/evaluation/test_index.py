@@ -1,4 +1,4 @@
-"""The index finds the rules that a pod can meet, and leaves nothing out that has a say."""
+"""Index of rules: it finds every rule that contributes to a decision."""
 
 from dataclasses import replace
 from typing import Any, cast
@@ -80,7 +80,7 @@ _CONDITIONS = st.sampled_from(
 
 @st.composite
 def common(draw: st.DrawFn, /, **fields: Any) -> dict[str, Any]:
-    """What every kind of rule says; `fields` win."""
+    """Fields of every kind of rule; `fields` override them."""
     return {
         "match": draw(matches()),
         "priority": draw(st.integers(0, 1)),
@@ -93,38 +93,38 @@ def common(draw: st.DrawFn, /, **fields: Any) -> dict[str, Any]:
 
 
 def a_ladder(draw: st.DrawFn, name: str) -> AnyRule:
-    said = draw(common())
+    fields = draw(common())
     made = draw(
         ladders(
             name,
-            mode=said["mode"],
-            priority=said["priority"],
+            mode=fields["mode"],
+            priority=fields["priority"],
             annotation=draw(st.sampled_from([FALLBACK, GPU_TYPE])),
         )
     )
-    conditions = tuple(Named(key, cel(text)) for key, text in said.pop("match_conditions").items())
-    return replace(made, match_conditions=conditions, **said)
+    conditions = tuple(Named(key, cel(text)) for key, text in fields.pop("match_conditions").items())
+    return replace(made, match_conditions=conditions, **fields)
 
 
 def an_injection(draw: st.DrawFn, name: str) -> AnyRule:
-    said = draw(common())
-    conditions = tuple(Named(key, cel(text)) for key, text in said.pop("match_conditions").items())
+    fields = draw(common())
+    conditions = tuple(Named(key, cel(text)) for key, text in fields.pop("match_conditions").items())
     kind = draw(st.sampled_from([None, *TYPES, "mig-3g->mig-1g"]))
     made = draw(injections(name))
-    return replace(made, match_conditions=conditions, gpu_type=kind, gpu_type_annotation=GPU_TYPE, **said)
+    return replace(made, match_conditions=conditions, gpu_type=kind, gpu_type_annotation=GPU_TYPE, **fields)
 
 
 def a_validation(draw: st.DrawFn, name: str) -> AnyRule:
     operations = draw(st.sampled_from([(Operation.CREATE,), (Operation.UPDATE,), (Operation.CREATE, Operation.UPDATE)]))
-    said = draw(common(match=draw(matches(operations))))
+    fields = draw(common(match=draw(matches(operations))))
     expression = draw(st.sampled_from(["true", "false", "1 / 0 == 1", "object == null"]))
     actions = draw(st.sampled_from([{ValidationAction.DENY}, {ValidationAction.WARN, ValidationAction.AUDIT}]))
-    return validation(expression, name=name, validation_actions=frozenset(actions), **said)
+    return validation(expression, name=name, validation_actions=frozenset(actions), **fields)
 
 
 @st.composite
 def rule_sets(draw: st.DrawFn) -> RuleSet:
-    """A few rules of each kind, with all that the index looks at, and with conditions that fail."""
+    """A few rules of each kind, with all criteria of the index, and with conditions that fail."""
     makers = (a_ladder, an_injection, a_validation)
     rules = [make(draw, f"{make.__name__}-{n}") for make in makers for n in range(draw(st.integers(0, 4)))]
     rule_set, problems = compile_rules(rules)
@@ -154,7 +154,7 @@ def requests(draw: st.DrawFn) -> AdmissionRequest:
 
 
 def outcome(decision: Decision) -> tuple[Any, ...]:
-    """Everything of a decision but the steps of rules that were skipped."""
+    """A decision without the steps of skipped rules."""
     return (
         decision.allowed,
         decision.status,
@@ -162,22 +162,22 @@ def outcome(decision: Decision) -> tuple[Any, ...]:
         decision.warnings,
         dict(decision.audit_annotations),
         decision.result,
-        said(decision),
+        evaluated_steps(decision),
     )
 
 
-def said(decision: Decision) -> list[Step]:
+def evaluated_steps(decision: Decision) -> list[Step]:
     return [step for step in decision.trace if step.action is not Action.SKIP]
 
 
 @settings(law, max_examples=150)
 @given(rule_sets(), requests(), clusters(), st.booleans())
-def test_with_the_index_every_decision_is_the_same_but_for_steps_of_skipped_rules(
-    rule_set: RuleSet, asked: AdmissionRequest, around: Cluster, complete: bool
+def test_the_index_removes_only_steps_of_skipped_rules(
+    rule_set: RuleSet, admission: AdmissionRequest, around: Cluster, complete: bool
 ) -> None:
     on = replace(around, namespaces_complete=complete)
     for decide in (mutate, validate):
-        whole, indexed = decide(rule_set, asked, on), decide(rule_set, asked, on, indexed=True)
+        whole, indexed = decide(rule_set, admission, on), decide(rule_set, admission, on, indexed=True)
         assert outcome(indexed) == outcome(whole)
         left = [step for step in indexed.trace if step.action is Action.SKIP]
         assert all(step in whole.trace for step in left)
@@ -186,10 +186,10 @@ def test_with_the_index_every_decision_is_the_same_but_for_steps_of_skipped_rule
 def met(rule_set: RuleSet, made: Any, namespace: str = "ml", operation: str = "CREATE") -> set[str]:
     context = (Pod.parse(made), namespace, operation)
     indexes = (rule_set.ladder_index, rule_set.injection_index, rule_set.validation_index)
-    return {item.rule.name for index in indexes for item in cast(Index[Any], index).meeting(*context)}
+    return {item.rule.name for index in indexes for item in cast(Index[Any], index).candidates(*context)}
 
 
-def test_of_a_thousand_rules_a_pod_meets_those_of_its_namespace_type_and_resource_only() -> None:
+def test_a_pod_matches_few_of_a_thousand_rules() -> None:
     rules: list[AnyRule] = []
     for n in range(250):
         only = Match(namespaces=(f"ns-{n}",))
@@ -208,7 +208,7 @@ def test_of_a_thousand_rules_a_pod_meets_those_of_its_namespace_type_and_resourc
     assert [step.rule.partition("/")[2] for step in steps] == ["both-5", "resource-7", "type-3"]
 
 
-def test_rules_are_met_in_the_order_of_evaluation() -> None:
+def test_rules_are_found_in_the_order_of_evaluation() -> None:
     rules = [validation("false", name=f"v{n}", priority=n % 3) for n in range(9)]
     whole = validate(compiled(*rules), request(pod(container())), cluster())
     indexed = validate(compiled(*rules), request(pod(container())), cluster(), indexed=True)
@@ -226,7 +226,7 @@ def test_globs_and_exclusions_of_namespaces_count() -> None:
     assert met(rules, pod(container()), "kube-system") == set()
 
 
-def test_labels_a_rule_asks_for_have_to_be_there() -> None:
+def test_labels_that_a_rule_requires_must_be_present() -> None:
     def selecting(name: str, *requirements: LabelRequirement) -> AnyRule:
         return validation("true", name=name, match=Match(object_selector=LabelSelector(requirements)))
 
@@ -242,7 +242,7 @@ def test_labels_a_rule_asks_for_have_to_be_there() -> None:
     assert met(rules, pod(container())) == {"not-in", "absent"}
 
 
-def test_validations_are_met_at_their_operations() -> None:
+def test_validations_are_found_at_their_operations() -> None:
     rules = compiled(
         validation("true", name="create"),
         validation("true", name="update", match=Match(operations=(Operation.UPDATE,))),
@@ -252,7 +252,7 @@ def test_validations_are_met_at_their_operations() -> None:
     assert rules.validated_operations == {"CREATE", "UPDATE"}
 
 
-def test_a_rule_whose_conditions_can_fail_is_asked_whatever_the_pod_asks_for() -> None:
+def test_a_rule_whose_conditions_can_fail_is_always_evaluated() -> None:
     failing = {"fails": "1 / 0 == 1"}
     for rule in (
         ladder("vendor.com/a", match_conditions=failing),
@@ -267,18 +267,18 @@ def test_a_rule_whose_conditions_can_fail_is_asked_whatever_the_pod_asks_for() -
         assert not decision.allowed
 
 
-def test_a_ladder_that_would_move_the_target_on_is_asked_though_the_pod_names_none_of_its_rungs() -> None:
+def test_a_ladder_with_the_target_as_a_rung_is_evaluated_too() -> None:
     # What the first ladder gives, the one before it would move on at the next admission: so it must not be given.
     rules = compiled(
         ladder("vendor.com/b", "vendor.com/c", name="before", priority=1),
         ladder("vendor.com/a", rung("vendor.com/b", assume=True), name="gives"),
     )
     on = cluster({"vendor.com/c": 1})
-    [step] = said(mutate(rules, request(asks({"vendor.com/a": 1})), on, indexed=True))
+    [step] = evaluated_steps(mutate(rules, request(asks({"vendor.com/a": 1})), on, indexed=True))
     assert (step.rule, step.reason) == ("FallbackLadder/gives", "exhausted")
 
 
-def test_injections_are_found_by_what_the_ladders_made_of_the_pod() -> None:
+def test_injections_are_found_by_the_result_of_the_ladders() -> None:
     rules = compiled(
         ladder("nvidia.com/mig-3g", "nvidia.com/gpu"),
         injection({"cpu": "4"}, gpu_type=None),

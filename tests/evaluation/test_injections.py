@@ -1,4 +1,4 @@
-"""What an injection promises, sentence by sentence, and what the webhook that it replaces is known to do."""
+"""Behaviour of injections, sentence by sentence, and that of the webhook that they replace."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,13 +31,13 @@ TYPE = "task.bkbcs.tencent.com/gpu-type"
 V100 = {TYPE: "V100"}
 
 
-def typed(*containers: dict[str, Json], said: Mapping[str, str] | None = None, **fields: Any) -> dict[str, Json]:
+def typed(*containers: dict[str, Json], extra: Mapping[str, str] | None = None, **fields: Any) -> dict[str, Json]:
     """A pod annotated as V100."""
-    return pod(*containers, annotations={**V100, **(said or {})}, **fields)
+    return pod(*containers, annotations={**V100, **(extra or {})}, **fields)
 
 
 def given(decision: Decision, name: str = "main") -> dict[str, str]:
-    """What a container got: the same in limits and requests."""
+    """Injected amounts of a container, equal in limits and requests."""
     sections = resources(decision, name)
     assert sections["limits"] == sections["requests"]
     return {key: value for key, value in sections["limits"].items() if key != GPU}
@@ -56,7 +56,7 @@ class TestTrigger:
 
     @pytest.mark.parametrize("value", ["v100", "V100 ", " V100", "", "T4", None])
     def test_the_type_is_matched_exactly(self, value: str | None) -> None:
-        made = typed(container("main", {GPU: 1}), said={TYPE: value})  # type: ignore[dict-item]
+        made = typed(container("main", {GPU: 1}), extra={TYPE: value})  # type: ignore[dict-item]
         decision = mutated(made, injection({"cpu": 4}))
         assert decision.patch == ()
         assert [step.reason for step in decision.trace] == ["gpu-type"]
@@ -64,7 +64,7 @@ class TestTrigger:
     def test_without_annotations_nothing_happens(self) -> None:
         assert mutated(pod(container("main", {GPU: 1})), injection({"cpu": 4})).patch == ()
 
-    def test_without_a_type_any_pod_that_asks_for_the_resource_gets_it(self) -> None:
+    def test_without_a_type_any_pod_that_requests_the_resource_gets_it(self) -> None:
         for made in (pod(container("main", {GPU: 1})), typed(container("main", {GPU: 1}))):
             assert given(mutated(made, injection({"cpu": 4}, gpu_type=None))) == {"cpu": "4"}
 
@@ -72,13 +72,13 @@ class TestTrigger:
         made = pod(container("main", {GPU: 1}), annotations={"a/b": "V100"})
         assert given(mutated(made, injection({"cpu": 4}, gpu_type_annotation="a/b"))) == {"cpu": "4"}
 
-    def test_no_gpu_asked_for_is_allowed_with_nothing_to_do(self) -> None:
+    def test_a_pod_without_gpus_is_allowed_unchanged(self) -> None:
         for amounts in ({}, {"cpu": 1}, {GPU: 0}):
             decision = mutated(typed(container("main", amounts)), injection({"cpu": 4}))
             assert (decision.allowed, decision.patch) == (True, ())
             assert decision.trace[0].reason == "no-request"
 
-    def test_a_container_that_asks_for_zero_is_no_gpu_container(self) -> None:
+    def test_a_container_that_requests_zero_is_no_gpu_container(self) -> None:
         made = typed(container("main", {GPU: 1}), container("none", {GPU: 0, "cpu": 1}))
         decision = mutated(made, injection({"cpu": 4}))
         assert given(decision) == {"cpu": "3"}
@@ -103,7 +103,7 @@ class TestTrigger:
 
 class TestWhichEntry:
     def rule(self) -> ResourceInjection:
-        namespaces = {"a": entry({"memory": "1Gi"}), "empty": entry(), "said": entry(annotations={"x/y": "z"})}
+        namespaces = {"a": entry({"memory": "1Gi"}), "empty": entry(), "annotated": entry(annotations={"x/y": "z"})}
         return injection({"cpu": 4}, annotations={"d/e": "f"}, namespaces=namespaces)
 
     def decide(self, namespace: str) -> Decision:
@@ -118,8 +118,8 @@ class TestWhichEntry:
         assert annotations(self.decide("a")) == V100
 
     def test_an_entry_of_annotations_alone(self) -> None:
-        assert annotations(self.decide("said")) == {**V100, "x/y": "z"}
-        assert given(self.decide("said")) == {}
+        assert annotations(self.decide("annotated")) == {**V100, "x/y": "z"}
+        assert given(self.decide("annotated")) == {}
 
     def test_an_empty_entry_switches_injection_off(self) -> None:
         decision = self.decide("empty")
@@ -186,7 +186,7 @@ class TestArithmetic:
         decision = mutated(made, injection({"cpu": 4}))
         assert given(decision) == given(decision, "other") == {"cpu": "4"}
 
-    def test_a_share_of_cpu_is_floored_to_a_millicore_before_it_is_multiplied(self) -> None:
+    def test_a_share_of_cpu_is_floored_to_a_millicore(self) -> None:
         made = typed(container("a", {GPU: 1}), container("b", {GPU: 2}), container("plain", {"cpu": "2"}))
         decision = mutated(made, injection({"cpu": 1}))
         assert given(decision, "a") == {"cpu": "333m"}
@@ -199,7 +199,7 @@ class TestArithmetic:
         assert given(decision, "a") == {name: str(Quantity.of((3 * 2**30 - 2) // 3))}
         assert given(decision, "b") == {name: str(Quantity.of((3 * 2**30 - 2) // 3 * 2))}
 
-    def test_extended_resources_are_floored_after_multiplying_and_nothing_is_deducted(self) -> None:
+    def test_extended_resources_are_floored_after_multiplying(self) -> None:
         made = typed(container("a", {GPU: 1}), container("b", {GPU: 3}), container("plain", {"x.com/y": 5}))
         decision = mutated(made, injection({"x.com/y": "1.5"}))
         assert given(decision, "a") == {"x.com/y": "1"}
@@ -210,7 +210,7 @@ class TestArithmetic:
         made = typed(container("main", {GPU: 1}), container("plain", {"cpu": 4}))
         assert given(mutated(made, injection({"cpu": 4}))) == {"cpu": "0"}
 
-    def test_less_than_nothing_is_denied_with_all_shortfalls_in_one_message(self) -> None:
+    def test_a_shortfall_is_denied_and_one_message_names_all(self) -> None:
         made = typed(container("main", {GPU: 2}), container("plain", {"memory": "3Gi", "cpu": "9"}))
         decision = mutated(made, injection({"cpu": 4, "memory": "1Gi", "ephemeral-storage": 1}))
         assert decision.result == made
@@ -231,7 +231,7 @@ class TestArithmetic:
         }
 
     @pytest.mark.parametrize("gpus", ["1500m", "-1"])
-    def test_a_count_that_cannot_be_is_left_to_the_api_server_with_a_warning(self, gpus: str) -> None:
+    def test_a_malformed_count_leaves_the_pod_unchanged_with_a_warning(self, gpus: str) -> None:
         decision = mutated(typed(container("main", {GPU: gpus})), injection({"cpu": 4}))
         assert (decision.allowed, decision.patch) == (True, ())
         assert "must be a whole number and not negative" in decision.warnings[0]
@@ -248,7 +248,7 @@ SIDECAR = pytest.mark.parametrize("sidecar", [True, False], ids=["sidecar", "ini
 
 class TestInitContainersAndSidecars:
     @SIDECAR
-    def test_one_that_requests_the_gpu_is_left_alone_and_named_in_a_warning(self, sidecar: bool) -> None:
+    def test_one_that_requests_the_gpu_is_unchanged_with_a_warning(self, sidecar: bool) -> None:
         helper = container("helper", {GPU: 1, "nvidia.com/shm": 1}, sidecar=sidecar)
         decision = mutated(typed(container("main", {GPU: 1}), init=[helper]), injection({"cpu": 4}))
         assert given(decision, "helper") == {"nvidia.com/shm": "1"}
@@ -264,7 +264,7 @@ class TestInitContainersAndSidecars:
         assert given(mutated(typed(container("main", {GPU: 1}), init=[helper]), injection({"cpu": 4}))) == {"cpu": "3"}
 
     @SIDECAR
-    def test_they_alone_are_no_reason_to_inject_but_to_warn(self, sidecar: bool) -> None:
+    def test_they_alone_cause_a_warning_and_no_injection(self, sidecar: bool) -> None:
         made = typed(container("main"), init=[container("helper", {GPU: 1}, sidecar=sidecar)])
         decision = mutated(made, injection({"cpu": 4}, annotations={"a/b": "c"}))
         assert (decision.allowed, decision.patch) == (True, ())
@@ -281,7 +281,7 @@ class TestInitContainersAndSidecars:
         assert "has different gpu resource" in message(injecting)
 
     @pytest.mark.parametrize("how", InitContainers)
-    def test_where_nothing_is_injected_nothing_is_warned_of_or_denied(self, how: InitContainers) -> None:
+    def test_an_empty_entry_neither_warns_nor_denies(self, how: InitContainers) -> None:
         made = typed(container("main", {GPU: 1}), init=[container("helper", {GPU: 1})])
         decision = mutated(made, injection({"cpu": 4}, namespaces={"ml": entry()}, init_containers=how))
         assert (decision.allowed, decision.patch, decision.warnings) == (True, (), ())
@@ -297,7 +297,7 @@ class TestInitContainersAndSidecars:
             )
         assert given(mutated(typed(container("main", {GPU: 1}), init=[container("i")]), rule)) == {"cpu": "4"}
 
-    def test_injected_a_sidecar_shares_like_a_regular_container(self) -> None:
+    def test_inject_lets_a_sidecar_share_like_a_regular_container(self) -> None:
         helper = container("helper", {GPU: 1, "cpu": 1}, sidecar=True)
         made = typed(container("main", {GPU: 3}), container("plain", {"cpu": 4}), init=[helper])
         decision = mutated(made, injection({"cpu": 4, "x.com/y": 2}, init_containers=INJECT))
@@ -306,7 +306,7 @@ class TestInitContainersAndSidecars:
         assert decision.warnings == ()
         assert decision.trace[0].message == f"4 × {GPU}"
 
-    def test_injected_an_init_container_gets_what_its_own_gpus_bring_and_nothing_is_taken_off(self) -> None:
+    def test_inject_gives_an_init_container_amounts_for_its_own_gpus(self) -> None:
         init = [container("beside", {"cpu": 2}, sidecar=True), container("prepare", {GPU: 2, "cpu": 99})]
         made = typed(container("main", {GPU: 1}), init=init)
         decision = mutated(made, injection({"cpu": "4", "memory": "1.5"}, init_containers=INJECT))
@@ -315,13 +315,13 @@ class TestInitContainersAndSidecars:
         assert decision.trace[0].message == f"1 × {GPU}, 2 in init containers"
         assert [amount.container for amount in decision.trace[0].amounts] == ["main", "prepare", "main", "prepare"]
 
-    def test_injected_an_init_container_may_be_the_only_one_with_a_gpu(self) -> None:
+    def test_inject_accepts_a_gpu_in_an_init_container_only(self) -> None:
         made = typed(container("main", {"cpu": 9}), init=[container("prepare", {GPU: 1})])
         decision = mutated(made, injection({"cpu": "1.5", "memory": "1.5"}, init_containers=INJECT))
         assert given(decision, "prepare") == {"cpu": "1500m", "memory": "1"}
         assert given(decision) == {"cpu": "9"}
 
-    def test_injected_a_count_that_cannot_be_is_left_to_the_api_server_in_a_sidecar_too(self) -> None:
+    def test_inject_checks_the_count_of_a_sidecar_too(self) -> None:
         made = typed(container("main", {GPU: 1}), init=[container("helper", {GPU: "1500m"}, sidecar=True)])
         decision = mutated(made, injection({"cpu": 4}, init_containers=INJECT))
         assert (decision.allowed, decision.patch) == (True, ())
@@ -351,7 +351,7 @@ class TestPodLevel:
         return result["spec"]["resources"]
 
     @pytest.mark.parametrize("how", [OnConflict.OVERWRITE, OnConflict.RAISE])
-    def test_what_it_names_is_lifted_to_what_the_containers_request_together(self, how: OnConflict) -> None:
+    def test_its_amounts_are_raised_to_the_sum_of_the_containers(self, how: OnConflict) -> None:
         level = levelled({"cpu": 3, "memory": "1Gi"}, {"cpu": "2500m"})
         decision = mutated(
             typed(self.MAIN, self.PLAIN, resources=level), injection({"cpu": 8, "memory": "4Gi"}, on_conflict=how)
@@ -379,11 +379,11 @@ class TestPodLevel:
         assert self.lifted(mutated(made, injection({"cpu": 2}))) == level
 
     @pytest.mark.parametrize("level", [{}, {"limits": {}}, {"limits": {"memory": "1Gi"}}])
-    def test_what_it_does_not_name_is_not_written(self, level: dict[str, Json]) -> None:
+    def test_resources_that_it_does_not_name_are_not_written(self, level: dict[str, Json]) -> None:
         made = typed(self.MAIN, resources=level)
         assert self.lifted(mutated(made, injection({"cpu": 8}))) == level
 
-    def test_huge_pages_are_lifted_alike_in_both(self) -> None:
+    def test_huge_pages_are_raised_equally_in_both(self) -> None:
         level = levelled({"hugepages-2Mi": "2Mi"}, {"hugepages-2Mi": "2Mi"})
         decision = mutated(typed(self.MAIN, resources=level), injection({"hugepages-2Mi": "4Mi"}))
         assert self.lifted(decision) == levelled({"hugepages-2Mi": "8Mi"}, {"hugepages-2Mi": "8Mi"})
@@ -405,12 +405,12 @@ class TestPodLevel:
         decision = mutated(typed(bare, resources=levelled({"cpu": 8})), rule)
         assert given(decision, "bare") == {"hugepages-2Mi": "2Mi", "memory": "1Gi"}
 
-    def test_what_was_right_already_stays(self) -> None:
+    def test_sufficient_amounts_stay(self) -> None:
         made = typed(self.MAIN, resources=levelled({"cpu": 99}, {"cpu": 98}))
         assert mutated(made, injection({"cpu": "500m"})).patch == ()
 
     @pytest.mark.parametrize(
-        ("level", "said"),
+        ("level", "message_start"),
         [
             ({"requests": {"cpu": "-1"}}, "/spec/resources/requests/cpu: must not be negative, and is -1"),
             ({"limits": {"hugepages-2Mi": "-1m"}}, "/spec/resources/limits/hugepages-2Mi: must not be negative"),
@@ -420,12 +420,12 @@ class TestPodLevel:
             ([], "/spec/resources: must be an object, not a list"),
         ],
     )
-    def test_what_cannot_be_read_is_refused_with_its_path(self, level: Any, said: str) -> None:
+    def test_a_malformed_amount_is_denied_with_its_path(self, level: Any, message_start: str) -> None:
         for decide in (mutated, validated):
             status = decide(typed(self.MAIN, resources=level)).status
             assert status is not None
             assert status.code == 422
-            assert status.message.startswith(f"the pod is malformed: {said}")
+            assert status.message.startswith(f"the pod is malformed: {message_start}")
 
 
 class TestOnConflict:
@@ -433,18 +433,18 @@ class TestOnConflict:
         found = resources(mutated(made, injection({"cpu": coefficient}, on_conflict=how)))
         return {section: {k: v for k, v in found.get(section, {}).items() if k != GPU} for section in found}
 
-    @pytest.mark.parametrize("asked", ["1", "9"])
-    def test_overwrite_writes_up_and_down(self, asked: str) -> None:
-        made = typed(container("main", {GPU: 1, "cpu": asked}))
+    @pytest.mark.parametrize("own", ["1", "9"])
+    def test_overwrite_writes_up_and_down(self, own: str) -> None:
+        made = typed(container("main", {GPU: 1, "cpu": own}))
         assert self.decide(OnConflict.OVERWRITE, made) == {"limits": {"cpu": "4"}, "requests": {"cpu": "4"}}
 
     def test_overwrite_does_not_rewrite_the_same_value(self) -> None:
         made = typed(container("main", {GPU: 1, "cpu": "4000m"}))
         assert mutated(made, injection({"cpu": 4})).patch == ()
 
-    @pytest.mark.parametrize("asked", ["1", "9", "0"])
-    def test_keep_leaves_what_is_named(self, asked: str) -> None:
-        for made in (container("main", {GPU: 1, "cpu": asked}), container("main", {GPU: 1}, limits={"cpu": asked})):
+    @pytest.mark.parametrize("own", ["1", "9", "0"])
+    def test_keep_leaves_what_is_named(self, own: str) -> None:
+        for made in (container("main", {GPU: 1, "cpu": own}), container("main", {GPU: 1}, limits={"cpu": own})):
             assert mutated(typed(made), injection({"cpu": 4}, on_conflict=OnConflict.KEEP)).patch == ()
 
     def test_keep_is_decided_per_container_and_resource(self) -> None:
@@ -454,45 +454,45 @@ class TestOnConflict:
         assert given(decision, "b") == {"cpu": "4", "memory": "1Gi"}
 
     @pytest.mark.parametrize(
-        ("limit", "asked", "written"),
+        ("limit", "own", "written"),
         [(None, None, "4"), (1, 1, "4"), (9, 9, "9"), (9, None, "9"), (None, 9, "9"), (9, 1, "9"), (2, 1, "4")],
     )
     def test_raise_writes_the_largest_of_limit_request_and_injected(
-        self, limit: int | None, asked: int | None, written: str
+        self, limit: int | None, own: int | None, written: str
     ) -> None:
-        limits, requests = ({GPU: 1, **({"cpu": value} if value else {})} for value in (limit, asked))
+        limits, requests = ({GPU: 1, **({"cpu": value} if value else {})} for value in (limit, own))
         main = container(limits=limits, requests=requests)
         assert self.decide(OnConflict.RAISE, typed(main)) == {"limits": {"cpu": written}, "requests": {"cpu": written}}
 
     def test_annotations_are_overwritten(self) -> None:
-        made = typed(container("main", {GPU: 1}), said={"a/b": "old", "c": "d"})
+        made = typed(container("main", {GPU: 1}), extra={"a/b": "old", "c": "d"})
         rule = injection(annotations={"a/b": "new", "e": ""})
         assert annotations(mutated(made, rule)) == {**V100, "a/b": "new", "c": "d", "e": ""}
 
     @pytest.mark.parametrize("how", [OnConflict.KEEP, OnConflict.RAISE])
     def test_keep_and_raise_leave_an_existing_annotation(self, how: OnConflict) -> None:
-        made = typed(container("main", {GPU: 1}), said={"a/b": "old"})
+        made = typed(container("main", {GPU: 1}), extra={"a/b": "old"})
         rule = injection(annotations={"a/b": "new", "c": "d"}, on_conflict=how)
         assert annotations(mutated(made, rule)) == {**V100, "a/b": "old", "c": "d"}
 
-    def test_the_trace_tells_what_stays_and_why(self) -> None:
+    def test_the_trace_notes_what_stays_and_why(self) -> None:
         main = container("main", {GPU: 1, "cpu": 9, "memory": "1Gi"})
-        made = typed(main, said={"a/b": "old", "same": "s"})
-        said = {"a/b": "new", "same": "s", "c": "d"}
-        keep = injection({"cpu": 4, "memory": "8Gi"}, on_conflict=OnConflict.KEEP, annotations=said)
+        made = typed(main, extra={"a/b": "old", "same": "s"})
+        written = {"a/b": "new", "same": "s", "c": "d"}
+        keep = injection({"cpu": 4, "memory": "8Gi"}, on_conflict=OnConflict.KEEP, annotations=written)
         assert mutated(made, keep).trace[0].notes == (
             "the container main keeps its own cpu: onConflict Keep",
             "the container main keeps its own memory: onConflict Keep",
             "the annotation a/b stays: onConflict Keep",
         )
-        larger = injection({"cpu": 4, "memory": "8Gi"}, on_conflict=OnConflict.RAISE, annotations=said)
+        larger = injection({"cpu": 4, "memory": "8Gi"}, on_conflict=OnConflict.RAISE, annotations=written)
         assert mutated(made, larger).trace[0].notes == (
             "the container main names more cpu than the 4 injected",
             "the annotation a/b stays: onConflict Raise",
         )
-        assert mutated(made, injection({"cpu": 4}, annotations=said)).trace[0].notes == ()
+        assert mutated(made, injection({"cpu": 4}, annotations=written)).trace[0].notes == ()
 
-    def test_the_trace_tells_what_each_container_got(self) -> None:
+    def test_the_trace_has_the_amounts_of_each_container(self) -> None:
         made = typed(container("main", {GPU: 2, "cpu": 1}))
         step = mutated(made, injection({"cpu": 4, "memory": "1Gi"}, annotations={"a": "b"})).trace[0]
         assert step.amounts == (
@@ -536,7 +536,7 @@ class TestSeveralInjections:
         assert decision.trace[1].message == f"{GPU} was decided by ResourceInjection/c"
         assert given(mutated(typed(container("main", {GPU: 1})), *rules[:2])) == {"cpu": "2"}
 
-    def test_one_in_audit_mode_does_not_decide_and_records_what_it_would_have_done(self) -> None:
+    def test_one_in_audit_mode_records_its_decision_without_effect(self) -> None:
         rules = (injection({"cpu": 1}, name="a", mode=Mode.AUDIT), injection({"cpu": 2}, name="b"))
         decision = mutated(typed(container("main", {GPU: 1})), *rules)
         assert given(decision) == {"cpu": "2"}
@@ -550,7 +550,7 @@ class TestSeveralInjections:
         assert decision.trace[0].action is Action.DENY
         assert decision.audit_annotations["resourceinjection.injection"].startswith("deny: pod ml/job resource cpu")
 
-    def test_one_in_audit_mode_records_a_conflict_that_the_others_do_not_have(self) -> None:
+    def test_one_in_audit_mode_records_a_conflict_of_its_own(self) -> None:
         rules = (injection({"cpu": 4}, name="a"), injection({}, name="b", gpu_resource=MIG2, mode=Mode.AUDIT))
         shadow = injection({"cpu": 2}, name="c", gpu_resource="amd.com/gpu", mode=Mode.AUDIT)
         decision = mutated(typed(container("main", {GPU: 1, MIG2: 1, "amd.com/gpu": 1})), *rules, shadow)

@@ -1,4 +1,4 @@
-"""What a ladder promises, sentence by sentence."""
+"""Behaviour of ladders, sentence by sentence of docs/ladders.md."""
 
 import pytest
 
@@ -100,9 +100,7 @@ class TestWhatItLooksAt:
             {"limits": {MIG2: "1n"}},
         ],
     )
-    def test_nothing_moves_where_limit_and_request_differ_or_the_count_is_negative_or_fractional(
-        self, amounts: dict[str, dict[str, str]]
-    ) -> None:
+    def test_nothing_moves_if_the_request_is_malformed(self, amounts: dict[str, dict[str, str]]) -> None:
         odd = container("odd", limits=amounts.get("limits"), requests=amounts.get("requests"))
         made = pod(odd, container("main", {MIG3: 1}))
         decision = mutated(made, down(when_exhausted=WhenExhausted.DENY))
@@ -119,24 +117,24 @@ class TestWhatItLooksAt:
         assert decision.patch == ()
         assert "odd" in decision.warnings[0]
 
-    def test_nothing_moves_onto_a_malformed_target_that_an_earlier_ladder_decided(self) -> None:
+    def test_nothing_moves_onto_a_malformed_target_of_an_earlier_ladder(self) -> None:
         made = pod(container("odd", limits={GPU: 2}, requests={GPU: 1}), container("main", {MIG3: 1}))
         decision = mutated(made, down(MIG2, GPU, name="a"), down(MIG3, GPU, name="b"))
         assert decision.patch == ()
         assert [step.reason for step in decision.trace] == ["malformed", "malformed"]
 
-    def test_a_later_ladder_with_nothing_to_decide_does_not_repeat_the_warning(self) -> None:
+    def test_a_ladder_with_nothing_to_decide_repeats_no_warning(self) -> None:
         made = pod(container("odd", limits={GPU: 2}, requests={GPU: 1}))
         decision = mutated(made, down(MIG2, GPU, name="a"), down(MIG3, GPU, name="b"))
         assert [step.reason for step in decision.trace] == ["malformed", "already-decided"]
         assert len(decision.warnings) == 1
 
     @pytest.mark.parametrize(
-        ("asked", "written"),
+        ("requested", "written"),
         [("2k", "2k"), ("2000", "2k"), ("1000m", "1"), ("1e0", "1"), ("1E3", "1k"), ("2048", "2048"), ("1Ki", "1024")],
     )
-    def test_whole_numbers_in_every_notation_and_written_values_canonical(self, asked: str, written: str) -> None:
-        decision = mutated(asks({MIG2: asked}), down())
+    def test_whole_numbers_in_every_notation_and_written_values_canonical(self, requested: str, written: str) -> None:
+        decision = mutated(asks({MIG2: requested}), down())
         assert resources(decision) == both({GPU: written})
 
     def test_limit_and_request_in_two_notations_do_not_differ(self) -> None:
@@ -153,7 +151,7 @@ class TestWhatItLooksAt:
 
 
 class TestTheWholePod:
-    def test_all_containers_that_ask_for_it_move_to_the_same_rung(self) -> None:
+    def test_all_containers_that_request_it_move_to_the_same_rung(self) -> None:
         made = pod(container("a", {MIG2: 1}), container("b", {MIG2: 4}), init=[container("c", {MIG2: 2})])
         decision = mutated(made, down(), on=cluster({MIG1: 7}))
         assert [resources(decision, name) for name in "abc"] == [both({MIG1: n}) for n in ("1", "4", "2")]
@@ -170,7 +168,7 @@ class TestTheWholePod:
         assert decided(decision, MIG3).to == MIG2
         assert decided(decision, MIG2).reason == "offered"
 
-    def test_containers_of_one_name_are_told_apart(self) -> None:
+    def test_containers_of_one_name_are_distinguished(self) -> None:
         decision = mutated(pod(container("twin", {MIG2: 1}), container("twin", {MIG2: 2})), down())
         result: dict = decision.result  # type: ignore[type-arg, assignment]
         assert [c["resources"]["limits"] for c in result["spec"]["containers"]] == [{GPU: "1"}, {GPU: "2"}]
@@ -197,7 +195,7 @@ class TestOffered:
         assert mutated(made, down(), on=cluster({MIG2: 4})).patch == ()
         assert mutated(made, down(), on=cluster({MIG2: 3})).patch != ()
 
-    def test_the_effective_request_adds_to_an_init_container_the_sidecars_started_before_it(self) -> None:
+    def test_the_effective_request_adds_earlier_sidecars(self) -> None:
         helper, step = container("s", {MIG2: 2}, sidecar=True), container("i", {MIG2: 3})
         assert mutated(pod(container("a"), init=[helper, step]), down(), on=cluster({MIG2: 4})).patch != ()
         assert mutated(pod(container("a"), init=[helper, step]), down(), on=cluster({MIG2: 5})).patch == ()
@@ -208,35 +206,35 @@ class TestOffered:
         assert mutated(made, down(), on=cluster({MIG2: 1})).patch != ()
         assert mutated(made, down(), on=cluster({MIG2: 2})).patch == ()
 
-    def test_a_target_must_cover_what_was_asked_there_already(self) -> None:
+    def test_a_target_must_cover_its_existing_requests_too(self) -> None:
         made = asks({MIG2: 1, MIG1: 7})
         decision = mutated(made, down(), on=cluster({MIG1: 7}))
         assert resources(decision) == both({MIG1: "7", GPU: "1"})
 
-    def test_a_target_must_be_on_one_node_with_what_is_already_decided(self) -> None:
+    def test_a_target_must_be_on_one_node_with_earlier_decisions(self) -> None:
         made = pod(container("a", {MIG3: 1}), container("b", {MIG1: 1}))
         apart, together = cluster({MIG2: 1}, {MIG1: 1}), cluster({MIG2: 1}, {MIG1: 1, MIG2: 1})
         assert decided(mutated(made, down(), on=apart), MIG3).to == GPU
         assert decided(mutated(made, down(), on=together), MIG3).to == MIG2
 
-    def test_a_target_must_be_on_one_node_with_what_an_earlier_ladder_decided(self) -> None:
+    def test_a_target_must_be_on_one_node_with_that_of_an_earlier_ladder(self) -> None:
         made = pod(container("a", {MIG3: 1}), container("b", {MIG1: 1}))
         rules = (down(MIG1, name="a"), down(MIG3, MIG2, MIG1, GPU, name="b"))
         decision = mutated(made, *rules, on=cluster({MIG2: 1}, {MIG1: 1, GPU: 1}))
         assert decided(decision, MIG3, step=1).to == GPU
 
-    def test_one_node_that_offers_nothing_asked_of_it_is_enough(self) -> None:
+    def test_a_request_of_zero_needs_no_offer(self) -> None:
         assert mutated(asks({MIG2: 1}), down(), on=cluster({}, {MIG2: 1}, {})).patch == ()
 
-    def test_cpu_and_memory_are_not_looked_at(self) -> None:
+    def test_cpu_and_memory_are_ignored(self) -> None:
         made = asks({MIG2: 1, "cpu": 64, "memory": "1Ti"})
         assert mutated(made, down(), on=cluster({MIG2: 1, "cpu": 1})).patch == ()
 
-    def test_allocatable_is_what_a_node_has_at_all(self) -> None:
+    def test_allocatable_counts_devices_in_use(self) -> None:
         full = node("n", {MIG2: 4}, used={MIG2: 4})
         assert mutated(asks({MIG2: 1}), down(), on=cluster(full)).patch == ()
 
-    def test_available_is_what_a_node_has_free_now(self) -> None:
+    def test_available_counts_free_devices(self) -> None:
         rule = down(offered=Offered.AVAILABLE)
         assert mutated(asks({MIG2: 1}), rule, on=cluster(node("n", {MIG2: 4}, used={MIG2: 3}))).patch == ()
         full = cluster(node("n", {MIG2: 4, MIG1: 7}, used={MIG2: 4, MIG1: 1}))
@@ -309,7 +307,7 @@ class TestWhichNodesCount:
 
 class TestOrderAndDirection:
     @pytest.mark.parametrize("direction", Direction)
-    def test_what_stays_is_settled_first_so_that_what_moves_joins_it_on_one_node(self, direction: Direction) -> None:
+    def test_requests_that_stay_are_decided_first(self, direction: Direction) -> None:
         # No node has 3g beside 1g, and none has 2g.
         rungs = (GPU, MIG1, MIG2, MIG3) if direction is Direction.UP else (MIG3, MIG2, MIG1, GPU)
         made = pod(container("a", {MIG3: 1}), container("b", {MIG2: 1}))
@@ -317,7 +315,7 @@ class TestOrderAndDirection:
         assert [found.resource for found in decision.trace[0].resources] == [MIG3, MIG2]
         assert (resources(decision, "a"), resources(decision, "b")) == (both({MIG3: "1"}), both({GPU: "1"}))
 
-    def test_down_decides_from_the_last_rung_to_the_first_so_that_nothing_falls_onto_what_moves_away(self) -> None:
+    def test_down_decides_from_the_last_rung_to_the_first(self) -> None:
         # From the first to the last, 3g would fall onto 2g (2 on one node), which could then not hold all three.
         made = pod(container("a", {MIG3: 1}), container("b", {MIG2: 3}))
         decision = mutated(made, down(), on=cluster({MIG2: 2, MIG1: 7}))
@@ -356,7 +354,7 @@ class TestOrderAndDirection:
         attempts = decided(mutated(asks({MIG2: 1}), rule), MIG2).attempts
         assert [attempt.resource for attempt in attempts] == [MIG2, MIG1, GPU, MIG3]
 
-    def test_down_then_up_changes_nothing_on_its_own_result_where_a_request_went_up_past_another(self) -> None:
+    def test_down_then_up_is_idempotent_if_a_request_passes_another(self) -> None:
         # 1g (4 of them) goes up to 3g. Then 2g finds gpu only on another node, and stays: it must at once, and again.
         rule = down(MIG3, MIG2, MIG1, GPU, direction=Direction.DOWN_THEN_UP)
         on = cluster({MIG3: 4}, {GPU: 1})
@@ -365,7 +363,7 @@ class TestOrderAndDirection:
         assert resources(first, "a") == both({MIG2: "1"})
         assert mutated(first.result, rule, on=on).patch == ()
 
-    def test_the_trace_tells_why_each_rung_was_taken_or_passed_over(self) -> None:
+    def test_the_trace_has_the_reason_for_each_rung(self) -> None:
         attempts = decided(mutated(asks({MIG3: 2}), down(), on=cluster({MIG2: 1, MIG1: 2})), MIG3).attempts
         assert [(attempt.resource, attempt.taken) for attempt in attempts] == [
             (MIG3, False),
@@ -377,7 +375,7 @@ class TestOrderAndDirection:
 
 
 class TestWhen:
-    def test_a_target_whose_condition_is_false_is_passed_over(self) -> None:
+    def test_a_target_whose_condition_is_false_is_rejected(self) -> None:
         rule = down(MIG3, rung(MIG2, when="object.metadata.name != 'job'"), MIG1)
         decision = mutated(asks({MIG3: 1}), rule, on=cluster({MIG2: 1, MIG1: 1}))
         assert resources(decision) == both({MIG1: "1"})
@@ -387,11 +385,11 @@ class TestWhen:
         rule = down(MIG3, rung(MIG2, when="object.metadata.name == 'job'"), MIG1)
         assert resources(mutated(asks({MIG3: 1}), rule, on=cluster({MIG2: 1, MIG1: 1}))) == both({MIG2: "1"})
 
-    def test_it_is_never_asked_of_the_rung_asked_for(self) -> None:
+    def test_it_is_never_evaluated_for_the_requested_rung(self) -> None:
         rule = down(rung(MIG3, when="1 / 0 == 1"), rung(MIG2, when="false"), MIG1)
         assert mutated(asks({MIG3: 1, MIG2: 1}), rule, on=cluster({MIG3: 1, MIG2: 1})).patch == ()
 
-    def test_it_is_asked_of_the_assumed_rung_too(self) -> None:
+    def test_it_is_evaluated_for_the_assumed_rung_too(self) -> None:
         decision = mutated(asks({MIG3: 1}), down(MIG3, rung(GPU, assume=True, when="false")))
         assert decision.patch == ()
         assert decided(decision, MIG3).reason == "exhausted"
@@ -416,7 +414,7 @@ class TestWhen:
 
 
 class TestAssume:
-    def test_it_is_taken_without_asking_the_cluster_when_no_other_rung_in_its_direction_is_offered(self) -> None:
+    def test_it_is_taken_if_no_other_rung_in_the_direction_is_offered(self) -> None:
         decision = mutated(asks({MIG2: 1}), down(), on=cluster({MIG3: 1}))
         assert resources(decision) == both({GPU: "1"})
         assert "assumed" in decided(decision, MIG2).attempts[-1].reason
@@ -432,7 +430,7 @@ class TestAssume:
         assert mutated(asks({MIG2: 1}), down(rung(GPU, assume=True), MIG2, MIG1)).patch == ()
         assert mutated(asks({MIG3: 1}), down(direction=Direction.UP)).patch == ()
 
-    def test_a_pod_that_asks_for_it_counts_as_offered(self) -> None:
+    def test_a_pod_that_requests_it_keeps_it(self) -> None:
         decision = mutated(asks({GPU: 8}), down(direction=Direction.DOWN_THEN_UP), on=cluster({MIG1: 8}))
         assert decision.patch == ()
         assert decided(decision, GPU).reason == "assumed"
@@ -440,11 +438,11 @@ class TestAssume:
 
 class TestScale:
     @pytest.mark.parametrize(
-        ("asked", "target", "given"),
+        ("requested", "target", "given"),
         [(1, MIG2, "2"), (2, MIG2, "3"), (4, MIG2, "6"), (1, MIG1, "3"), (5, MIG1, "15")],
     )
-    def test_per_container_the_count_by_the_weights_rounded_up(self, asked: int, target: str, given: str) -> None:
-        decision = mutated(asks({MIG3: asked}), down(*WEIGHTED, counts=Counts.SCALE), on=cluster({target: 99}))
+    def test_per_container_the_count_by_the_weights_rounded_up(self, requested: int, target: str, given: str) -> None:
+        decision = mutated(asks({MIG3: requested}), down(*WEIGHTED, counts=Counts.SCALE), on=cluster({target: 99}))
         assert resources(decision) == both({target: given})
 
     def test_weights_are_1_unless_they_are_given(self) -> None:
@@ -466,7 +464,7 @@ class TestScale:
         rule = down(*WEIGHTED, counts=Counts.SCALE)
         assert decided(mutated(asks({MIG3: 2}), rule, on=cluster({MIG2: 2, MIG1: 6})), MIG3).to == MIG1
 
-    def test_what_the_container_already_asks_of_the_target_is_added_to(self) -> None:
+    def test_the_containers_own_request_of_the_target_is_added(self) -> None:
         decision = mutated(asks({MIG3: 1, MIG1: 2}), down(*WEIGHTED, counts=Counts.SCALE), on=cluster({MIG1: 7}))
         assert resources(decision) == both({MIG1: "5"})
 
@@ -489,9 +487,7 @@ class TestWhatIsWritten:
 
     @pytest.mark.parametrize("source", ["limits", "requests", "both"])
     @pytest.mark.parametrize("target", ["limits", "requests", "both"])
-    def test_limits_and_requests_never_differ_however_source_and_target_were_written(
-        self, source: str, target: str
-    ) -> None:
+    def test_limits_and_requests_of_the_target_never_differ(self, source: str, target: str) -> None:
         sections: dict[str, dict[str, int]] = {"limits": {}, "requests": {}}
         for where, name, count in ((source, MIG2, 1), (target, GPU, 2)):
             for section in ("limits", "requests") if where == "both" else (where,):
@@ -522,7 +518,7 @@ class TestWhatIsWritten:
 
 
 class TestAnnotation:
-    def test_it_says_what_fell_to_what(self) -> None:
+    def test_it_records_source_and_target(self) -> None:
         assert annotations(mutated(asks({MIG2: 1}), down())) == {FALLBACK: "2g.20gb->gpu"}
 
     def test_other_vendors_names_stay_whole(self) -> None:
@@ -546,7 +542,7 @@ class TestAnnotation:
         made = asks({MIG2: 1}, annotations={FALLBACK: "4g.40gb->2g.20gb", "other": "x"})
         assert annotations(mutated(made, down())) == {FALLBACK: "4g.40gb->2g.20gb,2g.20gb->gpu", "other": "x"}
 
-    def test_a_fall_that_an_existing_value_tells_already_is_not_told_again(self) -> None:
+    def test_a_fall_in_an_existing_value_is_not_repeated(self) -> None:
         made = asks({MIG2: 1}, annotations={FALLBACK: "2g.20gb->gpu"})
         assert annotations(mutated(made, down())) == {FALLBACK: "2g.20gb->gpu"}
 
@@ -555,7 +551,7 @@ class TestAnnotation:
         made = asks({MIG2: 1}, annotations={FALLBACK: empty})
         assert annotations(mutated(made, down())) == {FALLBACK: "2g.20gb->gpu"}
 
-    def test_untouched_when_nothing_moved(self) -> None:
+    def test_it_is_unchanged_if_nothing_moved(self) -> None:
         made = asks({MIG2: 1}, annotations={FALLBACK: "x"})
         assert mutated(made, down(), on=cluster({MIG2: 1})).result == made
 
@@ -588,13 +584,13 @@ class TestSeveralLadders:
             (Action.SKIP, "already-decided"),
         ]
 
-    def test_later_ladders_leave_what_it_became_alone(self) -> None:
+    def test_later_ladders_do_not_change_its_target(self) -> None:
         on = cluster({MIG1: 1}, {GPU: 1})
         first, second = down(MIG2, MIG1, name="a"), down(MIG1, GPU, name="b", nodes=NodeFilter())
         decision = mutated(asks({MIG2: 1}), first, second, on=on)
         assert resources(decision) == both({MIG1: "1"})
 
-    def test_what_it_became_stays_even_where_the_later_ladder_would_move_it(self) -> None:
+    def test_its_target_stays_even_if_the_later_ladder_would_move_it(self) -> None:
         pool = NodeFilter(LabelSelector((LabelRequirement("pool", Kind.IN, ("a",)),)))
         decision = mutated(
             asks({MIG2: 1}), down(MIG2, MIG1, name="a"), down(MIG1, GPU, name="b", nodes=pool), on=cluster({MIG1: 1})
@@ -602,7 +598,7 @@ class TestSeveralLadders:
         assert resources(decision) == both({MIG1: "1"})
         assert decision.trace[1].reason == "already-decided"
 
-    def test_the_trace_says_who_won(self) -> None:
+    def test_the_trace_names_the_ladder_that_decided(self) -> None:
         decision = mutated(asks({MIG2: 1}), down(name="a"), down(name="b"))
         assert decision.trace[1].message == f"{GPU} was decided by FallbackLadder/a"
         both_asked = mutated(asks({MIG2: 1, "amd.com/x": 1}), down(name="a"), down("amd.com/x", MIG2, GPU, name="b"))
@@ -628,8 +624,8 @@ class TestSeveralLadders:
         decision = mutated(asks({MIG2: 1}), down(MIG2, MIG1, name="a", mode=Mode.AUDIT), down(name="b"))
         assert resources(decision) == both({GPU: "1"})
 
-    def test_a_later_ladder_gives_nothing_that_an_earlier_one_would_move_on(self) -> None:
-        # Once it comes back (reinvocation), the first ladder is asked about 1g, which no node of its pool has.
+    def test_a_later_ladder_takes_no_rung_that_an_earlier_one_would_move(self) -> None:
+        # Once it comes back (reinvocation), the first ladder is evaluated for 1g, which no node of its pool has.
         pool = NodeFilter(LabelSelector((LabelRequirement("pool", Kind.IN, ("a",)),)))
         rules = (down(MIG1, rung(GPU, assume=True), name="a", nodes=pool), down(MIG2, MIG1, name="b"))
         decision = mutated(asks({MIG2: 1}), *rules, on=cluster({MIG1: 1}))
@@ -638,11 +634,11 @@ class TestSeveralLadders:
         on = cluster(node("n", {MIG1: 1}, labels={"pool": "a"}))
         assert resources(mutated(asks({MIG2: 1}), *rules, on=on)) == both({MIG1: "1"})
 
-    def test_a_later_ladder_may_give_what_an_earlier_one_assumes(self) -> None:
+    def test_a_later_ladder_may_take_the_assumed_rung_of_an_earlier_one(self) -> None:
         rules = (down(MIG1, rung(GPU, assume=True), name="a"), down(MIG2, GPU, name="b"))
         assert resources(mutated(asks({MIG2: 1}), *rules, on=cluster({GPU: 1}))) == both({GPU: "1"})
 
-    def test_a_second_admission_finds_the_second_ladder_under_the_same_conditions(self) -> None:
+    def test_a_second_admission_has_the_same_result_with_two_ladders(self) -> None:
         # The second ladder gives 1g, which the first one names: next time it is the first one's to decide.
         rules = (down("nvidia.com/x", MIG1, name="a"), down("nvidia.com/b", "nvidia.com/c", GPU, MIG1, name="b"))
         made = pod(container("a", {"nvidia.com/b": 1}), container("b", {"nvidia.com/c": 1}))
@@ -680,7 +676,7 @@ class TestExhausted:
 
 class TestWithoutClusterKnowledge:
     @pytest.mark.parametrize("freshness", [Freshness.NEVER, Freshness.STALE])
-    def test_the_pod_is_left_as_it_is_with_a_warning_and_a_mark_for_the_metric(self, freshness: Freshness) -> None:
+    def test_the_pod_is_unchanged_with_a_warning_and_counted(self, freshness: Freshness) -> None:
         for exhausted in WhenExhausted:
             on = cluster({MIG1: 1}, freshness=freshness)
             decision = mutated(asks({MIG2: 1}), down(when_exhausted=exhausted), on=on)
@@ -690,7 +686,7 @@ class TestWithoutClusterKnowledge:
             assert [step.cluster_unknown for step in decision.trace] == [True]
             assert [step.reason for step in decision.trace] == ["cluster-unknown"]
 
-    def test_no_warning_for_a_pod_that_asks_for_nothing_of_it(self) -> None:
+    def test_a_pod_without_its_resources_gets_no_warning(self) -> None:
         decision = mutated(asks({"cpu": 1}), down(), on=cluster(freshness=Freshness.NEVER))
         assert decision.warnings == ()
         assert not decision.trace[0].cluster_unknown
@@ -715,8 +711,8 @@ class TestScenariosOfTheOldWebhook:
     def rule(self) -> FallbackLadder:
         return down(self.L3, self.L2, self.L1, rung(GPU, assume=True), direction=Direction.DOWN_THEN_UP)
 
-    def given(self, asked: str, *nodes: dict[str, int]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
-        decision = mutated(asks({asked: 1}), self.rule(), on=cluster(*nodes))
+    def given(self, requested: str, *nodes: dict[str, int]) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
+        decision = mutated(asks({requested: 1}), self.rule(), on=cluster(*nodes))
         return resources(decision), annotations(decision)
 
     def test_1_without_mig_it_becomes_a_gpu(self) -> None:

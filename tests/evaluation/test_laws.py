@@ -1,4 +1,4 @@
-"""Laws of decisions, whatever the rules, the cluster and the pod."""
+"""Laws of decisions for any rules, cluster and pod."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -60,14 +60,14 @@ HOSTILE: list[Json] = [
 
 
 @dataclass(frozen=True)
-class Asking:
-    """What one container asks for, as this file reads it: independent of the engine's own reading."""
+class ContainerCounts:
+    """Requests of one container, read independently of the engine."""
 
     role: str
     counts: Mapping[str, int]
 
 
-def asking(made: Any) -> list[Asking]:
+def counts_of(made: Any) -> list[ContainerCounts]:
     found = []
     for member, role in (("containers", "regular"), ("initContainers", "init")):
         for item in made["spec"].get(member, []):
@@ -77,7 +77,7 @@ def asking(made: Any) -> list[Asking]:
                 name: whole({**requests, **limits}[name]) for name in {**requests, **limits} if name in RESOURCES
             }
             sidecar = item.get("restartPolicy") == "Always"
-            found.append(Asking("sidecar" if sidecar else role, {name: n for name, n in counted.items() if n}))
+            found.append(ContainerCounts("sidecar" if sidecar else role, {name: n for name, n in counted.items() if n}))
     return found
 
 
@@ -87,8 +87,8 @@ def whole(text: str) -> int:
     return found.whole
 
 
-def effective(made: Any, containers: Sequence[Asking], resource: str) -> int:
-    """Kubernetes' rule: what runs at the end, or the peak on the way there."""
+def effective(made: Any, containers: Sequence[ContainerCounts], resource: str) -> int:
+    """Effective request as Kubernetes defines it: the larger of running containers and the peak of init containers."""
     running = sum(c.counts.get(resource, 0) for c in containers if c.role != "init")
     peak = started = 0
     for item in containers:
@@ -117,7 +117,7 @@ def one_node_covers(cluster: Cluster, rule: FallbackLadder, demand: Mapping[str,
 
 
 def as_stored(made: Any) -> Json:
-    """A pod as the API server hands it on: limits copied to absent requests, quantities in canonical text."""
+    """A pod as the API server sends it: limits copied to absent requests, canonical quantities."""
     stored = copy.deepcopy(made)
     for item in (*stored["spec"].get("containers", []), *stored["spec"].get("initContainers", [])):
         sections = item.get("resources", {})
@@ -135,7 +135,7 @@ def as_stored(made: Any) -> Json:
 
 
 def assert_settled(first: Decision, rules: Sequence[AnyRule], on: Cluster) -> None:
-    """Asked again, about its own result or about what the API server makes of that, a rule set changes nothing."""
+    """Assert that a rule set changes nothing in its own result, or in the pod that the API server makes of it."""
     for result in (first.result, as_stored(first.result)) if first.allowed else ():
         again = mutated(result, *rules, on=on)
         assert (again.patch, again.allowed) == ((), True)
@@ -159,18 +159,14 @@ def test_injections_change_nothing_on_their_own_result(
 
 @law
 @given(pods(shared=True) | levelled_pods(), st.lists(injections(init_containers=InitContainers.INJECT), max_size=2))
-def test_injections_into_init_containers_change_nothing_on_their_own_result(
-    made: Json, rules: list[ResourceInjection]
-) -> None:
+def test_injections_into_init_containers_are_idempotent(made: Json, rules: list[ResourceInjection]) -> None:
     named = [replace(rule, name=f"i{index}") for index, rule in enumerate(rules)]
     assert_settled(mutated(made, *named), named, Cluster())
 
 
 @law
 @given(pods(shared=True) | levelled_pods(), injections(init_containers=InitContainers.IGNORE))
-def test_gpus_of_ignored_init_containers_make_no_difference_but_for_warnings(
-    made: Json, rule: ResourceInjection
-) -> None:
+def test_gpus_of_ignored_init_containers_only_add_warnings(made: Json, rule: ResourceInjection) -> None:
     without = copy.deepcopy(made)
     ignored = take_away(rule.gpu_resource, without)
     decision, alone = mutated(made, rule), mutated(without, rule)
@@ -194,9 +190,7 @@ def take_away(resource: str, made: Any) -> list[str]:
 
 @law
 @given(levelled_pods(), injections(on_conflict=OnConflict.OVERWRITE) | injections(on_conflict=OnConflict.RAISE))
-def test_a_pods_own_level_that_the_api_server_takes_it_takes_after_an_injection(
-    made: Json, rule: ResourceInjection
-) -> None:
+def test_an_injection_keeps_a_valid_pod_level_valid(made: Json, rule: ResourceInjection) -> None:
     stored: Any = as_stored(made)
     decision = mutated(stored, rule)
     if decision.allowed and decision.patch:
@@ -206,7 +200,7 @@ def test_a_pods_own_level_that_the_api_server_takes_it_takes_after_an_injection(
 
 
 def sound_level(made: Any, name: str) -> bool:
-    """Whether the API server takes what a stored pod's own level says of a resource."""
+    """Return True if the API server accepts the amounts of a stored pod's own level for a resource."""
     level = made["spec"]["resources"]
     request, limit = (
         Quantity.parse(level[key][name]) if name in level.get(key, {}) else None for key in ("requests", "limits")
@@ -226,22 +220,22 @@ def limits_of(item: Any) -> Mapping[str, str]:
 
 
 def aggregate(made: Any, name: str) -> Quantity:
-    """What the containers of a stored pod request together."""
+    """Sum of the requests of a stored pod's containers."""
     running = started = peak = Quantity(0)
     for item in made["spec"]["containers"]:
         running += Quantity.parse(item.get("resources", {}).get("requests", {}).get(name, "0"))
     for item in made["spec"].get("initContainers", []):
-        asked = Quantity.parse(item.get("resources", {}).get("requests", {}).get(name, "0"))
+        request = Quantity.parse(item.get("resources", {}).get("requests", {}).get(name, "0"))
         if item.get("restartPolicy") == "Always":
-            started += asked
+            started += request
         else:
-            peak = max(peak, started + asked)
+            peak = max(peak, started + request)
     return max(running + started, peak)
 
 
 @law
 @given(pods(shared=True), ladder_sets(), injections(), clusters())
-def test_what_the_api_server_fills_in_makes_no_difference(
+def test_defaults_of_the_api_server_make_no_difference(
     made: Json, several: list[FallbackLadder], rule: ResourceInjection, on: Cluster
 ) -> None:
     bare, stored = mutated(made, *several, rule, on=on), mutated(as_stored(made), *several, rule, on=on)
@@ -251,11 +245,9 @@ def test_what_the_api_server_fills_in_makes_no_difference(
 
 @law
 @given(pods(), ladder_sets(), clusters())
-def test_all_containers_that_ask_for_a_resource_move_to_the_same_rung_or_none_does(
-    made: Json, rules: list[FallbackLadder], on: Cluster
-) -> None:
+def test_all_containers_of_a_resource_move_alike(made: Json, rules: list[FallbackLadder], on: Cluster) -> None:
     decision = mutated(made, *rules, on=on)
-    before, after = asking(made), asking(decision.result)
+    before, after = counts_of(made), counts_of(decision.result)
     changed = {name for old, new in zip(before, after, strict=True) for name in old.counts if name not in new.counts}
     for resource in changed:
         assert not any(
@@ -266,15 +258,13 @@ def test_all_containers_that_ask_for_a_resource_move_to_the_same_rung_or_none_do
 @law
 @given(pods(), ladders(counts=Counts.KEEP), clusters())
 def test_keep_loses_no_device_and_makes_none(made: Json, rule: FallbackLadder, on: Cluster) -> None:
-    after = asking(mutated(made, rule, on=on).result)
-    assert [sum(old.counts.values()) for old in asking(made)] == [sum(new.counts.values()) for new in after]
+    after = counts_of(mutated(made, rule, on=on).result)
+    assert [sum(old.counts.values()) for old in counts_of(made)] == [sum(new.counts.values()) for new in after]
 
 
 @law
 @given(pods(), ladders(counts=Counts.SCALE), clusters())
-def test_scale_gives_at_least_the_weight_asked_for_and_less_than_one_device_more_a_move(
-    made: Json, rule: FallbackLadder, on: Cluster
-) -> None:
+def test_scale_rounds_the_weight_up_by_less_than_a_device(made: Json, rule: FallbackLadder, on: Cluster) -> None:
     weights = {rung.resource: rung.weight or 0 for rung in rule.rungs}
 
     def weight(counts: Mapping[str, int]) -> int:
@@ -282,7 +272,7 @@ def test_scale_gives_at_least_the_weight_asked_for_and_less_than_one_device_more
 
     decision = mutated(made, rule, on=on)
     moves = [found for step in decision.trace for found in step.resources if found.to]
-    for old, new in zip(asking(made), asking(decision.result), strict=True):
+    for old, new in zip(counts_of(made), counts_of(decision.result), strict=True):
         room = sum(weights[found.to or ""] for found in moves if found.resource in old.counts)
         assert weight(old.counts) <= weight(new.counts) <= weight(old.counts) + room
 
@@ -294,7 +284,7 @@ def test_what_a_ladder_moved_to_is_offered_or_assumed(made: Json, rule: Fallback
     assumed = {rung.resource for rung in rule.rungs if rung.assume}
     for found in decision.trace[0].resources if decision.allowed else ():
         if found.to and found.to not in assumed:
-            need = effective(decision.result, asking(decision.result), found.to)
+            need = effective(decision.result, counts_of(decision.result), found.to)
             assert one_node_covers(on, rule, {found.to: need})
 
 
@@ -335,7 +325,7 @@ def test_rules_in_audit_mode_make_no_difference_to_the_others(
 
 @law
 @given(pods(), ladders(), clusters())
-def test_audit_mode_computes_what_enforcing_would_do(made: Json, rule: FallbackLadder, on: Cluster) -> None:
+def test_audit_mode_makes_the_same_decision_as_enforcing(made: Json, rule: FallbackLadder, on: Cluster) -> None:
     enforced, audited = (mutated(made, replace(rule, mode=mode), on=on) for mode in (Mode.ENFORCE, Mode.AUDIT))
     assert [replace(step, audit=True) for step in enforced.trace] == list(audited.trace)
     if audited.trace[0].action is not Action.SKIP:
@@ -354,9 +344,7 @@ def test_a_pod_without_gpus_is_never_changed(
 
 @law
 @given(pods(shared=True), injections(), clusters())
-def test_an_injection_writes_limits_equal_to_requests_in_gpu_containers_and_touches_no_other(
-    made: Json, rule: ResourceInjection, on: Cluster
-) -> None:
+def test_an_injection_changes_gpu_containers_only(made: Json, rule: ResourceInjection, on: Cluster) -> None:
     rule = replace(rule, init_containers=InitContainers.IGNORE)
     decision = mutated(made, rule, on=on)
     before: Any = made
@@ -365,7 +353,9 @@ def test_an_injection_writes_limits_equal_to_requests_in_gpu_containers_and_touc
     if decision.trace[0].action is not Action.CHANGE:
         assert decision.patch == ()
         return
-    for old, new, counted in zip(before["spec"]["containers"], after["spec"]["containers"], asking(made), strict=False):
+    for old, new, counted in zip(
+        before["spec"]["containers"], after["spec"]["containers"], counts_of(made), strict=False
+    ):
         if rule.gpu_resource not in counted.counts:
             assert new == old
             continue
@@ -410,7 +400,7 @@ FULL = pod(
 
 
 def places(value: Json, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """Every place in a JSON value."""
+    """Paths of all values in a JSON value."""
     inner: list[tuple[str | int, Json]] = []
     if isinstance(value, dict):
         inner = list(value.items())
@@ -437,14 +427,14 @@ def assert_decided_or_refused(decision: Decision) -> None:
 
 @law
 @given(jsons())
-def test_any_json_as_a_pod_is_decided_or_refused_with_its_path(made: Json) -> None:
+def test_any_json_as_a_pod_is_decided_or_denied_with_its_path(made: Json) -> None:
     for endpoint in (mutate, validate):
         assert_decided_or_refused(sound(made, lambda: endpoint(RULES, request(made), Cluster())))  # noqa: B023
 
 
 @law
 @given(st.sampled_from(places(FULL)), jsons(leaves=3) | st.sampled_from(HOSTILE), clusters())
-def test_any_json_anywhere_in_a_pod_is_decided_or_refused_with_its_path(
+def test_any_json_in_a_pod_is_decided_or_denied_with_its_path(
     place: tuple[str | int, ...], new: Json, on: Cluster
 ) -> None:
     made = replaced(FULL, place, new)
@@ -453,10 +443,10 @@ def test_any_json_anywhere_in_a_pod_is_decided_or_refused_with_its_path(
 
 
 ALL_READING = ladder("nvidia.com/mig-3g", nodes=NodeFilter(require=frozenset({NodeRequirement.MATCHES_POD})))
-"""Where a pod may run is read where a rule needs it."""
+"""Members of the placement, which is read only by rules that need it."""
 
 
-def test_every_place_that_is_read_refuses_a_wrong_type_and_names_it() -> None:
+def test_a_wrong_type_of_any_read_member_is_denied_with_its_path() -> None:
     unread = {"apiVersion", "kind", "image"}
     for place in places(FULL):
         if place and place[-1] not in unread:

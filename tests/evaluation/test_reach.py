@@ -1,4 +1,4 @@
-"""Which nodes a pod may run on: as the scheduler's filters have it, found by an index."""
+"""Nodes that a pod may run on, by the scheduler's filters, found by an index."""
 
 import string
 from typing import Any
@@ -31,7 +31,7 @@ def fits(spec: dict[str, Any], on: Node) -> bool:
     return bool(found(NodeIndex.of([on]), Placement.parse(spec)))
 
 
-def test_a_pod_that_demands_nothing_fits_everywhere() -> None:
+def test_a_pod_without_requirements_fits_everywhere() -> None:
     assert fits({}, node())
     assert fits({"affinity": None, "nodeSelector": None, "tolerations": None}, node())
     assert fits({"affinity": {"nodeAffinity": {}, "podAffinity": {}}}, node())
@@ -196,7 +196,7 @@ def placements(draw: st.DrawFn) -> Placement:
 
 @law
 @given(clusters(), st.lists(placements(), min_size=1, max_size=8))
-def test_an_index_finds_the_nodes_that_looking_at_each_of_them_finds(on: list[Node], wanted: list[Placement]) -> None:
+def test_an_index_finds_the_nodes_that_a_search_of_all_finds(on: list[Node], wanted: list[Placement]) -> None:
     index = NodeIndex.of(on).with_places()
     for placement in wanted:
         assert found(index, placement) == sorted(one.name for one in on if takes(one, placement))
@@ -204,7 +204,7 @@ def test_an_index_finds_the_nodes_that_looking_at_each_of_them_finds(on: list[No
 
 @law
 @given(st.data(), clusters(), st.lists(placements(), min_size=1, max_size=4))
-def test_an_index_carried_on_finds_the_nodes_that_exist(
+def test_an_updated_index_finds_the_nodes_that_exist(
     data: st.DataObject, on: list[Node], wanted: list[Placement]
 ) -> None:
     index = NodeIndex.of(on).with_places()
@@ -229,9 +229,7 @@ def test_an_index_carried_on_finds_the_nodes_that_exist(
 
 @law
 @given(st.lists(st.integers(-50, 400), max_size=400), st.integers(-60, 410), st.sampled_from(["Gt", "Lt"]))
-def test_a_label_with_many_numbers_is_compared_without_looking_at_each(
-    numbers: list[int], bound: int, operator: str
-) -> None:
+def test_a_comparison_does_not_read_every_value_of_a_label(numbers: list[int], bound: int, operator: str) -> None:
     on = [node(f"n{index:03}", number=str(number)) for index, number in enumerate(numbers)]
     placement = Placement.parse(requiring(expression("number", operator, str(bound))))
     assert found(NodeIndex.of(on), placement) == [one.name for one in on if takes(one, placement)]
@@ -243,7 +241,7 @@ def test_a_node_that_is_renamed_has_its_new_name() -> None:
     assert found(index, Placement.parse({"nodeName": "a"})) == []
 
 
-def test_a_number_is_given_again() -> None:
+def test_a_number_is_reused() -> None:
     index = NodeIndex.of([node("a"), node("b")])
     for name in NAMES[2:]:
         index = index.after([(node("a"), None), (None, node(name))])
@@ -257,7 +255,7 @@ def test_fields_other_than_the_name_are_on_no_node() -> None:
     assert not fits(requiring({"matchFields": [{**other, "operator": "Exists"}]}), node())
 
 
-def test_no_taint_is_looked_at_for_a_pod_that_no_node_matches_otherwise() -> None:
+def test_taints_are_not_read_for_a_pod_that_matches_no_node() -> None:
     index = NodeIndex.of([node("n", (GPU,))])
     budget = Budget()
     assert matching_nodes(index, Placement.parse({"nodeSelector": {"a": "1"}, **requiring({})}), budget) == 0

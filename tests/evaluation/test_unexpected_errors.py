@@ -1,4 +1,4 @@
-"""Errors that no rule and no pod should cause: the rule at which they come up answers for them, not the request."""
+"""Unexpected errors: the rule fails, not the request."""
 
 import re
 
@@ -28,7 +28,7 @@ from tests.support.evaluation import (
 
 
 def broken(*_arguments: object) -> None:
-    """Fail as a mistake of ours would; the message stands for what a pod holds."""
+    """Raise an unexpected error; its message stands for content of a pod."""
     raise ZeroDivisionError("secret")
 
 
@@ -95,7 +95,7 @@ def chained(count: int) -> dict[str, str]:
 
 
 def test_what_check_passes_evaluates_however_long_the_chain() -> None:
-    """The longest chain that compiles, with an expression that the interpreter has to evaluate at every level."""
+    """The longest chain that compiles, with an expression that needs the interpreter at every level."""
     passed = 0
     for count in range(1, MAX_LEVELS):
         rule = validation(f"variables.v{count - 1} == {count}", variables=chained(count))
@@ -113,7 +113,7 @@ def test_what_check_passes_evaluates_however_long_the_chain() -> None:
 
 
 def bound(levels: int, before: str) -> str:
-    """A cel.bind that is evaluated `levels` deep, and there evaluates its value, as deep again."""
+    """A cel.bind nested `levels` deep, whose value is as deep again."""
     deep = "".join(f"[1].all(x{n}, " for n in range(levels)) + before + ")" * levels
     use = "".join(f"[1].exists(y{n}, " for n in range(levels)) + "a" + ")" * levels
     return f"cel.bind(a, {deep}, object.metadata.name == 'none' || {use})"
@@ -121,7 +121,7 @@ def bound(levels: int, before: str) -> str:
 
 @pytest.mark.parametrize("levels", [15, 24, 40])
 def test_what_check_passes_evaluates_where_binds_are_nested(levels: int) -> None:
-    """A bind's value is evaluated where its name is: the levels of both count for whoever reads the variable."""
+    """A bind's value is evaluated at its name: the levels of both count for expressions that read the variable."""
     variables: dict[str, str] = {}
     last, passed = "(dyn(object.spec).none == 1 || true)", 0
     for count in range(10):
@@ -137,7 +137,7 @@ def test_what_check_passes_evaluates_where_binds_are_nested(levels: int) -> None
     assert 1 <= passed < 10
 
 
-def test_a_chain_of_300_variables_is_refused_at_load() -> None:
+def test_a_chain_of_300_variables_is_rejected_at_load() -> None:
     _, problems = compile_rules([validation("variables.v299 == 300", variables=chained(300))])
     assert problems
     assert {problem.code for problem in problems} == {"cel-too-deep"}
@@ -180,12 +180,12 @@ def test_amounts_that_add_up_to_too_much_are_a_malformed_pod() -> None:
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("form", Format)
 @pytest.mark.parametrize("nanos", [MAX_NANOS, MAX_NANOS - 1, MAX_NANOS - 10**9, MAX_NANOS // 1024 * 1024, 2**199])
-def test_whatever_is_written_can_be_read(nanos: int, form: Format, sign: int) -> None:
+def test_any_written_quantity_can_be_read(nanos: int, form: Format, sign: int) -> None:
     amount = Quantity(sign * nanos, form)
     assert Quantity.parse(str(amount)) == amount
 
 
-def test_more_is_neither_read_nor_written() -> None:
+def test_larger_quantities_are_neither_read_nor_written() -> None:
     with pytest.raises(QuantityError, match="amounts come to more than 1e51"):
         str(Quantity(MAX_NANOS + 1))
     with pytest.raises(QuantityError, match="too large: an amount is at most 1e51"):

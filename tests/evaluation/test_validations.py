@@ -1,4 +1,4 @@
-"""What a Validation does: Kubernetes' rules for actions, messages and reasons."""
+"""Behaviour of Validations: Kubernetes' rules for actions, messages and reasons."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def test_what_holds_passes() -> None:
     assert not decision.trace[0].decides
 
 
-def test_what_does_not_hold_is_denied_with_all_messages_and_the_first_reason() -> None:
+def test_a_denial_has_all_messages_and_the_first_reason() -> None:
     decision = decide(
         "true", check("false", "one", reason=Reason.FORBIDDEN), check("false", "two"), check("1 == 2", "one")
     )
@@ -158,7 +158,7 @@ class TestErrors:
         assert decision.warnings[0].startswith("Validation/validation was ignored: ")
         assert not decision.trace[0].decides
 
-    def test_the_actions_say_what_comes_of_a_failure_as_in_kubernetes(self) -> None:
+    def test_the_actions_apply_to_a_failure_as_in_kubernetes(self) -> None:
         decision = decide("1 / 0 == 1", validation_actions=frozenset({WARN}))
         assert decision.allowed
         assert "could not be evaluated" in decision.warnings[0]
@@ -173,7 +173,7 @@ class TestErrors:
         assert status is not None
         assert status.code == 500
 
-    def test_all_denials_are_told_and_the_first_gives_the_code(self) -> None:
+    def test_all_denials_are_reported_with_the_first_code(self) -> None:
         rules = [
             validation(check("false", name, reason=reason), name=name)
             for name, reason in (("a", Reason.FORBIDDEN), ("b", Reason.INVALID))
@@ -206,7 +206,7 @@ class TestOperations:
         assert not validated(POD, validation("false"), operation="CREATE").allowed
         assert validated(POD, validation("false"), operation="UPDATE").allowed
 
-    def test_update_where_it_says_so(self) -> None:
+    def test_update_if_the_rule_matches_it(self) -> None:
         rule = self.rule(Operation.CREATE, Operation.UPDATE)
         assert validated(POD, rule, operation="CREATE").allowed
         assert not validated(POD, rule, operation="UPDATE", old_object=POD).allowed
@@ -272,7 +272,7 @@ class TestOperations:
         created: Json = {**POD, "metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}
         assert not validated(created, rule, operation="CREATE").allowed
 
-    def test_an_update_that_no_rule_asks_for_is_allowed_even_if_the_pod_cannot_be_read(self) -> None:
+    def test_an_update_that_no_rule_matches_allows_a_malformed_pod(self) -> None:
         odd = asks({GPU: "1e61"})
         assert validated(odd, validation("false"), operation="UPDATE").allowed
         refused = validated(odd, self.rule(Operation.UPDATE), operation="UPDATE")

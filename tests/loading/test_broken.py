@@ -1,4 +1,4 @@
-"""Every mistake that can be reported has a broken file, and beside it what is printed about it."""
+"""Problems of broken files, each with its exact text beside the file."""
 
 import os
 from collections.abc import Callable
@@ -41,22 +41,22 @@ MADE: dict[str, Callable[[Path], Path]] = {
     "not-a-regular-file": lambda folder: _pipe(folder / "pipe.yaml"),
     "unreadable-file": lambda folder: _sparse(folder / "file") / "below.yaml",
 }
-"""What cannot be kept in a repository."""
+"""Files that a repository cannot hold."""
 
 
 def broken(name: str, folder: Path) -> Path:
-    """The file or folder that a case is about."""
+    """The file or folder of a case."""
     if name in MADE:
         return MADE[name](folder)
     return next(path for path in BROKEN.glob(f"{name}*") if path.stem == name and path.suffix != ".txt")
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_each_mistake_is_told_exactly(name: str, tmp_path: Path) -> None:
+def test_each_problem_has_its_exact_text(name: str, tmp_path: Path) -> None:
     files = read_rules([broken(name, tmp_path)])
     found = "".join(render(problem, files.loaded.sources) + "\n" for problem in files.problems)
-    told = found.replace(f"{BROKEN}/", "").replace(f"{tmp_path}/", "")
-    assert told == (BROKEN / f"{name}.txt").read_text(encoding="utf-8")
+    text = found.replace(f"{BROKEN}/", "").replace(f"{tmp_path}/", "")
+    assert text == (BROKEN / f"{name}.txt").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("code", Code)

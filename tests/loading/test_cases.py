@@ -93,7 +93,7 @@ def test_every_field_of_a_test_is_read(folder: Path) -> None:
     ]
 
 
-def test_what_a_case_does_not_say_is_not_looked_at(folder: Path) -> None:
+def test_members_absent_from_a_case_are_not_compared(folder: Path) -> None:
     _, case = only(folder, TEST).cases
     assert (case.namespace, case.namespace_labels, case.operation, case.dry_run) == ("jobs", {}, "CREATE", False)
     assert case.old_pod is None
@@ -102,7 +102,7 @@ def test_what_a_case_does_not_say_is_not_looked_at(folder: Path) -> None:
     assert (expect.warnings, expect.decided_by) == ((), ())
 
 
-def test_without_rules_the_folder_is_meant_and_without_cluster_one_without_nodes(folder: Path) -> None:
+def test_defaults_are_the_folder_and_a_cluster_without_nodes(folder: Path) -> None:
     case = "{name: a, pod: {spec: {containers: [{name: c}]}}, expect: {message: none}}"
     test = only(folder, rule("RuleTest", f"{{cases: [{case}]}}"))
     assert test.rules == (str(folder / "set"),)
@@ -127,7 +127,7 @@ def test_the_cluster_may_be_what_kubectl_printed(folder: Path) -> None:
     assert [node.name for node in test.cluster.nodes] == ["live"]
 
 
-def test_the_problems_of_a_file_that_tests_name_are_told_once_with_its_lines(folder: Path) -> None:
+def test_problems_of_a_file_that_tests_name_are_reported_once(folder: Path) -> None:
     (folder / "set" / "two-workers.yaml").write_text("kind: [")
     (folder / "set" / "pods" / "job.yaml").write_text("kind: [")
     again = TEST.replace("name: mig-80gb}", "name: again}")

@@ -1,4 +1,4 @@
-"""YAML as our files and as manifests are read."""
+"""YAML of rule files and of manifests."""
 
 import re
 from pathlib import Path
@@ -194,7 +194,7 @@ def test_manifests_are_read_as_kubectl_reads_them(text: str, meant: Json) -> Non
     assert value(f"a: {text}\n", Dialect.MANIFESTS) == {"a": meant}
 
 
-def test_keys_of_manifests_are_text_whatever_they_look_like() -> None:
+def test_all_keys_of_manifests_are_text() -> None:
     assert value("1: a\ntrue: b\non: c\n", Dialect.MANIFESTS) == {"1": "a", "true": "b", "on": "c"}
 
 
@@ -233,7 +233,7 @@ def test_without_libyaml_the_same_problems_are_found(text: str, monkeypatch: pyt
     assert [(p.code, p.location) for p in pure] == [(p.code, p.location) for p in fast]
 
 
-def test_the_place_of_the_first_character_that_yaml_forbids_is_told(tmp_path: Path) -> None:
+def test_the_first_character_that_yaml_forbids_is_located(tmp_path: Path) -> None:
     _, problems = documents("a: b\r\nc: \u2028\n")
     assert [str(problem.location) for problem in problems] == ["x.yaml:2:4"]
 

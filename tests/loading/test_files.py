@@ -1,4 +1,4 @@
-"""Which files are read, and in which order."""
+"""Files of a run, and their order."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def test_files_are_listed_and_their_lines_kept(tmp_path: Path) -> None:
     assert loaded.sources[str(path)][1] == "kind: FallbackLadder"
 
 
-def test_other_files_hidden_ones_and_kustomizations_are_left_alone(tmp_path: Path) -> None:
+def test_other_files_hidden_ones_and_kustomizations_are_ignored(tmp_path: Path) -> None:
     write(tmp_path / "a.yaml", "a")
     for name in ("README.md", ".hidden.yaml", ".git/b.yaml", "kustomization.yaml", "a.yaml~", "b.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -111,14 +111,14 @@ def test_a_byte_order_mark_is_no_part_of_the_text(tmp_path: Path) -> None:
     assert loaded.rules[0].location.column == 18
 
 
-def test_what_is_no_file_in_a_folder_is_not_waited_for(tmp_path: Path) -> None:
+def test_pipes_and_devices_in_a_folder_are_ignored(tmp_path: Path) -> None:
     write(tmp_path / "a.yaml", "a")
     os.mkfifo(tmp_path / "pipe.yaml")
     assert names(tmp_path) == ["a"]
 
 
 @pytest.mark.parametrize("device", ["/dev/zero", "/proc/self/environ", "/sys/kernel/notes", "pipe"])
-def test_a_rule_path_that_is_no_regular_file_is_a_problem_and_is_not_waited_for(tmp_path: Path, device: str) -> None:
+def test_a_rule_path_that_is_a_pipe_or_device_is_a_problem(tmp_path: Path, device: str) -> None:
     os.mkfifo(tmp_path / "pipe")
     link = tmp_path / "rules.yaml"
     link.symlink_to(tmp_path / device)
@@ -128,7 +128,7 @@ def test_a_rule_path_that_is_no_regular_file_is_a_problem_and_is_not_waited_for(
         assert str(problem.location) == f"{paths[0]}:1:1"
 
 
-def test_a_cluster_or_a_pod_that_somebody_names_may_come_through_a_pipe(tmp_path: Path) -> None:
+def test_a_cluster_or_a_manifest_may_be_a_pipe(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for text, read in (("kind: Pod\nspec: {containers: [{name: c}]}\n", load_pods), ("{}", load_cluster)):
@@ -151,7 +151,7 @@ def test_problems_are_in_the_order_of_the_paths(tmp_path: Path) -> None:
     assert [Path(problem.location.file).name for problem in loaded.problems] == ["b.yaml", "c.yaml", "a.yaml"]
 
 
-def test_manifests_among_rules_are_passed_over_in_folders_and_by_name(tmp_path: Path) -> None:
+def test_manifests_among_rules_are_ignored(tmp_path: Path) -> None:
     write(tmp_path / "a.yaml", "a")
     (tmp_path / "pod.yaml").write_text("apiVersion: v1\nkind: Pod\nspec: {hostNetwork: yes}\n")
     (tmp_path / "job.yaml").write_text("kind: Job\nspec: {template: {spec: {containers: [{name: c}]}}}\n")
@@ -165,7 +165,7 @@ def test_other_kubernetes_objects_in_a_folder_of_rules_are_problems(tmp_path: Pa
     assert codes(load([tmp_path]).problems) == ["unknown-kind"]
 
 
-def test_what_is_misspelt_is_never_passed_over(tmp_path: Path) -> None:
+def test_a_misspelt_kind_is_never_ignored(tmp_path: Path) -> None:
     pod = "{cases: [{name: a, pod: {spec: {containers: [{name: c}]}}, expect: {allowed: true}}]}"
     (tmp_path / "a.yaml").write_text(rule("RuleTests", pod))
     (tmp_path / "b.yaml").write_text(rule("Cases", pod))
@@ -179,5 +179,5 @@ def test_json_that_is_large_and_no_cluster_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, '{"a": 1' + "0" * 5000 + "}", "{} {}"])
-def test_json_that_is_none_is_told_as_yaml(tmp_path: Path, text: str) -> None:
+def test_invalid_json_is_reported_as_yaml(tmp_path: Path, text: str) -> None:
     assert load_text(tmp_path, text, name="a.json").problems

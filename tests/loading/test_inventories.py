@@ -1,4 +1,4 @@
-"""Clusters in files: inventories, and what kubectl prints."""
+"""Clusters in files: inventories and output of kubectl."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def cluster(folder: Path, spec: str) -> Cluster:
     return inventory.cluster
 
 
-def shown(amounts: Any) -> dict[str, str]:
+def as_texts(amounts: Any) -> dict[str, str]:
     return {name: str(amount) for name, amount in amounts.items()}
 
 
@@ -46,7 +46,7 @@ def test_every_field_of_a_node_is_read(tmp_path: Path) -> None:
     )
 
 
-def test_what_a_node_does_not_say_is_the_models_default(tmp_path: Path) -> None:
+def test_absent_fields_of_a_node_have_the_models_defaults(tmp_path: Path) -> None:
     assert cluster(tmp_path, "{nodes: [{name: a}]}").nodes == (Node(name="a", labels={"kubernetes.io/hostname": "a"}),)
 
 
@@ -80,9 +80,9 @@ def test_a_count_makes_nodes_and_a_scalable_shape_one_more(tmp_path: Path, field
         ("cards: 2, allocatable: {cpu: 8, nvidia.com/gpu: 2}", {"cpu": "8", "nvidia.com/gpu": "2"}),
     ],
 )
-def test_allocatable_is_worked_out_from_cards(tmp_path: Path, fields: str, allocatable: dict[str, str]) -> None:
+def test_allocatable_is_computed_from_cards(tmp_path: Path, fields: str, allocatable: dict[str, str]) -> None:
     (node,) = cluster(tmp_path, f"{{nodes: [{{name: a, {fields}}}]}}").nodes
-    assert shown(node.allocatable) == allocatable
+    assert as_texts(node.allocatable) == allocatable
 
 
 PODS = """\
@@ -95,7 +95,7 @@ PODS = """\
 """
 
 
-def test_the_effective_requests_of_bound_pods_that_are_not_finished_are_used(tmp_path: Path) -> None:
+def test_used_amounts_are_requests_of_bound_unfinished_pods(tmp_path: Path) -> None:
     first, second = cluster(tmp_path, PODS).nodes
     assert first.used == {
         "nvidia.com/gpu": Quantity.of(3),
@@ -169,7 +169,7 @@ def test_a_list_of_nodes_from_the_api_is_read_too(tmp_path: Path) -> None:
     assert (inventory.name, [node.name for node in inventory.cluster.nodes]) == ("n", ["a"])
 
 
-def test_keys_that_stand_twice_in_kubectls_json_are_tolerated(tmp_path: Path) -> None:
+def test_duplicate_keys_in_kubectls_json_are_tolerated(tmp_path: Path) -> None:
     text = '{"kind": "List", "items": [{"kind": "Node", "kind": "Node", "metadata": {"name": "b", "name": "a"}}]}'
     loaded = load_text(tmp_path, text, "c.json")
     assert [node.name for node in loaded.inventories[0].cluster.nodes] == ["a"]

@@ -127,7 +127,7 @@ def test_json_from_standard_input_may_be_indented_by_tabs(monkeypatch: pytest.Mo
 
 
 def warned(text: str) -> list[str]:
-    """Line, column and message of each warning about a text whose pods are given all the same."""
+    """Line, column and message of each warning about a text that has pods."""
     found, problems, _ = read_pods(text)
     assert found
     assert {problem.severity.value for problem in problems} <= {"warning"}
@@ -135,7 +135,7 @@ def warned(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["Deployment", "CronJob"])
-def test_a_template_of_kubernetes_own_objects_is_one_whatever_is_written_in_it(kind: str) -> None:
+def test_a_template_of_kubernetes_own_objects_needs_no_containers(kind: str) -> None:
     template = "template: {spec: {container: [{name: c}]}}"
     spec = f"jobTemplate: {{spec: {{{template}}}}}" if kind == "CronJob" else template
     [warning] = warned(f"kind: {kind}\nspec:\n  {spec}\n")
@@ -145,14 +145,14 @@ def test_a_template_of_kubernetes_own_objects_is_one_whatever_is_written_in_it(k
     assert (found, codes(problems)) == ((), ["not-a-pod"])
 
 
-def test_templates_of_other_projects_may_have_fields_of_their_own_but_not_their_containers() -> None:
+def test_other_projects_templates_may_have_extra_fields() -> None:
     knative = "kind: Service\nspec: {template: {spec: {containerConcurrency: 3, containers: [{name: c, imag: x}]}}}\n"
     assert warned(knative) == [
         "2:74: Container has no field 'imag' (did you mean 'image'?): Kubernetes drops it",
     ]
 
 
-def test_fields_are_looked_at_in_lists_and_objects_and_not_in_open_maps() -> None:
+def test_fields_are_checked_in_lists_and_objects_not_in_open_maps() -> None:
     text = (
         "kind: Pod\nmetadata: {labels: {anything: x}, lables: {}}\nspec:\n  containers:\n"
         "  - {name: c, resources: {limits: {a.b/c: 1}}, env: [{name: x, valeu: y}, 3], ports: {}}\n  - 3\n"
@@ -161,7 +161,7 @@ def test_fields_are_looked_at_in_lists_and_objects_and_not_in_open_maps() -> Non
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "warnings"),
     [
         ("{containers: []}", ["2:8: the pod has no containers: Kubernetes rejects it"]),
         ("{initContainers: [{name: a}]}", ["2:1: the pod has no containers: Kubernetes rejects it"]),
@@ -175,8 +175,8 @@ def test_fields_are_looked_at_in_lists_and_objects_and_not_in_open_maps() -> Non
         ),
     ],
 )
-def test_what_kubernetes_would_refuse_is_a_warning(spec: str, told: list[str]) -> None:
-    assert warned(f"kind: Pod\nspec: {spec}\n") == told
+def test_what_kubernetes_would_reject_is_a_warning(spec: str, warnings: list[str]) -> None:
+    assert warned(f"kind: Pod\nspec: {spec}\n") == warnings
     assert warned("kind: Pod\n") == ["1:1: the pod has no containers: Kubernetes rejects it"]
 
 

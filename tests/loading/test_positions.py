@@ -1,4 +1,4 @@
-"""Every character of a scalar is found where it was written."""
+"""Positions of the characters of YAML scalars."""
 
 import json
 from collections.abc import Iterator
@@ -30,7 +30,7 @@ def scalar(text: str) -> SourceText:
 
 
 def assert_found(text: str, source: SourceText, written_elsewhere: str = " \n") -> None:
-    """Each character of the value, but for those that line folding and escapes make, stands where it is said to."""
+    """Assert that each character, except those of line folding and escapes, is at its reported position."""
     lines = SourceFile("x.yaml", text).lines
     for offset, character in enumerate(source.text):
         if character not in written_elsewhere:
@@ -152,8 +152,8 @@ def test_whatever_pyyaml_writes_is_found(value: str, style: str, width: int) -> 
     lines = SourceFile("x.yaml", written).lines
     for offset, character in enumerate(value):
         place = source.at(offset)
-        shown = lines[place.line - 1][place.column - 1 : place.column]
-        assert character not in plain or shown in (character, "\\"), (written, offset)
+        character_there = lines[place.line - 1][place.column - 1 : place.column]
+        assert character not in plain or character_there in (character, "\\"), (written, offset)
 
 
 def test_an_offset_just_past_the_end_is_after_the_last_character() -> None:

@@ -117,7 +117,7 @@ def test_every_field_of_a_ladder_is_read(tmp_path: Path) -> None:
     assert (second.weight, second.assume, str(second.when)) == (7, True, "true")
 
 
-def test_what_a_ladder_does_not_say_is_the_models_default(tmp_path: Path) -> None:
+def test_absent_fields_of_a_ladder_have_the_models_defaults(tmp_path: Path) -> None:
     ladder = only(tmp_path, rule("FallbackLadder", "{rungs: [{resource: nvidia.com/gpu}]}"))
     assert ladder == FallbackLadder(
         name="x",
@@ -126,14 +126,14 @@ def test_what_a_ladder_does_not_say_is_the_models_default(tmp_path: Path) -> Non
     )
 
 
-def test_what_an_injection_does_not_say_is_the_models_default(tmp_path: Path) -> None:
+def test_absent_fields_of_an_injection_have_the_models_defaults(tmp_path: Path) -> None:
     injection = only(tmp_path, rule("ResourceInjection", "{coefficients: {}}"))
     assert injection == ResourceInjection(
         name="x", location=injection.location, default=Entry(location=Location(str(tmp_path / "x.yaml"), 4, 8))
     )
 
 
-def test_what_a_validation_does_not_say_is_the_models_default(tmp_path: Path) -> None:
+def test_absent_fields_of_a_validation_have_the_models_defaults(tmp_path: Path) -> None:
     validation = only(tmp_path, rule("Validation", "{validations: [{expression: 'true'}]}"))
     assert isinstance(validation, Validation)
     assert validation == Validation(name="x", location=validation.location, validations=validation.validations)
@@ -201,7 +201,7 @@ def test_a_namespace_entry_replaces_the_default_whole(tmp_path: Path) -> None:
     assert injection.entry("elsewhere") is injection.default
 
 
-def test_an_entry_that_inherits_is_merged_by_name_and_remembers_where_each_part_is_from(tmp_path: Path) -> None:
+def test_an_inheriting_entry_is_merged_with_the_origin_of_each_part(tmp_path: Path) -> None:
     injection = only(tmp_path, INJECTION)
     assert isinstance(injection, ResourceInjection)
     entry = injection.entry("inference")
@@ -242,7 +242,7 @@ def test_a_name_that_ends_in_a_line_end_is_no_name(tmp_path: Path) -> None:
     assert codes(load_text(tmp_path, text).problems) == ["wrong-form"]
 
 
-def test_a_document_with_an_error_yields_a_draft_and_the_others_of_its_file_still_load(tmp_path: Path) -> None:
+def test_a_document_with_an_error_is_a_draft_and_the_others_load(tmp_path: Path) -> None:
     good = rule("Validation", "{validations: [{expression: 'true'}]}")
     bad = rule("Validation", "{validations: [{expression: 'object.'}], mode: Of}", name="bad")
     loaded = load_text(tmp_path, f"{bad}---\n{good}")
@@ -265,7 +265,7 @@ def test_a_warning_does_not_keep_a_rule_from_use(tmp_path: Path) -> None:
     assert len(loaded.rules) == 1
 
 
-def test_one_run_reports_what_yaml_schema_and_meaning_find_in_file_order(tmp_path: Path) -> None:
+def test_one_run_reports_all_problems_in_file_order(tmp_path: Path) -> None:
     (tmp_path / "b.yaml").write_text(rule("FallbackLadder", "{rungs: []}"), encoding="utf-8")
     loaded = load_text(
         tmp_path,
@@ -310,13 +310,13 @@ SPOILT = [
 
 @pytest.mark.parametrize("kind", ["FallbackLadder", "ResourceInjection", "Validation", "RuleTest", "ClusterInventory"])
 @pytest.mark.parametrize("spec", SPOILT)
-def test_whatever_is_spoilt_is_reported_and_nothing_raises(tmp_path: Path, kind: str, spec: str) -> None:
+def test_malformed_rules_are_reported_and_nothing_raises(tmp_path: Path, kind: str, spec: str) -> None:
     loaded = load_text(tmp_path, rule(kind, spec))
     assert loaded.problems
     assert (loaded.rules, loaded.tests, loaded.inventories) == ((), (), ())
 
 
-def test_a_mistyped_operator_is_the_only_thing_that_is_said_of_its_requirement(tmp_path: Path) -> None:
+def test_a_mistyped_operator_is_the_only_problem_of_its_requirement(tmp_path: Path) -> None:
     match = "{objectSelector: {matchExpressions: [{key: a, operator: in, values: [b]}]}}"
     loaded = load_text(tmp_path, rule("FallbackLadder", f"{{match: {match}, rungs: [{{resource: a.b/c}}]}}"))
     assert codes(loaded.problems) == ["wrong-value"]

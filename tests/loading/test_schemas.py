@@ -1,4 +1,4 @@
-"""The JSON Schemas: right in themselves, explained field by field, and at one with the code."""
+"""The JSON Schemas: valid, described field by field, and consistent with the code."""
 
 import dataclasses
 import re
@@ -30,7 +30,7 @@ TOP = Path(__file__).parents[2]
 
 
 def properties(node: Any, path: str = "") -> Iterator[tuple[str, Schema]]:
-    """Every field of a schema, with the name of its way there."""
+    """Yield each field of a schema with its path."""
     if isinstance(node, dict):
         for name, below in node.items():
             if name == "properties":
@@ -45,7 +45,7 @@ def properties(node: Any, path: str = "") -> Iterator[tuple[str, Schema]]:
 
 
 def objects(node: Any) -> Iterator[Schema]:
-    """Every schema of an object with fields."""
+    """Yield each schema of an object with fields."""
     if isinstance(node, dict):
         if "properties" in node:
             yield node
@@ -112,7 +112,7 @@ def test_the_packaged_schemas_are_those_at_the_top() -> None:
 
 
 def _plain(value: Any) -> Any:
-    """A default of the model as YAML would write it."""
+    """A default of the model as its YAML value."""
     match value:
         case Enum():
             return value.value

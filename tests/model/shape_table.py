@@ -1,4 +1,4 @@
-"""Writes rules_engine/model/shapes.json from the kubernetes client: python -m tests.model.shape_table"""
+"""Generator of rules_engine/model/shapes.json, from the kubernetes client: python -m tests.model.shape_table"""
 
 import json
 import re
@@ -42,7 +42,7 @@ def _written(kind: str, attribute: str) -> str:
 
 
 def table() -> dict[str, Any]:
-    """The shapes of all objects that the roots reach."""
+    """The shapes of all objects below the roots."""
     shapes: dict[str, dict[str, str]] = {}
     origin: dict[str, str] = {}
     left = list(ROOTS)
@@ -60,7 +60,7 @@ def table() -> dict[str, Any]:
 
 
 def text() -> str:
-    """The table as it is committed: one shape a line."""
+    """The table as in the file: one shape a line."""
     made = table()
     lines = [f"  {json.dumps(name)}: {json.dumps(shape)}" for name, shape in made["shapes"].items()]
     return f'{{"from": {json.dumps(made["from"])}, "shapes": {{\n' + ",\n".join(lines) + "\n}}\n"

@@ -1,4 +1,4 @@
-"""A Decision is read off its trace."""
+"""Decisions, derived from their trace."""
 
 import json
 import re
@@ -40,14 +40,14 @@ class TestAllowed:
     def test_a_denial_in_audit_mode_denies_nothing(self) -> None:
         assert decision(step(Action.DENY, audit=True)).allowed
 
-    def test_what_two_rules_say_alike_is_said_once(self) -> None:
+    def test_equal_messages_of_two_rules_appear_once(self) -> None:
         made = decision(
             step(Action.DENY, "Validation/a", message="no"), step(Action.DENY, "Validation/b", message="no")
         )
         assert made.status is not None
         assert made.status.message == "Validation/a, Validation/b: no"
 
-    def test_the_status_has_the_code_of_the_first_denial_and_the_messages_of_all(self) -> None:
+    def test_the_status_has_the_first_code_and_all_messages(self) -> None:
         made = decision(
             step(Action.DENY, "Validation/x", message="quiet", code=401, audit=True),
             step(Action.DENY, "Validation/a", message="one", code=500, status_reason="InternalError"),
@@ -78,12 +78,12 @@ class TestAllowed:
         (Action.RECORD, True),
     ],
 )
-def test_rules_that_had_a_say(action: Action, decides: bool) -> None:
+def test_rules_that_contributed_to_the_decision(action: Action, decides: bool) -> None:
     assert step(action).decides == decides
     assert not step(action, audit=True).decides
 
 
-def test_warnings_are_told_once_in_order_and_not_for_audit_mode() -> None:
+def test_warnings_are_distinct_ordered_and_not_from_audit_mode() -> None:
     made = decision(
         step(Action.KEEP, warnings=("b", "a")),
         step(Action.CHANGE, warnings=("quiet",), audit=True),
@@ -93,7 +93,7 @@ def test_warnings_are_told_once_in_order_and_not_for_audit_mode() -> None:
 
 
 class TestAuditAnnotations:
-    def test_what_audit_modes_and_audit_actions_recorded(self) -> None:
+    def test_audit_modes_and_audit_actions_are_recorded(self) -> None:
         made = decision(
             step(Action.CHANGE, "FallbackLadder/a", message="x → y", audit=True),
             step(Action.RECORD, "Validation/b", message="no", recorded=True),
@@ -110,7 +110,7 @@ class TestAuditAnnotations:
     def test_what_did_not_apply_or_held_is_not_recorded(self, action: Action) -> None:
         assert decision(step(action, audit=True)).audit_annotations == {}
 
-    def test_keys_are_what_kubernetes_takes_and_never_fall_together(self) -> None:
+    def test_keys_are_valid_in_kubernetes_and_distinct(self) -> None:
         names = ["a" * 253, "a" * 252 + "b", ".".join(["b" * 60] * 4), "c" * 47 + "-" + "d" * 50, "short", "x" * 44]
         made = decision(
             *(step(Action.CHANGE, f"ResourceInjection/{name}", audit=True) for name in names),
@@ -130,7 +130,7 @@ class TestAuditAnnotations:
 
 
 class TestJson:
-    def test_members_that_say_nothing_are_left_out(self) -> None:
+    def test_empty_members_are_left_out(self) -> None:
         assert decision(step(Action.SKIP)).to_json() == {
             "allowed": True,
             "warnings": [],

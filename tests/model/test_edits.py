@@ -1,4 +1,4 @@
-"""Edits: the value with them, and the patch that makes them."""
+"""Edited values, and the patch of edits."""
 
 import copy
 import json
@@ -15,10 +15,10 @@ from tests.support.laws import jsons, law, pods
 from tests.support.patching import apply_as_api_server, apply_strictly, diff, same
 
 NAMES = st.sampled_from(["a", "b", "a/b"])
-"""Of objects that edits are made in."""
+"""Keys of objects that edits are made in."""
 
 TEXTS = st.sampled_from(["t", "m~n", "a/c"])
-"""Of what is written: no edit writes over the object of another."""
+"""Keys of written members: no edit replaces the object of another."""
 
 MEMBERS = st.dictionaries(TEXTS, st.none() | st.sampled_from(["", "1", "x"]), max_size=3)
 
@@ -35,13 +35,13 @@ objects = st.dictionaries(
 
 @st.composite
 def edits_of(draw: st.DrawFn, value: Json) -> Edits:
-    """Edits that fit the value: of objects in it, and of objects that are not there yet."""
+    """Edits of existing and of missing objects in a value."""
     return {draw(paths_in(value)): draw(MEMBERS) for _ in range(draw(st.integers(0, 4)))}
 
 
 @st.composite
 def paths_in(draw: st.DrawFn, value: Json) -> Path:
-    """The way to an object: never through a text, and through lists only where they have an item."""
+    """The path of an object: never through a text, and through lists only at an existing item."""
     path: list[str | int] = []
     while draw(st.booleans()):
         if isinstance(value, list):
@@ -62,7 +62,7 @@ def paths_in(draw: st.DrawFn, value: Json) -> Path:
 
 
 def _goes_on(value: Json) -> bool:
-    """Whether a way may lead through the value."""
+    """Return True if a path may go through the value."""
     if isinstance(value, list):
         return bool(value) and all(map(_goes_on, value))
     return value is None or isinstance(value, dict)
@@ -113,7 +113,7 @@ def test_what_changes_nothing_is_the_same_value(value: Json) -> None:
         {("null",): {"x": None}},
     ],
 )
-def test_edits_that_say_what_is_there_change_nothing(edits: Edits) -> None:
+def test_edits_to_the_present_values_change_nothing(edits: Edits) -> None:
     value: Json = {"labels": {"a": "1"}, "items": [{}], "null": None}
     assert applied(value, edits) is value
     assert patch(value, edits) == ()
@@ -161,6 +161,6 @@ def test_a_patch_is_no_larger_than_is_counted_before_it_is_made(data: st.DataObj
     assert len(written.encode()) <= patch_bytes(changes) + len("[]")
 
 
-def test_characters_beyond_ascii_count_as_the_bytes_that_they_may_take() -> None:
+def test_other_characters_than_ascii_count_four_bytes() -> None:
     assert patch_bytes({("a",): {"b": "€" * 1000}}) > len(("€" * 1000).encode())
     assert patch_bytes({("a",): {"b": None}}) < 100

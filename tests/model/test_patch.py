@@ -30,7 +30,7 @@ def test_a_patch_turns_one_value_into_the_other_under_rfc_6902(before: Json, aft
 
 @law
 @given(objects, objects)
-def test_a_patch_turns_one_object_into_the_other_under_the_api_servers_library(before: Json, after: Json) -> None:
+def test_a_patch_makes_the_object_in_the_api_servers_library(before: Json, after: Json) -> None:
     assert same(apply_as_api_server(before, diff(before, after)), after)
 
 
@@ -96,7 +96,7 @@ def test_operations_as_rfc_6902_writes_them() -> None:
     assert Operation("remove", "/a").to_json() == {"op": "remove", "path": "/a"}
 
 
-def test_json_equality_tells_booleans_from_numbers_at_any_depth() -> None:
+def test_json_equality_distinguishes_booleans_from_numbers() -> None:
     assert same({"a": [1, 1.0]}, {"a": [1.0, 1]})
     assert not same({"a": [1]}, {"a": [True]})
     assert not same({"a": 0}, {"a": False})
@@ -106,9 +106,9 @@ def test_json_equality_tells_booleans_from_numbers_at_any_depth() -> None:
 
 
 class TestTheTwoWaysOfApplying:
-    """That the checks of the other tests can fail."""
+    """Otherwise the checks of the other tests could not fail."""
 
-    def test_the_rfc_refuses_to_replace_what_is_not_there_and_the_api_server_does_not(self) -> None:
+    def test_replacing_an_absent_member_fails_only_in_the_rfc(self) -> None:
         patch = (Operation("replace", "/a", 1),)
         with pytest.raises(jsonpatch.JsonPatchException):
             apply_strictly({}, patch)
@@ -127,7 +127,7 @@ class TestTheTwoWaysOfApplying:
             Operation("add", "/list/7/a", 1),
         ],
     )
-    def test_both_refuse_a_missing_parent_and_the_removal_of_what_is_not_there(self, operation: Operation) -> None:
+    def test_both_reject_a_missing_parent_and_a_missing_member(self, operation: Operation) -> None:
         document: Json = {"null": None, "list": [0], "text": "x"}
         with pytest.raises(PatchRefusedError):
             apply_as_api_server(document, (operation,))

@@ -1,4 +1,4 @@
-"""What is read of where a pod may run: strictly, and no more than is bounded."""
+"""Placement of a pod: read strictly and within bounds."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ def test_what_is_read_is_bounded(spec: dict[str, Any], message: str) -> None:
     assert str(caught.value).startswith(message)
 
 
-def test_as_much_as_the_bounds_say_is_read() -> None:
+def test_a_placement_at_the_bounds_is_read() -> None:
     terms = [expression("a", "In", *many(8))] * MAX_TERMS
     spec = {"nodeSelector": dict.fromkeys(many(1000), ""), "tolerations": [{}] * MAX_TOLERATIONS, **requiring(*terms)}
     placement = Placement.parse(spec)

@@ -1,4 +1,4 @@
-"""Reading a Pod's JSON, and writing into it."""
+"""Pods: parsing and editing."""
 
 import json
 from typing import Any
@@ -15,7 +15,7 @@ from tests.support.evaluation import container, pod
 from tests.support.laws import law, pods
 
 
-def test_regular_containers_come_first_then_init_containers_with_their_roles() -> None:
+def test_regular_containers_come_before_init_containers() -> None:
     made = pod(container("a"), container("b"), init=[container("i"), container("s", sidecar=True), container("j")])
     read = Pod.parse(made)
     assert read.containers == ()
@@ -30,7 +30,7 @@ def test_regular_containers_come_first_then_init_containers_with_their_roles() -
     assert [c.name for c in Pod.parse(made).regular] == ["a", "b"]
 
 
-def test_containers_that_name_no_resource_are_passed_over() -> None:
+def test_containers_that_name_no_resource_are_left_out() -> None:
     read = Pod.parse({"spec": {"containers": [*[{}] * 20_000, container("a", {"x": 1})], "initContainers": [{}]}})
     assert [item.name for item in read.containers] == ["a"]
     assert len(read.all_containers) == 20_002
@@ -84,7 +84,7 @@ def test_resources_are_all_that_some_container_requests_some_of() -> None:
     assert Pod.parse(made).resources == {"y", "z"}
 
 
-def test_the_effective_request_is_the_larger_of_what_runs_and_the_peak_on_the_way_plus_overhead() -> None:
+def test_the_effective_request_is_that_of_kep_753_plus_overhead() -> None:
     # Kubernetes' own example of KEP-753: sidecars count for the init containers after them only.
     made = pod(
         container("a", {"cpu": "1"}),
@@ -114,7 +114,7 @@ def test_what_the_pods_own_level_requests_is_what_counts(level: Json, cpu: str, 
     assert (requests["cpu"], requests.get("memory", "0")) == (cpu, memory)
 
 
-def test_what_is_requested_has_every_resource_that_the_pod_names_anywhere() -> None:
+def test_effective_requests_have_every_resource_of_the_pod() -> None:
     level: Json = {"requests": {"b": "1"}, "limits": {"c": "1"}}
     read = Pod.parse(pod(container("x", {"a": 1}), resources=level, overhead={"d": "1"}))
     assert set(read.effective_requests()) == set("abcd")
@@ -142,7 +142,7 @@ def test_edits_of_the_pods_own_level_are_read() -> None:
         (None, "0"),
     ],
 )
-def test_a_quantity_may_be_a_number_null_or_stand_between_blanks_as_in_the_api(written: Any, read: str) -> None:
+def test_a_quantity_may_be_a_number_null_or_padded_as_in_the_api(written: Any, read: str) -> None:
     made = json.loads(json.dumps({"spec": {"containers": [{"resources": {"limits": {"a": written}}}]}}))
     found = Pod.parse(made).containers[0].limits["a"]
     assert found == Quantity.parse(read)

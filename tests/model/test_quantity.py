@@ -1,4 +1,4 @@
-"""Quantities: Kubernetes' texts, exactly."""
+"""Quantities, exact and in Kubernetes' notation."""
 
 from fractions import Fraction
 
@@ -33,7 +33,7 @@ quantities = st.builds(
 
 
 def exact(text: str) -> Fraction:
-    """What a text means, before rounding to nanos."""
+    """The value of a text, before rounding to nanos."""
     mantissa, _, exponent = text.partition("e")
     if exponent:
         return Fraction(mantissa) * Fraction(10) ** int(exponent)
@@ -126,7 +126,7 @@ def test_what_is_no_quantity_is_refused(text: str) -> None:
         Quantity.parse(text)
 
 
-def test_the_error_says_what_to_write() -> None:
+def test_the_error_suggests_the_right_text() -> None:
     with pytest.raises(QuantityError, match=r"'8GB' is not a quantity: write a number, then one of n, u, m, k"):
         Quantity.parse("8GB")
 
@@ -148,7 +148,7 @@ def test_any_text_is_a_quantity_or_refused(text: str) -> None:
 
 @law
 @given(texts)
-def test_a_text_means_what_it_says_rounded_up_to_nanos(text: str) -> None:
+def test_the_value_of_a_text_is_rounded_up_to_nanos(text: str) -> None:
     scaled = exact(text) * NANOS
     rounded = -(-abs(scaled.numerator) // scaled.denominator)
     assert Quantity.parse(text).nanos == (rounded if scaled >= 0 else -rounded)
@@ -199,7 +199,7 @@ def test_multiplying_by_a_count_agrees_with_fractions(quantity: Quantity, count:
 
 @law
 @given(quantities, quantities)
-def test_products_and_quotients_agree_with_fractions_rounded_towards_zero(left: Quantity, right: Quantity) -> None:
+def test_products_and_quotients_agree_with_rounded_fractions(left: Quantity, right: Quantity) -> None:
     def towards_zero(exactly: Fraction) -> int:
         return int(exactly * NANOS)
 

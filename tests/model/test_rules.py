@@ -1,4 +1,4 @@
-"""Rules, selectors and what is known of a cluster: Kubernetes' meanings and the defaults of design."""
+"""Rules, selectors and clusters: Kubernetes' meanings and the documented defaults."""
 
 import pytest
 
@@ -42,7 +42,7 @@ def test_selector_operators(operator: Kind, values: tuple[str, ...], matching: s
     assert {value for value, labels in cases.items() if selector.matches(labels)} == matching
 
 
-def test_all_requirements_hold_together_and_an_empty_selector_matches_everything() -> None:
+def test_all_requirements_must_hold_and_an_empty_selector_matches() -> None:
     both = LabelSelector((LabelRequirement("a", Kind.EXISTS), LabelRequirement("b", Kind.EXISTS)))
     assert both.matches({"a": "", "b": ""})
     assert not both.matches({"a": ""})
@@ -111,7 +111,7 @@ def test_an_entry_is_empty_only_without_coefficients_and_annotations() -> None:
     assert entry(annotations={"a": ""})
 
 
-def test_what_a_node_has_free_may_be_less_than_nothing() -> None:
+def test_the_available_amount_may_be_negative() -> None:
     made = node("n", {"a": 4, "b": 1}, used={"a": 1, "c": 2})
     assert [str(made.available(name)) for name in "abcd"] == ["3", "1", "-2", "0"]
     assert made.available("a") == Quantity.of(3)

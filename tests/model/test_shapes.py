@@ -1,4 +1,4 @@
-"""The table of shapes is what the kubernetes client has."""
+"""The table of shapes, compared with the kubernetes client."""
 
 from importlib.metadata import version
 

@@ -1,4 +1,4 @@
-"""Where things were written, and how problems are told."""
+"""Locations in source texts, and the text of problems."""
 
 import pytest
 from hypothesis import given
@@ -29,7 +29,7 @@ class TestSourceText:
 
     @law
     @given(st.text(alphabet="ab\n"))
-    def test_a_text_that_stands_in_no_file_has_lines_of_its_own(self, text: str) -> None:
+    def test_a_text_without_a_file_has_its_own_lines(self, text: str) -> None:
         source = SourceText.inline(text)
         for offset in range(len(text) + 1):
             before = text[:offset]
@@ -38,7 +38,7 @@ class TestSourceText:
 
 
 class TestProblem:
-    def test_it_is_told_in_one_line(self) -> None:
+    def test_it_is_rendered_in_one_line(self) -> None:
         assert str(problem(14, 23)) == "a.yaml:14:23: error: wrong [some-code]"
         assert str(problem(severity=Severity.WARNING)) == "a.yaml:1:1: warning: wrong [some-code]"
 
@@ -54,7 +54,7 @@ class TestProblem:
     def test_the_nearest_name_is_offered(self, name: str, candidates: list[str], clause: str) -> None:
         assert did_you_mean(name, candidates) == clause
 
-    def test_the_line_is_shown_with_a_caret_and_a_span(self) -> None:
+    def test_the_line_is_rendered_with_a_caret_and_a_span(self) -> None:
         line = "    - expression: objct.spec.containers.size() > 0"
         assert render(problem(14, 19, length=5), {"a.yaml": [""] * 13 + [line]}) == (
             "a.yaml:14:19: error: wrong [some-code]\n"
@@ -82,11 +82,11 @@ class TestProblem:
     ) -> None:
         assert snippet(problem(1, column, length=length), line) == f"    1 | {line}\n      | {marks}"
 
-    def test_what_a_terminal_would_act_upon_is_made_visible(self) -> None:
+    def test_control_characters_are_escaped(self) -> None:
         assert snippet(problem(1, 3), "\x1b\u202ex") == "    1 | \ufffd\ufffdx\n      |   ^"
 
     @pytest.mark.parametrize(
-        ("line", "column", "shown", "caret"),
+        ("line", "column", "text", "caret"),
         [
             ("x" * MAX_SHOWN, 1, "x" * MAX_SHOWN, 0),
             ("x" * 500, 1, f"{'x' * MAX_SHOWN}…", 0),
@@ -95,27 +95,25 @@ class TestProblem:
             ("x" * 500, 501, f"…{'x' * MAX_SHOWN}", MAX_SHOWN + 1),
         ],
     )
-    def test_of_a_long_line_the_part_around_the_place_is_shown(
-        self, line: str, column: int, shown: str, caret: int
-    ) -> None:
-        assert snippet(problem(1, column), line) == f"    1 | {shown}\n      | {' ' * caret}^"
+    def test_a_long_line_is_truncated_around_the_location(self, line: str, column: int, text: str, caret: int) -> None:
+        assert snippet(problem(1, column), line) == f"    1 | {text}\n      | {' ' * caret}^"
 
-    def test_a_span_ends_with_what_is_shown(self) -> None:
+    def test_a_span_ends_with_the_truncated_line(self) -> None:
         marks = snippet(problem(1, 10, length=900), "x" * 999).partition("\n")[2]
         assert marks == f"      | {' ' * 9}^{'~' * (MAX_SHOWN - 10)}"
 
     @pytest.mark.parametrize("sources", [{}, {"b.yaml": ["x"]}, {"a.yaml": []}, {"a.yaml": [" "]}])
-    def test_without_a_line_to_show_it_is_the_one_line(self, sources: dict[str, list[str]]) -> None:
+    def test_without_a_source_line_there_is_no_snippet(self, sources: dict[str, list[str]]) -> None:
         assert render(problem(), sources) == str(problem())
 
-    def test_they_are_told_once_in_order_of_files_lines_and_columns(self) -> None:
+    def test_problems_are_distinct_and_in_file_order(self) -> None:
         first, second, third, other = problem(2, 9), problem(10, 1), problem(10, 2), problem(1, 1, file="b.yaml")
         mixed = [third, other, first, second, first]
         assert in_file_order(mixed) == (first, second, third, other)
         assert in_file_order(mixed, ["b.yaml", "a.yaml"]) == (other, first, second, third)
         assert in_file_order(mixed, ["b.yaml"]) == (other, first, second, third)
 
-    def test_two_at_one_place_are_told_by_code_and_message(self) -> None:
+    def test_problems_at_one_location_are_ordered_by_code_and_message(self) -> None:
         assert in_file_order([problem(message="b"), problem(message="a")]) == (
             problem(message="a"),
             problem(message="b"),

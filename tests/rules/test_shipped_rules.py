@@ -1,4 +1,4 @@
-"""The rule sets that are shipped: sound, tested, and without a line that no test of theirs needs."""
+"""Shipped rule sets: valid, tested, and without a line that no case needs."""
 
 import shutil
 from collections.abc import Iterator, Sequence
@@ -69,7 +69,7 @@ Path_ = tuple[str | int, ...]
 
 
 def lines_of(node: Any, path: Path_ = ()) -> Iterator[Path_]:
-    """Every member and item of a spec that could be left out, outermost first."""
+    """Yield the members and items of a spec that may be removed, outermost first."""
     members = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
     for key, value in members:
         if key in WITHOUT_EFFECT or path == ("variables",):
@@ -88,29 +88,27 @@ def without(document: Any, path: Path_) -> Any:
     return cut
 
 
-def says_the_default(document: Any, path: Path_) -> bool:
+def is_default(document: Any, path: Path_) -> bool:
     fields = schema(document["kind"])["properties"]["spec"]["properties"]
     return len(path) == 1 and document["spec"][path[0]] == fields[path[0]].get("default")
 
 
 def cuts() -> Iterator[Any]:
-    """Each rule file with one line left out."""
+    """Rule files, each without one line."""
     for file in sorted(file for folder in (*SHIPPED, EXAMPLES) for file in folder.glob("*.yaml")):
         documents = list(yaml.safe_load_all(file.read_text()))
         for index, document in enumerate(documents):
             if document["kind"] == "RuleTest":
                 continue
             for path in lines_of(document["spec"]):
-                if not says_the_default(document, path):
+                if not is_default(document, path):
                     rest = [*documents[:index], without(document, path), *documents[index + 1 :]]
                     name = "/".join(map(str, (file.parent.name, document["metadata"]["name"], *path)))
                     yield pytest.param(file, rest, id=name)
 
 
 @pytest.mark.parametrize(("file", "documents"), list(cuts()))
-def test_no_line_of_a_shipped_rule_can_be_left_out_without_a_case_noticing(
-    file: Path, documents: list[Any], tmp_path: Path
-) -> None:
+def test_a_case_fails_without_any_line_of_a_shipped_rule(file: Path, documents: list[Any], tmp_path: Path) -> None:
     folder = tmp_path / file.parent.name
     shutil.copytree(file.parent, folder)
     (folder / file.name).write_text(yaml.safe_dump_all(documents))
@@ -119,8 +117,8 @@ def test_no_line_of_a_shipped_rule_can_be_left_out_without_a_case_noticing(
 
 
 @shipped(SHIPPED)
-def test_a_set_written_anew_passes_as_before(folder: Path, tmp_path: Path) -> None:
-    """Without this, the test before it could be pleased by a copy that was broken in the making."""
+def test_a_rewritten_set_passes_its_cases(folder: Path, tmp_path: Path) -> None:
+    """Otherwise a copy broken by the rewriting would satisfy the test before."""
     copy = tmp_path / folder.name
     shutil.copytree(folder, copy)
     for file in copy.glob("*.yaml"):

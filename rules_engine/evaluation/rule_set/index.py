@@ -86,7 +86,7 @@ class Index(Generic[C]):
         """The operations that some rule matches."""
         return frozenset(self._operations.by_fact)
 
-    def meeting(self, pod: Pod, namespace: str, operation: str) -> Sequence[C]:
+    def candidates(self, pod: Pod, namespace: str, operation: str) -> Sequence[C]:
         """Return the rules that may apply to the pod, in their order."""
         found = self._in_namespace(namespace) & self._operations.met([operation])
         found &= self._labels.met([*pod.labels, *pod.labels.items()])

@@ -1,4 +1,4 @@
-"""A law: whatever stands in a document, reading it tells problems and never raises."""
+"""Malformed documents cause problems and never raise."""
 
 import copy
 import json
@@ -28,8 +28,8 @@ anything: st.SearchStrategy[Any] = st.recursive(
 
 
 @st.composite
-def spoilt(draw: st.DrawFn) -> Any:
-    """The example of a kind with one value anywhere in it replaced, removed or added to."""
+def malformed_documents(draw: st.DrawFn) -> Any:
+    """The example of a kind with one value replaced, removed or added."""
     document = copy.deepcopy(schema(draw(st.sampled_from(KINDS)))["examples"][0])
     node = document
     while True:
@@ -51,10 +51,10 @@ def spoilt(draw: st.DrawFn) -> Any:
     return document
 
 
-@given(document=spoilt())
+@given(document=malformed_documents())
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # the folder is only a place to write to
 def test_no_document_makes_reading_fail(document: Any, tmp_path: Path) -> None:
-    path = tmp_path / "spoilt.yaml"
+    path = tmp_path / "document.yaml"
     path.write_text(json.dumps(document), encoding="utf-8")
     loaded = load([path])
     errors = [problem for problem in loaded.problems if problem.severity.value == "error"]

@@ -80,7 +80,7 @@ class DecisionCache:
                     patch=known.patch,
                     edits=known.edits,
                     object=request.object,
-                    remembered=True,
+                    cached=True,
                     derived=known.derived,
                 )
         decision = self._decide(self._rule_set, request, cluster, indexed=True, budget=budget)

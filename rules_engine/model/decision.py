@@ -165,7 +165,7 @@ class Refusal:
 class Decision:
     """The answer to one request. Read off the trace, so the two cannot disagree.
 
-    `object` is the request's object, if any; the patch makes the `edits`. `remembered`: the decision comes from the
+    `object` is the request's object, if any; the patch makes the `edits`. `cached`: the decision comes from the
     cache, from a request with the same fingerprint. Such decisions share the values that `once` has `derived`.
     """
 
@@ -174,7 +174,7 @@ class Decision:
     refusal: Refusal | None = None
     object: Json = None
     edits: Edits = field(default_factory=dict)
-    remembered: bool = field(default=False, compare=False)
+    cached: bool = field(default=False, compare=False)
     derived: dict[Any, Any] | None = field(default=None, compare=False, repr=False)
 
     def once(self, derive: Callable[["Decision"], T]) -> T:

@@ -285,7 +285,7 @@ def _quantities(raw: Json, path: Path) -> Mapping[str, Quantity]:
 def _not_negative(amounts: Mapping[str, Quantity], path: Path) -> Mapping[str, Quantity]:
     for name, amount in amounts.items():
         if amount.nanos < 0:
-            raise PodError(pointer(*path, name), f"must not be negative, and is {amount}")
+            raise PodError(pointer(*path, name), f"must not be negative: {amount}")
     return amounts
 
 

@@ -164,7 +164,7 @@ def _text(nanos: int, binary: bool, exponent_form: bool) -> str:
     if not nanos:
         return "0"
     if abs(nanos) > MAX_NANOS:
-        raise QuantityError("amounts come to more than 1e51")
+        raise QuantityError("the sum of the amounts exceeds 1e51")
     if binary and nanos % NANOS == 0 and abs(nanos) >= 1024 * NANOS:
         return _binary_text(nanos // NANOS)
     return _decimal_text(nanos, exponent_form=exponent_form)

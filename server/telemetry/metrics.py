@@ -167,7 +167,7 @@ def counted(record: AdmissionRecord) -> Iterator[Sample]:
     """Samples that a request increments by one."""
     yield REQUESTS.name, record.endpoint, record.outcome, "true" if record.dry_run else "false"
     if record.decision is not None:
-        if record.decision.remembered:
+        if record.decision.cached:
             yield REMEMBERED.name, record.endpoint
         yield from record.decision.once(_counted_steps)
 

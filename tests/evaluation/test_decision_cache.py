@@ -336,9 +336,9 @@ def test_the_second_of_two_equal_requests_is_cached(rule_set: RuleSet, raw: dict
         (DecisionCache.validations(rule_set), Fingerprint(rule_set.validations)),
     ):
         first, again = cache(admission(raw), on), cache(admission(copy.deepcopy(raw)), on)
-        assert not first.remembered
+        assert not first.cached
         quiet = all(step.action.value in ("skip", "keep", "pass", "change") for step in first.trace)
-        assert again.remembered is (quiet and first.refusal is None and reads.repeats)
+        assert again.cached is (quiet and first.refusal is None and reads.repeats)
 
 
 FALLS = ladder(MIG, GPU)
@@ -381,7 +381,7 @@ class TestPodsOfOneJob:
     def test_the_rules_are_evaluated_once(self) -> None:
         cache = DecisionCache.mutations(compiled(FALLS, INJECTS))
         decisions = [cache(review(job_pod(number)), ON) for number in range(3)]
-        assert [decision.remembered for decision in decisions] == [False, True, True]
+        assert [decision.cached for decision in decisions] == [False, True, True]
 
     def test_each_gets_its_own_result_from_the_same_patch(self) -> None:
         cache = DecisionCache.mutations(compiled(FALLS, INJECTS))
@@ -417,12 +417,12 @@ class TestPodsOfOneJob:
     def test_passing_validations_are_cached_and_failing_ones_are_not(self) -> None:
         rule = validation(check("object.spec.containers.size() == 1", message_expression="object.metadata.name"))
         cache = DecisionCache.validations(compiled(rule))
-        assert [cache(review(job_pod(n)), ON).remembered for n in (0, 1)] == [False, True]
+        assert [cache(review(job_pod(n)), ON).cached for n in (0, 1)] == [False, True]
         for number in (0, 1):
             made = job_pod(number)
             made["spec"]["containers"].append(container("second"))
             decision = cache(review(made), ON)
-            assert not decision.remembered
+            assert not decision.cached
             assert decision.status is not None
             assert decision.status.message.endswith(f": train-{number}")
 
@@ -462,7 +462,7 @@ def test_a_field_that_rules_read_makes_another_pod(change: Callable[[Any], objec
     cache(review(job_pod(0)), ON)
     made = job_pod(0)
     change(made)
-    assert not cache(review(made), ON).remembered
+    assert not cache(review(made), ON).cached
 
 
 @pytest.mark.parametrize(
@@ -484,8 +484,8 @@ def test_a_field_that_rules_read_makes_another_request(rest: dict[str, Any]) -> 
     rule = injection({}, match_conditions={name: f"true || {text}" for name, text in conditions.items()})
     cache = DecisionCache.mutations(compiled(rule))
     cache(review(job_pod(0)), ON)
-    assert cache(review(job_pod(1)), ON).remembered
-    assert not cache(review(job_pod(0), **rest), ON).remembered
+    assert cache(review(job_pod(1)), ON).cached
+    assert not cache(review(job_pod(0), **rest), ON).cached
 
 
 @pytest.mark.parametrize(
@@ -508,7 +508,7 @@ def test_a_malformed_pod_never_equals_a_valid_one(change: Callable[[Any], object
     made = job_pod(1)
     change(made)
     decision = cache(review(made), ON)
-    assert not decision.remembered
+    assert not decision.cached
     assert outcome(decision) == outcome(mutate(rule_set, review(made), ON, indexed=True))
 
 
@@ -516,9 +516,9 @@ def test_another_view_of_the_cluster_is_evaluated_again() -> None:
     cache = DecisionCache.mutations(compiled(FALLS))
     cache(review(job_pod(0)), ON)
     mig = cluster(node(allocatable={MIG: 8}))
-    assert not cache(review(job_pod(0)), mig).remembered
+    assert not cache(review(job_pod(0)), mig).cached
     assert cache(review(job_pod(0)), mig).patch == ()
-    assert not cache(review(job_pod(0)), ON).remembered
+    assert not cache(review(job_pod(0)), ON).cached
 
 
 WIDE = cluster(node(allocatable={GPU: 1000}))
@@ -536,12 +536,12 @@ def test_the_oldest_is_evicted_first_and_memory_is_bounded() -> None:
     try:
         for number in range(2 * MAX_BYTES // size):
             cache(review(many_containers(10, number)), WIDE)
-        remembered, _ = tracemalloc.get_traced_memory()
+        used, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert MAX_BYTES / 4 < remembered < 2 * MAX_BYTES
-    assert cache(review(many_containers(10, number)), WIDE).remembered
-    assert not cache(review(many_containers(10, 0)), WIDE).remembered
+    assert MAX_BYTES / 4 < used < 2 * MAX_BYTES
+    assert cache(review(many_containers(10, number)), WIDE).cached
+    assert not cache(review(many_containers(10, 0)), WIDE).cached
 
 
 def test_a_decision_cached_by_two_threads_is_counted_once() -> None:
@@ -556,7 +556,7 @@ def test_a_decision_cached_by_two_threads_is_counted_once() -> None:
 def test_a_large_decision_is_not_cached() -> None:
     cache = DecisionCache.mutations(compiled(FALLS))
     made = many_containers(100)
-    assert [cache(review(made), WIDE).remembered for _ in range(2)] == [False, False]
+    assert [cache(review(made), WIDE).cached for _ in range(2)] == [False, False]
 
 
 def test_other_objects_are_never_taken_for_pods() -> None:
@@ -566,7 +566,7 @@ def test_other_objects_are_never_taken_for_pods() -> None:
     for other in others:
         asked_for = AdmissionRequest(uid="0", namespace="ml", object=job_pod(0), **other)
         decision = cache(asked_for, ON)
-        assert (decision.patch, decision.remembered) == ((), False)
+        assert (decision.patch, decision.cached) == ((), False)
 
 
 def test_containers_and_init_containers_are_distinguished() -> None:
@@ -590,14 +590,14 @@ def test_a_pod_that_is_being_deleted_is_another_one() -> None:
 def test_a_resize_is_evaluated_each_time() -> None:
     cache = DecisionCache.validations(compiled(validation("true", match=Match(operations=(Operation.UPDATE,)))))
     resize = AdmissionRequest(uid="0", operation="UPDATE", sub_resource="resize", object=job_pod(0))
-    assert [(len(cache(resize, ON).trace), cache(resize, ON).remembered) for _ in "ab"] == [(1, False)] * 2
+    assert [(len(cache(resize, ON).trace), cache(resize, ON).cached) for _ in "ab"] == [(1, False)] * 2
 
 
 def test_a_huge_pod_is_not_cached() -> None:
     rule = validation("object.spec.containers.size() > 0")
     cache = DecisionCache.validations(compiled(rule))
     made = pod({**container("main"), "image": "x" * MAX_KEY_BYTES})
-    assert [cache(review(made), ON).remembered for _ in range(2)] == [False, False]
+    assert [cache(review(made), ON).cached for _ in range(2)] == [False, False]
 
 
 @pytest.mark.parametrize(
@@ -620,7 +620,7 @@ def test_too_many_field_paths_are_replaced_by_their_parents() -> None:
     expressions = [f"has(object.metadata.labels.l{n})" for n in range(MAX_CHAINS + 1)]
     cache = DecisionCache.validations(compiled(validation(*(f"!{text}" for text in expressions))))
     made = [pod(container("main"), labels={"other": other}) for other in "ab"]
-    assert [cache(review(one), ON).remembered for one in (made[0], made[0], made[1])] == [False, True, False]
+    assert [cache(review(one), ON).cached for one in (made[0], made[0], made[1])] == [False, True, False]
 
 
 def test_each_thread_gets_its_own_decision() -> None:

@@ -412,7 +412,7 @@ class TestPodLevel:
     @pytest.mark.parametrize(
         ("level", "message_start"),
         [
-            ({"requests": {"cpu": "-1"}}, "/spec/resources/requests/cpu: must not be negative, and is -1"),
+            ({"requests": {"cpu": "-1"}}, "/spec/resources/requests/cpu: must not be negative: -1"),
             ({"limits": {"hugepages-2Mi": "-1m"}}, "/spec/resources/limits/hugepages-2Mi: must not be negative"),
             ({"limits": {"cpu": "four"}}, "/spec/resources/limits/cpu: 'four' is not a quantity"),
             ({"requests": {"a/b": []}}, "/spec/resources/requests/a~1b: a quantity must be a string or a number"),

@@ -174,7 +174,7 @@ def test_amounts_that_add_up_to_too_much_are_a_malformed_pod() -> None:
     decision = mutated(both, ladder(MIG3, GPU), on=cluster({GPU: 1}))
     assert decision.refusal is not None
     assert (decision.refusal.code, decision.allowed) == (422, False)
-    assert decision.refusal.message == "the pod is malformed: amounts come to more than 1e51"
+    assert decision.refusal.message == "the pod is malformed: the sum of the amounts exceeds 1e51"
 
 
 @pytest.mark.parametrize("sign", [1, -1])
@@ -186,7 +186,7 @@ def test_any_written_quantity_can_be_read(nanos: int, form: Format, sign: int) -
 
 
 def test_larger_quantities_are_neither_read_nor_written() -> None:
-    with pytest.raises(QuantityError, match="amounts come to more than 1e51"):
+    with pytest.raises(QuantityError, match="the sum of the amounts exceeds 1e51"):
         str(Quantity(MAX_NANOS + 1))
     with pytest.raises(QuantityError, match="too large: an amount is at most 1e51"):
         Quantity.parse("1.1e51")

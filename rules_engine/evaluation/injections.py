@@ -174,7 +174,7 @@ class _Calculation:
     def outcome(self) -> tuple[Step, Edits]:
         rule, coefficients = self._rule, self._coefficients
         total = sum([self._count(container) for container in self._served if container.role is not Role.INIT])
-        # Only a GPU container that goes on running shares an amount, and only from it is the others' subtracted.
+        # Only GPU containers that keep running share an amount, from which that of the other containers is subtracted.
         left = {
             name: coefficient * total - self._beside(name)
             for name, coefficient in coefficients.items()

@@ -422,12 +422,12 @@ def _at(rule: AnyRule, operations: Set[Operation]) -> Iterable[str]:
 def _clause(rule: AnyRule, operations: Set[Operation]) -> _Clause:
     """Return the pods that a rule may apply to; `operations` are all at which the endpoint is called.
 
-    Pods that opt out are sent all the same, so that traces and metrics count them.
+    Pods that opt out are sent as well, so that traces and metrics count them.
     """
     conditions = {*_matched(rule.match), *_at(rule, operations)}
-    handed = (portable_text(condition.expression) for condition in rule.match_conditions)
+    portable = (portable_text(condition.expression) for condition in rule.match_conditions)
     # A trailing comment would also comment out what follows.
-    conditions.update(f"({text}\n)" if "//" in text else f"({text})" for text in handed if text is not None)
+    conditions.update(f"({text}\n)" if "//" in text else f"({text})" for text in portable if text is not None)
     resources: set[str] = set()
     match rule:
         case FallbackLadder(rungs=rungs):

@@ -1,7 +1,7 @@
 """Conditions of rules that are safe as webhook match conditions: they have the same value there, and cannot fail.
 
 A webhook's match condition that fails denies the pod, or keeps all rules from being evaluated, before any rule's
-failurePolicy applies. So only conditions that provably have a value, at a bounded cost, are handed over. The proof
+failurePolicy applies. So only conditions that provably have a value, at a bounded cost, are copied. The proof
 relies on the API server's decoding: objects that it sends have the types of the Pod's schema, and no nulls.
 """
 

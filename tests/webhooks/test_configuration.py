@@ -463,9 +463,9 @@ def conditions(draw: st.DrawFn, depth: int = 3) -> str:
 @law
 @given(text=conditions(), made=labelled_pods())
 def test_copied_conditions_never_fail(text: str, made: dict[str, Json]) -> None:
-    handed = portable_text(cel(text))
-    if handed is not None:
-        program = compile_expression(cel(handed), KUBERNETES, result=types.BOOL)
+    portable = portable_text(cel(text))
+    if portable is not None:
+        program = compile_expression(cel(portable), KUBERNETES, result=types.BOOL)
         assert program.evaluate({"object": made, "request": {}}, Budget()) in (True, False)
 
 

@@ -104,10 +104,10 @@ class NodeIndex:
     def _resources_after(self, moves: Sequence[Move]) -> Mapping[str, int]:
         changed: Counter[str] = Counter()
         for _, old, new in moves:
-            gone, come = _resources(old), _resources(new)
-            if gone != come:
-                changed.subtract(gone)
-                changed.update(come)
+            before, after = _resources(old), _resources(new)
+            if before != after:
+                changed.subtract(before)
+                changed.update(after)
         if not changed:
             return self.resources
         changed.update(self.resources)

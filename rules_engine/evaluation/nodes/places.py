@@ -70,9 +70,9 @@ class Places:
                     left, joined = before.get(key), after.get(key)
                     if left != joined:
                         relabelled.setdefault(key, []).append((number, left, joined))
-            gone, come = _repelling(old), _repelling(new)
-            if gone != come:
-                repelling.append((number, gone, come))
+            lost, gained = _repelling(old), _repelling(new)
+            if lost != gained:
+                repelling.append((number, lost, gained))
         labels = self.labels
         if relabelled:
             changed = {key: labels.get(key, NO_LABEL).after(moved) for key, moved in relabelled.items()}

@@ -84,6 +84,6 @@ def _bound(items: Sequence[Object], location: Location, diagnostics: Diagnostics
             name = f"{text(metadata, 'namespace')}/{text(metadata, 'name')}"
             diagnostics.warning(Code.UNREAD_OBJECT, f"pod {name} is left out: {error}", location)
             continue
-        # The list of nodes is older or newer than that of pods: a pod on none of them is no problem.
+        # The list of nodes is older or newer than that of pods: a pod on none of them is not a problem.
         if pod.node_name and not is_finished(pod):
             yield pod.node_name, pod

@@ -75,7 +75,7 @@ def _bytes(text: str) -> int:
 def patch(raw: Json, edits: Edits) -> tuple[Operation, ...]:
     """Return the fewest operations that make the edits, in order of object, then of member.
 
-    A member that is absent, or null, is written with `add`, whole, so that parents come into being with it; no
+    A member that is absent, or null, is written with `add`, whole, so that missing parents are created with it; no
     operation depends on another. This applies under RFC 6902 and under the API server's library alike.
     """
     found: list[Operation] = []

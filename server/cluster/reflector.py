@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from random import random
 from threading import Event
 from time import monotonic
 from types import MappingProxyType
@@ -20,6 +19,7 @@ from rules_engine.model.json.patch import Json
 from server.cluster.backoff import Backoff
 from server.cluster.connection import MENDED_BY_NEW_CREDENTIALS, Answer, ApiError, Cause, Connection, parse_object
 from server.cluster.reading import UnreadableError
+from server.jitter import random
 
 T = TypeVar("T")
 

@@ -5,7 +5,6 @@ its own, so that nothing waits for it. What differs is logged once, and is in th
 """
 
 import logging
-import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -17,6 +16,7 @@ from rules_engine.webhooks.configuration import Calls, Endpoint, derive
 from rules_engine.webhooks.drift import drift, fix_command
 from server.cluster.backoff import Backoff
 from server.cluster.connection import MENDED_BY_NEW_CREDENTIALS, ApiError, Cause, Connection, api_path
+from server.jitter import jittered, random
 from server.periodic_task import PeriodicTask
 from server.state import Compared, Served, State
 
@@ -50,7 +50,7 @@ class Comparing:
         state: State,
         *,
         clock: Callable[[], float] = monotonic,
-        random: Callable[[], float] = random.random,
+        random: Callable[[], float] = random,
     ) -> None:
         self._connection = connection
         self._name = name
@@ -98,7 +98,7 @@ class Comparing:
             # What is not known yet is news when it comes.
             self._prompted = self._prompted or prompted
             return self._missed(failed, served)
-        return LOOK_SECONDS * (0.8 + 0.4 * self._random())
+        return jittered(LOOK_SECONDS, self._random)
 
     def _calls(self, rule_set: RuleSet) -> tuple[Calls, Calls]:
         """What the rules need; worked out once for each set."""

@@ -9,7 +9,6 @@ shown, then the old CA is forgotten: at no time does a replica show what an API 
 """
 
 import logging
-import random
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from typing import Any
 import orjson
 
 from server.cluster.connection import ApiError, Cause, Connection, api_path
+from server.jitter import jittered
 from server.periodic_task import PeriodicTask
 from server.timestamps import rfc3339
 from server.tls.identity import CLOCK_SKEW, Identity, Issued, TlsError, dns_names, issue, issued
@@ -185,13 +185,13 @@ class Bootstrap:
 
     def start(self) -> None:
         """Look from now on, where `first` has looked already."""
-        self._task.start(_spread(LOOK_SECONDS))
+        self._task.start(jittered(LOOK_SECONDS))
 
     def stop(self) -> None:
         self._task.stop()
 
     def _step(self) -> float:
-        return _spread(LOOK_SECONDS if self._looked() else RETRY_SECONDS)
+        return jittered(LOOK_SECONDS if self._looked() else RETRY_SECONDS)
 
     def _looked(self) -> bool:
         try:
@@ -274,8 +274,3 @@ class Bootstrap:
 
 
 _OURS = frozenset(f"{when}{name}" for when in ("", "next-", "previous-") for name in ("ca.crt", "tls.crt", "tls.key"))
-
-
-def _spread(seconds: float) -> float:
-    """Return the time, give or take a fifth, so that replicas do not all look at once."""
-    return random.uniform(0.8, 1.2) * seconds  # noqa: S311

@@ -7,7 +7,7 @@ from queue import SimpleQueue
 import pytest
 
 from server.periodic_task import PeriodicTask
-from tests.support.operating import until
+from tests.support.operating import until_ended
 from tests.support.server import PATIENCE_SECONDS
 
 NAME = "the task of a test"
@@ -41,7 +41,7 @@ class Steps:
 @pytest.fixture(autouse=True)
 def _no_thread_is_left() -> Iterator[None]:
     yield
-    until(lambda: NAME not in [thread.name for thread in threading.enumerate()], "the end of the thread")
+    until_ended(NAME)
 
 
 def test_a_task_is_called_again_after_the_time_that_it_returns() -> None:
@@ -82,7 +82,7 @@ def test_a_task_that_is_stopped_before_its_first_call_is_never_called() -> None:
     steps = Steps()
     steps.task.start(NEVER_SECONDS)
     steps.task.stop()
-    until(lambda: NAME not in [thread.name for thread in threading.enumerate()], "the end of the thread")
+    until_ended(NAME)
     assert steps.made_no_more
 
 

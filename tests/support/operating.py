@@ -4,6 +4,7 @@ import http.client
 import json
 import re
 import ssl
+import threading
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -34,6 +35,11 @@ def until(holds: Callable[[], object], what: str) -> None:
     while not holds():
         assert monotonic() < end, f"{what}: not in {PATIENCE_SECONDS} seconds"
         Event().wait(0.02)
+
+
+def until_ended(thread: str) -> None:
+    """Wait until no thread has this name. A test that leaves one alive may disturb the next."""
+    until(lambda: thread not in [other.name for other in threading.enumerate()], f"the end of thread {thread}")
 
 
 class Mounted:

@@ -19,7 +19,7 @@ from server.telemetry.metrics import Metrics
 from tests.support.apiserver import ApiServer, Body, Reset, Silence, Status, api_server
 from tests.support.evaluation import GPU, MIG1, compiled, ladder, validation
 from tests.support.observing import counted
-from tests.support.operating import METRICS, fetched, metrics_url, rules_report, until
+from tests.support.operating import METRICS, fetched, metrics_url, rules_report, until, until_ended
 from tests.support.server import started
 
 PATHS = {
@@ -243,6 +243,7 @@ def test_an_error_of_ours_ends_nothing(
     beside.comparing.look_soon()
     until(lambda: len(beside.found) == 2, "the next look")
     beside.comparing.stop()
+    until_ended("comparing")
 
 
 # The server as a process.

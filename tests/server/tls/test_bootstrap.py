@@ -15,7 +15,7 @@ from server.timestamps import rfc3339
 from server.tls.bootstrap import FORGET, RENEW_DAYS, SPREAD, VALID_DAYS, Bootstrap, Place
 from server.tls.identity import Identity
 from tests.support.objects import Objects, objects
-from tests.support.operating import until
+from tests.support.operating import until, until_ended
 
 PLACE = Place(namespace="gpu", secret="tls", service="rules.gpu.svc", webhooks="rules")
 SECRET = "/api/v1/namespaces/gpu/secrets/tls"
@@ -247,6 +247,7 @@ def test_a_start_waits_for_the_api_server_and_says_once_why(
     kept.put(SECRET, {"metadata": {"name": "tls"}})
     until(lambda: len(one.shown) == 2, "the next look")
     one.bootstrap.stop()
+    until_ended("bootstrap")
 
 
 def test_an_error_of_ours_does_not_end_the_looks(
@@ -266,4 +267,5 @@ def test_an_error_of_ours_does_not_end_the_looks(
     bootstrap.start()
     until(lambda: one.shown, "the certificate")
     bootstrap.stop()
+    until_ended("bootstrap")
     assert "unexpected error while the certificate was looked at" in caplog.text

@@ -37,7 +37,7 @@ from tests.support.apiserver import kubeconfig
 from tests.support.certificates import Certified, certified
 from tests.support.listener import Reachable, Recorder, pages, reachable, reply
 from tests.support.objects import Objects, objects
-from tests.support.operating import METRICS, Load, Mounted, fetched, metrics_url, saying, until
+from tests.support.operating import METRICS, Load, Mounted, fetched, metrics_url, saying, until, until_ended
 from tests.support.server import PATIENCE_SECONDS, Running, certificate_files, started
 
 NOW = datetime.now(UTC)
@@ -342,6 +342,7 @@ def test_a_bootstrapped_certificate_goes_on_being_looked_at(tmp_path: Path, monk
         ExitStack() as stack,
     ):
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, kept.url)))
+        stack.callback(until_ended, "bootstrap")
         settings = Settings(tls_service="localhost", webhook_name="rules")
         _bootstrapped(settings, ("gpu", "tls"), state, showing(server.listener), stack)
         first = shown(server)

@@ -1,11 +1,11 @@
-"""The command: what an interrupt needs to know is set before anything else is imported, typing included."""
+"""The command. It sets the handler of SIGINT before it imports anything else, typing included."""
 
 import signal
 
 
 def main() -> object:
-    """Run gpu-rules. Until its commands can be asked, and once they have ended, Ctrl-C ends the process at once."""
-    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as for what a shell runs in the background
+    """Run gpu-rules. While commands are being imported, and once they have ended, Ctrl-C ends the process at once."""
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # as in background jobs of a shell
     if not ignored:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from server.cli import main as command

@@ -1,4 +1,4 @@
-"""The root command: the offline commands, and those that need the server's libraries, which are imported when run."""
+"""The root command: the offline commands, and those that import the server's libraries when run."""
 
 import logging
 from pathlib import Path
@@ -11,7 +11,7 @@ from server.option_types import Seconds
 from server.settings import SETTINGS, Settings
 
 CAPTURE_SECONDS = 300.0
-"""100,000 pods come in a quarter of a minute from a server that is near; this is for one that is far."""
+"""Default timeout of a capture: 100,000 pods take 15 s from a server nearby; this is for a distant one."""
 
 
 @click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"]})
@@ -53,7 +53,7 @@ def serve(rules: tuple[Path, ...], more_rules: tuple[Path, ...], **options: Any)
     type=click.Choice(["yaml", "json"]),
     default="yaml",
     show_default=True,
-    help="YAML is for people; JSON may be larger: some 1,000 nodes are the most that are read back from YAML.",
+    help="YAML is for people. Use JSON for more than some 1,000 nodes, which are too large to be read back from YAML.",
 )
 @click.option(
     "--timeout",
@@ -61,14 +61,14 @@ def serve(rules: tuple[Path, ...], more_rules: tuple[Path, ...], **options: Any)
     default=CAPTURE_SECONDS,
     show_default=True,
     metavar="SECONDS",
-    help="How long to read at most.",
+    help="Maximum time to read the cluster.",
 )
 def capture(form: str, timeout: float) -> None:
-    """Print the live cluster of KUBECONFIG as a ClusterInventory: what decisions on GPUs depend on, nothing else."""
+    """Print the live cluster of KUBECONFIG as a ClusterInventory, reduced to what decisions on GPUs depend on."""
     from server.cluster import capture as capturing
     from server.cluster.connection import Connection, kubeconfig
 
-    logging.disable(logging.WARNING)  # what goes wrong ends it, and is said once
+    logging.disable(logging.WARNING)  # a failure ends the command, which prints it
     try:
         document = capturing.capture(Connection(kubeconfig), timeout)
     except capturing.CaptureError as error:
@@ -82,7 +82,7 @@ def capture(form: str, timeout: float) -> None:
 
 @main.command(cls=Command, short_help="Send scenarios through a real server over HTTPS.")
 def demo() -> None:
-    """Send the old webhook's scenarios through a real server over HTTPS and print what comes out."""
+    """Send the old webhook's scenarios through a real server over HTTPS and print the results."""
     from server.demo.run import run
 
     raise SystemExit(run())

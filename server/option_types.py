@@ -13,7 +13,7 @@ LAST_PORT = 65535
 
 
 class Address(NamedTuple):
-    """Where to listen; port 0 takes a free one."""
+    """Address to listen on; port 0 takes a free one."""
 
     host: str
     port: int
@@ -23,7 +23,7 @@ class Address(NamedTuple):
 
 
 class AddressType(click.ParamType[Address]):
-    """`HOST:PORT`; an IPv6 address stands in brackets, no host means every address."""
+    """`HOST:PORT`; an IPv6 address needs brackets, no host means all addresses."""
 
     name = "HOST:PORT"
 
@@ -33,12 +33,12 @@ class AddressType(click.ParamType[Address]):
             self.fail(f"{value!r} is not HOST:PORT with a port of 0 to {LAST_PORT}", param, ctx)
         bracketed = host.startswith("[") and host.endswith("]")
         if ":" in host and not bracketed:
-            self.fail(f"{value!r}: an IPv6 address stands in brackets, as in [::1]:8443", param, ctx)
-        return Address((host[1:-1] if bracketed else host) or "0.0.0.0", int(port))  # noqa: S104 - asked for by leaving it out
+            self.fail(f"{value!r}: an IPv6 address needs brackets, as in [::1]:8443", param, ctx)
+        return Address((host[1:-1] if bracketed else host) or "0.0.0.0", int(port))  # noqa: S104 - no host means all
 
 
 class Seconds(click.FloatRange):
-    """A number in a range; a range lets `nan` pass."""
+    """A number of seconds in a range; not `nan`, which every range accepts."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         found: float = super().convert(value, param, ctx)

@@ -1,6 +1,6 @@
 """The server as a process: rules read and compiled, an address bound, requests answered until a signal ends it.
 
-One process and no supervisor: what it knows lives once, and whatever ends it (a crash too) is seen by what started it.
+One process and no supervisor: state exists once, and whoever started the process sees its end, also by a crash.
 """
 
 import gc
@@ -37,14 +37,14 @@ from server.rules.reload import Reloader
 from server.rules.sources import Prepared, Sources, UnusableError, prepare
 from server.settings import Settings
 from server.state import Served, State
-from server.telemetry.observers import Observed, Observing
+from server.telemetry.observers import Telemetry, TelemetrySettings
 from server.timestamps import rfc3339
 from server.tls import identity as tls
-from server.tls.renewal import Clients, Expiry, Renewal, Show
+from server.tls.renewal import Clients, Expiry, Install, Renewal
 
 if TYPE_CHECKING:
     from server.cluster.connection import Connection
-    from server.telemetry.drift_monitor import Comparing
+    from server.telemetry.drift_monitor import DriftMonitor
 
 SETTLE_SECONDS = 0.5
 """Time at shutdown for pending handshakes and their first requests."""
@@ -57,7 +57,7 @@ _log = logging.getLogger(__name__)
 
 
 class StartError(Exception):
-    """Why the server cannot start, as it is to be printed."""
+    """A failure to start, with the message to print."""
 
 
 def serve(settings: Settings) -> None:
@@ -83,8 +83,8 @@ def serve(settings: Settings) -> None:
         state.reserves = _callers_count(settings)
         if settings.events and not state.reserves:
             _log.warning("no Kubernetes Events are sent: set --client-ca, or --reserve-for all")
-        observing = stack.enter_context(_observing(settings, state))
-        observers = [Callers(settings.reserve_for).only(_reserving(source)), *observing.observers]
+        telemetry = stack.enter_context(_telemetry(settings, state))
+        observers = [Callers(settings.reserve_for).only(_reserving(source)), *telemetry.observers]
         admission = Admission(
             state,
             max_concurrent=settings.max_concurrent,
@@ -93,14 +93,14 @@ def serve(settings: Settings) -> None:
         )
         listener = _listener(settings, state, admission, bound)
         trust, watchers = _certificate(settings, state, lambda identity: listener.serve(tls.context(identity)), stack)
-        comparing = _comparing(settings, state, stack)
-        overpromising = _Overpromising(state)
+        drift_monitor = _drift_monitor(settings, state, stack)
+        overpromises = _OverpromiseWarning(state)
         reloader = Reloader(
             settings.rules,
             state,
             test=settings.test_on_reload,
             adopting=_adopting(source),
-            adopted=lambda: _adopted(comparing, overpromising),
+            adopted=lambda: _adopted(drift_monitor, overpromises),
         )
         if settings.rules:
             watchers.append(Watcher(settings.rules, rule_files, reloader.reload, name="rules"))
@@ -110,13 +110,13 @@ def serve(settings: Settings) -> None:
         expiry = Expiry(state)
         expiry.start()
         stack.callback(expiry.stop)
-        metrics_url = stack.enter_context(_metrics(settings, state, observing.metrics.exposition))
+        metrics_url = stack.enter_context(_metrics(settings, state, telemetry.metrics.exposition))
         signals = _Signals(on_hangup=watchers)
-        gc.freeze()  # all that is loaded stays: the collector need not go through it, which takes 50 ms
-        overpromising.look()
-        _tell(listener.address, prepared, trust, metrics_url, settings)
-        if comparing:
-            comparing.start()
+        gc.freeze()  # what is loaded stays: the collector takes 50 ms to traverse it
+        overpromises.check()
+        _announce(listener.address, prepared, trust, metrics_url, settings)
+        if drift_monitor:
+            drift_monitor.start()
         ended = _run(signals, state, listener, settings)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # already stopping
@@ -148,60 +148,60 @@ def _connections(most: int) -> int:
 
 
 def _run(signals: "_Signals", state: State, listener: Listener, settings: Settings) -> bool:
-    """Serve until a signal, and end as it asks; whether every request was answered in time."""
+    """Serve until a signal, then stop. Return True if every request was answered in time."""
     settle_seconds = 0.0
     number = signals.wait(None)
     state.stopping = True
     if number == signal.SIGTERM:
         settle_seconds = SETTLE_SECONDS
         if settings.drain_seconds > 0:
-            _log.info("SIGTERM: not ready any more, answering for another %g s", settings.drain_seconds)
+            _log.info("SIGTERM: not ready, requests are answered for another %g s", settings.drain_seconds)
             listener.drain()
             number = signals.wait(settings.drain_seconds)
             if number is not None:
-                settle_seconds = 0.0  # who asks twice means it
-    cause = "draining is over" if number is None else signal.Signals(number).name
-    _log.info("%s: stopping, requests under way are answered for up to %d s", cause, settings.grace_seconds)
+                settle_seconds = 0.0  # a second signal ends the draining
+    cause = "drained" if number is None else signal.Signals(number).name
+    _log.info("%s: stopping, requests in progress get up to %d s", cause, settings.grace_seconds)
     return listener.stop(settings.grace_seconds, settle_seconds)
 
 
 class _Signals:
-    """SIGINT and SIGTERM in the order they come; at SIGHUP, files are looked at.
+    """Queue of SIGINT and SIGTERM, in order of arrival; SIGHUP makes the watchers check their files.
 
-    Through a pipe that Python fills as they come: a signal just before the main thread waits, or one that the system
-    gives to another thread, would else not be seen until the next one.
+    Signals arrive through a pipe that Python fills. Otherwise a signal just before the main thread waits, or one that
+    the system delivers to another thread, would go unnoticed until the next one.
     """
 
     def __init__(self, on_hangup: Sequence[Watcher]) -> None:
         self._on_hangup = on_hangup
-        self._come: deque[int] = deque()
+        self._pending: deque[int] = deque()
         self._readable, writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, _noted)
+            signal.signal(number, _ignore)
 
     def wait(self, seconds: float | None) -> int | None:
-        """The next signal; None when none came in time."""
+        """Wait for the next signal; return None if none arrives in time."""
         end = None if seconds is None else monotonic() + seconds
         poll = select.poll()
         poll.register(self._readable, select.POLLIN)
         while True:
-            while self._come:
-                number = self._come.popleft()
+            while self._pending:
+                number = self._pending.popleft()
                 if number != signal.SIGHUP:
                     return number
                 names = ", ".join(watcher.name for watcher in self._on_hangup)
-                _log.info("SIGHUP: %s", f"looking for changes of {names}" if names else "no files are watched")
+                _log.info("SIGHUP: %s", f"checking for changes of {names}" if names else "no files are watched")
                 for watcher in self._on_hangup:
-                    watcher.look()
+                    watcher.check()
             left = None if end is None else max(end - monotonic(), 0.0) * 1000
             if not poll.poll(left):
                 return None
-            self._come.extend(os.read(self._readable, 64))
+            self._pending.extend(os.read(self._readable, 64))
 
 
-def _noted(_number: int, _frame: FrameType | None) -> None:
-    """The pipe tells."""
+def _ignore(_number: int, _frame: FrameType | None) -> None:
+    """Do nothing: the signal is read from the pipe."""
 
 
 def _end_at_once(_number: int, _frame: FrameType | None) -> None:
@@ -219,7 +219,7 @@ def _prepared(settings: Settings) -> Prepared:
 
 
 def say(text: str, level: int, settings: Settings) -> None:
-    """To whoever started it by hand as it is, and as all else where lines are for machines."""
+    """Print a text as it is for a person, or log it if the log is for machines."""
     if settings.log_format == "json":
         _log.log(level, "%s", text)
     else:
@@ -227,7 +227,7 @@ def say(text: str, level: int, settings: Settings) -> None:
 
 
 def _source(settings: Settings, prepared: Prepared) -> ClusterSource:
-    """The cluster as its file says, or as the API server will."""
+    """Return the cluster of a file, or the live one."""
     if not settings.is_live:
         return FixedCluster(prepared.cluster)
     from server.cluster.live import LiveCluster
@@ -241,7 +241,7 @@ def _source(settings: Settings, prepared: Prepared) -> ClusterSource:
 
 
 def _connection(settings: Settings) -> "Connection":
-    """To the API server of the live cluster; else of the cluster that we run in, or that KUBECONFIG names.
+    """Return a client of the live cluster; without one, of the cluster of this pod, or of KUBECONFIG.
 
     Raises StartError.
     """
@@ -256,33 +256,33 @@ def _connection(settings: Settings) -> "Connection":
     return Connection(in_cluster() if inside else kubeconfig)
 
 
-def _comparing(settings: Settings, state: State, stack: ExitStack) -> "Comparing | None":
-    """What sees whether the webhook configurations fit the rules, where their name is known."""
+def _drift_monitor(settings: Settings, state: State, stack: ExitStack) -> "DriftMonitor | None":
+    """Return the drift monitor of the webhook configurations, or None if their name is unknown."""
     if settings.webhook_name is None:
         return None
-    from server.telemetry.drift_monitor import Comparing
+    from server.telemetry.drift_monitor import DriftMonitor
 
-    comparing = Comparing(_connection(settings), settings.webhook_name, state)
-    stack.callback(comparing.stop)
-    return comparing
+    monitor = DriftMonitor(_connection(settings), settings.webhook_name, state)
+    stack.callback(monitor.stop)
+    return monitor
 
 
 def _adopting(source: ClusterSource) -> Callable[[RuleSet], None]:
-    """Have what changed rules need to know of the cluster, or refuse them."""
+    """Return a function that reads what changed rules need of the cluster, or refuses them with UnusableError."""
 
     def adopt(rule_set: RuleSet) -> None:
         if not source.need(cluster_requirements(rule_set)):
-            problems = "; ".join(source.problems) or "it did not come in time"
-            raise UnusableError(f"what these rules need to know of the cluster cannot be read: {problems}")
+            problems = "; ".join(source.problems) or "timed out"
+            raise UnusableError(f"the cluster data that these rules need cannot be read: {problems}")
 
     return adopt
 
 
-def _adopted(comparing: "Comparing | None", overpromising: "_Overpromising") -> None:
-    """Changed rules are in force, and stay for a while; those before them are forgotten."""
-    overpromising.look()
-    if comparing is not None:
-        comparing.look_soon()
+def _adopted(drift_monitor: "DriftMonitor | None", overpromises: "_OverpromiseWarning") -> None:
+    """Follow up on changed rules that are in force: check, compare, and free the memory of the previous ones."""
+    overpromises.check()
+    if drift_monitor is not None:
+        drift_monitor.compare_soon()
     gc.unfreeze()
     gc.collect()
     gc.freeze()
@@ -293,14 +293,14 @@ def _callers_count(settings: Settings) -> bool:
     return not settings.is_live or settings.client_ca is not None or Callers(settings.reserve_for) is Callers.ALL
 
 
-class _Overpromising:
-    """Logs a warning when rules come into force for which devices should be reserved, and none are."""
+class _OverpromiseWarning:
+    """Logs a warning when rules that read free devices come into force, and no devices are reserved."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._logged = False
 
-    def look(self) -> None:
+    def check(self) -> None:
         overpromises = self._state.overpromises
         if overpromises and not self._logged:
             _log.warning("%s", probes.OVERPROMISES)
@@ -308,23 +308,23 @@ class _Overpromising:
 
 
 @contextmanager
-def _observing(settings: Settings, state: State) -> Iterator[Observing]:
-    """Metrics, and what else is wanted; Events go to the live cluster."""
-    wanted = Observed(settings.decision_log, settings.events, Callers(settings.reserve_for))
-    observing = Observing(wanted, state, _connection(settings) if settings.events else None)
+def _telemetry(settings: Settings, state: State) -> Iterator[Telemetry]:
+    """Run telemetry as configured. Raises StartError."""
+    wanted = TelemetrySettings(settings.decision_log, settings.events, Callers(settings.reserve_for))
+    telemetry = Telemetry(wanted, state, _connection(settings) if settings.events else None)
     try:
-        observing.start()
+        telemetry.start()
     except OSError as error:
         where = settings.decision_log
         raise StartError(f"gpu-rules serve: the decision log {where} cannot be written: {error.strerror}") from None
     try:
-        yield observing
+        yield telemetry
     finally:
-        observing.stop()
+        telemetry.stop()
 
 
 def _reserving(source: ClusterSource) -> Observer:
-    """Tell the cluster of pods that were admitted."""
+    """Return an observer that reserves the devices of admitted pods."""
 
     def reserve(record: AdmissionRecord) -> None:
         if record.endpoint == "validate" and record.request is not None and record.decision is not None:
@@ -334,13 +334,13 @@ def _reserving(source: ClusterSource) -> Observer:
 
 
 def _bound(at: Address) -> socket.socket:
-    """A socket at the address. Only this one: no SO_REUSEPORT, so that a port in use is an error."""
+    """Bind a socket, without SO_REUSEPORT, so that a port in use is an error. Raises StartError."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(at.host, at.port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # Connections take the next two over from the socket that they were made on.
+            # Accepted connections inherit these two options.
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNREAD_SECONDS * 1000))
             listener.bind(address)
@@ -352,47 +352,47 @@ def _bound(at: Address) -> socket.socket:
     return listener
 
 
-def _certificate(settings: Settings, state: State, show: Show, stack: ExitStack) -> tuple[str, list[Watcher]]:
-    """Serve the certificate: what there is to say of it, and what sees to it that the next one is served."""
+def _certificate(settings: Settings, state: State, install: Install, stack: ExitStack) -> tuple[str, list[Watcher]]:
+    """Serve the certificate; return its description, and the watchers that renew it. Raises StartError."""
     try:
         if settings.tls_bootstrap is not None:
-            return _bootstrapped(settings, settings.tls_bootstrap, state, show, stack)
+            return _bootstrapped(settings, settings.tls_bootstrap, state, install, stack)
         files = _tls_files(settings, stack)
-        renewal = Renewal(show, state, files.certificate, files.key, settings.client_ca)
+        renewal = Renewal(install, state, files.certificate, files.key, settings.client_ca)
         before = signature(renewal.paths)
-        renewal.first()
+        renewal.serve_first()
     except tls.TlsError as error:
         raise StartError(f"gpu-rules serve: {error}") from None
     state.certificate_from = str(files.certificate)
-    said = (
+    description = (
         f"CA: {files.ca}" if files.ca else f"certificate: {files.certificate}, valid until {rfc3339(files.not_after)}"
     )
-    return said, [Watcher(renewal.paths, before, renewal.renew, name="certificate")]
+    return description, [Watcher(renewal.paths, before, renewal.renew, name="certificate")]
 
 
 def _bootstrapped(
-    settings: Settings, secret: tuple[str, str], state: State, show: Show, stack: ExitStack
+    settings: Settings, secret: tuple[str, str], state: State, install: Install, stack: ExitStack
 ) -> tuple[str, list[Watcher]]:
-    """Serve what the Secret holds, once the API server can be reached. Raises TlsError."""
+    """Serve the certificate of the Secret, once the API server can be reached. Raises TlsError."""
     from server.tls.bootstrap import Bootstrap, Place
 
     before = signature([settings.client_ca] if settings.client_ca else [])
-    clients = Clients(show, state, settings.client_ca)
+    clients = Clients(install, state, settings.client_ca)
     namespace, name = secret
     service, webhooks = settings.tls_service or "", settings.webhook_name or ""
     kept_in = Place(namespace=namespace, secret=name, service=service, webhooks=webhooks)
     state.certificate_from = str(kept_in)
     bootstrap = Bootstrap(_connection(settings), kept_in, clients.serve)
-    bootstrap.first()
+    bootstrap.wait_reconciled()
     bootstrap.start()
     stack.callback(bootstrap.stop)
     until = "" if state.certificate_not_after is None else rfc3339(state.certificate_not_after)
-    said = f"certificate: {state.certificate_from}, valid until {until}"
-    return said, [Watcher(clients.paths, before, clients.renew, name="client-ca")] if clients.paths else []
+    description = f"certificate: {state.certificate_from}, valid until {until}"
+    return description, [Watcher(clients.paths, before, clients.renew, name="client-ca")] if clients.paths else []
 
 
 def _tls_files(settings: Settings, stack: ExitStack) -> tls.TlsFiles:
-    """Raises TlsError."""
+    """Return the configured files, or files made for localhost. Raises TlsError."""
     now = datetime.now(UTC)
     if settings.tls_cert is not None and settings.tls_key is not None:
         return tls.check(settings.tls_cert, settings.tls_key, now=now)
@@ -424,10 +424,10 @@ def _metrics(settings: Settings, state: State, exposition: Exposition) -> Iterat
             listener.stop(0)
 
 
-def _tell(
+def _announce(
     address: tuple[str, int], prepared: Prepared, trust: str, metrics_url: str | None, settings: Settings
 ) -> None:
-    """Say what runs where. From now on requests are answered."""
+    """Print the address and what is served. From now on requests are answered."""
     url = f"https://{Address(*address)}"
     rules = ", ".join(f"{count} {kind}" for kind, count in prepared.rules.rules_by_kind.items())
     parts = (
@@ -444,7 +444,7 @@ def _tell(
 
 
 def _logging(form: str) -> dict[str, Any]:
-    """One format, `line` or `json`, on stderr, for libraries and for us."""
+    """Return the logging configuration: format `line` or `json` on stderr, for libraries too."""
     return {
         "version": 1,
         "disable_existing_loggers": False,

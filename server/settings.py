@@ -13,16 +13,16 @@ from server.http.limits import CONCURRENT_DECISIONS, RECEIVE_SECONDS, REQUEST_SE
 from server.option_types import Address, AddressType, ClusterPlace, DnsName, Seconds, SecretName
 
 DRAIN_SECONDS = 2.0
-"""Time for Services to see that the server is not ready, and to stop sending."""
+"""Default time for Services to notice that the server is not ready, and to stop sending requests."""
 
 MAX_STALENESS_SECONDS = 60.0
-"""An API server restarts, or is replaced, in less; nodes come and go in minutes, and pods in seconds."""
+"""Default maximum staleness: an API server restarts, or is replaced, in less; nodes change within minutes."""
 
 GRACE_SECONDS = 10
-"""What is under way at the end is a matter of milliseconds, except with a client that stalls."""
+"""Default grace period: pending requests take milliseconds, unless a client stalls."""
 
 MAX_CONCURRENT = 1024
-"""The largest --max-concurrent: half of the connections there may be."""
+"""Maximum of --max-concurrent: half of the maximum number of connections."""
 
 T = TypeVar("T")
 
@@ -38,11 +38,11 @@ class Setting:
     default: Any
     attributes: dict[str, Any]
     chart: str | None
-    """The member of the chart's values under `server` that holds the option's value; None: the chart has none."""
+    """Name of the chart's value under `server`; None if the chart has none."""
 
     @property
     def variable(self) -> str | None:
-        """The environment variable; hidden options have none."""
+        """The environment variable; None for a hidden option."""
         return None if self.attributes.get("hidden") else f"GPU_RULES_{self.option[2:].replace('-', '_').upper()}"
 
     def to_option(self) -> click.Option:
@@ -51,7 +51,7 @@ class Setting:
         return click.Option(
             [self.option, self.name],
             envvar=self.variable,
-            # As text, click shows it as it is typed.
+            # As text, so that help shows it as it is typed.
             default=str(default) if isinstance(default, Address) else default,
             show_default=shown,
             **self.attributes,
@@ -65,7 +65,7 @@ def _setting(option: str, default: T, *, chart: str | None = None, **attributes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Options of `gpu-rules serve`. Their order is that of the help."""
+    """Options of `gpu-rules serve`, in the order of the help."""
 
     rules: tuple[Path, ...] = _setting(
         "--rules",
@@ -90,26 +90,26 @@ class Settings:
         type=Seconds(3, 3600),
         metavar="SECONDS",
         chart="maxStalenessSeconds",
-        help="How old the view of a live cluster may be: after that time without news, ladders leave pods as they are.",
+        help="Maximum age of the view of a live cluster. If it is older, ladders leave pods as they are.",
     )
     declare: Path | None = _setting(
         "--declare",
         None,
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="A ClusterInventory of nodes that an autoscaler can bring: they count beside those of a live cluster.",
+        help="A ClusterInventory of nodes that an autoscaler can add; they count as nodes of the live cluster.",
     )
     listen: Address = _setting(
         "--listen",
         Address("127.0.0.1", 8443),
         type=AddressType(),
-        help="Where to serve; port 0 takes a free one.",
+        help="Address to listen on; port 0 takes a free one.",
     )
     metrics_listen: Address | None = _setting(
         "--metrics-listen",
         None,
         type=AddressType(),
-        help="Where to serve /healthz, /readyz, /metrics and /rules without TLS, for probes and Prometheus. "
+        help="Address of /healthz, /readyz, /metrics and /rules without TLS, for probes and Prometheus. "
         "Default: disabled.",
     )
     decision_log: Path | None = _setting(
@@ -117,72 +117,72 @@ class Settings:
         None,
         type=_FILE,
         metavar="FILE",
-        help="Where to append a line of JSON for each decision and why; - is standard output. Default: disabled.",
+        help="Append a line of JSON for each decision and its trace; - is standard output. Default: disabled.",
     )
     events: bool = _setting(
         "--events",
         False,
         is_flag=True,
         chart="events",
-        help="Send Kubernetes Events on fallbacks and denials, few at once, to the live cluster; needs a Role for it.",
+        help="Send Kubernetes Events on fallbacks and denials to the live cluster, at a limited rate; needs a Role.",
     )
     log_format: str = _setting(
         "--log-format",
         "line",
         type=click.Choice(["line", "json"]),
         chart="logFormat",
-        help="How the server's own log is written, on standard error.",
+        help="Format of the server's log on standard error.",
     )
     tls_cert: Path | None = _setting("--tls-cert", None, type=_FILE, metavar="FILE", help="Certificate chain, PEM.")
-    tls_key: Path | None = _setting("--tls-key", None, type=_FILE, metavar="FILE", help="Its key, PEM.")
+    tls_key: Path | None = _setting("--tls-key", None, type=_FILE, metavar="FILE", help="Key of the certificate, PEM.")
     tls_dir: Path | None = _setting(
         "--tls-dir",
         None,
         type=click.Path(file_okay=False, path_type=Path),
         metavar="DIR",
-        help="Where a certificate for localhost and its CA (ca.crt) are kept when none is given. "
-        "Default: a folder that is removed when the server ends.",
+        help="Folder for a generated certificate for localhost and its CA (ca.crt), if no certificate is given. "
+        "Default: a temporary folder.",
     )
     client_ca: Path | None = _setting(
         "--client-ca",
         None,
         type=_FILE,
         metavar="FILE",
-        help="CAs, PEM: every client must show a certificate of one of them, probes too (see --metrics-listen).",
+        help="CAs, PEM. Every client must have a certificate of one of them, probes too (see --metrics-listen).",
     )
     reserve_for: str = _setting(
         "--reserve-for",
         "authenticated",
         type=click.Choice(["authenticated", "all"]),
         chart="reserveFor",
-        help="Whose requests reserve devices and send Events: callers with a certificate of --client-ca, or all; a "
-        "managed control plane has no client certificate.",
+        help="Callers whose requests reserve devices and send Events: those with a certificate of --client-ca, or all. "
+        "A managed control plane has no client certificate.",
     )
     tls_bootstrap: tuple[str, str] | None = _setting(
         "--tls-bootstrap",
         None,
         type=SecretName(),
-        help="A Secret, which must be there, where the server keeps a certificate that it makes and renews by itself.",
+        help="An existing Secret, in which the server keeps a certificate that it issues and renews itself.",
     )
     tls_service: str | None = _setting(
         "--tls-service",
         None,
         type=DnsName(),
         metavar=DnsName.name,
-        help="With --tls-bootstrap: the DNS name that the API server calls.",
+        help="DNS name that the API server calls; for --tls-bootstrap.",
     )
     webhook_name: str | None = _setting(
         "--webhook-name",
         None,
         type=ObjectName(),
-        help="Name of both webhook configurations: they are compared with the rules, and differences are logged. With "
-        "--tls-bootstrap, their caBundle is kept up to date too.",
+        help="Name of both webhook configurations. They are compared with the rules, and differences are logged. With "
+        "--tls-bootstrap, their caBundle is updated too.",
     )
     test_on_reload: bool = _setting(
         "--test-on-reload",
         False,
         is_flag=True,
-        help="Run the RuleTests that lie with changed rules first, and refuse the rules where one fails.",
+        help="Run the RuleTests among changed rules, and refuse the rules if one fails.",
     )
     max_concurrent: int = _setting(
         "--max-concurrent",
@@ -190,7 +190,7 @@ class Settings:
         type=click.IntRange(1, MAX_CONCURRENT),
         metavar="NUMBER",
         chart="maxConcurrent",
-        help="Most decisions under way at once; a request over it is answered 503.",
+        help="Maximum number of concurrent decisions; further requests get 503.",
     )
     request_seconds: float = _setting(
         "--request-timeout",
@@ -198,15 +198,15 @@ class Settings:
         type=Seconds(0.1, 30),
         metavar="SECONDS",
         chart="requestTimeoutSeconds",
-        help="Over it, rules that are not evaluated yet fail, as their failurePolicy says; four fifths of the "
-        "webhook's timeoutSeconds are the most in any case.",
+        help="Time limit of a request, at most four fifths of the webhook's timeoutSeconds. Rules not evaluated by "
+        "then fail, and their failurePolicy applies.",
     )
     receive_seconds: float = _setting(
         "--receive-seconds",
         RECEIVE_SECONDS,
         type=Seconds(1, 600),
         metavar="SECONDS",
-        help="How long a request's body may take to arrive.",
+        help="Time limit for a request's body to arrive.",
     )
     drain_seconds: float = _setting(
         "--drain-seconds",
@@ -214,7 +214,7 @@ class Settings:
         type=Seconds(0, 600),
         metavar="SECONDS",
         chart="drainSeconds",
-        help="After SIGTERM, how long to go on answering while not ready.",
+        help="Time after SIGTERM during which the server answers requests while not ready.",
     )
     grace_seconds: int = _setting(
         "--grace-seconds",
@@ -222,10 +222,14 @@ class Settings:
         type=click.IntRange(1, 600),
         metavar="SECONDS",
         chart="graceSeconds",
-        help="At the end, how long requests under way may take.",
+        help="Time limit of pending requests at the end.",
     )
     ready_fd: int | None = _setting(
-        "--ready-fd", None, type=click.IntRange(3), hidden=True, help="Gets the URL as a line once it can be reached."
+        "--ready-fd",
+        None,
+        type=click.IntRange(3),
+        hidden=True,
+        help="File descriptor to which the URL is written once the server is ready.",
     )
 
     @property
@@ -234,24 +238,24 @@ class Settings:
         return isinstance(self.cluster, Live)
 
     def conflict(self) -> str | None:
-        """Return the first mistake between options; None if they fit together."""
+        """Return the message of the first conflict between options; None if there is none."""
         return next((message for message, is_wrong in _CONFLICTS if is_wrong(self)), None)
 
 
 SETTINGS = tuple(Setting(name=it.name, default=it.default, **it.metadata) for it in fields(Settings))
-"""The table."""
+"""All settings."""
 
 _CONFLICTS: tuple[tuple[str, Callable[[Settings], bool]], ...] = (
     (
-        "--tls-cert and --tls-key come together",
+        "--tls-cert and --tls-key need each other",
         lambda it: (it.tls_cert is None) != (it.tls_key is None),
     ),
     (
-        "--tls-dir is for a certificate made here; --tls-cert gives one",
+        "--tls-dir is for a generated certificate, not with --tls-cert",
         lambda it: it.tls_cert is not None and it.tls_dir is not None,
     ),
     (
-        "--tls-bootstrap makes a certificate; --tls-cert and --tls-dir are for others",
+        "--tls-bootstrap issues a certificate, not with --tls-cert or --tls-dir",
         lambda it: it.tls_bootstrap is not None and (it.tls_cert is not None or it.tls_dir is not None),
     ),
     (
@@ -267,7 +271,7 @@ _CONFLICTS: tuple[tuple[str, Callable[[Settings], bool]], ...] = (
         lambda it: it.webhook_name is not None and it.tls_bootstrap is None and not it.is_live,
     ),
     (
-        "--declare is for a live cluster; a file names all its nodes itself",
+        "--declare needs a live cluster: --cluster in-cluster or kubeconfig",
         lambda it: it.declare is not None and not it.is_live,
     ),
     (

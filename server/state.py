@@ -32,22 +32,22 @@ class Served:
     mutate: DecisionCache = field(init=False, repr=False, compare=False)
     validate: DecisionCache = field(init=False, repr=False, compare=False)
     quotable: Mapping[str, Quotable] = field(init=False, repr=False, compare=False)
-    asks_what_is_free: bool = field(init=False, repr=False, compare=False)
-    """True if a rule reads what pods leave free: `offered: Available`, cluster.available."""
+    reads_free_devices: bool = field(init=False, repr=False, compare=False)
+    """True if a rule reads free devices: `offered: Available`, cluster.available."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mutate", DecisionCache.mutations(self.rule_set, orjson.dumps))
         object.__setattr__(self, "validate", DecisionCache.validations(self.rule_set, orjson.dumps))
         object.__setattr__(self, "quotable", quotable(self.rule_set.validations))
-        object.__setattr__(self, "asks_what_is_free", cluster_requirements(self.rule_set).pods)
+        object.__setattr__(self, "reads_free_devices", cluster_requirements(self.rule_set).pods)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reload:
-    """What came of looking at rules that had changed. `refused` None: they were taken.
+    """Result of a reload. `refused` is None if the rules came into force, else one line for each problem.
 
-    Else it is one line for each problem with its place and code, and nothing that the files hold: anybody may be able
-    to read it. The log has the messages and the lines of the files.
+    A line has place and code, and nothing from the files, since anybody may be able to read it. The log has messages
+    and source lines.
     """
 
     at: datetime
@@ -57,10 +57,10 @@ class Reload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """A webhook configuration beside the rules of a generation.
+    """Comparison of a webhook configuration with the rules of a generation.
 
-    `differences` None: not compared yet. `mending` is a command for them. `problem`: why it cannot be read now; what
-    was found before still stands.
+    `differences` is None before the first comparison. `fix_command` removes them. `problem` is the failure of the last
+    read, if it failed; the other fields then hold the last result.
     """
 
     configuration: str
@@ -72,7 +72,7 @@ class Compared:
 
 
 class Listening(Protocol):
-    """A listener, as metrics see it."""
+    """Counts of a listener, for metrics."""
 
     name: str
 
@@ -81,15 +81,15 @@ class Listening(Protocol):
 
     @property
     def held_bytes(self) -> int:
-        """Of headers and bodies that are received or wait to be decided."""
+        """Bytes of headers and bodies being received or waiting for a decision."""
 
     @property
     def exceeded(self) -> Mapping[str, int]:
-        """How often each limit was exceeded."""
+        """Counts of exceeded limits, by limit."""
 
     @property
     def handshakes_failed(self) -> Mapping[str, int]:
-        """TLS handshakes that failed, by reason."""
+        """Counts of failed TLS handshakes, by reason."""
 
 
 class Slots:
@@ -116,7 +116,7 @@ class Slots:
 
 
 class State:
-    """What the server knows. Its values are replaced whole, never changed, and a request reads each of them once."""
+    """State of the server. Values are replaced as a whole, never changed; a request reads each of them once."""
 
     __slots__ = (
         "certificate_from",
@@ -145,53 +145,53 @@ class State:
         self.served = Served(rule_set=rule_set) if rule_set is not None else served
         self.source = FixedCluster(cluster) if isinstance(cluster, Cluster) else cluster
         self.stopping = stopping
-        """Whether the server was told to end: it answers still, but wants no new requests."""
+        """True from the signal to stop: requests are still answered, but the server is not ready."""
         self.last_reload: Reload | None = None
-        """None until rules have changed for the first time."""
+        """None before the first reload."""
         self.reloads_refused = 0
         self.reserves = True
-        """False if no caller can get devices reserved: none shows a certificate, and reservations ask for one."""
+        """False if no request can reserve devices: reservations need a client certificate, and none is required."""
         self.certificate_not_after: datetime | None = None
-        """The end of what is shown in handshakes now."""
+        """Expiry of the serving certificate."""
         self.certificate_from = ""
         """File or Secret of the certificate, for logs."""
         self.certificates_refused = 0
         self.webhooks: Mapping[str, Compared] | None = None
-        """By endpoint, once each was looked at; None: the server was not told their name."""
+        """By endpoint, once compared; None without --webhook-name."""
         self.decisions: Slots | None = None
         """Slots of concurrent decisions; None before the endpoints exist."""
         self.listeners: tuple[Listening, ...] = ()
         self.turned: Callable[[], float] | None = None
-        """When the event loop that answers admissions last turned (time.monotonic); None: there is none."""
+        """Time of the admission event loop's last heartbeat (time.monotonic); None if there is no such loop."""
 
     @property
     def in_flight(self) -> int:
-        """Decisions under way."""
+        """Number of decisions in progress."""
         return 0 if self.decisions is None else self.decisions.taken
 
     @property
     def rule_set(self) -> RuleSet | None:
-        """The rules in force; a request that also tells their digest reads `served` once instead."""
+        """The rules in force; a request that also needs their digest reads `served` once instead."""
         served = self.served
         return None if served is None else served.rule_set
 
     @property
     def cluster(self) -> Cluster | None:
-        """The cluster now; a request reads it once."""
+        """The current view of the cluster; a request reads it once."""
         return None if self.source is None else self.source.current()
 
     @property
     def overpromises(self) -> bool:
-        """True if rules ask for what is free, and nothing is reserved for pods that were just admitted."""
-        return not self.reserves and self.served is not None and self.served.asks_what_is_free
+        """True if rules read free devices, and no devices are reserved for pods that were just admitted."""
+        return not self.reserves and self.served is not None and self.served.reads_free_devices
 
     def expired(self, now: datetime) -> str | None:
-        """Return when the certificate that is served expired; None while it is valid."""
+        """Return the expiry of the serving certificate as a text; None while it is valid."""
         end = self.certificate_not_after
         return f"the certificate expired at {rfc3339(end)}" if end is not None and end < now else None
 
     def not_ready(self, now: datetime) -> str | None:
-        """Return why no request should be sent here; None when the server is ready."""
+        """Return the reason for which the server is not ready; None if it is."""
         if self.stopping:
             return "the server is stopping"
         expired = self.expired(now)

@@ -78,7 +78,7 @@ _CAUSES = {
 }
 
 
-MENDED_BY_NEW_CREDENTIALS = frozenset({Cause.UNAUTHORIZED, Cause.UNREACHABLE, Cause.CONFIGURATION})
+RENEWAL_CAUSES = frozenset({Cause.UNAUTHORIZED, Cause.UNREACHABLE, Cause.CONFIGURATION})
 """Causes after which configuration and credentials are read again: token, certificate or address may have changed."""
 
 

@@ -17,7 +17,7 @@ from typing import Generic, TypeVar
 from rules_engine.model.json.lenient import Object, mapping
 from rules_engine.model.json.patch import Json
 from server.cluster.backoff import Backoff
-from server.cluster.connection import MENDED_BY_NEW_CREDENTIALS, Answer, ApiError, Cause, Connection, parse_object
+from server.cluster.connection import RENEWAL_CAUSES, Answer, ApiError, Cause, Connection, parse_object
 from server.cluster.reading import UnreadableError
 from server.jitter import random
 
@@ -359,7 +359,7 @@ class Reflector(Generic[T]):
         self._counts[error.cause.value] += 1  # after `_failure`: who sees the count sees the message
         if error.cause in _NEEDS_LIST or isinstance(error, _WatchError):
             self._version = ""
-        if error.cause in MENDED_BY_NEW_CREDENTIALS:
+        if error.cause in RENEWAL_CAUSES:
             self._connection.renew()
         return self._backoff.seconds(error.retry_after_seconds)
 

@@ -1,7 +1,7 @@
-"""Files and folders watched for changes: looked at now and then, and at once where the kernel tells.
+"""Watcher of files and folders: polls them, and checks at once when inotify reports a change.
 
-Looking is what counts: it sees a ConfigMap's `..data` swap, an editor's rename and a plain write alike, on every file
-system. inotify only says when to look.
+Polling detects the swap of a ConfigMap's `..data`, an editor's rename and a plain write alike, on every file system;
+inotify only makes it faster.
 """
 
 import logging
@@ -22,28 +22,28 @@ if TYPE_CHECKING:
     from inotify_simple import INotify  # type: ignore[import-untyped]
 
 POLL_SECONDS = 2.0
-"""Between two looks that nothing asked for. A look costs some 10 µs a file."""
+"""Polling interval. A check takes some 10 µs a file."""
 
 QUIET_SECONDS = 0.2
-"""Files count as written when they have stayed the same for this long."""
+"""Time without a change after which files count as completely written."""
 
 MAX_ROUNDS = 25
-"""Looks at files that go on changing, before they are taken as they are: 5 seconds."""
+"""Checks of files that keep changing, before they are read as they are: 5 seconds."""
 
 RETRY_SECONDS, LONGEST_RETRY_SECONDS = 5.0, 300.0
-"""Until what was refused is tried again though nothing has changed; each time twice as long, up to a bound."""
+"""Delay of a retry after a refusal, though no file has changed; it doubles up to the second value."""
 
 STOP_SECONDS = 1.0
-"""For a thread that only waits, to end."""
+"""Timeout for the thread to end."""
 
 Signature: TypeAlias = tuple[tuple[str, object], ...]
-"""What a look saw: it differs when a file was written, replaced, added or removed."""
+"""State of files: it differs when a file was written, replaced, added or removed."""
 
 _log = logging.getLogger(__name__)
 
 
 def signature(paths: Sequence[Path]) -> Signature:
-    """What lies behind paths now, without reading it."""
+    """Return the state of the files under paths, without reading them."""
     return tuple((str(path), _identity(path)) for path in find_files(paths, Diagnostics()))
 
 
@@ -56,10 +56,10 @@ def _identity(path: Path) -> object:
 
 
 class Watcher:
-    """Calls `changed`, in a thread of its own, after what lies behind paths is not what `seen` says any more.
+    """Calls `changed`, in a thread of its own, after each change of the files under paths since `seen`.
 
-    `changed` says whether what is there is in force. Where it is not, it is called again now and then: what is wrong
-    may be the time of day, or an API server that cannot be reached, and not what lies in files.
+    `changed` returns True if the files are in force. Otherwise it is called again later, even without a change: the
+    fault may be the time of day, or an API server that cannot be reached.
     """
 
     def __init__(self, paths: Sequence[Path], seen: Signature, changed: Callable[[], bool], *, name: str) -> None:
@@ -77,14 +77,14 @@ class Watcher:
     def start(self) -> None:
         self._thread.start()
 
-    def look(self) -> None:
-        """Look now, and try again what was refused; does not wait."""
+    def check(self) -> None:
+        """Check now, and retry what was refused; does not wait."""
         os.eventfd_write(self._wake, 1)
 
     def stop(self) -> None:
         self._stopping.set()
-        self.look()
-        # A change that is being taken in is not waited for: the process ends.
+        self.check()
+        # A pending call of `changed` is not waited for: the process ends.
         self._thread.join(STOP_SECONDS)
 
     def _run(self) -> None:
@@ -92,31 +92,31 @@ class Watcher:
         try:
             while not self._stopping.is_set():
                 try:
-                    # Watched first, looked at then: what changes in between is told.
+                    # Watches come first: inotify reports a change between the two steps.
                     self._watch()
                     if self._settled():
                         self._retry_seconds = RETRY_SECONDS
-                        self._take_in()
+                        self._call()
                     elif monotonic() >= self._retry_at:
-                        self._take_in()
+                        self._call()
                     else:
                         self._wait(POLL_SECONDS)
                 except Exception:
-                    # Our bug, or a file system's; the next change shall be seen all the same.
-                    _log.exception("unexpected error while a change was taken in")
+                    # A bug must not end the thread: no later change would be seen.
+                    _log.exception("unexpected error while processing a change")
                     self._wait(POLL_SECONDS)
         finally:
             if self._inotify is not None:
                 self._inotify.close()
 
-    def _take_in(self) -> None:
+    def _call(self) -> None:
         self._retry_at = monotonic() + self._retry_seconds
         self._retry_seconds = min(2 * self._retry_seconds, LONGEST_RETRY_SECONDS)
         if self._changed():
             self._retry_at = inf
 
     def _settled(self) -> bool:
-        """Whether something has changed, and is quiet again."""
+        """Return True if something has changed, and stayed the same for QUIET_SECONDS."""
         found = signature(self._paths)
         if found == self._seen:
             return False
@@ -129,7 +129,7 @@ class Watcher:
         return not self._stopping.is_set()
 
     def _wait(self, seconds: float) -> None:
-        """Wait for that long, or until woken, or until inotify tells something."""
+        """Wait for so long, or until woken, or until inotify reports a change."""
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
         if self._inotify is not None:
@@ -153,14 +153,14 @@ class Watcher:
             try:
                 self._inotify.add_watch(folder, written | gone)
             except OSError:
-                continue  # gone, not readable, or one too many: polling sees to it
+                continue  # deleted, unreadable or over the limit: polling suffices
 
     def _folders(self) -> set[str]:
-        """Where something can change: of links, the folders of both ends."""
+        """Return the folders to watch; for a link, also the folder of its target."""
         folders = {str(path) if is_folder(path) else str(path.parent) for path in self._paths}
         for file in find_files(self._paths, Diagnostics()):
             folders.add(str(file.parent))
-            folders.add(os.path.dirname(os.path.realpath(file)))  # noqa: PTH120 - a path that may be no path any more
+            folders.add(os.path.dirname(os.path.realpath(file)))  # noqa: PTH120 - the path may no longer exist
         return folders
 
 
@@ -170,6 +170,6 @@ def _inotify() -> "INotify | None":
 
         return INotify(nonblocking=True)
     except OSError as error:
-        # A node has 128 instances for each user at first (inotify(7), max_user_instances).
-        _log.info("changes are found by polling only: inotify: %s", error.strerror)
+        # The default limit is 128 instances for each user of a node (inotify(7), max_user_instances).
+        _log.info("inotify unavailable, files are only polled: %s", error.strerror)
         return None

@@ -1,7 +1,7 @@
-"""The webhook configurations beside the rules in force: does the API server send what the rules are about?
+"""Comparison of the webhook configurations with the rules in force: does the API server send every pod that they need?
 
-They are read at the start, after each change of rules, and now and then, as somebody may change them; in a thread of
-its own, so that nothing waits for it. What differs is logged once, and is in the state for metrics and `GET /rules`.
+A thread of its own reads the configurations at the start, after each change of rules, and once a minute, since anybody
+may change them. Each difference is logged once, and stands in the state for metrics and `GET /rules`.
 """
 
 import logging
@@ -15,33 +15,36 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.webhooks.configuration import Calls, Endpoint, derive
 from rules_engine.webhooks.drift import drift, fix_command
 from server.cluster.backoff import Backoff
-from server.cluster.connection import MENDED_BY_NEW_CREDENTIALS, ApiError, Cause, Connection, api_path
+from server.cluster.connection import RENEWAL_CAUSES, ApiError, Cause, Connection, api_path
 from server.jitter import jittered, random
 from server.periodic_task import PeriodicTask
 from server.state import Compared, Served, State
 
-LOOK_SECONDS = 60.0
-"""Between two looks that nothing asked for, give or take a fifth."""
+PERIOD_SECONDS = 60.0
+"""Interval between comparisons, give or take a fifth."""
 
 SETTLE_SECONDS = 150.0
-"""Helm changes configurations and rules together, and the rules reach a running pod later: after the kubelet's period
-(syncFrequency, 1 min) and that of its cache of ConfigMaps. A difference that appears between two changes of rules is
-logged when it has lasted for so long."""
+"""Time after which a difference that appears between two changes of rules is logged. Helm changes configurations and
+rules together, but the rules reach a running pod later: after the period of the kubelet (syncFrequency, 1 min) and that
+of its cache of ConfigMaps."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _Memory:
-    """Of one configuration: differences and since when they are there, those that were logged, why it is not read."""
+    """Previous results for one configuration."""
 
     since: dict[str, float] = field(default_factory=dict)
-    told: frozenset[str] = frozenset()
+    """Current differences, and the times at which they appeared."""
+    logged: frozenset[str] = frozenset()
+    """Differences that were logged."""
     failing: Cause | None = None
+    """Cause of the last failure to read it; None after a success."""
 
 
-class Comparing:
-    """Keeps `state.webhooks` up to date with the configurations of a name, and logs what does not fit."""
+class DriftMonitor:
+    """Keeps `state.webhooks` up to date for the configurations of a name, and logs differences."""
 
     def __init__(
         self,
@@ -62,10 +65,10 @@ class Comparing:
         self._memory = {endpoint: _Memory() for endpoint in Endpoint}
         self._prompted = True
         self._task = PeriodicTask(
-            self.look,
-            name="comparing",
+            self.compare,
+            name="drift-monitor",
             doing="the webhook configurations were compared with the rules",
-            retry_seconds=LOOK_SECONDS,
+            retry_seconds=PERIOD_SECONDS,
         )
         state.webhooks = {}
 
@@ -75,17 +78,17 @@ class Comparing:
     def stop(self) -> None:
         self._task.stop()
 
-    def look_soon(self) -> None:
-        """Other rules are in force; does not wait."""
+    def compare_soon(self) -> None:
+        """Compare now, since other rules are in force; does not wait."""
         self._prompted = True
         self._task.wake()
 
-    def look(self) -> float:
-        """Read and compare both; how long to wait for the next look."""
+    def compare(self) -> float:
+        """Read and compare both configurations; return the seconds to wait before the next comparison."""
         prompted, self._prompted = self._prompted, False
         served = self._state.served
         if served is None:
-            return LOOK_SECONDS
+            return PERIOD_SECONDS
         failed: dict[Endpoint, ApiError] = {}
         for calls in self._calls(served.rule_set):
             try:
@@ -93,21 +96,21 @@ class Comparing:
             except ApiError as error:
                 failed[calls.endpoint] = error
             else:
-                self._compare(calls, configuration, served, prompted=prompted)
+                self._compare_one(calls, configuration, served, prompted=prompted)
         if failed:
-            # What is not known yet is news when it comes.
+            # A difference found by the retry is as new as the rules.
             self._prompted = self._prompted or prompted
-            return self._missed(failed, served)
-        return jittered(LOOK_SECONDS, self._random)
+            return self._failed(failed, served)
+        return jittered(PERIOD_SECONDS, self._random)
 
     def _calls(self, rule_set: RuleSet) -> tuple[Calls, Calls]:
-        """What the rules need; worked out once for each set."""
+        """Return the calls that the rules need, derived once for each rule set."""
         if self._derived is None or self._derived[0] is not rule_set:
             self._derived = rule_set, derive(rule_set)
         return self._derived[1]
 
     def _read(self, endpoint: Endpoint) -> dict[str, Any] | None:
-        """A configuration; None where there is none. Raises ApiError."""
+        """Read a configuration; return None if it does not exist. Raises ApiError."""
         path = api_path(f"{endpoint.kind.lower()}s", group="admissionregistration.k8s.io", name=self._name)
         try:
             return self._connection.object(path)
@@ -116,67 +119,67 @@ class Comparing:
                 return None
             raise
 
-    def _compare(
+    def _compare_one(
         self, calls: Calls, configuration: Mapping[str, Any] | None, served: Served, *, prompted: bool
     ) -> None:
         found = drift(calls, self._name, configuration)
-        mend = fix_command(self._name, configuration) if found else None
+        fix = fix_command(self._name, configuration) if found else None
         compared = Compared(
-            configuration=_called(calls.endpoint, self._name),
+            configuration=_named(calls.endpoint, self._name),
             at=datetime.now(UTC),
             generation=served.generation,
             differences=found,
-            fix_command=mend,
+            fix_command=fix,
         )
-        self._show(calls.endpoint, compared)
+        self._publish(calls.endpoint, compared)
         memory, now = self._memory[calls.endpoint], self._clock()
-        was_told = memory.told
+        had_logged = memory.logged
         memory.failing = None
         memory.since = {text: memory.since.get(text, now) for text in found}
-        memory.told &= set(found)
+        memory.logged &= set(found)
         members = {"endpoint": calls.endpoint.path, "generation": served.generation}
         for text in found:
-            if text not in memory.told and (prompted or now - memory.since[text] >= SETTLE_SECONDS):
-                _log.warning("%s; what mends it: %s", text, mend, extra={"members": members})
-                memory.told |= {text}
-        if was_told and not found:
-            _log.info("%s fits the rules again", compared.configuration, extra={"members": members})
+            if text not in memory.logged and (prompted or now - memory.since[text] >= SETTLE_SECONDS):
+                _log.warning("%s; fix: %s", text, fix, extra={"members": members})
+                memory.logged |= {text}
+        if had_logged and not found:
+            _log.info("%s agrees with the rules again", compared.configuration, extra={"members": members})
 
-    def _missed(self, failed: Mapping[Endpoint, ApiError], served: Served) -> float:
-        """Note what could not be read, and log what is new of it; how long to wait."""
-        news: dict[Cause, list[Endpoint]] = {}
+    def _failed(self, failed: Mapping[Endpoint, ApiError], served: Served) -> float:
+        """Record failed reads, and log those with a new cause; return the seconds to wait."""
+        new: dict[Cause, list[Endpoint]] = {}
         for endpoint, error in failed.items():
-            self._show(endpoint, replace(self._known(endpoint, served), problem=str(error)))
+            self._publish(endpoint, replace(self._known(endpoint, served), problem=str(error)))
             if self._memory[endpoint].failing is not error.cause:
                 self._memory[endpoint].failing = error.cause
-                news.setdefault(error.cause, []).append(endpoint)
-        for cause, endpoints in news.items():
+                new.setdefault(error.cause, []).append(endpoint)
+        for cause, endpoints in new.items():
             _log.warning(
                 "%s cannot be compared with the rules: %s%s",
-                " and ".join(_called(endpoint, self._name) for endpoint in endpoints),
+                " and ".join(_named(endpoint, self._name) for endpoint in endpoints),
                 failed[endpoints[0]],
                 self._advice(cause, endpoints),
             )
-        if any(error.cause in MENDED_BY_NEW_CREDENTIALS for error in failed.values()):
+        if any(error.cause in RENEWAL_CAUSES for error in failed.values()):
             self._connection.renew()
         return self._backoff.seconds(max(error.retry_after_seconds or 0.0 for error in failed.values()))
 
     def _known(self, endpoint: Endpoint, served: Served) -> Compared:
-        """What was found of the same rules before, which is the best that is known."""
+        """Return the last result for the same rules; an empty one if there is none."""
         before = (self._state.webhooks or {}).get(endpoint.name.lower())
         if before is not None and before.generation == served.generation:
             return before
-        return Compared(configuration=_called(endpoint, self._name), generation=served.generation)
+        return Compared(configuration=_named(endpoint, self._name), generation=served.generation)
 
     def _advice(self, cause: Cause, endpoints: Iterable[Endpoint]) -> str:
         if cause is not Cause.FORBIDDEN:
             return ""
         resources = " and ".join(f"{endpoint.kind.lower()}s" for endpoint in endpoints)
-        return f"; it needs the right to get {resources} named {self._name}"
+        return f"; the server needs the permission to get {resources} named {self._name}"
 
-    def _show(self, endpoint: Endpoint, compared: Compared) -> None:
+    def _publish(self, endpoint: Endpoint, compared: Compared) -> None:
         self._state.webhooks = {**(self._state.webhooks or {}), endpoint.name.lower(): compared}
 
 
-def _called(endpoint: Endpoint, name: str) -> str:
+def _named(endpoint: Endpoint, name: str) -> str:
     return f"{endpoint.kind} {name}"

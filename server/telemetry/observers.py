@@ -26,27 +26,27 @@ ExceptionInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackTy
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
-    """Settings of telemetry. `decision_log`: None for no log, "-" for standard output. `callers`: who causes Events."""
+class TelemetrySettings:
+    """Enabled telemetry. `decision_log`: None if disabled, "-" for stdout. `callers`: those that cause Events."""
 
     decision_log: Path | None = None
     events: bool = False
     callers: Callers = Callers.AUTHENTICATED
 
 
-class Observing:
-    """All observers: metrics always, decision log and Events if enabled."""
+class Telemetry:
+    """All observers: metrics, and decision log and Events if enabled."""
 
-    def __init__(self, wanted: Observed, state: State, sender: "Sender | None") -> None:
-        log = wanted.decision_log
+    def __init__(self, settings: TelemetrySettings, state: State, sender: "Sender | None") -> None:
+        log = settings.decision_log
         decisions = None if log is None else DecisionLog(None if log == STANDARD_OUTPUT else log)
-        events = Events(sender) if wanted.events and sender is not None else None
+        events = Events(sender) if settings.events and sender is not None else None
         self._parts: list[DecisionLog | Events] = [part for part in (decisions, events) if part is not None]
         self.metrics = Metrics(state, decision_log=decisions, events=events)
         self.observers: tuple[Observer, ...] = (
             self.metrics,
             *([] if decisions is None else [decisions]),
-            *([] if events is None else [wanted.callers.only(events)]),
+            *([] if events is None else [settings.callers.only(events)]),
         )
 
     def start(self) -> None:
@@ -66,7 +66,7 @@ class Lines(logging.Formatter):
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: N802, ARG002
         return rfc3339(datetime.fromtimestamp(record.created, UTC), "milliseconds")
 
-    def formatException(self, ei: ExceptionInfo) -> str:  # noqa: N802 - logging calls it so
+    def formatException(self, ei: ExceptionInfo) -> str:  # noqa: N802 - the name that logging calls
         error = ei[1]
         parts: list[str] = []
         while error is not None:

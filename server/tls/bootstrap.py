@@ -1,11 +1,16 @@
-"""The server's own certificate, kept in a Secret that all replicas share, and trusted by the API server.
+"""A certificate that the replicas issue and renew themselves, kept in a Secret and trusted by the API server.
 
-Every replica does the same: read the Secret, take the one step that is due, write it back if nobody else has, put the
-CAs into the webhook configurations, and serve what the Secret says. Two replicas that take a step at once agree
-through the Secret's resourceVersion: the second write is refused, and its replica reads again.
+Every replica runs the same loop: read the Secret, take the step that is due and write it back, write the CAs into the
+webhook configurations, serve the current certificate. There is no leader: when two replicas take a step at once, the
+API server refuses the second write because of the resourceVersion, and that replica reads again.
 
-A certificate is followed by another with a CA of its own. First both CAs are trusted, then the new certificate is
-shown, then the old CA is forgotten: at no time does a replica show what an API server does not trust.
+Why a certificate is rotated in steps: API servers and replicas learn of a change at different times, up to minutes
+apart, and one call with an untrusted certificate may admit a pod unchecked (failurePolicy Ignore) or block it. So the
+CA of the next certificate is trusted before any replica serves that certificate, and the previous CA is trusted until
+every replica has switched. At no time does a replica serve a certificate that some API server does not trust.
+
+Why each certificate has a CA of its own, whose key is discarded: whoever reads the Secret can impersonate this webhook
+until the certificate expires, but can never issue another certificate that API servers trust.
 """
 
 import logging
@@ -25,25 +30,25 @@ from server.timestamps import rfc3339
 from server.tls.identity import CLOCK_SKEW, Identity, Issued, TlsError, dns_names, issue, issued
 
 VALID_DAYS = 90
-"""How long a certificate is good for."""
+"""Validity of a certificate."""
 
 RENEW_DAYS = 30
-"""With less than this left, the next one is made: a month for whatever stands in the way."""
+"""Remaining validity at which the next certificate is issued: a month to repair whatever prevents it."""
 
 SPREAD = timedelta(minutes=5)
-"""Until every API server has seen that another CA is trusted: they watch the configurations, and restart in less."""
+"""Time until every API server trusts another CA: they watch the configurations, and restart in less."""
 
 FORGET = timedelta(days=1)
-"""Until the CA of the certificate before is trusted no more: every replica has long looked at the Secret."""
+"""Time until the previous CA is removed: by then, every replica has read the Secret many times."""
 
-LOOK_SECONDS = 60.0
-"""Between two looks at the Secret, give or take a fifth."""
+PERIOD_SECONDS = 60.0
+"""Interval between reads of the Secret, give or take a fifth."""
 
 RETRY_SECONDS = 5.0
-"""After a call that failed."""
+"""Delay of a retry after a failed call."""
 
 MAX_CONFLICTS = 10
-"""Writes of others that are met in one look; there are as many as there are replicas."""
+"""Maximum conflicts in one pass: each replica may cause one."""
 
 _KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 
@@ -52,7 +57,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where things are: the Secret, the DNS name that the API server calls, the name of both configurations."""
+    """Names of the Secret, of the Service that the API server calls (DNS), and of both webhook configurations."""
 
     namespace: str
     secret: str
@@ -68,8 +73,8 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """What the Secret holds: what is shown now, what will be, and the CA of what was."""
+class Contents:
+    """Contents of the Secret: the certificate that is served, the next one, and the previous CA."""
 
     current: Issued
     next: Issued | None = None
@@ -77,26 +82,26 @@ class Held:
 
     @property
     def bundle(self) -> bytes:
-        """Every CA to trust."""
+        """All CAs to trust, as PEM."""
         cas = [self.current.ca, self.next.ca if self.next else None, self.previous_ca]
         return b"".join(ca if ca.endswith(b"\n") else ca + b"\n" for ca in cas if ca)
 
 
-def due(held: Held | None, place: Place, now: datetime, *, trusted: bool) -> Held | None:
-    """What the Secret should hold now, one step on from what it holds; None where that is right.
+def next_step(contents: Contents | None, place: Place, now: datetime, *, trusted: bool) -> Contents | None:
+    """Return the contents after the step that is due, or None if no step is due.
 
-    `trusted`: the webhook configurations have had every CA of `held` for long enough.
+    `trusted`: every CA of `contents` has been in the webhook configurations for SPREAD.
     """
-    if held is None or now >= held.current.not_after:
-        return Held(current=_issue(place, now))
-    if held.next is not None:
+    if contents is None or now >= contents.current.not_after:
+        return Contents(current=_issue(place, now))
+    if contents.next is not None:
         if trusted:
-            return Held(current=held.next, previous_ca=held.current.ca)
+            return Contents(current=contents.next, previous_ca=contents.current.ca)
         return None
-    if held.current.not_after - now < timedelta(days=RENEW_DAYS):
-        return replace(held, next=_issue(place, now))
-    if held.previous_ca is not None and now - _made(held.current) >= FORGET:
-        return replace(held, previous_ca=None)
+    if contents.current.not_after - now < timedelta(days=RENEW_DAYS):
+        return replace(contents, next=_issue(place, now))
+    if contents.previous_ca is not None and now - _issued_at(contents.current) >= FORGET:
+        return replace(contents, previous_ca=None)
     return None
 
 
@@ -105,12 +110,12 @@ def _issue(place: Place, now: datetime) -> Issued:
     return issue(place.service, names, now=now, days=VALID_DAYS)
 
 
-def _made(certificate: Issued) -> datetime:
+def _issued_at(certificate: Issued) -> datetime:
     return certificate.not_before + CLOCK_SKEW
 
 
-def read(data: Mapping[str, str] | None, place: Place) -> Held | None:
-    """What a Secret's data hold; None when that is nothing of use."""
+def parse(data: Mapping[str, str] | None, place: Place) -> Contents | None:
+    """Parse a Secret's data. Return None if they hold no usable certificate."""
     values: dict[str, bytes] = {}
     try:
         for name, value in (data or {}).items():
@@ -122,21 +127,25 @@ def read(data: Mapping[str, str] | None, place: Place) -> Held | None:
         following = issued(values["next-ca.crt"], values["next-tls.crt"], values["next-tls.key"], place.service)
     except (KeyError, TlsError):
         following = None
-    return Held(current=current, next=following, previous_ca=values.get("previous-ca.crt"))
+    return Contents(current=current, next=following, previous_ca=values.get("previous-ca.crt"))
 
 
-def written(held: Held) -> dict[str, str]:
-    """The data of the Secret."""
-    values = {"ca.crt": held.current.ca, "tls.crt": held.current.certificate, "tls.key": held.current.key}
-    if held.next is not None:
-        values |= {"next-ca.crt": held.next.ca, "next-tls.crt": held.next.certificate, "next-tls.key": held.next.key}
-    if held.previous_ca is not None:
-        values["previous-ca.crt"] = held.previous_ca
+def serialize(contents: Contents) -> dict[str, str]:
+    """Return the data of the Secret."""
+    values = {"ca.crt": contents.current.ca, "tls.crt": contents.current.certificate, "tls.key": contents.current.key}
+    if contents.next is not None:
+        values |= {
+            "next-ca.crt": contents.next.ca,
+            "next-tls.crt": contents.next.certificate,
+            "next-tls.key": contents.next.key,
+        }
+    if contents.previous_ca is not None:
+        values["previous-ca.crt"] = contents.previous_ca
     return {name: b64encode(value).decode() for name, value in values.items()}
 
 
 class Bootstrap:
-    """Keeps the Secret and the configurations as they should be, and tells `serve` of what is to be shown."""
+    """Keeps the Secret and the webhook configurations up to date, and calls `serve` with each new certificate."""
 
     def __init__(
         self,
@@ -151,24 +160,24 @@ class Bootstrap:
         self._serve = serve
         self._clock = clock
         self._served: Identity | None = None
-        self._said: str | None = None
+        self._problem: str | None = None
         self._trusted: tuple[bytes, datetime] | None = None
         self._task = PeriodicTask(
             self._step,
             name="bootstrap",
-            doing="the certificate was looked at",
+            doing="the certificate was reconciled",
             retry_seconds=RETRY_SECONDS,
         )
 
-    def look(self) -> None:
-        """Take every step that is due, and serve what the Secret says. Raises ApiError and TlsError."""
+    def reconcile(self) -> None:
+        """Take every step that is due, and serve the current certificate. Raises ApiError and TlsError."""
         for _ in range(MAX_CONFLICTS):
             secret = self._connection.object(self._place.secret_path)
-            held = read(secret.get("data"), self._place)
-            trusted = held is not None and self._trust(held)
-            step = due(held, self._place, self._clock(), trusted=trusted)
-            if step is None and held is not None:
-                self._show(held)
+            contents = parse(secret.get("data"), self._place)
+            trusted = contents is not None and self._trust(contents)
+            step = next_step(contents, self._place, self._clock(), trusted=trusted)
+            if step is None and contents is not None:
+                self._serve_current(contents)
                 return
             if step is not None:
                 try:
@@ -178,55 +187,56 @@ class Bootstrap:
                         raise
         raise ApiError(Cause.CONFLICT, f"{self._place} keeps changing")
 
-    def first(self) -> None:
-        """Look until it is done; for the start."""
-        while not self._looked():
+    def wait_reconciled(self) -> None:
+        """Reconcile, and retry until it succeeds."""
+        while not self._reconciled():
             sleep(RETRY_SECONDS)
 
     def start(self) -> None:
-        """Look from now on, where `first` has looked already."""
-        self._task.start(jittered(LOOK_SECONDS))
+        """Reconcile periodically, after `wait_reconciled`."""
+        self._task.start(jittered(PERIOD_SECONDS))
 
     def stop(self) -> None:
         self._task.stop()
 
     def _step(self) -> float:
-        return jittered(LOOK_SECONDS if self._looked() else RETRY_SECONDS)
+        return jittered(PERIOD_SECONDS if self._reconciled() else RETRY_SECONDS)
 
-    def _looked(self) -> bool:
+    def _reconciled(self) -> bool:
+        """Reconcile, and log a failure once. Return True if it succeeded."""
         try:
-            self.look()
+            self.reconcile()
         except (ApiError, TlsError) as error:
-            said = str(error)
-            if said != self._said:
-                _log.error("the certificate cannot be kept in %s: %s", self._place, said)
+            problem = str(error)
+            if problem != self._problem:
+                _log.error("the certificate cannot be kept in %s: %s", self._place, problem)
             if isinstance(error, ApiError) and error.cause is Cause.UNAUTHORIZED:
                 self._connection.renew()
-            self._said = said
+            self._problem = problem
             return False
         except Exception:
-            # Our bug; the certificate that is served stays.
-            _log.exception("unexpected error while the certificate was looked at")
+            # A bug must not end the thread; the serving certificate stays.
+            _log.exception("unexpected error while the certificate was reconciled")
             return False
-        if self._said is not None:
+        if self._problem is not None:
             _log.info("the certificate can be kept in %s again", self._place)
-        self._said = None
+        self._problem = None
         return True
 
-    def _write(self, secret: Mapping[str, Any], held: Held) -> None:
-        # The resourceVersion that was read makes this a refusal where somebody was faster. Data of others stay.
+    def _write(self, secret: Mapping[str, Any], contents: Contents) -> None:
+        # With the resourceVersion that was read, a concurrent write is a conflict. Other data stay.
         data = {name: value for name, value in (secret.get("data") or {}).items() if name not in _OURS}
-        body = orjson.dumps({**secret, "data": {**data, **written(held)}})
+        body = orjson.dumps({**secret, "data": {**data, **serialize(contents)}})
         self._connection.send("PUT", self._place.secret_path, "application/json", body)
-        _log.info("wrote %s: a certificate valid until %s", self._place, rfc3339(held.current.not_after))
+        _log.info("wrote %s: a certificate valid until %s", self._place, rfc3339(contents.current.not_after))
 
-    def _trust(self, held: Held) -> bool:
-        """Have the CAs in both configurations; whether they have been there for as long as it takes to spread.
+    def _trust(self, contents: Contents) -> bool:
+        """Write the CAs into both configurations. Return True if they have been there for SPREAD.
 
-        A configuration that is not there has nobody who calls.
+        A configuration that does not exist counts as having them: nothing calls through it.
         """
-        bundle, since = held.bundle, self._clock()
-        before, self._trusted = self._trusted, None  # where a call fails, nobody knows
+        bundle, since = contents.bundle, self._clock()
+        before, self._trusted = self._trusted, None  # unknown if a call fails
         found = [self._trust_in(kind, b64encode(bundle).decode()) for kind in _KINDS]
         if all(found) and before is not None and before[0] == bundle:
             since = before[1]
@@ -234,7 +244,7 @@ class Bootstrap:
         return self._clock() - since >= SPREAD
 
     def _trust_in(self, kind: str, bundle: str) -> bool:
-        """Have them in one; whether they were there already."""
+        """Write the CAs into one configuration. Return True if they were there already."""
         path = api_path(kind, group="admissionregistration.k8s.io", name=self._place.webhooks)
         try:
             configuration = self._connection.object(path)
@@ -256,20 +266,20 @@ class Bootstrap:
         except ApiError as error:
             if error.cause not in (Cause.CONFLICT, Cause.INVALID):
                 raise
-            return False  # somebody has changed it since: at the next look
+            return False  # changed meanwhile: the next pass writes them
         _log.info("wrote the CAs into %s", path)
         return False
 
-    def _show(self, held: Held) -> None:
+    def _serve_current(self, contents: Contents) -> None:
         identity = Identity(
-            certificate=held.current.certificate,
-            key=held.current.key,
-            not_after=held.current.not_after,
+            certificate=contents.current.certificate,
+            key=contents.current.key,
+            not_after=contents.current.not_after,
         )
         if identity != self._served:
             self._serve(identity)
             if self._served is not None:
-                _log.info("a new certificate is served: %s, valid until %s", self._place, rfc3339(identity.not_after))
+                _log.info("new certificate in use: %s, valid until %s", self._place, rfc3339(identity.not_after))
             self._served = identity
 
 

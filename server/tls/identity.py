@@ -1,4 +1,15 @@
-"""The server's certificate: the operator's files checked, or one for localhost made; and TLS contexts from it."""
+"""Certificates of the server, read from files or made here, and TLS contexts for them.
+
+Why a certificate is tested with an in-memory handshake before it is served: OpenSSL loads many that no client accepts,
+such as one with a wrong purpose or an unknown critical extension. The failure would show in the API server only, where
+failurePolicy would then decide on every pod. A certificate that fails the test is refused, and the previous one stays.
+
+Why each certificate has an SSLContext of its own, rather than one context that is changed or has an `sni_callback`:
+- a context owns the keys of its session tickets. A client could resume a session, and so show no certificate, after the
+  CA of its certificate was removed;
+- certificate, key and client CAs change together, with one assignment: no handshake has a part of each;
+- a connection whose context is not the current one is known to be outdated, and closes after its next response.
+"""
 
 import os
 import ssl
@@ -36,31 +47,31 @@ LEAST_RSA_BITS, MOST_RSA_BITS = 2048, 8192
 """RSA key sizes: Go rejects larger keys (crypto/tls, checkKeySize), and OpenSSL smaller ones."""
 
 ROUNDS = 10
-"""Flights of an in-memory handshake; TLS 1.2 takes four."""
+"""Maximum rounds of an in-memory handshake; TLS 1.2 takes four flights."""
 
 LOCAL_NAMES = (x509.DNSName("localhost"), x509.IPAddress(ip_address("127.0.0.1")), x509.IPAddress(ip_address("::1")))
-"""What the certificate that is made here is good for."""
+"""Names in the certificate for localhost."""
 
 VALID_DAYS = 365
-"""How long it is good for: a server for trying things out is started anew more often than once a year."""
+"""Validity of the certificate for localhost: a trial server is restarted more often than once a year."""
 
 RENEW_DAYS = 30
-"""A certificate kept in `--tls-dir` with less left than this is made anew at start."""
+"""A certificate in `--tls-dir` that expires sooner is replaced at start."""
 
 CLOCK_SKEW = timedelta(minutes=5)
-"""How far the clock of a client may be behind ours."""
+"""Maximum delay of a client's clock behind ours."""
 
 CA_FILE, CERTIFICATE_FILE, KEY_FILE = "ca.crt", "tls.crt", "tls.key"
 """Names in `--tls-dir`, as in a Kubernetes TLS Secret."""
 
 
 class TlsError(Exception):
-    """Why a certificate and key cannot be served, naming the file."""
+    """A certificate and key that cannot be served; the message names the file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsFiles:
-    """A certificate and key in PEM files that belong together; `ca` is the file to trust, where we made it."""
+    """PEM files of a matching certificate and key; `ca` is the file to trust if the certificate was made here."""
 
     certificate: Path
     key: Path
@@ -79,13 +90,13 @@ class Identity:
 
 
 def check(certificate: Path, key: Path, *, now: datetime) -> TlsFiles:
-    """The files, once they are known to load, to belong together and to be valid at `now`. Raises TlsError."""
+    """Check that the files load, match each other and are valid at `now`. Raises TlsError."""
     identity = read(certificate, key, now=now)
     return TlsFiles(certificate=certificate, key=key, not_after=identity.not_after)
 
 
 def read(certificate: Path, key: Path, client_ca: Path | None = None, *, now: datetime) -> Identity:
-    """What the files hold, each read once; checked as by `check`. Raises TlsError."""
+    """Read each file once, and check them as `check` does. Raises TlsError."""
     chain, private_pem = _read(certificate), _read(key)
     leaf = _certificate(certificate, chain)
     private = _private_key(key, private_pem)
@@ -102,10 +113,10 @@ def read(certificate: Path, key: Path, client_ca: Path | None = None, *, now: da
 
 
 def for_localhost(folder: Path, *, now: datetime) -> TlsFiles:
-    """A certificate for localhost in `folder`, signed by a CA of its own; one that is there and still good is kept.
+    """Return a certificate for localhost, signed by a CA of its own; one in `folder` that is still valid is kept.
 
-    The folder is made where it is missing. The CA's key is thrown away: nothing else can ever be signed with it.
-    Raises TlsError when the folder cannot be written.
+    The folder is created if needed. The CA's key is discarded, so it never signs anything else.
+    Raises TlsError if the folder cannot be written.
     """
     ca, certificate, key = folder / CA_FILE, folder / CERTIFICATE_FILE, folder / KEY_FILE
     try:
@@ -130,7 +141,7 @@ def _made(ca: Path, certificate: Path, key: Path, now: datetime) -> TlsFiles:
 
 
 def read_cas(path: Path) -> bytes:
-    """Certificates of CAs, as PEM. Raises TlsError where there is none."""
+    """Read certificates of CAs, as PEM. Raises TlsError if the file has none."""
     content = _read(path)
     _certificate(path, content)
     return content
@@ -144,7 +155,7 @@ def context(identity: Identity) -> ssl.SSLContext:
     served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     served.minimum_version = ssl.TLSVersion.TLSv1_2
     served.options |= ssl.OP_NO_RENEGOTIATION
-    served.set_alpn_protocols(["http/1.1"])  # which is what an API server speaks to webhooks
+    served.set_alpn_protocols(["http/1.1"])  # API servers call webhooks with HTTP/1.1
     try:
         with _file(identity.certificate) as certificate, _file(identity.key) as key:
             served.load_cert_chain(certificate, key)
@@ -178,14 +189,14 @@ def _client(chain: bytes) -> ssl.SSLContext:
         others.remove(issuer)
         anchor = issuer
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    client.check_hostname = False  # names are the API server's to know
+    client.check_hostname = False  # the name is checked by the API server
     client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     client.load_verify_locations(cadata=anchor.public_bytes(Encoding.DER))
     return client
 
 
 def _shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
-    """Raises ssl.SSLError."""
+    """Perform an in-memory handshake. Raises ssl.SSLError."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     sides = [client.wrap_bio(to_client, to_server), server.wrap_bio(to_server, to_client, server_side=True)]
     for _ in range(ROUNDS):
@@ -202,7 +213,7 @@ def _shake_hands(server: ssl.SSLContext, client: ssl.SSLContext) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issued:
-    """A certificate and its key, and the CA that signed it and nothing else, as PEM."""
+    """A certificate with its key, and the CA that signed only it, as PEM."""
 
     ca: bytes
     certificate: bytes
@@ -212,10 +223,10 @@ class Issued:
 
 
 def issue(name: str, names: Sequence[x509.GeneralName], *, now: datetime, days: float) -> Issued:
-    """A certificate for `names`, called `name`, by a CA of its own, whose key is thrown away."""
+    """Create a certificate for `names`, with the common name `name`, by a CA of its own whose key is discarded."""
     begin, end = (now - CLOCK_SKEW).replace(microsecond=0), (now + timedelta(days=days)).replace(microsecond=0)
     ca_key, leaf_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    # Several may be trusted at once: none must be taken for another by its name.
+    # Several CAs may be trusted at once, so each needs a name of its own.
     ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{begin:%Y-%m-%dT%H:%M:%S} gpu-rules {name}"[:64])])
     leaf_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
     ca_key_id = x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key())
@@ -246,7 +257,7 @@ def issue(name: str, names: Sequence[x509.GeneralName], *, now: datetime, days: 
 
 
 def issued(ca: bytes, certificate: bytes, key: bytes, dns_name: str) -> Issued:
-    """What was issued once, read again. Raises TlsError when it does not fit together or is not for `dns_name`."""
+    """Parse what `issue` returned before. Raises TlsError if the parts do not match, or are not for `dns_name`."""
     where = Path("the Secret")
     leaf, signer = _certificate(where, certificate), _certificate(where, ca)
     if _public_bytes(leaf.public_key()) != _public_bytes(_private_key(where, key).public_key()):
@@ -255,7 +266,7 @@ def issued(ca: bytes, certificate: bytes, key: bytes, dns_name: str) -> Issued:
         leaf.verify_directly_issued_by(signer)
         found = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except (ValueError, TypeError, InvalidSignature, x509.ExtensionNotFound):
-        raise TlsError("the certificate is not by the CA") from None
+        raise TlsError("the certificate is not signed by the CA") from None
     if dns_name not in found.get_values_for_type(x509.DNSName):
         raise TlsError(f"the certificate is not for {dns_name}")
     return Issued(
@@ -268,7 +279,7 @@ def issued(ca: bytes, certificate: bytes, key: bytes, dns_name: str) -> Issued:
 
 
 def dns_names(*names: str) -> tuple[x509.GeneralName, ...]:
-    """Names of hosts, for `issue`."""
+    """Return host names for `issue`."""
     return tuple(x509.DNSName(name) for name in names)
 
 
@@ -301,7 +312,7 @@ def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:
-    """Write a file anew, so that a key is never for a moment readable by others, and no link is followed."""
+    """Replace a file without following links; a key is never readable by others, not even for a moment."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
         file.write(content)
@@ -315,20 +326,20 @@ def _read(path: Path) -> bytes:
 
 
 def _certificate(path: Path, content: bytes) -> x509.Certificate:
-    """The first certificate of a chain: the server's own."""
+    """Return the first certificate of a chain, which is the server's own. Raises TlsError."""
     try:
         return x509.load_pem_x509_certificates(content)[0]
     except ValueError:
-        raise TlsError(f"{path}: holds no certificate in PEM form") from None
+        raise TlsError(f"{path}: no certificate in PEM format") from None
 
 
 def _private_key(path: Path, content: bytes) -> PrivateKey:
     try:
         key = load_pem_private_key(content, password=None)
     except TypeError:
-        raise TlsError(f"{path}: the key is encrypted; give it without a passphrase") from None
+        raise TlsError(f"{path}: the key must not be encrypted") from None
     except (ValueError, UnsupportedAlgorithm):
-        raise TlsError(f"{path}: holds no private key in PEM form") from None
+        raise TlsError(f"{path}: no private key in PEM format") from None
     if not isinstance(key, PrivateKey):
         raise TlsError(f"{path}: the key must be an RSA, EC or Ed25519 key")
     if isinstance(key, ec.EllipticCurvePrivateKey) and not isinstance(key.curve, CURVES):

@@ -1,4 +1,4 @@
-"""A certificate, or the CAs of clients, that change while the server runs: read, checked, then for new connections."""
+"""Renewal of the certificate and of the client CAs while the server runs; changes apply to new connections."""
 
 import logging
 from collections.abc import Callable
@@ -13,13 +13,13 @@ from server.state import State
 from server.timestamps import rfc3339
 from server.tls import identity as tls
 
-LOOK_SECONDS = 60.0
-"""Between two looks at whether the certificate has expired: another one may be served meanwhile."""
+PERIOD_SECONDS = 60.0
+"""Interval between checks of the expiry, since the certificate may be replaced meanwhile."""
 
 AFTER_SECONDS = 0.1
-"""After the end of the certificate, to be past it."""
+"""Delay after the expiry, so that a check then finds the certificate expired."""
 
-Show: TypeAlias = Callable[[tls.Identity], None]
+Install: TypeAlias = Callable[[tls.Identity], None]
 """Installs an identity for new connections. Raises TlsError."""
 
 _log = logging.getLogger(__name__)
@@ -32,23 +32,23 @@ class _Refusals:
         self._state = state
         self._last: str | None = None
 
-    def note(self, what: str, error: tls.TlsError) -> None:
+    def log(self, what: str, error: tls.TlsError) -> None:
         if str(error) != self._last:
             _log.error("%s: %s", what, error)
             self._state.certificates_refused += 1
         self._last = str(error)
 
-    def forget(self) -> bool:
+    def clear(self) -> bool:
         """Return True if something was refused since the last call."""
         refused, self._last = self._last is not None, None
         return refused
 
 
 class Renewal:
-    """Serves what certificate and key files hold, whenever that is a good pair; else what was served stays."""
+    """Serves the certificate and key of two files; if they are invalid, the previous ones stay in use."""
 
-    def __init__(self, show: Show, state: State, certificate: Path, key: Path, client_ca: Path | None) -> None:
-        self._show = show
+    def __init__(self, install: Install, state: State, certificate: Path, key: Path, client_ca: Path | None) -> None:
+        self._install = install
         self._state = state
         self._certificate = certificate
         self._key = key
@@ -61,40 +61,40 @@ class Renewal:
         """The files to watch."""
         return (self._certificate, self._key, *([self._client_ca] if self._client_ca else []))
 
-    def first(self) -> tls.Identity:
+    def serve_first(self) -> tls.Identity:
         """Serve the files for the first time. Raises TlsError."""
         identity = self._read()
-        self._install(identity)
+        self._serve(identity)
         return identity
 
     def renew(self) -> bool:
-        """Look at the files again; whether what they hold is served now."""
+        """Read the files again. Return True if their certificate is served now."""
         before = self._served
         try:
             identity = self._read()
             if identity == before:
-                if self._refusals.forget():
-                    _log.info("the certificate is again the one that is served: %s", self._described(identity))
+                if self._refusals.clear():
+                    _log.info("the certificate files match the certificate in use again: %s", self._described(identity))
                 return True
-            self._install(identity)
+            self._serve(identity)
         except tls.TlsError as error:
-            self._refusals.note("the changed certificate is refused, the one before it stays", error)
+            self._refusals.log("changed certificate refused, the previous one stays in use", error)
             return False
-        self._refusals.forget()
+        self._refusals.clear()
         if before is not None and replace(before, client_ca=identity.client_ca) == identity:
-            _log.info("other CAs of clients are trusted: %s", self._client_ca)
+            _log.info("new client CAs in use: %s", self._client_ca)
         else:
-            _log.info("a new certificate is served: %s", self._described(identity))
+            _log.info("new certificate in use: %s", self._described(identity))
         return True
 
     def _read(self) -> tls.Identity:
-        """Raises TlsError."""
+        """Read the files. Raises TlsError."""
         return tls.read(self._certificate, self._key, self._client_ca, now=datetime.now(UTC))
 
-    def _install(self, identity: tls.Identity) -> None:
-        """Raises TlsError, naming the file."""
+    def _serve(self, identity: tls.Identity) -> None:
+        """Serve an identity. Raises TlsError, whose message names the file."""
         try:
-            self._show(identity)
+            self._install(identity)
         except tls.TlsError as error:
             raise tls.TlsError(f"{self._certificate}: {error}") from None
         self._served = identity
@@ -105,11 +105,11 @@ class Renewal:
 
 
 class Clients:
-    """Serves certificates that come from elsewhere, and demands of clients what a file of CAs says, as it changes."""
+    """Serves certificates from elsewhere, and requires client certificates of the CAs in a file, which may change."""
 
-    def __init__(self, show: Show, state: State, client_ca: Path | None) -> None:
-        """Raises TlsError where the file holds no CA."""
-        self._show = show
+    def __init__(self, install: Install, state: State, client_ca: Path | None) -> None:
+        """Read the file. Raises TlsError if it has no CA."""
+        self._install = install
         self._state = state
         self._file = client_ca
         self._cas = None if client_ca is None else tls.read_cas(client_ca)
@@ -123,39 +123,39 @@ class Clients:
         return () if self._file is None else (self._file,)
 
     def serve(self, identity: tls.Identity) -> None:
-        """Show another certificate; the CAs stay. Raises TlsError."""
+        """Serve another certificate with the same client CAs. Raises TlsError."""
         with self._lock:
             self._serve(replace(identity, client_ca=self._cas))
 
     def renew(self) -> bool:
-        """Look at the CAs again; whether what the file holds is demanded now."""
+        """Read the CAs again. Return True if those of the file are in use now."""
         with self._lock:
             if self._file is None or self._served is None:
                 return False
             try:
                 cas = tls.read_cas(self._file)
                 if cas == self._cas:
-                    if self._refusals.forget():
-                        _log.info("the CAs of clients are again those that are trusted: %s", self._file)
+                    if self._refusals.clear():
+                        _log.info("the client CA file matches the CAs in use again: %s", self._file)
                     return True
                 identity = replace(self._served, client_ca=cas)
                 self._serve(identity)
             except tls.TlsError as error:
-                self._refusals.note("the changed CAs of clients are refused, those before them stay", error)
+                self._refusals.log("changed client CAs refused, the previous ones stay in use", error)
                 return False
-            self._refusals.forget()
+            self._refusals.clear()
             self._cas = cas
-        _log.info("other CAs of clients are trusted: %s", self._file)
+        _log.info("new client CAs in use: %s", self._file)
         return True
 
     def _serve(self, identity: tls.Identity) -> None:
-        self._show(identity)
+        self._install(identity)
         self._served = identity
         self._state.certificate_not_after = identity.not_after
 
 
 class Expiry:
-    """Logs that the certificate that is served has expired, once for each; `/readyz` fails from then on."""
+    """Logs the expiry of the serving certificate, once for each; `/readyz` fails from then on."""
 
     def __init__(self, state: State, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._state = state
@@ -164,15 +164,15 @@ class Expiry:
         self._task = PeriodicTask(
             self._step,
             name="expiry",
-            doing="the certificate's end was looked at",
-            retry_seconds=LOOK_SECONDS,
+            doing="the expiry of the certificate was checked",
+            retry_seconds=PERIOD_SECONDS,
         )
 
-    def look(self) -> None:
+    def check(self) -> None:
         expired = self._state.expired(self._clock())
         if expired is not None and expired != self._logged:
             _log.error(
-                "%s: %s: no API server accepts it, and /readyz fails until another one is served",
+                "%s: %s: API servers reject it, and /readyz fails until another one is served",
                 self._state.certificate_from,
                 expired,
             )
@@ -185,8 +185,8 @@ class Expiry:
         self._task.stop()
 
     def _step(self) -> float:
-        """Look; return how long to wait for the next look: until just after the end, where that is soon."""
-        self.look()
+        """Check; return the seconds to wait before the next check, which is just after an expiry that is near."""
+        self.check()
         end = self._state.certificate_not_after
         left = 0.0 if end is None else (end - self._clock()).total_seconds()
-        return min(left + AFTER_SECONDS, LOOK_SECONDS) if left > 0 else LOOK_SECONDS
+        return min(left + AFTER_SECONDS, PERIOD_SECONDS) if left > 0 else PERIOD_SECONDS

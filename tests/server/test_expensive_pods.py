@@ -29,7 +29,7 @@ from tests.support.evaluation import (
 )
 from tests.support.expensive import TYPED, expensive_pods
 from tests.support.laws import law
-from tests.support.observing import exchanged
+from tests.support.telemetry import admission_record
 
 ANNOTATION = "example.com/falls"
 ANSWER_BYTES = MAX_PATCH_BYTES * 4 // 3 + MAX_WARNINGS_BYTES + 4 * (MAX_MESSAGE + MAX_AUDIT_VALUE) + 1024
@@ -57,13 +57,13 @@ def left(record: AdmissionRecord) -> tuple[int, int]:
 def test_the_answer_and_the_line_about_a_pod_are_bounded(made: Any, tenths: int, policy: FailurePolicy) -> None:
     made["metadata"]["annotations"][ANNOTATION] = "x" * (MAX_PATCH_BYTES * tenths // 10)
     for path in ("/mutate", "/validate"):
-        answer, written = left(exchanged(path, made, state=State(rules(policy), cluster())))
+        answer, written = left(admission_record(path, made, state=State(rules(policy), cluster())))
         assert answer <= ANSWER_BYTES
         assert written <= MAX_LINE_BYTES
 
 
 def test_the_largest_patch_is_answered_whole() -> None:
     made: Any = pod(container("main", {MIG2: 1}), annotations={**TYPED, ANNOTATION: "x" * (MAX_PATCH_BYTES - 2_000)})
-    record = exchanged("/mutate", made, state=State(rules(FailurePolicy.FAIL), cluster()))
+    record = admission_record("/mutate", made, state=State(rules(FailurePolicy.FAIL), cluster()))
     assert record.outcome == CHANGED
     assert left(record)[0] > MAX_PATCH_BYTES * 4 // 3 - 4_000

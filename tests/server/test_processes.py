@@ -121,7 +121,7 @@ def test_a_signal_ends_everything_with_exit_code_0(tmp_path: Path, rules: Path, 
         assert not reachable(running.port)
         _, line = running.logged().splitlines()
         name = signal.Signals(number).name
-        assert line.endswith(f" INFO server.serve: {name}: stopping, requests under way are answered for up to 10 s")
+        assert line.endswith(f" INFO server.serve: {name}: stopping, requests in progress get up to 10 s")
 
 
 def test_ctrl_c_on_a_terminal_ends_everything_with_exit_code_0(tmp_path: Path, rules: Path) -> None:
@@ -146,7 +146,7 @@ def test_after_sigterm_it_is_not_ready_but_answers_until_the_drain_is_over(tmp_p
         # Whoever asks twice means it.
         assert running.stop(signal.SIGTERM) == 0
         _, draining, stopping = running.logged().splitlines()
-        assert draining.endswith("SIGTERM: not ready any more, answering for another 600 s")
+        assert draining.endswith("SIGTERM: not ready, requests are answered for another 600 s")
         assert "SIGTERM: stopping" in stopping
 
 
@@ -158,7 +158,7 @@ def test_the_drain_ends_by_itself(tmp_path: Path, rules: Path) -> None:
 
 @pytest.mark.parametrize(
     ("own_rules", "said"),
-    [(True, "looking for changes of certificate, rules"), (False, "looking for changes of certificate")],
+    [(True, "checking for changes of certificate, rules"), (False, "checking for changes of certificate")],
 )
 def test_sighup_is_logged_with_what_is_looked_at(tmp_path: Path, rules: Path, own_rules: bool, said: str) -> None:
     arguments: list[str | Path] = ["--rules", rules] if own_rules else []
@@ -430,7 +430,7 @@ def unserved(folder: Path, broken: str) -> tuple[list[Path], str]:
         why = f"{certificate}: the certificate cannot be served: clients refuse it: unsuitable certificate purpose\n"
     elif broken == "no CA":
         cas.write_bytes(b"nonsense")
-        why = f"{cas}: holds no certificate in PEM form\n"
+        why = f"{cas}: no certificate in PEM format\n"
     return [certificate, key, cas], why
 
 
@@ -449,19 +449,19 @@ def test_bad_tls_files_are_one_clear_error(tmp_path: Path, rules: Path, broken: 
         (["--listen", "8443"], "'8443' is not HOST:PORT with a port of 0 to 65535"),
         (["--listen", "localhost:65536"], "is not HOST:PORT"),
         (["--listen", "localhost:"], "is not HOST:PORT"),
-        (["--listen", "::1:8443"], "an IPv6 address stands in brackets"),
+        (["--listen", "::1:8443"], "an IPv6 address needs brackets"),
         (["--rules", "/does/not/exist"], "'/does/not/exist' does not exist"),
         (["/"], "unexpected argument '/': paths of rules must follow --rules"),
         (["--cluster", "incluster"], "'incluster' is neither in-cluster nor kubeconfig, and no such file exists"),
         (["--tls-service", "https://a.b.svc"], "'https://a.b.svc' is not a DNS name, such as gpu-rules.gpu-rules.svc"),
-        (["--declare", __file__], "--declare is for a live cluster"),
-        (["--tls-cert", "a"], "--tls-cert and --tls-key come together"),
+        (["--declare", __file__], "--declare needs a live cluster"),
+        (["--tls-cert", "a"], "--tls-cert and --tls-key need each other"),
         (["--tls-service", "a.b.svc"], "--tls-service needs --tls-bootstrap"),
         *(
             ([option, "nan"], "'nan' is not a number of seconds")
             for option in ("--receive-seconds", "--request-timeout", "--drain-seconds", "--max-staleness")
         ),
-        (["--tls-cert", "a", "--tls-key", "b", "--tls-dir", "c"], "--tls-dir is for a certificate made here"),
+        (["--tls-cert", "a", "--tls-key", "b", "--tls-dir", "c"], "--tls-dir is for a generated certificate"),
         (["--tls-bootstrap", "ns"], "'ns' is not NAMESPACE/SECRET"),
         (["--tls-bootstrap", "ns/.."], "'ns/..' is not NAMESPACE/SECRET"),
         (["--webhook-name", "a/b"], "'a/b' is not a valid object name"),

@@ -24,7 +24,7 @@ from server.cluster.source import FixedCluster
 from server.rules.folder_watch import Watcher, signature
 from server.rules.reload import MAX_REFUSED, MAX_REPORT, Reloader, read_whole
 from server.rules.sources import Rules, UnusableError, prepare_rules
-from server.serve import _adopted, _adopting, _Overpromising, _Signals
+from server.serve import _adopted, _adopting, _OverpromiseWarning, _Signals
 from server.state import Served, State
 from tests.support.operating import METRICS, Load, Mounted, fetched, metrics_url, rules_report, saying, until
 from tests.support.server import PATIENCE_SECONDS, ROOT, Running, encoded, review, started
@@ -310,7 +310,7 @@ def test_rules_that_need_what_cannot_be_read_of_the_cluster_are_not_in_force_for
     assert not reloader.reload()
     assert [state.served, *served_then] == [before, before]
     assert state.last_reload is not None
-    expected = "what these rules need to know of the cluster cannot be read: pods: forbidden"
+    expected = "the cluster data that these rules need cannot be read: pods: forbidden"
     assert state.last_reload.refused == (expected,)
 
 
@@ -470,7 +470,7 @@ def test_an_error_of_ours_does_not_end_the_watch(tmp_path: Path, caplog: pytest.
     path.write_text("ccc")
     until(lambda: seen == ["bb", "ccc"], "the second change")
     watcher.stop()
-    assert "unexpected error while a change was taken in" in caplog.text
+    assert "unexpected error while processing a change" in caplog.text
 
 
 @pytest.fixture
@@ -502,7 +502,7 @@ def test_what_was_refused_is_tried_again_until_it_is_in_force(
     tries = len(answers)
     until(lambda: len(answers) > tries, "the last try")
     tries = len(answers)
-    watcher.look()
+    watcher.check()
     watcher.stop()
     assert len(answers) == tries
 
@@ -517,7 +517,7 @@ def test_whoever_asks_has_what_was_refused_tried_again_at_once(refusing: tuple[W
     watcher, answers, path = refusing
     path.write_text("bb")
     until(lambda: len(answers) == 2, "the refusal")
-    watcher.look()
+    watcher.check()
     until(lambda: len(answers) == 3, "another try")
 
 
@@ -555,7 +555,7 @@ def test_asking_does_not_cut_short_the_wait_for_half_written_files(tmp_path: Pat
     watcher.start()
     for length in range(1, 40):
         path.write_text("half " * length)
-        watcher.look()
+        watcher.check()
         Event().wait(0.01)
     path.write_text("whole")
     until(lambda: seen, "the change")
@@ -603,7 +603,7 @@ def test_rules_that_are_in_force_no_more_are_forgotten_though_the_collector_was_
         del old
         gc.collect()
         assert forgotten() is not None
-        _adopted(None, _Overpromising(State()))
+        _adopted(None, _OverpromiseWarning(State()))
         assert forgotten() is None
         assert gc.get_freeze_count() > 0
     finally:

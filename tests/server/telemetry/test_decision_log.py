@@ -25,11 +25,11 @@ from server.telemetry.decision_log import (
     line,
     owner,
 )
-from server.telemetry.observers import Observed, Observing
+from server.telemetry.observers import Telemetry, TelemetrySettings
 from tests.support.evaluation import asks, check, cluster, compiled, container, injection, ladder, pod, rung, validation
-from tests.support.observing import exchanged, series
 from tests.support.operating import until
 from tests.support.server import UID, encoded, review
+from tests.support.telemetry import admission_record, series
 
 MIG = "nvidia.com/mig-2g.20gb"
 GPU = "nvidia.com/gpu"
@@ -56,7 +56,7 @@ def test_a_line_says_what_was_decided_on_what_grounds_and_why(tmp_path: Path) ->
         {"kind": "Node", "name": "no-controller"},
         {"kind": "Job", "name": "train", "controller": True},
     ]
-    record = exchanged("/mutate", made, state=state)
+    record = admission_record("/mutate", made, state=state)
     assert record.seconds > 0
     record.seconds = 0.00123456
     [line] = logged(tmp_path, record)
@@ -86,7 +86,7 @@ def test_a_line_says_what_was_decided_on_what_grounds_and_why(tmp_path: Path) ->
 
 
 def test_the_time_of_a_line_is_in_utc() -> None:
-    record = exchanged("/mutate", asks({MIG: 1}), FALLS)
+    record = admission_record("/mutate", asks({MIG: 1}), FALLS)
     assert record.decision is not None
     at = datetime(2026, 11, 22, 1, 2, 3, 40, tzinfo=timezone(timedelta(hours=1)))
     written = line(record, record.decision, id="a-1", at=at.astimezone(UTC), view=1)
@@ -94,7 +94,7 @@ def test_the_time_of_a_line_is_in_utc() -> None:
 
 
 def test_each_decision_has_an_id_of_its_own_and_a_dry_run_is_marked(tmp_path: Path) -> None:
-    record = exchanged("/mutate", asks({MIG: 1}), FALLS, dryRun=True)
+    record = admission_record("/mutate", asks({MIG: 1}), FALLS, dryRun=True)
     lines = logged(tmp_path, record, record)
     assert len({line["id"] for line in lines}) == 2
     assert [line["dryRun"] for line in lines] == [True, True]
@@ -103,7 +103,7 @@ def test_each_decision_has_an_id_of_its_own_and_a_dry_run_is_marked(tmp_path: Pa
 def test_a_decision_that_is_given_again_is_written_like_the_first(tmp_path: Path) -> None:
     state = State(served=Served(rule_set=compiled(FALLS)), cluster=cluster())
     pods = [asks({MIG: count}) for count in (1, 2, 1, *range(3, 70), 1)]
-    lines = logged(tmp_path, *(exchanged("/mutate", made, state=state) for made in pods))
+    lines = logged(tmp_path, *(admission_record("/mutate", made, state=state) for made in pods))
     first, other, again, last = lines[0], lines[1], lines[2], lines[-1]
     assert first["patch"] == again["patch"] == last["patch"] != other["patch"]
     assert first["trace"] == again["trace"] == last["trace"]
@@ -117,7 +117,7 @@ def test_the_version_of_the_inventory_changes_with_its_nodes_only(tmp_path: Path
         Cluster(nodes=nodes, freshness=Freshness.STALE),
         cluster({GPU: 2}),
     ]
-    lines = logged(tmp_path, *(exchanged("/mutate", asks({GPU: 1}), FALLS, on=view) for view in views))
+    lines = logged(tmp_path, *(admission_record("/mutate", asks({GPU: 1}), FALLS, on=view) for view in views))
     assert [(line["inventory"]["version"], line["inventory"]["freshness"]) for line in lines] == [
         (1, "synced"),
         (1, "stale"),
@@ -126,7 +126,7 @@ def test_the_version_of_the_inventory_changes_with_its_nodes_only(tmp_path: Path
 
 
 def test_what_got_no_decision_has_no_line(tmp_path: Path) -> None:
-    assert logged(tmp_path, exchanged("/mutate", b"{", FALLS)) == []
+    assert logged(tmp_path, admission_record("/mutate", b"{", FALLS)) == []
 
 
 SECRET = "correct-horse-battery-staple"
@@ -169,7 +169,7 @@ RULES: tuple[AnyRule, ...] = (
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
 def test_nothing_of_a_pod_is_written_that_no_rule_names(tmp_path: Path, path: str) -> None:
     made = pod_full_of_secrets()
-    [line] = logged(tmp_path, exchanged(path, made, *RULES))
+    [line] = logged(tmp_path, admission_record(path, made, *RULES))
     text = (tmp_path / "decisions.jsonl").read_text()
     assert SECRET not in text
     assert '"mine"' not in text
@@ -190,7 +190,7 @@ def test_what_a_pod_had_in_its_environment_before_an_update_is_not_written(tmp_p
         check("false", message_expression="'before: ' + oldObject.spec.containers[0].env[0].value"),
         match=Match(operations=(Operation.UPDATE,)),
     )
-    [line] = logged(tmp_path, exchanged("/validate", new, quotes, operation="UPDATE", oldObject=old))
+    [line] = logged(tmp_path, admission_record("/validate", new, quotes, operation="UPDATE", oldObject=old))
     assert SECRET not in (tmp_path / "decisions.jsonl").read_text()
     assert [step["message"] for step in line["trace"]] == ["before: [environment]"]
 
@@ -206,7 +206,7 @@ def test_no_container_and_no_action_lets_its_environment_through(
     )
     made: Any = pod()
     made["spec"][member] = [{"name": "one", "env": [{"name": "PASSWORD", "value": SECRET}]}]
-    [line] = logged(tmp_path, exchanged("/validate", made, quotes))
+    [line] = logged(tmp_path, admission_record("/validate", made, quotes))
     assert SECRET not in (tmp_path / "decisions.jsonl").read_text()
     assert [step["message"] for step in line["trace"]] == ["it is [environment]"]
 
@@ -237,7 +237,7 @@ def test_annotations_that_no_rule_names_are_not_written_whatever_a_message_makes
         variables={"every": EVERY},
         match=Match(operations=(Operation.UPDATE,)),
     )
-    record = exchanged("/validate", made, quotes, operation="UPDATE", oldObject=before)
+    record = admission_record("/validate", made, quotes, operation="UPDATE", oldObject=before)
     [line] = logged(tmp_path, record)
     assert [step["message"] for step in line["trace"]] == [message]
 
@@ -246,7 +246,7 @@ def test_of_a_value_that_begins_like_another_nothing_is_left(tmp_path: Path) -> 
     values = [SECRET[:8], SECRET, SECRET[:8]]
     main: Any = {**container("main", {MIG: 1}), "env": [{"name": f"V{n}", "value": v} for n, v in enumerate(values)]}
     quotes = validation(check("false", message_expression="object.spec.containers[0].env.map(v, v.value).join(' ')"))
-    [line] = logged(tmp_path, exchanged("/validate", pod(main), quotes))
+    [line] = logged(tmp_path, admission_record("/validate", pod(main), quotes))
     assert [step["message"] for step in line["trace"]] == ["[environment] [environment] [environment]"]
 
 
@@ -255,7 +255,9 @@ def test_the_namespace_of_a_line_is_that_of_the_pod_else_of_the_request(tmp_path
     elsewhere["metadata"]["namespace"] = "elsewhere"
     nowhere: Any = asks({MIG: 1})
     nowhere["metadata"].pop("namespace", None)
-    lines = logged(tmp_path, *(exchanged("/mutate", made, FALLS, namespace="ml") for made in (elsewhere, nowhere)))
+    lines = logged(
+        tmp_path, *(admission_record("/mutate", made, FALLS, namespace="ml") for made in (elsewhere, nowhere))
+    )
     assert [line["namespace"] for line in lines] == ["elsewhere", "ml"]
 
 
@@ -263,7 +265,7 @@ def test_why_a_pod_could_not_be_read_is_not_written(tmp_path: Path) -> None:
     made = pod_full_of_secrets()
     made["spec"]["containers"][0]["resources"]["limits"]["cpu"] = SECRET
     body = encoded(review(made)).replace(b'"x1"', b"12345678901234567890123")
-    lines = logged(tmp_path, exchanged("/mutate", made, FALLS), exchanged("/mutate", body, FALLS))
+    lines = logged(tmp_path, admission_record("/mutate", made, FALLS), admission_record("/mutate", body, FALLS))
     assert [(line["outcome"], line["status"]) for line in lines] == [
         ("Invalid", {"code": 422, "reason": "Invalid"}),
         ("Invalid", {"code": 422, "reason": "Invalid"}),
@@ -276,7 +278,7 @@ def test_why_a_pod_could_not_be_read_is_not_written(tmp_path: Path) -> None:
 def test_what_the_queue_cannot_hold_is_dropped_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "log"
     log = DecisionLog(path, max_queued=2)
-    record = exchanged("/mutate", asks({MIG: 1}), FALLS)
+    record = admission_record("/mutate", asks({MIG: 1}), FALLS)
     for _ in range(5):
         log(record)  # nobody writes yet
     log.start()
@@ -286,12 +288,12 @@ def test_what_the_queue_cannot_hold_is_dropped_and_counted(tmp_path: Path) -> No
 
 def test_the_queue_of_a_log_that_is_wanted_has_a_bound(tmp_path: Path) -> None:
     state = State(compiled(FALLS), cluster())
-    observing = Observing(Observed(tmp_path / "log"), state, None)
-    record = exchanged("/mutate", asks({MIG: 1}), state=state)
+    telemetry = Telemetry(TelemetrySettings(tmp_path / "log"), state, None)
+    record = admission_record("/mutate", asks({MIG: 1}), state=state)
     for _ in range(MAX_QUEUED + 3):
-        for observe in observing.observers:
+        for observe in telemetry.observers:
             observe(record)  # nobody writes yet
-    assert series(observing.metrics)["gpu_rules_decision_log_dropped_total"] == 3
+    assert series(telemetry.metrics)["gpu_rules_decision_log_dropped_total"] == 3
 
 
 def test_a_log_that_is_moved_away_is_made_anew(tmp_path: Path) -> None:
@@ -299,7 +301,7 @@ def test_a_log_that_is_moved_away_is_made_anew(tmp_path: Path) -> None:
     log = DecisionLog(path)
     log.start()
     path.rename(tmp_path / "log.1")
-    log(exchanged("/mutate", asks({MIG: 1}), FALLS))
+    log(admission_record("/mutate", asks({MIG: 1}), FALLS))
     log.stop()
     assert len(path.read_text().splitlines()) == 1
     assert path.stat().st_mode & 0o777 & ~0o640 == 0
@@ -315,7 +317,7 @@ def test_a_log_that_cannot_be_written_any_more_loses_lines_and_is_said_once(
     log.start()
     path.unlink()
     folder.rmdir()
-    record = exchanged("/mutate", asks({MIG: 1}), FALLS)
+    record = admission_record("/mutate", asks({MIG: 1}), FALLS)
     with caplog.at_level(logging.ERROR):
         log(record)
         log(record)
@@ -327,7 +329,7 @@ def test_a_log_that_cannot_be_written_any_more_loses_lines_and_is_said_once(
 def test_a_line_that_was_cut_off_spoils_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"x" * 1000 + b"\n")
-    record = exchanged("/mutate", asks({MIG: 1}), FALLS)
+    record = admission_record("/mutate", asks({MIG: 1}), FALLS)
     log = DecisionLog(path)
     log.start()
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -349,7 +351,7 @@ def test_a_line_that_was_cut_off_spoils_no_other(tmp_path: Path, caplog: pytest.
 
 
 def test_more_lines_than_one_call_can_write_are_all_written(tmp_path: Path) -> None:
-    record = exchanged("/mutate", asks({MIG: 1}), FALLS)
+    record = admission_record("/mutate", asks({MIG: 1}), FALLS)
     lines = logged(tmp_path, *[record] * (3 * TOGETHER + 1))
     numbers = [int(line["id"].rpartition("-")[2]) for line in lines]
     assert numbers == list(range(1, 3 * TOGETHER + 2))
@@ -363,7 +365,7 @@ def test_a_log_that_cannot_be_written_at_all_is_an_error_at_once(tmp_path: Path)
 def test_lines_can_go_to_standard_output(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     log = DecisionLog(None)
     log.start()
-    log(exchanged("/mutate", asks({MIG: 1}), FALLS))
+    log(admission_record("/mutate", asks({MIG: 1}), FALLS))
     log.stop()
     [line] = capfdbinary.readouterr().out.splitlines()
     assert json.loads(line)["outcome"] == "Changed"
@@ -386,7 +388,7 @@ def test_a_pod_without_a_controller_has_no_owner(made: Any) -> None:
 
 def test_nothing_is_left_open(tmp_path: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
-    logged(tmp_path, *[exchanged("/mutate", asks({MIG: 1}), FALLS)] * 3)
+    logged(tmp_path, *[admission_record("/mutate", asks({MIG: 1}), FALLS)] * 3)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
@@ -420,13 +422,13 @@ def test_a_line_names_the_pod_or_what_its_name_will_begin_with(
 ) -> None:
     made: Any = asks({MIG: 1})
     made["metadata"] = metadata
-    [line] = logged(tmp_path, exchanged("/mutate", made, FALLS, **request_))
+    [line] = logged(tmp_path, admission_record("/mutate", made, FALLS, **request_))
     assert line.get("pod") == name
 
 
 def test_a_line_names_the_user_as_the_api_server_knows_it(tmp_path: Path) -> None:
     users: list[dict[str, Any]] = [{"username": "jane"}, {"username": 1}, {}]
-    lines = logged(tmp_path, *(exchanged("/mutate", asks({MIG: 1}), FALLS, userInfo=user) for user in users))
+    lines = logged(tmp_path, *(admission_record("/mutate", asks({MIG: 1}), FALLS, userInfo=user) for user in users))
     assert [line.get("user") for line in lines] == ["jane", None, None]
 
 
@@ -439,7 +441,7 @@ def test_a_line_is_bounded_however_long_the_names_of_a_pod_are(tmp_path: Path, c
         "namespace": long,
         "ownerReferences": [{"kind": long, "name": long, "controller": True}],
     }
-    [line] = logged(tmp_path, exchanged("/mutate", made, FALLS, uid=long, userInfo={"username": long}))
+    [line] = logged(tmp_path, admission_record("/mutate", made, FALLS, uid=long, userInfo={"username": long}))
     assert (tmp_path / "decisions.jsonl").stat().st_size <= MAX_LINE_BYTES
     assert line["truncated"] == ["uid", "pod", "user", "namespace", "owner"]
     assert {len(line[name]) for name in ("uid", "pod", "user", "namespace")} == {MAX_TEXT}
@@ -466,7 +468,7 @@ def test_what_a_line_has_no_room_for_is_left_out_and_named(
     tmp_path: Path, made: Any, rules: tuple[AnyRule, ...], truncated: list[str]
 ) -> None:
     state = State(served=Served(rule_set=compiled(*rules), generation=1, digest="abc"), cluster=cluster())
-    [line] = logged(tmp_path, exchanged("/mutate", made, state=state))
+    [line] = logged(tmp_path, admission_record("/mutate", made, state=state))
     assert (tmp_path / "decisions.jsonl").stat().st_size <= MAX_LINE_BYTES
     assert line["truncated"] == truncated
     assert (line["uid"], line["pod"], line["user"], line["outcome"]) == (UID, "job", "system:admin", "Changed")
@@ -482,7 +484,7 @@ def test_long_lists_of_every_kind_are_shortened(tmp_path: Path) -> None:
     made: Any = asks({item.resource: 1 for item in rungs[:20]})
     brings = injection({"cpu": "1"}, annotations={f"a/{number:0>50}": "x" * 500 for number in range(20)})
     made["metadata"]["annotations"] = {"task.bkbcs.tencent.com/gpu-type": "V100"}
-    [line] = logged(tmp_path, exchanged("/mutate", made, falls, brings))
+    [line] = logged(tmp_path, admission_record("/mutate", made, falls, brings))
     assert (tmp_path / "decisions.jsonl").stat().st_size <= MAX_LINE_BYTES
     assert [(step["rule"], step["action"]) for step in line["trace"]] == [
         ("FallbackLadder/ladder", "change"),
@@ -494,7 +496,7 @@ def test_long_lists_of_every_kind_are_shortened(tmp_path: Path) -> None:
 def test_of_many_rules_those_that_did_something_stay_in_a_line(tmp_path: Path) -> None:
     rules = [validation("true", name=f"{'holds':->50}-{number}") for number in range(2000)]
     audits = validation("false", name="audits", mode=Mode.AUDIT)
-    [line] = logged(tmp_path, exchanged("/validate", pod(), *rules, audits, validation("false", name="denies")))
+    [line] = logged(tmp_path, admission_record("/validate", pod(), *rules, audits, validation("false", name="denies")))
     assert (tmp_path / "decisions.jsonl").stat().st_size <= MAX_LINE_BYTES
     assert line["truncated"] == ["trace"]
     assert line["trace"][-2:] == [
@@ -517,7 +519,7 @@ def quoted_pod(mine: str, *values: str) -> Any:
 def test_a_message_is_cut_after_what_is_private_was_replaced(tmp_path: Path) -> None:
     made = quoted_pod("x" * (MAX_TEXT - 10), SECRET * 20)
     others = [validation(check("false", "y" * 2000), name=f"{number:0>60}") for number in range(20)]
-    [line] = logged(tmp_path, exchanged("/validate", made, QUOTES, *others))
+    [line] = logged(tmp_path, admission_record("/validate", made, QUOTES, *others))
     message = next(step["message"] for step in line["trace"] if step["rule"] == "Validation/validation")
     assert message == "x" * (MAX_TEXT - 10) + "[environm…"
     assert line["truncated"] == ["message"]
@@ -533,7 +535,7 @@ def test_a_message_is_cut_after_what_is_private_was_replaced(tmp_path: Path) -> 
 )
 def test_a_message_with_too_much_to_look_for_is_omitted(tmp_path: Path, values: list[str]) -> None:
     made = quoted_pod(" ".join(f"{number:x}" for number in range(600)), *values)
-    [line] = logged(tmp_path, exchanged("/validate", made, QUOTES))
+    [line] = logged(tmp_path, admission_record("/validate", made, QUOTES))
     assert [step["message"] for step in line["trace"]] == [OMITTED]
     assert line["truncated"] == ["message"]
 
@@ -541,7 +543,7 @@ def test_a_message_with_too_much_to_look_for_is_omitted(tmp_path: Path, values: 
 def test_the_queue_is_bounded_in_bytes_until_its_lines_are_written(tmp_path: Path) -> None:
     path = tmp_path / "log"
     log = DecisionLog(path, max_queued_bytes=20_000)
-    record = exchanged("/mutate", pod_of(20), FALLS)
+    record = admission_record("/mutate", pod_of(20), FALLS)
     for _ in range(20):
         log(record)  # nobody writes yet
     waiting = 20 - log.dropped
@@ -558,9 +560,9 @@ def test_the_queue_is_bounded_in_bytes_until_its_lines_are_written(tmp_path: Pat
 
 def test_lines_from_which_something_is_left_out_are_counted(tmp_path: Path) -> None:
     state = State(compiled(FALLS), cluster())
-    observing = Observing(Observed(tmp_path / "log"), state, None)
+    telemetry = Telemetry(TelemetrySettings(tmp_path / "log"), state, None)
     for made in (asks({MIG: 1}), pod_of(100), pod_of(101)):
-        record = exchanged("/mutate", made, state=state)
-        for observe in observing.observers:
+        record = admission_record("/mutate", made, state=state)
+        for observe in telemetry.observers:
             observe(record)
-    assert series(observing.metrics)["gpu_rules_decision_log_truncated_total"] == 2
+    assert series(telemetry.metrics)["gpu_rules_decision_log_truncated_total"] == 2

@@ -25,11 +25,11 @@ from server.telemetry.events import (
     Events,
     events,
 )
-from server.telemetry.observers import Observed, Observing
+from server.telemetry.observers import Telemetry, TelemetrySettings
 from tests.support.evaluation import asks, cluster, compiled, ladder, pod, rung, validation
-from tests.support.observing import exchanged, series
 from tests.support.operating import until
 from tests.support.server import PATIENCE_SECONDS
+from tests.support.telemetry import admission_record, series
 
 MIG = "nvidia.com/mig-2g.20gb"
 GPU = "nvidia.com/gpu"
@@ -88,7 +88,7 @@ def test_a_fall_is_told_of_the_controller_with_what_was_given(api: tuple[Api, Co
     server, connection = api
     sender = Events(connection)
     sender.start()
-    sender(exchanged("/mutate", owned({MIG: 1}), FALLS))
+    sender(admission_record("/mutate", owned({MIG: 1}), FALLS))
     path, event = server.next()
     sender.stop()
     assert path.rstrip("?") == "/api/v1/namespaces/ml/events"
@@ -110,7 +110,7 @@ def test_a_fall_is_told_of_the_controller_with_what_was_given(api: tuple[Api, Co
 
 
 def test_a_denial_names_rules_and_reasons_and_not_what_the_message_quotes() -> None:
-    [event] = events(exchanged("/validate", pod(), DENIES))
+    [event] = events(admission_record("/validate", pod(), DENIES))
     assert (event.type, event.reason) == ("Warning", "GPURulesDenied")
     document: Any = event.to_json(datetime.now(UTC), "0")
     assert document["message"] == "pod job, user system:admin: denied by Validation/denies (invalid)"
@@ -139,17 +139,17 @@ def test_a_denial_names_rules_and_reasons_and_not_what_the_message_quotes() -> N
 def test_nothing_is_said_of_what_did_not_happen_or_has_no_name(
     path: str, made: Any, rules: Any, request_: dict[str, Any]
 ) -> None:
-    assert list(events(exchanged(path, made, *rules, **request_))) == []
+    assert list(events(admission_record(path, made, *rules, **request_))) == []
 
 
 def test_what_could_not_be_read_is_no_event() -> None:
-    assert list(events(exchanged("/mutate", b"{", FALLS))) == []
+    assert list(events(admission_record("/mutate", b"{", FALLS))) == []
 
 
 def test_names_and_messages_keep_to_what_the_api_takes() -> None:
     rules = [validation("false", name=f"{'n' * 40}-{number}") for number in range(40)]
     made: Any = pod(name="p" * 250 + ".x")
-    [event] = events(exchanged("/validate", made, *rules))
+    [event] = events(admission_record("/validate", made, *rules))
     assert len(event.message) == MAX_MESSAGE
     document: Any = event.to_json(datetime.now(UTC), "0123456789abcdef")
     assert len(document["metadata"]["name"]) <= MAX_SUBDOMAIN
@@ -159,7 +159,7 @@ def test_names_and_messages_keep_to_what_the_api_takes() -> None:
 def test_a_pod_that_has_no_name_yet_is_named_by_its_generate_name() -> None:
     made: Any = pod(name="")
     made["metadata"]["generateName"] = "train-"
-    [event] = events(exchanged("/validate", made, DENIES, userInfo={}))
+    [event] = events(admission_record("/validate", made, DENIES, userInfo={}))
     document: Any = event.to_json(datetime.now(UTC), "0")
     assert (document["metadata"]["name"], document["involvedObject"]["name"]) == ("train.0", "train-*")
     assert document["message"] == "pod train-*: denied by Validation/denies (invalid)"
@@ -168,7 +168,7 @@ def test_a_pod_that_has_no_name_yet_is_named_by_its_generate_name() -> None:
 def test_an_event_is_no_longer_than_names_may_be_however_long_those_of_a_pod_are() -> None:
     made = owned({MIG: 1}, "j" * 253)
     made["metadata"] |= {"name": "p" * 1_000_000}
-    [event] = events(exchanged("/mutate", made, FALLS, userInfo={"username": "u" * 1_000_000}))
+    [event] = events(admission_record("/mutate", made, FALLS, userInfo={"username": "u" * 1_000_000}))
     document: Any = event.to_json(datetime.now(UTC), "0")
     assert len(json.dumps(document)) < 4000
     assert len(document["message"]) <= MAX_MESSAGE
@@ -181,7 +181,7 @@ def test_the_pods_of_one_controller_are_told_of_once_whatever_their_names(api: t
     for number in range(3):
         made = owned({MIG: 1})
         made["metadata"]["name"] = f"train-{number}"
-        sender(exchanged("/mutate", made, FALLS))
+        sender(admission_record("/mutate", made, FALLS))
     assert drained(sender, server) == ["train"]
     sender.stop()
 
@@ -198,7 +198,7 @@ class Clock:
 
 def drained(sender: Events, server: Api) -> list[str]:
     """Names of the objects that Events were sent of: with all that waits sent, a last one marks the end."""
-    sender(exchanged("/validate", pod(name="last"), DENIES))
+    sender(admission_record("/validate", pod(name="last"), DENIES))
     names = []
     while (name := server.next()[1]["involvedObject"]["name"]) != "last":
         names.append(name)
@@ -211,10 +211,10 @@ def test_the_same_of_the_same_object_is_said_once_in_a_while(api: tuple[Api, Con
     sender = Events(connection, clock=clock)
     sender.start()
     for _ in range(3):
-        sender(exchanged("/mutate", owned({MIG: 1}), FALLS))
+        sender(admission_record("/mutate", owned({MIG: 1}), FALLS))
     assert drained(sender, server) == ["train"]
     clock.now = QUIET_SECONDS
-    sender(exchanged("/mutate", owned({MIG: 1}), FALLS))
+    sender(admission_record("/mutate", owned({MIG: 1}), FALLS))
     assert drained(sender, server) == ["train"]
     sender.stop()
     assert sender.dropped == 0
@@ -228,7 +228,7 @@ def test_what_was_said_long_ago_is_forgotten_for_what_was_said_since(
     sender = Events(connection)
     sender.start()
     for name in ("a", "b", "c", "c", "d", "b", "a"):
-        sender(exchanged("/mutate", owned({MIG: 1}, name), FALLS))
+        sender(admission_record("/mutate", owned({MIG: 1}, name), FALLS))
     assert drained(sender, server) == ["a", "b", "c", "d", "a"]
     sender.stop()
 
@@ -240,14 +240,14 @@ def test_what_could_not_be_said_is_said_when_it_happens_again(
     clock = Clock()
     sender = Events(connection, clock=clock)
     sender.start()
-    train = exchanged("/mutate", owned({MIG: 1}), FALLS)
+    train = admission_record("/mutate", owned({MIG: 1}), FALLS)
     server.status = 503
     sender(train)
     server.next()
     until(lambda: sender.dropped == 1, "the refusal")
     server.status = 201
     for number in range(BURST - 1):
-        sender(exchanged("/mutate", owned({MIG: 1}, f"other-{number}"), FALLS, namespace=f"n{number}"))
+        sender(admission_record("/mutate", owned({MIG: 1}, f"other-{number}"), FALLS, namespace=f"n{number}"))
         server.next()
     sender(train)
     until(lambda: sender.dropped == 2, "one too many")
@@ -266,13 +266,13 @@ def test_a_flood_is_cut_and_counted_and_is_over_some_time_later(
     sender = Events(connection, clock=clock)
     clock.now = 3600.0  # what was not said in this time is not said now either
     for number in range(BURST + 20):
-        sender(exchanged("/mutate", owned({MIG: 1}, f"train-{number}"), FALLS, namespace=f"n{number}"))
+        sender(admission_record("/mutate", owned({MIG: 1}, f"train-{number}"), FALLS, namespace=f"n{number}"))
     sender.start()
     sent = [server.next()[1]["involvedObject"]["name"] for _ in range(BURST)]
     assert sent == [f"train-{number}" for number in range(BURST)]
     until(lambda: sender.dropped == 20, "the end of the flood")  # nothing tells of what is not sent
     clock.now += 2.0
-    sender(exchanged("/mutate", owned({MIG: 1}, "later"), FALLS))
+    sender(admission_record("/mutate", owned({MIG: 1}, "later"), FALLS))
     assert drained(sender, server) == ["later"]
     sender.stop()
     assert (sender.sent, sender.dropped) == (BURST + 2, 20)
@@ -284,15 +284,15 @@ def test_a_flood_of_one_namespace_leaves_room_for_others(api: tuple[Api, Connect
     clock = Clock()
     sender = Events(connection, clock=clock)
     for number in range(NAMESPACE_BURST + 5):
-        sender(exchanged("/mutate", owned({MIG: 1}, f"flood-{number}"), FALLS, namespace="loud"))
-    sender(exchanged("/mutate", owned({MIG: 1}, "quiet"), FALLS, namespace="quiet"))
+        sender(admission_record("/mutate", owned({MIG: 1}, f"flood-{number}"), FALLS, namespace="loud"))
+    sender(admission_record("/mutate", owned({MIG: 1}, "quiet"), FALLS, namespace="quiet"))
     sender.start()
     flood = [f"flood-{number}" for number in range(NAMESPACE_BURST)]
     assert drained(sender, server) == [*flood, "quiet"]
     assert sender.dropped == 5
     clock.now += 1 / NAMESPACE_PER_SECOND
     for name in ("again", "too-many"):
-        sender(exchanged("/mutate", owned({MIG: 1}, name), FALLS, namespace="loud"))
+        sender(admission_record("/mutate", owned({MIG: 1}, name), FALLS, namespace="loud"))
     assert server.next()[1]["involvedObject"]["name"] == "again"
     until(lambda: sender.dropped == 6, "one too many")
     sender.stop()
@@ -301,7 +301,7 @@ def test_a_flood_of_one_namespace_leaves_room_for_others(api: tuple[Api, Connect
 def test_what_the_queue_cannot_hold_is_dropped_and_counted(api: tuple[Api, Connection]) -> None:
     _, connection = api
     sender = Events(connection)
-    record = exchanged("/mutate", owned({MIG: 1}), FALLS)
+    record = admission_record("/mutate", owned({MIG: 1}), FALLS)
     for _ in range(MAX_QUEUED + 3):
         sender(record)  # nobody sends yet
     assert sender.dropped == 3
@@ -316,7 +316,7 @@ def test_an_api_server_that_refuses_is_said_once_and_counted(
     sender = Events(connection)
     sender.start()
     for name in ("one", "two"):
-        sender(exchanged("/mutate", owned({MIG: 1}, name), FALLS))
+        sender(admission_record("/mutate", owned({MIG: 1}, name), FALLS))
         server.next()
     sender.stop()
     assert (sender.sent, sender.dropped) == (0, 2)
@@ -326,26 +326,26 @@ def test_an_api_server_that_refuses_is_said_once_and_counted(
 def test_events_are_sent_only_where_they_are_wanted(api: tuple[Api, Connection]) -> None:
     server, connection = api
     state = State(compiled(FALLS), cluster())
-    assert len(Observing(Observed(), state, connection).observers) == 1
-    observing = Observing(Observed(events=True, callers=Callers.ALL), state, connection)
-    observing.start()
-    for observe in observing.observers:
-        observe(exchanged("/mutate", owned({MIG: 1}), state=state))
+    assert len(Telemetry(TelemetrySettings(), state, connection).observers) == 1
+    telemetry = Telemetry(TelemetrySettings(events=True, callers=Callers.ALL), state, connection)
+    telemetry.start()
+    for observe in telemetry.observers:
+        observe(admission_record("/mutate", owned({MIG: 1}), state=state))
     server.next()
-    observing.stop()
-    assert series(observing.metrics)["gpu_rules_events_total"] == 1
+    telemetry.stop()
+    assert series(telemetry.metrics)["gpu_rules_events_total"] == 1
 
 
 def test_events_are_sent_for_authenticated_callers_unless_for_all(api: tuple[Api, Connection]) -> None:
     server, connection = api
     state = State(compiled(FALLS), cluster())
-    observing = Observing(Observed(events=True), state, connection)
-    observing.start()
+    telemetry = Telemetry(TelemetrySettings(events=True), state, connection)
+    telemetry.start()
     for name, authenticated in (("stranger", False), ("known", True)):
-        record = exchanged("/mutate", owned({MIG: 1}, name), state=state)
+        record = admission_record("/mutate", owned({MIG: 1}, name), state=state)
         record.authenticated = authenticated
-        for observe in observing.observers:
+        for observe in telemetry.observers:
             observe(record)
     assert server.next()[1]["involvedObject"]["name"] == "known"
-    observing.stop()
-    assert series(observing.metrics)["gpu_rules_events_total"] == 1
+    telemetry.stop()
+    assert series(telemetry.metrics)["gpu_rules_events_total"] == 1

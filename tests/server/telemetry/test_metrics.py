@@ -23,10 +23,10 @@ from server.cluster.source import FixedCluster
 from server.http.admission_record import OUTCOMES
 from server.state import Reload, Served, Slots, State
 from server.telemetry.metrics import FAMILIES, Family, Kind, Metrics
-from server.telemetry.observers import Observed, Observing
+from server.telemetry.observers import Telemetry, TelemetrySettings
 from tests.support.evaluation import asks, cluster, compiled, container, injection, ladder, node, pod, rung, validation
-from tests.support.observing import counted, exchanged, series
 from tests.support.server import ROOT, application, call, encoded, review
+from tests.support.telemetry import admission_record, counted, series
 
 GPU = "nvidia.com/gpu"
 MIG = "nvidia.com/mig-2g.20gb"
@@ -38,7 +38,7 @@ def after(path: str, object: Any, *rules: AnyRule, on: Cluster = cluster(), **re
     """Metrics that have seen one request."""
     state = State(compiled(*rules), on)
     metrics = Metrics(state)
-    metrics(exchanged(path, object, state=state, **request))
+    metrics(admission_record(path, object, state=state, **request))
     return metrics
 
 
@@ -65,7 +65,7 @@ def test_decisions_that_are_given_again_are_counted_like_all_others() -> None:
     state = State(compiled(FALLS), cluster(node(allocatable={GPU: 8})))
     metrics = Metrics(state)
     for _ in range(3):
-        metrics(exchanged("/mutate", asks({MIG: 1}), state=state))
+        metrics(admission_record("/mutate", asks({MIG: 1}), state=state))
     assert counted(metrics, "gpu_rules_remembered_total") == {"{endpoint=mutate}": 2}
     assert sum(counted(metrics, "gpu_rules_ladder_falls_total").values()) == 3
 
@@ -121,7 +121,7 @@ def test_actions_that_only_warn_or_record_are_no_denials() -> None:
 def test_requests_are_counted_by_what_became_of_them(body: bytes, outcome: str) -> None:
     state = State(compiled(FALLS), cluster())
     metrics = Metrics(state)
-    metrics(exchanged("/mutate", body, state=state))
+    metrics(admission_record("/mutate", body, state=state))
     assert counted(metrics, "gpu_rules_requests_total") == {
         f"{{dry_run=false}}{{endpoint=mutate}}{{outcome={outcome}}}": 1
     }
@@ -137,10 +137,10 @@ def test_the_histogram_has_every_request_once_in_buckets_that_only_grow() -> Non
     state = State(compiled(FALLS), cluster())
     metrics = Metrics(state)
     for seconds in (0.0004, 0.0005, 0.3, 60.0):
-        record = exchanged("/mutate", pod(), state=state)
+        record = admission_record("/mutate", pod(), state=state)
         record.seconds = seconds
         metrics(record)
-    metrics(exchanged("/validate", pod(), state=state))
+    metrics(admission_record("/validate", pod(), state=state))
     found = series(metrics)
     name = "gpu_rules_request_seconds"
     buckets = [value for key, value in found.items() if key.startswith(f"{name}_bucket{{endpoint=mutate}}")]
@@ -156,7 +156,7 @@ def test_the_histogram_has_every_request_once_in_buckets_that_only_grow() -> Non
 def test_nothing_is_lost_between_threads() -> None:
     state = State(compiled(FALLS), cluster())
     metrics = Metrics(state)
-    record = exchanged("/mutate", asks({MIG: 1}), state=state)
+    record = admission_record("/mutate", asks({MIG: 1}), state=state)
 
     def count() -> None:
         for _ in range(500):
@@ -175,7 +175,7 @@ def test_rules_that_are_not_in_force_any_more_lose_their_series() -> None:
     state = State(compiled(FALLS), cluster())
     metrics = Metrics(state)
     for _ in range(2):
-        metrics(exchanged("/mutate", asks({MIG: 1}), state=state))
+        metrics(admission_record("/mutate", asks({MIG: 1}), state=state))
     assert counted(metrics, "gpu_rules_ladder_falls_total")
     state.served = Served(rule_set=compiled(ladder(MIG, GPU, name="other")), generation=2)
     assert counted(metrics, "gpu_rules_ladder_falls_total") == {}
@@ -298,13 +298,13 @@ def test_an_observer_that_fails_is_logged_and_changes_no_answer(caplog: pytest.L
 
 def test_what_is_wanted_observes_and_is_counted(tmp_path: Path) -> None:
     state = State(compiled(FALLS), cluster())
-    observing = Observing(Observed(tmp_path / "log"), state, None)
-    observing.start()
-    record = exchanged("/mutate", asks({MIG: 1}), state=state)
-    for observe in observing.observers:
+    telemetry = Telemetry(TelemetrySettings(tmp_path / "log"), state, None)
+    telemetry.start()
+    record = admission_record("/mutate", asks({MIG: 1}), state=state)
+    for observe in telemetry.observers:
         observe(record)
-    observing.stop()
-    found = series(observing.metrics)
+    telemetry.stop()
+    found = series(telemetry.metrics)
     assert found["gpu_rules_decision_log_lines_total"] == 1
     assert found["gpu_rules_decision_log_dropped_total"] == 0
     assert "gpu_rules_events_total" not in found

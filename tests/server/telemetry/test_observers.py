@@ -21,7 +21,6 @@ from server.telemetry.decision_log import DecisionLog
 from server.telemetry.metrics import Metrics
 from server.telemetry.observers import JsonLines, Lines
 from tests.support.evaluation import cluster, compiled, container, ladder, pod, rung
-from tests.support.observing import counted
 from tests.support.operating import METRICS, fetched, metrics_url, saying, until
 from tests.support.server import (
     LADDER,
@@ -35,6 +34,7 @@ from tests.support.server import (
     review,
     started,
 )
+from tests.support.telemetry import counted
 
 MIG, GPU = "nvidia.com/mig-2g.20gb", "nvidia.com/gpu"
 

@@ -50,9 +50,9 @@ class Replica:
         self.shown: list[Identity] = []
         self.bootstrap = Bootstrap(Connection(configure), PLACE, self.shown.append, clock=lambda: self.now)
 
-    def look(self, after: timedelta = timedelta()) -> None:
+    def reconcile(self, after: timedelta = timedelta()) -> None:
         self.now += after
-        self.bootstrap.look()
+        self.bootstrap.reconcile()
 
     @property
     def certificate(self) -> bytes:
@@ -80,13 +80,13 @@ def test_the_first_replica_makes_a_certificate_that_both_configurations_trust_an
     kept: Objects,
 ) -> None:
     one, two = Replica(kept), Replica(kept)
-    one.look()
-    two.look()
+    one.reconcile()
+    two.reconcile()
     assert one.shown == two.shown
     assert trusts(kept, one.certificate, START)
     assert len(trusted(kept)) == 1
     assert one.shown[0].not_after == START + timedelta(days=VALID_DAYS)
-    one.look()
+    one.reconcile()
     assert len(one.shown) == 1, "nothing has changed"
     assert kept.get(WEBHOOKS[0])["webhooks"][0]["clientConfig"]["service"] == {"name": "rules"}
 
@@ -95,11 +95,11 @@ def test_nothing_is_shown_before_its_ca_is_trusted(kept: Objects) -> None:
     one = Replica(kept)
     kept.refuse[WEBHOOKS[1]] = 403
     with pytest.raises(ApiError, match="403"):
-        one.look()
+        one.reconcile()
     assert "tls.crt" in kept.get(SECRET)["data"]
     assert not one.shown
     del kept.refuse[WEBHOOKS[1]]
-    one.look()
+    one.reconcile()
     assert trusts(kept, one.certificate, START)
 
 
@@ -109,7 +109,7 @@ def test_replicas_that_begin_at_once_agree(kept: Objects) -> None:
 
     def begin(replica: Replica) -> None:
         together.wait()
-        replica.look()
+        replica.reconcile()
 
     threads = [Thread(target=begin, args=(replica,)) for replica in replicas]
     for thread in threads:
@@ -127,7 +127,7 @@ def test_it_is_renewed_well_before_its_end_and_what_any_replica_shows_is_always_
     while replicas[0].now < START + timedelta(days=2 * VALID_DAYS):
         before = len(seen)
         for replica in replicas:
-            replica.look()
+            replica.reconcile()
             for other in replicas:
                 if other.shown:
                     assert trusts(kept, other.certificate, replica.now)
@@ -148,32 +148,32 @@ def test_a_new_certificate_is_only_shown_when_its_ca_has_been_trusted_for_a_whil
 ) -> None:
     caplog.set_level("INFO", "server")
     one = Replica(kept)
-    one.look()
+    one.reconcile()
     first = one.certificate
-    one.look(timedelta(days=VALID_DAYS - RENEW_DAYS, seconds=1))
+    one.reconcile(timedelta(days=VALID_DAYS - RENEW_DAYS, seconds=1))
     assert one.certificate == first
     assert len(trusted(kept)) == 2
     as_it_was = {"metadata": {"name": "rules"}, "webhooks": [{"name": "a", "clientConfig": {}}]}
     kept.put(WEBHOOKS[0], as_it_was)
     kept.refuse[WEBHOOKS[1]] = 403
     with pytest.raises(ApiError, match="403"):
-        one.look(SPREAD)
+        one.reconcile(SPREAD)
     assert one.certificate == first
     del kept.refuse[WEBHOOKS[1]]
-    one.look()
-    one.look(SPREAD - timedelta(seconds=1))
+    one.reconcile()
+    one.reconcile(SPREAD - timedelta(seconds=1))
     assert one.certificate == first
     kept.put(WEBHOOKS[0], as_it_was)
-    one.look(timedelta(seconds=1))
-    one.look(SPREAD - timedelta(seconds=1))
+    one.reconcile(timedelta(seconds=1))
+    one.reconcile(SPREAD - timedelta(seconds=1))
     assert one.certificate == first
     assert "is served" not in caplog.text
-    one.look(timedelta(seconds=1))
+    one.reconcile(timedelta(seconds=1))
     assert one.certificate != first
     until_when = rfc3339(one.shown[-1].not_after)
-    assert caplog.messages[-1] == f"a new certificate is served: Secret gpu/tls, valid until {until_when}"
+    assert caplog.messages[-1] == f"new certificate in use: Secret gpu/tls, valid until {until_when}"
     assert len(trusted(kept)) == 2
-    one.look(FORGET)
+    one.reconcile(FORGET)
     assert len(trusted(kept)) == 1
     assert trusts(kept, one.certificate, one.now)
 
@@ -181,7 +181,7 @@ def test_a_new_certificate_is_only_shown_when_its_ca_has_been_trusted_for_a_whil
 @pytest.mark.parametrize("broken", ["nothing", "garbage", "not base64", "another service", "another key", "expired"])
 def test_a_secret_that_holds_nothing_of_use_is_filled_anew(kept: Objects, broken: str) -> None:
     one = Replica(kept)
-    one.look()
+    one.reconcile()
     secret = kept.get(SECRET)
     other = Replica(kept)
     if broken == "nothing":
@@ -192,18 +192,18 @@ def test_a_secret_that_holds_nothing_of_use_is_filled_anew(kept: Objects, broken
         secret["data"]["tls.crt"] = "?"
     elif broken == "another key":
         kept.put(SECRET, {**secret, "data": {}})
-        other.look()
+        other.reconcile()
         secret["data"]["tls.key"] = kept.get(SECRET)["data"]["tls.key"]
     elif broken == "another service":
         secret["data"] = {}
         kept.put(SECRET, secret)
         moved = Place(namespace="gpu", secret="tls", service="old.gpu.svc", webhooks="rules")
-        Bootstrap(one.bootstrap._connection, moved, one.shown.append, clock=lambda: START).look()
+        Bootstrap(one.bootstrap._connection, moved, one.shown.append, clock=lambda: START).reconcile()
         secret = kept.get(SECRET)
     else:
         other.now += timedelta(days=VALID_DAYS)
     kept.put(SECRET, {**secret, "data": {**(secret["data"] or {}), "theirs": "QQ=="}})
-    other.look()
+    other.reconcile()
     assert other.certificate not in [identity.certificate for identity in one.shown]
     assert trusts(kept, other.certificate, other.now)
     assert kept.get(SECRET)["data"]["theirs"] == "QQ=="
@@ -214,11 +214,11 @@ def test_configurations_that_are_not_there_yet_are_filled_when_they_come(kept: O
     for path in WEBHOOKS:
         kept.delete(path)
     one = Replica(kept)
-    one.look()
+    one.reconcile()
     assert one.shown
     for path in WEBHOOKS:
         kept.put(path, configuration)
-    one.look()
+    one.reconcile()
     assert trusts(kept, one.certificate, START)
 
 
@@ -229,7 +229,7 @@ def test_a_start_waits_for_the_api_server_and_says_once_why(
     monkeypatch.setattr("server.tls.bootstrap.RETRY_SECONDS", 0.01)
     kept.refuse[SECRET] = 403
     one = Replica(kept)
-    thread = Thread(target=one.bootstrap.first, daemon=True)
+    thread = Thread(target=one.bootstrap.wait_reconciled, daemon=True)
     thread.start()
     until(lambda: "403: as the test wants it" in caplog.text, "the reason")
     kept.refuse[SECRET] = 401
@@ -242,7 +242,7 @@ def test_a_start_waits_for_the_api_server_and_says_once_why(
     assert caplog.text.count("403: ") == 1
     assert "the certificate cannot be kept in Secret gpu/tls: 403: as the test wants it" in caplog.messages
     assert caplog.messages[-1] == "the certificate can be kept in Secret gpu/tls again"
-    monkeypatch.setattr("server.tls.bootstrap.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("server.tls.bootstrap.PERIOD_SECONDS", 0.01)
     one.bootstrap.start()
     kept.put(SECRET, {"metadata": {"name": "tls"}})
     until(lambda: len(one.shown) == 2, "the next look")
@@ -253,7 +253,7 @@ def test_a_start_waits_for_the_api_server_and_says_once_why(
 def test_an_error_of_ours_does_not_end_the_looks(
     kept: Objects, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.tls.bootstrap.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("server.tls.bootstrap.PERIOD_SECONDS", 0.01)
     monkeypatch.setattr("server.tls.bootstrap.RETRY_SECONDS", 0.01)
     one = Replica(kept)
     errors = [RuntimeError("ours")]
@@ -268,4 +268,4 @@ def test_an_error_of_ours_does_not_end_the_looks(
     until(lambda: one.shown, "the certificate")
     bootstrap.stop()
     until_ended("bootstrap")
-    assert "unexpected error while the certificate was looked at" in caplog.text
+    assert "unexpected error while the certificate was reconciled" in caplog.text

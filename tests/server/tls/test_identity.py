@@ -184,10 +184,10 @@ def test_each_thing_wrong_with_the_files_is_said_precisely(tmp_path: Path) -> No
     assert problem(missing, key) == f"{missing}: cannot be read: No such file or directory"
     assert problem(tmp_path, key) == f"{tmp_path}: cannot be read: Is a directory"
     assert problem(certificate, missing) == f"{missing}: cannot be read: No such file or directory"
-    assert problem(text, key) == f"{text}: holds no certificate in PEM form"
-    assert problem(key, key) == f"{key}: holds no certificate in PEM form"
-    assert problem(certificate, certificate) == f"{certificate}: holds no private key in PEM form"
-    assert problem(certificate, encrypted) == f"{encrypted}: the key is encrypted; give it without a passphrase"
+    assert problem(text, key) == f"{text}: no certificate in PEM format"
+    assert problem(key, key) == f"{key}: no certificate in PEM format"
+    assert problem(certificate, certificate) == f"{certificate}: no private key in PEM format"
+    assert problem(certificate, encrypted) == f"{encrypted}: the key must not be encrypted"
     assert problem(certificate, unserved) == f"{unserved}: the key must be an RSA, EC or Ed25519 key"
     other_curve = tmp_path / "p-224"
     other_curve.write_bytes(
@@ -348,7 +348,7 @@ def test_a_file_without_a_ca_is_an_error(tmp_path: Path) -> None:
     path.write_bytes(b"nonsense")
     with pytest.raises(TlsError) as caught:
         read_cas(path)
-    assert str(caught.value) == f"{path}: holds no certificate in PEM form"
+    assert str(caught.value) == f"{path}: no certificate in PEM format"
 
 
 def test_a_certificate_that_names_no_host_is_refused_as_api_servers_refuse_it(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from server.timestamps import rfc3339
 from server.tls import identity as tls
 from server.tls.identity import for_localhost
 from server.tls.identity import read as read_identity
-from server.tls.renewal import Clients, Expiry, Renewal, Show
+from server.tls.renewal import Clients, Expiry, Install, Renewal
 from tests.support.apiserver import kubeconfig
 from tests.support.certificates import Certified, certified
 from tests.support.listener import Reachable, Recorder, pages, reachable, reply
@@ -78,8 +78,8 @@ def end(pair: dict[str, bytes]) -> datetime:
     return x509.load_pem_x509_certificate(pair["tls.crt"]).not_valid_after_utc
 
 
-def showing(listener: Listener) -> Show:
-    """What has a listener serve an identity."""
+def installing(listener: Listener) -> Install:
+    """Return a function that installs an identity in a listener."""
     return lambda identity: listener.serve(tls.context(identity))
 
 
@@ -196,7 +196,7 @@ def test_requests_that_are_received_and_decided_while_the_certificate_changes_ar
         receiving = server.open(HEAD % 100 + b" " * 50)
         with closing(deciding), closing(receiving):
             assert begun.wait(PATIENCE_SECONDS)
-            showing(server.listener)(read_identity(files.certificate, files.key, now=NOW))
+            installing(server.listener)(read_identity(files.certificate, files.key, now=NOW))
             assert shown(server) != before
             decided.set()
             receiving.sendall(b" " * 50)
@@ -218,13 +218,13 @@ def test_a_pair_that_cannot_be_served_is_said_and_the_old_one_stays(tmp_path: Pa
     mounted = Mounted(tmp_path / "secret", first)
     with started(tmp_path, *arguments(mounted.folder, rules)) as running:
         mounted.swap(bad)
-        until(lambda: "the changed certificate is refused" in running.logged(), "the refusal")
+        until(lambda: "changed certificate refused" in running.logged(), "the refusal")
         assert str(mounted.folder) in running.logged().partition("refused")[2]
         assert shown(running) == der(first)
         mounted.swap(good)
         until(lambda: shown(running) == der(good), "the good pair")
         not_after = x509.load_pem_x509_certificate(good["tls.crt"]).not_valid_after_utc
-        line = f"a new certificate is served: {mounted.folder / 'tls.crt'}, valid until {rfc3339(not_after)}\n"
+        line = f"new certificate in use: {mounted.folder / 'tls.crt'}, valid until {rfc3339(not_after)}\n"
         until(lambda: line in running.logged(), "the line that says so")
 
 
@@ -233,7 +233,7 @@ def test_a_pair_that_every_client_would_refuse_is_refused_too(tmp_path: Path, ru
     mounted = Mounted(tmp_path / "secret", first)
     with started(tmp_path, *arguments(mounted.folder, rules)) as running:
         mounted.swap(unserved())
-        refused = f"the changed certificate is refused, the one before it stays: {mounted.folder / 'tls.crt'}: "
+        refused = f"changed certificate refused, the previous one stays in use: {mounted.folder / 'tls.crt'}: "
         reason = "the certificate cannot be served: clients refuse it: unhandled critical extension"
         until(lambda: f"{refused}{reason}" in running.logged(), "the refusal")
         assert shown(running) == der(first)
@@ -334,7 +334,7 @@ def trusted(kept: Objects) -> set[str]:
 
 
 def test_a_bootstrapped_certificate_goes_on_being_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.tls.bootstrap.LOOK_SECONDS", 0.05)
+    monkeypatch.setattr("server.tls.bootstrap.PERIOD_SECONDS", 0.05)
     state = State()
     with (
         bootstrapping() as kept,
@@ -344,7 +344,7 @@ def test_a_bootstrapped_certificate_goes_on_being_looked_at(tmp_path: Path, monk
         monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, kept.url)))
         stack.callback(until_ended, "bootstrap")
         settings = Settings(tls_service="localhost", webhook_name="rules")
-        _bootstrapped(settings, ("gpu", "tls"), state, showing(server.listener), stack)
+        _bootstrapped(settings, ("gpu", "tls"), state, installing(server.listener), stack)
         first = shown(server)
         # Whatever step is due, and so the next certificate too: here the first one is lost.
         kept.put(SECRET, {"metadata": {"name": "tls"}})
@@ -367,10 +367,10 @@ def test_with_a_bootstrapped_certificate_the_cas_of_clients_are_read_again_as_we
             assert answered(running.port, own, known)
             assert not answered(running.port, own, stranger)
             mounted.swap({"ca.crt": b"nonsense"})
-            until(lambda: "the changed CAs of clients are refused" in running.logged(), "the refusal")
+            until(lambda: "changed client CAs refused" in running.logged(), "the refusal")
             assert answered(running.port, own, known)
             mounted.swap({"ca.crt": ca.read_bytes()})
-            again = f"the CAs of clients are again those that are trusted: {mounted.folder / 'ca.crt'}\n"
+            again = f"the client CA file matches the CAs in use again: {mounted.folder / 'ca.crt'}\n"
             until(lambda: again in running.logged(), "the line that says so")
             mounted.swap({"ca.crt": other_ca.read_bytes()})
             until(lambda: answered(running.port, own, stranger), "the new CA")
@@ -384,7 +384,7 @@ def test_a_certificate_that_is_made_anew_demands_the_cas_that_were_read_last(tmp
     one, two = (for_localhost(tmp_path / name, now=NOW) for name in ("one", "two"))
     state = State()
     with reachable(tmp_path, pages(application)) as server:
-        clients = Clients(showing(server.listener), state, ca)
+        clients = Clients(installing(server.listener), state, ca)
         assert not clients.renew(), "nothing is served yet"
         clients.serve(read_identity(one.certificate, one.key, now=NOW))
         assert clients.renew(), "nothing has changed"
@@ -406,7 +406,7 @@ def test_without_a_file_of_cas_there_is_none_to_watch_and_none_to_demand(tmp_pat
     files = for_localhost(tmp_path / "one", now=NOW)
     assert files.ca
     with reachable(tmp_path, pages(application)) as server:
-        clients = Clients(showing(server.listener), State(), None)
+        clients = Clients(installing(server.listener), State(), None)
         clients.serve(read_identity(files.certificate, files.key, now=NOW))
         assert clients.paths == ()
         assert not clients.renew()
@@ -416,10 +416,10 @@ def test_without_a_file_of_cas_there_is_none_to_watch_and_none_to_demand(tmp_pat
 def test_a_certificate_that_changes_while_the_server_drains_does_not_keep_connections(tmp_path: Path) -> None:
     one, two = (for_localhost(tmp_path / name, now=NOW) for name in ("one", "two"))
     with reachable(tmp_path, Recorder()) as server:
-        show = showing(server.listener)
-        show(read_identity(one.certificate, one.key, now=NOW))
+        install = installing(server.listener)
+        install(read_identity(one.certificate, one.key, now=NOW))
         server.listener.drain()
-        show(read_identity(two.certificate, two.key, now=NOW))
+        install(read_identity(two.certificate, two.key, now=NOW))
         assert two.ca
         anew = replace(server, context=ssl.create_default_context(cafile=str(two.ca)))
         assert anew.ask("GET", "/").ends
@@ -450,19 +450,21 @@ def test_a_pair_that_stays_refused_is_logged_and_counted_once_until_the_good_one
     files = tmp_path / "given.crt", tmp_path / "given.key"
     renewal = Renewal(shown.append, state, *files, None)
     assert renewal.paths == files
-    first = renewal.first()
+    first = renewal.serve_first()
     for count in range(2):
         assert renewal.renew(), "nothing has changed"
-        assert caplog.text.count("the certificate is again the one that is served") == count
+        assert caplog.text.count("the certificate files match the certificate in use again") == count
         files[0].write_bytes(b"nonsense")
         assert not renewal.renew()
         assert not renewal.renew()
         files[0].write_bytes(good["tls.crt"])
     assert shown == [first]
     assert state.certificates_refused == 2
-    assert caplog.text.count("the changed certificate is refused, the one before it stays") == 2
+    assert caplog.text.count("changed certificate refused, the previous one stays in use") == 2
     assert renewal.renew()
-    again = f"the certificate is again the one that is served: {files[0]}, valid until {rfc3339(first.not_after)}"
+    again = (
+        f"the certificate files match the certificate in use again: {files[0]}, valid until {rfc3339(first.not_after)}"
+    )
     assert caplog.messages[-1] == again
 
 
@@ -474,14 +476,14 @@ def test_only_what_has_changed_of_certificate_and_client_cas_is_logged(
     (ca, *_), (other, *_) = client_files(tmp_path / "known"), client_files(tmp_path / "other")
     files = tmp_path / "given.crt", tmp_path / "given.key"
     renewal = Renewal(lambda _: None, State(), *files, ca)
-    renewal.first()
+    renewal.serve_first()
     ca.write_bytes(other.read_bytes())
     assert renewal.renew()
     files[0].write_bytes(good["tls.crt"] + b"\n")
     assert renewal.renew()
     assert caplog.messages == [
-        f"other CAs of clients are trusted: {ca}",
-        f"a new certificate is served: {files[0]}, valid until {rfc3339(end(good))}",
+        f"new client CAs in use: {ca}",
+        f"new certificate in use: {files[0]}, valid until {rfc3339(end(good))}",
     ]
 
 
@@ -613,20 +615,20 @@ def test_a_session_from_before_clients_needed_a_certificate_does_not_let_in_one_
 def test_a_certificate_that_expires_while_it_is_served_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     state, now = State(), [NOW]
     expiry = Expiry(state, clock=lambda: now[0])
-    expiry.look()
+    expiry.check()
     state.certificate_from = "tls.crt"
     state.certificate_not_after = NOW + timedelta(days=1)
-    expiry.look()
+    expiry.check()
     assert caplog.messages == []
     for day in (2, 3):
         now[0] = NOW + timedelta(days=day)
-        expiry.look()
+        expiry.check()
     (message,) = caplog.messages
     assert message.startswith(f"tls.crt: the certificate expired at {rfc3339(NOW + timedelta(days=1))}: ")
     state.certificate_not_after = NOW + timedelta(days=4)
-    expiry.look()
+    expiry.check()
     now[0] = NOW + timedelta(days=5)
-    expiry.look()
+    expiry.check()
     assert len(caplog.messages) == 2
 
 

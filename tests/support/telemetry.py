@@ -1,4 +1,4 @@
-"""Exchanges as the server makes them, and metrics as Prometheus reads them."""
+"""Admission records as the server creates them, and metrics as Prometheus reads them."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from tests.support.evaluation import compiled
 from tests.support.server import application, call, encoded, review
 
 
-def exchanged(
+def admission_record(
     path: str,
     object: Any,
     *rules: AnyRule,
@@ -21,7 +21,7 @@ def exchanged(
     state: State | None = None,
     **request: Any,
 ) -> AdmissionRecord:
-    """What observers are told of one request."""
+    """Return the record of one request to a server with these rules."""
     seen: list[AdmissionRecord] = []
     state = state or State(compiled(*rules), on)
     body = object if isinstance(object, bytes) else encoded(review(object, **request))
@@ -31,7 +31,7 @@ def exchanged(
 
 
 def series(metrics: Metrics) -> dict[str, float]:
-    """Every sample of an exposition, by its name and labels as `name{label=value,…}`."""
+    """Return every sample of an exposition, by its name and labels as `name{label=value,…}`."""
     content, content_type = metrics.exposition()
     assert content_type.startswith("text/plain")
     return {
@@ -42,5 +42,5 @@ def series(metrics: Metrics) -> dict[str, float]:
 
 
 def counted(metrics: Metrics, name: str) -> dict[str, float]:
-    """The samples of one metric, without its name."""
+    """Return the samples of one metric, by their labels."""
     return {key.removeprefix(name): value for key, value in series(metrics).items() if key.split("{")[0] == name}

@@ -111,7 +111,7 @@ def received(connection: socket.socket) -> bytes:
     return content
 
 
-def test_200_stalled_connections_do_not_stop_it_and_are_ended(running: Running, memory_before: int) -> None:
+def test_200_stalled_connections_block_nothing_and_are_closed(running: Running, memory_before: int) -> None:
     with ExitStack() as stack:
         bodies = [opened(running, stack, HEADERS + b"{") for _ in range(120)]
         for _ in range(40):
@@ -142,7 +142,7 @@ def reset(connection: socket.socket) -> None:
     connection.close()
 
 
-def test_clients_that_leave_halfway_or_read_nothing_hold_nobody_up(running: Running) -> None:
+def test_disconnected_or_unreading_clients_delay_no_other(running: Running) -> None:
     with ExitStack() as stack:
         for _ in range(4):
             unread(opened(running, stack, b""))
@@ -204,7 +204,7 @@ def besieged(rules: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield server
 
 
-def test_with_all_connections_taken_by_idle_clients_the_next_caller_is_answered_and_the_used_ones_stay(
+def test_idle_connections_give_way_to_new_but_used_ones_stay(
     besieged: Running,
 ) -> None:
     load = Load(besieged.port, besieged.context())
@@ -233,7 +233,7 @@ def test_one_address_cannot_take_all_connections(besieged: Running) -> None:
             assert load.ask(caller) == (message, False)
 
 
-def test_what_all_connections_together_hold_of_unfinished_requests_is_bounded(besieged: Running) -> None:
+def test_memory_of_unfinished_requests_is_bounded(besieged: Running) -> None:
     lines = b"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n"
     begun = lines + b"X-Large: " + b"x" * (15 * 1024) + b"\r\n\r\n" + b" " * 65 * 1024
     with flooded(besieged, CONNECTIONS - 8) as connections:
@@ -249,7 +249,7 @@ def test_what_all_connections_together_hold_of_unfinished_requests_is_bounded(be
     assert "ERROR" not in besieged.logged()
 
 
-def test_a_client_that_drips_its_body_is_ended_too(running: Running) -> None:
+def test_a_client_that_sends_its_body_slowly_is_disconnected(running: Running) -> None:
     with ExitStack() as stack:
         connection = opened(running, stack, HEADERS)
         connection.settimeout(0.2)
@@ -265,7 +265,7 @@ def test_a_client_that_drips_its_body_is_ended_too(running: Running) -> None:
         until(lambda: dripped().startswith(b"HTTP/1.1 400 "), "the answer")
 
 
-def test_a_body_is_waited_for_as_long_as_the_server_was_told(running: Running) -> None:
+def test_a_body_is_awaited_for_receive_seconds(running: Running) -> None:
     with ExitStack() as stack:
         # Who does not begin the handshake is ended after 10 seconds, and is the server's clock here.
         silent = stack.enter_context(socket.create_connection(("127.0.0.1", running.port)))
@@ -275,7 +275,7 @@ def test_a_body_is_waited_for_as_long_as_the_server_was_told(running: Running) -
             silent.recv(1)
 
 
-def test_a_client_that_does_not_wait_for_the_end_of_the_handshake_is_ended_whoever_else_is_there(
+def test_early_requests_time_out_beside_idle_handshakes(
     running: Running,
 ) -> None:
     """Its request comes before the last of the handshake is sent; another that never begins one tells nothing of it."""
@@ -317,7 +317,7 @@ def received_by(plain: socket.socket, secure: ssl.SSLObject, coming: ssl.MemoryB
             coming.write(content)
 
 
-def test_idle_connections_are_left_alone_while_slow_ones_are_ended(running: Running) -> None:
+def test_slow_connections_are_closed_and_idle_ones_stay(running: Running) -> None:
     load = Load(running.port, running.context())
     with ExitStack() as stack:
         idle = stack.enter_context(closing(load.connect()))
@@ -326,7 +326,7 @@ def test_idle_connections_are_left_alone_while_slow_ones_are_ended(running: Runn
         assert load.ask(idle) == (message, False)
 
 
-def test_decisions_that_take_long_do_not_hold_the_others_up(tmp_path: Path) -> None:
+def test_slow_decisions_do_not_delay_others(tmp_path: Path) -> None:
     rules = tmp_path / "rules.yaml"
     slow = SLOW_RULE.replace("spec:\n", "spec:\n  match: {namespaces: [slow]}\n")
     rules.write_text(f"{slow}---\n{saying('no')}")
@@ -344,9 +344,7 @@ def test_decisions_that_take_long_do_not_hold_the_others_up(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("query", "seconds"), [("", 0.1), ("?timeout=10s", 0.1), ("?timeout=50ms", 0.04)])
-def test_the_time_of_a_request_is_what_the_server_was_told_or_less_where_its_caller_waits_for_less(
-    hurried: Running, query: str, seconds: float
-) -> None:
+def test_the_request_time_is_the_option_or_less_for_the_caller(hurried: Running, query: str, seconds: float) -> None:
     body = encoded(review())
     with ExitStack() as stack:
         lines = (f"POST /validate{query} HTTP/1.1", "Host: x", "Content-Type: application/json")
@@ -372,9 +370,7 @@ def with_limit(option: str) -> list[str]:
     return ["bash", "-c", f'ulimit {option}; exec "$@"', "bash"]
 
 
-def test_the_soft_limit_on_files_is_raised_and_more_connections_than_it_allowed_do_not_stop_it(
-    tmp_path: Path, rules: Path
-) -> None:
+def test_the_soft_limit_on_open_files_is_raised(tmp_path: Path, rules: Path) -> None:
     with started(tmp_path, "--rules", rules, prefix=with_limit("-Sn 128")) as running, ExitStack() as stack:
         soft, hard = open_files_limit(running)
         assert soft == min(hard, CONNECTIONS + PLAIN_CONNECTIONS + RESERVED_FILES)
@@ -384,7 +380,7 @@ def test_the_soft_limit_on_files_is_raised_and_more_connections_than_it_allowed_
 
 
 @pytest.mark.parametrize("limit", [64, 200])
-def test_more_connections_than_files_that_may_be_open_do_not_stop_it(tmp_path: Path, rules: Path, limit: int) -> None:
+def test_more_connections_than_open_files_block_nothing(tmp_path: Path, rules: Path, limit: int) -> None:
     prefix = with_limit(f"-n {limit}")
     with started(tmp_path, "--rules", rules, *METRICS, prefix=prefix) as running:
         assert open_files_limit(running) == [limit, limit]
@@ -405,7 +401,7 @@ def test_more_connections_than_files_that_may_be_open_do_not_stop_it(tmp_path: P
         assert "ERROR" not in running.logged()
 
 
-def test_a_flood_over_the_concurrency_bound_is_turned_away_with_its_uid_and_the_rest_decided(tmp_path: Path) -> None:
+def test_requests_over_the_concurrency_bound_get_503_and_uid(tmp_path: Path) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text(SLOW_RULE)
     with started(tmp_path, "--rules", rules, "--max-concurrent", "2") as running:
@@ -442,9 +438,7 @@ def spoilt(body: bytes, chance: random.Random) -> bytes:
     return bytes(content)
 
 
-def test_10000_malformed_bodies_are_no_error_of_the_server_and_leave_nothing(
-    running: Running, memory_before: int
-) -> None:
+def test_10000_malformed_bodies_cause_no_error_and_no_leak(running: Running, memory_before: int) -> None:
     connection = running.connect()
     good = encoded(review(MIG_POD))
     before = memory_kib(running)
@@ -467,7 +461,7 @@ def test_10000_malformed_bodies_are_no_error_of_the_server_and_leave_nothing(
     until(lambda: memory_kib(running) <= before + LEFT_KIB, f"memory of {before} KiB, and {memory_before} before")
 
 
-def test_rule_sets_that_were_replaced_under_load_leave_nothing(running: Running, rules: Path) -> None:
+def test_rule_sets_replaced_under_load_leave_no_memory(running: Running, rules: Path) -> None:
     load = Load(running.port, running.context())
     memory = []
     with load.running(kept=2, fresh=1):
@@ -483,13 +477,13 @@ def test_rule_sets_that_were_replaced_under_load_leave_nothing(running: Running,
     until(lambda: memory_kib(running) <= memory[RELOADS // 3] + LEFT_KIB, f"memory as it was: {memory} KiB")
 
 
-def test_after_all_of_it_the_memory_is_back(running: Running, memory_before: int) -> None:
+def test_memory_is_released_at_the_end(running: Running, memory_before: int) -> None:
     until(lambda: memory_kib(running) <= memory_before * MEMORY_GROWTH, f"memory of {memory_before} KiB")
     assert running.send("GET", "/readyz").status == 200
     assert "ERROR" not in running.logged()
 
 
-def test_sigterm_under_load_is_not_ready_at_once_answers_everything_and_ends(tmp_path: Path) -> None:
+def test_sigterm_under_load_answers_every_request(tmp_path: Path) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text(saying("no"))
     with started(tmp_path, "--rules", rules, "--drain-seconds", "1", *METRICS) as running:

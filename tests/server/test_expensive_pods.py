@@ -62,7 +62,7 @@ def test_the_answer_and_the_line_about_a_pod_are_bounded(made: Any, tenths: int,
         assert written <= MAX_LINE_BYTES
 
 
-def test_the_largest_patch_is_answered_whole() -> None:
+def test_the_largest_patch_is_sent_completely() -> None:
     made: Any = pod(container("main", {MIG2: 1}), annotations={**TYPED, ANNOTATION: "x" * (MAX_PATCH_BYTES - 2_000)})
     record = admission_record("/mutate", made, state=State(rules(FailurePolicy.FAIL), cluster()))
     assert record.outcome == CHANGED

@@ -120,7 +120,7 @@ def test_a_body_over_8_mib_is_413_with_and_without_a_content_length(server: Runn
     assert (answer.status, answer.body["reason"]) == (413, "RequestEntityTooLarge")
 
 
-def test_tls_1_2_is_the_least(server: Running) -> None:
+def test_tls_1_2_is_the_minimum(server: Running) -> None:
     def version(least: ssl.TLSVersion, most: ssl.TLSVersion) -> str | None:
         context = server.context()
         context.minimum_version, context.maximum_version = least, most
@@ -135,7 +135,7 @@ def test_tls_1_2_is_the_least(server: Running) -> None:
         version(ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1_1)
 
 
-def test_the_certificate_is_for_localhost_and_signed_by_the_ca_that_was_written(server: Running) -> None:
+def test_the_certificate_is_for_localhost_and_signed_by_the_ca(server: Running) -> None:
     for host in ("localhost", "127.0.0.1"):
         connection = http.client.HTTPSConnection(host, server.port, context=server.context(), timeout=30)
         connection.request("GET", "/healthz")
@@ -146,7 +146,7 @@ def test_the_certificate_is_for_localhost_and_signed_by_the_ca_that_was_written(
         connection.request("GET", "/healthz")
 
 
-def test_clients_that_stop_in_the_middle_do_not_stop_the_server(server: Running) -> None:
+def test_clients_that_stop_halfway_do_not_block_the_server(server: Running) -> None:
     with ExitStack() as stack:
         for _ in range(30):
             plain = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
@@ -168,7 +168,7 @@ JSON = st.recursive(
 )
 
 
-def test_malformed_bodies_over_the_wire_are_never_a_server_error_or_an_allow(server: Running) -> None:
+def test_malformed_bodies_cause_no_server_error_and_no_admission(server: Running) -> None:
     connection = server.connect()
 
     @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))

@@ -67,7 +67,7 @@ def test_an_interrupt_while_the_command_is_imported_ends_it_at_once() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
 
 
-def test_before_an_interrupt_is_heeded_next_to_nothing_is_imported() -> None:
+def test_the_handler_of_interrupts_is_set_before_most_imports() -> None:
     """Until then Ctrl-C prints a traceback. The script that pip makes has imported re."""
     program = (
         "import re, signal, sys\n"
@@ -134,7 +134,7 @@ def test_ctrl_c_on_a_terminal_ends_everything_with_exit_code_0(tmp_path: Path, r
         assert "SIGINT: stopping" in line
 
 
-def test_after_sigterm_it_is_not_ready_but_answers_until_the_drain_is_over(tmp_path: Path, rules: Path) -> None:
+def test_after_sigterm_requests_are_answered_until_drained(tmp_path: Path, rules: Path) -> None:
     with started(tmp_path, "--rules", rules, "--drain-seconds", "600") as running:
         assert running.send("GET", "/readyz").status == 200
         running.process.send_signal(signal.SIGTERM)
@@ -150,24 +150,24 @@ def test_after_sigterm_it_is_not_ready_but_answers_until_the_drain_is_over(tmp_p
         assert "SIGTERM: stopping" in stopping
 
 
-def test_the_drain_ends_by_itself(tmp_path: Path, rules: Path) -> None:
+def test_draining_ends_after_its_time(tmp_path: Path, rules: Path) -> None:
     with started(tmp_path, "--rules", rules, "--drain-seconds", "0.2") as running:
         assert running.stop(signal.SIGTERM) == 0
-        assert "draining is over: stopping" in running.logged()
+        assert "drained: stopping" in running.logged()
 
 
 @pytest.mark.parametrize(
     ("own_rules", "said"),
     [(True, "checking for changes of certificate, rules"), (False, "checking for changes of certificate")],
 )
-def test_sighup_is_logged_with_what_is_looked_at(tmp_path: Path, rules: Path, own_rules: bool, said: str) -> None:
+def test_sighup_is_logged_with_what_is_checked(tmp_path: Path, rules: Path, own_rules: bool, said: str) -> None:
     arguments: list[str | Path] = ["--rules", rules] if own_rules else []
     with started(tmp_path, *arguments) as running:
         running.process.send_signal(signal.SIGHUP)
         until(lambda: f"SIGHUP: {said}\n" in running.logged(), "the line that says so")
 
 
-def test_a_request_under_way_is_answered_before_the_end(tmp_path: Path, rules: Path) -> None:
+def test_a_pending_request_is_answered_before_the_end(tmp_path: Path, rules: Path) -> None:
     body = encoded(review(MIG_POD))
     with started(tmp_path, "--rules", rules, "--drain-seconds", "0") as running:
         plain = socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_SECONDS)
@@ -182,7 +182,7 @@ def test_a_request_under_way_is_answered_before_the_end(tmp_path: Path, rules: P
         assert running.process.wait(PATIENCE_SECONDS) == 0
 
 
-def test_whoever_is_connected_at_the_end_is_answered_without_a_drain_too(tmp_path: Path, rules: Path) -> None:
+def test_open_connections_are_answered_without_draining(tmp_path: Path, rules: Path) -> None:
     with started(tmp_path, "--rules", rules, "--drain-seconds", "0") as running:
         plain = socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_SECONDS)
         assert running.send("GET", "/readyz").status == 200
@@ -193,7 +193,7 @@ def test_whoever_is_connected_at_the_end_is_answered_without_a_drain_too(tmp_pat
         assert running.process.wait(PATIENCE_SECONDS) == 0
 
 
-def test_what_is_decided_for_clients_that_have_gone_is_not_waited_for(tmp_path: Path) -> None:
+def test_decisions_for_disconnected_clients_do_not_delay_the_end(tmp_path: Path) -> None:
     rules = tmp_path / "slow.yaml"
     rules.write_text(
         "---\n".join(
@@ -218,7 +218,7 @@ def test_what_is_decided_for_clients_that_have_gone_is_not_waited_for(tmp_path: 
         assert running.process.wait(PATIENCE_SECONDS / 6) == 0, "all of them take longer"
 
 
-def test_sighup_while_it_still_reads_does_not_end_it(tmp_path: Path) -> None:
+def test_sighup_during_the_start_does_not_end_it(tmp_path: Path) -> None:
     pipe = tmp_path / "cluster.yaml"
     os.mkfifo(pipe)
     process = subprocess.Popen(command("serve", "--cluster", pipe), env=environment(), stderr=subprocess.PIPE)
@@ -232,7 +232,7 @@ def test_sighup_while_it_still_reads_does_not_end_it(tmp_path: Path) -> None:
         process.wait()
 
 
-def test_connections_end_when_nobody_reads_and_answers_are_not_held_back() -> None:
+def test_unread_connections_end_and_no_answer_is_delayed() -> None:
     with _bound(Address("127.0.0.1", 0)) as listener:
         listener.listen()
         with socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
@@ -240,7 +240,7 @@ def test_connections_end_when_nobody_reads_and_answers_are_not_held_back() -> No
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-def test_a_decision_log_that_nobody_reads_is_one_clear_error(tmp_path: Path, rules: Path) -> None:
+def test_a_decision_log_pipe_without_reader_is_one_clear_error(tmp_path: Path, rules: Path) -> None:
     pipe = tmp_path / "log"
     os.mkfifo(pipe)
     said = refused("--rules", rules, "--decision-log", pipe)
@@ -258,7 +258,7 @@ def test_a_stalled_client_does_not_keep_the_server_from_ending(tmp_path: Path, r
         assert "stopped with 1 connections open" in running.logged()
 
 
-def test_the_start_up_line_says_what_runs_where(tmp_path: Path, rules: Path) -> None:
+def test_the_start_up_line_names_addresses_and_sources(tmp_path: Path, rules: Path) -> None:
     with started(tmp_path, "--rules", rules) as running:
         assert running.logged() == (
             f"gpu-rules serves at https://127.0.0.1:{running.port}; 1 FallbackLadder, 1 Validation from {rules}; "
@@ -266,7 +266,7 @@ def test_the_start_up_line_says_what_runs_where(tmp_path: Path, rules: Path) -> 
         )
 
 
-def test_without_options_the_packaged_rules_are_served_and_the_ca_lies_where_the_line_says(tmp_path: Path) -> None:
+def test_defaults_are_the_packaged_rules_and_a_logged_ca(tmp_path: Path) -> None:
     process = subprocess.Popen(
         command("serve", "--listen", "localhost:0"),
         env=environment(TMPDIR=str(tmp_path)),
@@ -322,14 +322,14 @@ def test_every_option_can_be_an_environment_variable(tmp_path: Path, rules: Path
         assert f"2 FallbackLadder, 2 Validation from {rules} {other}; cluster: {inventory};" in running.logged()
 
 
-def test_several_paths_may_follow_rules(tmp_path: Path, rules: Path) -> None:
+def test_one_rules_option_accepts_several_paths(tmp_path: Path, rules: Path) -> None:
     other = tmp_path / "other.yaml"
     other.write_text(LADDER.replace("name: mig", "name: mig-2").replace("name: no-latest", "name: no-latest-2"))
     with started(tmp_path, "--rules", rules, other) as running:
         assert "2 FallbackLadder" in running.logged()
 
 
-def test_broken_rules_are_all_shown_with_their_lines_and_nothing_is_served(tmp_path: Path) -> None:
+def test_all_broken_rules_are_printed_and_prevent_the_start(tmp_path: Path) -> None:
     path = tmp_path / "broken.yaml"
     path.write_text(BROKEN)
     said = refused("--rules", path, "--listen", "127.0.0.1:0")
@@ -341,7 +341,7 @@ def test_broken_rules_are_all_shown_with_their_lines_and_nothing_is_served(tmp_p
     assert "serves at" not in said
 
 
-def test_a_warning_is_shown_and_does_not_keep_the_server_from_starting(tmp_path: Path, rules: Path) -> None:
+def test_a_warning_is_printed_and_does_not_prevent_the_start(tmp_path: Path, rules: Path) -> None:
     rules.write_text(f"{LADDER}---\n")
     with started(tmp_path, "--rules", rules) as running:
         assert running.send("GET", "/readyz").status == 200
@@ -349,7 +349,7 @@ def test_a_warning_is_shown_and_does_not_keep_the_server_from_starting(tmp_path:
         assert ": warning: the document is empty " in running.logged()
 
 
-def test_a_broken_cluster_file_is_shown_and_nothing_is_served(tmp_path: Path, rules: Path) -> None:
+def test_a_broken_cluster_file_is_printed_and_prevents_the_start(tmp_path: Path, rules: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text("apiVersion: gpurules.io/v1\nkind: ClusterInventory\nmetadata: {name: c}\nspec: {knots: []}\n")
     said = refused("--rules", rules, "--cluster", path)
@@ -369,7 +369,7 @@ def test_no_rules_at_all_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_while_it_still_reads_ends_it_with_exit_code_0(tmp_path: Path, number: int) -> None:
+def test_a_signal_during_the_start_ends_it_with_exit_code_0(tmp_path: Path, number: int) -> None:
     pipe = tmp_path / "cluster.yaml"
     os.mkfifo(pipe)
     process = subprocess.Popen(command("serve", "--cluster", pipe), env=environment(), stderr=subprocess.PIPE)
@@ -404,7 +404,7 @@ def test_a_host_that_does_not_exist_is_one_clear_error(rules: Path) -> None:
     assert said.count("\n") == 1
 
 
-def test_an_address_that_is_not_of_this_machine_is_one_clear_error(rules: Path) -> None:
+def test_an_address_of_another_machine_is_one_clear_error(rules: Path) -> None:
     said = refused("--rules", rules, "--listen", "192.0.2.1:0")
     assert said == "gpu-rules serve: cannot listen on 192.0.2.1:0: Cannot assign requested address\n"
 
@@ -466,21 +466,21 @@ def test_bad_tls_files_are_one_clear_error(tmp_path: Path, rules: Path, broken: 
         (["--tls-bootstrap", "ns/.."], "'ns/..' is not NAMESPACE/SECRET"),
         (["--webhook-name", "a/b"], "'a/b' is not a valid object name"),
         (["--tls-bootstrap", "ns/s"], "--tls-bootstrap needs --tls-service and --webhook-name"),
-        (["--tls-bootstrap", "ns/s", "--tls-dir", "d"], "--tls-bootstrap makes a certificate"),
+        (["--tls-bootstrap", "ns/s", "--tls-dir", "d"], "--tls-bootstrap issues a certificate"),
         (["--metrics-listen", "9090"], "'9090' is not HOST:PORT"),
         (["--request-timeout", "31"], "31.0 is not in the range"),
         (["--max-concurrent", "0"], "0 is not in the range"),
         (["--client-cas", "f"], "No such option"),
     ],
 )
-def test_wrong_usage_is_exit_code_2_and_says_what_is_wrong(arguments: list[str], message: str) -> None:
+def test_wrong_usage_has_exit_code_2_and_a_message(arguments: list[str], message: str) -> None:
     done = CliRunner().invoke(main, ["serve", *arguments])
     assert done.exit_code == 2
     assert message in done.stderr
 
 
 @pytest.mark.parametrize("name", main.commands)
-def test_help_names_what_an_option_takes_and_not_a_type_of_the_parser(name: str) -> None:
+def test_help_describes_values_rather_than_types_of_the_parser(name: str) -> None:
     help = CliRunner().invoke(main, [name, "--help"]).output
     assert help.startswith(f"Usage: main {name} ")
     assert " RANGE" not in help

@@ -59,7 +59,7 @@ def test_an_option_and_its_variable_mean_the_same(setting: Setting, monkeypatch:
     assert told[setting.name] != setting.default
 
 
-def test_what_is_hidden_has_no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hidden_option_has_no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GPU_RULES_READY_FD", "3")
 
     assert given()["ready_fd"] is None

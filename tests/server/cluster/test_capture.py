@@ -67,7 +67,7 @@ def test_a_captured_cluster_loads_back_as_it_was(
     assert "cpu-only" not in text
 
 
-def test_a_captured_cluster_is_a_line_for_each_thing(api: ApiServer) -> None:
+def test_a_captured_cluster_has_a_line_for_each_object(api: ApiServer) -> None:
     api.put("nodes", node("one", {GPU: 4}))
     api.put("pods", bound("p", "one", {GPU: 1}))
     with viewing(api) as view:

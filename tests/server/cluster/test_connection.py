@@ -54,9 +54,7 @@ def refused(connection: Connection) -> ApiError:
     return caught.value
 
 
-def test_a_kubeconfig_is_followed(
-    secure: tuple[ApiServer, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kubeconfig_is_used(secure: tuple[ApiServer, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     api, ca = secure
     api.tokens = {"letmein"}
     path = api.kubeconfig(tmp_path, {"token": "letmein"}, {"certificate-authority": str(ca)})
@@ -70,7 +68,7 @@ def test_a_kubeconfig_is_followed(
     assert path.read_bytes() == before
 
 
-def test_a_certificate_that_nobody_vouches_for_is_refused(
+def test_a_certificate_of_an_unknown_issuer_is_refused(
     secure: tuple[ApiServer, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api, ca = secure
@@ -83,7 +81,7 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(
     assert b"NodeList" in Connection(kubeconfig).get("/api/v1/nodes", {})
 
 
-def test_credentials_of_a_plugin_are_asked_for_again_when_they_are_refused(
+def test_refused_credentials_of_a_plugin_are_requested_again(
     api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = tmp_path / "token"
@@ -131,7 +129,7 @@ def test_a_service_account_token_that_is_replaced_is_read_again(
     assert [request.token for request in api.requests][-1] == "second"
 
 
-def test_a_start_without_credentials_recovers_when_they_come(
+def test_a_start_without_credentials_recovers_once_they_exist(
     api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "kubeconfig"
@@ -156,9 +154,7 @@ def test_a_broken_kubeconfig_is_a_failure_like_any_other(
     assert "\n" not in str(error)
 
 
-def test_without_any_kubeconfig_the_place_is_named_where_one_would_be(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_kubeconfig_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     expected = "kubeconfig ~/.kube/config not found, and KUBECONFIG is not set"
@@ -194,7 +190,7 @@ def test_a_refusal_without_a_status_has_its_reason(api: ApiServer, body: bytes) 
     assert (error.cause, str(error)) == (Cause.REFUSED, "502: Bad Gateway")
 
 
-def test_an_answer_that_is_too_large_is_not_read_to_its_end(api: ApiServer) -> None:
+def test_a_response_that_is_too_large_is_not_read_to_its_end(api: ApiServer) -> None:
     api.fail("nodes", Body(json.dumps({"items": ["x" * 1000]}).encode()))
     with pytest.raises(ApiError) as caught:
         Connection(plain(api)).get("/api/v1/nodes", {}, 100)
@@ -211,7 +207,7 @@ class Dribble:
         pass
 
 
-def test_an_answer_that_comes_byte_by_byte_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_that_arrives_byte_by_byte_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = count(0.0, 50.0)
     monkeypatch.setattr("server.cluster.connection.monotonic", lambda: next(seconds))
     with pytest.raises(ApiError) as caught, Answer(cast(Any, Dribble())) as answer:
@@ -220,7 +216,7 @@ def test_an_answer_that_comes_byte_by_byte_is_not_waited_for(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(("body", "said"), [(b"<html>", "not JSON: "), (b"[]", "not a JSON object")])
-def test_an_answer_that_is_no_object_is_malformed_and_told_by_its_path(api: ApiServer, body: bytes, said: str) -> None:
+def test_a_response_that_is_no_object_is_malformed(api: ApiServer, body: bytes, said: str) -> None:
     api.fail("nodes", Body(body))
     with pytest.raises(ApiError) as caught:
         Connection(plain(api)).object("/api/v1/nodes")
@@ -228,7 +224,7 @@ def test_an_answer_that_is_no_object_is_malformed_and_told_by_its_path(api: ApiS
     assert str(caught.value).startswith(f"/api/v1/nodes: {said}")
 
 
-def test_an_answer_that_has_ended_can_be_interrupted(api: ApiServer) -> None:
+def test_a_response_that_has_ended_can_be_interrupted(api: ApiServer) -> None:
     answer = Connection(plain(api)).watch("/api/v1/nodes", {}, 1.0)
     with answer:
         assert b"".join(answer.parts(10_000)).startswith(b"{")
@@ -271,7 +267,7 @@ def test_a_second_thread_may_need_it_while_the_first_is_importing() -> None:
     assert (done.stdout.split(), done.stderr) == (["unreachable"] * 2, "")
 
 
-def test_a_path_is_of_a_group_a_namespace_and_a_name() -> None:
+def test_a_path_consists_of_group_namespace_and_name() -> None:
     assert api_path("nodes") == "/api/v1/nodes"
     assert api_path("secrets", namespace="gpu", name="tls.x") == "/api/v1/namespaces/gpu/secrets/tls.x"
     assert api_path("things", group="x.k8s.io", name="a") == "/apis/x.k8s.io/v1/things/a"

@@ -70,7 +70,7 @@ def test_headers_of_a_watch_are_no_contact(api: ApiServer) -> None:
         view.until(lambda cluster: cluster.known)
 
 
-def test_an_api_server_that_only_sends_headers_becomes_stale_within_the_bound(api: ApiServer) -> None:
+def test_an_api_server_that_sends_only_headers_becomes_stale(api: ApiServer) -> None:
     with viewing(api, NODES, max_staleness_seconds=3.0, silence_seconds=0.1) as view:
         settled(api, view)
         begun = monotonic()
@@ -95,7 +95,7 @@ def test_a_quiet_api_server_never_becomes_stale(api: ApiServer) -> None:
 
 
 @pytest.mark.parametrize("drip", [b"\n", b" "], ids=["blank lines", "no line"])
-def test_a_watch_that_goes_on_without_events_is_left(api: ApiServer, drip: bytes) -> None:
+def test_an_endless_watch_without_events_is_left(api: ApiServer, drip: bytes) -> None:
     clock = Clock()
     with viewing(api, NODES, clock=clock, max_staleness_seconds=60.0) as view:
         settled(api, view)
@@ -138,13 +138,13 @@ def test_nothing_is_known_before_everything_was_listed(api: ApiServer) -> None:
         view.synced()
 
 
-def test_stopping_waits_a_little_for_a_list_under_way_and_not_to_its_end(api: ApiServer) -> None:
+def test_stop_waits_for_a_pending_list_only_up_to_its_timeout(api: ApiServer) -> None:
     api.fail("nodes", Silence())
     with viewing(api, NODES, stop_seconds=0.0):
         api.wait_for(lambda: api.lists("nodes"))
 
 
-def test_stopping_waits_for_all_lists_under_way_together(api: ApiServer) -> None:
+def test_stop_waits_for_all_pending_lists_together(api: ApiServer) -> None:
     for name in COLLECTIONS:
         api.fail(name, Silence())
     with viewing(api, stop_seconds=2.0) as view:
@@ -172,7 +172,7 @@ def test_a_rule_set_that_needs_nothing_has_its_view_at_once(api: ApiServer) -> N
     assert api.requests == []
 
 
-def test_rules_that_need_more_get_more(api: ApiServer) -> None:
+def test_rules_that_need_more_collections_get_them(api: ApiServer) -> None:
     api.put("pods", bound("p", "one", {GPU: 1}))
     with viewing(api, NODES) as view:
         assert used(view.synced(), "one", GPU) == 0
@@ -182,7 +182,7 @@ def test_rules_that_need_more_get_more(api: ApiServer) -> None:
         assert [health.name for health in view.live.health] == ["nodes", "pods"]
 
 
-def test_a_view_never_depends_on_what_cannot_be_had(api: ApiServer) -> None:
+def test_a_view_never_depends_on_an_unreadable_collection(api: ApiServer) -> None:
     api.forbidden = {"pods"}
     with viewing(api, NODES) as view:
         view.synced()
@@ -202,7 +202,7 @@ def admission(pod: dict[str, Any], **fields: Any) -> AdmissionRequest:
     return AdmissionRequest(uid="r", namespace="ml", object=pod, **fields)
 
 
-def test_ten_pods_admitted_one_after_another_do_not_see_the_same_devices(api: ApiServer) -> None:
+def test_ten_pods_in_a_row_do_not_get_the_same_devices(api: ApiServer) -> None:
     with viewing(api, PODS) as view:
         view.synced()
         left = []
@@ -237,23 +237,21 @@ def without(pod: dict[str, Any], member: str) -> dict[str, Any]:
     ],
     ids=["dry-run", "update", "denied", "no-uid", "no-name", "no-pod", "empty", "no-object"],
 )
-def test_only_an_admitted_pod_is_promised_anything(
-    api: ApiServer, request_: AdmissionRequest, decision: Decision
-) -> None:
+def test_only_admitted_pods_have_reservations(api: ApiServer, request_: AdmissionRequest, decision: Decision) -> None:
     with viewing(api, PODS) as view:
         view.synced()
         view.live.admitted(request_, decision)
         assert view.live.reservations == 0
 
 
-def test_nothing_is_promised_where_no_rule_asks_what_is_free(api: ApiServer) -> None:
+def test_nothing_is_reserved_if_no_rule_reads_free_devices(api: ApiServer) -> None:
     with viewing(api, NODES) as view:
         before = view.synced()
         view.live.admitted(admission(bound("p", "", {GPU: 1})), ALLOWED)
         assert view.live.current() is before
 
 
-def test_a_promise_ends_by_itself(api: ApiServer) -> None:
+def test_a_reservation_expires(api: ApiServer) -> None:
     clock = Clock()
     with viewing(api, PODS, clock=clock) as view:
         view.synced()
@@ -264,7 +262,7 @@ def test_a_promise_ends_by_itself(api: ApiServer) -> None:
         assert view.live.reservations == 0
 
 
-def test_a_promise_ends_by_itself_without_any_event(api: ApiServer) -> None:
+def test_a_reservation_expires_without_any_event(api: ApiServer) -> None:
     clock = Clock()
     with viewing(api, PODS, clock=clock) as view:
         view.synced()
@@ -273,7 +271,7 @@ def test_a_promise_ends_by_itself_without_any_event(api: ApiServer) -> None:
         view.until(lambda _: view.live.reservations == 0)
 
 
-def test_what_pods_hold_can_be_listed(api: ApiServer) -> None:
+def test_usage_of_pods_can_be_listed(api: ApiServer) -> None:
     api.put("pods", bound("p", "one", {GPU: 1}))
     api.put("pods", bound("waits", "", {GPU: 1}))
     with viewing(api, PODS) as view:
@@ -292,14 +290,14 @@ def test_a_file_is_a_source_that_never_changes() -> None:
     source.stop()
 
 
-def test_pauses_double_up_to_a_bound_and_are_never_the_same_for_all() -> None:
+def test_delays_double_up_to_a_bound_with_jitter() -> None:
     clock = Clock()
     longest, shortest = Backoff(clock, lambda: 0.0), Backoff(clock, lambda: 1.0)
     assert [longest.seconds() for _ in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
     assert [shortest.seconds() for _ in range(8)] == [0.25, 0.5, 1, 2, 4, 8, 15, 15]
 
 
-def test_failures_are_forgotten_after_a_while_without_one() -> None:
+def test_the_delay_starts_over_after_a_time_without_failures() -> None:
     clock = Clock()
     backoff = Backoff(clock, lambda: 0.0)
     first = [backoff.seconds() for _ in range(3)]
@@ -309,12 +307,12 @@ def test_failures_are_forgotten_after_a_while_without_one() -> None:
     assert [backoff.seconds() for _ in range(3)] == first
 
 
-def test_a_retry_after_is_the_least_pause_within_reason() -> None:
+def test_retry_after_is_the_minimum_delay_up_to_a_bound() -> None:
     backoff = Backoff(Clock(), lambda: 0.0)
     assert [backoff.seconds(asked) for asked in (0.0, 20.0, 10_000.0)] == [0.5, 20.0, 300.0]
 
 
-def test_a_view_says_why_it_is_not_there(api: ApiServer) -> None:
+def test_a_missing_view_has_its_reason(api: ApiServer) -> None:
     api.fail("nodes", *[Status(500, "etcd is away")] * 1000)
     with viewing(api, NODES) as view:
         view.until(lambda _: view.live.problems)

@@ -65,7 +65,7 @@ def free(cluster: Cluster, name: str, resource: str = GPU) -> str:
     return "" if node is None else str(node.available(resource))
 
 
-def test_nodes_pods_and_namespaces_are_followed(kube: Kube, live: LiveCluster) -> None:
+def test_nodes_pods_and_namespaces_are_watched(kube: Kube, live: LiveCluster) -> None:
     name = kube.node("a", gpu="4")
     until(live, lambda cluster: free(cluster, name) == "4")
     until(live, lambda cluster: (node := find(cluster, name)) and node.ready and not node.taints)
@@ -85,7 +85,7 @@ def test_nodes_pods_and_namespaces_are_followed(kube: Kube, live: LiveCluster) -
     assert live.problems == []
 
 
-def test_a_list_in_pages_is_whole(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_in_pages_is_complete(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("server.cluster.reflector.FIRST_PAGE_OBJECTS", 1)
     monkeypatch.setattr("server.cluster.reflector.PAGE_OBJECTS", 1)
     names = [kube.node(suffix, gpu="1") for suffix in "abc"]
@@ -111,7 +111,7 @@ def test_watches_that_end_go_on_and_the_view_stays_fresh(kube: Kube) -> None:
         live.stop()
 
 
-def test_what_is_captured_loads_back(kube: Kube, live: LiveCluster, tmp_path: Path) -> None:
+def test_a_capture_loads_back(kube: Kube, live: LiveCluster, tmp_path: Path) -> None:
     name = kube.node("a", gpu="4")
     kube.pod("one", GPU, nodeName=name)
     until(live, lambda cluster: free(cluster, name) == "3")

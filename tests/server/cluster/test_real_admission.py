@@ -76,9 +76,7 @@ spec:
 
 
 @pytest.mark.parametrize("answers", [True, False], ids=["answers", "is gone"])
-def test_finalizers_can_be_removed_whatever_the_rules_while_the_server(
-    kube: Kube, tmp_path: Path, answers: bool
-) -> None:
+def test_finalizers_can_be_removed_whatever_the_rules(kube: Kube, tmp_path: Path, answers: bool) -> None:
     finalized = pod(container("main"), name="finalized")
     finalized["metadata"]["finalizers"] = ["gpurules.io/test"]  # type: ignore[index, call-overload]
     unfinalized = {"metadata": {"finalizers": None}}
@@ -125,9 +123,7 @@ needs_client_ca = pytest.mark.skipif(
 
 
 @pytest.mark.parametrize("verified", [pytest.param(True, marks=needs_client_ca), False], ids=["verified", "anybody"])
-def test_devices_are_reserved_for_an_api_server_whose_certificate_is_verified(
-    kube: Kube, tmp_path: Path, verified: bool
-) -> None:
+def test_devices_are_reserved_for_a_verified_api_server(kube: Kube, tmp_path: Path, verified: bool) -> None:
     """The pods are of a scheduler that does not exist: only reservations show that devices are taken."""
     kube.node("mig", mig="2", gpu="4")
     client_ca = ("--client-ca", os.environ["WEBHOOK_CLIENT_CA"]) if verified else ()
@@ -140,7 +136,7 @@ def test_devices_are_reserved_for_an_api_server_whose_certificate_is_verified(
 
 
 @needs_client_ca
-def test_an_api_server_whose_certificate_is_of_another_ca_is_not_answered(kube: Kube, tmp_path: Path) -> None:
+def test_an_api_server_of_another_ca_is_rejected(kube: Kube, tmp_path: Path) -> None:
     other, _ = certified("other").write(tmp_path)
     with admitting(kube, tmp_path, AVAILABLE % kube.name, "--cluster", "kubeconfig", "--client-ca", other) as running:
         eventually(lambda: "failed calling webhook" in refusal(kube, requesting("p", 1)))
@@ -212,7 +208,7 @@ INIT_CONTAINERS: Mapping[str, Any] = {
 }
 
 
-def test_what_the_api_server_admits_it_still_admits_with_what_is_injected(kube: Kube, tmp_path: Path) -> None:
+def test_injected_resources_pass_api_server_validation(kube: Kube, tmp_path: Path) -> None:
     """Every pod is created twice, at dry run: as it is, and annotated, so that an injection applies."""
     tried: dict[str, set[str]] = {on_conflict: set() for on_conflict in ON_CONFLICT}
     wrong = []

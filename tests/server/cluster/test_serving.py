@@ -89,9 +89,7 @@ def moved(running: Running) -> list[bool]:
     return found
 
 
-def test_callers_without_a_certificate_reserve_nothing_and_the_operator_is_warned(
-    api: ApiServer, tmp_path: Path
-) -> None:
+def test_callers_without_a_certificate_reserve_nothing(api: ApiServer, tmp_path: Path) -> None:
     config = api.kubeconfig(tmp_path)
     file = rules(tmp_path, "Allocatable")
     arguments = ("--rules", file, "--cluster", "kubeconfig", "--events", *METRICS)
@@ -124,7 +122,7 @@ def test_callers_with_a_certificate_of_the_client_ca_reserve_devices(api: ApiSer
     assert OVERPROMISES not in running.logged()
 
 
-def test_a_server_without_its_cluster_comes_up_not_ready_and_recovers(api: ApiServer, tmp_path: Path) -> None:
+def test_a_server_without_cluster_starts_unready_and_recovers(api: ApiServer, tmp_path: Path) -> None:
     config = api.kubeconfig(tmp_path)
     api.stop()
     file = rules(tmp_path, "Allocatable")
@@ -158,7 +156,7 @@ def test_a_stale_view_moves_no_pod_and_stays_ready(api: ApiServer, tmp_path: Pat
         assert "the cluster is not known: its view is stale" in answer["warnings"][0]
 
 
-def test_changed_rules_that_need_what_cannot_be_read_are_refused(api: ApiServer, tmp_path: Path) -> None:
+def test_changed_rules_of_unreadable_collections_are_refused(api: ApiServer, tmp_path: Path) -> None:
     api.forbidden = {"pods"}
     config = api.kubeconfig(tmp_path)
     file = rules(tmp_path, "Allocatable")
@@ -185,7 +183,7 @@ def test_declared_nodes_count_beside_the_live_ones(api: ApiServer, tmp_path: Pat
         assert "patch" not in ask(running, "/mutate", 1)
 
 
-def test_events_that_are_asked_for_reach_the_api_server(api: ApiServer, tmp_path: Path) -> None:
+def test_enabled_events_reach_the_api_server(api: ApiServer, tmp_path: Path) -> None:
     api.delete("nodes", "one")
     config = api.kubeconfig(tmp_path)
     file = rules(tmp_path, "Allocatable")
@@ -218,7 +216,7 @@ def test_capture_prints_the_cluster_of_the_kubeconfig(
     assert cluster.namespaces == {"ml": {"team": "ml"}}
 
 
-def test_capture_says_what_it_may_not_read(api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_capture_names_a_missing_permission(api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     api.forbidden = {"pods"}
     monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path)))
     done = CliRunner().invoke(main, ["capture"])
@@ -226,9 +224,7 @@ def test_capture_says_what_it_may_not_read(api: ApiServer, tmp_path: Path, monke
     assert done.stderr.startswith("gpu-rules capture: cannot list and watch pods: 403: pods is forbidden")
 
 
-def test_capture_waits_no_longer_than_it_is_told(
-    api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_capture_respects_its_timeout(api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     api.fail("nodes", Silence())
     monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path)))
     done = CliRunner().invoke(main, ["capture", "--timeout", "1"])

@@ -101,7 +101,7 @@ def plain(cluster: Cluster) -> tuple[Any, Any]:
 
 @law
 @given(st.lists(st.tuples(objects, st.booleans(), st.booleans()), max_size=12), st.lists(objects, max_size=6))
-def test_events_come_to_what_a_file_says(
+def test_events_lead_to_the_cluster_of_an_equal_file(
     events: list[tuple[dict[str, Any], bool, bool]], start: list[dict[str, Any]]
 ) -> None:
     store = Store()
@@ -130,7 +130,7 @@ def test_events_come_to_what_a_file_says(
     assert plain(store.cluster) == plain(before)
 
 
-def test_a_deletion_of_what_is_not_there_is_nothing() -> None:
+def test_a_deletion_of_an_unknown_object_changes_nothing() -> None:
     store = Store()
     store.remove_node(read_node(node("a")))
     store.remove_pod(read_pod(bound("p", "a", {GPU: 1})))
@@ -140,7 +140,7 @@ def test_a_deletion_of_what_is_not_there_is_nothing() -> None:
     assert store.cluster is before
 
 
-def test_declared_nodes_are_there_beside_the_real_ones() -> None:
+def test_declared_nodes_are_added_to_the_real_ones() -> None:
     store = Store([model_node("pool-x", {GPU: 8})])
     assert [n.name for n in store.cluster.nodes] == ["pool-x"]
     store.replace_nodes([read_node(node("a"))])
@@ -193,7 +193,7 @@ def stocked(*nodes: dict[str, Any]) -> Store:
     return store
 
 
-def test_a_promise_takes_from_what_is_free_at_once() -> None:
+def test_a_reservation_reduces_free_devices_at_once() -> None:
     store = stocked(node("a", {GPU: 2}))
     store.reserve(*asking("p"), 0.0)
     assert free(store) == {"a": "1"}
@@ -205,14 +205,14 @@ def test_a_promise_takes_from_what_is_free_at_once() -> None:
     assert (free(store), store.reservations) == ({"a": "0"}, 2), "who has to wait holds nothing"
 
 
-def test_a_pod_that_asks_for_no_device_is_promised_nothing() -> None:
+def test_a_pod_that_requests_no_device_has_no_reservation() -> None:
     store = stocked(node("a", {GPU: 2}))
     for resource, count in (("cpu", 1), (GPU, 0)):
         store.reserve(*asking("p", count, resource), 0.0)
     assert store.reservations == 0
 
 
-def test_a_promise_is_kept_where_the_pod_may_run_and_least_is_left() -> None:
+def test_a_reservation_is_on_the_tightest_node_that_fits() -> None:
     taint = {"key": "x", "effect": "NoSchedule"}
     store = stocked(
         node("cordoned", {GPU: 1}, unschedulable=True),
@@ -228,7 +228,7 @@ def test_a_promise_is_kept_where_the_pod_may_run_and_least_is_left() -> None:
     assert free(store)["big"] == "7"
 
 
-def test_a_promise_ends_when_its_pod_is_seen_bound_gone_or_finished() -> None:
+def test_a_reservation_ends_with_a_bound_gone_or_finished_pod() -> None:
     store = stocked(node("a", {GPU: 4}), node("b", {GPU: 8}))
     for name in ("bound", "gone", "finished", "waiting"):
         store.reserve(*asking(name), 0.0)
@@ -241,7 +241,7 @@ def test_a_promise_ends_when_its_pod_is_seen_bound_gone_or_finished() -> None:
     assert (free(store), store.reservations) == ({"a": "3", "b": "7"}, 1)
 
 
-def test_a_promise_is_not_ended_by_another_pod_of_the_same_name() -> None:
+def test_another_pod_of_the_same_name_ends_no_reservation() -> None:
     store = stocked(node("a", {GPU: 4}))
     store.put_pod(read_pod(bound("p", "a", {GPU: 1}, uid="old")))
     store.reserve(*asking("p"), 0.0)
@@ -250,7 +250,7 @@ def test_a_promise_is_not_ended_by_another_pod_of_the_same_name() -> None:
     assert (free(store), store.reservations) == ({"a": "3"}, 1)
 
 
-def test_a_new_list_ends_the_promises_to_the_pods_in_it_and_keeps_the_others() -> None:
+def test_a_list_ends_the_reservations_of_the_pods_in_it_only() -> None:
     store = stocked(node("a", {GPU: 4}))
     store.reserve(*asking("p"), 0.0)
     store.reserve(*asking("q"), 0.0)
@@ -258,7 +258,7 @@ def test_a_new_list_ends_the_promises_to_the_pods_in_it_and_keeps_the_others() -
     assert (free(store), store.reservations) == ({"a": "2"}, 1)
 
 
-def test_a_promise_ends_with_its_time() -> None:
+def test_a_reservation_ends_after_its_lifetime() -> None:
     store = stocked(node("a", {GPU: 4}))
     store.reserve(*asking("p"), 0.0)
     store.expire(LIFETIME_SECONDS - 1)
@@ -267,14 +267,14 @@ def test_a_promise_ends_with_its_time() -> None:
     assert (free(store), store.reservations) == ({"a": "3"}, 1)
 
 
-def test_the_oldest_of_too_many_promises_gives_way() -> None:
+def test_the_oldest_reservation_over_the_maximum_is_dropped() -> None:
     reservations = Reservations()
     made = [promise(f"p{n}", f"team-{n % 50}") for n in range(MAX_RESERVATIONS + 1)]
     assert [reservations.add(one) for one in made] == [None] * MAX_RESERVATIONS + [made[0]]
     assert len(reservations) == MAX_RESERVATIONS
 
 
-def test_the_oldest_of_too_many_promises_of_a_namespace_gives_way() -> None:
+def test_the_oldest_reservation_of_a_full_namespace_is_dropped() -> None:
     reservations = Reservations()
     other = promise("first", "other")
     made = [promise(f"p{n}") for n in range(MAX_PER_NAMESPACE + 2)]
@@ -286,7 +286,7 @@ def test_the_oldest_of_too_many_promises_of_a_namespace_gives_way() -> None:
     assert [reservations.add(one) for one in made[:MAX_PER_NAMESPACE]] == [None] * MAX_PER_NAMESPACE
 
 
-def test_promises_that_ended_with_their_time_count_no_more() -> None:
+def test_expired_reservations_do_not_count() -> None:
     reservations = Reservations()
     made = [promise(f"p{n}") for n in range(MAX_PER_NAMESPACE)]
     for one in made:
@@ -295,14 +295,14 @@ def test_promises_that_ended_with_their_time_count_no_more() -> None:
     assert [reservations.add(one) for one in made] == [None] * MAX_PER_NAMESPACE
 
 
-def test_what_gives_way_is_free_again() -> None:
+def test_a_dropped_reservation_frees_its_devices() -> None:
     store = stocked(node("a", {GPU: MAX_PER_NAMESPACE + 2}))
     for number in range(MAX_PER_NAMESPACE + 1):
         store.reserve(*asking(f"p{number}"), 0.0)
     assert free(store) == {"a": "2"}
 
 
-def test_a_promise_is_kept_on_a_node_that_the_pod_may_run_on() -> None:
+def test_a_reservation_is_on_a_node_where_the_pod_can_run() -> None:
     store = stocked(node("a", {GPU: 1}), node("b", {GPU: 4}, labels={"pool": "x"}), node("c", {GPU: 8}))
     store.reserve(*asking("p", nodeSelector={"pool": "x"}), 0.0)
     assert free(store) == {"a": "1", "b": "3", "c": "8"}
@@ -312,7 +312,7 @@ LARGE: dict[str, Any] = requiring(expression("pool", "Exists"), *[{}] * 20_000)
 
 
 @pytest.mark.parametrize("spec", [LARGE, {"tolerations": "odd"}], ids=["large", "malformed"])
-def test_a_pod_whose_placement_is_not_read_is_promised_nothing(spec: dict[str, Any]) -> None:
+def test_a_pod_with_an_unreadable_placement_has_no_reservation(spec: dict[str, Any]) -> None:
     store = stocked(node("a", {GPU: 1}, labels={"pool": "x"}))
     store.reserve(*asking("p", **spec), 0.0)
     assert (free(store), store.reservations) == ({"a": "1"}, 0)
@@ -326,7 +326,7 @@ def test_a_view_is_indexed_before_a_decision_reads_it() -> None:
     assert [*index_of(store.cluster).places.labels] == ["kubernetes.io/hostname"]
 
 
-def test_a_promise_looks_at_nothing_of_each_node_but_its_name() -> None:
+def test_a_reservation_reads_only_the_name_of_each_node() -> None:
     """It used to look at each term for each node, and events waited meanwhile."""
     store = stocked(*[node(f"n{number}", {GPU: 1}, labels={"host": f"h{number}"}) for number in range(500)])
     terms = [expression("host", "In", f"no-{number}") for number in range(1_000)]
@@ -337,7 +337,7 @@ def test_a_promise_looks_at_nothing_of_each_node_but_its_name() -> None:
     assert counted[0] <= 1_000 + 500
 
 
-def test_a_node_without_the_first_of_many_resources_is_left_at_once() -> None:
+def test_a_node_is_skipped_at_the_first_missing_resource() -> None:
     class Counting(dict[str, int]):
         asked = 0
 
@@ -354,7 +354,7 @@ def test_a_node_without_the_first_of_many_resources_is_left_at_once() -> None:
     assert Counting.asked == 1
 
 
-def test_a_namespace_takes_no_more_than_its_share_and_not_for_long() -> None:
+def test_a_namespace_reserves_at_most_its_share_for_a_short_time() -> None:
     store = stocked(node("a", {GPU: 1000}))
     for number in range(1000):
         store.reserve(*asking(f"p{number}"), 0.0)

@@ -32,7 +32,7 @@ def api() -> Iterator[ApiServer]:
         yield server
 
 
-def test_what_is_there_at_the_start_is_seen(api: ApiServer) -> None:
+def test_objects_from_before_the_start_are_listed(api: ApiServer) -> None:
     api.put("pods", bound("job", "one", {GPU: 3}))
     api.put("namespaces", namespace("ml", team="vision"))
     with viewing(api) as view:
@@ -43,13 +43,13 @@ def test_what_is_there_at_the_start_is_seen(api: ApiServer) -> None:
     assert cluster.namespace_labels("unheard-of") is None
 
 
-def test_nothing_is_listed_that_no_rule_needs(api: ApiServer) -> None:
+def test_only_collections_that_rules_need_are_listed(api: ApiServer) -> None:
     with viewing(api, NODES) as view:
         view.synced()
     assert {request.collection for request in api.requests} == {"nodes"}
 
 
-def test_a_cluster_of_many_pages_is_seen_whole(api: ApiServer) -> None:
+def test_a_cluster_of_many_pages_is_listed_completely(api: ApiServer) -> None:
     for number in range(1201):
         api.put("nodes", node(f"n{number}"))
     with viewing(api, NODES) as view:
@@ -83,9 +83,7 @@ def test_an_object_larger_than_a_page_gets_one_of_its_own(api: ApiServer, monkey
     assert limits == ["50", "1", "1", "1"]
 
 
-def test_a_page_that_is_too_large_is_asked_for_again_with_fewer_objects(
-    api: ApiServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_too_large_is_requested_with_fewer_objects(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anybody can make large pods stand together, which were read at once."""
     monkeypatch.setattr("server.cluster.reflector.MAX_PAGE_BYTES", 50_000)
     monkeypatch.setattr("server.cluster.reflector.PAGE_BYTES", 20_000)
@@ -108,7 +106,7 @@ def test_a_page_of_one_object_that_is_too_large_is_a_failure(api: ApiServer, mon
         assert view.health("nodes").counts["too-large"] == 1
 
 
-def test_a_list_without_end_is_a_failure(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_list_is_a_failure(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("server.cluster.reflector.MAX_OBJECTS", 20)
     page = Body(b'{"metadata": {"resourceVersion": "7", "continue": "x"}, "items": []}')
     api.fail("nodes", *[page] * 40)
@@ -116,7 +114,7 @@ def test_a_list_without_end_is_a_failure(api: ApiServer, monkeypatch: pytest.Mon
         view.counted("nodes", "too-large")
 
 
-def test_objects_that_come_change_and_go_are_followed(api: ApiServer) -> None:
+def test_added_changed_and_deleted_objects_are_watched(api: ApiServer) -> None:
     with viewing(api) as view:
         view.synced()
         api.put("nodes", node("two", {GPU: 8}))
@@ -155,7 +153,7 @@ def test_a_pod_counts_from_its_binding_to_its_end(api: ApiServer) -> None:
         view.until(lambda cluster: used(cluster, "one", GPU) == 2)
 
 
-def test_a_pod_on_a_node_that_comes_later_counts_there(api: ApiServer) -> None:
+def test_a_pod_counts_on_a_node_that_is_added_later(api: ApiServer) -> None:
     api.put("pods", bound("early", "two", {GPU: 1}))
     with viewing(api, PODS) as view:
         view.synced()
@@ -176,7 +174,7 @@ def test_heartbeats_make_no_new_view(api: ApiServer) -> None:
         assert view.live.current() is before
 
 
-def test_a_watch_that_ends_goes_on_from_where_it_was(api: ApiServer) -> None:
+def test_a_watch_that_ends_resumes_at_its_version(api: ApiServer) -> None:
     with viewing(api, NODES, clock=_Steps()) as view:
         view.synced()
         added = api.put("nodes", node("two"))
@@ -212,7 +210,7 @@ def test_a_watch_that_keeps_ending_at_once_is_a_failure(api: ApiServer) -> None:
     assert len(api.lists("nodes")) == 1
 
 
-def test_a_bookmark_moves_where_the_next_watch_begins(api: ApiServer) -> None:
+def test_the_next_watch_begins_at_the_last_bookmark(api: ApiServer) -> None:
     with viewing(api, NODES, clock=_Steps()) as view:
         view.synced()
         api.wait_for(lambda: api.watching("nodes"))
@@ -235,7 +233,7 @@ def test_a_watch_ends_by_itself_in_time(api: ApiServer) -> None:
 
 
 @pytest.mark.parametrize("as_status", [True, False], ids=["status", "event"])
-def test_a_version_that_is_gone_means_a_new_list(api: ApiServer, as_status: bool) -> None:
+def test_an_expired_version_means_a_new_list(api: ApiServer, as_status: bool) -> None:
     api.gone_as_status = as_status
     with viewing(api, NODES) as view:
         view.synced()
@@ -250,7 +248,7 @@ def test_a_version_that_is_gone_means_a_new_list(api: ApiServer, as_status: bool
     assert len(api.lists("nodes")) == 2
 
 
-def test_a_page_that_is_gone_means_a_new_list(api: ApiServer) -> None:
+def test_an_expired_continue_token_means_a_new_list(api: ApiServer) -> None:
     for number in range(600):
         api.put("nodes", node(f"n{number}"))
     api.fail("nodes", Nothing(), Status(410, "The provided continue parameter is too old"))
@@ -296,7 +294,7 @@ def test_a_list_that_breaks_off_changes_nothing(api: ApiServer) -> None:
     ],
     ids=["500", "503", "429", "401", "403", "reset", "cut", "no-json", "null", "no-items", "no-version", "no-metadata"],
 )
-def test_a_list_that_fails_is_tried_again(api: ApiServer, fault: Status, count: str) -> None:
+def test_a_failed_list_is_retried(api: ApiServer, fault: Status, count: str) -> None:
     api.fail("nodes", fault)
     with viewing(api, NODES) as view:
         assert names(view.synced()) == ["one"]
@@ -313,7 +311,7 @@ def test_an_empty_list_is_a_list(api: ApiServer) -> None:
 
 
 @pytest.mark.parametrize("code", [429, 503])
-def test_the_server_is_left_alone_as_long_as_it_asks(api: ApiServer, code: int) -> None:
+def test_retry_after_is_respected(api: ApiServer, code: int) -> None:
     api.fail("nodes", Status(code, headers={"Retry-After": "7"}), Status(code, headers={"Retry-After": "100000"}))
     api.fail("nodes", Status(code, headers={"Retry-After": "Wed, 21 Oct 2026 07:28:00 GMT"}))
     with viewing(api, NODES) as view:
@@ -321,7 +319,7 @@ def test_the_server_is_left_alone_as_long_as_it_asks(api: ApiServer, code: int) 
     assert view.pauses == [7.0, 300.0, 2.0]
 
 
-def test_pauses_grow_and_are_bounded(api: ApiServer) -> None:
+def test_delays_grow_and_are_bounded(api: ApiServer) -> None:
     api.fail("nodes", *[Status(500)] * 9)
     with viewing(api, NODES) as view:
         view.synced()
@@ -342,7 +340,7 @@ def test_pauses_grow_and_are_bounded(api: ApiServer) -> None:
     ],
     ids=["cut", "list", "no-object", "unknown-type", "no-metadata", "no-version", "error", "bare-error"],
 )
-def test_an_event_that_makes_no_sense_means_a_new_list(api: ApiServer, line: bytes) -> None:
+def test_a_malformed_event_means_a_new_list(api: ApiServer, line: bytes) -> None:
     with viewing(api, NODES) as view:
         view.synced()
         api.wait_for(lambda: api.watching("nodes"))
@@ -352,7 +350,7 @@ def test_an_event_that_makes_no_sense_means_a_new_list(api: ApiServer, line: byt
     assert len(api.lists("nodes")) == 2
 
 
-def test_an_event_cut_off_by_the_end_of_its_connection_comes_again(api: ApiServer) -> None:
+def test_an_event_truncated_by_a_disconnect_is_received_again(api: ApiServer) -> None:
     with viewing(api, NODES, clock=_Steps()) as view:
         view.synced()
         api.wait_for(lambda: api.watching("nodes"))
@@ -374,7 +372,7 @@ def test_an_event_in_pieces_is_one_event(api: ApiServer) -> None:
     assert view.pauses == []
 
 
-def test_an_event_without_end_is_cut_short(api: ApiServer) -> None:
+def test_an_endless_event_is_aborted(api: ApiServer) -> None:
     with viewing(api, NODES) as view:
         view.synced()
         api.wait_for(lambda: api.watching("nodes"))
@@ -383,7 +381,7 @@ def test_an_event_without_end_is_cut_short(api: ApiServer) -> None:
         view.counted("nodes", "lists", 2)
 
 
-def test_a_reset_watch_goes_on_from_where_it_was(api: ApiServer) -> None:
+def test_a_reset_watch_resumes_at_its_version(api: ApiServer) -> None:
     with viewing(api, NODES) as view:
         view.synced()
         api.wait_for(lambda: api.watching("nodes"))
@@ -396,7 +394,7 @@ def test_a_reset_watch_goes_on_from_where_it_was(api: ApiServer) -> None:
     assert view.pauses == [0.5]
 
 
-def test_a_half_open_connection_is_found_out(api: ApiServer) -> None:
+def test_a_half_open_connection_is_detected(api: ApiServer) -> None:
     with viewing(api, NODES, max_staleness_seconds=3.0, silence_seconds=0.1) as view:
         view.synced()
         api.wait_for(lambda: api.watching("nodes"))
@@ -408,7 +406,7 @@ def test_a_half_open_connection_is_found_out(api: ApiServer) -> None:
     assert len(api.lists("nodes")) == 1
 
 
-def test_an_api_server_that_restarts_is_found_again(api: ApiServer) -> None:
+def test_an_api_server_that_restarts_is_reconnected(api: ApiServer) -> None:
     with viewing(api) as view:
         view.synced()
         api.stop()
@@ -419,7 +417,7 @@ def test_an_api_server_that_restarts_is_found_again(api: ApiServer) -> None:
         view.until(lambda cluster: names(cluster) == ["one", "two"])
 
 
-def test_events_that_come_twice_change_nothing(api: ApiServer) -> None:
+def test_repeated_events_change_nothing(api: ApiServer) -> None:
     pod = api.put("pods", bound("job", "one", {GPU: 3}))
     with viewing(api, PODS) as view:
         view.synced()
@@ -431,7 +429,7 @@ def test_events_that_come_twice_change_nothing(api: ApiServer) -> None:
     assert len(api.lists("pods")) == 1
 
 
-def test_an_event_that_comes_late_means_a_new_list(api: ApiServer) -> None:
+def test_an_event_older_than_the_view_means_a_new_list(api: ApiServer) -> None:
     older = api.put("pods", bound("job", "one", {GPU: 1}))
     api.put("pods", bound("job", "one", {GPU: 3}))
     with viewing(api, PODS) as view:
@@ -459,7 +457,7 @@ def test_a_bookmark_older_than_the_view_means_a_new_list(api: ApiServer, caplog:
     assert "cannot list and watch nodes: the resourceVersion went back from 1002 to 501" in caplog.text
 
 
-def test_a_restored_api_server_that_sends_nothing_is_found_out_at_the_end_of_a_watch(api: ApiServer) -> None:
+def test_a_silent_restored_api_server_is_detected_after_a_watch(api: ApiServer) -> None:
     api.put("nodes", node("ghost"))
     with viewing(api, NODES, max_staleness_seconds=3.0) as view:
         view.synced()
@@ -486,7 +484,7 @@ def test_a_list_that_is_older_than_the_view_replaces_it(api: ApiServer) -> None:
 
 
 @pytest.mark.parametrize("version", ["9" * 6000, "x" * 6000, ""])
-def test_a_version_that_is_none_is_no_traceback_and_means_a_new_list(
+def test_an_invalid_version_means_a_new_list_without_a_traceback(
     api: ApiServer, caplog: pytest.LogCaptureFixture, version: str
 ) -> None:
     odd = Body(b'{"metadata": {"resourceVersion": "%s"}, "items": []}' % version.encode())
@@ -503,7 +501,7 @@ def test_a_version_that_is_none_is_no_traceback_and_means_a_new_list(
     assert all(record.exc_info is None and len(record.getMessage()) < 200 for record in caplog.records)
 
 
-def test_a_failure_is_told_in_a_line_of_bounded_length(api: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_message_of_a_failure_is_bounded(api: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
     api.fail("nodes", Status(500, "no\n" + "x" * 100_000))
     with viewing(api, NODES) as view:
         view.synced()
@@ -513,7 +511,7 @@ def test_a_failure_is_told_in_a_line_of_bounded_length(api: ApiServer, caplog: p
 
 
 @pytest.mark.parametrize("as_status", [True, False], ids=["status", "event"])
-def test_versions_that_are_always_gone_are_logged_once_and_pauses_grow(
+def test_versions_always_gone_are_logged_once_and_delays_grow(
     api: ApiServer, caplog: pytest.LogCaptureFixture, as_status: bool
 ) -> None:
     def gone(number: int) -> Status | Body:
@@ -572,7 +570,7 @@ def test_a_failure_that_comes_and_goes_is_logged_now_and_then(api: ApiServer, ca
     assert logged == [failure, "nodes: current again"] * 3
 
 
-def test_versions_that_are_no_numbers_are_news(api: ApiServer) -> None:
+def test_versions_that_are_no_numbers_count_as_newer(api: ApiServer) -> None:
     with viewing(api, NODES) as view:
         view.synced()
         api.wait_for(lambda: api.watching("nodes"))
@@ -586,7 +584,7 @@ def test_versions_that_are_no_numbers_are_news(api: ApiServer) -> None:
     assert seen == ["5", "6"]
 
 
-def test_an_odd_object_hides_no_other(api: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_malformed_object_hides_no_other(api: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
     api.put("nodes", {"metadata": {"labels": 3}})
     api.put("pods", bound("odd", "one", {GPU: "many"}))
     api.put("pods", bound("job", "one", {GPU: 1}))
@@ -603,7 +601,7 @@ def test_an_odd_object_hides_no_other(api: ApiServer, caplog: pytest.LogCaptureF
     assert sorted(warned)[2:] == [f"pods: object skipped, further ones are not logged: ml/odd: {path} cannot be read"]
 
 
-def test_items_of_a_list_that_are_no_objects_are_passed_over(api: ApiServer) -> None:
+def test_items_of_a_list_that_are_no_objects_are_skipped(api: ApiServer) -> None:
     api.fail("nodes", Body(b'{"metadata": {"resourceVersion": "1001"}, "items": [7, {"metadata": {"name": "x"}}, {}]}'))
     with viewing(api, NODES) as view:
         assert names(view.synced()) == ["x"]
@@ -638,7 +636,7 @@ def test_a_missing_permission_is_named(api: ApiServer, caplog: pytest.LogCapture
     assert [record.getMessage() for record in caplog.records].count(problem) == 1
 
 
-def test_our_own_bug_stops_no_view(
+def test_an_unexpected_error_ends_no_view(
     api: ApiServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with viewing(api, NODES) as view:
@@ -652,7 +650,7 @@ def test_our_own_bug_stops_no_view(
     assert "unexpected error while reading nodes" in caplog.text
 
 
-def test_stopping_waits_for_no_watch_and_no_pause(api: ApiServer) -> None:
+def test_stop_waits_for_no_watch_and_no_delay(api: ApiServer) -> None:
     with viewing(api, wait=None) as view:
         view.synced()
         api.wait_for(lambda: all(api.watching(name) for name in api.objects))

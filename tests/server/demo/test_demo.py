@@ -34,7 +34,7 @@ def processes_that_name(text: str) -> list[str]:
     return found
 
 
-def test_every_scenario_comes_out_as_it_must_and_everything_is_stopped(tmp_path: Path) -> None:
+def test_every_scenario_has_its_result_and_all_servers_stop(tmp_path: Path) -> None:
     done = subprocess.run(
         command("demo"),
         # A setting of the user's own server must not leak into the demo's.
@@ -71,7 +71,7 @@ def test_every_scenario_comes_out_as_it_must_and_everything_is_stopped(tmp_path:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interruption_while_a_server_begins_or_ends_leaves_none_behind(
+def test_an_interrupt_while_a_server_starts_or_ends_leaves_none(
     tmp_path: Path, number: signal.Signals, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -122,7 +122,7 @@ def test_interrupting_the_demo_leaves_nothing_behind(tmp_path: Path, number: int
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_between_scenarios_ends_the_servers_and_restores_the_handler(
+def test_an_interrupt_ends_the_servers_and_restores_the_handler(
     capsys: pytest.CaptureFixture[str], number: int
 ) -> None:
     before = signal.getsignal(signal.SIGTERM)
@@ -148,7 +148,7 @@ def server() -> Iterator[Server]:
         yield started
 
 
-def test_a_pod_that_comes_out_otherwise_is_shown_and_makes_the_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unexpected_result_is_printed_with_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
     wrong = replace(FIRST, given={"cuda": {"nvidia.com/gpu": "2"}})
     assert run([Scenario("wrong on purpose", (FIRST, wrong))]) == 1
     output = capsys.readouterr().out
@@ -156,7 +156,7 @@ def test_a_pod_that_comes_out_otherwise_is_shown_and_makes_the_exit_code_1(capsy
     assert "Pods with an unexpected result: 1." in output
 
 
-def test_each_way_of_coming_out_wrong_is_told_apart(server: Server) -> None:
+def test_each_kind_of_unexpected_result_has_its_message(server: Server) -> None:
     def wrong(**members: Any) -> str | None:
         return admit(server, replace(FIRST, **members)).wrong
 
@@ -172,7 +172,7 @@ def test_each_way_of_coming_out_wrong_is_told_apart(server: Server) -> None:
     assert half.startswith("denied after the patch: Validation/")
 
 
-def test_a_server_that_does_not_start_is_reported_with_what_it_said() -> None:
+def test_a_server_that_fails_to_start_is_reported_with_output() -> None:
     with pytest.raises(DemoError, match=r"(?s)did not start:\n.*no-such-inventory\.yaml"), running("no-such-inventory"):
         pass
 

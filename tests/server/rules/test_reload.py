@@ -54,7 +54,7 @@ def generation(running: Running) -> int:
     return number
 
 
-def test_a_configmap_swapped_under_load_takes_over_at_once_and_fails_no_request(tmp_path: Path) -> None:
+def test_a_configmap_swap_under_load_fails_no_request(tmp_path: Path) -> None:
     mounted = Mounted(tmp_path / "rules", {"a.yaml": saying("set 1"), "b.yaml": saying("more").replace("told", "also")})
     with started(tmp_path, "--rules", mounted.folder, *METRICS) as running:
         load = Load(running.port, running.context())
@@ -143,7 +143,7 @@ def test_changed_rules_of_every_kind_take_effect_together(tmp_path: Path) -> Non
         assert '"6"' in patch()
 
 
-def test_files_and_folders_that_come_and_go_take_effect(running: Running, files: Path) -> None:
+def test_added_and_removed_files_and_folders_take_effect(running: Running, files: Path) -> None:
     (files / "more").mkdir()
     (files / "more" / "new.yaml").write_text(saying("from below").replace("told-apart", "another"))
     until(lambda: "from below" in message(running), "the new file")
@@ -153,7 +153,7 @@ def test_files_and_folders_that_come_and_go_take_effect(running: Running, files:
     until(lambda: "below" not in message(running), "the removal")
 
 
-def test_a_broken_set_is_refused_whole_said_with_its_line_and_the_old_one_stays(running: Running, files: Path) -> None:
+def test_a_broken_set_is_refused_whole_and_logged_with_lines(running: Running, files: Path) -> None:
     (files / "rules.yaml").write_text(saying("good"))
     until(lambda: "good" in message(running), "the good set")
     before = rules_report(running)
@@ -190,7 +190,7 @@ def test_a_folder_without_rules_is_refused(running: Running, files: Path) -> Non
     assert generation(running) == before
 
 
-def test_sighup_changes_nothing_where_nothing_has_changed(running: Running) -> None:
+def test_sighup_without_changes_has_no_effect(running: Running) -> None:
     before = rules_report(running)
     running.process.send_signal(signal.SIGHUP)
     assert message(running)
@@ -215,7 +215,7 @@ def test_with_test_on_reload_rules_whose_cases_fail_are_refused(tmp_path: Path) 
         until(lambda: message(running).endswith("two"), "rules that pass their cases")
 
 
-def test_without_test_on_reload_the_cases_beside_the_rules_are_not_run(running: Running, files: Path) -> None:
+def test_rule_tests_run_only_with_test_on_reload(running: Running, files: Path) -> None:
     (files / "rules.test.yaml").write_text(TEST.replace("WANTED", "never"))
     (files / "rules.yaml").write_text(saying("as no case wants it"))
     until(lambda: "as no case" in message(running), "the rules")
@@ -237,7 +237,7 @@ def test_the_cases_of_every_path_are_run(tmp_path: Path, monkeypatch: pytest.Mon
     assert read_whole([one, other], test=True).tests == 1
 
 
-def test_cases_that_take_too_long_have_not_passed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rule_tests_that_time_out_have_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("server.rules.reload.TEST_SECONDS", 0.001)
     (tmp_path / "rules.yaml").write_text(saying("one"))
     (tmp_path / "rules.test.yaml").write_text(TEST.replace("WANTED", '"told-apart: one"'))
@@ -245,9 +245,7 @@ def test_cases_that_take_too_long_have_not_passed(tmp_path: Path, monkeypatch: p
         read_whole([tmp_path], test=True)
 
 
-def test_a_refusal_is_said_and_counted_once_however_often_it_is_tried_again(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_refusal_is_logged_and_counted_once_despite_retries(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     rules, state = tmp_path / "rules.yaml", State()
     reloader = Reloader([rules], state, test=False)
     for count, broken in enumerate(("kind: nonsense", "kind: others"), 1):
@@ -293,7 +291,7 @@ def test_rules_are_the_same_wherever_they_are_mounted(tmp_path: Path) -> None:
     assert len(set(digests)) == 3
 
 
-def test_rules_that_need_what_cannot_be_read_of_the_cluster_are_not_in_force_for_a_moment(tmp_path: Path) -> None:
+def test_rules_that_need_unreadable_collections_are_refused(tmp_path: Path) -> None:
     served_then: list[Served | None] = []
 
     class Unreadable(FixedCluster):
@@ -314,7 +312,7 @@ def test_rules_that_need_what_cannot_be_read_of_the_cluster_are_not_in_force_for
     assert state.last_reload.refused == (expected,)
 
 
-def test_of_a_refusal_no_more_is_kept_than_anybody_reads(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_report_of_a_refusal_is_bounded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     rules, state = tmp_path / "rules.yaml", State()
     rules.write_text("---\n".join(["kind: nonsense\n"] * 2000))
     assert not Reloader([rules], state, test=False).reload()
@@ -339,7 +337,7 @@ def test_files_that_change_while_they_are_read_are_read_again(tmp_path: Path, mo
     assert file.read_text() == saying("new")
 
 
-def test_rules_in_a_pipe_are_refused_and_do_not_hold_anything_up(tmp_path: Path) -> None:
+def test_rules_in_a_pipe_are_refused_without_blocking(tmp_path: Path) -> None:
     pipe, state = tmp_path / "rules.yaml", State()
     os.mkfifo(pipe)
     assert not Reloader([pipe], state, test=False).reload()
@@ -347,7 +345,7 @@ def test_rules_in_a_pipe_are_refused_and_do_not_hold_anything_up(tmp_path: Path)
     assert state.last_reload.refused == (f"{pipe}:1:1: error [not-a-regular-file]",)
 
 
-def test_a_look_sees_what_has_changed_without_reading(tmp_path: Path) -> None:
+def test_a_check_detects_changes_without_reading(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("a")
     first = signature([tmp_path])
@@ -359,7 +357,7 @@ def test_a_look_sees_what_has_changed_without_reading(tmp_path: Path) -> None:
     assert signature([tmp_path / "none.yaml"]) != signature([tmp_path / "a.yaml"])
 
 
-def test_a_look_sees_what_has_changed_though_times_are_the_same(tmp_path: Path) -> None:
+def test_a_check_detects_changes_with_equal_times(tmp_path: Path) -> None:
     """As cp -p and archives leave them, and file systems that count in seconds."""
     path, other = tmp_path / "a.yaml", tmp_path / "other"
     path.write_text("a")
@@ -391,9 +389,7 @@ class Seen:
         until(lambda: self.texts[-1:] == [text], f"the change to {text}")
 
 
-def test_inotify_tells_of_changes_whatever_they_are_without_a_poll(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inotify_reports_every_kind_of_change_without_polling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("server.rules.folder_watch.POLL_SECONDS", 100 * PATIENCE_SECONDS)
     folder, elsewhere = tmp_path / "folder", tmp_path / "elsewhere"
     for made in (folder, elsewhere, unwatched := tmp_path / "unwatched"):
@@ -435,7 +431,7 @@ class Full(INotify):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("inotify", [lambda: None, lambda: Full(nonblocking=True)], ids=["none", "full"])
-def test_where_inotify_does_not_tell_polling_finds_changes(
+def test_polling_finds_changes_without_inotify(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inotify: Callable[[], INotify | None]
 ) -> None:
     monkeypatch.setattr("server.rules.folder_watch._inotify", inotify)
@@ -452,7 +448,7 @@ def test_where_inotify_does_not_tell_polling_finds_changes(
         seen.watcher.stop()
 
 
-def test_an_error_of_ours_does_not_end_the_watch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unexpected_error_does_not_end_the_watch(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("a")
     seen: list[str] = []
@@ -490,7 +486,7 @@ def refusing(tmp_path: Path) -> Iterator[tuple[Watcher, list[bool], Path]]:
     watcher.stop()
 
 
-def test_what_was_refused_is_tried_again_until_it_is_in_force(
+def test_refused_changes_are_retried_until_accepted(
     refusing: tuple[Watcher, list[bool], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("server.rules.folder_watch.RETRY_SECONDS", 0.05)
@@ -513,7 +509,7 @@ def never_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("never_by_itself")
-def test_whoever_asks_has_what_was_refused_tried_again_at_once(refusing: tuple[Watcher, list[bool], Path]) -> None:
+def test_a_check_retries_refused_changes_at_once(refusing: tuple[Watcher, list[bool], Path]) -> None:
     watcher, answers, path = refusing
     path.write_text("bb")
     until(lambda: len(answers) == 2, "the refusal")
@@ -531,7 +527,7 @@ def signals_restored() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("never_by_itself", "signals_restored")
-def test_at_sighup_what_was_refused_is_tried_again(refusing: tuple[Watcher, list[bool], Path]) -> None:
+def test_sighup_retries_refused_rules(refusing: tuple[Watcher, list[bool], Path]) -> None:
     watcher, answers, path = refusing
     path.write_text("bb")
     until(lambda: len(answers) == 2, "the refusal")
@@ -542,7 +538,7 @@ def test_at_sighup_what_was_refused_is_tried_again(refusing: tuple[Watcher, list
     until(lambda: len(answers) == 3, "another try")
 
 
-def test_asking_does_not_cut_short_the_wait_for_half_written_files(tmp_path: Path) -> None:
+def test_a_check_does_not_shorten_the_wait_for_partial_files(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("a")
     seen: list[str] = []
@@ -591,7 +587,7 @@ def test_a_file_system_that_fails_for_a_while_does_not_end_the_watch(
     watcher.stop()
 
 
-def test_rules_that_are_in_force_no_more_are_forgotten_though_the_collector_was_told_to_leave_them() -> None:
+def test_former_rules_are_freed_although_the_collector_is_frozen() -> None:
     class Loaded:
         itself: object = None
 

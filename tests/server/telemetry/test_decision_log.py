@@ -49,7 +49,7 @@ def logged(folder: Path, *records: AdmissionRecord) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-def test_a_line_says_what_was_decided_on_what_grounds_and_why(tmp_path: Path) -> None:
+def test_a_line_has_the_decision_its_inputs_and_its_trace(tmp_path: Path) -> None:
     state = State(served=Served(rule_set=compiled(FALLS), generation=3, digest="abc"), cluster=cluster())
     made: Any = asks({MIG: 2})
     made["metadata"]["ownerReferences"] = [
@@ -100,7 +100,7 @@ def test_each_decision_has_an_id_of_its_own_and_a_dry_run_is_marked(tmp_path: Pa
     assert [line["dryRun"] for line in lines] == [True, True]
 
 
-def test_a_decision_that_is_given_again_is_written_like_the_first(tmp_path: Path) -> None:
+def test_a_cached_decision_is_logged_like_the_first(tmp_path: Path) -> None:
     state = State(served=Served(rule_set=compiled(FALLS)), cluster=cluster())
     pods = [asks({MIG: count}) for count in (1, 2, 1, *range(3, 70), 1)]
     lines = logged(tmp_path, *(admission_record("/mutate", made, state=state) for made in pods))
@@ -125,7 +125,7 @@ def test_the_version_of_the_inventory_changes_with_its_nodes_only(tmp_path: Path
     ]
 
 
-def test_what_got_no_decision_has_no_line(tmp_path: Path) -> None:
+def test_a_request_without_a_decision_is_not_logged(tmp_path: Path) -> None:
     assert logged(tmp_path, admission_record("/mutate", b"{", FALLS)) == []
 
 
@@ -167,7 +167,7 @@ RULES: tuple[AnyRule, ...] = (
 
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
-def test_nothing_of_a_pod_is_written_that_no_rule_names(tmp_path: Path, path: str) -> None:
+def test_only_values_that_rules_name_are_logged(tmp_path: Path, path: str) -> None:
     made = pod_full_of_secrets()
     [line] = logged(tmp_path, admission_record(path, made, *RULES))
     text = (tmp_path / "decisions.jsonl").read_text()
@@ -184,7 +184,7 @@ def test_nothing_of_a_pod_is_written_that_no_rule_names(tmp_path: Path, path: st
         assert line["outcome"] == "Changed"
 
 
-def test_what_a_pod_had_in_its_environment_before_an_update_is_not_written(tmp_path: Path) -> None:
+def test_environment_values_before_an_update_are_not_logged(tmp_path: Path) -> None:
     old, new = pod_full_of_secrets(), asks({MIG: 1})
     quotes = validation(
         check("false", message_expression="'before: ' + oldObject.spec.containers[0].env[0].value"),
@@ -197,7 +197,7 @@ def test_what_a_pod_had_in_its_environment_before_an_update_is_not_written(tmp_p
 
 @pytest.mark.parametrize("action", ValidationAction)
 @pytest.mark.parametrize("member", ["containers", "initContainers", "ephemeralContainers"])
-def test_no_container_and_no_action_lets_its_environment_through(
+def test_environment_values_of_every_container_are_omitted(
     tmp_path: Path, member: str, action: ValidationAction
 ) -> None:
     quotes = validation(
@@ -226,9 +226,7 @@ NAMED = "object.metadata.annotations['team/owner']"
     ],
     ids=["every", "named-and-every", "variable", "before", "named"],
 )
-def test_annotations_that_no_rule_names_are_not_written_whatever_a_message_makes_of_them(
-    tmp_path: Path, expression: str, message: str
-) -> None:
+def test_annotations_that_no_rule_names_are_never_logged(tmp_path: Path, expression: str, message: str) -> None:
     made, before = pod(), pod()
     made["metadata"] = {"annotations": {"internal/note": SECRET, "team/owner": "vision"}}
     before["metadata"] = {"annotations": {"internal/note": "as it was"}}
@@ -242,7 +240,7 @@ def test_annotations_that_no_rule_names_are_not_written_whatever_a_message_makes
     assert [step["message"] for step in line["trace"]] == [message]
 
 
-def test_of_a_value_that_begins_like_another_nothing_is_left(tmp_path: Path) -> None:
+def test_a_value_that_begins_like_another_is_replaced_completely(tmp_path: Path) -> None:
     values = [SECRET[:8], SECRET, SECRET[:8]]
     main: Any = {**container("main", {MIG: 1}), "env": [{"name": f"V{n}", "value": v} for n, v in enumerate(values)]}
     quotes = validation(check("false", message_expression="object.spec.containers[0].env.map(v, v.value).join(' ')"))
@@ -250,7 +248,7 @@ def test_of_a_value_that_begins_like_another_nothing_is_left(tmp_path: Path) -> 
     assert [step["message"] for step in line["trace"]] == ["[environment] [environment] [environment]"]
 
 
-def test_the_namespace_of_a_line_is_that_of_the_pod_else_of_the_request(tmp_path: Path) -> None:
+def test_the_namespace_is_that_of_the_pod_or_else_of_the_request(tmp_path: Path) -> None:
     elsewhere: Any = asks({MIG: 1})
     elsewhere["metadata"]["namespace"] = "elsewhere"
     nowhere: Any = asks({MIG: 1})
@@ -261,7 +259,7 @@ def test_the_namespace_of_a_line_is_that_of_the_pod_else_of_the_request(tmp_path
     assert [line["namespace"] for line in lines] == ["elsewhere", "ml"]
 
 
-def test_why_a_pod_could_not_be_read_is_not_written(tmp_path: Path) -> None:
+def test_the_reason_of_an_unreadable_pod_is_not_logged(tmp_path: Path) -> None:
     made = pod_full_of_secrets()
     made["spec"]["containers"][0]["resources"]["limits"]["cpu"] = SECRET
     body = encoded(review(made)).replace(b'"x1"', b"12345678901234567890123")
@@ -275,7 +273,7 @@ def test_why_a_pod_could_not_be_read_is_not_written(tmp_path: Path) -> None:
     assert "123456789" not in text
 
 
-def test_what_the_queue_cannot_hold_is_dropped_and_counted(tmp_path: Path) -> None:
+def test_what_exceeds_the_queue_is_dropped_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "log"
     log = DecisionLog(path, max_queued=2)
     record = admission_record("/mutate", asks({MIG: 1}), FALLS)
@@ -286,7 +284,7 @@ def test_what_the_queue_cannot_hold_is_dropped_and_counted(tmp_path: Path) -> No
     assert (log.sent, log.dropped, len(path.read_text().splitlines())) == (2, 3, 2)
 
 
-def test_the_queue_of_a_log_that_is_wanted_has_a_bound(tmp_path: Path) -> None:
+def test_the_queue_of_an_enabled_log_is_bounded(tmp_path: Path) -> None:
     state = State(compiled(FALLS), cluster())
     telemetry = Telemetry(TelemetrySettings(tmp_path / "log"), state, None)
     record = admission_record("/mutate", asks({MIG: 1}), state=state)
@@ -296,7 +294,7 @@ def test_the_queue_of_a_log_that_is_wanted_has_a_bound(tmp_path: Path) -> None:
     assert series(telemetry.metrics)["gpu_rules_decision_log_dropped_total"] == 3
 
 
-def test_a_log_that_is_moved_away_is_made_anew(tmp_path: Path) -> None:
+def test_a_rotated_log_is_created_again(tmp_path: Path) -> None:
     path = tmp_path / "log"
     log = DecisionLog(path)
     log.start()
@@ -307,7 +305,7 @@ def test_a_log_that_is_moved_away_is_made_anew(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 & ~0o640 == 0
 
 
-def test_a_log_that_cannot_be_written_any_more_loses_lines_and_is_said_once(
+def test_a_log_that_becomes_unwritable_loses_lines_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "logs"
@@ -326,7 +324,7 @@ def test_a_log_that_cannot_be_written_any_more_loses_lines_and_is_said_once(
     assert caplog.text.count("cannot be written") == 1
 
 
-def test_a_line_that_was_cut_off_spoils_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_partly_written_line_corrupts_no_other(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"x" * 1000 + b"\n")
     record = admission_record("/mutate", asks({MIG: 1}), FALLS)
@@ -417,7 +415,7 @@ INJECTS = injection({"cpu": "4", "memory": "16Gi"})
         ({"name": "one"}, {"subResource": "resize", "operation": "UPDATE"}, "one"),
     ],
 )
-def test_a_line_names_the_pod_or_what_its_name_will_begin_with(
+def test_a_line_names_the_pod_or_its_generate_name(
     tmp_path: Path, metadata: Any, request_: dict[str, Any], name: str | None
 ) -> None:
     made: Any = asks({MIG: 1})
@@ -464,7 +462,7 @@ def test_the_longest_line_has_room_for_the_longest_names_and_reasons() -> None:
     ],
     ids=["patch", "amounts", "long"],
 )
-def test_what_a_line_has_no_room_for_is_left_out_and_named(
+def test_truncated_members_of_a_line_are_named(
     tmp_path: Path, made: Any, rules: tuple[AnyRule, ...], truncated: list[str]
 ) -> None:
     state = State(served=Served(rule_set=compiled(*rules), generation=1, digest="abc"), cluster=cluster())
@@ -478,7 +476,7 @@ def test_what_a_line_has_no_room_for_is_left_out_and_named(
         assert len(line["trace"][1]["amounts"]) == MAX_ITEMS
 
 
-def test_long_lists_of_every_kind_are_shortened(tmp_path: Path) -> None:
+def test_long_lists_of_every_kind_are_truncated(tmp_path: Path) -> None:
     rungs = [rung(f"example.com/{number:0>200}") for number in range(120)]
     falls = ladder(*rungs, rung(GPU, assume=True))
     made: Any = asks({item.resource: 1 for item in rungs[:20]})
@@ -493,7 +491,7 @@ def test_long_lists_of_every_kind_are_shortened(tmp_path: Path) -> None:
     assert {"patch", "resources", "attempts", "annotations"} <= set(line["truncated"])
 
 
-def test_of_many_rules_those_that_did_something_stay_in_a_line(tmp_path: Path) -> None:
+def test_rules_with_an_effect_stay_in_a_truncated_line(tmp_path: Path) -> None:
     rules = [validation("true", name=f"{'holds':->50}-{number}") for number in range(2000)]
     audits = validation("false", name="audits", mode=Mode.AUDIT)
     [line] = logged(tmp_path, admission_record("/validate", pod(), *rules, audits, validation("false", name="denies")))
@@ -516,7 +514,7 @@ def quoted_pod(mine: str, *values: str) -> Any:
     return pod(main, annotations={"mine": mine})
 
 
-def test_a_message_is_cut_after_what_is_private_was_replaced(tmp_path: Path) -> None:
+def test_private_values_are_replaced_before_truncation(tmp_path: Path) -> None:
     made = quoted_pod("x" * (MAX_TEXT - 10), SECRET * 20)
     others = [validation(check("false", "y" * 2000), name=f"{number:0>60}") for number in range(20)]
     [line] = logged(tmp_path, admission_record("/validate", made, QUOTES, *others))
@@ -533,7 +531,7 @@ def test_a_message_is_cut_after_what_is_private_was_replaced(tmp_path: Path) -> 
     ],
     ids=["in it", "looked for"],
 )
-def test_a_message_with_too_much_to_look_for_is_omitted(tmp_path: Path, values: list[str]) -> None:
+def test_a_message_with_too_many_private_values_is_omitted(tmp_path: Path, values: list[str]) -> None:
     made = quoted_pod(" ".join(f"{number:x}" for number in range(600)), *values)
     [line] = logged(tmp_path, admission_record("/validate", made, QUOTES))
     assert [step["message"] for step in line["trace"]] == [OMITTED]
@@ -558,7 +556,7 @@ def test_the_queue_is_bounded_in_bytes_until_its_lines_are_written(tmp_path: Pat
     assert len(path.read_text().splitlines()) == log.sent
 
 
-def test_lines_from_which_something_is_left_out_are_counted(tmp_path: Path) -> None:
+def test_truncated_lines_are_counted(tmp_path: Path) -> None:
     state = State(compiled(FALLS), cluster())
     telemetry = Telemetry(TelemetrySettings(tmp_path / "log"), state, None)
     for made in (asks({MIG: 1}), pod_of(100), pod_of(101)):

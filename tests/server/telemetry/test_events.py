@@ -84,7 +84,7 @@ def owned(amounts: dict[str, int], name: str = "train") -> Any:
     return made
 
 
-def test_a_fall_is_told_of_the_controller_with_what_was_given(api: tuple[Api, Connection]) -> None:
+def test_the_event_of_a_fallback_refers_to_the_controller(api: tuple[Api, Connection]) -> None:
     server, connection = api
     sender = Events(connection)
     sender.start()
@@ -109,7 +109,7 @@ def test_a_fall_is_told_of_the_controller_with_what_was_given(api: tuple[Api, Co
     assert sender.sent == 1
 
 
-def test_a_denial_names_rules_and_reasons_and_not_what_the_message_quotes() -> None:
+def test_a_denial_names_rules_and_reasons_without_the_message() -> None:
     [event] = events(admission_record("/validate", pod(), DENIES))
     assert (event.type, event.reason) == ("Warning", "GPURulesDenied")
     document: Any = event.to_json(datetime.now(UTC), "0")
@@ -136,17 +136,15 @@ def test_a_denial_names_rules_and_reasons_and_not_what_the_message_quotes() -> N
         ("/validate", pod(name="p" * 254), (DENIES,), {}),
     ],
 )
-def test_nothing_is_said_of_what_did_not_happen_or_has_no_name(
-    path: str, made: Any, rules: Any, request_: dict[str, Any]
-) -> None:
+def test_no_event_without_an_effect_or_a_valid_name(path: str, made: Any, rules: Any, request_: dict[str, Any]) -> None:
     assert list(events(admission_record(path, made, *rules, **request_))) == []
 
 
-def test_what_could_not_be_read_is_no_event() -> None:
+def test_an_unreadable_request_causes_no_event() -> None:
     assert list(events(admission_record("/mutate", b"{", FALLS))) == []
 
 
-def test_names_and_messages_keep_to_what_the_api_takes() -> None:
+def test_names_and_messages_respect_the_limits_of_the_api() -> None:
     rules = [validation("false", name=f"{'n' * 40}-{number}") for number in range(40)]
     made: Any = pod(name="p" * 250 + ".x")
     [event] = events(admission_record("/validate", made, *rules))
@@ -165,7 +163,7 @@ def test_a_pod_that_has_no_name_yet_is_named_by_its_generate_name() -> None:
     assert document["message"] == "pod train-*: denied by Validation/denies (invalid)"
 
 
-def test_an_event_is_no_longer_than_names_may_be_however_long_those_of_a_pod_are() -> None:
+def test_the_names_in_an_event_are_truncated() -> None:
     made = owned({MIG: 1}, "j" * 253)
     made["metadata"] |= {"name": "p" * 1_000_000}
     [event] = events(admission_record("/mutate", made, FALLS, userInfo={"username": "u" * 1_000_000}))
@@ -174,7 +172,7 @@ def test_an_event_is_no_longer_than_names_may_be_however_long_those_of_a_pod_are
     assert len(document["message"]) <= MAX_MESSAGE
 
 
-def test_the_pods_of_one_controller_are_told_of_once_whatever_their_names(api: tuple[Api, Connection]) -> None:
+def test_pods_of_one_controller_cause_one_event(api: tuple[Api, Connection]) -> None:
     server, connection = api
     sender = Events(connection)
     sender.start()
@@ -205,7 +203,7 @@ def drained(sender: Events, server: Api) -> list[str]:
     return names
 
 
-def test_the_same_of_the_same_object_is_said_once_in_a_while(api: tuple[Api, Connection]) -> None:
+def test_equal_events_are_sent_once_within_a_time(api: tuple[Api, Connection]) -> None:
     server, connection = api
     clock = Clock()
     sender = Events(connection, clock=clock)
@@ -220,7 +218,7 @@ def test_the_same_of_the_same_object_is_said_once_in_a_while(api: tuple[Api, Con
     assert sender.dropped == 0
 
 
-def test_what_was_said_long_ago_is_forgotten_for_what_was_said_since(
+def test_the_oldest_sent_events_are_forgotten_first(
     api: tuple[Api, Connection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("server.telemetry.events.MAX_REMEMBERED", 3)
@@ -233,7 +231,7 @@ def test_what_was_said_long_ago_is_forgotten_for_what_was_said_since(
     sender.stop()
 
 
-def test_what_could_not_be_said_is_said_when_it_happens_again(
+def test_a_dropped_event_is_sent_when_it_occurs_again(
     api: tuple[Api, Connection], caplog: pytest.LogCaptureFixture
 ) -> None:
     server, connection = api
@@ -257,9 +255,7 @@ def test_what_could_not_be_said_is_said_when_it_happens_again(
     sender.stop()
 
 
-def test_a_flood_is_cut_and_counted_and_is_over_some_time_later(
-    api: tuple[Api, Connection], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flood_of_events_is_limited_and_counted(api: tuple[Api, Connection], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("server.telemetry.events.MAX_NAMESPACES", 2)
     server, connection = api
     clock = Clock()
@@ -298,7 +294,7 @@ def test_a_flood_of_one_namespace_leaves_room_for_others(api: tuple[Api, Connect
     sender.stop()
 
 
-def test_what_the_queue_cannot_hold_is_dropped_and_counted(api: tuple[Api, Connection]) -> None:
+def test_what_exceeds_the_queue_is_dropped_and_counted(api: tuple[Api, Connection]) -> None:
     _, connection = api
     sender = Events(connection)
     record = admission_record("/mutate", owned({MIG: 1}), FALLS)
@@ -308,7 +304,7 @@ def test_what_the_queue_cannot_hold_is_dropped_and_counted(api: tuple[Api, Conne
     sender.stop()
 
 
-def test_an_api_server_that_refuses_is_said_once_and_counted(
+def test_refused_events_are_logged_once_and_counted(
     api: tuple[Api, Connection], caplog: pytest.LogCaptureFixture
 ) -> None:
     server, connection = api
@@ -323,7 +319,7 @@ def test_an_api_server_that_refuses_is_said_once_and_counted(
     assert caplog.text.count("Events cannot be sent") == 1
 
 
-def test_events_are_sent_only_where_they_are_wanted(api: tuple[Api, Connection]) -> None:
+def test_events_are_sent_only_if_enabled(api: tuple[Api, Connection]) -> None:
     server, connection = api
     state = State(compiled(FALLS), cluster())
     assert len(Telemetry(TelemetrySettings(), state, connection).observers) == 1

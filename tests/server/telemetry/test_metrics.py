@@ -42,7 +42,7 @@ def after(path: str, object: Any, *rules: AnyRule, on: Cluster = cluster(), **re
     return metrics
 
 
-def test_a_fall_is_counted_from_what_was_asked_to_what_was_given() -> None:
+def test_a_fallback_is_counted_by_requested_and_given_resource() -> None:
     metrics = after("/mutate", asks({MIG: 1}), FALLS)
     assert counted(metrics, "gpu_rules_ladder_falls_total") == {
         f"{{from={MIG}}}{ENFORCED}{{rule=FallbackLadder/ladder}}{{to={GPU}}}": 1
@@ -53,7 +53,7 @@ def test_a_fall_is_counted_from_what_was_asked_to_what_was_given() -> None:
     assert counted(metrics, "gpu_rules_requests_total") == {"{dry_run=false}{endpoint=mutate}{outcome=Changed}": 1}
 
 
-def test_audit_mode_is_told_apart_and_is_no_change() -> None:
+def test_audit_mode_is_counted_separately_and_changes_nothing() -> None:
     metrics = after("/mutate", asks({MIG: 1}), ladder(MIG, rung(GPU, assume=True), mode=Mode.AUDIT))
     assert list(counted(metrics, "gpu_rules_ladder_falls_total")) == [
         f"{{from={MIG}}}{{mode=audit}}{{rule=FallbackLadder/ladder}}{{to={GPU}}}"
@@ -61,7 +61,7 @@ def test_audit_mode_is_told_apart_and_is_no_change() -> None:
     assert counted(metrics, "gpu_rules_requests_total") == {"{dry_run=false}{endpoint=mutate}{outcome=Allowed}": 1}
 
 
-def test_decisions_that_are_given_again_are_counted_like_all_others() -> None:
+def test_cached_decisions_are_counted_like_all_others() -> None:
     state = State(compiled(FALLS), cluster(node(allocatable={GPU: 8})))
     metrics = Metrics(state)
     for _ in range(3):
@@ -78,7 +78,7 @@ def test_an_injection_is_counted_once_for_each_resource() -> None:
     }
 
 
-def test_denials_errors_opt_outs_and_unknown_clusters_are_counted_by_rule() -> None:
+def test_denials_errors_and_opt_outs_are_counted_by_rule() -> None:
     metrics = after("/validate", pod(), validation("false"))
     assert counted(metrics, "gpu_rules_denials_total") == {
         f"{ENFORCED}{{reason=invalid}}{{rule=Validation/validation}}": 1
@@ -118,7 +118,7 @@ def test_actions_that_only_warn_or_record_are_no_denials() -> None:
         (encoded(review()), "Allowed"),
     ],
 )
-def test_requests_are_counted_by_what_became_of_them(body: bytes, outcome: str) -> None:
+def test_requests_are_counted_by_outcome(body: bytes, outcome: str) -> None:
     state = State(compiled(FALLS), cluster())
     metrics = Metrics(state)
     metrics(admission_record("/mutate", body, state=state))
@@ -133,7 +133,7 @@ def test_a_dry_run_is_marked() -> None:
     assert list(counted(metrics, "gpu_rules_requests_total")) == ["{dry_run=true}{endpoint=mutate}{outcome=Allowed}"]
 
 
-def test_the_histogram_has_every_request_once_in_buckets_that_only_grow() -> None:
+def test_the_histogram_counts_every_request_once_cumulatively() -> None:
     state = State(compiled(FALLS), cluster())
     metrics = Metrics(state)
     for seconds in (0.0004, 0.0005, 0.3, 60.0):
@@ -171,7 +171,7 @@ def test_nothing_is_lost_between_threads() -> None:
     assert series(metrics)["gpu_rules_request_seconds_count{endpoint=mutate}"] == 2000
 
 
-def test_rules_that_are_not_in_force_any_more_lose_their_series() -> None:
+def test_series_of_former_rules_are_deleted() -> None:
     state = State(compiled(FALLS), cluster())
     metrics = Metrics(state)
     for _ in range(2):
@@ -214,7 +214,7 @@ class Listening:
         self.handshakes_failed = {"not-tls": 2}
 
 
-def test_what_the_server_knows_of_itself_is_read_when_it_is_asked() -> None:
+def test_gauges_are_read_from_the_state_on_each_scrape() -> None:
     at = datetime(2026, 1, 2, tzinfo=UTC)
     served = Served(rule_set=compiled(FALLS), generation=7, rules_by_kind={"FallbackLadder": 1}, since=at)
     state = State(served=served, cluster=Live(cluster()))
@@ -257,12 +257,12 @@ def test_what_the_server_knows_of_itself_is_read_when_it_is_asked() -> None:
 
 
 @pytest.mark.parametrize("freshness", Freshness)
-def test_only_what_is_synced_is_fresh(freshness: Freshness) -> None:
+def test_only_a_synced_view_is_fresh(freshness: Freshness) -> None:
     state = State(compiled(FALLS), Cluster(freshness=freshness))
     assert counted(Metrics(state), "gpu_rules_cluster_fresh") == {"": freshness is Freshness.SYNCED}
 
 
-def test_before_anything_is_known_there_are_metrics_too() -> None:
+def test_metrics_exist_before_rules_are_loaded() -> None:
     found = series(Metrics(State()))
     assert found["gpu_rules_ready"] == 0
     assert found["gpu_rules_cluster_fresh"] == 0
@@ -275,7 +275,7 @@ def test_metrics_of_one_server_know_nothing_of_another() -> None:
     assert counted(Metrics(State()), "gpu_rules_requests_total") == {}
 
 
-def test_decisions_under_way_are_counted_and_forgotten(caplog: pytest.LogCaptureFixture) -> None:
+def test_decisions_in_progress_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     state = State(compiled(FALLS), cluster())
     seen = []
     app = application(state, max_concurrent=2, observers=[lambda _: seen.append(state.in_flight)])
@@ -296,7 +296,7 @@ def test_an_observer_that_fails_is_logged_and_changes_no_answer(caplog: pytest.L
     assert "of the observer" in caplog.text
 
 
-def test_what_is_wanted_observes_and_is_counted(tmp_path: Path) -> None:
+def test_enabled_telemetry_observes_and_is_counted(tmp_path: Path) -> None:
     state = State(compiled(FALLS), cluster())
     telemetry = Telemetry(TelemetrySettings(tmp_path / "log"), state, None)
     telemetry.start()
@@ -352,7 +352,7 @@ def alerts() -> list[dict[str, Any]]:
     return [rule for group in groups for rule in group["rules"]]
 
 
-def test_over_promises_are_shown_and_alerted_on() -> None:
+def test_overpromises_have_a_metric_and_an_alert() -> None:
     for expressions in ([expression for expression, _ in dashboard()], [alert["expr"] for alert in alerts()]):
         assert any("gpu_rules_cluster_overpromises" in expression for expression in expressions)
 
@@ -405,7 +405,7 @@ def test_alerts_name_metrics_and_labels_that_exist(alert: dict[str, Any]) -> Non
 
 
 @pytest.mark.parametrize("alert", alerts(), ids=lambda alert: alert["alert"])
-def test_the_first_of_what_a_rule_does_wrong_raises_its_alert_too(alert: dict[str, Any]) -> None:
+def test_alerts_count_the_first_event_of_a_series(alert: dict[str, Any]) -> None:
     """A series that begins at 1 has not increased, so that what is new is asked for as well."""
     expression = " ".join(alert["expr"].split())
     for name, matchers in re.findall(r"increase\((\w+)(\{.*?\})?", expression):
@@ -423,24 +423,24 @@ def test_the_first_of_what_a_rule_does_wrong_raises_its_alert_too(alert: dict[st
         "gpu_rules_ready / scalar(sum(missing_total offset 5m))",
     ],
 )
-def test_a_metric_that_does_not_exist_is_found_out(expression: str) -> None:
+def test_an_unknown_metric_is_detected(expression: str) -> None:
     with pytest.raises(KeyError):
         families(expression)
 
 
 @pytest.mark.parametrize("expression", ["rate(gpu_rules_ready)", "sum(gpu_rules_ready", "gpu_rules_ready by x"])
-def test_what_is_no_promql_is_found_out(expression: str) -> None:
+def test_invalid_promql_is_detected(expression: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         families(expression)
 
 
-def test_a_label_that_does_not_exist_is_found_out() -> None:
+def test_an_unknown_label_is_detected() -> None:
     assert wrong_labels("sum by (node) (gpu_rules_ready)") == {"node"}
     assert wrong_labels('sum(gpu_rules_requests_total{mode="audit"})') == {"mode"}
     assert wrong_labels("gpu_rules_ready", "{{rule}}") == {"rule"}
 
 
-def test_somebody_is_told_when_no_replica_is_there_and_when_pods_pass_without_an_answer() -> None:
+def test_alerts_cover_missing_replicas_and_pods_admitted_unseen() -> None:
     expressions = [" ".join(alert["expr"].split()) for alert in alerts()]
     assert "absent(gpu_rules_ready)" in expressions
     (fail_open,) = (text for text in expressions if FAIL_OPEN.name in text)
@@ -457,7 +457,7 @@ def test_an_expired_certificate_is_not_ready() -> None:
         assert series(metrics)["gpu_rules_ready"] == ready
 
 
-def test_the_build_is_that_of_this_program_and_of_this_python() -> None:
+def test_build_info_has_the_versions_of_gpu_rules_and_python() -> None:
     labels = f"{{python={python_version()}}}{{version={version('gpu-rules')}}}"
     assert counted(Metrics(State()), "gpu_rules_build_info") == {labels: 1}
 

@@ -39,7 +39,7 @@ from tests.support.telemetry import counted
 MIG, GPU = "nvidia.com/mig-2g.20gb", "nvidia.com/gpu"
 
 
-def test_decisions_of_a_server_are_logged_to_the_last_and_counted(tmp_path: Path) -> None:
+def test_every_decision_of_a_server_is_logged_and_counted(tmp_path: Path) -> None:
     path = tmp_path / "decisions.jsonl"
     with started(tmp_path, "--decision-log", path, "--metrics-listen", "127.0.0.1:0", "--drain-seconds", "0") as server:
         for endpoint in ("/mutate", "/validate", "/mutate"):
@@ -56,7 +56,7 @@ def test_decisions_of_a_server_are_logged_to_the_last_and_counted(tmp_path: Path
     assert {line["rules"]["digest"] for line in lines} == {prepare_rules(()).digest}
 
 
-def test_what_is_decided_just_before_the_end_is_logged_too(tmp_path: Path) -> None:
+def test_decisions_just_before_the_end_are_logged(tmp_path: Path) -> None:
     path = tmp_path / "decisions.jsonl"
     with started(tmp_path, "--decision-log", path) as server:
         assert server.send("POST", "/mutate", encoded(review(MIG_POD))).patch
@@ -72,7 +72,7 @@ def test_decisions_of_a_server_can_be_logged_to_standard_output(tmp_path: Path) 
     assert json.loads(line)["endpoint"] == "mutate"
 
 
-def test_the_metrics_say_what_became_of_changed_rules(tmp_path: Path) -> None:
+def test_reloads_have_metrics(tmp_path: Path) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text(saying("first"))
     with started(tmp_path, "--rules", rules, *METRICS) as server:
@@ -119,7 +119,7 @@ def ran(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_decision_log_that_cannot_be_written_is_said_before_anything_is_served(tmp_path: Path) -> None:
+def test_an_unwritable_decision_log_prevents_the_start(tmp_path: Path) -> None:
     done = ran("--decision-log", tmp_path / "none" / "log")
     assert done.returncode == 1
     assert "none/log cannot be written: No such file or directory" in done.stderr
@@ -132,7 +132,7 @@ def test_events_need_a_live_cluster() -> None:
     assert "--events needs a live cluster" in done.stderr
 
 
-def test_the_log_of_a_server_can_be_lines_of_json_from_the_first_to_the_last(tmp_path: Path) -> None:
+def test_every_line_of_the_log_can_be_json(tmp_path: Path) -> None:
     rules = tmp_path / "rules"
     rules.mkdir()
     (rules / "rules.yaml").write_text(f"{LADDER}---\n")  # with a warning: the last document is empty
@@ -147,7 +147,7 @@ def test_the_log_of_a_server_can_be_lines_of_json_from_the_first_to_the_last(tmp
     assert all(set(record) >= {"time", "level", "logger", "message"} for record in records)
 
 
-def test_why_a_server_does_not_start_is_a_line_of_json_where_its_log_is(tmp_path: Path) -> None:
+def test_a_failure_to_start_is_logged_as_json_if_the_log_is_json(tmp_path: Path) -> None:
     done = ran("--log-format", "json", "--decision-log", tmp_path / "none" / "log")
     assert done.returncode == 1
     record = json.loads(done.stderr)
@@ -167,7 +167,7 @@ def test_an_exception_stays_within_its_line() -> None:
 
 
 @pytest.mark.parametrize("form", ["line", "json"])
-def test_of_an_unexpected_error_its_place_is_said_and_not_what_it_says(form: str) -> None:
+def test_an_unexpected_error_is_logged_without_its_message(form: str) -> None:
     secret = "of the pod"
     try:
         try:
@@ -184,7 +184,7 @@ def test_of_an_unexpected_error_its_place_is_said_and_not_what_it_says(form: str
     assert line.count("test_observers.py") == 2
 
 
-def test_of_an_error_of_the_system_it_is_said_what_the_system_says() -> None:
+def test_system_errors_are_logged_with_their_reason() -> None:
     try:
         Path("/none/of/a/pod").read_text()
     except OSError:
@@ -194,7 +194,7 @@ def test_of_an_error_of_the_system_it_is_said_what_the_system_says() -> None:
     assert "[Errno" not in line
 
 
-def test_the_help_tells_of_what_can_be_seen() -> None:
+def test_the_help_names_the_options_of_telemetry() -> None:
     done = subprocess.run(
         command("serve", "--help"), env=environment(), capture_output=True, text=True, timeout=60, check=True
     )
@@ -202,7 +202,7 @@ def test_the_help_tells_of_what_can_be_seen() -> None:
         assert option in done.stdout
 
 
-def test_what_is_derived_of_remembered_decisions_stays_within_their_bound(tmp_path: Path) -> None:
+def test_values_derived_from_cached_decisions_are_bounded(tmp_path: Path) -> None:
     state = State(compiled(ladder(MIG, rung(GPU, assume=True))), cluster({GPU: 1000}))
     log, metrics = DecisionLog(tmp_path / "log"), Metrics(state)
     app = application(state, observers=[log, metrics])

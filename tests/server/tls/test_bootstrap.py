@@ -76,7 +76,7 @@ def trusts(kept: Objects, certificate: bytes, now: datetime) -> bool:
     return True
 
 
-def test_the_first_replica_makes_a_certificate_that_both_configurations_trust_and_the_next_ones_take_it(
+def test_the_first_replica_issues_a_certificate_for_all_replicas(
     kept: Objects,
 ) -> None:
     one, two = Replica(kept), Replica(kept)
@@ -91,7 +91,7 @@ def test_the_first_replica_makes_a_certificate_that_both_configurations_trust_an
     assert kept.get(WEBHOOKS[0])["webhooks"][0]["clientConfig"]["service"] == {"name": "rules"}
 
 
-def test_nothing_is_shown_before_its_ca_is_trusted(kept: Objects) -> None:
+def test_no_certificate_is_served_before_its_ca_is_trusted(kept: Objects) -> None:
     one = Replica(kept)
     kept.refuse[WEBHOOKS[1]] = 403
     with pytest.raises(ApiError, match="403"):
@@ -103,7 +103,7 @@ def test_nothing_is_shown_before_its_ca_is_trusted(kept: Objects) -> None:
     assert trusts(kept, one.certificate, START)
 
 
-def test_replicas_that_begin_at_once_agree(kept: Objects) -> None:
+def test_replicas_that_start_at_once_agree(kept: Objects) -> None:
     replicas = [Replica(kept) for _ in range(6)]
     together = Barrier(len(replicas))
 
@@ -120,7 +120,7 @@ def test_replicas_that_begin_at_once_agree(kept: Objects) -> None:
     assert trusts(kept, replicas[0].certificate, START)
 
 
-def test_it_is_renewed_well_before_its_end_and_what_any_replica_shows_is_always_trusted(kept: Objects) -> None:
+def test_every_served_certificate_is_trusted_during_a_renewal(kept: Objects) -> None:
     replicas = [Replica(kept) for _ in range(3)]
     seen: dict[bytes, datetime] = {}
     most = 0
@@ -143,7 +143,7 @@ def test_it_is_renewed_well_before_its_end_and_what_any_replica_shows_is_always_
     assert len(trusted(kept)) == 1, "the old CA is forgotten"
 
 
-def test_a_new_certificate_is_only_shown_when_its_ca_has_been_trusted_for_a_while(
+def test_a_new_certificate_is_served_once_its_ca_is_long_trusted(
     kept: Objects, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "server")
@@ -179,7 +179,7 @@ def test_a_new_certificate_is_only_shown_when_its_ca_has_been_trusted_for_a_whil
 
 
 @pytest.mark.parametrize("broken", ["nothing", "garbage", "not base64", "another service", "another key", "expired"])
-def test_a_secret_that_holds_nothing_of_use_is_filled_anew(kept: Objects, broken: str) -> None:
+def test_an_unusable_secret_is_replaced(kept: Objects, broken: str) -> None:
     one = Replica(kept)
     one.reconcile()
     secret = kept.get(SECRET)
@@ -209,7 +209,7 @@ def test_a_secret_that_holds_nothing_of_use_is_filled_anew(kept: Objects, broken
     assert kept.get(SECRET)["data"]["theirs"] == "QQ=="
 
 
-def test_configurations_that_are_not_there_yet_are_filled_when_they_come(kept: Objects) -> None:
+def test_configurations_created_later_get_the_cas(kept: Objects) -> None:
     configuration = kept.get(WEBHOOKS[0])
     for path in WEBHOOKS:
         kept.delete(path)
@@ -222,7 +222,7 @@ def test_configurations_that_are_not_there_yet_are_filled_when_they_come(kept: O
     assert trusts(kept, one.certificate, START)
 
 
-def test_a_start_waits_for_the_api_server_and_says_once_why(
+def test_a_start_waits_for_the_api_server_and_logs_why_once(
     kept: Objects, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level("INFO", "server")
@@ -250,7 +250,7 @@ def test_a_start_waits_for_the_api_server_and_says_once_why(
     until_ended("bootstrap")
 
 
-def test_an_error_of_ours_does_not_end_the_looks(
+def test_an_unexpected_error_does_not_end_the_task(
     kept: Objects, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("server.tls.bootstrap.PERIOD_SECONDS", 0.01)

@@ -46,7 +46,7 @@ def loaded(path: Path) -> x509.Certificate:
     return x509.load_pem_x509_certificate(path.read_bytes())
 
 
-def test_the_certificate_made_here_is_trusted_by_its_ca_for_every_local_name(tmp_path: Path) -> None:
+def test_the_generated_certificate_is_valid_for_every_local_name(tmp_path: Path) -> None:
     files = for_localhost(tmp_path, now=NOW)
     assert files.ca is not None
     leaf = loaded(files.certificate)
@@ -59,7 +59,7 @@ def test_the_certificate_made_here_is_trusted_by_its_ca_for_every_local_name(tmp
     ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(files.certificate, files.key)
 
 
-def test_nobody_else_can_read_the_key_and_the_cas_key_is_nowhere(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_key_and_no_ca_key_is_stored(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
     files = for_localhost(folder, now=NOW)
     assert stat.S_IMODE(files.key.stat().st_mode) == 0o600
@@ -70,7 +70,7 @@ def test_nobody_else_can_read_the_key_and_the_cas_key_is_nowhere(tmp_path: Path)
     assert key.public_key() != loaded(files.ca).public_key()
 
 
-def test_a_key_that_others_could_read_is_replaced_and_a_link_not_followed(tmp_path: Path) -> None:
+def test_a_readable_key_is_replaced_and_a_link_is_not_followed(tmp_path: Path) -> None:
     elsewhere = tmp_path / "precious"
     elsewhere.write_text("keep me")
     elsewhere.chmod(0o644)
@@ -83,7 +83,7 @@ def test_a_key_that_others_could_read_is_replaced_and_a_link_not_followed(tmp_pa
     assert stat.S_IMODE(files.key.stat().st_mode) == 0o600
 
 
-def test_a_certificate_that_is_still_good_is_kept(tmp_path: Path) -> None:
+def test_a_valid_certificate_is_kept(tmp_path: Path) -> None:
     first = for_localhost(tmp_path, now=NOW)
     before = first.certificate.read_bytes()
     assert for_localhost(tmp_path, now=NOW + timedelta(days=VALID_DAYS - RENEW_DAYS, seconds=-1)) == first
@@ -91,7 +91,7 @@ def test_a_certificate_that_is_still_good_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("broken", ["old", "ca.crt", "tls.crt", "tls.key", "another ca"])
-def test_a_certificate_that_is_not_good_any_more_is_made_anew(tmp_path: Path, broken: str) -> None:
+def test_an_outdated_certificate_is_replaced(tmp_path: Path, broken: str) -> None:
     first = for_localhost(tmp_path, now=NOW)
     before = first.certificate.read_bytes()
     now = NOW
@@ -130,14 +130,14 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     ],
     ids=["p-256", "p-384", "p-521", "ed25519", "rsa-2048", "rsa-2560", "rsa-3072"],
 )
-def test_files_that_belong_together_are_taken(tmp_path: Path, key: ec.EllipticCurvePrivateKey) -> None:
+def test_a_matching_certificate_and_key_are_accepted(tmp_path: Path, key: ec.EllipticCurvePrivateKey) -> None:
     certificate, path = certificate_files(tmp_path, NOW, NOW + timedelta(days=1), key=key)
     files = check(certificate, path, now=NOW)
     assert (files.certificate, files.key, files.ca) == (certificate, path, None)
     assert files.not_after == NOW + timedelta(days=1)
 
 
-def test_of_a_chain_the_first_certificate_is_the_servers(tmp_path: Path) -> None:
+def test_the_first_certificate_of_a_chain_is_the_servers(tmp_path: Path) -> None:
     certificate, key = certificate_files(tmp_path, NOW, NOW + timedelta(days=1))
     other, _ = certificate_files(tmp_path / "other", NOW, NOW + timedelta(days=1))
     certificate.write_bytes(certificate.read_bytes() + other.read_bytes())
@@ -160,7 +160,7 @@ def test_an_rsa_key_that_is_too_small_is_refused(tmp_path: Path, bits: int) -> N
     assert problem(certificate, path) == f"{path}: an RSA key must have 2048 to 8192 bits, not {bits}"
 
 
-def test_an_rsa_key_that_api_servers_find_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_rsa_key_too_large_for_api_servers_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MOST_RSA_BITS == 8192
     monkeypatch.setattr("server.tls.identity.MOST_RSA_BITS", 2048)  # larger keys take a minute to make and to load
     key = rsa.generate_private_key(65537, 2056)
@@ -168,7 +168,7 @@ def test_an_rsa_key_that_api_servers_find_too_large_is_refused(tmp_path: Path, m
     assert problem(certificate, path) == f"{path}: an RSA key must have 2048 to 8192 bits, not 2056"
 
 
-def test_each_thing_wrong_with_the_files_is_said_precisely(tmp_path: Path) -> None:
+def test_each_fault_of_the_files_has_a_precise_message(tmp_path: Path) -> None:
     certificate, key = certificate_files(tmp_path, NOW, NOW + timedelta(days=1))
     other, other_key = certificate_files(tmp_path / "other", NOW, NOW + timedelta(days=1))
     missing = tmp_path / "missing"
@@ -233,7 +233,7 @@ def open_files() -> int:
     ids=["p-256", "p-384", "p-521", "ed25519", "rsa-2048", "rsa-3072"],
 )
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_every_kind_of_key_that_is_taken_is_served(tmp_path: Path, key: Key, version: ssl.TLSVersion) -> None:
+def test_every_accepted_kind_of_key_is_served(tmp_path: Path, key: Key, version: ssl.TLSVersion) -> None:
     files = certified("leaf", ROOT, key=key).write(tmp_path)
     with reachable(tmp_path, Recorder()) as server:
         server.listener.serve(context(read(*files, now=datetime.now(UTC))))
@@ -310,7 +310,7 @@ UNSERVED = {
 
 
 @pytest.mark.parametrize("unserved", UNSERVED)
-def test_what_clients_would_refuse_is_an_error_that_says_why(unserved: str) -> None:
+def test_a_certificate_that_clients_refuse_is_an_error(unserved: str) -> None:
     identity, said = UNSERVED[unserved]
     with pytest.raises(TlsError) as caught:
         context(identity)
@@ -318,7 +318,7 @@ def test_what_clients_would_refuse_is_an_error_that_says_why(unserved: str) -> N
     assert re.sub(r" \(_ssl\.c:\d+\)$", "", str(caught.value)) == f"the certificate cannot be served: {said}"
 
 
-def test_no_file_stays_open_whether_or_not_a_certificate_can_be_served() -> None:
+def test_no_file_stays_open_even_if_a_certificate_is_refused() -> None:
     identities = [LEAF.identity(client_ca=ROOT.certificate), *(identity for identity, _ in UNSERVED.values())]
     before = open_files()
     for identity in identities:
@@ -351,7 +351,7 @@ def test_a_file_without_a_ca_is_an_error(tmp_path: Path) -> None:
     assert str(caught.value) == f"{path}: no certificate in PEM format"
 
 
-def test_a_certificate_that_names_no_host_is_refused_as_api_servers_refuse_it(tmp_path: Path) -> None:
+def test_a_certificate_without_host_names_is_refused(tmp_path: Path) -> None:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     certificate = (

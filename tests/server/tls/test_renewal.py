@@ -179,7 +179,7 @@ def test_certificates_swapped_under_load_fail_no_request(tmp_path: Path, rules: 
         assert load.ask(idle) == (message, True)
 
 
-def test_requests_that_are_received_and_decided_while_the_certificate_changes_are_answered(tmp_path: Path) -> None:
+def test_requests_pending_during_a_renewal_are_answered(tmp_path: Path) -> None:
     begun, decided = Event(), Event()
 
     def application(environ: Any, start_response: Any) -> list[bytes]:
@@ -206,7 +206,7 @@ def test_requests_that_are_received_and_decided_while_the_certificate_changes_ar
 
 
 @pytest.mark.parametrize("broken", ["no key", "no certificate", "another key", "expired", "not PEM"])
-def test_a_pair_that_cannot_be_served_is_said_and_the_old_one_stays(tmp_path: Path, rules: Path, broken: str) -> None:
+def test_an_invalid_pair_is_logged_and_the_previous_one_stays(tmp_path: Path, rules: Path, broken: str) -> None:
     first, good = pair(tmp_path / "first"), pair(tmp_path / "good")
     bad = {
         "no key": {"tls.crt": good["tls.crt"]},
@@ -241,7 +241,7 @@ def test_a_pair_that_every_client_would_refuse_is_refused_too(tmp_path: Path, ru
         until(lambda: shown(running) == der(good), "the good pair")
 
 
-def test_the_metric_of_the_expiry_is_that_of_the_certificate_that_is_served(tmp_path: Path, rules: Path) -> None:
+def test_the_expiry_metric_is_that_of_the_serving_certificate(tmp_path: Path, rules: Path) -> None:
     first, second = (pair(tmp_path / f"pair-{days}", end=NOW + timedelta(days=days)) for days in (2, 3))
     mounted = Mounted(tmp_path / "secret", first)
     with started(tmp_path, *arguments(mounted.folder, rules)) as running:
@@ -263,7 +263,7 @@ def test_the_metric_of_the_expiry_is_that_of_the_certificate_that_is_served(tmp_
         until(lambda: expiry() == end(second), "its expiry")
 
 
-def test_a_pair_whose_time_has_not_come_is_served_when_it_has(tmp_path: Path, rules: Path) -> None:
+def test_a_pair_not_yet_valid_is_served_once_it_is(tmp_path: Path, rules: Path) -> None:
     mounted = Mounted(tmp_path / "secret", pair(tmp_path / "first"))
     with started(tmp_path, *arguments(mounted.folder, rules)) as running:
         soon = pair(tmp_path / "soon", datetime.now(UTC) + timedelta(seconds=3))
@@ -279,7 +279,7 @@ def test_a_pair_whose_time_has_not_come_is_served_when_it_has(tmp_path: Path, ru
         assert "gpu_rules_certificates_refused_total 1.0" in fetched(f"{metrics_url(running)}/metrics")[1]
 
 
-def test_the_whole_chain_is_shown_so_that_who_trusts_its_root_trusts_the_server(tmp_path: Path, rules: Path) -> None:
+def test_the_whole_chain_is_sent_so_its_root_is_enough(tmp_path: Path, rules: Path) -> None:
     root, pair = chain()
     mounted = Mounted(tmp_path / "secret", pair)
     with started(tmp_path, *arguments(mounted.folder, rules)) as running:
@@ -290,7 +290,7 @@ def test_the_whole_chain_is_shown_so_that_who_trusts_its_root_trusts_the_server(
         assert answered(running.port, root, [])
 
 
-def test_with_client_ca_only_clients_with_its_certificate_are_answered(tmp_path: Path, rules: Path) -> None:
+def test_only_clients_of_client_ca_are_answered(tmp_path: Path, rules: Path) -> None:
     own = pair(tmp_path / "own")
     mounted = Mounted(tmp_path / "secret", own)
     ca, *known = client_files(tmp_path / "known")
@@ -333,7 +333,7 @@ def trusted(kept: Objects) -> set[str]:
     return {b64decode(hook["clientConfig"].get("caBundle", "")).decode() for hook in hooks}
 
 
-def test_a_bootstrapped_certificate_goes_on_being_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bootstrapped_certificate_is_reconciled_periodically(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("server.tls.bootstrap.PERIOD_SECONDS", 0.05)
     state = State()
     with (
@@ -353,7 +353,7 @@ def test_a_bootstrapped_certificate_goes_on_being_looked_at(tmp_path: Path, monk
         until(lambda: trusted(kept) == {own}, "its CA where it is to be trusted")
 
 
-def test_with_a_bootstrapped_certificate_the_cas_of_clients_are_read_again_as_well(tmp_path: Path, rules: Path) -> None:
+def test_client_cas_are_reread_with_a_bootstrapped_certificate(tmp_path: Path, rules: Path) -> None:
     ca, *known = client_files(tmp_path / "known")
     other_ca, *stranger = client_files(tmp_path / "stranger")
     mounted = Mounted(tmp_path / "client-ca", {"ca.crt": ca.read_bytes()})
@@ -378,7 +378,7 @@ def test_with_a_bootstrapped_certificate_the_cas_of_clients_are_read_again_as_we
             assert "gpu_rules_certificates_refused_total 1.0" in fetched(f"{metrics_url(running)}/metrics")[1]
 
 
-def test_a_certificate_that_is_made_anew_demands_the_cas_that_were_read_last(tmp_path: Path) -> None:
+def test_a_renewed_certificate_requires_the_latest_client_cas(tmp_path: Path) -> None:
     ca, *known = client_files(tmp_path / "known")
     other_ca, *stranger = client_files(tmp_path / "stranger")
     one, two = (for_localhost(tmp_path / name, now=NOW) for name in ("one", "two"))
@@ -402,7 +402,7 @@ def application(_environ: Any, start_response: Any) -> list[bytes]:
     return [b""]
 
 
-def test_without_a_file_of_cas_there_is_none_to_watch_and_none_to_demand(tmp_path: Path) -> None:
+def test_without_client_cas_no_client_certificate_is_required(tmp_path: Path) -> None:
     files = for_localhost(tmp_path / "one", now=NOW)
     assert files.ca
     with reachable(tmp_path, pages(application)) as server:
@@ -413,7 +413,7 @@ def test_without_a_file_of_cas_there_is_none_to_watch_and_none_to_demand(tmp_pat
         assert answered(server.port, files.ca.read_text(), [])
 
 
-def test_a_certificate_that_changes_while_the_server_drains_does_not_keep_connections(tmp_path: Path) -> None:
+def test_a_renewal_during_draining_does_not_keep_connections(tmp_path: Path) -> None:
     one, two = (for_localhost(tmp_path / name, now=NOW) for name in ("one", "two"))
     with reachable(tmp_path, Recorder()) as server:
         install = installing(server.listener)
@@ -440,9 +440,7 @@ def answered(port: int, trusted: str, files: list[Path]) -> bool:
         connection.close()
 
 
-def test_a_pair_that_stays_refused_is_logged_and_counted_once_until_the_good_one_is_back(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_refused_pair_is_logged_and_counted_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "server")
     state = State()
     shown: list[tls.Identity] = []
@@ -468,7 +466,7 @@ def test_a_pair_that_stays_refused_is_logged_and_counted_once_until_the_good_one
     assert caplog.messages[-1] == again
 
 
-def test_only_what_has_changed_of_certificate_and_client_cas_is_logged(
+def test_only_changes_of_certificate_and_client_cas_are_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "server")
@@ -487,9 +485,7 @@ def test_only_what_has_changed_of_certificate_and_client_cas_is_logged(
     ]
 
 
-def test_connections_with_an_old_certificate_end_when_they_were_idle_for_long_and_leave_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_idle_connections_of_an_old_certificate_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("server.http.protocol.IDLE_SECONDS", 0.1)
     own = certified("own")
     client = ssl.create_default_context(cadata=own.certificate.decode())
@@ -575,9 +571,7 @@ def test_no_session_is_resumed_over_a_change_of_certificate(
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_no_session_is_resumed_over_a_change_of_client_cas_and_a_client_of_the_old_ones_does_not_get_in(
-    tmp_path: Path, version: ssl.TLSVersion
-) -> None:
+def test_no_session_is_resumed_after_a_change_of_client_cas(tmp_path: Path, version: ssl.TLSVersion) -> None:
     own = certified("own")
     ca, *files = client_files(tmp_path / "known")
     other_ca, *_ = client_files(tmp_path / "other")
@@ -598,9 +592,7 @@ def test_no_session_is_resumed_over_a_change_of_client_cas_and_a_client_of_the_o
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_session_from_before_clients_needed_a_certificate_does_not_let_in_one_that_has_none(
-    tmp_path: Path, version: ssl.TLSVersion
-) -> None:
+def test_no_session_from_before_client_cas_is_resumed(tmp_path: Path, version: ssl.TLSVersion) -> None:
     own = certified("own")
     ca, *_ = client_files(tmp_path / "known")
     with resuming(tmp_path, version, own) as client:
@@ -632,7 +624,7 @@ def test_a_certificate_that_expires_while_it_is_served_is_logged_once(caplog: py
     assert len(caplog.messages) == 2
 
 
-def test_a_server_whose_certificate_expires_says_so_once_and_is_not_ready(tmp_path: Path, rules: Path) -> None:
+def test_an_expired_certificate_fails_readiness_logged_once(tmp_path: Path, rules: Path) -> None:
     end = datetime.now(UTC).replace(microsecond=0) + timedelta(seconds=10)  # later than the server is ready
     mounted = Mounted(tmp_path / "secret", pair(tmp_path / "soon", end=end))
     with started(tmp_path, *arguments(mounted.folder, rules)) as running:

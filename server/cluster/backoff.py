@@ -27,8 +27,8 @@ class Backoff:
         self._failures = 0
         self._last = 0.0
 
-    def seconds(self, asked: float | None = None) -> float:
-        """Return the delay after one more failure; `asked` is the Retry-After of the server, a minimum."""
+    def seconds(self, retry_after: float | None = None) -> float:
+        """Return the delay after one more failure; `retry_after` is the Retry-After of the server, a minimum."""
         now = self._clock()
         if now - self._last > FORGET_SECONDS:
             self._failures = 0
@@ -36,4 +36,4 @@ class Backoff:
         wait = min(LONGEST_SECONDS, FIRST_SECONDS * float(2 ** min(self._failures, _DOUBLINGS)))
         self._failures += 1
         wait *= 1 - self._random() / 2
-        return max(wait, min(asked, MAX_RETRY_AFTER_SECONDS)) if asked is not None else wait
+        return max(wait, min(retry_after, MAX_RETRY_AFTER_SECONDS)) if retry_after is not None else wait

@@ -1,4 +1,4 @@
-"""A server that every test of a module shares."""
+"""Server that the tests of a module share."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from tests.support.server import LADDER, Running, started
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """The real server with the rules of `LADDER` and the packaged inventory."""
+    """Real server with the rules of `LADDER` and the packaged inventory."""
     folder = tmp_path_factory.mktemp("server")
     rules = folder / "rules.yaml"
     rules.write_text(LADDER)

@@ -1,4 +1,4 @@
-"""Callers that are too many, too slow or malicious, and an end under load: over the wire."""
+"""Floods, slow and malicious clients, and an end under load, over the wire."""
 
 import json
 import random
@@ -27,7 +27,7 @@ from tests.support.server import MIG_POD, PATIENCE_SECONDS, Running, encoded, re
 HEADERS = b"POST /validate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
 
 TLS_HANDSHAKE = b"\x16"
-"""How a handshake begins."""
+"""First bytes of a TLS handshake."""
 
 SLOW_RULE = """\
 apiVersion: gpurules.io/v1
@@ -40,22 +40,22 @@ spec:
   validations:
     - {expression: "variables.many.all(a, variables.many.all(b, a + b >= 0))", message: never}
 """
-"""Takes about as long as the bound on costs lets an expression take."""
+"""Expression whose cost is just under the bound."""
 
 SLOW_REQUESTS = 5
-"""One after the other."""
+"""Number of sequential requests."""
 
 RELOADS, MANY = 12, 300
-"""Rule sets, and rules of each. After the first few, memory has its shape."""
+"""Number of rule sets, and of rules in each. Memory is stable after the first few."""
 
 MEMORY_GROWTH = 1.2
-"""What may stay in memory after everything."""
+"""Maximum growth of memory after all tests."""
 
 MOST_PEAK_KIB = 600 * 1024
-"""What the server may take while all its connections hold as much as they may; it takes 440 MiB (measured)."""
+"""Maximum memory while all connections hold their maximum; measured: 440 MiB."""
 
 LEFT_KIB = 3 * 1024
-"""What may stay of 10,000 bodies of 700 bytes, or of some rule sets: a part of what they take."""
+"""Maximum growth after 10,000 bodies of 700 bytes, or some rule sets: a fraction of their size."""
 
 
 @pytest.fixture(scope="module")
@@ -67,14 +67,14 @@ def rules(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def running(rules: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A server that waits for a body for 2 seconds."""
+    """Server with --receive-seconds 2."""
     with started(tmp_path_factory.mktemp("server"), "--rules", rules, "--receive-seconds", "2", *METRICS) as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def hurried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A server that takes 0.1 seconds for a request at most."""
+    """Server with --request-timeout 0.1."""
     folder = tmp_path_factory.mktemp("hurried")
     rules = folder / "rules.yaml"
     rules.write_text(saying("no").replace("spec: {", "spec: {failurePolicy: Ignore, "))
@@ -84,7 +84,7 @@ def hurried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def memory_before(running: Running) -> int:
-    """After as many requests at once as it ever meets here: threads and buffers are there."""
+    """Return the memory after the maximum of concurrent requests, when all threads and buffers exist."""
     load = Load(running.port, running.context())
     with load.running(kept=20, fresh=10):
         load.wait_for("Validation/told-apart: no", 2000)
@@ -93,7 +93,7 @@ def memory_before(running: Running) -> int:
 
 
 def opened(running: Running, stack: ExitStack, sent: bytes) -> ssl.SSLSocket:
-    """A connection on which something was sent."""
+    """Open a connection and send some bytes."""
     plain = stack.enter_context(socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_SECONDS))
     secure = stack.enter_context(running.context().wrap_socket(plain, server_hostname="localhost"))
     secure.sendall(sent)
@@ -101,7 +101,7 @@ def opened(running: Running, stack: ExitStack, sent: bytes) -> ssl.SSLSocket:
 
 
 def received(connection: socket.socket) -> bytes:
-    """Everything until the server closes the connection."""
+    """Read until the server closes the connection."""
     content = b""
     try:
         while part := connection.recv(65536):
@@ -130,7 +130,7 @@ def test_200_stalled_connections_block_nothing_and_are_closed(running: Running, 
 
 
 def unread(connection: ssl.SSLSocket) -> None:
-    """Send requests, and read no answer, until the server reads no more of them either."""
+    """Send requests and read no response, until the server stops reading."""
     connection.settimeout(0.2)
     with suppress(OSError):
         for _ in range(1000):
@@ -165,7 +165,7 @@ def test_disconnected_or_unreading_clients_delay_no_other(running: Running) -> N
 
 @contextmanager
 def files(count: int) -> Iterator[None]:
-    """Let this process open so many files more."""
+    """Raise the limit on open files of this process."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = count + 256
     if hard != resource.RLIM_INFINITY and hard < wanted:
@@ -179,7 +179,7 @@ def files(count: int) -> Iterator[None]:
 
 @contextmanager
 def flooded(running: Running, count: int) -> Iterator[list[ssl.SSLSocket]]:
-    """So many connections, as many from each address as it may have or fewer, with their handshakes done."""
+    """Open connections from several addresses, each within its limit, with completed handshakes."""
     context, peers = running.context(), 2 * PEER_SHARE
 
     def connect(number: int) -> ssl.SSLSocket:
@@ -199,7 +199,7 @@ def peak_kib(running: Running) -> int:
 
 @pytest.fixture(scope="module")
 def besieged(rules: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A server with the limits that it has by default."""
+    """Server with default limits."""
     with started(tmp_path_factory.mktemp("besieged"), "--rules", rules) as server:
         yield server
 
@@ -255,7 +255,7 @@ def test_a_client_that_sends_its_body_slowly_is_disconnected(running: Running) -
         connection.settimeout(0.2)
 
         def dripped() -> bytes:
-            """What has come by the next drop."""
+            """Return the bytes received so far."""
             try:
                 connection.sendall(b" ")
                 return connection.recv(65536)
@@ -278,7 +278,7 @@ def test_a_body_is_awaited_for_receive_seconds(running: Running) -> None:
 def test_early_requests_time_out_beside_idle_handshakes(
     running: Running,
 ) -> None:
-    """Its request comes before the last of the handshake is sent; another that never begins one tells nothing of it."""
+    """The request arrives with the end of the handshake, while another connection never begins one."""
     with ExitStack() as stack:
         stack.enter_context(socket.create_connection(("127.0.0.1", running.port)))
         eager = [eagerly_opened(running, stack, HEADERS + b"{") for _ in range(20)]
@@ -290,7 +290,7 @@ Eager = tuple[socket.socket, ssl.SSLObject, ssl.MemoryBIO]
 
 
 def eagerly_opened(running: Running, stack: ExitStack, sent: bytes) -> Eager:
-    """A connection whose first request comes in one segment with the end of the handshake."""
+    """Open a connection whose first request is in the last segment of the handshake."""
     plain = stack.enter_context(socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_SECONDS))
     coming, going = ssl.MemoryBIO(), ssl.MemoryBIO()
     secure = running.context().wrap_bio(coming, going, server_hostname="localhost")
@@ -307,7 +307,7 @@ def eagerly_opened(running: Running, stack: ExitStack, sent: bytes) -> Eager:
 
 
 def received_by(plain: socket.socket, secure: ssl.SSLObject, coming: ssl.MemoryBIO) -> bytes:
-    """The first of what comes on a connection that was opened eagerly."""
+    """Return the first bytes received on such a connection."""
     while True:
         try:
             return secure.read(65536)
@@ -359,14 +359,14 @@ def test_the_request_time_is_the_option_or_less_for_the_caller(hurried: Running,
 
 
 def open_files_limit(running: Running) -> list[int]:
-    """The soft and the hard limit of a server."""
+    """Return the soft and the hard limit of a server."""
     found = re.search(r"Max open files +(\d+) +(\d+)", Path(f"/proc/{running.process.pid}/limits").read_text())
     assert found
     return [int(limit) for limit in found.groups()]
 
 
 def with_limit(option: str) -> list[str]:
-    """What starts a server with a limit on its open files."""
+    """Return the start of a command line that limits open files."""
     return ["bash", "-c", f'ulimit {option}; exec "$@"', "bash"]
 
 
@@ -425,8 +425,8 @@ def test_requests_over_the_concurrency_bound_get_503_and_uid(tmp_path: Path) -> 
         assert running.send("POST", "/validate", encoded(review())).response["allowed"] is True
 
 
-def spoilt(body: bytes, chance: random.Random) -> bytes:
-    """A body with something cut out, put in, doubled or changed."""
+def corrupted(body: bytes, chance: random.Random) -> bytes:
+    """Return a body with a part removed, inserted, repeated or changed."""
     content = bytearray(body)
     for _ in range(chance.randint(1, 4)):
         at = chance.randrange(len(content) + 1)
@@ -448,7 +448,7 @@ def test_10000_malformed_bodies_cause_no_error_and_no_leak(running: Running, mem
     def send(seed: int) -> None:
         chance = random.Random(seed)
         for _ in range(100):
-            connection.request("POST", "/mutate", spoilt(good, chance), {"Content-Type": "application/json"})
+            connection.request("POST", "/mutate", corrupted(good, chance), {"Content-Type": "application/json"})
             response = connection.getresponse()
             response.read()
             assert response.status in (200, 400)

@@ -1,4 +1,4 @@
-"""What leaves the server about a pod is bounded, however expensive the pod is: the answer, and the line of the log."""
+"""Response and log line are bounded, however expensive the pod is."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -33,7 +33,7 @@ from tests.support.telemetry import admission_record
 
 ANNOTATION = "example.com/falls"
 ANSWER_BYTES = MAX_PATCH_BYTES * 4 // 3 + MAX_WARNINGS_BYTES + 4 * (MAX_MESSAGE + MAX_AUDIT_VALUE) + 1024
-"""A patch in base64, warnings, a message, an audit annotation, and what is around them."""
+"""Maximum size of a patch in base64, warnings, a message, an audit annotation and the envelope."""
 QUOTES = check("false", message_expression="object.spec.containers.map(c, c.name).join(', ')")
 
 
@@ -46,7 +46,7 @@ def rules(policy: FailurePolicy) -> RuleSet:
 
 
 def left(record: AdmissionRecord) -> tuple[int, int]:
-    """Bytes of the answer and of the line."""
+    """Return the bytes of the response and of the log line."""
     assert record.decision is not None
     written = line(record, record.decision, id="1", at=datetime.now(UTC), view=1)
     return len(respond("1", record.decision)), written.size

@@ -115,7 +115,7 @@ def test_a_body_is_read_with_and_without_a_content_length(server: Running, chunk
 
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize("size", [BODY_BYTES + 1, BODY_BYTES + 5_000_000])
-def test_a_body_over_8_mib_is_413_with_and_without_a_content_length(server: Running, chunked: bool, size: int) -> None:
+def test_a_body_over_8_mib_is_413_even_without_content_length(server: Running, chunked: bool, size: int) -> None:
     answer = sent(server, b" " * size, chunked=chunked)
     assert (answer.status, answer.body["reason"]) == (413, "RequestEntityTooLarge")
 
@@ -190,7 +190,7 @@ def test_malformed_bodies_cause_no_server_error_and_no_admission(server: Running
     assert "Traceback" not in server.logged()
 
 
-def test_nothing_that_these_tests_sent_was_an_error_of_the_server(server: Running) -> None:
+def test_no_request_of_this_module_caused_a_server_error(server: Running) -> None:
     first, *others = server.logged().splitlines()
     assert first.startswith("gpu-rules serves at https://127.0.0.1:")
     expected = ("limit body-bytes exceeded", "TLS handshake failed: not-tls", "TLS handshake failed: other")

@@ -1,4 +1,4 @@
-"""Periodic tasks: called again after the time that they ask for, when woken, and after an error of ours."""
+"""Periodic tasks: called again after the time that they return, when woken, and after an unexpected error."""
 
 import threading
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ NEVER_SECONDS = 3600.0
 
 
 class Steps:
-    """A task whose calls are counted; each returns the next of `pauses`, or raises it."""
+    """Task whose calls are counted; each returns or raises the next of `pauses`."""
 
     def __init__(self, *pauses: float | Exception, retry_seconds: float = NEVER_SECONDS) -> None:
         self._pauses = [*pauses]
@@ -78,7 +78,7 @@ def test_a_task_that_is_woken_during_a_call_is_called_again() -> None:
     task.stop()
 
 
-def test_a_task_that_is_stopped_before_its_first_call_is_never_called() -> None:
+def test_a_task_stopped_before_its_first_call_is_never_called() -> None:
     steps = Steps()
     steps.task.start(NEVER_SECONDS)
     steps.task.stop()

@@ -1,4 +1,4 @@
-"""Starting, stopping and failing to start, as an operator sees it."""
+"""Start, stop and failures to start, as an operator sees them."""
 
 import os
 import re
@@ -52,7 +52,7 @@ spec:
 """
 
 
-def test_an_interrupt_while_the_command_is_imported_ends_it_at_once() -> None:
+def test_an_interrupt_during_the_imports_ends_the_command() -> None:
     program = (
         "import os, signal, sys\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
@@ -68,7 +68,7 @@ def test_an_interrupt_while_the_command_is_imported_ends_it_at_once() -> None:
 
 
 def test_the_handler_of_interrupts_is_set_before_most_imports() -> None:
-    """Until then Ctrl-C prints a traceback. The script that pip makes has imported re."""
+    """Before that, Ctrl-C prints a traceback. The script of pip has imported re."""
     program = (
         "import re, signal, sys\n"
         "before = {*sys.modules}\n"
@@ -87,7 +87,7 @@ def rules(tmp_path: Path) -> Path:
 
 
 def refused(*arguments: str | Path, code: int = 1, **variables: str) -> str:
-    """What `gpu-rules serve` says when it does not start."""
+    """Return the output of a `gpu-rules serve` that fails to start."""
     done = subprocess.run(
         command("serve", *arguments),
         env=environment(**variables),
@@ -103,7 +103,7 @@ def refused(*arguments: str | Path, code: int = 1, **variables: str) -> str:
 
 
 def children(running: Running) -> str:
-    """The server's child processes: it is one process, and what ends it is seen by what started it."""
+    """Return the server's child processes, of which there must be none."""
     return Path(f"/proc/{running.process.pid}/task/{running.process.pid}/children").read_text()
 
 
@@ -157,14 +157,14 @@ def test_draining_ends_after_its_time(tmp_path: Path, rules: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("own_rules", "said"),
+    ("own_rules", "checked"),
     [(True, "checking for changes of certificate, rules"), (False, "checking for changes of certificate")],
 )
-def test_sighup_is_logged_with_what_is_checked(tmp_path: Path, rules: Path, own_rules: bool, said: str) -> None:
+def test_sighup_is_logged_with_what_is_checked(tmp_path: Path, rules: Path, own_rules: bool, checked: str) -> None:
     arguments: list[str | Path] = ["--rules", rules] if own_rules else []
     with started(tmp_path, *arguments) as running:
         running.process.send_signal(signal.SIGHUP)
-        until(lambda: f"SIGHUP: {said}\n" in running.logged(), "the line that says so")
+        until(lambda: f"SIGHUP: {checked}\n" in running.logged(), "the line that says so")
 
 
 def test_a_pending_request_is_answered_before_the_end(tmp_path: Path, rules: Path) -> None:
@@ -225,8 +225,8 @@ def test_sighup_during_the_start_does_not_end_it(tmp_path: Path) -> None:
     try:
         with pipe.open("wb"):  # opens when the server opens it too, and then waits for text
             process.send_signal(signal.SIGHUP)
-        _, said = process.communicate(timeout=PATIENCE_SECONDS)
-        assert (process.returncode, b"[empty-file]" in said) == (1, True)
+        _, output = process.communicate(timeout=PATIENCE_SECONDS)
+        assert (process.returncode, b"[empty-file]" in output) == (1, True)
     finally:
         process.kill()
         process.wait()
@@ -243,12 +243,12 @@ def test_unread_connections_end_and_no_answer_is_delayed() -> None:
 def test_a_decision_log_pipe_without_reader_is_one_clear_error(tmp_path: Path, rules: Path) -> None:
     pipe = tmp_path / "log"
     os.mkfifo(pipe)
-    said = refused("--rules", rules, "--decision-log", pipe)
-    assert said == f"gpu-rules serve: the decision log {pipe} cannot be written: No such device or address\n"
+    output = refused("--rules", rules, "--decision-log", pipe)
+    assert output == f"gpu-rules serve: the decision log {pipe} cannot be written: No such device or address\n"
 
 
 def test_a_stalled_client_does_not_keep_the_server_from_ending(tmp_path: Path, rules: Path) -> None:
-    """Of the bounds that there are, only the grace period can end it here."""
+    """Of all bounds, only the grace period can end it here."""
     with started(tmp_path, "--rules", rules, "--grace-seconds", "1", "--receive-seconds", "600") as running:
         plain = socket.create_connection(("127.0.0.1", running.port))
         with plain, running.context().wrap_socket(plain, server_hostname="localhost") as secure:
@@ -332,13 +332,13 @@ def test_one_rules_option_accepts_several_paths(tmp_path: Path, rules: Path) -> 
 def test_all_broken_rules_are_printed_and_prevent_the_start(tmp_path: Path) -> None:
     path = tmp_path / "broken.yaml"
     path.write_text(BROKEN)
-    said = refused("--rules", path, "--listen", "127.0.0.1:0")
-    assert f"{path}:6:33: error: " in said
-    assert "(did you mean 'object'?)" in said
-    assert "    6 |     - {name: typo, expression: \"objct.metadata.name == 'x'\"}\n      |" in said
-    assert f"{path}:14:3: error: " in said
-    assert said.count("objct") == 2
-    assert "serves at" not in said
+    output = refused("--rules", path, "--listen", "127.0.0.1:0")
+    assert f"{path}:6:33: error: " in output
+    assert "(did you mean 'object'?)" in output
+    assert "    6 |     - {name: typo, expression: \"objct.metadata.name == 'x'\"}\n      |" in output
+    assert f"{path}:14:3: error: " in output
+    assert output.count("objct") == 2
+    assert "serves at" not in output
 
 
 def test_a_warning_is_printed_and_does_not_prevent_the_start(tmp_path: Path, rules: Path) -> None:
@@ -352,8 +352,8 @@ def test_a_warning_is_printed_and_does_not_prevent_the_start(tmp_path: Path, rul
 def test_a_broken_cluster_file_is_printed_and_prevents_the_start(tmp_path: Path, rules: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text("apiVersion: gpurules.io/v1\nkind: ClusterInventory\nmetadata: {name: c}\nspec: {knots: []}\n")
-    said = refused("--rules", rules, "--cluster", path)
-    assert f"{path}:4:8: error: " in said
+    output = refused("--rules", rules, "--cluster", path)
+    assert f"{path}:4:8: error: " in output
 
 
 def test_no_rules_at_all_is_an_error(tmp_path: Path) -> None:
@@ -376,8 +376,8 @@ def test_a_signal_during_the_start_ends_it_with_exit_code_0(tmp_path: Path, numb
     try:
         with pipe.open("wb"):  # opens when the server opens it too, and then waits for text
             process.send_signal(number)
-            _, said = process.communicate(timeout=PATIENCE_SECONDS)
-        assert (process.returncode, said) == (0, b"")
+            _, output = process.communicate(timeout=PATIENCE_SECONDS)
+        assert (process.returncode, output) == (0, b"")
     finally:
         process.kill()
         process.wait()
@@ -385,32 +385,32 @@ def test_a_signal_during_the_start_ends_it_with_exit_code_0(tmp_path: Path, numb
 
 def test_a_port_in_use_is_one_clear_error(tmp_path: Path, rules: Path) -> None:
     with started(tmp_path, "--rules", rules) as running:
-        said = refused("--rules", rules, "--listen", f"127.0.0.1:{running.port}")
-        assert said == f"gpu-rules serve: cannot listen on 127.0.0.1:{running.port}: Address already in use\n"
+        output = refused("--rules", rules, "--listen", f"127.0.0.1:{running.port}")
+        assert output == f"gpu-rules serve: cannot listen on 127.0.0.1:{running.port}: Address already in use\n"
         assert running.send("GET", "/readyz").status == 200
 
 
 def test_in_cluster_outside_of_a_cluster_is_one_clear_error(rules: Path) -> None:
-    said = refused("--rules", rules, "--cluster", "in-cluster", "--listen", "127.0.0.1:0", KUBERNETES_SERVICE_HOST="")
-    assert said == (
+    output = refused("--rules", rules, "--cluster", "in-cluster", "--listen", "127.0.0.1:0", KUBERNETES_SERVICE_HOST="")
+    assert output == (
         "gpu-rules serve: --cluster in-cluster: this is not a pod of a cluster: KUBERNETES_SERVICE_HOST is not set; "
         "--cluster kubeconfig reads a cluster from outside of it\n"
     )
 
 
 def test_a_host_that_does_not_exist_is_one_clear_error(rules: Path) -> None:
-    said = refused("--rules", rules, "--listen", "no.such.host.invalid:0")
-    assert said.startswith("gpu-rules serve: cannot listen on no.such.host.invalid:0: ")
-    assert said.count("\n") == 1
+    output = refused("--rules", rules, "--listen", "no.such.host.invalid:0")
+    assert output.startswith("gpu-rules serve: cannot listen on no.such.host.invalid:0: ")
+    assert output.count("\n") == 1
 
 
 def test_an_address_of_another_machine_is_one_clear_error(rules: Path) -> None:
-    said = refused("--rules", rules, "--listen", "192.0.2.1:0")
-    assert said == "gpu-rules serve: cannot listen on 192.0.2.1:0: Cannot assign requested address\n"
+    output = refused("--rules", rules, "--listen", "192.0.2.1:0")
+    assert output == "gpu-rules serve: cannot listen on 192.0.2.1:0: Cannot assign requested address\n"
 
 
 def unserved(folder: Path, broken: str) -> tuple[list[Path], str]:
-    """A certificate, its key and the CAs of clients, of which one cannot be served, and why."""
+    """Yield a certificate, its key and client CAs, one of them invalid, with the message."""
     good = certified("good")
     certificate, key = good.write(folder)
     cas = folder / "ca.crt"
@@ -438,9 +438,9 @@ def unserved(folder: Path, broken: str) -> tuple[list[Path], str]:
 def test_bad_tls_files_are_one_clear_error(tmp_path: Path, rules: Path, broken: str) -> None:
     (certificate, key, cas), why = unserved(tmp_path, broken)
     files = ("--tls-cert", certificate, "--tls-key", key, "--client-ca", cas)
-    said = refused("--rules", rules, *files, *METRICS, "--listen", "127.0.0.1:0")
-    assert said.startswith(f"gpu-rules serve: {why}")
-    assert said.count("\n") == 1
+    output = refused("--rules", rules, *files, *METRICS, "--listen", "127.0.0.1:0")
+    assert output.startswith(f"gpu-rules serve: {why}")
+    assert output.count("\n") == 1
 
 
 @pytest.mark.parametrize(

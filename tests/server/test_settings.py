@@ -1,4 +1,4 @@
-"""The table of settings: what an option, its environment variable and its default come to."""
+"""The table of settings: options, environment variables and defaults."""
 
 import os
 from typing import Any
@@ -21,11 +21,11 @@ TEXTS = {
     "--tls-service": "gpu-rules.gpu.svc",
     "--webhook-name": "gpu-rules",
 }
-"""A value for each option that takes neither a file of any name nor one of a closed set, and is no switch."""
+"""Values of options that are no files, choices or flags."""
 
 
 def text(setting: Setting) -> str:
-    """A value that is not the default."""
+    """Return a value other than the default."""
     match setting.attributes.get("type"):
         case click.Choice() as choice:
             return next(str(it) for it in choice.choices if it != setting.default)
@@ -52,11 +52,11 @@ def _no_variable_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("setting", [it for it in SETTINGS if it.variable], ids=lambda it: it.option)
 def test_an_option_and_its_variable_mean_the_same(setting: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
     is_switch = bool(setting.attributes.get("is_flag"))
-    told = given(setting.option, *([] if is_switch else [text(setting)]))
+    parsed = given(setting.option, *([] if is_switch else [text(setting)]))
     monkeypatch.setenv(f"GPU_RULES_{setting.option.strip('-').upper().replace('-', '_')}", text(setting))
 
-    assert given() == told
-    assert told[setting.name] != setting.default
+    assert given() == parsed
+    assert parsed[setting.name] != setting.default
 
 
 def test_a_hidden_option_has_no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +65,7 @@ def test_a_hidden_option_has_no_variable(monkeypatch: pytest.MonkeyPatch) -> Non
     assert given()["ready_fd"] is None
 
 
-def test_without_options_the_settings_are_the_defaults_of_the_table() -> None:
+def test_without_options_the_settings_are_the_defaults() -> None:
     params = given()
 
     assert params.pop("more_rules") == ()

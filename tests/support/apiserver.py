@@ -1,8 +1,8 @@
 """A small API server over real HTTP, with the semantics that list and watch rely on, and faults on demand.
 
-What it does as the real one: one resourceVersion for all objects; lists in pages of one moment, whose continue tokens
-expire; watches from a version, in chunks, with bookmarks, that end by themselves; 410 for versions that are gone; field
-selectors, with the deletion of what leaves a selection; bearer tokens; permissions by collection; Status bodies.
+As in the real one, all objects share one resourceVersion; the pages of a list are of one version, and continue tokens
+expire; watches begin at a version, arrive in chunks, have bookmarks and time out; expired versions get 410; an object
+that leaves a field selector is deleted from its watches; there are bearer tokens, permissions and Status bodies.
 """
 
 import json
@@ -29,12 +29,12 @@ import orjson
 Object = dict[str, Any]
 COLLECTIONS = {"nodes": "Node", "pods": "Pod", "namespaces": "Namespace"}
 PATIENCE_SECONDS = 30
-"""How long anything may take on a busy machine before a test calls it hung."""
+"""Timeout of anything that a test waits for on a busy machine."""
 
 
 @dataclass(frozen=True)
 class Status:
-    """A fault: an answer with this status."""
+    """Fault: a response with this status."""
 
     code: int
     message: str = "as the test wants it"
@@ -43,7 +43,7 @@ class Status:
 
 @dataclass(frozen=True)
 class Body:
-    """A fault: these bytes; `promised` more than there are makes the answer end too soon."""
+    """Fault: a response with these bytes; with a larger `promised` length, it ends too soon."""
 
     data: bytes
     promised: int | None = None
@@ -51,27 +51,27 @@ class Body:
 
 
 class Reset:
-    """A fault: the connection is reset without an answer."""
+    """Fault: the connection is reset without a response."""
 
 
 class Silence:
-    """A fault: the request is read and nothing ever comes back."""
+    """Fault: the request is read and never answered."""
 
 
 class Nothing:
-    """No fault: this request is answered, the next one meets the fault after this."""
+    """No fault for one request."""
 
 
 Fault = Status | Body | Reset | Silence | Nothing
 
 
 class _End:
-    """To an open watch: end as if its time were over."""
+    """Make an open watch end as if it timed out."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a client asked for."""
+    """Request of a client."""
 
     collection: str
     query: Mapping[str, str]
@@ -84,13 +84,13 @@ class Request:
 
 @dataclass
 class _Watch:
-    """A watch that is open, and what is to be sent on it."""
+    """Open watch, with the queue of what to send."""
 
     collection: str
     select: Callable[[Object], bool]
     queue: "SimpleQueue[bytes | Fault | _End]"
     since: int
-    """Only what is newer is sent, bookmarks too (cache_watcher.go)."""
+    """Version above which events and bookmarks are sent (cache_watcher.go)."""
 
 
 class ApiServer:
@@ -102,15 +102,15 @@ class ApiServer:
         self.objects: dict[str, dict[str, Object]] = {name: {} for name in COLLECTIONS}
         self.requests: list[Request] = []
         self.tokens: set[str] | None = None
-        """The bearer tokens that are let in; None: everybody is."""
+        """Accepted bearer tokens; None: no authentication."""
         self.forbidden: set[str] = set()
-        """Collections that nobody may list or watch, and paths of objects that nobody may get."""
+        """Collections and paths of objects that are answered with 403."""
         self.single: dict[str, Object] = {}
-        """Objects by path, that are only ever read one by one."""
+        """Objects by path, for get only."""
         self.events: list[tuple[str, Object]] = []
-        """Namespaces and the Events that were created there."""
+        """Created Events, with their namespaces."""
         self.gone_as_status = False
-        """Whether a watch from a version that is gone is told so by its status or by an event: both happen."""
+        """True if a watch from an expired version gets status 410 rather than an ERROR event; both occur."""
         self._oldest = first_version
         self._log: dict[str, deque[tuple[int, str, Object, Object | None]]] = defaultdict(deque)
         self._pages: dict[str, tuple[int, list[Object]]] = {}
@@ -124,7 +124,7 @@ class ApiServer:
     # What a test does to the cluster.
 
     def put(self, collection: str, object: Object, *, announce: bool = True) -> Object:
-        """Create or change an object, which gets a new version; `announce` False tells no watch of it."""
+        """Create or change an object, which gets a new version; with `announce` False, watches get no event."""
         with self.changed:
             self.version += 1
             stored = deepcopy(object)
@@ -144,7 +144,7 @@ class ApiServer:
             self.announce(collection, "DELETED", gone, None)
 
     def compact(self) -> None:
-        """Forget history: what asks for an older version is told 410, pages of older lists too."""
+        """Delete the history: requests for an older version get 410, also pages of older lists."""
         with self.changed:
             self.version += 1
             self._oldest = self.version
@@ -152,7 +152,7 @@ class ApiServer:
             self._log.clear()
 
     def restore(self, version: int, **objects: list[Object]) -> None:
-        """Be as an etcd that was restored from a backup: an older version, other objects, and no history."""
+        """Behave like an etcd restored from a backup: an older version, other objects, and no history."""
         with self.changed:
             self._log.clear()
             self._pages.clear()
@@ -163,11 +163,11 @@ class ApiServer:
                 self.put(collection, item, announce=False)
 
     def fail(self, collection: str, *faults: Fault, watch: bool = False) -> None:
-        """The next lists (or watches) meet these faults, one each."""
+        """Add faults for the next lists (or watches), one each."""
         self._faults[collection, watch].extend(faults)
 
     def send(self, collection: str, *events: bytes | Fault) -> None:
-        """Put bytes, or a fault, into the watches of a collection that are open."""
+        """Send bytes, or a fault, on the open watches of a collection."""
         with self.changed:
             for watch in self._watches:
                 if watch.collection == collection:
@@ -175,7 +175,7 @@ class ApiServer:
                         watch.queue.put(event)
 
     def event(self, collection: str, kind: str, object: Object) -> None:
-        """Put an event into open watches that history knows nothing of."""
+        """Send an event that is not in the history on open watches."""
         self.send(collection, _line(kind, object))
 
     def bookmark(self, collection: str) -> None:
@@ -190,20 +190,20 @@ class ApiServer:
     # What a test waits for.
 
     def wait_for(self, holds: Callable[[], Any]) -> None:
-        """Wait until something holds that changes with requests or watches."""
+        """Wait for a condition that changes with requests or watches."""
         with self.changed:
             assert self.changed.wait_for(holds, PATIENCE_SECONDS), "it never came"
 
     def lists(self, collection: str) -> list[Request]:
-        """First pages only, and no checks of the resourceVersion."""
-        asked = [r for r in self.requests if r.collection == collection and not r.watches]
-        return [r for r in asked if "continue" not in r.query and r.query.get("limit") != "1"]
+        """Return lists: first pages only, without checks of the resourceVersion."""
+        lists = [r for r in self.requests if r.collection == collection and not r.watches]
+        return [r for r in lists if "continue" not in r.query and r.query.get("limit") != "1"]
 
     def watches(self, collection: str) -> list[Request]:
         return [r for r in self.requests if r.collection == collection and r.watches]
 
     def watching(self, collection: str) -> int:
-        """How many watches are open."""
+        """Number of open watches."""
         return sum(watch.collection == collection for watch in self._watches)
 
     # Running.
@@ -224,7 +224,7 @@ class ApiServer:
         return self
 
     def stop(self) -> None:
-        """Be gone, with every open connection."""
+        """Stop, and close every open connection."""
         assert self._http is not None
         self._http.shutdown()
         self._http.server_close()
@@ -236,7 +236,7 @@ class ApiServer:
     def kubeconfig(
         self, folder: Path, user: Mapping[str, Any] | None = None, cluster: Mapping[str, Any] | None = None
     ) -> Path:
-        """A kubeconfig for this server; more of its user and of its cluster."""
+        """Write a kubeconfig for this server, with additional fields of its user and cluster."""
         return kubeconfig(folder, self.url, user, cluster)
 
     # Answering.
@@ -350,7 +350,7 @@ class ApiServer:
                 watch.queue.put(_End())
             for version, kind, new, old in self._log[collection]:
                 if version > since:
-                    _tell(watch, kind, new, old)
+                    _send(watch, kind, new, old)
             self._watches.append(watch)
             if self._over.is_set():
                 watch.queue.put(Reset())
@@ -392,11 +392,11 @@ class ApiServer:
                     return
 
     def announce(self, collection: str, kind: str, new: Object, old: Object | None) -> None:
-        """Tell watches, now and later, of a change; the caller holds `changed`."""
+        """Add a change to the history and to open watches; the caller holds `changed`."""
         self._log[collection].append((self.version, kind, new, old))
         for watch in self._watches:
             if watch.collection == collection and self.version > watch.since:
-                _tell(watch, kind, new, old)
+                _send(watch, kind, new, old)
 
     def _bookmark(self, collection: str) -> bytes:
         object = {
@@ -409,7 +409,7 @@ class ApiServer:
 
 @contextmanager
 def api_server(context: ssl.SSLContext | None = None) -> Iterator[ApiServer]:
-    """A running one, gone afterwards."""
+    """Run an API server until the block ends."""
     server = ApiServer().start(context)
     try:
         yield server
@@ -420,7 +420,7 @@ def api_server(context: ssl.SSLContext | None = None) -> Iterator[ApiServer]:
 def kubeconfig(
     folder: Path, url: str, user: Mapping[str, Any] | None = None, cluster: Mapping[str, Any] | None = None
 ) -> Path:
-    """A kubeconfig for the server at a URL; more of its user and of its cluster."""
+    """Write a kubeconfig for a URL, with additional fields of its user and cluster."""
     path = folder / "kubeconfig"
     content = {
         "apiVersion": "v1",
@@ -440,7 +440,7 @@ class _Server(ThreadingHTTPServer):
     request_queue_size = 64
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that goes away is nothing special here."""
+        """Ignore errors of disconnected clients."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -487,13 +487,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def reset(self) -> None:
-        """End the connection with RST, not FIN."""
+        """Close the connection with RST, not FIN."""
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close_connection = True
         self.connection.close()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Quiet."""
+        """Log nothing."""
 
 
 def _key(object: Object) -> str:
@@ -505,21 +505,21 @@ def _line(kind: str, object: Object) -> bytes:
     return orjson.dumps({"type": kind, "object": object}) + b"\n"
 
 
-def _tell(watch: _Watch, kind: str, new: Object, old: Object | None) -> None:
-    """What a change is to a watch with a selection: what comes into it is added, what leaves it is deleted."""
+def _send(watch: _Watch, kind: str, new: Object, old: Object | None) -> None:
+    """Send a change on a watch: an object that enters its selection is ADDED, one that leaves it is DELETED."""
     is_in, was_in = watch.select(new), old is not None and watch.select(old)
     if kind == "DELETED":
-        told = "DELETED" if is_in else None
+        sent = "DELETED" if is_in else None
     elif is_in:
-        told = "MODIFIED" if was_in else "ADDED"
+        sent = "MODIFIED" if was_in else "ADDED"
     else:
-        told = "DELETED" if was_in else None
-    if told is not None:
-        watch.queue.put(_line(told, new))
+        sent = "DELETED" if was_in else None
+    if sent is not None:
+        watch.queue.put(_line(sent, new))
 
 
 def _selector(text: str) -> Callable[[Object], bool]:
-    """`a.b=c` and `a.b!=c`, joined by commas."""
+    """Evaluate a field selector of `a.b=c` and `a.b!=c`, joined by commas."""
     terms = [
         (path.rstrip("!"), value, path.endswith("!"))
         for path, _, value in (t.partition("=") for t in text.split(",") if t)
@@ -537,7 +537,7 @@ def _selector(text: str) -> Callable[[Object], bool]:
 
 
 def node(name: str, allocatable: Mapping[str, Any] | None = None, **more: Any) -> Object:
-    """A Ready node. `labels`, `taints`, `unschedulable` and `ready` as named."""
+    """Build a node, Ready by default."""
     labels = {"kubernetes.io/hostname": name, **more.get("labels", {})}
     spec = {key: more[key] for key in ("taints", "unschedulable") if key in more}
     return {
@@ -556,7 +556,7 @@ def node(name: str, allocatable: Mapping[str, Any] | None = None, **more: Any) -
 
 
 def bound(name: str, node: str = "", amounts: Mapping[str, Any] | None = None, **more: Any) -> Object:
-    """A pod on a node; without a node it waits for one. `namespace`, `phase`, `uid` and `spec` as named."""
+    """Build a pod, pending if it has no node."""
     resources = {key: str(value) for key, value in (amounts or {}).items()}
     spec: Object = {
         "containers": [{"name": "main", "image": "app:1", "resources": {"limits": resources, "requests": resources}}],

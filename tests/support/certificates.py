@@ -1,4 +1,4 @@
-"""Certificates by CAs that a test makes."""
+"""Certificates signed by CAs of a test."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,12 +18,12 @@ Key: TypeAlias = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed2551
 DAY = timedelta(days=1)
 
 GARBAGE = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
-"""What looks like a certificate and is none."""
+"""PEM block that holds no certificate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Certified:
-    """A certificate, as PEM, and its key."""
+    """Certificate, as PEM, and its key."""
 
     name: str
     certificate: bytes
@@ -35,12 +35,12 @@ class Certified:
         return self.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
     def identity(self, *others: bytes, client_ca: bytes | None = None) -> Identity:
-        """What a server shows that also sends other certificates of its chain."""
+        """Return an identity whose chain has these other certificates too."""
         chain = b"".join((self.certificate, *others))
         return Identity(certificate=chain, key=self.private, client_ca=client_ca, not_after=datetime.now(UTC) + DAY)
 
     def write(self, folder: Path) -> tuple[Path, Path]:
-        """The certificate and the key as files."""
+        """Write certificate and key as files."""
         folder.mkdir(exist_ok=True)
         files = folder / f"{self.name}.crt", folder / f"{self.name}.key"
         files[0].write_bytes(self.certificate)
@@ -58,7 +58,7 @@ def certified(
     end: datetime | None = None,
     usage: x509.ObjectIdentifier = ExtendedKeyUsageOID.SERVER_AUTH,
 ) -> Certified:
-    """A certificate for localhost by another one or, as there is none, by itself. `usage`: of one that is no CA."""
+    """Issue a certificate for localhost, signed by another one or itself. `usage`: unless it is a CA."""
     now = datetime.now(UTC)
     own = key or ec.generate_private_key(ec.SECP256R1())
     builder = (

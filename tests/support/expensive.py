@@ -1,4 +1,4 @@
-"""Pods that are expensive to decide on: in sizes up to somewhat more than the bounds."""
+"""Pods that are expensive to decide on, in sizes up to slightly above the bounds."""
 
 from typing import Any
 
@@ -12,15 +12,15 @@ from tests.support.placing import requiring
 
 TYPED = {"task.bkbcs.tencent.com/gpu-type": "V100"}
 KEYS = ("zone", "host", "stamp", "none")
-"""Labels that terms name."""
+"""Labels that terms refer to."""
 
 
 @st.composite
 def expensive_specs(draw: st.DrawFn) -> dict[str, Any]:
-    """What says where a pod may run, in sizes up to somewhat more than the bounds."""
+    """Draw placement fields, in sizes up to slightly above the bounds."""
 
     def size(most: int) -> int:
-        """Small now and then, as one part is expensive where the others let it be looked at."""
+        """Draw a size, sometimes a small one: a part is expensive only if the others let it be evaluated."""
         return draw(st.integers(0, 3) | st.integers(0, most) | st.sampled_from([most, most + 1]))
 
     def one(values: int) -> dict[str, Json]:
@@ -32,7 +32,7 @@ def expensive_specs(draw: st.DrawFn) -> dict[str, Any]:
         return {"key": draw(st.sampled_from(KEYS)), "operator": operator, "values": chosen}
 
     terms = size(MAX_TERMS)
-    # Each value of what repeats is drawn once: the rest is counted up.
+    # Repeated values are drawn once and then counted up.
     kinds = [
         {
             "matchExpressions": [one(size(MAX_REQUIREMENTS // (terms + 1)))] * draw(st.integers(0, 3)),
@@ -53,7 +53,7 @@ def expensive_specs(draw: st.DrawFn) -> dict[str, Any]:
 
 @st.composite
 def expensive_pods(draw: st.DrawFn) -> dict[str, Json]:
-    """Large in every way at once."""
+    """Draw a pod that may be large in every way at once."""
     containers = draw(st.integers(1, 3) | st.sampled_from([MAX_CONTAINERS - 1, MAX_CONTAINERS, MAX_CONTAINERS + 1]))
     init = draw(st.integers(0, 2))
     device = draw(st.sampled_from([{MIG2: 1}, {MIG1: 1, GPU: 1}, {}]))

@@ -1,4 +1,4 @@
-"""A listener in the test's own process, reached over HTTPS on loopback."""
+"""Listener in the test's process, reached over HTTPS on loopback."""
 
 import http.client
 import socket
@@ -20,7 +20,7 @@ from tests.support.server import PATIENCE_SECONDS
 
 
 class Recorder:
-    """A handler that answers with the size of the body, or as it is told, and keeps what it was called with."""
+    """Handler that responds with the size of the body, or with `answer`, and records its calls."""
 
     def __init__(self, answer: Callable[[Request], Any] | None = None) -> None:
         self.requests: list[Request] = []
@@ -36,7 +36,7 @@ class Recorder:
         return refused(refusal)
 
     def stop(self) -> None:
-        """It has no threads."""
+        """Do nothing: there are no threads."""
 
     @property
     def bodies(self) -> list[bytes]:
@@ -51,13 +51,13 @@ class Reply:
 
     @property
     def ends(self) -> bool:
-        """Whether the connection ends with it."""
+        """True if the server closes the connection."""
         return self.headers.get("connection") == "close"
 
 
 @dataclass(frozen=True, slots=True)
 class Reachable:
-    """A listener, and what a client needs to reach it. `context` None: without TLS."""
+    """Listener with its client context; None: without TLS."""
 
     listener: Listener
     port: int
@@ -69,14 +69,14 @@ class Reachable:
         return http.client.HTTPSConnection("localhost", self.port, context=self.context, timeout=PATIENCE_SECONDS)
 
     def open(self, sent: bytes = b"", source: str = "127.0.0.1") -> socket.socket:
-        """A connection on which something was sent, from an address of 127.0.0.0/8."""
+        """Open a connection from an address of 127.0.0.0/8, and send some bytes."""
         plain = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE_SECONDS, source_address=(source, 0))
         connection = plain if self.context is None else self.context.wrap_socket(plain, server_hostname="localhost")
         connection.sendall(sent)
         return connection
 
     def ask(self, method: str, path: str, body: bytes | Iterable[bytes] | None = None, **headers: str) -> Reply:
-        """One request on a connection of its own; a body of several parts is sent in chunks."""
+        """Send one request on a new connection; a body of several parts is sent in chunks."""
         connection = self.connect()
         try:
             connection.request(method, path, body, headers)
@@ -86,7 +86,7 @@ class Reachable:
 
 
 def reply(connection: http.client.HTTPConnection | socket.socket, method: str | None = None) -> Reply:
-    """The answer to what was sent on a connection. `method`: HEAD, where that was sent."""
+    """Read the response on a connection. `method` is needed for HEAD."""
     if isinstance(connection, http.client.HTTPConnection):
         response = connection.getresponse()
     else:
@@ -105,7 +105,7 @@ def reachable(
     connections: int = 2048,
     receive_seconds: float = PATIENCE_SECONDS,
 ) -> Iterator[Reachable]:
-    """Serve requests until the end; what is not answered by then is left."""
+    """Serve requests until the block ends; pending ones are not answered."""
     make = handler if not hasattr(handler, "refuse") else lambda _listener: handler
     bound = socket.create_server(("127.0.0.1", 0))
     made = Listener("test", bound, make, connections=connections, receive_seconds=receive_seconds)  # type: ignore[arg-type]
@@ -124,5 +124,5 @@ def reachable(
 
 
 def pages(application: Any, scheme: str = "https") -> Callable[[Listener], Handler]:
-    """A handler that answers by a WSGI application."""
+    """Return a factory of handlers for a WSGI application."""
     return lambda listener: PageHandler(listener.loop, application, listener.address, scheme)

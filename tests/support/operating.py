@@ -1,4 +1,4 @@
-"""What an operator does to a running server, and what its callers see meanwhile."""
+"""Operations on a running server, and callers that observe it meanwhile."""
 
 import http.client
 import json
@@ -22,7 +22,7 @@ METRICS = ("--metrics-listen", "127.0.0.1:0")
 
 
 def saying(message: str) -> str:
-    """A rule set that denies everything at /validate with a message, to tell sets apart."""
+    """Return a rule set that denies everything at /validate with a message, which identifies the set."""
     return (
         "apiVersion: gpurules.io/v1\nkind: Validation\nmetadata: {name: told-apart}\n"
         f'spec: {{validations: [{{expression: "false", message: "{message}"}}]}}\n'
@@ -30,7 +30,7 @@ def saying(message: str) -> str:
 
 
 def until(holds: Callable[[], object], what: str) -> None:
-    """Wait for something that another process does."""
+    """Wait for a condition that another thread or process fulfils."""
     end = monotonic() + PATIENCE_SECONDS
     while not holds():
         assert monotonic() < end, f"{what}: not in {PATIENCE_SECONDS} seconds"
@@ -43,7 +43,7 @@ def until_ended(thread: str) -> None:
 
 
 class Mounted:
-    """A folder as the kubelet mounts a ConfigMap or Secret: links into `..data`, which is a link and swapped whole."""
+    """Folder as the kubelet mounts a ConfigMap or Secret: links into `..data`, a link that is swapped atomically."""
 
     def __init__(self, folder: Path, files: Mapping[str, str | bytes]) -> None:
         self.folder = folder
@@ -54,7 +54,7 @@ class Mounted:
         self._link(files)
 
     def swap(self, files: Mapping[str, str | bytes]) -> None:
-        """As AtomicWriter does (kubernetes, pkg/volume/util/atomic_writer.go), the old folder's removal included."""
+        """Swap the content as AtomicWriter does (kubernetes, pkg/volume/util/atomic_writer.go)."""
         old = self.folder / self._current
         self._write(files)
         (self.folder / "..data_tmp").symlink_to(self._current)
@@ -89,7 +89,7 @@ def metrics_url(running: Running) -> str:
 
 
 def fetched(url: str) -> tuple[int, str]:
-    """Status and body of a plain GET."""
+    """Return status and body of a GET without TLS."""
     try:
         with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
             return answer.status, answer.read().decode()
@@ -99,7 +99,7 @@ def fetched(url: str) -> tuple[int, str]:
 
 
 def rules_report(running: Running) -> dict[str, Any]:
-    """What GET /rules says."""
+    """Return the body of GET /rules."""
     status, body = fetched(f"{metrics_url(running)}/rules")
     assert status == 200
     report: dict[str, Any] = json.loads(body)
@@ -107,22 +107,22 @@ def rules_report(running: Running) -> dict[str, Any]:
 
 
 def memory_kib(running: Running) -> int:
-    """Resident memory."""
+    """Return the resident memory."""
     found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{running.process.pid}/status").read_text())
     assert found
     return int(found[1])
 
 
 class Load:
-    """Callers that go on asking /validate: some on a connection that they keep, some on a new one each time."""
+    """Callers that keep sending requests to /validate: some on a kept connection, some on a new one each time."""
 
     def __init__(self, port: int, context: ssl.SSLContext) -> None:
         self.answers: Counter[str] = Counter()
-        """By the message of the denial."""
+        """Number of responses, by the message of the denial."""
         self.failures: Counter[str] = Counter()
-        """By what was done: connecting, asking on a connection that is kept, or anew on one that is not."""
+        """Number of failures, by phase: connecting, on a kept connection, or on a new one."""
         self.kept: list[list[str]] = []
-        """Of each caller that keeps its connection, the messages as they changed."""
+        """For each caller with a kept connection, the sequence of different messages."""
         self._port = port
         self._context = context
         self._stopping = Event()
@@ -141,7 +141,7 @@ class Load:
                 thread.join()
 
     def wait_for(self, message: str, count: int = 50) -> None:
-        """Wait for more answers with a message."""
+        """Wait for more responses with a message."""
         goal = self.answers[message] + count
         until(lambda: self.failures or self.answers[message] >= goal, f"{count} answers {message!r}")
         assert not self.failures
@@ -150,7 +150,7 @@ class Load:
         return http.client.HTTPSConnection("localhost", self._port, context=self._context, timeout=PATIENCE_SECONDS)
 
     def ask(self, connection: http.client.HTTPSConnection) -> tuple[str, bool]:
-        """The message, and whether the server closes the connection with it."""
+        """Send a request; return the message, and True if the server closes the connection."""
         connection.request("POST", "/validate", self._body, {"Content-Type": "application/json"})
         answer = connection.getresponse()
         message: str = json.loads(answer.read())["response"]["status"]["message"]

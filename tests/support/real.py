@@ -1,7 +1,7 @@
 """A real API server, given by KUBECONFIG, for the tests marked `cluster`.
 
-The user needs to be an administrator. Everything that is made has the name of the test run, and is deleted after it.
-Nothing but what the tests create is ever scheduled onto their nodes.
+The user must be an administrator. All objects have the name of the test run, and are deleted after it. Only pods of the
+tests are scheduled onto their nodes.
 """
 
 import json
@@ -27,7 +27,7 @@ GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-2g.20gb"
 PATIENCE_SECONDS = 60.0
 
 LOOPBACK = ("127.0.0.1", "localhost")
-"""Where an API server is that can call a webhook on this machine."""
+"""Hosts of API servers that can call a webhook on this machine."""
 
 LABEL = "gpu-rules-test"
 """On the namespace and the nodes of a test run; the value is the name of the run."""
@@ -36,7 +36,7 @@ REAL = [
     pytest.mark.cluster,
     pytest.mark.skipif(not os.environ.get("KUBECONFIG"), reason="needs a real API server, given by KUBECONFIG"),
 ]
-"""Marks of the tests that need one."""
+"""Marks of tests that need an API server."""
 
 NEEDS_KUBECTL = pytest.mark.skipif(shutil.which("kubectl") is None, reason="there is no kubectl")
 
@@ -47,12 +47,12 @@ def kubectl(*arguments: str, stdin: Json = None) -> subprocess.CompletedProcess[
 
 
 def together(objects: Iterable[Json]) -> Json:
-    """A List of objects, for kubectl."""
+    """Build a List of objects for kubectl."""
     return {"apiVersion": "v1", "kind": "List", "items": [*objects]}
 
 
 class Kube:
-    """Objects of one test run, all under one name, and deleted after it."""
+    """Objects of one test run, deleted after it."""
 
     def __init__(self) -> None:
         from kubernetes import client, config
@@ -67,7 +67,7 @@ class Kube:
 
     @property
     def host(self) -> str | None:
-        """Where the API server is."""
+        """URL of the API server."""
         url: str = self.core.api_client.configuration.host
         return urlsplit(url).hostname
 
@@ -77,7 +77,7 @@ class Kube:
         eventually(lambda: self.core.read_namespaced_service_account("default", self.name))
 
     def node(self, suffix: str, **allocatable: str) -> str:
-        """A Ready node of ours with these extended resources, `_` for what names cannot have."""
+        """Create a Ready node with these extended resources; `_` stands for characters that names cannot have."""
         name = f"{self.name}-{suffix}"
         labels = {LABEL: self.name, "kubernetes.io/hostname": name}
         self.nodes.append(name)
@@ -100,14 +100,14 @@ class Kube:
         return self.create({"metadata": {"name": name}, "spec": {"containers": [container], **spec}})
 
     def create(self, pod: Any, **options: Any) -> Any:
-        """The pod as it is stored."""
+        """Return the pod as stored."""
         return self.core.create_namespaced_pod(self.name, pod, **options)
 
     def delete_pod(self, name: str) -> None:
         self.core.delete_namespaced_pod(name, self.name, grace_period_seconds=0)
 
     def service_account(self, folder: Path, name: str = "default") -> Path:
-        """A kubeconfig with a token of a service account of our namespace."""
+        """Write a kubeconfig with a token of a service account of the namespace."""
         token = self.core.create_namespaced_service_account_token(name, self.name, {"spec": {}}).status.token
         configuration = self.core.api_client.configuration
         cluster = {"server": configuration.host, "certificate-authority": configuration.ssl_ca_cert}
@@ -122,7 +122,7 @@ class Kube:
         return path
 
     def narrow(self, configurations: Iterable[Any]) -> None:
-        """Have no webhook called but for pods of our namespace."""
+        """Restrict a webhook to pods of the namespace."""
         for configuration in configurations:
             for webhook in configuration["webhooks"]:
                 only = {"key": LABEL, "operator": "In", "values": [self.name]}
@@ -130,7 +130,7 @@ class Kube:
 
     @contextmanager
     def webhooks(self, configurations: Sequence[Any]) -> Iterator[None]:
-        """Both configurations, called for pods of our namespace only."""
+        """Create both configurations, restricted to pods of the namespace."""
         mutating, validating = configurations
         self.narrow(configurations)
         self.admission.create_mutating_webhook_configuration(mutating)
@@ -153,7 +153,7 @@ class Kube:
 
 @contextmanager
 def kubernetes() -> Iterator[Kube]:
-    """A namespace on the API server, deleted afterwards with what is in it."""
+    """Create a namespace; delete it afterwards with all its objects."""
     made = Kube()
     made.start()
     try:
@@ -164,7 +164,7 @@ def kubernetes() -> Iterator[Kube]:
 
 @contextmanager
 def admitting(kube: Kube, folder: Path, rules: str, *arguments: str | Path) -> Iterator[Running]:
-    """The server with these rules, called for pods of our namespace as `webhook-config` says, under Fail."""
+    """Run the server with these rules, called for pods of the namespace by the output of `webhook-config` (Fail)."""
     if kube.host not in LOOPBACK:
         pytest.skip(f"the API server at {kube.host} cannot call a webhook on this machine")
     path = folder / "rules.yaml"
@@ -183,7 +183,7 @@ def admitting(kube: Kube, folder: Path, rules: str, *arguments: str | Path) -> I
 
 
 def eventually(holds: Callable[[], Any]) -> Any:
-    """The first true answer; errors of the API count as false."""
+    """Return the first true result; errors of the API count as false."""
     from kubernetes.client.exceptions import ApiException
 
     end = time.monotonic() + PATIENCE_SECONDS

@@ -34,7 +34,7 @@ from server.state import State
 ROOT = Path(__file__).parents[2]
 UID = "3a7e1f0c-6d1b-4a55-9d53-6f1d0f3c2b11"
 PATIENCE_SECONDS = 30
-"""How long anything may take on a busy machine before a test calls it hung."""
+"""Timeout of anything that a test waits for on a busy machine."""
 
 LADDER = """\
 apiVersion: gpurules.io/v1
@@ -56,7 +56,7 @@ spec:
 
 
 def pod(amounts: Mapping[str, Any] | None = None, image: str = "app:1") -> dict[str, Any]:
-    """A pod of one container, `main`, with limits."""
+    """Build a pod of one container, `main`, with limits."""
     resources = {"limits": dict(amounts)} if amounts is not None else {}
     container = {"name": "main", "image": image, "resources": resources}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container]}}
@@ -66,7 +66,7 @@ MIG_POD = pod({"nvidia.com/mig-2g.20gb": "1"})
 
 
 def review(object: Any = None, **request: Any) -> dict[str, Any]:
-    """An AdmissionReview of a pod at CREATE; keyword arguments set, or with `...` remove, members of the request."""
+    """Build an AdmissionReview of a pod at CREATE; keyword arguments set members of the request, `...` removes them."""
     members = {
         "uid": UID,
         "kind": {"group": "", "version": "v1", "kind": "Pod"},
@@ -88,7 +88,7 @@ def encoded(document: Any) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An HTTP answer; its body must be JSON, or that of HEAD, which has none."""
+    """HTTP response; the body is JSON, except for HEAD."""
 
     status: int
     headers: Mapping[str, str]
@@ -96,7 +96,7 @@ class Answer:
 
     @property
     def response(self) -> dict[str, Any]:
-        """The AdmissionReview's response, once the envelope is as it must be."""
+        """Check the envelope and return the AdmissionReview's response."""
         assert (self.body["apiVersion"], self.body["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
         response: dict[str, Any] = self.body["response"]
         return response
@@ -114,7 +114,7 @@ def application(
     observers: Sequence[Observer] = (),
     request_seconds: float = REQUEST_SECONDS,
 ) -> Flask:
-    """The whole admission server as a WSGI application."""
+    """Build the admission server as a WSGI application."""
     admission = Admission(state, max_concurrent=max_concurrent, observers=observers, request_seconds=request_seconds)
     return create_app(state, admission)
 
@@ -162,7 +162,7 @@ def call(
 
 
 def command(*arguments: str | Path) -> list[str]:
-    """`gpu-rules` from this working tree."""
+    """Return the command line of `gpu-rules` from this working tree."""
     return [sys.executable, "-P", "-m", "server", *map(str, arguments)]
 
 
@@ -174,14 +174,14 @@ def environment(**more: str) -> dict[str, str]:
 
 @dataclass(slots=True)
 class Running:
-    """A server process that can be reached."""
+    """Running server process."""
 
     process: subprocess.Popen[bytes]
     url: str
     ca: Path
     log: Path
     client: tuple[Path, Path] | None = None
-    """The certificate and the key that requests show."""
+    """Client certificate and key of requests."""
 
     @property
     def port(self) -> int:
@@ -206,7 +206,7 @@ class Running:
         headers: Mapping[str, str] | None = None,
         **more: Any,
     ) -> Answer:
-        """One request on a connection of its own."""
+        """Send one request on a new connection."""
         connection = self.connect()
         try:
             with suppress(BrokenPipeError, ConnectionResetError):  # it may answer before it has read everything
@@ -218,7 +218,7 @@ class Running:
             connection.close()
 
     def stop(self, number: int) -> int:
-        """Send a signal; the exit code."""
+        """Send a signal; return the exit code."""
         self.process.send_signal(number)
         return self.process.wait(PATIENCE_SECONDS)
 
@@ -228,7 +228,7 @@ class Running:
 
 @contextmanager
 def started(folder: Path, *arguments: str | Path, prefix: Sequence[str] = (), **variables: str) -> Iterator[Running]:
-    """`gpu-rules serve` on a free port, reachable when this gives it, and gone afterwards whatever happens."""
+    """Run `gpu-rules serve` on a free port; yield it once it is ready, and stop it afterwards."""
     ready, theirs = os.pipe()
     log = folder / "server.log"
     given = {"--tls-cert", "--tls-dir", "--tls-bootstrap"}.intersection(arguments)
@@ -256,7 +256,7 @@ def started(folder: Path, *arguments: str | Path, prefix: Sequence[str] = (), **
 def certificate_files(
     folder: Path, begin: datetime, end: datetime, key: CertificateIssuerPrivateKeyTypes | None = None
 ) -> tuple[Path, Path]:
-    """A self-signed certificate for localhost and its key, as an operator brings them."""
+    """Write a self-signed certificate for localhost and its key."""
     folder.mkdir(exist_ok=True)
     key = key or ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()

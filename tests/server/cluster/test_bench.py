@@ -1,4 +1,4 @@
-"""The benches of the live cluster, the listener, expensive and hostile pods run, small."""
+"""Benchmarks of the live cluster, the listener, expensive and hostile pods, in small runs."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def printed(*arguments: str, codes: tuple[int, ...] = (0,)) -> list[str]:
-    """The lines that a bench prints. `codes`: what it may exit with."""
+    """Run a benchmark and return its lines. `codes`: accepted exit codes."""
     line = [sys.executable, "-m", *arguments]
     done = subprocess.run(line, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
     assert done.returncode in codes, done.stdout + done.stderr

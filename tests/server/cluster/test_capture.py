@@ -1,4 +1,4 @@
-"""A captured cluster loads back as the cluster that it was."""
+"""Captured clusters load back unchanged."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -24,7 +24,7 @@ def api() -> Iterator[ApiServer]:
 
 
 def relevant(cluster: Cluster) -> tuple[Any, Any]:
-    """All that decisions on GPUs depend on."""
+    """Return everything that decisions on GPUs depend on."""
     nodes = {
         n.name: (
             n.labels,

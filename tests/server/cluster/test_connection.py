@@ -1,4 +1,4 @@
-"""The API server is reached as kubectl, or a pod's service account, would reach it."""
+"""Connections to the API server, configured like kubectl or by a service account."""
 
 import json
 import ssl
@@ -38,7 +38,7 @@ def api() -> Iterator[ApiServer]:
 
 @pytest.fixture
 def secure(tmp_path: Path) -> Iterator[tuple[ApiServer, Path]]:
-    """An API server with TLS, and the CA that vouches for it."""
+    """API server with TLS, and its CA."""
     files = tls.for_localhost(tmp_path / "tls", now=datetime.now(UTC))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(files.certificate, files.key)
@@ -198,7 +198,7 @@ def test_a_response_that_is_too_large_is_not_read_to_its_end(api: ApiServer) -> 
 
 
 class Dribble:
-    """A response that has one byte more each time, however often it is read."""
+    """Endless response of one byte for each read."""
 
     def read1(self, _: int) -> bytes:
         return b"x"
@@ -215,13 +215,13 @@ def test_a_response_that_arrives_byte_by_byte_times_out(monkeypatch: pytest.Monk
     assert (caught.value.cause, str(caught.value)) == (Cause.TIMED_OUT, "the response takes longer than 120 s")
 
 
-@pytest.mark.parametrize(("body", "said"), [(b"<html>", "not JSON: "), (b"[]", "not a JSON object")])
-def test_a_response_that_is_no_object_is_malformed(api: ApiServer, body: bytes, said: str) -> None:
+@pytest.mark.parametrize(("body", "problem"), [(b"<html>", "not JSON: "), (b"[]", "not a JSON object")])
+def test_a_response_that_is_no_object_is_malformed(api: ApiServer, body: bytes, problem: str) -> None:
     api.fail("nodes", Body(body))
     with pytest.raises(ApiError) as caught:
         Connection(plain(api)).object("/api/v1/nodes")
     assert caught.value.cause is Cause.MALFORMED
-    assert str(caught.value).startswith(f"/api/v1/nodes: {said}")
+    assert str(caught.value).startswith(f"/api/v1/nodes: {problem}")
 
 
 def test_a_response_that_has_ended_can_be_interrupted(api: ApiServer) -> None:
@@ -262,7 +262,7 @@ print(*causes)
 """
 
 
-def test_a_second_thread_may_need_it_while_the_first_is_importing() -> None:
+def test_two_threads_can_import_the_client_at_once() -> None:
     done = subprocess.run([sys.executable, "-c", FIRST_USES], capture_output=True, text=True, env=environment())
     assert (done.stdout.split(), done.stderr) == (["unreachable"] * 2, "")
 

@@ -1,4 +1,4 @@
-"""How fresh the view is, what admissions promise, and how much waiting costs."""
+"""Freshness of the view, reservations, and the cost of waiting."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -31,7 +31,7 @@ def api() -> Iterator[ApiServer]:
 
 
 def settled(api: ApiServer, view: View) -> None:
-    """Wait until every watch is open and nothing is under way that would count as contact."""
+    """Wait until every watch is open and nothing is pending that would count as contact."""
     view.synced()
     for health in view.live.health:
         api.wait_for(partial(api.watching, health.name))
@@ -81,7 +81,7 @@ def test_an_api_server_that_sends_only_headers_becomes_stale(api: ApiServer) -> 
 
 
 def silenced(api: ApiServer) -> bool:
-    """Silence every watch that is open; False."""
+    """Silence every open watch; return False."""
     api.send("nodes", Silence())
     return False
 
@@ -309,7 +309,7 @@ def test_the_delay_starts_over_after_a_time_without_failures() -> None:
 
 def test_retry_after_is_the_minimum_delay_up_to_a_bound() -> None:
     backoff = Backoff(Clock(), lambda: 0.0)
-    assert [backoff.seconds(asked) for asked in (0.0, 20.0, 10_000.0)] == [0.5, 20.0, 300.0]
+    assert [backoff.seconds(retry_after) for retry_after in (0.0, 20.0, 10_000.0)] == [0.5, 20.0, 300.0]
 
 
 def test_a_missing_view_has_its_reason(api: ApiServer) -> None:

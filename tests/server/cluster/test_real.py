@@ -1,4 +1,4 @@
-"""The live cluster and ladders against a real API server: whatever KUBECONFIG leads to.
+"""The live cluster and ladders against the real API server of KUBECONFIG.
 
 KUBECONFIG=… pytest -m cluster tests/server/cluster
 """
@@ -155,7 +155,7 @@ def test_a_missing_permission_is_named(kube: Kube, tmp_path: Path) -> None:
 
 @pytest.fixture
 def webhook(kube: Kube, tmp_path: Path) -> Iterator[Running]:
-    """The server on this cluster, called for pods of our namespace."""
+    """Run the server on this cluster, called for pods of the namespace."""
     with admitting(
         kube, tmp_path, RULES % (kube.name, kube.name), "--cluster", "kubeconfig", "--reserve-for", "all"
     ) as running:
@@ -163,7 +163,7 @@ def webhook(kube: Kube, tmp_path: Path) -> Iterator[Running]:
         yield running
 
 
-def asked(pod: Any) -> dict[str, str]:
+def requested(pod: Any) -> dict[str, str]:
     resources = pod.spec.containers[0].resources
     assert resources.limits == resources.requests
     limits: dict[str, str] = resources.limits
@@ -174,9 +174,9 @@ def test_pods_fall_back_at_admission_and_run(kube: Kube, webhook: Running) -> No
     mig, whole = kube.node("mig", mig="2"), kube.node("whole", gpu="4")
     # Until the API server has taken the configuration in and the server has seen the nodes, pods are left alone.
     probe = manifest("probe", "3")
-    eventually(lambda: GPU in asked(kube.core.create_namespaced_pod(kube.name, probe, dry_run="All")))
+    eventually(lambda: GPU in requested(kube.core.create_namespaced_pod(kube.name, probe, dry_run="All")))
     pods = [kube.pod(f"p{number}", MIG, nodeSelector={"gpu-rules-test": kube.name}) for number in range(5)]
-    assert [asked(pod) for pod in pods] == [{MIG: "1"}] * 2 + [{GPU: "1"}] * 3
+    assert [requested(pod) for pod in pods] == [{MIG: "1"}] * 2 + [{GPU: "1"}] * 3
     notes = [(pod.metadata.annotations or {}).get("gpu-webhook.k8s.io/fallback") for pod in pods]
     assert notes == [None, None, *["2g.20gb->gpu"] * 3]
 
@@ -187,9 +187,11 @@ def test_pods_fall_back_at_admission_and_run(kube: Kube, webhook: Running) -> No
     assert eventually(places) == [mig] * 2 + [whole] * 3
     kube.delete_pod("p0")
     eventually(
-        lambda: asked(kube.core.create_namespaced_pod(kube.name, manifest("again", "1"), dry_run="All")) == {MIG: "1"}
+        lambda: (
+            requested(kube.core.create_namespaced_pod(kube.name, manifest("again", "1"), dry_run="All")) == {MIG: "1"}
+        )
     )
-    assert asked(kube.pod("one-more", MIG, nodeSelector={"gpu-rules-test": kube.name})) == {MIG: "1"}
+    assert requested(kube.pod("one-more", MIG, nodeSelector={"gpu-rules-test": kube.name})) == {MIG: "1"}
 
 
 def manifest(name: str, count: str) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def kube() -> Iterator[Kube]:
 
 
 def refusal(kube: Kube, body: Any) -> str:
-    """Why the API server refuses a pod; "" if it does not. Nothing is stored."""
+    """Return the body of the denial of a pod by the API server; "" if it is admitted. Nothing is stored."""
     try:
         kube.create(body, dry_run="All")
     except ApiException as error:
@@ -124,14 +124,14 @@ needs_client_ca = pytest.mark.skipif(
 
 @pytest.mark.parametrize("verified", [pytest.param(True, marks=needs_client_ca), False], ids=["verified", "anybody"])
 def test_devices_are_reserved_for_a_verified_api_server(kube: Kube, tmp_path: Path, verified: bool) -> None:
-    """The pods are of a scheduler that does not exist: only reservations show that devices are taken."""
+    """The pods name a scheduler that does not exist, so only reservations take devices."""
     kube.node("mig", mig="2", gpu="4")
     client_ca = ("--client-ca", os.environ["WEBHOOK_CLIENT_CA"]) if verified else ()
     with admitting(kube, tmp_path, AVAILABLE % kube.name, "--cluster", "kubeconfig", *client_ca) as running:
         # Three at once fit only as whole GPUs, once the nodes are known.
-        eventually(lambda: GPU in asked(kube.create(requesting("probe", 3), dry_run="All")))
+        eventually(lambda: GPU in requested(kube.create(requesting("probe", 3), dry_run="All")))
         made = [kube.create(requesting(f"p{number}", 1, schedulerName="nobody")) for number in range(3)]
-    assert [asked(one) for one in made] == [{MIG: "1"}, {MIG: "1"}, {GPU: "1"} if verified else {MIG: "1"}]
+    assert [requested(one) for one in made] == [{MIG: "1"}, {MIG: "1"}, {GPU: "1"} if verified else {MIG: "1"}]
     assert ("no devices are reserved" in running.logged()) is not verified
 
 
@@ -147,7 +147,7 @@ def requesting(name: str, count: int, **spec: Any) -> Any:
     return pod(container("main", limits={MIG: count}), name=name, **spec)
 
 
-def asked(made: Any) -> dict[str, str]:
+def requested(made: Any) -> dict[str, str]:
     limits: dict[str, str] = made.spec.containers[0].resources.limits
     return limits
 
@@ -209,12 +209,12 @@ INIT_CONTAINERS: Mapping[str, Any] = {
 
 
 def test_injected_resources_pass_api_server_validation(kube: Kube, tmp_path: Path) -> None:
-    """Every pod is created twice, at dry run: as it is, and annotated, so that an injection applies."""
+    """Every pod is created twice, as a dry run: as it is, and annotated, so that an injection applies."""
     tried: dict[str, set[str]] = {on_conflict: set() for on_conflict in ON_CONFLICT}
     wrong = []
     with admitting(kube, tmp_path, INJECTIONS):
         probe = pod(container("main", limits={GPU: 1}), annotations={TYPE: "Overwrite"})
-        eventually(lambda: asked(kube.create(probe, dry_run="All")) == {GPU: "1", **AMOUNTS})
+        eventually(lambda: requested(kube.create(probe, dry_run="All")) == {GPU: "1", **AMOUNTS})
         for level, resources in LEVELS.items():
             for shape, containers in CONTAINERS.items():
                 for kind, init in INIT_CONTAINERS.items():
@@ -222,10 +222,10 @@ def test_injected_resources_pass_api_server_validation(kube: Kube, tmp_path: Pat
                     if refusal(kube, pod(*containers, init=init, **spec)):
                         continue
                     for on_conflict in ON_CONFLICT:
-                        said = refusal(kube, pod(*containers, init=init, annotations={TYPE: on_conflict}, **spec))
+                        denial = refusal(kube, pod(*containers, init=init, annotations={TYPE: on_conflict}, **spec))
                         tried[on_conflict].add(level)
-                        if said and "too large" not in said:
-                            wrong.append((on_conflict, level, shape, kind, json.loads(said)["message"]))
+                        if denial and "too large" not in denial:
+                            wrong.append((on_conflict, level, shape, kind, json.loads(denial)["message"]))
     assert wrong == []
     assert tried == {on_conflict: set(LEVELS) for on_conflict in ON_CONFLICT}
 
@@ -250,14 +250,14 @@ def test_the_pods_own_level_is_stored_as_it_was_lifted(
 ) -> None:
     with admitting(kube, tmp_path, INJECTIONS):
         probe = pod(container("main", limits={GPU: 2}), annotations={TYPE: on_conflict})
-        eventually(lambda: "cpu" in asked(kube.create(probe, dry_run="All")))
+        eventually(lambda: "cpu" in requested(kube.create(probe, dry_run="All")))
         made = kube.create({**probe, "spec": {**probe["spec"], "resources": LEVELS[level]}})  # type: ignore[dict-item]
     own = {"requests": made.spec.resources.requests, "limits": made.spec.resources.limits}
     # The API server has filled in the huge pages of the containers.
     assert {
-        key: {name: said[name] for name in ("cpu", "memory") if name in said} for key, said in own.items()
+        key: {name: amounts[name] for name in ("cpu", "memory") if name in amounts} for key, amounts in own.items()
     } == expected
-    assert {name: asked(made).get(name) for name in main} == dict(main)
+    assert {name: requested(made).get(name) for name in main} == dict(main)
 
 
 def test_init_containers_and_sidecars_get_their_shares(kube: Kube, tmp_path: Path) -> None:
@@ -265,7 +265,7 @@ def test_init_containers_and_sidecars_get_their_shares(kube: Kube, tmp_path: Pat
     rest = [container("main", limits={GPU: 2}), container("metrics", requests={"cpu": "1500m"})]
     worker = pod(*rest, init=init, annotations={TYPE: "Overwrite"})
     with admitting(kube, tmp_path, INJECTIONS):
-        eventually(lambda: "cpu" in asked(kube.create(worker, dry_run="All")))
+        eventually(lambda: "cpu" in requested(kube.create(worker, dry_run="All")))
         made = kube.create(worker)
     found = {one.name: one.resources for one in (*made.spec.init_containers, *made.spec.containers)}
     assert found["metrics"].limits is None

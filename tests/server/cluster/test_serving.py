@@ -1,4 +1,4 @@
-"""The real server over HTTPS, on a live cluster that a stand-in API server tells it of."""
+"""The real server over HTTPS, on a live cluster of a test API server."""
 
 import re
 import time
@@ -52,13 +52,13 @@ def ready(running: Running) -> dict[str, Any]:
 
 
 def eventually(running: Running, **wanted: Any) -> dict[str, Any]:
-    """Ask until readiness is as wanted."""
+    """Wait until `/readyz` has these members."""
     end = time.monotonic() + PATIENCE_SECONDS
     while True:
-        told = ready(running)
-        if all(told.get(key) == value for key, value in wanted.items()):
-            return told
-        assert time.monotonic() < end, told
+        report = ready(running)
+        if all(report.get(key) == value for key, value in wanted.items()):
+            return report
+        assert time.monotonic() < end, report
 
 
 def pod(number: int) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def test_pods_admitted_one_after_another_each_get_what_is_left(api: ApiServer, t
 
 
 def moved(running: Running) -> list[bool]:
-    """Which of four pods fall back that are admitted one after another, where there is room for two."""
+    """Admit four pods in a row with room for two; return which of them fall back."""
     found = []
     for number in range(4):
         found.append("patch" in ask(running, "/mutate", number))
@@ -108,7 +108,7 @@ def test_callers_without_a_certificate_reserve_nothing(api: ApiServer, tmp_path:
     assert api.events == []
 
 
-def test_callers_with_a_certificate_of_the_client_ca_reserve_devices(api: ApiServer, tmp_path: Path) -> None:
+def test_callers_with_a_client_certificate_reserve_devices(api: ApiServer, tmp_path: Path) -> None:
     config = api.kubeconfig(tmp_path)
     file = rules(tmp_path, "Available")
     authority = certified("callers", ca=True)
@@ -127,7 +127,7 @@ def test_a_server_without_cluster_starts_unready_and_recovers(api: ApiServer, tm
     api.stop()
     file = rules(tmp_path, "Allocatable")
     with started(tmp_path, "--rules", file, "--cluster", "kubeconfig", KUBECONFIG=str(config)) as running:
-        # Of namespaces the same is said, where they are tried first.
+        # The message names namespaces if they are read first.
         reason = r"the cluster has not been read yet: cannot list and watch nodes: .*Connection refused.*"
         until(lambda: re.fullmatch(reason, eventually(running, status=503)["reason"]), "the reason")
         answer = ask(running, "/mutate", 1)

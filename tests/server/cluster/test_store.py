@@ -1,4 +1,4 @@
-"""What the store publishes is what a file with the same objects would say, after any sequence of events."""
+"""The store publishes the cluster of a file with the same objects, after any sequence of events."""
 
 import json
 from collections.abc import Mapping
@@ -91,7 +91,7 @@ def from_file(present: Mapping[tuple[str, str], dict[str, Any]]) -> Cluster:
 
 
 def plain(cluster: Cluster) -> tuple[Any, Any]:
-    """A cluster without order, nothing in use like nothing named."""
+    """Return a comparable cluster, without order and zero usage."""
     nodes = {
         n.name: (n.labels, n.taints, n.ready, n.unschedulable, n.allocatable, {k: v for k, v in n.used.items() if v})
         for n in cluster.nodes
@@ -165,7 +165,7 @@ def test_any_object_can_be_read_that_has_a_name() -> None:
 
 
 def test_a_pod_of_more_resources_than_a_node_has_is_left_out() -> None:
-    """It cannot run, and thousands of them would fill the memory."""
+    """Such a pod cannot run, and thousands of them would fill the memory."""
     amounts = {f"example.com/{number}": 1 for number in range(MAX_RESOURCES + 1)}
     assert read_pod(bound("many", "", amounts)).usage == ()
     with pytest.raises(UnreadableError, match="ml/many: more than 64 resources"):
@@ -327,7 +327,7 @@ def test_a_view_is_indexed_before_a_decision_reads_it() -> None:
 
 
 def test_a_reservation_reads_only_the_name_of_each_node() -> None:
-    """It used to look at each term for each node, and events waited meanwhile."""
+    """It used to evaluate each term for each node, which delayed events."""
     store = stocked(*[node(f"n{number}", {GPU: 1}, labels={"host": f"h{number}"}) for number in range(500)])
     terms = [expression("host", "In", f"no-{number}") for number in range(1_000)]
     wanted = asking("p", **requiring(*terms))
@@ -339,10 +339,10 @@ def test_a_reservation_reads_only_the_name_of_each_node() -> None:
 
 def test_a_node_is_skipped_at_the_first_missing_resource() -> None:
     class Counting(dict[str, int]):
-        asked = 0
+        calls = 0
 
         def get(self, key: str, default: Any = None) -> Any:
-            Counting.asked += 1
+            Counting.calls += 1
             return super().get(key, default)
 
     room = Room()
@@ -351,7 +351,7 @@ def test_a_node_is_skipped_at_the_first_missing_resource() -> None:
     [vector] = room._free
     room._free[vector] = Counting(room._free[vector])
     assert room.tightest(demand, lambda _: True) is None
-    assert Counting.asked == 1
+    assert Counting.calls == 1
 
 
 def test_a_namespace_reserves_at_most_its_share_for_a_short_time() -> None:

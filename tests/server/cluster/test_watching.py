@@ -1,4 +1,4 @@
-"""A view follows its API server through everything that lists and watches meet."""
+"""The view stays in step with its API server through all faults of lists and watches."""
 
 import logging
 from collections.abc import Iterator
@@ -84,7 +84,7 @@ def test_an_object_larger_than_a_page_gets_one_of_its_own(api: ApiServer, monkey
 
 
 def test_a_page_too_large_is_requested_with_fewer_objects(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Anybody can make large pods stand together, which were read at once."""
+    """Anybody can create many large pods in a row, which would share a page."""
     monkeypatch.setattr("server.cluster.reflector.MAX_PAGE_BYTES", 50_000)
     monkeypatch.setattr("server.cluster.reflector.PAGE_BYTES", 20_000)
     for number in range(60):
@@ -189,7 +189,7 @@ def test_a_watch_that_ends_resumes_at_its_version(api: ApiServer) -> None:
 
 
 class _Steps:
-    """A clock on which every look takes a second: no watch is short."""
+    """Clock that advances by a second with each read: no watch is short."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -544,7 +544,7 @@ def test_versions_always_gone_are_logged_once_and_delays_grow(
 
 
 def fail_and_recover(api: ApiServer, view: View) -> None:
-    """Send both to whichever watch is open by then."""
+    """Send both on the watch that is open by then."""
 
     def has_failed(_: Cluster) -> bool:
         api.send("nodes", b"[]\n")
@@ -607,9 +607,7 @@ def test_items_of_a_list_that_are_no_objects_are_skipped(api: ApiServer) -> None
         assert names(view.synced()) == ["x"]
 
 
-def test_a_failure_is_logged_once_with_its_cause_and_so_is_its_end(
-    api: ApiServer, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_failure_and_its_end_are_logged_once(api: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
     api.fail("nodes", *[Status(500, "etcd is away")] * 4)
     with viewing(api, NODES) as view:
         view.synced()

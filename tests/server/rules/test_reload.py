@@ -1,4 +1,4 @@
-"""Rules that change while the server runs, in every way that files change, under load."""
+"""Reload of rules, for every way in which files change, under load."""
 
 import errno
 import gc
@@ -44,7 +44,7 @@ spec:
 
 
 def message(running: Running) -> str:
-    """What the rules in force say."""
+    """Return the message of the rules in force."""
     text: str = running.send("POST", "/validate", encoded(review())).response["status"]["message"]
     return text
 
@@ -358,7 +358,7 @@ def test_a_check_detects_changes_without_reading(tmp_path: Path) -> None:
 
 
 def test_a_check_detects_changes_with_equal_times(tmp_path: Path) -> None:
-    """As cp -p and archives leave them, and file systems that count in seconds."""
+    """Times stay equal after cp -p, from archives, and on file systems that count in seconds."""
     path, other = tmp_path / "a.yaml", tmp_path / "other"
     path.write_text("a")
     stamp = path.stat().st_mtime_ns
@@ -374,7 +374,7 @@ def test_a_check_detects_changes_with_equal_times(tmp_path: Path) -> None:
 
 
 class Seen:
-    """A watcher's changes: what all files held each time, joined in the order of the files."""
+    """Changes reported by a watcher: each time the contents of all files, joined in order."""
 
     def __init__(self, *paths: Path) -> None:
         self.texts: list[str] = []
@@ -424,7 +424,7 @@ def test_inotify_reports_every_kind_of_change_without_polling(tmp_path: Path, mo
 
 
 class Full(INotify):  # type: ignore[misc]
-    """No watch more, as where a node has given all that it has."""
+    """Exhaust the watches, as on a node at its limit."""
 
     def add_watch(self, *_arguments: object) -> int:
         raise OSError(errno.ENOSPC, "no space left on device")
@@ -471,7 +471,7 @@ def test_an_unexpected_error_does_not_end_the_watch(tmp_path: Path, caplog: pyte
 
 @pytest.fixture
 def refusing(tmp_path: Path) -> Iterator[tuple[Watcher, list[bool], Path]]:
-    """A watcher whose changes are refused until the list ends with True; each time it asks, the list grows."""
+    """Watcher whose changes are refused until the list ends with True; each call appends to the list."""
     path = tmp_path / "a.yaml"
     path.write_text("a")
     answers = [False]
@@ -559,7 +559,7 @@ def test_a_check_does_not_shorten_the_wait_for_partial_files(tmp_path: Path) -> 
     assert seen == ["whole"]
 
 
-def test_a_file_system_that_fails_for_a_while_does_not_end_the_watch(
+def test_a_failing_file_system_does_not_end_the_watch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("server.rules.folder_watch.POLL_SECONDS", 0.05)

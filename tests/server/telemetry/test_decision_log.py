@@ -1,4 +1,4 @@
-"""The decision log says what was decided and why, and nothing of a pod that no rule names."""
+"""The decision log: decisions and their traces, without anything of a pod that no rule names."""
 
 import json
 import logging
@@ -37,7 +37,7 @@ FALLS = ladder(MIG, rung(GPU, assume=True))
 
 
 def logged(folder: Path, *records: AdmissionRecord) -> list[dict[str, Any]]:
-    """The lines that are written for exchanges."""
+    """Return the lines logged for records."""
     path = folder / "decisions.jsonl"
     log = DecisionLog(path)
     log.start()
@@ -93,7 +93,7 @@ def test_the_time_of_a_line_is_in_utc() -> None:
     assert json.loads(b"".join(written.parts))["time"] == "2026-11-22T00:02:03.000040Z"
 
 
-def test_each_decision_has_an_id_of_its_own_and_a_dry_run_is_marked(tmp_path: Path) -> None:
+def test_each_decision_has_an_id_and_dry_runs_are_marked(tmp_path: Path) -> None:
     record = admission_record("/mutate", asks({MIG: 1}), FALLS, dryRun=True)
     lines = logged(tmp_path, record, record)
     assert len({line["id"] for line in lines}) == 2
@@ -110,7 +110,7 @@ def test_a_cached_decision_is_logged_like_the_first(tmp_path: Path) -> None:
     assert len({line["id"] for line in lines}) == len(pods)
 
 
-def test_the_version_of_the_inventory_changes_with_its_nodes_only(tmp_path: Path) -> None:
+def test_the_inventory_version_changes_with_its_nodes_only(tmp_path: Path) -> None:
     nodes = cluster({GPU: 1}).nodes
     views = [
         Cluster(nodes=nodes),
@@ -394,7 +394,7 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
 
 
 def pod_of(count: int, prefix: str = "container") -> Any:
-    """A pod of containers that each ask for a GPU that the cluster does not have."""
+    """Build a pod whose containers request GPUs that the cluster lacks."""
     return pod(
         *(container(f"{prefix}-{number}", {MIG: 1}) for number in range(count)),
         annotations={"task.bkbcs.tencent.com/gpu-type": "V100"},
@@ -447,7 +447,7 @@ def test_a_line_is_bounded_however_long_the_names_of_a_pod_are(tmp_path: Path, c
     assert line["patch"]
 
 
-def test_the_longest_line_has_room_for_the_longest_names_and_reasons() -> None:
+def test_the_longest_line_fits_the_longest_names_and_reasons() -> None:
     names = 6 * MAX_TEXT * len(r"\u0001")
     everything_else = 1024
     assert names + everything_else + MAX_REASONS_BYTES <= MAX_LINE_BYTES
@@ -538,7 +538,7 @@ def test_a_message_with_too_many_private_values_is_omitted(tmp_path: Path, value
     assert line["truncated"] == ["message"]
 
 
-def test_the_queue_is_bounded_in_bytes_until_its_lines_are_written(tmp_path: Path) -> None:
+def test_the_queue_is_bounded_in_bytes(tmp_path: Path) -> None:
     path = tmp_path / "log"
     log = DecisionLog(path, max_queued_bytes=20_000)
     record = admission_record("/mutate", pod_of(20), FALLS)

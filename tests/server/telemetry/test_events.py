@@ -1,4 +1,4 @@
-"""Events tell of fallbacks and denials, few at once, and never of what did not happen."""
+"""Events on fallbacks and denials: contents, rate limits, failures."""
 
 import json
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ DENIES = validation("false", name="denies")
 
 
 class Api:
-    """An API server that takes Events, or refuses them all; each request is put into a queue."""
+    """API server that accepts or refuses all Events; each request is put into a queue."""
 
     def __init__(self) -> None:
         self.status = 201
@@ -62,7 +62,7 @@ def api() -> Iterator[tuple[Api, Connection]]:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Quiet."""
+            """Log nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = Thread(target=server.serve_forever)
@@ -154,7 +154,7 @@ def test_names_and_messages_respect_the_limits_of_the_api() -> None:
     assert ".." not in document["metadata"]["name"]
 
 
-def test_a_pod_that_has_no_name_yet_is_named_by_its_generate_name() -> None:
+def test_a_pod_without_a_name_is_named_by_its_generate_name() -> None:
     made: Any = pod(name="")
     made["metadata"]["generateName"] = "train-"
     [event] = events(admission_record("/validate", made, DENIES, userInfo={}))
@@ -185,7 +185,7 @@ def test_pods_of_one_controller_cause_one_event(api: tuple[Api, Connection]) -> 
 
 
 class Clock:
-    """A time that only a test moves on."""
+    """Clock that only a test advances."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -195,7 +195,7 @@ class Clock:
 
 
 def drained(sender: Events, server: Api) -> list[str]:
-    """Names of the objects that Events were sent of: with all that waits sent, a last one marks the end."""
+    """Return the names of objects of which Events were sent; a last Event marks the end of the queue."""
     sender(admission_record("/validate", pod(name="last"), DENIES))
     names = []
     while (name := server.next()[1]["involvedObject"]["name"]) != "last":
@@ -332,7 +332,7 @@ def test_events_are_sent_only_if_enabled(api: tuple[Api, Connection]) -> None:
     assert series(telemetry.metrics)["gpu_rules_events_total"] == 1
 
 
-def test_events_are_sent_for_authenticated_callers_unless_for_all(api: tuple[Api, Connection]) -> None:
+def test_events_are_sent_for_authenticated_callers_or_for_all(api: tuple[Api, Connection]) -> None:
     server, connection = api
     state = State(compiled(FALLS), cluster())
     telemetry = Telemetry(TelemetrySettings(events=True), state, connection)

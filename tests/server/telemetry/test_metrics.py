@@ -1,4 +1,4 @@
-"""Metrics say what was decided, under labels that are bounded by the rules."""
+"""Metrics of decisions and of the state, with bounded labels."""
 
 import json
 import re
@@ -35,7 +35,7 @@ ENFORCED = "{mode=enforce}"
 
 
 def after(path: str, object: Any, *rules: AnyRule, on: Cluster = cluster(), **request: Any) -> Metrics:  # noqa: B008 - immutable
-    """Metrics that have seen one request."""
+    """Return metrics that have counted one request."""
     state = State(compiled(*rules), on)
     metrics = Metrics(state)
     metrics(admission_record(path, object, state=state, **request))
@@ -187,7 +187,7 @@ def test_series_of_former_rules_are_deleted() -> None:
 
 @dataclass(frozen=True)
 class Nodes:
-    """A collection that was read."""
+    """Health of a collection that was read."""
 
     name: str = "nodes"
     synced: bool = True
@@ -196,14 +196,14 @@ class Nodes:
 
 
 class Live(FixedCluster):
-    """A cluster with collections, one of which was never read."""
+    """Cluster with collections, one of which was never read."""
 
     health = (Nodes(), Nodes(name="pods", synced=False, counts={}))
     reservations = 3
 
 
 class Listening:
-    """A listener with connections, one of which is receiving."""
+    """Listener with connections, one of which is receiving."""
 
     name = "admission"
     open_connections = 3
@@ -329,7 +329,7 @@ BY_NAME |= {
     for suffix in ("_bucket", "_sum", "_count")
 }
 ADDED = {"pod", "namespace", "le"}
-"""Labels that Prometheus adds to what it scrapes, and that of a histogram's buckets."""
+"""Labels that Prometheus adds, and that of a histogram's buckets."""
 
 VALUES = {
     "outcome": set(OUTCOMES),
@@ -358,7 +358,7 @@ def test_overpromises_have_a_metric_and_an_alert() -> None:
 
 
 def selected(node: Any) -> Iterator[str]:
-    """The names of all series that a parsed expression selects."""
+    """Yield the names of all series that a parsed expression selects."""
     if isinstance(node, promql_parser.VectorSelector):
         yield node.name or ""
     for member in ("expr", "lhs", "rhs", "param", "args", "vector_selector"):
@@ -369,21 +369,21 @@ def selected(node: Any) -> Iterator[str]:
 
 
 def families(expression: str) -> list[Family]:
-    """The metrics that an expression names. Raises KeyError for a name that there is not, ValueError for no PromQL."""
+    """Return the metrics of an expression. Raises KeyError for an unknown name, ValueError for invalid PromQL."""
     names = list(selected(promql_parser.parse(expression.replace("$__rate_interval", "5m"))))
     assert names, expression
     process = set(re.findall(r"^process_\w+", Metrics(State()).exposition()[0].decode(), re.MULTILINE))
     return [BY_NAME[name] for name in names if name not in process]
 
 
-def wrong_labels(expression: str, shown: str = "") -> set[str]:
-    """Labels that an expression, or what is shown of it, takes from metrics that do not have them."""
+def wrong_labels(expression: str, template: str = "") -> set[str]:
+    """Return labels that an expression or its template uses but its metrics lack."""
     known = ADDED.union(*(family.labels for family in families(expression)))
     grouped = {name.strip() for group in re.findall(r"\bby \(([^)]*)\)", expression) for name in group.split(",")}
     matchers = re.findall(r'(\w+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"', expression)
     for name, value in matchers:
         assert set(value.split("|")) <= VALUES[name], (name, value)
-    braces = set(re.findall(r"\{\{\s*(?:\$labels\.)?(\w+)\s*\}\}", shown))
+    braces = set(re.findall(r"\{\{\s*(?:\$labels\.)?(\w+)\s*\}\}", template))
     return (grouped | {name for name, _ in matchers} | braces) - known
 
 
@@ -391,8 +391,8 @@ def wrong_labels(expression: str, shown: str = "") -> set[str]:
 def test_the_dashboard_names_metrics_and_labels_that_exist(expression: str, legend: str) -> None:
     assert wrong_labels(expression, legend) == set()
     grouped = {name.strip() for group in re.findall(r"\bby \(([^)]*)\)", expression) for name in group.split(",")}
-    shown = set(re.findall(r"\{\{(\w+)\}\}", legend))
-    assert not grouped or shown <= grouped, "what is shown has been summed away"
+    legend_labels = set(re.findall(r"\{\{(\w+)\}\}", legend))
+    assert not grouped or legend_labels <= grouped, "the legend uses labels that were summed away"
 
 
 @pytest.mark.parametrize("alert", alerts(), ids=lambda alert: alert["alert"])
@@ -406,7 +406,7 @@ def test_alerts_name_metrics_and_labels_that_exist(alert: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize("alert", alerts(), ids=lambda alert: alert["alert"])
 def test_alerts_count_the_first_event_of_a_series(alert: dict[str, Any]) -> None:
-    """A series that begins at 1 has not increased, so that what is new is asked for as well."""
+    """A series that begins at 1 has not increased, so alerts also match new series."""
     expression = " ".join(alert["expr"].split())
     for name, matchers in re.findall(r"increase\((\w+)(\{.*?\})?", expression):
         series = f"{name}{matchers}"
@@ -469,5 +469,5 @@ def test_every_metric_is_in_the_exposition_and_in_the_document() -> None:
         assert f"# HELP {family.exposed_name} {family.help}\n" in content
         labels = ", ".join(f"`{label}`" for label in family.labels)
         assert f"| `{family.exposed_name}` | {labels} | {family.help} |" in document
-    told = set(re.findall(r"`(gpu_rules_\w+)`", document))
-    assert told == {family.exposed_name for family in FAMILIES}
+    documented = set(re.findall(r"`(gpu_rules_\w+)`", document))
+    assert documented == {family.exposed_name for family in FAMILIES}

@@ -1,4 +1,4 @@
-"""A real server, watched from outside."""
+"""Telemetry of a real server."""
 
 import json
 import logging
@@ -90,7 +90,7 @@ def test_reloads_have_metrics(tmp_path: Path) -> None:
         until(lambda: found() == (2, 1, 1), "the change")
 
 
-def test_the_metrics_count_connections_and_limits_of_both_listeners(tmp_path: Path) -> None:
+def test_connections_and_limits_of_both_listeners_are_counted(tmp_path: Path) -> None:
     with started(tmp_path, *METRICS) as server:
         kept = server.connect()
         kept.connect()

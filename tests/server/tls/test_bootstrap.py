@@ -1,4 +1,4 @@
-"""The server's own certificate: made, shared, trusted, renewed."""
+"""Bootstrap of the certificate: issued, shared, trusted, renewed."""
 
 from base64 import b64decode
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ START = datetime(2030, 1, 1, tzinfo=UTC)
 
 @pytest.fixture
 def kept() -> Iterator[Objects]:
-    """What the chart makes: an empty Secret and two configurations."""
+    """API server with the objects of the chart: an empty Secret and two configurations."""
     with objects() as found:
         found.put(SECRET, {"kind": "Secret", "metadata": {"name": "tls"}, "type": "Opaque"})
         for path in WEBHOOKS:
@@ -38,7 +38,7 @@ def kept() -> Iterator[Objects]:
 
 
 class Replica:
-    """A Bootstrap, its clock and what it shows."""
+    """A Bootstrap, its clock and the identities that it serves."""
 
     def __init__(self, kept: Objects) -> None:
         def configure(configuration: Any) -> None:
@@ -47,8 +47,8 @@ class Replica:
 
         self.configured = 0
         self.now = START
-        self.shown: list[Identity] = []
-        self.bootstrap = Bootstrap(Connection(configure), PLACE, self.shown.append, clock=lambda: self.now)
+        self.served: list[Identity] = []
+        self.bootstrap = Bootstrap(Connection(configure), PLACE, self.served.append, clock=lambda: self.now)
 
     def reconcile(self, after: timedelta = timedelta()) -> None:
         self.now += after
@@ -56,18 +56,18 @@ class Replica:
 
     @property
     def certificate(self) -> bytes:
-        return self.shown[-1].certificate
+        return self.served[-1].certificate
 
 
 def trusted(kept: Objects) -> list[x509.Certificate]:
-    """The CAs that the API server trusts: the same for every webhook of both configurations."""
+    """Return the CAs that the API server trusts, which are the same for every webhook."""
     bundles = {hook["clientConfig"]["caBundle"] for path in WEBHOOKS for hook in kept.get(path)["webhooks"]}
     [bundle] = bundles
     return x509.load_pem_x509_certificates(b64decode(bundle))
 
 
 def trusts(kept: Objects, certificate: bytes, now: datetime) -> bool:
-    """Whether an API server would take what is shown."""
+    """Return True if an API server accepts the certificate."""
     verifier = PolicyBuilder().store(Store(trusted(kept))).time(now).build_server_verifier(x509.DNSName(PLACE.service))
     try:
         verifier.verify(x509.load_pem_x509_certificate(certificate), [])
@@ -82,12 +82,12 @@ def test_the_first_replica_issues_a_certificate_for_all_replicas(
     one, two = Replica(kept), Replica(kept)
     one.reconcile()
     two.reconcile()
-    assert one.shown == two.shown
+    assert one.served == two.served
     assert trusts(kept, one.certificate, START)
     assert len(trusted(kept)) == 1
-    assert one.shown[0].not_after == START + timedelta(days=VALID_DAYS)
+    assert one.served[0].not_after == START + timedelta(days=VALID_DAYS)
     one.reconcile()
-    assert len(one.shown) == 1, "nothing has changed"
+    assert len(one.served) == 1, "nothing has changed"
     assert kept.get(WEBHOOKS[0])["webhooks"][0]["clientConfig"]["service"] == {"name": "rules"}
 
 
@@ -97,7 +97,7 @@ def test_no_certificate_is_served_before_its_ca_is_trusted(kept: Objects) -> Non
     with pytest.raises(ApiError, match="403"):
         one.reconcile()
     assert "tls.crt" in kept.get(SECRET)["data"]
-    assert not one.shown
+    assert not one.served
     del kept.refuse[WEBHOOKS[1]]
     one.reconcile()
     assert trusts(kept, one.certificate, START)
@@ -129,15 +129,15 @@ def test_every_served_certificate_is_trusted_during_a_renewal(kept: Objects) -> 
         for replica in replicas:
             replica.reconcile()
             for other in replicas:
-                if other.shown:
+                if other.served:
                     assert trusts(kept, other.certificate, replica.now)
-                    assert other.shown[-1].not_after - replica.now > timedelta(days=RENEW_DAYS - 6)
+                    assert other.served[-1].not_after - replica.now > timedelta(days=RENEW_DAYS - 6)
             seen.setdefault(replica.certificate, replica.now)
         changing = len(trusted(kept)) > 1
         most = max(most, len(trusted(kept)))
-        shown_next = len(seen) > before or replicas[0].shown[-1].not_after - replicas[0].now > timedelta(days=80)
+        serves_next = len(seen) > before or replicas[0].served[-1].not_after - replicas[0].now > timedelta(days=80)
         for replica in replicas:
-            replica.now += timedelta(days=5) if not changing else FORGET / 2 if shown_next else SPREAD / 2
+            replica.now += timedelta(days=5) if not changing else FORGET / 2 if serves_next else SPREAD / 2
     assert len(seen) == 3
     assert most == 2
     assert len(trusted(kept)) == 1, "the old CA is forgotten"
@@ -167,10 +167,10 @@ def test_a_new_certificate_is_served_once_its_ca_is_long_trusted(
     one.reconcile(timedelta(seconds=1))
     one.reconcile(SPREAD - timedelta(seconds=1))
     assert one.certificate == first
-    assert "is served" not in caplog.text
+    assert "in use" not in caplog.text
     one.reconcile(timedelta(seconds=1))
     assert one.certificate != first
-    until_when = rfc3339(one.shown[-1].not_after)
+    until_when = rfc3339(one.served[-1].not_after)
     assert caplog.messages[-1] == f"new certificate in use: Secret gpu/tls, valid until {until_when}"
     assert len(trusted(kept)) == 2
     one.reconcile(FORGET)
@@ -198,13 +198,13 @@ def test_an_unusable_secret_is_replaced(kept: Objects, broken: str) -> None:
         secret["data"] = {}
         kept.put(SECRET, secret)
         moved = Place(namespace="gpu", secret="tls", service="old.gpu.svc", webhooks="rules")
-        Bootstrap(one.bootstrap._connection, moved, one.shown.append, clock=lambda: START).reconcile()
+        Bootstrap(one.bootstrap._connection, moved, one.served.append, clock=lambda: START).reconcile()
         secret = kept.get(SECRET)
     else:
         other.now += timedelta(days=VALID_DAYS)
     kept.put(SECRET, {**secret, "data": {**(secret["data"] or {}), "theirs": "QQ=="}})
     other.reconcile()
-    assert other.certificate not in [identity.certificate for identity in one.shown]
+    assert other.certificate not in [identity.certificate for identity in one.served]
     assert trusts(kept, other.certificate, other.now)
     assert kept.get(SECRET)["data"]["theirs"] == "QQ=="
 
@@ -215,7 +215,7 @@ def test_configurations_created_later_get_the_cas(kept: Objects) -> None:
         kept.delete(path)
     one = Replica(kept)
     one.reconcile()
-    assert one.shown
+    assert one.served
     for path in WEBHOOKS:
         kept.put(path, configuration)
     one.reconcile()
@@ -238,14 +238,14 @@ def test_a_start_waits_for_the_api_server_and_logs_why_once(
     until(lambda: one.configured > 1, "credentials that are read again")
     del kept.refuse[SECRET]
     thread.join()
-    assert one.shown
+    assert one.served
     assert caplog.text.count("403: ") == 1
     assert "the certificate cannot be kept in Secret gpu/tls: 403: as the test wants it" in caplog.messages
     assert caplog.messages[-1] == "the certificate can be kept in Secret gpu/tls again"
     monkeypatch.setattr("server.tls.bootstrap.PERIOD_SECONDS", 0.01)
     one.bootstrap.start()
     kept.put(SECRET, {"metadata": {"name": "tls"}})
-    until(lambda: len(one.shown) == 2, "the next look")
+    until(lambda: len(one.served) == 2, "the next look")
     one.bootstrap.stop()
     until_ended("bootstrap")
 
@@ -261,11 +261,11 @@ def test_an_unexpected_error_does_not_end_the_task(
     def show(identity: Identity) -> None:
         if errors:
             raise errors.pop()
-        one.shown.append(identity)
+        one.served.append(identity)
 
     bootstrap = Bootstrap(one.bootstrap._connection, PLACE, show, clock=lambda: START)
     bootstrap.start()
-    until(lambda: one.shown, "the certificate")
+    until(lambda: one.served, "the certificate")
     bootstrap.stop()
     until_ended("bootstrap")
     assert "unexpected error while the certificate was reconciled" in caplog.text

@@ -1,4 +1,4 @@
-"""Certificates: made for localhost, or the operator's, checked."""
+"""Certificates: generated for localhost, or read from files and checked."""
 
 import os
 import re
@@ -253,7 +253,7 @@ def test_every_accepted_kind_of_key_is_served(tmp_path: Path, key: Key, version:
     ],
     ids=["intermediate", "and root", "root first", "a stranger's first", "a stranger's last"],
 )
-def test_a_chain_is_served_whatever_follows_its_first_certificate(tmp_path: Path, others: list[Certified]) -> None:
+def test_a_chain_is_served_whatever_follows_its_leaf(tmp_path: Path, others: list[Certified]) -> None:
     with reachable(tmp_path, Recorder()) as server:
         server.listener.serve(context(LEAF.identity(*(other.certificate for other in others))))
         assert replace(server, context=trusting(ROOT)).ask("GET", "/").status == 200
@@ -306,16 +306,16 @@ UNSERVED = {
     "another CA that is none": (LEAF.identity(client_ca=ROOT.certificate + GARBAGE), "[PEM] ASN1 lib"),
     "no CA": (LEAF.identity(client_ca=b""), "Empty certificate data"),
 }
-"""What cannot be served, and why."""
+"""Identities that cannot be served, with the reason."""
 
 
 @pytest.mark.parametrize("unserved", UNSERVED)
 def test_a_certificate_that_clients_refuse_is_an_error(unserved: str) -> None:
-    identity, said = UNSERVED[unserved]
+    identity, reason = UNSERVED[unserved]
     with pytest.raises(TlsError) as caught:
         context(identity)
     # OpenSSL's errors end with the line of Python's source that met them.
-    assert re.sub(r" \(_ssl\.c:\d+\)$", "", str(caught.value)) == f"the certificate cannot be served: {said}"
+    assert re.sub(r" \(_ssl\.c:\d+\)$", "", str(caught.value)) == f"the certificate cannot be served: {reason}"
 
 
 def test_no_file_stays_open_even_if_a_certificate_is_refused() -> None:

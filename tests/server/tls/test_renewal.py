@@ -1,4 +1,4 @@
-"""Certificates that change while the server runs, and certificates demanded of clients."""
+"""Renewal of certificates while the server runs, and client certificates."""
 
 import gc
 import http.client
@@ -43,11 +43,11 @@ from tests.support.server import PATIENCE_SECONDS, Running, certificate_files, s
 NOW = datetime.now(UTC)
 
 CHANGES = 20
-"""Certificates that follow each other under load."""
+"""Number of certificates in a row under load."""
 
 
 def pair(folder: Path, begin: datetime = NOW, end: datetime = NOW + timedelta(days=9)) -> dict[str, bytes]:
-    """A new certificate and its key, as they lie in a Secret."""
+    """Issue a certificate and its key, by their names in a Secret."""
     certificate, key = certificate_files(folder, begin, end)
     return {"tls.crt": certificate.read_bytes(), "tls.key": key.read_bytes()}
 
@@ -56,8 +56,8 @@ def trusting(*pairs: dict[str, bytes]) -> ssl.SSLContext:
     return ssl.create_default_context(cadata="".join(pair["tls.crt"].decode() for pair in pairs))
 
 
-def shown(running: Running | Reachable) -> bytes:
-    """The certificate that a new connection is shown, DER."""
+def served_certificate(running: Running | Reachable) -> bytes:
+    """Return the certificate served on a new connection, DER."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     plain = socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_SECONDS)
@@ -88,7 +88,7 @@ def descriptors() -> int:
 
 
 def unserved() -> dict[str, bytes]:
-    """A pair that belongs together and is valid now, but that no client takes: what is critical in it is unknown."""
+    """Issue a valid pair that clients reject because of an unknown critical extension."""
     name, key = x509.Name([]), ec.generate_private_key(ec.SECP256R1())
     unknown = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4.5"), b"\x05\x00")
     builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
@@ -100,7 +100,7 @@ def unserved() -> dict[str, bytes]:
 
 
 def chain() -> tuple[str, dict[str, bytes]]:
-    """A root CA, and a pair whose certificate is by a CA between the two, as an organisation issues them."""
+    """Issue a root CA, and a pair signed by an intermediate CA."""
     serial = x509.random_serial_number()
     names = [x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"{n} {serial}"[:64])]) for n in range(3)]
     keys = [ec.generate_private_key(ec.SECP256R1()) for _ in names]
@@ -121,7 +121,7 @@ def chain() -> tuple[str, dict[str, bytes]]:
 
 
 def client_files(folder: Path) -> tuple[Path, Path, Path]:
-    """A CA, and a client's certificate and key by it."""
+    """Write a CA, and a client's certificate and key signed by it."""
     folder.mkdir()
     ca_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     ca_name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, folder.name)])
@@ -167,7 +167,7 @@ def test_certificates_swapped_under_load_fail_no_request(tmp_path: Path, rules: 
                 # Ten seconds are what a client has for its handshake: one such connection for each certificate.
                 half = socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_SECONDS)
                 mounted.swap(new)
-                until(lambda new=new: shown(running) == der(new), "the new certificate")  # type: ignore[misc]
+                until(lambda new=new: served_certificate(running) == der(new), "the new certificate")  # type: ignore[misc]
                 # One that had not even begun its handshake is still there.
                 with half, trusting(*pairs).wrap_socket(half, server_hostname="localhost") as secure:
                     secure.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -175,7 +175,7 @@ def test_certificates_swapped_under_load_fail_no_request(tmp_path: Path, rules: 
                 load.wait_for(message)
         assert not load.failures
         assert set(load.answers) == {message}
-        # A connection that was open all the time is answered once more, and told that this was the last time.
+        # A connection that stayed open gets one more response, with Connection: close.
         assert load.ask(idle) == (message, True)
 
 
@@ -191,13 +191,13 @@ def test_requests_pending_during_a_renewal_are_answered(tmp_path: Path) -> None:
 
     files = for_localhost(tmp_path / "two", now=NOW)
     with reachable(tmp_path, pages(application)) as server:
-        before = shown(server)
+        before = served_certificate(server)
         deciding = server.open(HEAD % 1 + b"1")
         receiving = server.open(HEAD % 100 + b" " * 50)
         with closing(deciding), closing(receiving):
             assert begun.wait(PATIENCE_SECONDS)
             installing(server.listener)(read_identity(files.certificate, files.key, now=NOW))
-            assert shown(server) != before
+            assert served_certificate(server) != before
             decided.set()
             receiving.sendall(b" " * 50)
             for connection in (deciding, receiving):
@@ -220,9 +220,9 @@ def test_an_invalid_pair_is_logged_and_the_previous_one_stays(tmp_path: Path, ru
         mounted.swap(bad)
         until(lambda: "changed certificate refused" in running.logged(), "the refusal")
         assert str(mounted.folder) in running.logged().partition("refused")[2]
-        assert shown(running) == der(first)
+        assert served_certificate(running) == der(first)
         mounted.swap(good)
-        until(lambda: shown(running) == der(good), "the good pair")
+        until(lambda: served_certificate(running) == der(good), "the good pair")
         not_after = x509.load_pem_x509_certificate(good["tls.crt"]).not_valid_after_utc
         line = f"new certificate in use: {mounted.folder / 'tls.crt'}, valid until {rfc3339(not_after)}\n"
         until(lambda: line in running.logged(), "the line that says so")
@@ -236,9 +236,9 @@ def test_a_pair_that_every_client_would_refuse_is_refused_too(tmp_path: Path, ru
         refused = f"changed certificate refused, the previous one stays in use: {mounted.folder / 'tls.crt'}: "
         reason = "the certificate cannot be served: clients refuse it: unhandled critical extension"
         until(lambda: f"{refused}{reason}" in running.logged(), "the refusal")
-        assert shown(running) == der(first)
+        assert served_certificate(running) == der(first)
         mounted.swap(good)
-        until(lambda: shown(running) == der(good), "the good pair")
+        until(lambda: served_certificate(running) == der(good), "the good pair")
 
 
 def test_the_expiry_metric_is_that_of_the_serving_certificate(tmp_path: Path, rules: Path) -> None:
@@ -259,7 +259,7 @@ def test_the_expiry_metric_is_that_of_the_serving_certificate(tmp_path: Path, ru
         until(lambda: "gpu_rules_certificates_refused_total 1.0" in metrics(), "the refusal")
         assert expiry() == end(first)
         mounted.swap(second)
-        until(lambda: shown(running) == der(second), "the second pair")
+        until(lambda: served_certificate(running) == der(second), "the second pair")
         until(lambda: expiry() == end(second), "its expiry")
 
 
@@ -272,10 +272,10 @@ def test_a_pair_not_yet_valid_is_served_once_it_is(tmp_path: Path, rules: Path) 
 
         def served() -> bool:
             running.process.send_signal(signal.SIGHUP)
-            return shown(running) == der(soon)
+            return served_certificate(running) == der(soon)
 
         until(served, "the pair")
-        assert running.logged().count("is refused") == 1
+        assert running.logged().count("changed certificate refused") == 1
         assert "gpu_rules_certificates_refused_total 1.0" in fetched(f"{metrics_url(running)}/metrics")[1]
 
 
@@ -286,7 +286,7 @@ def test_the_whole_chain_is_sent_so_its_root_is_enough(tmp_path: Path, rules: Pa
         assert answered(running.port, root, [])
         root, pair = chain()
         mounted.swap(pair)
-        until(lambda: shown(running) == der(pair), "the new certificate")
+        until(lambda: served_certificate(running) == der(pair), "the new certificate")
         assert answered(running.port, root, [])
 
 
@@ -319,7 +319,7 @@ WEBHOOKS = [
 
 @contextmanager
 def bootstrapping() -> Iterator[Objects]:
-    """An API server with what the chart makes: an empty Secret and two configurations."""
+    """Run an API server with the objects of the chart: an empty Secret and two configurations."""
     with objects() as kept:
         kept.put(SECRET, {"metadata": {"name": "tls"}})
         for path in WEBHOOKS:
@@ -328,7 +328,7 @@ def bootstrapping() -> Iterator[Objects]:
 
 
 def trusted(kept: Objects) -> set[str]:
-    """What the API server trusts, PEM."""
+    """Return the CAs that the API server trusts, PEM."""
     hooks = [hook for path in WEBHOOKS for hook in kept.get(path)["webhooks"]]
     return {b64decode(hook["clientConfig"].get("caBundle", "")).decode() for hook in hooks}
 
@@ -345,10 +345,10 @@ def test_a_bootstrapped_certificate_is_reconciled_periodically(tmp_path: Path, m
         stack.callback(until_ended, "bootstrap")
         settings = Settings(tls_service="localhost", webhook_name="rules")
         _bootstrapped(settings, ("gpu", "tls"), state, installing(server.listener), stack)
-        first = shown(server)
+        first = served_certificate(server)
         # Whatever step is due, and so the next certificate too: here the first one is lost.
         kept.put(SECRET, {"metadata": {"name": "tls"}})
-        until(lambda: shown(server) != first, "another certificate")
+        until(lambda: served_certificate(server) != first, "another certificate")
         own = b64decode(kept.get(SECRET)["data"]["ca.crt"]).decode()
         until(lambda: trusted(kept) == {own}, "its CA where it is to be trusted")
 
@@ -426,7 +426,7 @@ def test_a_renewal_during_draining_does_not_keep_connections(tmp_path: Path) -> 
 
 
 def answered(port: int, trusted: str, files: list[Path]) -> bool:
-    """Whether a client that trusts a CA, and has this certificate and key or none, gets an answer."""
+    """Return True if a client with these CAs, and a certificate and key or none, gets a response."""
     context = ssl.create_default_context(cadata=trusted)
     if files:
         context.load_cert_chain(files[0], files[1])
@@ -443,10 +443,10 @@ def answered(port: int, trusted: str, files: list[Path]) -> bool:
 def test_a_refused_pair_is_logged_and_counted_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "server")
     state = State()
-    shown: list[tls.Identity] = []
+    installed: list[tls.Identity] = []
     good = pair(tmp_path)
     files = tmp_path / "given.crt", tmp_path / "given.key"
-    renewal = Renewal(shown.append, state, *files, None)
+    renewal = Renewal(installed.append, state, *files, None)
     assert renewal.paths == files
     first = renewal.serve_first()
     for count in range(2):
@@ -456,7 +456,7 @@ def test_a_refused_pair_is_logged_and_counted_once(tmp_path: Path, caplog: pytes
         assert not renewal.renew()
         assert not renewal.renew()
         files[0].write_bytes(good["tls.crt"])
-    assert shown == [first]
+    assert installed == [first]
     assert state.certificates_refused == 2
     assert caplog.text.count("changed certificate refused, the previous one stays in use") == 2
     assert renewal.renew()
@@ -518,13 +518,13 @@ VERSIONS = [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3]
 
 @dataclass(frozen=True, slots=True)
 class Resuming:
-    """A client that keeps its TLS session from one connection to the next."""
+    """Client that reuses its TLS session on the next connection."""
 
     server: Reachable
     context: ssl.SSLContext
 
     def ask(self, session: ssl.SSLSession | None = None) -> tuple[ssl.SSLSession | None, bool, bytes | None]:
-        """The session after an answer, whether the one before it was resumed, and the certificate shown."""
+        """Send a request; return the new session, True if the previous one was resumed, and the certificate."""
         plain = socket.create_connection(("127.0.0.1", self.server.port), timeout=PATIENCE_SECONDS)
         with plain, self.context.wrap_socket(plain, server_hostname="localhost", session=session) as secure:
             secure.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -604,7 +604,7 @@ def test_no_session_from_before_client_cas_is_resumed(tmp_path: Path, version: s
             client.ask(session)
 
 
-def test_a_certificate_that_expires_while_it_is_served_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_expiry_of_the_serving_certificate_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     state, now = State(), [NOW]
     expiry = Expiry(state, clock=lambda: now[0])
     expiry.check()

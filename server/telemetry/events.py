@@ -225,7 +225,7 @@ def events(record: AdmissionRecord) -> Iterator[Event]:
     if denials:
         type, reason, message = "Warning", "GPURulesDenied", f"denied by {', '.join(denials)}"
     else:
-        type, reason, message = "Normal", "GPUFallback", f"given other GPUs than it asks for: {', '.join(falls)}"
+        type, reason, message = "Normal", "GPUFallback", f"given other GPUs than requested: {', '.join(falls)}"
     yield Event(
         namespace=namespace,
         about=found,

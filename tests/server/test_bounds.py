@@ -122,7 +122,7 @@ def test_200_stalled_connections_block_nothing_and_are_closed(running: Running, 
         with load.running(kept=2, fresh=1):
             load.wait_for("Validation/told-apart: no", 200)
             for connection in bodies:
-                # An answer, since the client still listens, and the end.
+                # A response, since the client still reads, and the end.
                 answer = received(connection)
                 assert answer.startswith(b"HTTP/1.1 400 ")
                 assert b"the body did not arrive within 2 s" in answer
@@ -239,7 +239,7 @@ def test_memory_of_unfinished_requests_is_bounded(besieged: Running) -> None:
     with flooded(besieged, CONNECTIONS - 8) as connections:
         for connection in connections:
             connection.setblocking(False)
-            with suppress(OSError):  # it may not read all of that, and may end some of them
+            with suppress(OSError):  # the server may close before it has read everything
                 for at in range(0, len(begun), 16 * 1024):
                     connection.sendall(begun[at : at + 16 * 1024])
         assert besieged.send("POST", "/validate", encoded(review())).status == 200
@@ -267,7 +267,7 @@ def test_a_client_that_sends_its_body_slowly_is_disconnected(running: Running) -
 
 def test_a_body_is_awaited_for_receive_seconds(running: Running) -> None:
     with ExitStack() as stack:
-        # Who does not begin the handshake is ended after 10 seconds, and is the server's clock here.
+        # A connection without a handshake is closed after 10 seconds, by the server's clock.
         silent = stack.enter_context(socket.create_connection(("127.0.0.1", running.port)))
         assert received(opened(running, stack, HEADERS)).startswith(b"HTTP/1.1 400 ")
         silent.setblocking(False)
@@ -338,7 +338,7 @@ def test_slow_decisions_do_not_delay_others(tmp_path: Path) -> None:
             for _ in range(SLOW_REQUESTS):
                 answer = running.send("POST", "/validate", encoded(review(namespace="slow")))
                 assert answer.response["allowed"] is False
-            # Before and after each there is time for one or two, if it holds them up.
+            # If slow requests blocked the others, there would be time for only one or two in between.
             assert load.answers["Validation/told-apart: no"] > before + 6 * SLOW_REQUESTS
         assert not load.failures
 
@@ -350,8 +350,8 @@ def test_the_request_time_is_the_option_or_less_for_the_caller(hurried: Running,
         lines = (f"POST /validate{query} HTTP/1.1", "Host: x", "Content-Type: application/json")
         headers = "".join(f"{line}\r\n" for line in (*lines, f"Content-Length: {len(body)}", ""))
         connection = opened(hurried, stack, headers.encode())
-        assert hurried.send("GET", "/healthz").status == 200  # it has seen the headers too
-        Event().wait(0.2)  # and from then on the time runs
+        assert hurried.send("GET", "/healthz").status == 200  # the headers were received before
+        Event().wait(0.2)  # the time runs from then on
         connection.sendall(body)
         response = json.loads(reply(connection).body)["response"]
     assert response["allowed"] is True
@@ -391,7 +391,7 @@ def test_more_connections_than_open_files_block_nothing(tmp_path: Path, rules: P
                 source = (f"127.0.0.{2 + number % 16}", 0)
                 begun = socket.create_connection(("127.0.0.1", running.port), PATIENCE_SECONDS, source)
                 flood.enter_context(begun).sendall(TLS_HANDSHAKE)
-            assert load.ask(kept) == (message, False), "who is there does not give way to those that are only begun"
+            assert load.ask(kept) == (message, False), "established connections do not give way to new ones"
             for _ in range(10):
                 with closing(load.connect()) as caller:
                     assert load.ask(caller) == (message, False)
@@ -495,7 +495,7 @@ def test_sigterm_under_load_answers_every_request(tmp_path: Path) -> None:
             until(lambda: fetched(f"{url}/readyz")[0] == 503, "not being ready")
             load.wait_for("Validation/told-apart: no")
             assert running.process.wait(PATIENCE_SECONDS) == 0
-        # Nobody who was connected lost an answer: what fails is only that there is nobody to connect to any more.
-        # Connections that nobody had accepted when the listener closed are reset, all later ones are refused.
+        # No connected client lost a response: only connecting fails at the end. Connections not yet accepted when the
+        # listener closed are reset, later ones are refused.
         assert {failure.partition(":")[0] for failure in load.failures} == {"connecting"}
         assert "connections open" not in running.logged()

@@ -124,7 +124,7 @@ def test_tls_1_2_is_the_minimum(server: Running) -> None:
     def version(least: ssl.TLSVersion, most: ssl.TLSVersion) -> str | None:
         context = server.context()
         context.minimum_version, context.maximum_version = least, most
-        context.set_ciphers("DEFAULT:@SECLEVEL=0")  # else OpenSSL itself would not take an old version
+        context.set_ciphers("DEFAULT:@SECLEVEL=0")  # otherwise OpenSSL refuses an old version
         plain = socket.create_connection(("127.0.0.1", server.port))
         with plain, context.wrap_socket(plain, server_hostname="localhost") as secure:
             return secure.version()
@@ -155,7 +155,7 @@ def test_clients_that_stop_halfway_do_not_block_the_server(server: Running) -> N
                 b"POST /mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
             )
         for _ in range(10):
-            # A connection that never even says what it wants.
+            # A connection without a request.
             stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
         assert server.send("POST", "/mutate", encoded(review())).response["allowed"] is True
     assert server.send("GET", "/readyz").status == 200

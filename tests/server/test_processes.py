@@ -143,7 +143,7 @@ def test_after_sigterm_requests_are_answered_until_drained(tmp_path: Path, rules
         assert (answer.status, answer.body["reason"]) == (503, "the server is stopping")
         assert running.send("POST", "/mutate", encoded(review(MIG_POD))).response["allowed"] is True
         assert running.send("GET", "/healthz").headers["connection"] == "close"
-        # Whoever asks twice means it.
+        # A second signal ends the draining.
         assert running.stop(signal.SIGTERM) == 0
         _, draining, stopping = running.logged().splitlines()
         assert draining.endswith("SIGTERM: not ready, requests are answered for another 600 s")
@@ -223,7 +223,7 @@ def test_sighup_during_the_start_does_not_end_it(tmp_path: Path) -> None:
     os.mkfifo(pipe)
     process = subprocess.Popen(command("serve", "--cluster", pipe), env=environment(), stderr=subprocess.PIPE)
     try:
-        with pipe.open("wb"):  # opens when the server opens it too, and then waits for text
+        with pipe.open("wb"):  # blocks until the server opens it, which then waits for text
             process.send_signal(signal.SIGHUP)
         _, output = process.communicate(timeout=PATIENCE_SECONDS)
         assert (process.returncode, b"[empty-file]" in output) == (1, True)
@@ -374,7 +374,7 @@ def test_a_signal_during_the_start_ends_it_with_exit_code_0(tmp_path: Path, numb
     os.mkfifo(pipe)
     process = subprocess.Popen(command("serve", "--cluster", pipe), env=environment(), stderr=subprocess.PIPE)
     try:
-        with pipe.open("wb"):  # opens when the server opens it too, and then waits for text
+        with pipe.open("wb"):  # blocks until the server opens it, which then waits for text
             process.send_signal(number)
             _, output = process.communicate(timeout=PATIENCE_SECONDS)
         assert (process.returncode, output) == (0, b"")

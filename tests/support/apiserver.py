@@ -121,7 +121,7 @@ class ApiServer:
         self._port = 0
         self._context: ssl.SSLContext | None = None
 
-    # What a test does to the cluster.
+    # Changes of the cluster.
 
     def put(self, collection: str, object: Object, *, announce: bool = True) -> Object:
         """Create or change an object, which gets a new version; with `announce` False, watches get no event."""
@@ -187,7 +187,7 @@ class ApiServer:
                 if watch.collection == collection:
                     watch.queue.put(_End())
 
-    # What a test waits for.
+    # Conditions to wait for.
 
     def wait_for(self, holds: Callable[[], Any]) -> None:
         """Wait for a condition that changes with requests or watches."""
@@ -206,7 +206,7 @@ class ApiServer:
         """Number of open watches."""
         return sum(watch.collection == collection for watch in self._watches)
 
-    # Running.
+    # Start and stop.
 
     @property
     def url(self) -> str:
@@ -239,7 +239,7 @@ class ApiServer:
         """Write a kubeconfig for this server, with additional fields of its user and cluster."""
         return kubeconfig(folder, self.url, user, cluster)
 
-    # Answering.
+    # Responses.
 
     def answer_single(self, handler: "_Handler", path: str, token: str | None) -> None:
         with self.changed:

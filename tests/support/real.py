@@ -59,7 +59,7 @@ class Kube:
 
         config.load_kube_config(config_file=os.environ["KUBECONFIG"], persist_config=False)  # type: ignore[no-untyped-call]
         self.name = f"gpu-rules-{uuid4().hex[:8]}"
-        # Bodies are plain JSON, which these take beside their own classes.
+        # Bodies are plain JSON, which these clients accept too.
         self.core: Any = client.CoreV1Api()
         self.rbac: Any = client.RbacAuthorizationV1Api()
         self.admission: Any = client.AdmissionregistrationV1Api()
@@ -73,7 +73,7 @@ class Kube:
 
     def start(self) -> None:
         self.core.create_namespace({"metadata": {"name": self.name, "labels": {LABEL: self.name}}})
-        # Pods need it, and a controller makes it.
+        # Pods need it; a controller creates it.
         eventually(lambda: self.core.read_namespaced_service_account("default", self.name))
 
     def node(self, suffix: str, **allocatable: str) -> str:
@@ -195,4 +195,4 @@ def eventually(holds: Callable[[], Any]) -> Any:
         except ApiException as error:
             last = error
         assert time.monotonic() < end, f"it never came: {last}"
-        time.sleep(0.05)  # there is nothing to wait on: a real API server has no hook for tests
+        time.sleep(0.05)  # no event to wait for: a real API server has no hook for tests

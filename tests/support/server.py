@@ -209,7 +209,9 @@ class Running:
         """Send one request on a new connection."""
         connection = self.connect()
         try:
-            with suppress(BrokenPipeError, ConnectionResetError):  # it may answer before it has read everything
+            with suppress(
+                BrokenPipeError, ConnectionResetError
+            ):  # the server may respond before it has read everything
                 connection.request(method, path, body, headers or {"Content-Type": "application/json"}, **more)
             response = connection.getresponse()
             found = {name.lower(): value for name, value in response.getheaders()}
@@ -244,7 +246,7 @@ def started(folder: Path, *arguments: str | Path, prefix: Sequence[str] = (), **
             url = readable.readline().strip()
             assert url, log.read_text()
             yield Running(process, url, folder / "tls" / "ca.crt", log)
-            # As it should end; what it noted on the way, coverage too, is written then.
+            # A regular end also writes coverage data.
             process.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(PATIENCE_SECONDS)
@@ -260,7 +262,7 @@ def certificate_files(
     folder.mkdir(exist_ok=True)
     key = key or ec.generate_private_key(ec.SECP256R1())
     serial = x509.random_serial_number()
-    # Of several that are trusted, none must be taken for another's issuer.
+    # With several trusted certificates, each needs a name of its own.
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"localhost {serial % 10**9}")])
     certificate = (
         x509.CertificateBuilder()

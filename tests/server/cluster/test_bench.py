@@ -31,7 +31,7 @@ def test_the_bench_of_the_listener_prints_figures_with_bounds() -> None:
 
 
 def test_the_bench_of_hostile_pods_prints_figures_with_bounds() -> None:
-    # A busy machine may not keep a promise of milliseconds.
+    # A busy machine may exceed bounds of milliseconds.
     lines = printed("bench.hostile", "--nodes", "20", "--only", "100 owner", codes=(0, 1))
     heads = ["answered 200", "answer", "p99 of small pods", "small pods not", "peak RSS", "RSS kept"]
     expected = [f"100 owner references, {path}: {head}" for path in ("mutate", "validate") for head in heads]

@@ -172,7 +172,7 @@ def requested(pod: Any) -> dict[str, str]:
 
 def test_pods_fall_back_at_admission_and_run(kube: Kube, webhook: Running) -> None:
     mig, whole = kube.node("mig", mig="2"), kube.node("whole", gpu="4")
-    # Until the API server has taken the configuration in and the server has seen the nodes, pods are left alone.
+    # Pods are unchanged until the API server uses the configuration and the server has read the nodes.
     probe = manifest("probe", "3")
     eventually(lambda: GPU in requested(kube.core.create_namespaced_pod(kube.name, probe, dry_run="All")))
     pods = [kube.pod(f"p{number}", MIG, nodeSelector={"gpu-rules-test": kube.name}) for number in range(5)]

@@ -110,7 +110,7 @@ def test_interrupting_the_demo_leaves_nothing_behind(tmp_path: Path, number: int
         assert process.stdout is not None
         assert any(line.startswith("1  ") for line in process.stdout)
         assert processes_that_name(str(tmp_path))
-        # As a terminal does it: to the whole group.
+        # To the whole group, as a terminal does.
         os.killpg(process.pid, number)
         _, errors = process.communicate(timeout=PATIENCE_SECONDS)
         assert (process.returncode, errors) == (130, "demo: interrupted; every server is stopped\n")

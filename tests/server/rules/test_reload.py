@@ -67,7 +67,7 @@ def test_a_configmap_swap_under_load_fails_no_request(tmp_path: Path) -> None:
                 answers.append(first.replace("set 1", f"set {number}"))
                 load.wait_for(answers[-1])
         assert not load.failures
-        # Each answer is by one whole set, and once a caller has met a set it never meets an older one again.
+        # Each response is by one whole set, and no caller gets an older set after a newer one.
         assert set(load.answers) == set(answers)
         for seen in load.kept:
             assert seen == sorted(seen)
@@ -107,7 +107,7 @@ def test_rules_that_change_while_the_server_starts_take_effect(tmp_path: Path) -
     os.mkfifo(pipe)
 
     def change() -> None:
-        with pipe.open("w") as cluster:  # opens when it is opened to be read: the rules have been read by then
+        with pipe.open("w") as cluster:  # blocks until the server opens it, after it has read the rules
             rules.write_text(saying("new"))
             cluster.write(
                 "apiVersion: gpurules.io/v1\nkind: ClusterInventory\nmetadata: {name: c}\nspec: {nodes: []}\n"
@@ -166,7 +166,7 @@ def test_a_broken_set_is_refused_whole_and_logged_with_lines(running: Running, f
     [place, *_] = report["lastReload"]["refused"]
     assert re.fullmatch(rf"{re.escape(str(broken))}:\d+:\d+: error \[cel-undeclared\]", place)
     assert report["lastReload"]["successful"] is False
-    # The log has the message and the line; /rules, which anybody may read, has nothing of what is in the file.
+    # The log has the message and the line; /rules, which anybody may read, has nothing from the file.
     assert place.replace(" [cel-undeclared]", ": ") in running.logged()
     assert "objct.metadata.name == 'x'" in running.logged()
     assert message(running).endswith("good")
@@ -441,7 +441,7 @@ def test_polling_finds_changes_without_inotify(
     seen = Seen(tmp_path)
     seen.watcher.start()
     try:
-        for length in range(2, 5):  # the first may be found as the watch begins
+        for length in range(2, 5):  # the first may be found when the watch begins
             path.write_text("b" * length)
             seen.wait_for("b" * length)
     finally:

@@ -278,7 +278,7 @@ def test_what_exceeds_the_queue_is_dropped_and_counted(tmp_path: Path) -> None:
     log = DecisionLog(path, max_queued=2)
     record = admission_record("/mutate", asks({MIG: 1}), FALLS)
     for _ in range(5):
-        log(record)  # nobody writes yet
+        log(record)  # the thread is not started
     log.start()
     log.stop()
     assert (log.sent, log.dropped, len(path.read_text().splitlines())) == (2, 3, 2)
@@ -290,7 +290,7 @@ def test_the_queue_of_an_enabled_log_is_bounded(tmp_path: Path) -> None:
     record = admission_record("/mutate", asks({MIG: 1}), state=state)
     for _ in range(MAX_QUEUED + 3):
         for observe in telemetry.observers:
-            observe(record)  # nobody writes yet
+            observe(record)  # the thread is not started
     assert series(telemetry.metrics)["gpu_rules_decision_log_dropped_total"] == 3
 
 
@@ -390,7 +390,7 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
-# A pod may be as large as a request; a line may not.
+# A pod may be as large as a request, but not a line.
 
 
 def pod_of(count: int, prefix: str = "container") -> Any:
@@ -543,7 +543,7 @@ def test_the_queue_is_bounded_in_bytes(tmp_path: Path) -> None:
     log = DecisionLog(path, max_queued_bytes=20_000)
     record = admission_record("/mutate", pod_of(20), FALLS)
     for _ in range(20):
-        log(record)  # nobody writes yet
+        log(record)  # the thread is not started
     waiting = 20 - log.dropped
     assert 0 < waiting < 10
     log.start()

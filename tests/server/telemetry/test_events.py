@@ -103,7 +103,7 @@ def test_the_event_of_a_fallback_refers_to_the_controller(api: tuple[Api, Connec
     }
     assert (event["kind"], event["type"], event["reason"], event["count"]) == ("Event", "Normal", "GPUFallback", 1)
     assert event["message"] == (
-        f"pod job, user system:admin: given other GPUs than it asks for: {MIG} → {GPU} (FallbackLadder/ladder)"
+        f"pod job, user system:admin: given other GPUs than requested: {MIG} → {GPU} (FallbackLadder/ladder)"
     )
     assert event["firstTimestamp"] == event["lastTimestamp"]
     assert sender.sent == 1
@@ -260,13 +260,13 @@ def test_a_flood_of_events_is_limited_and_counted(api: tuple[Api, Connection], m
     server, connection = api
     clock = Clock()
     sender = Events(connection, clock=clock)
-    clock.now = 3600.0  # what was not said in this time is not said now either
+    clock.now = 3600.0  # dropped Events are not sent later
     for number in range(BURST + 20):
         sender(admission_record("/mutate", owned({MIG: 1}, f"train-{number}"), FALLS, namespace=f"n{number}"))
     sender.start()
     sent = [server.next()[1]["involvedObject"]["name"] for _ in range(BURST)]
     assert sent == [f"train-{number}" for number in range(BURST)]
-    until(lambda: sender.dropped == 20, "the end of the flood")  # nothing tells of what is not sent
+    until(lambda: sender.dropped == 20, "the end of the flood")  # no other signal of dropped Events
     clock.now += 2.0
     sender(admission_record("/mutate", owned({MIG: 1}, "later"), FALLS))
     assert drained(sender, server) == ["later"]
@@ -299,7 +299,7 @@ def test_what_exceeds_the_queue_is_dropped_and_counted(api: tuple[Api, Connectio
     sender = Events(connection)
     record = admission_record("/mutate", owned({MIG: 1}), FALLS)
     for _ in range(MAX_QUEUED + 3):
-        sender(record)  # nobody sends yet
+        sender(record)  # the thread is not started
     assert sender.dropped == 3
     sender.stop()
 

@@ -145,7 +145,7 @@ def test_the_histogram_counts_every_request_once_cumulatively() -> None:
     name = "gpu_rules_request_seconds"
     buckets = [value for key, value in found.items() if key.startswith(f"{name}_bucket{{endpoint=mutate}}")]
     assert buckets == sorted(buckets)
-    assert found[f"{name}_bucket{{endpoint=mutate}}{{le=0.0005}}"] == 2  # a bound belongs to its bucket
+    assert found[f"{name}_bucket{{endpoint=mutate}}{{le=0.0005}}"] == 2  # bounds are inclusive
     assert found[f"{name}_bucket{{endpoint=mutate}}{{le=0.5}}"] == 3
     assert found[f"{name}_bucket{{endpoint=mutate}}{{le=+Inf}}"] == 4
     assert found[f"{name}_count{{endpoint=mutate}}"] == 4
@@ -310,7 +310,7 @@ def test_enabled_telemetry_observes_and_is_counted(tmp_path: Path) -> None:
     assert "gpu_rules_events_total" not in found
 
 
-# Dashboard, alerts and document name what there is.
+# Dashboard, alerts and document name existing metrics.
 
 BY_NAME = {family.exposed_name: family for family in FAMILIES if family.kind is not Kind.HISTOGRAM}
 FAIL_OPEN = Family(

@@ -245,7 +245,7 @@ def test_a_start_waits_for_the_api_server_and_logs_why_once(
     monkeypatch.setattr("server.tls.bootstrap.PERIOD_SECONDS", 0.01)
     one.bootstrap.start()
     kept.put(SECRET, {"metadata": {"name": "tls"}})
-    until(lambda: len(one.served) == 2, "the next look")
+    until(lambda: len(one.served) == 2, "the next pass")
     one.bootstrap.stop()
     until_ended("bootstrap")
 

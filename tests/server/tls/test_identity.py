@@ -162,7 +162,7 @@ def test_an_rsa_key_that_is_too_small_is_refused(tmp_path: Path, bits: int) -> N
 
 def test_an_rsa_key_too_large_for_api_servers_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert MOST_RSA_BITS == 8192
-    monkeypatch.setattr("server.tls.identity.MOST_RSA_BITS", 2048)  # larger keys take a minute to make and to load
+    monkeypatch.setattr("server.tls.identity.MOST_RSA_BITS", 2048)  # larger keys take a minute to generate and to load
     key = rsa.generate_private_key(65537, 2056)
     certificate, path = certificate_files(tmp_path, NOW, NOW + timedelta(days=1), key=key)
     assert problem(certificate, path) == f"{path}: an RSA key must have 2048 to 8192 bits, not 2056"
@@ -314,7 +314,7 @@ def test_a_certificate_that_clients_refuse_is_an_error(unserved: str) -> None:
     identity, reason = UNSERVED[unserved]
     with pytest.raises(TlsError) as caught:
         context(identity)
-    # OpenSSL's errors end with the line of Python's source that met them.
+    # OpenSSL errors end with a line of Python's source.
     assert re.sub(r" \(_ssl\.c:\d+\)$", "", str(caught.value)) == f"the certificate cannot be served: {reason}"
 
 

@@ -164,11 +164,11 @@ def test_certificates_swapped_under_load_fail_no_request(tmp_path: Path, rules: 
         assert not closes
         with load.running(kept=4, fresh=4):
             for new in pairs[1:]:
-                # Ten seconds are what a client has for its handshake: one such connection for each certificate.
+                # A handshake may take ten seconds, so there is one such connection for each certificate.
                 half = socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_SECONDS)
                 mounted.swap(new)
                 until(lambda new=new: served_certificate(running) == der(new), "the new certificate")  # type: ignore[misc]
-                # One that had not even begun its handshake is still there.
+                # A connection without a handshake is still open.
                 with half, trusting(*pairs).wrap_socket(half, server_hostname="localhost") as secure:
                     secure.sendall(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
                     assert secure.recv(100).startswith(b"HTTP/1.1 200 ")
@@ -346,7 +346,7 @@ def test_a_bootstrapped_certificate_is_reconciled_periodically(tmp_path: Path, m
         settings = Settings(tls_service="localhost", webhook_name="rules")
         _bootstrapped(settings, ("gpu", "tls"), state, installing(server.listener), stack)
         first = served_certificate(server)
-        # Whatever step is due, and so the next certificate too: here the first one is lost.
+        # Any step that is due is taken; here, the certificate is lost.
         kept.put(SECRET, {"metadata": {"name": "tls"}})
         until(lambda: served_certificate(server) != first, "another certificate")
         own = b64decode(kept.get(SECRET)["data"]["ca.crt"]).decode()
@@ -494,7 +494,7 @@ def test_idle_connections_of_an_old_certificate_end(tmp_path: Path, monkeypatch:
     open_files: list[int] = []
     with reachable(tmp_path, Recorder()) as server:
         server = replace(server, context=client)
-        for count in (1, 20):  # the first opens what stays
+        for count in (1, 20):  # the first opens permanent files
             with ExitStack() as stack:
                 idle = []
                 for _ in range(count):

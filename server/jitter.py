@@ -4,8 +4,8 @@ from collections.abc import Callable
 from random import SystemRandom
 
 random = SystemRandom().random
-"""Return a number from 0 to 1. The global generator is left alone: its sequence belongs to whoever seeds it, such as
-Hypothesis."""
+"""Generator of numbers from 0 to 1. Threads must not use the global one, whose sequence belongs to the code that seeds
+it, such as Hypothesis."""
 
 
 def jittered(seconds: float, random: Callable[[], float] = random) -> float:

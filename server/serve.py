@@ -1,6 +1,6 @@
 """The server as a process: rules read and compiled, an address bound, requests answered until a signal ends it.
 
-One process and no supervisor: state exists once, and whoever started the process sees its end, also by a crash.
+One process and no supervisor: state exists once, and the parent process sees its end, even by a crash.
 """
 
 import gc
@@ -80,7 +80,7 @@ def serve(settings: Settings) -> None:
             cluster=source,
             served=Served(rule_set=rules.rule_set, digest=rules.digest, rules_by_kind=rules.rules_by_kind),
         )
-        state.reserves = _callers_count(settings)
+        state.reserves = _reserves(settings)
         if settings.events and not state.reserves:
             _log.warning("no Kubernetes Events are sent: set --client-ca, or --reserve-for all")
         telemetry = stack.enter_context(_telemetry(settings, state))
@@ -112,7 +112,7 @@ def serve(settings: Settings) -> None:
         stack.callback(expiry.stop)
         metrics_url = stack.enter_context(_metrics(settings, state, telemetry.metrics.exposition))
         signals = _Signals(on_hangup=watchers)
-        gc.freeze()  # what is loaded stays: the collector takes 50 ms to traverse it
+        gc.freeze()  # loaded objects stay: traversing them takes the collector 50 ms
         overpromises.check()
         _announce(listener.address, prepared, trust, metrics_url, settings)
         if drift_monitor:
@@ -288,8 +288,8 @@ def _adopted(drift_monitor: "DriftMonitor | None", overpromises: "_OverpromiseWa
     gc.freeze()
 
 
-def _callers_count(settings: Settings) -> bool:
-    """Return False if no request can reserve devices of a live cluster or send Events."""
+def _reserves(settings: Settings) -> bool:
+    """Return True if some request can reserve devices and send Events; a fixed cluster needs no reservations."""
     return not settings.is_live or settings.client_ca is not None or Callers(settings.reserve_for) is Callers.ALL
 
 

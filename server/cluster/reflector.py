@@ -1,6 +1,13 @@
 """Reflector of one collection, as in an informer: list, then watch from the resourceVersion of the list.
 
 Source: Kubernetes API concepts, "Efficient detection of changes"; k8s.io/client-go/tools/cache (reflector.go).
+
+Why it is more than a loop of list and watch:
+- a full list is expensive for the API server, so a failed watch is resumed from the last resourceVersion if possible;
+- a restored etcd shows as silence, not as an error, so a watch without events is followed by a check of the version;
+- a half-open connection, or a server that sends only headers, must not keep a view fresh: only a list, an event, a
+  bookmark or the regular end of a watch counts as contact;
+- anybody who may create pods decides how large a list is: pages are sized by bytes, read one at a time, and bounded.
 """
 
 import gc

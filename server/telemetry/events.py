@@ -38,7 +38,7 @@ NAMESPACE_PER_SECOND = 0.2
 """Events of one namespace: the denials of one tenant leave room for the Events of others."""
 
 MAX_NAMESPACES = 1024
-"""Namespaces whose Events are counted; of more, those that had none for the longest time are forgotten."""
+"""Namespaces with a rate limit of their own; beyond it, the least recently used one is forgotten."""
 
 QUIET_SECONDS = 300.0
 MAX_REMEMBERED = 1024

@@ -1,1 +1,1 @@
-"""Certificates of the server, and who issues them."""
+"""Certificates of the server: read, issued, served, renewed."""

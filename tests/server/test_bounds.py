@@ -92,7 +92,7 @@ def memory_before(running: Running) -> int:
     return memory_kib(running)
 
 
-def opened(running: Running, stack: ExitStack, sent: bytes) -> ssl.SSLSocket:
+def open_connection(running: Running, stack: ExitStack, sent: bytes) -> ssl.SSLSocket:
     """Open a connection and send some bytes."""
     plain = stack.enter_context(socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_SECONDS))
     secure = stack.enter_context(running.context().wrap_socket(plain, server_hostname="localhost"))
@@ -100,7 +100,7 @@ def opened(running: Running, stack: ExitStack, sent: bytes) -> ssl.SSLSocket:
     return secure
 
 
-def received(connection: socket.socket) -> bytes:
+def read_all(connection: socket.socket) -> bytes:
     """Read until the server closes the connection."""
     content = b""
     try:
@@ -113,9 +113,9 @@ def received(connection: socket.socket) -> bytes:
 
 def test_200_stalled_connections_block_nothing_and_are_closed(running: Running, memory_before: int) -> None:
     with ExitStack() as stack:
-        bodies = [opened(running, stack, HEADERS + b"{") for _ in range(120)]
+        bodies = [open_connection(running, stack, HEADERS + b"{") for _ in range(120)]
         for _ in range(40):
-            opened(running, stack, HEADERS[:30])
+            open_connection(running, stack, HEADERS[:30])
         for _ in range(40):
             stack.enter_context(socket.create_connection(("127.0.0.1", running.port)))
         load = Load(running.port, running.context())
@@ -123,13 +123,13 @@ def test_200_stalled_connections_block_nothing_and_are_closed(running: Running, 
             load.wait_for("Validation/told-apart: no", 200)
             for connection in bodies:
                 # A response, since the client still reads, and the end.
-                answer = received(connection)
+                answer = read_all(connection)
                 assert answer.startswith(b"HTTP/1.1 400 ")
                 assert b"the body did not arrive within 2 s" in answer
         assert not load.failures
 
 
-def unread(connection: ssl.SSLSocket) -> None:
+def leave_unread(connection: ssl.SSLSocket) -> None:
     """Send requests and read no response, until the server stops reading."""
     connection.settimeout(0.2)
     with suppress(OSError):
@@ -145,11 +145,11 @@ def reset(connection: socket.socket) -> None:
 def test_disconnected_or_unreading_clients_delay_no_other(running: Running) -> None:
     with ExitStack() as stack:
         for _ in range(4):
-            unread(opened(running, stack, b""))
+            leave_unread(open_connection(running, stack, b""))
         for sent in (b"", HEADERS[:30], HEADERS, HEADERS + b"{" * 1000) * 8:
-            reset(opened(running, stack, sent))
-            socket.socket.shutdown(opened(running, stack, sent), socket.SHUT_WR)  # without the end of TLS
-            opened(running, stack, sent).shutdown(socket.SHUT_RDWR)
+            reset(open_connection(running, stack, sent))
+            socket.socket.shutdown(open_connection(running, stack, sent), socket.SHUT_WR)  # without the end of TLS
+            open_connection(running, stack, sent).shutdown(socket.SHUT_RDWR)
         for sent in (b"", TLS_HANDSHAKE, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n") * 8:
             plain = (socket.create_connection(("127.0.0.1", running.port)) for _ in range(3))
             silent, half_closed, gone = (stack.enter_context(connection) for connection in plain)
@@ -251,7 +251,7 @@ def test_memory_of_unfinished_requests_is_bounded(besieged: Running) -> None:
 
 def test_a_client_that_sends_its_body_slowly_is_disconnected(running: Running) -> None:
     with ExitStack() as stack:
-        connection = opened(running, stack, HEADERS)
+        connection = open_connection(running, stack, HEADERS)
         connection.settimeout(0.2)
 
         def dripped() -> bytes:
@@ -269,7 +269,7 @@ def test_a_body_is_awaited_for_receive_seconds(running: Running) -> None:
     with ExitStack() as stack:
         # A connection without a handshake is closed after 10 seconds, by the server's clock.
         silent = stack.enter_context(socket.create_connection(("127.0.0.1", running.port)))
-        assert received(opened(running, stack, HEADERS)).startswith(b"HTTP/1.1 400 ")
+        assert read_all(open_connection(running, stack, HEADERS)).startswith(b"HTTP/1.1 400 ")
         silent.setblocking(False)
         with pytest.raises(BlockingIOError):
             silent.recv(1)
@@ -281,15 +281,15 @@ def test_early_requests_time_out_beside_idle_handshakes(
     """The request arrives with the end of the handshake, while another connection never begins one."""
     with ExitStack() as stack:
         stack.enter_context(socket.create_connection(("127.0.0.1", running.port)))
-        eager = [eagerly_opened(running, stack, HEADERS + b"{") for _ in range(20)]
+        eager = [open_early(running, stack, HEADERS + b"{") for _ in range(20)]
         for connection in eager:
-            assert received_by(*connection).startswith(b"HTTP/1.1 400 ")
+            assert read_early(*connection).startswith(b"HTTP/1.1 400 ")
 
 
 Eager = tuple[socket.socket, ssl.SSLObject, ssl.MemoryBIO]
 
 
-def eagerly_opened(running: Running, stack: ExitStack, sent: bytes) -> Eager:
+def open_early(running: Running, stack: ExitStack, sent: bytes) -> Eager:
     """Open a connection whose first request is in the last segment of the handshake."""
     plain = stack.enter_context(socket.create_connection(("127.0.0.1", running.port), timeout=PATIENCE_SECONDS))
     coming, going = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -306,7 +306,7 @@ def eagerly_opened(running: Running, stack: ExitStack, sent: bytes) -> Eager:
     return plain, secure, coming
 
 
-def received_by(plain: socket.socket, secure: ssl.SSLObject, coming: ssl.MemoryBIO) -> bytes:
+def read_early(plain: socket.socket, secure: ssl.SSLObject, coming: ssl.MemoryBIO) -> bytes:
     """Return the first bytes received on such a connection."""
     while True:
         try:
@@ -322,7 +322,7 @@ def test_slow_connections_are_closed_and_idle_ones_stay(running: Running) -> Non
     with ExitStack() as stack:
         idle = stack.enter_context(closing(load.connect()))
         message, _ = load.ask(idle)
-        assert received(opened(running, stack, HEADERS)).startswith(b"HTTP/1.1 400 ")
+        assert read_all(open_connection(running, stack, HEADERS)).startswith(b"HTTP/1.1 400 ")
         assert load.ask(idle) == (message, False)
 
 
@@ -349,7 +349,7 @@ def test_the_request_time_is_the_option_or_less_for_the_caller(hurried: Running,
     with ExitStack() as stack:
         lines = (f"POST /validate{query} HTTP/1.1", "Host: x", "Content-Type: application/json")
         headers = "".join(f"{line}\r\n" for line in (*lines, f"Content-Length: {len(body)}", ""))
-        connection = opened(hurried, stack, headers.encode())
+        connection = open_connection(hurried, stack, headers.encode())
         assert hurried.send("GET", "/healthz").status == 200  # the headers were received before
         Event().wait(0.2)  # the time runs from then on
         connection.sendall(body)
@@ -425,7 +425,7 @@ def test_requests_over_the_concurrency_bound_get_503_and_uid(tmp_path: Path) -> 
         assert running.send("POST", "/validate", encoded(review())).response["allowed"] is True
 
 
-def corrupted(body: bytes, chance: random.Random) -> bytes:
+def corrupt(body: bytes, chance: random.Random) -> bytes:
     """Return a body with a part removed, inserted, repeated or changed."""
     content = bytearray(body)
     for _ in range(chance.randint(1, 4)):
@@ -448,7 +448,7 @@ def test_10000_malformed_bodies_cause_no_error_and_no_leak(running: Running, mem
     def send(seed: int) -> None:
         chance = random.Random(seed)
         for _ in range(100):
-            connection.request("POST", "/mutate", corrupted(good, chance), {"Content-Type": "application/json"})
+            connection.request("POST", "/mutate", corrupt(good, chance), {"Content-Type": "application/json"})
             response = connection.getresponse()
             response.read()
             assert response.status in (200, 400)

@@ -45,7 +45,7 @@ def rules(policy: FailurePolicy) -> RuleSet:
     )
 
 
-def left(record: AdmissionRecord) -> tuple[int, int]:
+def sizes(record: AdmissionRecord) -> tuple[int, int]:
     """Return the bytes of the response and of the log line."""
     assert record.decision is not None
     written = line(record, record.decision, id="1", at=datetime.now(UTC), view=1)
@@ -57,7 +57,7 @@ def left(record: AdmissionRecord) -> tuple[int, int]:
 def test_the_answer_and_the_line_about_a_pod_are_bounded(made: Any, tenths: int, policy: FailurePolicy) -> None:
     made["metadata"]["annotations"][ANNOTATION] = "x" * (MAX_PATCH_BYTES * tenths // 10)
     for path in ("/mutate", "/validate"):
-        answer, written = left(admission_record(path, made, state=State(rules(policy), cluster())))
+        answer, written = sizes(admission_record(path, made, state=State(rules(policy), cluster())))
         assert answer <= ANSWER_BYTES
         assert written <= MAX_LINE_BYTES
 
@@ -66,4 +66,4 @@ def test_the_largest_patch_is_sent_completely() -> None:
     made: Any = pod(container("main", {MIG2: 1}), annotations={**TYPED, ANNOTATION: "x" * (MAX_PATCH_BYTES - 2_000)})
     record = admission_record("/mutate", made, state=State(rules(FailurePolicy.FAIL), cluster()))
     assert record.outcome == CHANGED
-    assert left(record)[0] > MAX_PATCH_BYTES * 4 // 3 - 4_000
+    assert sizes(record)[0] > MAX_PATCH_BYTES * 4 // 3 - 4_000

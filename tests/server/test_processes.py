@@ -86,7 +86,7 @@ def rules(tmp_path: Path) -> Path:
     return path
 
 
-def refused(*arguments: str | Path, code: int = 1, **variables: str) -> str:
+def failed_start(*arguments: str | Path, code: int = 1, **variables: str) -> str:
     """Return the output of a `gpu-rules serve` that fails to start."""
     done = subprocess.run(
         command("serve", *arguments),
@@ -243,7 +243,7 @@ def test_unread_connections_end_and_no_answer_is_delayed() -> None:
 def test_a_decision_log_pipe_without_reader_is_one_clear_error(tmp_path: Path, rules: Path) -> None:
     pipe = tmp_path / "log"
     os.mkfifo(pipe)
-    output = refused("--rules", rules, "--decision-log", pipe)
+    output = failed_start("--rules", rules, "--decision-log", pipe)
     assert output == f"gpu-rules serve: the decision log {pipe} cannot be written: No such device or address\n"
 
 
@@ -332,7 +332,7 @@ def test_one_rules_option_accepts_several_paths(tmp_path: Path, rules: Path) -> 
 def test_all_broken_rules_are_printed_and_prevent_the_start(tmp_path: Path) -> None:
     path = tmp_path / "broken.yaml"
     path.write_text(BROKEN)
-    output = refused("--rules", path, "--listen", "127.0.0.1:0")
+    output = failed_start("--rules", path, "--listen", "127.0.0.1:0")
     assert f"{path}:6:33: error: " in output
     assert "(did you mean 'object'?)" in output
     assert "    6 |     - {name: typo, expression: \"objct.metadata.name == 'x'\"}\n      |" in output
@@ -352,18 +352,18 @@ def test_a_warning_is_printed_and_does_not_prevent_the_start(tmp_path: Path, rul
 def test_a_broken_cluster_file_is_printed_and_prevents_the_start(tmp_path: Path, rules: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text("apiVersion: gpurules.io/v1\nkind: ClusterInventory\nmetadata: {name: c}\nspec: {knots: []}\n")
-    output = refused("--rules", rules, "--cluster", path)
+    output = failed_start("--rules", rules, "--cluster", path)
     assert f"{path}:4:8: error: " in output
 
 
 def test_no_rules_at_all_is_an_error(tmp_path: Path) -> None:
     folder = tmp_path / "empty"
     folder.mkdir()
-    assert str(folder) in refused("--rules", folder)
+    assert str(folder) in failed_start("--rules", folder)
     (folder / "cluster.yaml").write_text(
         "apiVersion: gpurules.io/v1\nkind: ClusterInventory\nmetadata: {name: c}\nspec: {nodes: []}\n"
     )
-    assert refused("--rules", folder) == (
+    assert failed_start("--rules", folder) == (
         f"gpu-rules serve: no rules in {folder}: a server without rules admits every pod\n"
     )
 
@@ -385,13 +385,15 @@ def test_a_signal_during_the_start_ends_it_with_exit_code_0(tmp_path: Path, numb
 
 def test_a_port_in_use_is_one_clear_error(tmp_path: Path, rules: Path) -> None:
     with started(tmp_path, "--rules", rules) as running:
-        output = refused("--rules", rules, "--listen", f"127.0.0.1:{running.port}")
+        output = failed_start("--rules", rules, "--listen", f"127.0.0.1:{running.port}")
         assert output == f"gpu-rules serve: cannot listen on 127.0.0.1:{running.port}: Address already in use\n"
         assert running.send("GET", "/readyz").status == 200
 
 
 def test_in_cluster_outside_of_a_cluster_is_one_clear_error(rules: Path) -> None:
-    output = refused("--rules", rules, "--cluster", "in-cluster", "--listen", "127.0.0.1:0", KUBERNETES_SERVICE_HOST="")
+    output = failed_start(
+        "--rules", rules, "--cluster", "in-cluster", "--listen", "127.0.0.1:0", KUBERNETES_SERVICE_HOST=""
+    )
     assert output == (
         "gpu-rules serve: --cluster in-cluster: this is not a pod of a cluster: KUBERNETES_SERVICE_HOST is not set; "
         "--cluster kubeconfig reads a cluster from outside of it\n"
@@ -399,17 +401,17 @@ def test_in_cluster_outside_of_a_cluster_is_one_clear_error(rules: Path) -> None
 
 
 def test_a_host_that_does_not_exist_is_one_clear_error(rules: Path) -> None:
-    output = refused("--rules", rules, "--listen", "no.such.host.invalid:0")
+    output = failed_start("--rules", rules, "--listen", "no.such.host.invalid:0")
     assert output.startswith("gpu-rules serve: cannot listen on no.such.host.invalid:0: ")
     assert output.count("\n") == 1
 
 
 def test_an_address_of_another_machine_is_one_clear_error(rules: Path) -> None:
-    output = refused("--rules", rules, "--listen", "192.0.2.1:0")
+    output = failed_start("--rules", rules, "--listen", "192.0.2.1:0")
     assert output == "gpu-rules serve: cannot listen on 192.0.2.1:0: Cannot assign requested address\n"
 
 
-def unserved(folder: Path, broken: str) -> tuple[list[Path], str]:
+def invalid_files(folder: Path, broken: str) -> tuple[list[Path], str]:
     """Yield a certificate, its key and client CAs, one of them invalid, with the message."""
     good = certified("good")
     certificate, key = good.write(folder)
@@ -436,9 +438,9 @@ def unserved(folder: Path, broken: str) -> tuple[list[Path], str]:
 
 @pytest.mark.parametrize("broken", ["expired", "missing", "another key", "for clients", "no CA"])
 def test_bad_tls_files_are_one_clear_error(tmp_path: Path, rules: Path, broken: str) -> None:
-    (certificate, key, cas), why = unserved(tmp_path, broken)
+    (certificate, key, cas), why = invalid_files(tmp_path, broken)
     files = ("--tls-cert", certificate, "--tls-key", key, "--client-ca", cas)
-    output = refused("--rules", rules, *files, *METRICS, "--listen", "127.0.0.1:0")
+    output = failed_start("--rules", rules, *files, *METRICS, "--listen", "127.0.0.1:0")
     assert output.startswith(f"gpu-rules serve: {why}")
     assert output.count("\n") == 1
 

@@ -8,7 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[3]
 
 
-def printed(*arguments: str, codes: tuple[int, ...] = (0,)) -> list[str]:
+def run_bench(*arguments: str, codes: tuple[int, ...] = (0,)) -> list[str]:
     """Run a benchmark and return its lines. `codes`: accepted exit codes."""
     line = [sys.executable, "-m", *arguments]
     done = subprocess.run(line, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True)
@@ -17,14 +17,14 @@ def printed(*arguments: str, codes: tuple[int, ...] = (0,)) -> list[str]:
 
 
 def test_the_bench_runs_and_prints_every_number() -> None:
-    lines = printed("bench.cluster", "--nodes", "20", "--pods", "40", "--events", "60", "--samples", "20")
+    lines = run_bench("bench.cluster", "--nodes", "20", "--pods", "40", "--events", "60", "--samples", "20")
     heads = ["20 nodes", "time to synced", "RSS settled", "RSS peak", "first decision", "decisions", "Allocatable"]
     heads += ["Available, Ready, Schedulable", "Available, MatchesPod", "… while events arrive", "events processed"]
     assert [text.startswith(head) for text, head in zip(lines, heads, strict=True)] == [True] * len(heads)
 
 
 def test_the_bench_of_the_listener_prints_figures_with_bounds() -> None:
-    lines = printed("bench.listener", "files")
+    lines = run_bench("bench.listener", "files")
     heads = ["files: time for a caller during 400 connections", "files: time for a caller after them"]
     assert [text.startswith(head) for text, head in zip(lines, heads, strict=True)] == [True] * len(heads)
     assert all("(at most 1 s)" in text for text in lines)
@@ -32,7 +32,7 @@ def test_the_bench_of_the_listener_prints_figures_with_bounds() -> None:
 
 def test_the_bench_of_hostile_pods_prints_figures_with_bounds() -> None:
     # A busy machine may exceed bounds of milliseconds.
-    lines = printed("bench.hostile", "--nodes", "20", "--only", "100 owner", codes=(0, 1))
+    lines = run_bench("bench.hostile", "--nodes", "20", "--only", "100 owner", codes=(0, 1))
     heads = ["answered 200", "answer", "p99 of small pods", "small pods not", "peak RSS", "RSS kept"]
     expected = [f"100 owner references, {path}: {head}" for path in ("mutate", "validate") for head in heads]
     expected.append("longest line of the decision log")
@@ -41,5 +41,5 @@ def test_the_bench_of_hostile_pods_prints_figures_with_bounds() -> None:
 
 
 def test_the_bench_of_expensive_pods_runs() -> None:
-    _, decided, reserved = printed("bench.pods", "--nodes", "20", "--only", "98,000 tolerations")
+    _, decided, reserved = run_bench("bench.pods", "--nodes", "20", "--only", "98,000 tolerations")
     assert (decided.split()[-1], reserved.split()[-2:]) == ("evaluation-error", ["0", "promised"])

@@ -48,7 +48,7 @@ def secure(tmp_path: Path) -> Iterator[tuple[ApiServer, Path]]:
         yield server, files.ca
 
 
-def refused(connection: Connection) -> ApiError:
+def error_of(connection: Connection) -> ApiError:
     with pytest.raises(ApiError) as caught:
         connection.get("/api/v1/nodes", {})
     return caught.value
@@ -73,7 +73,7 @@ def test_a_certificate_of_an_unknown_issuer_is_refused(
 ) -> None:
     api, ca = secure
     monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path)))
-    error = refused(Connection(kubeconfig))
+    error = error_of(Connection(kubeconfig))
     assert error.cause is Cause.UNREACHABLE
     assert "CERTIFICATE_VERIFY_FAILED" in str(error)
     data = b64encode(ca.read_bytes()).decode()
@@ -102,7 +102,7 @@ def test_refused_credentials_of_a_plugin_are_requested_again(
     assert b"NodeList" in connection.get("/api/v1/nodes", {})
     api.tokens = {"second"}
     token.write_text("second")
-    assert refused(connection).cause is Cause.UNAUTHORIZED
+    assert error_of(connection).cause is Cause.UNAUTHORIZED
     connection.renew()
     assert b"NodeList" in connection.get("/api/v1/nodes", {})
 
@@ -148,7 +148,7 @@ def test_a_broken_kubeconfig_is_a_failure_like_any_other(
     path = tmp_path / "kubeconfig"
     path.write_text(text)
     monkeypatch.setenv("KUBECONFIG", str(path))
-    error = refused(Connection(kubeconfig))
+    error = error_of(Connection(kubeconfig))
     assert error.cause is Cause.CONFIGURATION
     assert str(error).startswith(f"kubeconfig {path}: ")
     assert "\n" not in str(error)
@@ -158,35 +158,35 @@ def test_a_missing_kubeconfig_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("KUBECONFIG", raising=False)
     expected = "kubeconfig ~/.kube/config not found, and KUBECONFIG is not set"
-    assert str(refused(Connection(kubeconfig))) == expected
+    assert str(error_of(Connection(kubeconfig))) == expected
     monkeypatch.setenv("KUBECONFIG", "/nope:~/neither")
-    assert str(refused(Connection(kubeconfig))) == "kubeconfig /nope:~/neither not found"
+    assert str(error_of(Connection(kubeconfig))) == "kubeconfig /nope:~/neither not found"
 
 
 def test_outside_of_a_cluster_there_is_no_service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"):
         monkeypatch.delenv(name, raising=False)
-        error = refused(Connection(in_cluster(tmp_path)))
+        error = error_of(Connection(in_cluster(tmp_path)))
         message = f"this is not a pod of a cluster: {name} is not set"
         assert (error.cause, str(error)) == (Cause.CONFIGURATION, message)
         monkeypatch.setenv(name, "1")
     token = tmp_path / "token"
     message = f"the pod has no token of a service account (automountServiceAccountToken): {token} does not exist"
-    assert str(refused(Connection(in_cluster(tmp_path)))) == message
+    assert str(error_of(Connection(in_cluster(tmp_path)))) == message
     token.write_text("token")
     assert missing_in_cluster(tmp_path) is None
 
 
 def test_the_message_of_a_status_is_kept(api: ApiServer) -> None:
     api.fail("nodes", Status(418, "I am a teapot"))
-    error = refused(Connection(plain(api)))
+    error = error_of(Connection(plain(api)))
     assert (error.cause, str(error)) == (Cause.REFUSED, "418: I am a teapot")
 
 
 @pytest.mark.parametrize("body", [b"<html>bad gateway</html>", b'{"message": 7}', b"[]"])
 def test_a_refusal_without_a_status_has_its_reason(api: ApiServer, body: bytes) -> None:
     api.fail("nodes", Body(body, code=502))
-    error = refused(Connection(plain(api)))
+    error = error_of(Connection(plain(api)))
     assert (error.cause, str(error)) == (Cause.REFUSED, "502: Bad Gateway")
 
 

@@ -30,7 +30,7 @@ def api() -> Iterator[ApiServer]:
         yield server
 
 
-def settled(api: ApiServer, view: View) -> None:
+def settle(api: ApiServer, view: View) -> None:
     """Wait until every watch is open and nothing is pending that would count as contact."""
     view.synced()
     for health in view.live.health:
@@ -42,7 +42,7 @@ def settled(api: ApiServer, view: View) -> None:
 def test_a_view_without_contact_is_stale_and_with_it_fresh_again(api: ApiServer) -> None:
     clock = Clock()
     with viewing(api, NODES, clock=clock, max_staleness_seconds=60.0) as view:
-        settled(api, view)
+        settle(api, view)
         fresh = view.live.current()
         api.stop()
         view.counted("nodes", "unreachable")
@@ -61,7 +61,7 @@ def test_a_view_without_contact_is_stale_and_with_it_fresh_again(api: ApiServer)
 def test_headers_of_a_watch_are_no_contact(api: ApiServer) -> None:
     clock = Clock()
     with viewing(api, NODES, clock=clock, max_staleness_seconds=60.0) as view:
-        settled(api, view)
+        settle(api, view)
         clock.now += 61.0
         api.send("nodes", Reset())
         api.wait_for(lambda: len(api.watches("nodes")) == 2 and api.watching("nodes"))
@@ -72,15 +72,15 @@ def test_headers_of_a_watch_are_no_contact(api: ApiServer) -> None:
 
 def test_an_api_server_that_sends_only_headers_becomes_stale(api: ApiServer) -> None:
     with viewing(api, NODES, max_staleness_seconds=3.0, silence_seconds=0.1) as view:
-        settled(api, view)
+        settle(api, view)
         begun = monotonic()
         api.send("nodes", Silence())
-        view.until(lambda cluster: cluster.freshness is Freshness.STALE or silenced(api))
+        view.until(lambda cluster: cluster.freshness is Freshness.STALE or silence(api))
         assert monotonic() - begun < 3.0 + 1.0
         assert view.live.current().freshness is Freshness.STALE
 
 
-def silenced(api: ApiServer) -> bool:
+def silence(api: ApiServer) -> bool:
     """Silence every open watch; return False."""
     api.send("nodes", Silence())
     return False
@@ -98,7 +98,7 @@ def test_a_quiet_api_server_never_becomes_stale(api: ApiServer) -> None:
 def test_an_endless_watch_without_events_is_left(api: ApiServer, drip: bytes) -> None:
     clock = Clock()
     with viewing(api, NODES, clock=clock, max_staleness_seconds=60.0) as view:
-        settled(api, view)
+        settle(api, view)
         clock.now += 26.0
         api.send("nodes", drip)
         view.counted("nodes", "timed-out")
@@ -108,7 +108,7 @@ def test_an_endless_watch_without_events_is_left(api: ApiServer, drip: bytes) ->
 def test_a_silent_watch_is_no_contact_but_a_bookmark_is(api: ApiServer) -> None:
     clock = Clock()
     with viewing(api, NODES, clock=clock, max_staleness_seconds=60.0) as view:
-        settled(api, view)
+        settle(api, view)
         clock.now += 61.0
         assert view.live.current().freshness is Freshness.STALE
         api.bookmark("nodes")
@@ -118,7 +118,7 @@ def test_a_silent_watch_is_no_contact_but_a_bookmark_is(api: ApiServer) -> None:
 def test_one_stale_collection_makes_the_view_stale(api: ApiServer) -> None:
     clock = Clock()
     with viewing(api, PODS, clock=clock) as view:
-        settled(api, view)
+        settle(api, view)
         clock.now += 61.0
         api.bookmark("nodes")
         view.until(lambda _: view.health("nodes").contact == clock.now)

@@ -76,11 +76,11 @@ def test_pods_admitted_one_after_another_each_get_what_is_left(api: ApiServer, t
     with started(tmp_path, "--rules", file, "--cluster", "kubeconfig", **variables) as running:
         assert "warnings" not in eventually(running, status=200, cluster="synced")
         ask(running, "/validate", 100, dryRun=True)
-        assert moved(running) == [False, False, True, True]
+        assert fallbacks(running) == [False, False, True, True]
     assert OVERPROMISES not in running.logged()
 
 
-def moved(running: Running) -> list[bool]:
+def fallbacks(running: Running) -> list[bool]:
     """Admit four pods in a row with room for two; return which of them fall back."""
     found = []
     for number in range(4):
@@ -102,7 +102,7 @@ def test_callers_without_a_certificate_reserve_nothing(api: ApiServer, tmp_path:
         rules(tmp_path, "Available")
         assert eventually(running, status=200, warnings=[OVERPROMISES])
         assert "gpu_rules_cluster_overpromises 1.0\n" in fetched(metrics)[1]
-        assert moved(running) == [False] * 4
+        assert fallbacks(running) == [False] * 4
         assert "gpu_rules_cluster_reservations 0.0\n" in fetched(metrics)[1]
         until(lambda: OVERPROMISES in running.logged(), "the warning")
     assert api.events == []
@@ -118,7 +118,7 @@ def test_callers_with_a_client_certificate_reserve_devices(api: ApiServer, tmp_p
     with started(tmp_path, *arguments, KUBECONFIG=str(config)) as running:
         running.client = client
         assert "warnings" not in eventually(running, status=200, cluster="synced")
-        assert moved(running) == [False, False, True, True]
+        assert fallbacks(running) == [False, False, True, True]
     assert OVERPROMISES not in running.logged()
 
 

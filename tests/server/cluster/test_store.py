@@ -174,11 +174,11 @@ def test_a_pod_of_more_resources_than_a_node_has_is_left_out() -> None:
     assert len(read_pod(bound("many", "nowhere", amounts)).usage) == MAX_RESOURCES
 
 
-def promise(name: str, namespace: str = "ml") -> Reservation:
+def reservation(name: str, namespace: str = "ml") -> Reservation:
     return Reservation(key=PodKey(f"{namespace}/{name}", name), node="a", usage=((GPU, 1),), expires=10.0)
 
 
-def asking(name: str, gpus: int = 1, resource: str = GPU, **spec: Any) -> tuple[PodKey, Pod]:
+def requesting(name: str, gpus: int = 1, resource: str = GPU, **spec: Any) -> tuple[PodKey, Pod]:
     raw = bound(name, "", {resource: gpus}, spec=spec)
     return PodKey(f"ml/{name}", f"uid-of-{name}"), Pod.parse(raw)
 
@@ -187,34 +187,34 @@ def free(store: Store, resource: str = GPU) -> dict[str, str]:
     return {n.name: str(n.available(resource)) for n in store.cluster.nodes}
 
 
-def stocked(*nodes: dict[str, Any]) -> Store:
+def store_of(*nodes: dict[str, Any]) -> Store:
     store = Store()
     store.replace_nodes([read_node(one) for one in nodes])
     return store
 
 
 def test_a_reservation_reduces_free_devices_at_once() -> None:
-    store = stocked(node("a", {GPU: 2}))
-    store.reserve(*asking("p"), 0.0)
+    store = store_of(node("a", {GPU: 2}))
+    store.reserve(*requesting("p"), 0.0)
     assert free(store) == {"a": "1"}
-    store.reserve(*asking("p"), 1.0)
+    store.reserve(*requesting("p"), 1.0)
     assert free(store) == {"a": "1"}, "the same pod again"
-    store.reserve(*asking("q"), 1.0)
+    store.reserve(*requesting("q"), 1.0)
     assert free(store) == {"a": "0"}
-    store.reserve(*asking("r"), 1.0)
+    store.reserve(*requesting("r"), 1.0)
     assert (free(store), store.reservations) == ({"a": "0"}, 2), "who has to wait holds nothing"
 
 
 def test_a_pod_that_requests_no_device_has_no_reservation() -> None:
-    store = stocked(node("a", {GPU: 2}))
+    store = store_of(node("a", {GPU: 2}))
     for resource, count in (("cpu", 1), (GPU, 0)):
-        store.reserve(*asking("p", count, resource), 0.0)
+        store.reserve(*requesting("p", count, resource), 0.0)
     assert store.reservations == 0
 
 
 def test_a_reservation_is_on_the_tightest_node_that_fits() -> None:
     taint = {"key": "x", "effect": "NoSchedule"}
-    store = stocked(
+    store = store_of(
         node("cordoned", {GPU: 1}, unschedulable=True),
         node("down", {GPU: 1}, ready=False),
         node("tainted", {GPU: 1}, taints=[taint]),
@@ -222,16 +222,16 @@ def test_a_reservation_is_on_the_tightest_node_that_fits() -> None:
         node("small", {GPU: 2}),
         node("other", {MIG: 9}),
     )
-    store.reserve(*asking("p"), 0.0)
+    store.reserve(*requesting("p"), 0.0)
     assert {name for name, left in free(store).items() if left == "1"} == {"cordoned", "down", "tainted", "small"}
-    store.reserve(*asking("q", nodeSelector={"kubernetes.io/hostname": "big"}), 0.0)
+    store.reserve(*requesting("q", nodeSelector={"kubernetes.io/hostname": "big"}), 0.0)
     assert free(store)["big"] == "7"
 
 
 def test_a_reservation_ends_with_a_bound_gone_or_finished_pod() -> None:
-    store = stocked(node("a", {GPU: 4}), node("b", {GPU: 8}))
+    store = store_of(node("a", {GPU: 4}), node("b", {GPU: 8}))
     for name in ("bound", "gone", "finished", "waiting"):
-        store.reserve(*asking(name), 0.0)
+        store.reserve(*requesting(name), 0.0)
     assert free(store) == {"a": "0", "b": "8"}
     store.put_pod(read_pod(bound("bound", "b", {GPU: 1})))
     store.remove_pod(read_pod(bound("gone", "", {GPU: 1})))
@@ -242,42 +242,42 @@ def test_a_reservation_ends_with_a_bound_gone_or_finished_pod() -> None:
 
 
 def test_another_pod_of_the_same_name_ends_no_reservation() -> None:
-    store = stocked(node("a", {GPU: 4}))
+    store = store_of(node("a", {GPU: 4}))
     store.put_pod(read_pod(bound("p", "a", {GPU: 1}, uid="old")))
-    store.reserve(*asking("p"), 0.0)
+    store.reserve(*requesting("p"), 0.0)
     store.remove_pod(read_pod(bound("p", "a", {GPU: 1}, uid="old")))
     store.publish()
     assert (free(store), store.reservations) == ({"a": "3"}, 1)
 
 
 def test_a_list_ends_the_reservations_of_the_pods_in_it_only() -> None:
-    store = stocked(node("a", {GPU: 4}))
-    store.reserve(*asking("p"), 0.0)
-    store.reserve(*asking("q"), 0.0)
+    store = store_of(node("a", {GPU: 4}))
+    store.reserve(*requesting("p"), 0.0)
+    store.reserve(*requesting("q"), 0.0)
     store.replace_pods([read_pod(bound("p", "a", {GPU: 1})), read_pod(bound("q", "", {GPU: 1}))])
     assert (free(store), store.reservations) == ({"a": "2"}, 1)
 
 
 def test_a_reservation_ends_after_its_lifetime() -> None:
-    store = stocked(node("a", {GPU: 4}))
-    store.reserve(*asking("p"), 0.0)
+    store = store_of(node("a", {GPU: 4}))
+    store.reserve(*requesting("p"), 0.0)
     store.expire(LIFETIME_SECONDS - 1)
     assert store.reservations == 1
-    store.reserve(*asking("q"), LIFETIME_SECONDS)
+    store.reserve(*requesting("q"), LIFETIME_SECONDS)
     assert (free(store), store.reservations) == ({"a": "3"}, 1)
 
 
 def test_the_oldest_reservation_over_the_maximum_is_dropped() -> None:
     reservations = Reservations()
-    made = [promise(f"p{n}", f"team-{n % 50}") for n in range(MAX_RESERVATIONS + 1)]
+    made = [reservation(f"p{n}", f"team-{n % 50}") for n in range(MAX_RESERVATIONS + 1)]
     assert [reservations.add(one) for one in made] == [None] * MAX_RESERVATIONS + [made[0]]
     assert len(reservations) == MAX_RESERVATIONS
 
 
 def test_the_oldest_reservation_of_a_full_namespace_is_dropped() -> None:
     reservations = Reservations()
-    other = promise("first", "other")
-    made = [promise(f"p{n}") for n in range(MAX_PER_NAMESPACE + 2)]
+    other = reservation("first", "other")
+    made = [reservation(f"p{n}") for n in range(MAX_PER_NAMESPACE + 2)]
     assert [reservations.add(one) for one in (other, *made)] == [None] * (1 + MAX_PER_NAMESPACE) + made[:2]
     assert list(reservations) == [other, *made[2:]]
     for one in made[2:]:
@@ -288,7 +288,7 @@ def test_the_oldest_reservation_of_a_full_namespace_is_dropped() -> None:
 
 def test_expired_reservations_do_not_count() -> None:
     reservations = Reservations()
-    made = [promise(f"p{n}") for n in range(MAX_PER_NAMESPACE)]
+    made = [reservation(f"p{n}") for n in range(MAX_PER_NAMESPACE)]
     for one in made:
         reservations.add(one)
     assert reservations.expire(10.0) == tuple(made)
@@ -296,15 +296,15 @@ def test_expired_reservations_do_not_count() -> None:
 
 
 def test_a_dropped_reservation_frees_its_devices() -> None:
-    store = stocked(node("a", {GPU: MAX_PER_NAMESPACE + 2}))
+    store = store_of(node("a", {GPU: MAX_PER_NAMESPACE + 2}))
     for number in range(MAX_PER_NAMESPACE + 1):
-        store.reserve(*asking(f"p{number}"), 0.0)
+        store.reserve(*requesting(f"p{number}"), 0.0)
     assert free(store) == {"a": "2"}
 
 
 def test_a_reservation_is_on_a_node_where_the_pod_can_run() -> None:
-    store = stocked(node("a", {GPU: 1}), node("b", {GPU: 4}, labels={"pool": "x"}), node("c", {GPU: 8}))
-    store.reserve(*asking("p", nodeSelector={"pool": "x"}), 0.0)
+    store = store_of(node("a", {GPU: 1}), node("b", {GPU: 4}, labels={"pool": "x"}), node("c", {GPU: 8}))
+    store.reserve(*requesting("p", nodeSelector={"pool": "x"}), 0.0)
     assert free(store) == {"a": "1", "b": "3", "c": "8"}
 
 
@@ -313,13 +313,13 @@ LARGE: dict[str, Any] = requiring(expression("pool", "Exists"), *[{}] * 20_000)
 
 @pytest.mark.parametrize("spec", [LARGE, {"tolerations": "odd"}], ids=["large", "malformed"])
 def test_a_pod_with_an_unreadable_placement_has_no_reservation(spec: dict[str, Any]) -> None:
-    store = stocked(node("a", {GPU: 1}, labels={"pool": "x"}))
-    store.reserve(*asking("p", **spec), 0.0)
+    store = store_of(node("a", {GPU: 1}, labels={"pool": "x"}))
+    store.reserve(*requesting("p", **spec), 0.0)
     assert (free(store), store.reservations) == ({"a": "1"}, 0)
 
 
 def test_a_view_is_indexed_before_a_decision_reads_it() -> None:
-    store = stocked(node("a", {GPU: 1}, labels={"zone": "x"}))
+    store = store_of(node("a", {GPU: 1}, labels={"zone": "x"}))
     assert placed_index_of(store.cluster) is index_of(store.cluster)
     assert placed_index_of(store.cluster).places.labels["zone"].present == 1
     store.replace_nodes([read_node(node("b", {GPU: 1}))])
@@ -328,9 +328,9 @@ def test_a_view_is_indexed_before_a_decision_reads_it() -> None:
 
 def test_a_reservation_reads_only_the_name_of_each_node() -> None:
     """It used to evaluate each term for each node, which delayed events."""
-    store = stocked(*[node(f"n{number}", {GPU: 1}, labels={"host": f"h{number}"}) for number in range(500)])
+    store = store_of(*[node(f"n{number}", {GPU: 1}, labels={"host": f"h{number}"}) for number in range(500)])
     terms = [expression("host", "In", f"no-{number}") for number in range(1_000)]
-    wanted = asking("p", **requiring(*terms))
+    wanted = requesting("p", **requiring(*terms))
     with lookups() as counted:
         store.reserve(*wanted, 0.0)
     assert store.reservations == 0
@@ -355,9 +355,9 @@ def test_a_node_is_skipped_at_the_first_missing_resource() -> None:
 
 
 def test_a_namespace_reserves_at_most_its_share_for_a_short_time() -> None:
-    store = stocked(node("a", {GPU: 1000}))
+    store = store_of(node("a", {GPU: 1000}))
     for number in range(1000):
-        store.reserve(*asking(f"p{number}"), 0.0)
+        store.reserve(*requesting(f"p{number}"), 0.0)
     assert free(store) == {"a": str(1000 - MAX_PER_NAMESPACE)}
     store.expire(10.0)
     store.publish()

@@ -36,7 +36,7 @@ GPU = "nvidia.com/gpu"
 FALLS = ladder(MIG, rung(GPU, assume=True))
 
 
-def logged(folder: Path, *records: AdmissionRecord) -> list[dict[str, Any]]:
+def log_lines(folder: Path, *records: AdmissionRecord) -> list[dict[str, Any]]:
     """Return the lines logged for records."""
     path = folder / "decisions.jsonl"
     log = DecisionLog(path)
@@ -59,7 +59,7 @@ def test_a_line_has_the_decision_its_inputs_and_its_trace(tmp_path: Path) -> Non
     record = admission_record("/mutate", made, state=state)
     assert record.seconds > 0
     record.seconds = 0.00123456
-    [line] = logged(tmp_path, record)
+    [line] = log_lines(tmp_path, record)
     assert line.pop("time").endswith("Z")
     assert line.pop("id").endswith("-1")
     [step] = line.pop("trace")
@@ -95,7 +95,7 @@ def test_the_time_of_a_line_is_in_utc() -> None:
 
 def test_each_decision_has_an_id_and_dry_runs_are_marked(tmp_path: Path) -> None:
     record = admission_record("/mutate", asks({MIG: 1}), FALLS, dryRun=True)
-    lines = logged(tmp_path, record, record)
+    lines = log_lines(tmp_path, record, record)
     assert len({line["id"] for line in lines}) == 2
     assert [line["dryRun"] for line in lines] == [True, True]
 
@@ -103,7 +103,7 @@ def test_each_decision_has_an_id_and_dry_runs_are_marked(tmp_path: Path) -> None
 def test_a_cached_decision_is_logged_like_the_first(tmp_path: Path) -> None:
     state = State(served=Served(rule_set=compiled(FALLS)), cluster=cluster())
     pods = [asks({MIG: count}) for count in (1, 2, 1, *range(3, 70), 1)]
-    lines = logged(tmp_path, *(admission_record("/mutate", made, state=state) for made in pods))
+    lines = log_lines(tmp_path, *(admission_record("/mutate", made, state=state) for made in pods))
     first, other, again, last = lines[0], lines[1], lines[2], lines[-1]
     assert first["patch"] == again["patch"] == last["patch"] != other["patch"]
     assert first["trace"] == again["trace"] == last["trace"]
@@ -117,7 +117,7 @@ def test_the_inventory_version_changes_with_its_nodes_only(tmp_path: Path) -> No
         Cluster(nodes=nodes, freshness=Freshness.STALE),
         cluster({GPU: 2}),
     ]
-    lines = logged(tmp_path, *(admission_record("/mutate", asks({GPU: 1}), FALLS, on=view) for view in views))
+    lines = log_lines(tmp_path, *(admission_record("/mutate", asks({GPU: 1}), FALLS, on=view) for view in views))
     assert [(line["inventory"]["version"], line["inventory"]["freshness"]) for line in lines] == [
         (1, "synced"),
         (1, "stale"),
@@ -126,7 +126,7 @@ def test_the_inventory_version_changes_with_its_nodes_only(tmp_path: Path) -> No
 
 
 def test_a_request_without_a_decision_is_not_logged(tmp_path: Path) -> None:
-    assert logged(tmp_path, admission_record("/mutate", b"{", FALLS)) == []
+    assert log_lines(tmp_path, admission_record("/mutate", b"{", FALLS)) == []
 
 
 SECRET = "correct-horse-battery-staple"
@@ -169,7 +169,7 @@ RULES: tuple[AnyRule, ...] = (
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
 def test_only_values_that_rules_name_are_logged(tmp_path: Path, path: str) -> None:
     made = pod_full_of_secrets()
-    [line] = logged(tmp_path, admission_record(path, made, *RULES))
+    [line] = log_lines(tmp_path, admission_record(path, made, *RULES))
     text = (tmp_path / "decisions.jsonl").read_text()
     assert SECRET not in text
     assert '"mine"' not in text
@@ -190,7 +190,7 @@ def test_environment_values_before_an_update_are_not_logged(tmp_path: Path) -> N
         check("false", message_expression="'before: ' + oldObject.spec.containers[0].env[0].value"),
         match=Match(operations=(Operation.UPDATE,)),
     )
-    [line] = logged(tmp_path, admission_record("/validate", new, quotes, operation="UPDATE", oldObject=old))
+    [line] = log_lines(tmp_path, admission_record("/validate", new, quotes, operation="UPDATE", oldObject=old))
     assert SECRET not in (tmp_path / "decisions.jsonl").read_text()
     assert [step["message"] for step in line["trace"]] == ["before: [environment]"]
 
@@ -206,7 +206,7 @@ def test_environment_values_of_every_container_are_omitted(
     )
     made: Any = pod()
     made["spec"][member] = [{"name": "one", "env": [{"name": "PASSWORD", "value": SECRET}]}]
-    [line] = logged(tmp_path, admission_record("/validate", made, quotes))
+    [line] = log_lines(tmp_path, admission_record("/validate", made, quotes))
     assert SECRET not in (tmp_path / "decisions.jsonl").read_text()
     assert [step["message"] for step in line["trace"]] == ["it is [environment]"]
 
@@ -236,7 +236,7 @@ def test_annotations_that_no_rule_names_are_never_logged(tmp_path: Path, express
         match=Match(operations=(Operation.UPDATE,)),
     )
     record = admission_record("/validate", made, quotes, operation="UPDATE", oldObject=before)
-    [line] = logged(tmp_path, record)
+    [line] = log_lines(tmp_path, record)
     assert [step["message"] for step in line["trace"]] == [message]
 
 
@@ -244,7 +244,7 @@ def test_a_value_that_begins_like_another_is_replaced_completely(tmp_path: Path)
     values = [SECRET[:8], SECRET, SECRET[:8]]
     main: Any = {**container("main", {MIG: 1}), "env": [{"name": f"V{n}", "value": v} for n, v in enumerate(values)]}
     quotes = validation(check("false", message_expression="object.spec.containers[0].env.map(v, v.value).join(' ')"))
-    [line] = logged(tmp_path, admission_record("/validate", pod(main), quotes))
+    [line] = log_lines(tmp_path, admission_record("/validate", pod(main), quotes))
     assert [step["message"] for step in line["trace"]] == ["[environment] [environment] [environment]"]
 
 
@@ -253,7 +253,7 @@ def test_the_namespace_is_that_of_the_pod_or_else_of_the_request(tmp_path: Path)
     elsewhere["metadata"]["namespace"] = "elsewhere"
     nowhere: Any = asks({MIG: 1})
     nowhere["metadata"].pop("namespace", None)
-    lines = logged(
+    lines = log_lines(
         tmp_path, *(admission_record("/mutate", made, FALLS, namespace="ml") for made in (elsewhere, nowhere))
     )
     assert [line["namespace"] for line in lines] == ["elsewhere", "ml"]
@@ -263,7 +263,7 @@ def test_the_reason_of_an_unreadable_pod_is_not_logged(tmp_path: Path) -> None:
     made = pod_full_of_secrets()
     made["spec"]["containers"][0]["resources"]["limits"]["cpu"] = SECRET
     body = encoded(review(made)).replace(b'"x1"', b"12345678901234567890123")
-    lines = logged(tmp_path, admission_record("/mutate", made, FALLS), admission_record("/mutate", body, FALLS))
+    lines = log_lines(tmp_path, admission_record("/mutate", made, FALLS), admission_record("/mutate", body, FALLS))
     assert [(line["outcome"], line["status"]) for line in lines] == [
         ("Invalid", {"code": 422, "reason": "Invalid"}),
         ("Invalid", {"code": 422, "reason": "Invalid"}),
@@ -350,7 +350,7 @@ def test_a_partly_written_line_corrupts_no_other(tmp_path: Path, caplog: pytest.
 
 def test_more_lines_than_one_call_can_write_are_all_written(tmp_path: Path) -> None:
     record = admission_record("/mutate", asks({MIG: 1}), FALLS)
-    lines = logged(tmp_path, *[record] * (3 * TOGETHER + 1))
+    lines = log_lines(tmp_path, *[record] * (3 * TOGETHER + 1))
     numbers = [int(line["id"].rpartition("-")[2]) for line in lines]
     assert numbers == list(range(1, 3 * TOGETHER + 2))
 
@@ -386,7 +386,7 @@ def test_a_pod_without_a_controller_has_no_owner(made: Any) -> None:
 
 def test_nothing_is_left_open(tmp_path: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
-    logged(tmp_path, *[admission_record("/mutate", asks({MIG: 1}), FALLS)] * 3)
+    log_lines(tmp_path, *[admission_record("/mutate", asks({MIG: 1}), FALLS)] * 3)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
@@ -420,13 +420,13 @@ def test_a_line_names_the_pod_or_its_generate_name(
 ) -> None:
     made: Any = asks({MIG: 1})
     made["metadata"] = metadata
-    [line] = logged(tmp_path, admission_record("/mutate", made, FALLS, **request_))
+    [line] = log_lines(tmp_path, admission_record("/mutate", made, FALLS, **request_))
     assert line.get("pod") == name
 
 
 def test_a_line_names_the_user_as_the_api_server_knows_it(tmp_path: Path) -> None:
     users: list[dict[str, Any]] = [{"username": "jane"}, {"username": 1}, {}]
-    lines = logged(tmp_path, *(admission_record("/mutate", asks({MIG: 1}), FALLS, userInfo=user) for user in users))
+    lines = log_lines(tmp_path, *(admission_record("/mutate", asks({MIG: 1}), FALLS, userInfo=user) for user in users))
     assert [line.get("user") for line in lines] == ["jane", None, None]
 
 
@@ -439,7 +439,7 @@ def test_a_line_is_bounded_however_long_the_names_of_a_pod_are(tmp_path: Path, c
         "namespace": long,
         "ownerReferences": [{"kind": long, "name": long, "controller": True}],
     }
-    [line] = logged(tmp_path, admission_record("/mutate", made, FALLS, uid=long, userInfo={"username": long}))
+    [line] = log_lines(tmp_path, admission_record("/mutate", made, FALLS, uid=long, userInfo={"username": long}))
     assert (tmp_path / "decisions.jsonl").stat().st_size <= MAX_LINE_BYTES
     assert line["truncated"] == ["uid", "pod", "user", "namespace", "owner"]
     assert {len(line[name]) for name in ("uid", "pod", "user", "namespace")} == {MAX_TEXT}
@@ -466,7 +466,7 @@ def test_truncated_members_of_a_line_are_named(
     tmp_path: Path, made: Any, rules: tuple[AnyRule, ...], truncated: list[str]
 ) -> None:
     state = State(served=Served(rule_set=compiled(*rules), generation=1, digest="abc"), cluster=cluster())
-    [line] = logged(tmp_path, admission_record("/mutate", made, state=state))
+    [line] = log_lines(tmp_path, admission_record("/mutate", made, state=state))
     assert (tmp_path / "decisions.jsonl").stat().st_size <= MAX_LINE_BYTES
     assert line["truncated"] == truncated
     assert (line["uid"], line["pod"], line["user"], line["outcome"]) == (UID, "job", "system:admin", "Changed")
@@ -482,7 +482,7 @@ def test_long_lists_of_every_kind_are_truncated(tmp_path: Path) -> None:
     made: Any = asks({item.resource: 1 for item in rungs[:20]})
     brings = injection({"cpu": "1"}, annotations={f"a/{number:0>50}": "x" * 500 for number in range(20)})
     made["metadata"]["annotations"] = {"task.bkbcs.tencent.com/gpu-type": "V100"}
-    [line] = logged(tmp_path, admission_record("/mutate", made, falls, brings))
+    [line] = log_lines(tmp_path, admission_record("/mutate", made, falls, brings))
     assert (tmp_path / "decisions.jsonl").stat().st_size <= MAX_LINE_BYTES
     assert [(step["rule"], step["action"]) for step in line["trace"]] == [
         ("FallbackLadder/ladder", "change"),
@@ -494,7 +494,9 @@ def test_long_lists_of_every_kind_are_truncated(tmp_path: Path) -> None:
 def test_rules_with_an_effect_stay_in_a_truncated_line(tmp_path: Path) -> None:
     rules = [validation("true", name=f"{'holds':->50}-{number}") for number in range(2000)]
     audits = validation("false", name="audits", mode=Mode.AUDIT)
-    [line] = logged(tmp_path, admission_record("/validate", pod(), *rules, audits, validation("false", name="denies")))
+    [line] = log_lines(
+        tmp_path, admission_record("/validate", pod(), *rules, audits, validation("false", name="denies"))
+    )
     assert (tmp_path / "decisions.jsonl").stat().st_size <= MAX_LINE_BYTES
     assert line["truncated"] == ["trace"]
     assert line["trace"][-2:] == [
@@ -517,7 +519,7 @@ def quoted_pod(mine: str, *values: str) -> Any:
 def test_private_values_are_replaced_before_truncation(tmp_path: Path) -> None:
     made = quoted_pod("x" * (MAX_TEXT - 10), SECRET * 20)
     others = [validation(check("false", "y" * 2000), name=f"{number:0>60}") for number in range(20)]
-    [line] = logged(tmp_path, admission_record("/validate", made, QUOTES, *others))
+    [line] = log_lines(tmp_path, admission_record("/validate", made, QUOTES, *others))
     message = next(step["message"] for step in line["trace"] if step["rule"] == "Validation/validation")
     assert message == "x" * (MAX_TEXT - 10) + "[environm…"
     assert line["truncated"] == ["message"]
@@ -533,7 +535,7 @@ def test_private_values_are_replaced_before_truncation(tmp_path: Path) -> None:
 )
 def test_a_message_with_too_many_private_values_is_omitted(tmp_path: Path, values: list[str]) -> None:
     made = quoted_pod(" ".join(f"{number:x}" for number in range(600)), *values)
-    [line] = logged(tmp_path, admission_record("/validate", made, QUOTES))
+    [line] = log_lines(tmp_path, admission_record("/validate", made, QUOTES))
     assert [step["message"] for step in line["trace"]] == [OMITTED]
     assert line["truncated"] == ["message"]
 

@@ -77,7 +77,7 @@ def api() -> Iterator[tuple[Api, Connection]]:
     server.server_close()
 
 
-def owned(amounts: dict[str, int], name: str = "train") -> Any:
+def controlled(amounts: dict[str, int], name: str = "train") -> Any:
     made: Any = asks(amounts)
     reference = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": "u-1", "controller": True}
     made["metadata"]["ownerReferences"] = [{"kind": "Other", "name": "other"}, reference]
@@ -88,7 +88,7 @@ def test_the_event_of_a_fallback_refers_to_the_controller(api: tuple[Api, Connec
     server, connection = api
     sender = Events(connection)
     sender.start()
-    sender(admission_record("/mutate", owned({MIG: 1}), FALLS))
+    sender(admission_record("/mutate", controlled({MIG: 1}), FALLS))
     path, event = server.next()
     sender.stop()
     assert path.rstrip("?") == "/api/v1/namespaces/ml/events"
@@ -164,7 +164,7 @@ def test_a_pod_without_a_name_is_named_by_its_generate_name() -> None:
 
 
 def test_the_names_in_an_event_are_truncated() -> None:
-    made = owned({MIG: 1}, "j" * 253)
+    made = controlled({MIG: 1}, "j" * 253)
     made["metadata"] |= {"name": "p" * 1_000_000}
     [event] = events(admission_record("/mutate", made, FALLS, userInfo={"username": "u" * 1_000_000}))
     document: Any = event.to_json(datetime.now(UTC), "0")
@@ -177,10 +177,10 @@ def test_pods_of_one_controller_cause_one_event(api: tuple[Api, Connection]) -> 
     sender = Events(connection)
     sender.start()
     for number in range(3):
-        made = owned({MIG: 1})
+        made = controlled({MIG: 1})
         made["metadata"]["name"] = f"train-{number}"
         sender(admission_record("/mutate", made, FALLS))
-    assert drained(sender, server) == ["train"]
+    assert sent_names(sender, server) == ["train"]
     sender.stop()
 
 
@@ -194,7 +194,7 @@ class Clock:
         return self.now
 
 
-def drained(sender: Events, server: Api) -> list[str]:
+def sent_names(sender: Events, server: Api) -> list[str]:
     """Return the names of objects of which Events were sent; a last Event marks the end of the queue."""
     sender(admission_record("/validate", pod(name="last"), DENIES))
     names = []
@@ -209,11 +209,11 @@ def test_equal_events_are_sent_once_within_a_time(api: tuple[Api, Connection]) -
     sender = Events(connection, clock=clock)
     sender.start()
     for _ in range(3):
-        sender(admission_record("/mutate", owned({MIG: 1}), FALLS))
-    assert drained(sender, server) == ["train"]
+        sender(admission_record("/mutate", controlled({MIG: 1}), FALLS))
+    assert sent_names(sender, server) == ["train"]
     clock.now = QUIET_SECONDS
-    sender(admission_record("/mutate", owned({MIG: 1}), FALLS))
-    assert drained(sender, server) == ["train"]
+    sender(admission_record("/mutate", controlled({MIG: 1}), FALLS))
+    assert sent_names(sender, server) == ["train"]
     sender.stop()
     assert sender.dropped == 0
 
@@ -226,8 +226,8 @@ def test_the_oldest_sent_events_are_forgotten_first(
     sender = Events(connection)
     sender.start()
     for name in ("a", "b", "c", "c", "d", "b", "a"):
-        sender(admission_record("/mutate", owned({MIG: 1}, name), FALLS))
-    assert drained(sender, server) == ["a", "b", "c", "d", "a"]
+        sender(admission_record("/mutate", controlled({MIG: 1}, name), FALLS))
+    assert sent_names(sender, server) == ["a", "b", "c", "d", "a"]
     sender.stop()
 
 
@@ -238,20 +238,20 @@ def test_a_dropped_event_is_sent_when_it_occurs_again(
     clock = Clock()
     sender = Events(connection, clock=clock)
     sender.start()
-    train = admission_record("/mutate", owned({MIG: 1}), FALLS)
+    train = admission_record("/mutate", controlled({MIG: 1}), FALLS)
     server.status = 503
     sender(train)
     server.next()
     until(lambda: sender.dropped == 1, "the refusal")
     server.status = 201
     for number in range(BURST - 1):
-        sender(admission_record("/mutate", owned({MIG: 1}, f"other-{number}"), FALLS, namespace=f"n{number}"))
+        sender(admission_record("/mutate", controlled({MIG: 1}, f"other-{number}"), FALLS, namespace=f"n{number}"))
         server.next()
     sender(train)
     until(lambda: sender.dropped == 2, "one too many")
     clock.now = 2.0
     sender(train)
-    assert drained(sender, server) == ["train"]
+    assert sent_names(sender, server) == ["train"]
     sender.stop()
 
 
@@ -262,14 +262,14 @@ def test_a_flood_of_events_is_limited_and_counted(api: tuple[Api, Connection], m
     sender = Events(connection, clock=clock)
     clock.now = 3600.0  # dropped Events are not sent later
     for number in range(BURST + 20):
-        sender(admission_record("/mutate", owned({MIG: 1}, f"train-{number}"), FALLS, namespace=f"n{number}"))
+        sender(admission_record("/mutate", controlled({MIG: 1}, f"train-{number}"), FALLS, namespace=f"n{number}"))
     sender.start()
     sent = [server.next()[1]["involvedObject"]["name"] for _ in range(BURST)]
     assert sent == [f"train-{number}" for number in range(BURST)]
     until(lambda: sender.dropped == 20, "the end of the flood")  # no other signal of dropped Events
     clock.now += 2.0
-    sender(admission_record("/mutate", owned({MIG: 1}, "later"), FALLS))
-    assert drained(sender, server) == ["later"]
+    sender(admission_record("/mutate", controlled({MIG: 1}, "later"), FALLS))
+    assert sent_names(sender, server) == ["later"]
     sender.stop()
     assert (sender.sent, sender.dropped) == (BURST + 2, 20)
     assert len(sender._namespaces) == 2
@@ -280,15 +280,15 @@ def test_a_flood_of_one_namespace_leaves_room_for_others(api: tuple[Api, Connect
     clock = Clock()
     sender = Events(connection, clock=clock)
     for number in range(NAMESPACE_BURST + 5):
-        sender(admission_record("/mutate", owned({MIG: 1}, f"flood-{number}"), FALLS, namespace="loud"))
-    sender(admission_record("/mutate", owned({MIG: 1}, "quiet"), FALLS, namespace="quiet"))
+        sender(admission_record("/mutate", controlled({MIG: 1}, f"flood-{number}"), FALLS, namespace="loud"))
+    sender(admission_record("/mutate", controlled({MIG: 1}, "quiet"), FALLS, namespace="quiet"))
     sender.start()
     flood = [f"flood-{number}" for number in range(NAMESPACE_BURST)]
-    assert drained(sender, server) == [*flood, "quiet"]
+    assert sent_names(sender, server) == [*flood, "quiet"]
     assert sender.dropped == 5
     clock.now += 1 / NAMESPACE_PER_SECOND
     for name in ("again", "too-many"):
-        sender(admission_record("/mutate", owned({MIG: 1}, name), FALLS, namespace="loud"))
+        sender(admission_record("/mutate", controlled({MIG: 1}, name), FALLS, namespace="loud"))
     assert server.next()[1]["involvedObject"]["name"] == "again"
     until(lambda: sender.dropped == 6, "one too many")
     sender.stop()
@@ -297,7 +297,7 @@ def test_a_flood_of_one_namespace_leaves_room_for_others(api: tuple[Api, Connect
 def test_what_exceeds_the_queue_is_dropped_and_counted(api: tuple[Api, Connection]) -> None:
     _, connection = api
     sender = Events(connection)
-    record = admission_record("/mutate", owned({MIG: 1}), FALLS)
+    record = admission_record("/mutate", controlled({MIG: 1}), FALLS)
     for _ in range(MAX_QUEUED + 3):
         sender(record)  # the thread is not started
     assert sender.dropped == 3
@@ -312,7 +312,7 @@ def test_refused_events_are_logged_once_and_counted(
     sender = Events(connection)
     sender.start()
     for name in ("one", "two"):
-        sender(admission_record("/mutate", owned({MIG: 1}, name), FALLS))
+        sender(admission_record("/mutate", controlled({MIG: 1}, name), FALLS))
         server.next()
     sender.stop()
     assert (sender.sent, sender.dropped) == (0, 2)
@@ -326,7 +326,7 @@ def test_events_are_sent_only_if_enabled(api: tuple[Api, Connection]) -> None:
     telemetry = Telemetry(TelemetrySettings(events=True, callers=Callers.ALL), state, connection)
     telemetry.start()
     for observe in telemetry.observers:
-        observe(admission_record("/mutate", owned({MIG: 1}), state=state))
+        observe(admission_record("/mutate", controlled({MIG: 1}), state=state))
     server.next()
     telemetry.stop()
     assert series(telemetry.metrics)["gpu_rules_events_total"] == 1
@@ -338,7 +338,7 @@ def test_events_are_sent_for_authenticated_callers_or_for_all(api: tuple[Api, Co
     telemetry = Telemetry(TelemetrySettings(events=True), state, connection)
     telemetry.start()
     for name, authenticated in (("stranger", False), ("known", True)):
-        record = admission_record("/mutate", owned({MIG: 1}, name), state=state)
+        record = admission_record("/mutate", controlled({MIG: 1}, name), state=state)
         record.authenticated = authenticated
         for observe in telemetry.observers:
             observe(record)

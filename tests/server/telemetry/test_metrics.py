@@ -34,7 +34,7 @@ FALLS = ladder(MIG, rung(GPU, assume=True))
 ENFORCED = "{mode=enforce}"
 
 
-def after(path: str, object: Any, *rules: AnyRule, on: Cluster = cluster(), **request: Any) -> Metrics:  # noqa: B008 - immutable
+def metrics_after(path: str, object: Any, *rules: AnyRule, on: Cluster = cluster(), **request: Any) -> Metrics:  # noqa: B008 - immutable
     """Return metrics that have counted one request."""
     state = State(compiled(*rules), on)
     metrics = Metrics(state)
@@ -43,7 +43,7 @@ def after(path: str, object: Any, *rules: AnyRule, on: Cluster = cluster(), **re
 
 
 def test_a_fallback_is_counted_by_requested_and_given_resource() -> None:
-    metrics = after("/mutate", asks({MIG: 1}), FALLS)
+    metrics = metrics_after("/mutate", asks({MIG: 1}), FALLS)
     assert counted(metrics, "gpu_rules_ladder_falls_total") == {
         f"{{from={MIG}}}{ENFORCED}{{rule=FallbackLadder/ladder}}{{to={GPU}}}": 1
     }
@@ -54,7 +54,7 @@ def test_a_fallback_is_counted_by_requested_and_given_resource() -> None:
 
 
 def test_audit_mode_is_counted_separately_and_changes_nothing() -> None:
-    metrics = after("/mutate", asks({MIG: 1}), ladder(MIG, rung(GPU, assume=True), mode=Mode.AUDIT))
+    metrics = metrics_after("/mutate", asks({MIG: 1}), ladder(MIG, rung(GPU, assume=True), mode=Mode.AUDIT))
     assert list(counted(metrics, "gpu_rules_ladder_falls_total")) == [
         f"{{from={MIG}}}{{mode=audit}}{{rule=FallbackLadder/ladder}}{{to={GPU}}}"
     ]
@@ -72,38 +72,38 @@ def test_cached_decisions_are_counted_like_all_others() -> None:
 
 def test_an_injection_is_counted_once_for_each_resource() -> None:
     two = pod(container("a", {GPU: 1}), container("b", {GPU: 1}))
-    metrics = after("/mutate", two, injection({"cpu": "4", "memory": "8Gi"}, gpu_type=None))
+    metrics = metrics_after("/mutate", two, injection({"cpu": "4", "memory": "8Gi"}, gpu_type=None))
     assert counted(metrics, "gpu_rules_injections_total") == {
         f"{ENFORCED}{{resource={name}}}{{rule=ResourceInjection/injection}}": 1 for name in ("cpu", "memory")
     }
 
 
 def test_denials_errors_and_opt_outs_are_counted_by_rule() -> None:
-    metrics = after("/validate", pod(), validation("false"))
+    metrics = metrics_after("/validate", pod(), validation("false"))
     assert counted(metrics, "gpu_rules_denials_total") == {
         f"{ENFORCED}{{reason=invalid}}{{rule=Validation/validation}}": 1
     }
     assert list(counted(metrics, "gpu_rules_requests_total")) == ["{dry_run=false}{endpoint=validate}{outcome=Denied}"]
 
     broken = validation("1 / 0 == 1", failure_policy=FailurePolicy.IGNORE)
-    metrics = after("/validate", pod(), broken)
+    metrics = metrics_after("/validate", pod(), broken)
     assert counted(metrics, "gpu_rules_evaluation_errors_total") == {
         f"{{action=ignore}}{ENFORCED}{{rule=Validation/validation}}": 1
     }
     assert counted(metrics, "gpu_rules_denials_total") == {}
 
-    metrics = after("/mutate", asks({MIG: 1}, annotations={SKIP_ANNOTATION: "true"}), FALLS)
+    metrics = metrics_after("/mutate", asks({MIG: 1}, annotations={SKIP_ANNOTATION: "true"}), FALLS)
     assert counted(metrics, "gpu_rules_opt_outs_total") == {"{rule=FallbackLadder/ladder}": 1}
     assert counted(metrics, "gpu_rules_rule_steps_total") == {}
 
-    metrics = after("/mutate", asks({MIG: 1}), FALLS, on=UNKNOWN_CLUSTER)
+    metrics = metrics_after("/mutate", asks({MIG: 1}), FALLS, on=UNKNOWN_CLUSTER)
     assert counted(metrics, "gpu_rules_cluster_unknown_total") == {f"{ENFORCED}{{rule=FallbackLadder/ladder}}": 1}
     assert counted(metrics, "gpu_rules_cluster_fresh") == {"": 0}
 
 
 def test_actions_that_only_warn_or_record_are_no_denials() -> None:
     actions = frozenset({ValidationAction.WARN})
-    metrics = after("/validate", pod(), validation("false", validation_actions=actions))
+    metrics = metrics_after("/validate", pod(), validation("false", validation_actions=actions))
     assert counted(metrics, "gpu_rules_denials_total") == {}
     assert list(counted(metrics, "gpu_rules_rule_steps_total")) == [
         f"{{action=warn}}{ENFORCED}{{rule=Validation/validation}}"
@@ -129,7 +129,7 @@ def test_requests_are_counted_by_outcome(body: bytes, outcome: str) -> None:
 
 
 def test_a_dry_run_is_marked() -> None:
-    metrics = after("/mutate", asks({GPU: 1}), FALLS, dryRun=True)
+    metrics = metrics_after("/mutate", asks({GPU: 1}), FALLS, dryRun=True)
     assert list(counted(metrics, "gpu_rules_requests_total")) == ["{dry_run=true}{endpoint=mutate}{outcome=Allowed}"]
 
 
@@ -270,7 +270,7 @@ def test_metrics_exist_before_rules_are_loaded() -> None:
 
 
 def test_metrics_of_one_server_know_nothing_of_another() -> None:
-    one = after("/mutate", asks({MIG: 1}), FALLS)
+    one = metrics_after("/mutate", asks({MIG: 1}), FALLS)
     assert counted(one, "gpu_rules_requests_total")
     assert counted(Metrics(State()), "gpu_rules_requests_total") == {}
 

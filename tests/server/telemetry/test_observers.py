@@ -108,7 +108,7 @@ def test_connections_and_limits_of_both_listeners_are_counted(tmp_path: Path) ->
     assert {key for key, value in exceeded.items() if value} == {("admission", "body-bytes")}
 
 
-def ran(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+def run_serve(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command("serve", "--listen", "127.0.0.1:0", *arguments),
         env=environment(),
@@ -120,14 +120,14 @@ def ran(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_an_unwritable_decision_log_prevents_the_start(tmp_path: Path) -> None:
-    done = ran("--decision-log", tmp_path / "none" / "log")
+    done = run_serve("--decision-log", tmp_path / "none" / "log")
     assert done.returncode == 1
     assert "none/log cannot be written: No such file or directory" in done.stderr
     assert "serves at" not in done.stderr
 
 
 def test_events_need_a_live_cluster() -> None:
-    done = ran("--events")
+    done = run_serve("--events")
     assert done.returncode == 2
     assert "--events needs a live cluster" in done.stderr
 
@@ -148,7 +148,7 @@ def test_every_line_of_the_log_can_be_json(tmp_path: Path) -> None:
 
 
 def test_a_failure_to_start_is_logged_as_json_if_the_log_is_json(tmp_path: Path) -> None:
-    done = ran("--log-format", "json", "--decision-log", tmp_path / "none" / "log")
+    done = run_serve("--log-format", "json", "--decision-log", tmp_path / "none" / "log")
     assert done.returncode == 1
     record = json.loads(done.stderr)
     assert (record["level"], "cannot be written" in record["message"]) == ("ERROR", True)

@@ -87,7 +87,7 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
 
 
-def unserved() -> dict[str, bytes]:
+def rejected_pair() -> dict[str, bytes]:
     """Issue a valid pair that clients reject because of an unknown critical extension."""
     name, key = x509.Name([]), ec.generate_private_key(ec.SECP256R1())
     unknown = x509.UnrecognizedExtension(x509.ObjectIdentifier("1.2.3.4.5"), b"\x05\x00")
@@ -232,7 +232,7 @@ def test_a_pair_that_every_client_would_refuse_is_refused_too(tmp_path: Path, ru
     first, good = pair(tmp_path / "first"), pair(tmp_path / "good")
     mounted = Mounted(tmp_path / "secret", first)
     with started(tmp_path, *arguments(mounted.folder, rules)) as running:
-        mounted.swap(unserved())
+        mounted.swap(rejected_pair())
         refused = f"changed certificate refused, the previous one stays in use: {mounted.folder / 'tls.crt'}: "
         reason = "the certificate cannot be served: clients refuse it: unhandled critical extension"
         until(lambda: f"{refused}{reason}" in running.logged(), "the refusal")
@@ -283,11 +283,11 @@ def test_the_whole_chain_is_sent_so_its_root_is_enough(tmp_path: Path, rules: Pa
     root, pair = chain()
     mounted = Mounted(tmp_path / "secret", pair)
     with started(tmp_path, *arguments(mounted.folder, rules)) as running:
-        assert answered(running.port, root, [])
+        assert is_answered(running.port, root, [])
         root, pair = chain()
         mounted.swap(pair)
         until(lambda: served_certificate(running) == der(pair), "the new certificate")
-        assert answered(running.port, root, [])
+        assert is_answered(running.port, root, [])
 
 
 def test_only_clients_of_client_ca_are_answered(tmp_path: Path, rules: Path) -> None:
@@ -296,9 +296,9 @@ def test_only_clients_of_client_ca_are_answered(tmp_path: Path, rules: Path) -> 
     ca, *known = client_files(tmp_path / "known")
     other_ca, *stranger = client_files(tmp_path / "stranger")
     with started(tmp_path, *arguments(mounted.folder, rules), "--client-ca", ca) as running:
-        assert answered(running.port, own["tls.crt"].decode(), known)
-        assert not answered(running.port, own["tls.crt"].decode(), [])
-        assert not answered(running.port, own["tls.crt"].decode(), stranger)
+        assert is_answered(running.port, own["tls.crt"].decode(), known)
+        assert not is_answered(running.port, own["tls.crt"].decode(), [])
+        assert not is_answered(running.port, own["tls.crt"].decode(), stranger)
         assert fetched(f"{metrics_url(running)}/readyz")[0] == 200
         shown_metrics = fetched(f"{metrics_url(running)}/metrics")[1]
         for reason in ("no-client-certificate", "client-certificate-refused"):
@@ -306,8 +306,8 @@ def test_only_clients_of_client_ca_are_answered(tmp_path: Path, rules: Path) -> 
             line = f"TLS handshake failed: {reason} (1 in all, last by 127.0.0.1)"
             until(lambda line=line: line in running.logged(), "the line")  # type: ignore[misc]
         ca.write_bytes(other_ca.read_bytes())
-        until(lambda: answered(running.port, own["tls.crt"].decode(), stranger), "the new CA")
-        assert not answered(running.port, own["tls.crt"].decode(), known)
+        until(lambda: is_answered(running.port, own["tls.crt"].decode(), stranger), "the new CA")
+        assert not is_answered(running.port, own["tls.crt"].decode(), known)
 
 
 SECRET = "/api/v1/namespaces/gpu/secrets/tls"
@@ -364,17 +364,17 @@ def test_client_cas_are_reread_with_a_bootstrapped_certificate(tmp_path: Path, r
         with started(tmp_path, *arguments, KUBECONFIG=str(config)) as running:
             own = b64decode(kept.get(SECRET)["data"]["ca.crt"]).decode()
             assert trusted(kept) == {own}
-            assert answered(running.port, own, known)
-            assert not answered(running.port, own, stranger)
+            assert is_answered(running.port, own, known)
+            assert not is_answered(running.port, own, stranger)
             mounted.swap({"ca.crt": b"nonsense"})
             until(lambda: "changed client CAs refused" in running.logged(), "the refusal")
-            assert answered(running.port, own, known)
+            assert is_answered(running.port, own, known)
             mounted.swap({"ca.crt": ca.read_bytes()})
             again = f"the client CA file matches the CAs in use again: {mounted.folder / 'ca.crt'}\n"
             until(lambda: again in running.logged(), "the line that says so")
             mounted.swap({"ca.crt": other_ca.read_bytes()})
-            until(lambda: answered(running.port, own, stranger), "the new CA")
-            assert not answered(running.port, own, known)
+            until(lambda: is_answered(running.port, own, stranger), "the new CA")
+            assert not is_answered(running.port, own, known)
             assert "gpu_rules_certificates_refused_total 1.0" in fetched(f"{metrics_url(running)}/metrics")[1]
 
 
@@ -392,8 +392,8 @@ def test_a_renewed_certificate_requires_the_latest_client_cas(tmp_path: Path) ->
         assert clients.renew()
         clients.serve(read_identity(two.certificate, two.key, now=NOW))
         assert two.ca
-        assert answered(server.port, two.ca.read_text(), stranger)
-        assert not answered(server.port, two.ca.read_text(), known)
+        assert is_answered(server.port, two.ca.read_text(), stranger)
+        assert not is_answered(server.port, two.ca.read_text(), known)
     assert state.certificate_not_after == two.not_after
 
 
@@ -410,7 +410,7 @@ def test_without_client_cas_no_client_certificate_is_required(tmp_path: Path) ->
         clients.serve(read_identity(files.certificate, files.key, now=NOW))
         assert clients.paths == ()
         assert not clients.renew()
-        assert answered(server.port, files.ca.read_text(), [])
+        assert is_answered(server.port, files.ca.read_text(), [])
 
 
 def test_a_renewal_during_draining_does_not_keep_connections(tmp_path: Path) -> None:
@@ -425,7 +425,7 @@ def test_a_renewal_during_draining_does_not_keep_connections(tmp_path: Path) -> 
         assert anew.ask("GET", "/").ends
 
 
-def answered(port: int, trusted: str, files: list[Path]) -> bool:
+def is_answered(port: int, trusted: str, files: list[Path]) -> bool:
     """Return True if a client with these CAs, and a certificate and key or none, gets a response."""
     context = ssl.create_default_context(cadata=trusted)
     if files:

@@ -53,7 +53,7 @@ def serve(rules: tuple[Path, ...], more_rules: tuple[Path, ...], **options: Any)
     type=click.Choice(["yaml", "json"]),
     default="yaml",
     show_default=True,
-    help="YAML is for people. Use JSON for more than some 1,000 nodes, which are too large to be read back from YAML.",
+    help="YAML is for people. Use JSON for more than about 1,000 nodes: as YAML, they are too large to read back.",
 )
 @click.option(
     "--timeout",

@@ -181,17 +181,17 @@ def _request(review: Json, uid: str | None, body: bytes) -> AdmissionRequest:
         value = request.get(name)
         if value is not None and type(value) is not dict:
             raise _MalformedError(f"request.{name} must be an object, not {kind_of(value)}")
-    texts = _texts(request, _TEXTS, "request.")
-    kind = _texts(_object(request, "kind", "request."), _KIND, "request.kind.")
+    kind = _object(request, "kind", "request.")
+    _text(request, "requestSubResource", "request.")
     parsed = AdmissionRequest(
         uid=uid,
-        operation=texts["operation"],
-        namespace=texts["namespace"],
-        name=texts["name"],
-        group=kind["group"],
-        version=kind["version"],
-        kind=kind["kind"],
-        sub_resource=texts["subResource"],
+        operation=_text(request, "operation", "request."),
+        namespace=_text(request, "namespace", "request."),
+        name=_text(request, "name", "request."),
+        group=_text(kind, "group", "request.kind."),
+        version=_text(kind, "version", "request.kind."),
+        kind=_text(kind, "kind", "request.kind."),
+        sub_resource=_text(request, "subResource", "request."),
         dry_run=_boolean(request, "dryRun", "request."),
         object=request.get("object"),
         old_object=request.get("oldObject"),
@@ -209,10 +209,6 @@ def _request(review: Json, uid: str | None, body: bytes) -> AdmissionRequest:
 _OBJECTS = ("resource", "requestKind", "requestResource", "userInfo", "options")
 """Members of a request that are objects, and that only expressions of rules read."""
 
-_TEXTS = ("operation", "namespace", "name", "subResource", "requestSubResource")
-
-_KIND = ("group", "version", "kind")
-
 
 def _object(parent: Mapping[str, Json], name: str, where: str = "") -> Mapping[str, Json]:
     value = parent.get(name)
@@ -223,15 +219,14 @@ def _object(parent: Mapping[str, Json], name: str, where: str = "") -> Mapping[s
     return value
 
 
-def _texts(parent: Mapping[str, Json], names: Iterable[str], where: str) -> dict[str, str]:
-    """Return the strings of an object, "" where one is absent."""
-    found = {}
-    for name in names:
-        value = parent.get(name)
-        if value is not None and type(value) is not str:
-            raise _MalformedError(f"{where}{name} must be a string, not {kind_of(value)}")
-        found[name] = value or ""
-    return found
+def _text(parent: Mapping[str, Json], name: str, where: str) -> str:
+    """Return a member that is a string, "" if it is absent."""
+    value = parent.get(name)
+    if type(value) is str:
+        return value
+    if value is not None:
+        raise _MalformedError(f"{where}{name} must be a string, not {kind_of(value)}")
+    return ""
 
 
 def _boolean(parent: Mapping[str, Json], name: str, where: str) -> bool:

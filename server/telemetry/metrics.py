@@ -157,19 +157,33 @@ FAMILIES = (
 )
 """All metrics of gpu-rules; prometheus-client adds those of the process (process_…)."""
 
+MAX_ALIKE = 64
+"""Kinds of requests that are counted before their samples are: the pods of one Job are of one kind."""
+
 Sample: TypeAlias = tuple[str, ...]
 """Name of a counter, and the values of its labels in their order."""
 
 Value: TypeAlias = tuple[Family, tuple[str, ...], float]
 
 
-def counted(record: AdmissionRecord) -> Iterator[Sample]:
-    """Samples that a request increments by one."""
-    yield REQUESTS.name, record.endpoint, record.outcome, "true" if record.dry_run else "false"
-    if record.decision is not None:
-        if record.decision.cached:
-            yield REMEMBERED.name, record.endpoint
-        yield from record.decision.once(_counted_steps)
+Alike: TypeAlias = tuple[str, str, bool, bool, tuple[Sample, ...]]
+"""Endpoint and outcome of requests that increment the same samples, "dry run", "from the cache", samples of steps."""
+
+
+def _alike(record: AdmissionRecord) -> Alike:
+    decision = record.decision
+    if decision is None:
+        return record.endpoint, record.outcome, record.dry_run, False, ()
+    steps = decision.once(_counted_steps)
+    return record.endpoint, record.outcome, record.dry_run, decision.cached, steps
+
+
+def _samples(requests: Alike) -> Iterator[Sample]:
+    endpoint, outcome, dry_run, cached, steps = requests
+    yield REQUESTS.name, endpoint, outcome, "true" if dry_run else "false"
+    if cached:
+        yield REMEMBERED.name, endpoint
+    yield from steps
 
 
 def _counted_steps(decision: Decision) -> tuple[Sample, ...]:
@@ -233,6 +247,8 @@ class Metrics(Collector):
         self._now = now
         self._lock = Lock()
         self._counts: Counter[Sample] = Counter()
+        self._alike: Counter[Alike] = Counter()
+        """Requests by kind, at most MAX_ALIKE of them: one increment per request instead of one per step."""
         self._durations: dict[str, _Durations] = {}
         self._registry = CollectorRegistry()
         self._registry.register(self)
@@ -240,14 +256,21 @@ class Metrics(Collector):
 
     def __call__(self, record: AdmissionRecord) -> None:
         """Count one admission record."""
-        samples = list(counted(record))
+        requests = _alike(record)
         with self._lock:
-            for sample in samples:
-                self._counts[sample] += 1
+            self._alike[requests] += 1
+            if len(self._alike) > MAX_ALIKE:
+                self._count_samples()
             durations = self._durations.get(record.endpoint)
             if durations is None:
                 durations = self._durations[record.endpoint] = _Durations()
             durations.add(record.seconds)
+
+    def _count_samples(self) -> None:
+        for requests, count in self._alike.items():
+            for sample in _samples(requests):
+                self._counts[sample] += count
+        self._alike.clear()
 
     def exposition(self) -> tuple[bytes, str]:
         """Return all metrics in Prometheus' text format, and its content type."""
@@ -256,6 +279,7 @@ class Metrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield every family, also those without samples."""
         with self._lock:
+            self._count_samples()
             self._delete_series_of_former_rules()
             counts = dict(self._counts)
             durations = {name: (list(found.counts), found.sum) for name, found in self._durations.items()}

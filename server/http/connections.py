@@ -1,4 +1,10 @@
-"""Open connections of one listener: limits, deadlines and held bytes."""
+"""Open connections of one listener: limits, deadlines and held bytes.
+
+Why deadlines are swept: a timer of each connection would be cancelled and set again with every request. Why bytes are
+held on one account: a limit for each connection, times their number, would either exceed the memory of the server or
+be too small for a large pod. Over the limit, reading pauses instead of refusing, since most senders finish soon; slow
+ones are refused after STALE_SECONDS, but only if others need their room.
+"""
 
 import logging
 from collections import Counter
@@ -180,9 +186,10 @@ class Connections:
         self.held_bytes -= size
         self.freed_bytes += PARSED_PER_BYTE * size
         self._holding.pop(connection, None)
-        if self._paused.pop(connection, ...) is None:
-            connection.resume()
-        self._resume()
+        if self._paused:
+            if self._paused.pop(connection, ...) is None:
+                connection.resume()
+            self._resume()
 
     def _resume(self) -> None:
         """Resume as many connections as there is room for one read each, those that hold least first."""

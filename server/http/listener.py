@@ -2,6 +2,9 @@
 
 Sockets are accepted here and passed to `loop.connect_accepted_socket`, so handshakes count as connections, peers are
 known, and a new certificate applies to the next connection.
+
+Why a loop for each listener: probes and metrics on the plain listener are answered while the loop that answers
+admissions is busy, and /healthz there can report that loop as stalled.
 """
 
 import asyncio
@@ -80,6 +83,8 @@ class Listener:
         self._accepting = False
         self._draining = False
         self._opening: set[Task[None]] = set()
+        self._turns: list[HttpProtocol] = []
+        """Connections that answer a request in the next iteration of the event loop."""
         self._thread = Thread(target=self._run, name=f"{name}-listener", daemon=True)
 
     def start(self, context: ssl.SSLContext | None = None) -> None:
@@ -147,7 +152,21 @@ class Listener:
     def ends(self, context: object) -> bool:
         return self._draining or context is not self._context
 
+    def schedule(self, connection: HttpProtocol) -> None:
+        if not self._turns:
+            self.loop.call_soon(self._take_turns)
+        self._turns.append(connection)
+
     # In the event loop.
+
+    def _take_turns(self) -> None:
+        turns, self._turns = self._turns, []
+        for connection in turns:
+            try:
+                connection.take_turn()
+            except Exception:  # a bug, which must not keep the others waiting
+                _log.exception("unexpected error in a connection")
+                connection.abort()
 
     def _run(self) -> None:
         try:

@@ -8,7 +8,7 @@ import socket
 import ssl
 import struct
 from asyncio import Future
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
@@ -20,9 +20,10 @@ from typing import Any
 
 import pytest
 
-from server.http.limits import LEAST_CONNECTIONS, RESERVED_FILES, SWEEP_SECONDS, Limit
+from server.http.limits import LEAST_CONNECTIONS, READ_BYTES, RESERVED_FILES, SWEEP_SECONDS, Limit
 from server.http.listener import Listener, connections_allowed
 from server.http.messages import Request, Response
+from server.http.protocol import HttpProtocol
 from server.tls import identity as tls
 from tests.support.certificates import certified
 from tests.support.listener import Reachable, Recorder, reachable, reply
@@ -237,7 +238,7 @@ def test_what_is_under_way_at_the_stop_is_answered_and_nobody_connects_any_more(
 def refuses(server: Reachable) -> bool:
     try:
         connect(server).close()
-    except ConnectionRefusedError:
+    except (ConnectionRefusedError, ConnectionResetError):  # reset: the socket was closed during the handshake of TCP
         return True
     return False
 
@@ -564,6 +565,42 @@ def test_clients_that_leave_in_the_middle_stop_nothing(
         assert plain.ask("POST", "/", b"body").body == b"4"
     until(lambda: not plain.listener.connections, "their end")
     assert not unexpected(caplog)
+
+
+def test_a_request_that_arrives_with_the_end_of_tls_is_answered(server: Reachable) -> None:
+    assert server.context is not None
+    received, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+    wrapped = server.context.wrap_bio(received, sent, server_hostname="localhost")
+    with closing(socket.create_connection(("127.0.0.1", server.port), timeout=PATIENCE_SECONDS)) as connection:
+
+        def complete(step: Callable[[], object]) -> object:
+            while True:
+                try:
+                    return step()
+                except ssl.SSLWantReadError:
+                    connection.sendall(sent.read())
+                    received.write(connection.recv(READ_BYTES))
+
+        complete(wrapped.do_handshake)
+        wrapped.write(GET)
+        with suppress(ssl.SSLWantReadError):
+            wrapped.unwrap()
+        connection.sendall(sent.read())
+        assert complete(lambda: wrapped.read(READ_BYTES)).startswith(b"HTTP/1.1 200 ")  # type: ignore[attr-defined]
+
+
+def test_an_unexpected_error_in_a_turn_ends_one_connection_only(
+    server: Reachable, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(_self: HttpProtocol) -> None:
+        raise RuntimeError("our bug")
+
+    with monkeypatch.context() as patched, closing(server.open()) as connection:
+        patched.setattr(HttpProtocol, "take_turn", fails)
+        connection.sendall(GET)
+        assert ended(connection)
+    assert "RuntimeError: our bug" in caplog.text
+    assert server.ask("GET", "/").status == 200
 
 
 def test_what_goes_wrong_unexpectedly_in_the_event_loop_is_logged(

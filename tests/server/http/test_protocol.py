@@ -1082,6 +1082,7 @@ class Wire(asyncio.Transport):
         """Answer what can be answered now."""
         while self.paused and not (self.closed or self.protocol.under_way):
             self.turn()
+        self.turn()  # reading is not paused while one request waits for the next turn
 
     def feed(self, pieces: Iterable[bytes]) -> None:
         for piece in pieces:

@@ -145,7 +145,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
 
     @property
     def under_way(self) -> bool:
-        return self._future is not None
+        return self._future is not None or self._turn_scheduled
 
     # Called by asyncio.
 

@@ -1080,9 +1080,10 @@ class Wire(asyncio.Transport):
 
     def settle(self) -> None:
         """Answer what can be answered now."""
-        while self.paused and not (self.closed or self.protocol.under_way):
+        written = -1
+        while len(self.written) > written:
+            written = len(self.written)
             self.turn()
-        self.turn()  # reading is not paused while one request waits for the next turn
 
     def feed(self, pieces: Iterable[bytes]) -> None:
         for piece in pieces:
@@ -1148,6 +1149,18 @@ def seen(recorder: Recorder) -> list[tuple[Any, ...]]:
 
 CUTS = st.lists(st.integers(0, 4000), max_size=12)
 OFTEN = settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+
+
+def test_a_connection_is_not_idle_before_its_turn(recorder: Recorder) -> None:
+    with direct(recorder) as wire:
+        sent = request(b"/")
+        wire.protocol.get_buffer(-1)[: len(sent)] = sent
+        wire.protocol.buffer_updated(len(sent))
+        before = wire.protocol.under_way, wire.written
+        wire.turn()
+        assert before == (True, b"")
+        assert wire.written
+        assert not wire.protocol.under_way
 
 
 @given(sent=st.lists(valid_requests(), min_size=1, max_size=6), cuts=CUTS)

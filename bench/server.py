@@ -49,7 +49,7 @@ THROUGHPUT = 0.6
 THROUGHPUT_LOGGED = 0.5
 P99 = 1.5
 LOGGED = 0.99
-"""What waits to be written when the server is killed is lost; a log that drops lines would cost nothing."""
+"""Queued lines are lost when the server is killed; a log that drops lines would cost nothing."""
 MANY_RULES = 1.5
 RSS_MIB = 100.0
 READY_SECONDS = 1.5
@@ -75,7 +75,7 @@ FALLEN = "nvidia.com/mig-2g.20gb"
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What wrk measured in one round."""
+    """The measurements of wrk in one round."""
 
     requests: int
     requests_per_second: float
@@ -84,7 +84,7 @@ class Load:
 
 @dataclass(slots=True)
 class Measured:
-    """What became of one server, round by round: under all the load it takes, and under the same as the others."""
+    """Rounds of one server: under all the load it takes, and under the same load as the others."""
 
     warm_up: list[Load] = field(default_factory=list)
     full: list[Load] = field(default_factory=list)
@@ -100,7 +100,7 @@ class Subject:
     path: str
     reviews: Path
     fixed: str | None = None
-    """What bench.fixed is to do in the server's place."""
+    """Argument of bench.fixed, which then runs in the server's place."""
     checkout: Path = ROOT
 
 
@@ -144,10 +144,10 @@ end
 """
 
 PODS = 500
-"""Of one Job, that are sent in turn."""
+"""Pods of one Job, sent in turn."""
 
 DIFFERENT_PODS = 3000
-"""Several times what is remembered."""
+"""Several times as many as the decision cache holds."""
 
 
 def reviews(pods: Sequence[dict[str, Any]], file: Path) -> Path:
@@ -209,7 +209,7 @@ def live(folder: Path, nodes: int, pods: int, falls: Path, **how: int) -> tuple[
 
 
 def answers(url: str) -> bool:
-    """Whether a server answers with success; its certificate is its own."""
+    """Return True if a server answers with success; its certificate is its own."""
     trusting = ssl.create_default_context()
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
     try:

@@ -198,19 +198,19 @@ def test_other_paths_are_404_as_a_status(made: Callable[[State], Any], path: str
     ("made", "path"),
     [(application, "/healthz"), (plain, "/healthz"), (application, "/readyz"), (plain, "/metrics"), (plain, "/rules")],
 )
-def test_pages_take_get_only_and_other_methods_are_405_as_a_status(made: Callable[[State], Any], path: str) -> None:
+def test_pages_take_get_only_and_other_methods_are_405(made: Callable[[State], Any], path: str) -> None:
     answer = call(made(State()), path)
     refusal(answer, 405, "MethodNotAllowed", uid=None)
     assert set(answer.headers["allow"].split(", ")) == {"GET", "HEAD", "OPTIONS"}
     assert answer.headers["content-type"] == "application/json"
 
 
-def test_the_plain_listener_has_no_admissions_and_the_other_no_metrics() -> None:
+def test_only_the_plain_listener_has_metrics_and_no_admissions() -> None:
     refusal(call(plain(State()), "/mutate", encoded(review())), 404, "NotFound", uid=None)
     refusal(call(application(State()), "/metrics", method="GET"), 404, "NotFound", uid=None)
 
 
-def test_hooks_of_flask_see_admissions_and_their_responses_like_all_others(rule_set: RuleSet) -> None:
+def test_hooks_of_flask_see_admissions_and_their_responses(rule_set: RuleSet) -> None:
     app = application(State(rule_set, Cluster()))
     requests: list[tuple[str, str]] = []
     responses: list[int] = []
@@ -264,7 +264,7 @@ def test_a_body_without_end_is_read_up_to_a_bound(app: Any, length: str | None) 
 
 
 @pytest.mark.parametrize("length", ["-1", "1e3", "abc", "²"])
-def test_a_content_length_that_is_no_number_is_400_and_nothing_is_read(app: Any, length: str) -> None:
+def test_a_content_length_that_is_no_number_is_400(app: Any, length: str) -> None:
     body = Endless()
     refusal(call(app, "/mutate", body, length=length, terminated=False), 400, "BadRequest", uid=None)
     assert body.read_bytes == 0
@@ -283,13 +283,13 @@ def test_a_body_in_pieces_is_put_together(app: Any, with_length: bool) -> None:
     assert answer.patch
 
 
-def test_without_a_length_nothing_is_read_from_a_stream_that_may_never_end(app: Any) -> None:
+def test_without_a_length_nothing_is_read_from_an_endless_stream(app: Any) -> None:
     body = Endless()
     refusal(call(app, "/mutate", body, length=None, terminated=False), 400, "BadRequest", uid=None)
     assert body.read_bytes == 0
 
 
-def test_over_the_concurrency_bound_the_answer_is_503_with_the_uid_and_later_a_decision(rule_set: RuleSet) -> None:
+def test_over_the_concurrency_limit_the_answer_is_503_with_uid(rule_set: RuleSet) -> None:
     state = State(rule_set, Cluster())
     seen: list[AdmissionRecord] = []
     admission = Admission(state, max_concurrent=2, observers=[seen.append])
@@ -320,7 +320,7 @@ def test_bodies_that_are_not_received_are_recorded(rule_set: RuleSet) -> None:
     ]
 
 
-def test_before_the_rules_are_there_the_answer_is_503_with_the_uid(rule_set: RuleSet) -> None:
+def test_before_the_rules_are_loaded_the_answer_is_503_with_uid(rule_set: RuleSet) -> None:
     for state in (State(), State(rule_set), State(None, Cluster())):
         app = application(state)
         refusal(call(app, "/mutate", encoded(review())), 503, "ServiceUnavailable", uid=UID)
@@ -337,7 +337,7 @@ class Broken(RuleSet):
         return super(RuleSet, self).__getattribute__(name)
 
 
-def test_rules_that_change_while_a_request_is_decided_are_for_the_next_one(rule_set: RuleSet) -> None:
+def test_rules_that_change_during_a_decision_apply_to_the_next(rule_set: RuleSet) -> None:
     later = Served(rule_set=RuleSet(), generation=2)
 
     class Overtaken(RuleSet):
@@ -379,7 +379,7 @@ def test_an_unforeseen_error_is_500_logged_and_never_an_allow(caplog: pytest.Log
 
 
 @pytest.mark.parametrize("length", [None, "100"])
-def test_a_body_that_cannot_be_read_to_its_end_is_400_without_a_decision(app: Any, length: str | None) -> None:
+def test_a_body_that_ends_early_is_400_without_a_decision(app: Any, length: str | None) -> None:
     class Torn:
         def read(self, size: int) -> bytes:
             raise OSError("connection lost")
@@ -394,7 +394,7 @@ def test_healthz_answers_as_soon_as_the_server_runs(made: Callable[[State], Any]
 
 
 @pytest.mark.parametrize("made", [application, plain])
-def test_healthz_fails_once_the_event_loop_has_not_turned_for_5_s(made: Callable[[State], Any]) -> None:
+def test_healthz_fails_if_the_event_loop_is_blocked_for_5_s(made: Callable[[State], Any]) -> None:
     state = State()
     app = made(state)
     state.turned = lambda: monotonic() - STALLED_SECONDS + 1
@@ -431,7 +431,7 @@ def test_readyz_says_whether_requests_should_come_here(state: State, status: int
     assert (answer.status, answer.body) == (status, body)
 
 
-def test_readyz_fails_once_the_certificate_that_is_served_has_expired() -> None:
+def test_readyz_fails_once_the_serving_certificate_has_expired() -> None:
     state, end = State(RuleSet(), Cluster()), datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
     state.certificate_not_after = end
     assert readiness(state, clock=lambda: end)[0] == 200
@@ -521,7 +521,7 @@ def check_answer(answer: Answer, document: Any) -> None:
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: "/".join(map(str, path)) or "whole")
-def test_a_value_of_any_wrong_type_anywhere_is_never_a_server_error(app: Any, path: tuple[str | int, ...]) -> None:
+def test_a_value_of_any_wrong_type_is_never_a_server_error(app: Any, path: tuple[str | int, ...]) -> None:
     for value in WRONG_TYPES:
         document = with_value(TEMPLATE, path, value)
         for endpoint in ("/mutate", "/validate"):

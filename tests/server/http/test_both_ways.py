@@ -395,9 +395,7 @@ def test_an_error_of_an_observer_changes_no_answer(
 
 
 @pytest.mark.parametrize("body", [PATCHED, padded(LARGE_BODY_BYTES), padded(LARGE_BODY_BYTES + 1), b"no review"])
-def test_over_the_bound_on_decisions_a_caller_is_asked_to_try_again(
-    rule_set: RuleSet, tmp_path: Path, body: bytes
-) -> None:
+def test_over_the_limit_on_decisions_a_caller_is_told_to_retry(rule_set: RuleSet, tmp_path: Path, body: bytes) -> None:
     with ways(tmp_path, State(rule_set, Cluster()), max_concurrent=1) as found:
         assert found.admission.slots.take()
         answer = found.ask(Asked(body=body))
@@ -409,16 +407,14 @@ def test_over_the_bound_on_decisions_a_caller_is_asked_to_try_again(
 
 
 def without_message(answer: Same) -> Same:
-    """How long a body may take is a matter of the server."""
+    """Remove the message: the time for a body is a matter of the server."""
     document = answer.document
     assert document.pop("message")
     return replace(answer, body=encoded(document))
 
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate?timeout=5s"])
-def test_a_body_that_is_shorter_than_its_length_is_the_same_failure(
-    rule_set: RuleSet, tmp_path: Path, path: str
-) -> None:
+def test_a_body_shorter_than_its_length_is_the_same_failure(rule_set: RuleSet, tmp_path: Path, path: str) -> None:
     length = len(PATCHED) + 1
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
     sent = head.encode() + PATCHED
@@ -450,9 +446,7 @@ def test_a_body_that_is_shorter_than_its_length_is_the_same_failure(
 
 
 @pytest.mark.parametrize("target", ["/mutate", "/mut%61te", "https://localhost/mutate"])
-def test_a_body_that_would_take_too_much_memory_is_refused_however_its_path_is_written(
-    all_ways: Ways, target: str
-) -> None:
+def test_a_body_of_too_much_memory_is_refused_on_any_path(all_ways: Ways, target: str) -> None:
     body = b'{"a":[' + b"[],[]," * (1024 * 1024) + b"[]]}"
     begin = perf_counter()
     answer = over(all_ways.protocol.connect())(Asked(target=target, body=body))
@@ -460,7 +454,7 @@ def test_a_body_that_would_take_too_much_memory_is_refused_however_its_path_is_w
     assert perf_counter() - begin < PATIENCE_SECONDS
 
 
-def test_the_pages_of_the_plain_listener_are_the_same_whoever_serves_them(rule_set: RuleSet, tmp_path: Path) -> None:
+def test_pages_of_the_plain_listener_are_the_same_in_any_server(rule_set: RuleSet, tmp_path: Path) -> None:
     app = create_metrics_app(State(rule_set, Cluster()), lambda: (b"# EOF\n", "application/openmetrics-text"))
 
     def handler(it: Listener) -> PageHandler:

@@ -82,7 +82,7 @@ class Fake:
         self._connections.hold(self, size)
 
     def begin(self) -> None:
-        """What it received is decided."""
+        """Begin to decide what it received."""
         self.receiving, self.under_way = False, True
 
     def answer(self) -> None:
@@ -165,7 +165,7 @@ def test_there_is_room_up_to_the_limit(connections: Connections) -> None:
     assert not exceeded_by(connections.exceeded)
 
 
-def test_at_the_limit_the_oldest_that_never_completed_a_request_is_closed_first(connections: Connections) -> None:
+def test_at_the_limit_the_oldest_unused_one_is_closed_first(connections: Connections) -> None:
     first = used(connections, "10.0.0.1")
     second, third = Fake(connections, "10.0.0.2"), Fake(connections, "10.0.0.3")
     others = [used(connections, f"10.0.1.{index}") for index in range(connections.limit - 3)]
@@ -178,7 +178,7 @@ def test_at_the_limit_the_oldest_that_never_completed_a_request_is_closed_first(
     assert exceeded_by(connections.exceeded) == {Limit.CONNECTIONS: 2}
 
 
-def test_of_those_that_completed_a_request_the_longest_idle_is_closed_first(connections: Connections) -> None:
+def test_of_used_connections_the_longest_idle_is_closed_first(connections: Connections) -> None:
     all_of_them = [used(connections, peer) for peer in peers(8)]
     all_of_them[0].answer()
     all_of_them[2].answer()
@@ -211,7 +211,7 @@ def test_one_peer_has_at_most_its_share(connections: Connections) -> None:
     assert exceeded_by(connections.exceeded) == {Limit.CONNECTIONS_PER_PEER: 1}
 
 
-def test_a_peer_at_its_share_closes_its_own_connection_though_others_are_older_and_idle(
+def test_a_peer_at_its_share_closes_its_own_connection(
     connections: Connections,
 ) -> None:
     share = connections.limit // PEER_SHARE
@@ -316,7 +316,7 @@ def test_reading_pauses_where_all_together_hold_too_much(connections: Connection
     assert exceeded_by(connections.exceeded) == {Limit.HELD_BYTES: 3}
 
 
-def test_a_paused_connection_that_hands_over_what_was_read_is_paused_once(connections: Connections) -> None:
+def test_a_paused_connection_that_holds_more_is_paused_once(connections: Connections) -> None:
     one = Fake(connections)
     for _ in range(3):
         one.receive(HELD_BYTES)
@@ -342,7 +342,7 @@ def test_reading_goes_on_from_as_many_as_there_is_room_for(connections: Connecti
     assert connections.held_bytes == READ_BYTES
 
 
-def test_a_connection_that_lets_go_of_what_it_holds_is_read_again(connections: Connections) -> None:
+def test_a_connection_that_releases_its_bytes_is_read_again(connections: Connections) -> None:
     first, second = (Fake(connections, peer) for peer in peers(2))
     first.receive(HELD_BYTES)
     second.receive(2 * FREE_BYTES)
@@ -655,7 +655,7 @@ def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Reachabl
 
 
 def ended(connection: Any) -> bool:
-    """Whether the other side ends it; waits for that."""
+    """Wait until the other side ends it; return True if it does."""
     try:
         return not connection.recv(1)
     except ConnectionResetError:
@@ -699,7 +699,7 @@ def wait_for(server: Reachable, limit: Limit) -> Callable[[], object]:
     return lambda: server.listener.connections.exceeded.counts[limit]
 
 
-def test_ordinary_requests_are_answered_while_slow_ones_hold_too_much(
+def test_small_requests_are_answered_while_slow_ones_hold_bytes(
     server: Reachable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "STALE_SECONDS", inf)
@@ -729,7 +729,7 @@ def test_reading_goes_on_once_there_is_room(server: Reachable, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("secure", [False, True])
-def test_a_slow_request_is_asked_to_try_again_where_others_need_its_room(
+def test_a_slow_request_gets_503_if_others_need_its_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, secure: bool
 ) -> None:
     monkeypatch.setattr(listeners, "SWEEP_SECONDS", 0.01)

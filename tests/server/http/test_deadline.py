@@ -66,7 +66,7 @@ def test_over_its_time_a_rule_that_says_fail_denies(tmp_path: Path, path: str) -
 
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
-def test_over_its_time_a_rule_that_says_ignore_changes_nothing_and_warns(tmp_path: Path, path: str) -> None:
+def test_a_rule_over_its_time_that_ignores_failure_warns(tmp_path: Path, path: str) -> None:
     app = application(State(rule_set(tmp_path, "Ignore"), Cluster()), request_seconds=-1)
     response = call(app, path, encoded(review(MIG_POD))).response
     assert response["allowed"] is True
@@ -84,7 +84,7 @@ def test_rules_without_expressions_take_no_time_worth_counting(tmp_path: Path) -
 
 
 def seconds(query: str, most: float = REQUEST_SECONDS) -> float:
-    """How long a request with this query may take."""
+    """Return the seconds that a request with this query may take."""
     late = Deadline(perf_counter() - 1000, query, most)
     with pytest.raises(CostExceeded) as caught:
         late().spend(1)
@@ -222,7 +222,7 @@ def test_the_time_of_a_request_begins_with_its_headers(tmp_path: Path) -> None:
     assert "is used up" in str(warnings(late))
 
 
-def test_the_timeout_of_the_api_server_bounds_the_time_of_a_request(tmp_path: Path) -> None:
+def test_the_api_servers_timeout_bounds_the_time_of_a_request(tmp_path: Path) -> None:
     admission = Admission(State(rule_set(tmp_path, "Ignore"), Cluster()), max_concurrent=1)
     a_second_ago = perf_counter() - 1
     assert warnings(admission.admit(asked("/mutate", query="timeout=4s", arrived=a_second_ago))) == []
@@ -235,7 +235,7 @@ def test_the_time_is_over_only_when_all_of_it_is_used() -> None:
     assert Deadline(perf_counter() - 1, "timeout=1s", 1000).is_over()
 
 
-def test_the_duration_that_is_observed_begins_with_the_end_of_the_body(tmp_path: Path) -> None:
+def test_the_observed_duration_begins_at_the_end_of_the_body(tmp_path: Path) -> None:
     observed: list[Any] = []
     state = State(rule_set(tmp_path, "Ignore"), Cluster())
     admission = Admission(state, max_concurrent=1, observers=[observed.append])

@@ -183,7 +183,7 @@ def test_an_ordinary_admission_is_decided_in_the_event_loop(server: Served, monk
     assert server.admission.slots.taken == 0
 
 
-def test_a_query_is_part_of_no_path_and_other_spellings_of_a_path_are_understood(server: Served) -> None:
+def test_a_query_is_part_of_no_path_in_any_spelling(server: Served) -> None:
     for path in ("/mutate?timeout=10s", "/mutate?", "/%6dutate", "http://localhost/mutate?timeout=10s"):
         assert patched(server.ask(review(MIG_POD), path))
     denied = server.ask(review(pod(image="app:latest")), "/validate?timeout=10s")
@@ -204,7 +204,7 @@ def test_without_a_content_type_an_admission_is_415(server: Served) -> None:
     assert (reply.status, json.loads(reply.body)["response"]["uid"]) == (415, UID)
 
 
-def test_over_the_bound_on_decisions_an_admission_is_503_and_counted(tmp_path: Path) -> None:
+def test_over_the_limit_on_decisions_an_admission_is_503(tmp_path: Path) -> None:
     with served(tmp_path, max_concurrent=1) as server:
         assert server.admission.slots.take()
         unavailable(server.ask(review()), UID)
@@ -216,7 +216,7 @@ def test_over_the_bound_on_decisions_an_admission_is_503_and_counted(tmp_path: P
         assert patched(server.ask(large()))
 
 
-def test_an_admission_that_is_not_received_whole_is_refused_and_recorded(server: Served) -> None:
+def test_an_incomplete_admission_is_refused_and_recorded(server: Served) -> None:
     head = b"POST /validate?timeout=10s HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999\r\n\r\n"
     with server.reachable.open(head) as client:
         assert client.recv(65536).startswith(b"HTTP/1.1 413 ")
@@ -226,9 +226,7 @@ def test_an_admission_that_is_not_received_whole_is_refused_and_recorded(server:
 @pytest.mark.parametrize(
     ("status", "path"), [(HTTPStatus.NOT_IMPLEMENTED, "/mutate"), (HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "/other")]
 )
-def test_a_refusal_that_is_no_admissions_or_has_no_kubernetes_reason_is_a_status_and_not_recorded(
-    server: Served, status: HTTPStatus, path: str
-) -> None:
+def test_other_refusals_are_a_status_and_not_recorded(server: Served, status: HTTPStatus, path: str) -> None:
     response = server.handler.refuse(Refusal(status, "why"), path)
     body = json.loads(response.body)
     assert (response.status, body["kind"], body["message"]) == (status, "Status", "why")
@@ -244,9 +242,7 @@ def test_a_refusal_that_may_be_tried_again_says_when(server: Served) -> None:
 # Decisions that hold others up.
 
 
-def test_a_decision_that_takes_longer_begins_again_in_a_thread_and_others_are_answered_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_decision_restarts_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, proceed = threading.Event(), threading.Event()
     answer = Admission.answer
 
@@ -273,9 +269,7 @@ def test_a_decision_that_takes_longer_begins_again_in_a_thread_and_others_are_an
         assert server.admission.slots.taken == 0
 
 
-def test_a_decision_that_takes_longer_keeps_its_place_until_it_is_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slow_decision_keeps_its_slot_until_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("server.http.handlers.PATIENCE_SECONDS", -1.0)
     begun, proceed = threading.Event(), threading.Event()
     answer = AdmissionHandler._answer
@@ -296,7 +290,7 @@ def test_a_decision_that_takes_longer_keeps_its_place_until_it_is_made(
 
 
 @pytest.mark.parametrize("body", [encoded(review()), large()])
-def test_a_queued_decision_whose_time_is_over_is_503_and_no_denial(
+def test_a_queued_decision_over_its_time_is_503_and_no_denial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: bytes
 ) -> None:
     """The rule says Fail: to evaluate it without time would deny."""
@@ -330,9 +324,7 @@ def test_a_decision_in_a_thread_has_only_the_time_that_is_left(tmp_path: Path, m
 # Large bodies.
 
 
-def test_large_bodies_are_decided_in_a_thread_one_at_a_time_and_others_are_answered_meanwhile(
-    server: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_bodies_are_decided_in_a_thread_one_at_a_time(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held(monkeypatch, is_large)
     with asking() as callers:
         waiting = [callers.submit(server.ask, large()) for _ in range(4)]
@@ -364,9 +356,7 @@ def test_more_large_bodies_than_may_wait_are_503_and_counted(server: Served, mon
         assert patched(server.ask(large()))
 
 
-def test_a_large_body_whose_client_has_gone_gives_its_place_back_undecided(
-    server: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_body_whose_client_left_releases_its_slot(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held(monkeypatch, is_large)
     with asking() as callers:
         waiting = callers.submit(server.ask, large())
@@ -387,9 +377,7 @@ def tokens(count: int) -> bytes:
     return body.replace(b"[0]", b"[" + b"0," * missing + b"0]")
 
 
-def test_a_body_that_would_take_too_much_memory_is_413_and_not_parsed(
-    server: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_body_of_too_much_memory_is_413_and_not_parsed(server: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     held = Held(monkeypatch)
     held.proceed.set()
     most = PARSED_BYTES // PARSED_BYTES_PER_TOKEN
@@ -405,7 +393,7 @@ def test_a_body_that_would_take_too_much_memory_is_413_and_not_parsed(
 
 
 @pytest.mark.parametrize("path", ["/%6dutate", "http://localhost/mutate"])
-def test_no_spelling_of_the_path_lets_a_body_that_takes_too_much_memory_pass(server: Served, path: str) -> None:
+def test_no_path_spelling_lets_a_body_of_too_much_memory_pass(server: Served, path: str) -> None:
     assert server.ask(tokens(PARSED_BYTES // PARSED_BYTES_PER_TOKEN + 1), path).status == 413
 
 

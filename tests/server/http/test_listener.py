@@ -103,7 +103,7 @@ def connect(server: Reachable) -> socket.socket:
 
 
 def ended(connection: socket.socket) -> bool:
-    """Whether the other side ends a connection without a word."""
+    """Return True if the other side ends a connection without a response."""
     try:
         return connection.recv(100) == b""
     except ConnectionResetError:
@@ -141,7 +141,7 @@ def test_requests_are_answered_from_the_start_to_the_stop(tmp_path: Path, secure
     assert [request.peer for request in recorder.requests] == ["127.0.0.1"]
 
 
-def test_nobody_can_connect_before_the_start_and_a_stop_before_it_frees_the_address() -> None:
+def test_a_stop_before_the_start_frees_the_address() -> None:
     bound = socket.create_server(("127.0.0.1", 0))
     bound.close()
     bound = socket.socket()
@@ -155,7 +155,7 @@ def test_nobody_can_connect_before_the_start_and_a_stop_before_it_frees_the_addr
         pass
 
 
-def test_a_first_certificate_starts_a_listener_and_the_next_is_shown_from_the_next_connection_on() -> None:
+def test_a_new_certificate_applies_from_the_next_connection_on() -> None:
     one, two = certified("one"), certified("two")
     made = Listener("test", socket.create_server(("127.0.0.1", 0)), lambda _: Recorder(), connections=8)
     made.serve(tls.context(one.identity()))
@@ -175,7 +175,7 @@ def test_a_first_certificate_starts_a_listener_and_the_next_is_shown_from_the_ne
     assert made.stop(PATIENCE_SECONDS)
 
 
-def test_a_listener_that_drains_ends_each_connection_with_its_next_response(server: Reachable) -> None:
+def test_draining_ends_each_connection_with_its_next_response(server: Reachable) -> None:
     with closing(server.connect()) as connection:
         connection.request("GET", "/")
         assert not reply(connection).ends
@@ -217,7 +217,7 @@ def test_whoever_is_connected_when_a_listener_stops_is_answered(server: Reachabl
         server.ask("GET", "/")
 
 
-def test_what_is_under_way_at_the_stop_is_answered_and_nobody_connects_any_more(
+def test_a_stop_answers_pending_requests_and_accepts_no_more(
     waiting: tuple[Reachable, Waiting],
 ) -> None:
     server, handler = waiting
@@ -243,7 +243,7 @@ def refuses(server: Reachable) -> bool:
     return False
 
 
-def test_what_cannot_be_answered_within_the_grace_period_is_cut_and_logged(
+def test_requests_beyond_the_grace_period_are_cut_and_logged(
     waiting: tuple[Reachable, Waiting], caplog: pytest.LogCaptureFixture
 ) -> None:
     server, handler = waiting
@@ -268,7 +268,7 @@ def test_idle_connections_do_not_hold_up_the_stop(server: Reachable, monkeypatch
         assert ended(used)
 
 
-def test_handshakes_that_stall_do_not_keep_a_listener_from_stopping(server: Reachable) -> None:
+def test_stalled_handshakes_do_not_keep_a_listener_from_stopping(server: Reachable) -> None:
     with closing(connect(server)) as silent, closing(connect(server)) as half:
         half.sendall(b"\x16")
         until(lambda: len(server.listener.connections) == 2, "both")
@@ -332,7 +332,7 @@ def test_what_is_no_handshake_is_closed_and_no_error_of_ours(
 
 @pytest.mark.parametrize("reset", [False, True])
 @pytest.mark.parametrize("sent", [b"", b"\x16"])
-def test_a_client_that_leaves_in_its_handshake_is_forgotten_and_no_error_of_ours(
+def test_a_client_that_leaves_in_its_handshake_is_no_error(
     server: Reachable, sent: bytes, reset: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     leaving = connect(server)
@@ -370,7 +370,7 @@ def test_a_connection_in_its_handshake_makes_room_for_another(tmp_path: Path, ca
     assert not unexpected(caplog)
 
 
-def test_a_caller_that_comes_while_every_connection_has_a_request_under_way_is_turned_away(tmp_path: Path) -> None:
+def test_a_caller_is_refused_if_every_connection_is_busy(tmp_path: Path) -> None:
     handler = Waiting()
     with (
         reachable(tmp_path, handler.of, secure=False, connections=2) as server,
@@ -419,9 +419,7 @@ def refusing() -> Iterator[tuple[Reachable, Refusing, socket.socket]]:
 
 
 @pytest.mark.parametrize("error", [errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM])
-def test_where_the_system_has_no_file_for_a_connection_another_is_closed_and_accepting_goes_on_later(
-    error: int, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_without_file_descriptors_another_connection_closes(error: int, caplog: pytest.LogCaptureFixture) -> None:
     with refusing() as (server, bound, idle):
         bound.errors.extend([error] * 3)
         assert server.ask("GET", "/").status == 200
@@ -430,7 +428,7 @@ def test_where_the_system_has_no_file_for_a_connection_another_is_closed_and_acc
     assert not unexpected(caplog)
 
 
-def test_a_connection_that_was_aborted_before_it_was_accepted_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_connection_aborted_before_it_was_accepted_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
     with refusing() as (server, bound, idle):
         bound.errors.extend([errno.ECONNABORTED] * 3)
         assert server.ask("GET", "/").status == 200
@@ -486,7 +484,7 @@ def test_without_a_file_to_open_callers_wait_until_there_is_one(
     assert not unexpected(caplog)
 
 
-def test_without_a_file_to_open_a_certificate_is_refused_and_a_stop_is_an_end(server: Reachable) -> None:
+def test_without_file_descriptors_a_certificate_is_refused(server: Reachable) -> None:
     identity = certified("other").identity()
     with no_files():
         with pytest.raises(tls.TlsError, match=r"^the certificate cannot be served: Too many open files$"):
@@ -516,17 +514,17 @@ def test_where_there_are_files_enough_the_soft_limit_stays(hard: int) -> None:
     assert soft_limit() == 256
 
 
-def test_the_soft_limit_on_files_is_raised_as_far_as_it_is_needed(hard: int) -> None:
+def test_the_soft_limit_on_files_is_raised_as_far_as_needed(hard: int) -> None:
     assert connections_allowed(400, reserved=50) == 400
     assert soft_limit() == 450
 
 
-def test_connections_are_fewer_where_the_hard_limit_on_files_says_so(hard: int) -> None:
+def test_the_hard_limit_on_files_limits_connections(hard: int) -> None:
     assert connections_allowed(hard) == hard - RESERVED_FILES
     assert soft_limit() == hard
 
 
-def test_some_connections_are_allowed_however_few_files_there_are(hard: int) -> None:
+def test_some_connections_are_allowed_with_few_files(hard: int) -> None:
     assert connections_allowed(hard, reserved=hard) == LEAST_CONNECTIONS
 
 
@@ -537,7 +535,7 @@ def test_some_connections_are_allowed_however_few_files_there_are(hard: int) -> 
         ((256, resource.RLIM_INFINITY), 500, (500 + RESERVED_FILES, resource.RLIM_INFINITY)),
     ],
 )
-def test_where_files_are_without_a_hard_limit_all_connections_are_allowed(
+def test_without_a_limit_on_files_all_connections_are_allowed(
     monkeypatch: pytest.MonkeyPatch, limits: tuple[int, int], allowed: int, then: tuple[int, int] | None
 ) -> None:
     changed: list[tuple[int, int]] = []
@@ -603,9 +601,7 @@ def test_an_unexpected_error_in_a_turn_ends_one_connection_only(
     assert server.ask("GET", "/").status == 200
 
 
-def test_what_goes_wrong_unexpectedly_in_the_event_loop_is_logged(
-    server: Reachable, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unexpected_errors_in_the_event_loop_are_logged(server: Reachable, caplog: pytest.LogCaptureFixture) -> None:
     def fails() -> None:
         raise RuntimeError("our bug")
 

@@ -122,7 +122,7 @@ def test_what_is_no_request_gets_no_page_and_stops_nothing(server: Reachable, se
     assert server.ask("GET", "/metrics").status == 200
 
 
-def test_with_more_connections_than_there_are_places_the_oldest_are_closed_and_probes_answered(
+def test_over_the_connection_limit_the_oldest_close_for_probes(
     server: Reachable,
 ) -> None:
     with ExitStack() as stack:
@@ -143,7 +143,7 @@ def test_a_client_that_stalls_gets_408_and_is_cut(server: Reachable, monkeypatch
 
 
 def closed(client: socket.socket) -> bool:
-    """Whether the other side ends a connection without a word."""
+    """Return True if the other side ends a connection without a response."""
     try:
         return client.recv(100) == b""
     except ConnectionResetError:
@@ -166,7 +166,7 @@ def test_a_page_that_takes_long_holds_up_no_probe(tmp_path: Path, state: State) 
         assert scrape.recv(65536).startswith(b"HTTP/1.1 200 ")
 
 
-def test_healthz_fails_while_the_loop_of_the_admissions_stalls_and_recovers(
+def test_healthz_fails_only_while_the_admission_loop_is_blocked(
     tmp_path: Path, state: State, server: Reachable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("server.http.probes.STALLED_SECONDS", 1.0)

@@ -53,7 +53,7 @@ def exceeded_by(exceeded: Exceeded) -> dict[Limit, int]:
 
 
 def nothing_left(server: Reachable) -> bool:
-    """Whether all connections have ended, and nothing is held for them."""
+    """Return True if all connections have ended and nothing is held for them."""
     connections = server.listener.connections
     return not connections and not connections.held_bytes
 
@@ -94,7 +94,7 @@ def chunked(*chunks: bytes, trailers: bytes = b"") -> bytes:
 
 CHUNKED = b"Transfer-Encoding: chunked"
 NEXT = request(b"/next", method=b"GET")
-"""What would be smuggled."""
+"""The request that would be smuggled."""
 
 
 class Client:
@@ -111,7 +111,7 @@ class Client:
         return next_reply(self._file, method)
 
     def ended(self) -> bool:
-        """Whether nothing more comes; waits for the end."""
+        """Wait for the end; return True if nothing more comes."""
         try:
             return self._file.read() == b""
         except ConnectionResetError:
@@ -452,9 +452,7 @@ def test_more_pipelined_requests_than_may_wait_are_not_answered(deferring: Reach
     assert len(later.recorder.requests) == count
 
 
-def test_a_malformed_request_after_good_ones_is_refused_once_they_are_answered(
-    deferring: Reachable, later: Later
-) -> None:
+def test_a_malformed_request_is_refused_after_earlier_answers(deferring: Reachable, later: Later) -> None:
     with client(deferring, request(b"/later") + request(b"/b") + request(host=False) + NEXT) as one:
         until(lambda: later.recorder.refusals, "the last request is refused")
         later.released.set()
@@ -489,7 +487,7 @@ def test_nothing_counts_after_the_last_request_of_a_connection(
 
 @pytest.mark.parametrize("name", LAST)
 @pytest.mark.parametrize("then", [NEXT, b"\x00 no request", b"\r\n"])
-def test_nothing_counts_after_a_last_request_that_is_answered_later(
+def test_nothing_counts_after_a_last_request_answered_later(
     deferring: Reachable, later: Later, name: str, then: bytes
 ) -> None:
     with client(deferring, LAST[name].replace(b"/last", b"/later")) as one:
@@ -502,9 +500,7 @@ def test_nothing_counts_after_a_last_request_that_is_answered_later(
     assert paths(later.recorder) == ["/later"]
 
 
-def test_a_request_after_the_end_of_the_server_was_announced_is_not_handled(
-    server: Reachable, recorder: Recorder
-) -> None:
+def test_a_request_after_connection_close_is_not_handled(server: Reachable, recorder: Recorder) -> None:
     server.listener.drain()
     with client(server, request(b"/last") + NEXT + NEXT) as one:
         assert one.reply().ends
@@ -561,9 +557,7 @@ def test_http_1_0_is_not_told_to_continue(server: Reachable) -> None:
         assert (one.reply().body, one.ended()) == (b"1", True)
 
 
-def test_a_client_whose_earlier_request_is_under_way_is_told_to_continue_after_its_answer(
-    deferring: Reachable, later: Later
-) -> None:
+def test_100_continue_is_sent_after_earlier_answers(deferring: Reachable, later: Later) -> None:
     with client(deferring, request(b"/later") + request(b"/b", b"Expect: 100-continue", b"Content-Length: 1")) as one:
         until(lambda: later.recorder.requests, "the first request is handled")
         later.released.set()
@@ -630,7 +624,7 @@ def test_a_target_that_no_url_has_is_the_clients_mistake(
     assert "unexpected error" not in caplog.text
 
 
-def test_an_application_gets_no_header_whose_name_has_an_underscore(tmp_path: Path) -> None:
+def test_an_application_gets_no_header_name_with_an_underscore(tmp_path: Path) -> None:
     application = Application()
     lines = (b"Content_Length: 9", b"X_Forwarded_For: a", b"X-Forwarded-For: b", b"X-A: 1", b"x-a: 2 ", b"User-Agent:")
     sent = request(b"/", *lines, b"Content-Type: a/b", body=b"123")
@@ -685,7 +679,7 @@ def test_headers_that_are_too_large_are_refused(tmp_path: Path, recorder: Record
 
 
 @pytest.mark.parametrize("piece", [b"a", b"a: b\r\n" * 100])
-def test_headers_that_do_not_end_are_refused_as_soon_as_they_are_too_large(recorder: Recorder, piece: bytes) -> None:
+def test_endless_headers_are_refused_once_they_are_too_large(recorder: Recorder, piece: bytes) -> None:
     with direct(recorder) as wire:
         sent = b"GET / HTTP/1.1\r\nHost: x\r\n"
         wire.feed([sent])
@@ -706,7 +700,7 @@ def test_headers_of_just_the_allowed_size_are_read(server: Reachable, recorder: 
 
 @pytest.mark.parametrize("secure", [False, True])
 @pytest.mark.parametrize("in_chunks", [False, True])
-def test_a_client_that_goes_on_sending_a_body_that_is_too_large_gets_the_answer(
+def test_a_client_that_keeps_sending_a_body_gets_the_answer(
     tmp_path: Path, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, secure: bool, in_chunks: bool
 ) -> None:
     monkeypatch.setattr(protocols, "LINGER_SECONDS", 5.0)
@@ -738,7 +732,7 @@ def test_a_client_that_never_stops_sending_is_cut(
         assert one.reply().status == 413  # it was received before the connection was cut
 
 
-def test_what_is_sent_after_a_refused_request_is_neither_read_nor_answered(
+def test_nothing_is_parsed_or_answered_after_a_refused_request(
     server: Reachable, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(protocols, "LINGER_SECONDS", 60.0)
@@ -876,9 +870,7 @@ def test_a_client_that_does_not_read_its_answers_is_cut(
     assert len(recorder.requests) <= (2 if secure and not last else 1)
 
 
-def test_a_client_that_leaves_the_end_of_its_last_answer_unread_is_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_does_not_read_its_last_answer_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocols, "UNREAD_SECONDS", LATE_SECONDS)
     monkeypatch.setattr(protocols, "WRITE_BUFFER_BYTES", 2**26)  # what is unread is not too much
     recorder = Recorder(lambda _: Response(200, b"x" * 2**24))
@@ -968,7 +960,7 @@ def broken(found: Request) -> Response:
 
 
 @pytest.mark.parametrize("before", [0, 1])
-def test_an_error_of_the_handler_is_logged_and_ends_the_connection_with_500(
+def test_a_handlers_error_is_logged_and_ends_with_500(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, before: int
 ) -> None:
     with reachable(tmp_path, Recorder(broken), secure=False) as server:
@@ -999,9 +991,7 @@ def test_a_future_that_fails_is_logged_and_ends_the_connection(
     assert "RuntimeError: our bug" in caplog.text
 
 
-def test_an_error_of_the_application_is_answered_and_the_connection_goes_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_applications_error_does_not_end_the_connection(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     closed: list[bool] = []
 
     class Content:
@@ -1143,7 +1133,7 @@ def valid_requests(draw: st.DrawFn) -> bytes:
 
 
 def seen(recorder: Recorder) -> list[tuple[Any, ...]]:
-    """What the handler was called with."""
+    """Return the requests that the handler was called with."""
     return [(it.method, it.path, it.query, tuple(it.headers), it.body, it.version) for it in recorder.requests]
 
 
@@ -1165,9 +1155,7 @@ def test_a_connection_is_not_idle_before_its_turn(recorder: Recorder) -> None:
 
 @given(sent=st.lists(valid_requests(), min_size=1, max_size=6), cuts=CUTS)
 @OFTEN
-def test_pipelined_requests_in_any_pieces_are_read_as_if_they_were_sent_one_by_one(
-    sent: list[bytes], cuts: list[int]
-) -> None:
+def test_pipelined_requests_are_the_same_in_any_pieces(sent: list[bytes], cuts: list[int]) -> None:
     alone, together = Recorder(), Recorder()
     answers = []
     for one in sent:
@@ -1262,7 +1250,7 @@ def outcome(sent: bytes, cuts: Iterable[int]) -> tuple[list[tuple[Any, ...]], li
 
 @given(sent=mutated(), cuts=CUTS)
 @settings(OFTEN, max_examples=300)
-def test_whatever_is_sent_is_answered_once_and_means_the_same_in_any_pieces(
+def test_any_bytes_are_answered_once_and_alike_in_any_pieces(
     sent: bytes, cuts: list[int], caplog: pytest.LogCaptureFixture
 ) -> None:
     handled, statuses, ended = outcome(sent, cuts)

@@ -112,7 +112,7 @@ def nested(depth: int) -> dict[str, Any]:
     return review({"deep": inner})
 
 
-def test_nesting_up_to_the_bound_is_read_and_one_more_is_refused_with_the_uid() -> None:
+def test_nesting_beyond_the_limit_is_refused_with_the_uid() -> None:
     assert parse(encoded(nested(MAX_DEPTH))).uid == UID
     error = refused(nested(MAX_DEPTH + 1))
     assert error.message == f"the body is nested more than {MAX_DEPTH} levels deep"
@@ -168,7 +168,7 @@ def test_nesting_without_end_is_refused_and_not_followed(opening: bytes) -> None
         (review(resource=[]), "request.resource must be an object, not a list"),
     ],
 )
-def test_a_review_of_the_wrong_shape_is_refused_saying_what_is_wrong(document: Any, message: str) -> None:
+def test_a_review_of_the_wrong_shape_is_refused_with_the_reason(document: Any, message: str) -> None:
     error = refused(document)
     assert error.message == message
     request = document.get("request") if isinstance(document, dict) else None
@@ -180,7 +180,7 @@ def test_a_review_of_the_wrong_shape_is_refused_saying_what_is_wrong(document: A
     "number",
     ["18446744073709551616", "-9223372036854775809", "9" * 300, "0.1234567890123456789", "1e-400", "0." + "1" * 5000],
 )
-def test_a_number_in_a_pod_that_floats_cannot_carry_is_denied_naming_its_path(number: str) -> None:
+def test_a_number_no_float_can_hold_is_denied_with_its_path(number: str) -> None:
     body = encoded(review(pod({"nvidia.com/gpu": "N"}))).replace(b'"N"', number.encode())
     with pytest.raises(RefusedObjectError) as caught:
         parse(body)
@@ -229,7 +229,7 @@ HUGE = 2**64
     ],
 )
 @pytest.mark.parametrize("member", ["object", "oldObject"])
-def test_an_inexact_quantity_is_denied_wherever_decisions_read_one(spec: Json, where: str, member: str) -> None:
+def test_an_inexact_quantity_is_denied_wherever_it_is_read(spec: Json, where: str, member: str) -> None:
     with pytest.raises(RefusedObjectError, match=f"^{where}: "):
         parse(encoded(review(**{member: {"spec": spec}})))
 
@@ -350,7 +350,7 @@ def test_the_reason_of_a_status_is_the_one_that_kubernetes_has(reason: StatusRea
     assert (status["code"], status["reason"], status["message"]) == (reason.code, reason.text, "why")
 
 
-def test_a_status_that_kubernetes_has_no_reason_for_is_named_after_its_code() -> None:
+def test_a_status_without_a_kubernetes_reason_has_its_phrase() -> None:
     status = json.loads(respond_status(HTTPStatus.REQUEST_TIMEOUT, "why"))
     assert (status["status"], status["code"], status["reason"]) == ("Failure", 408, "RequestTimeout")
 
@@ -389,6 +389,6 @@ def test_what_orjson_reads_it_writes_so_that_it_reads_the_same(value: Any) -> No
 
 
 @pytest.mark.parametrize("text", ["1e400", "-1e400", "NaN", "Infinity"])
-def test_what_it_would_write_like_something_else_it_does_not_read(text: str) -> None:
+def test_values_that_would_be_written_differently_are_not_read(text: str) -> None:
     with pytest.raises(orjson.JSONDecodeError):
         orjson.loads(text)

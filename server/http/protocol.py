@@ -336,6 +336,7 @@ class HttpProtocol(asyncio.BufferedProtocol):
         self._last = True
         self._discarded = 0
         self._queue.append(self._service.handler.refuse(Refusal(status, message), path))
+        self._answer_next()  # at once: `Connections.sweep` refuses others until enough bytes are released
         self._control_reading()
 
     def _refuse_large_headers(self) -> None:

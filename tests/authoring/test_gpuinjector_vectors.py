@@ -30,7 +30,7 @@ EXACT_DECIMALS = "binary floats: here exact decimals"
 NO_FLOOR = "floor on the pod's total: here exact"
 WHOLE_CPU_AND_BYTES = "memory in thousandths of a byte: here whole bytes, rounded down"
 ANY_SIZE = "int64 wrap-around: here exact integers of any size"
-ZERO_GPUS = "a container that asks for 0 GPUs counts as one with GPUs, N = 0 denies: here it does not"
+ZERO_GPUS = "a container that requests 0 GPUs counts as one with GPUs, and N = 0 denies: not here"
 SIDECARS = "native sidecars are ignored: here their requests count as those of a plain container"
 WHOLE_DEVICES = "a fraction of an extended resource, which no API server takes: here whole numbers, rounded down"
 

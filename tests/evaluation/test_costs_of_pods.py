@@ -160,7 +160,7 @@ TERMS = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecut
     ids=["terms", "tolerations"],
 )
 class TestTooLargeAPlacement:
-    """It is an evaluation error of the rules that read it, and of no others."""
+    """An evaluation error of the rules that read it, and of no others."""
 
     def test_the_failure_policy_of_the_rule_decides(self, spec: dict[str, Any], message: str) -> None:
         made = pod(container("main", {MIG2: 1}), **spec)
@@ -188,7 +188,7 @@ class TestTooLargeAPlacement:
 
 
 class TestTooManyContainers:
-    """They are an evaluation error of the rules that would change them."""
+    """An evaluation error of the rules that would change them."""
 
     MESSAGE = f"/spec/containers: {MAX_CONTAINERS + 1} containers and init containers, more than {MAX_CONTAINERS}"
 
@@ -335,7 +335,7 @@ def test_the_nodes_of_a_pod_are_searched_once() -> None:
 
 
 def test_nodes_are_not_read_one_by_one() -> None:
-    """Not even if none of thousands of terms matches."""
+    """The pod has thousands of terms, none of which matches."""
     on = cluster(*[Node(name=f"n{number}", labels={"host": f"h{number}"}) for number in range(2_000)])
     made = pod(
         container("main", {MIG2: 1}), **requiring(*(expression("host", "In", f"no-{n}") for n in range(MAX_TERMS)))

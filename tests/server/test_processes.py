@@ -248,7 +248,7 @@ def test_a_decision_log_pipe_without_reader_is_one_clear_error(tmp_path: Path, r
 
 
 def test_a_stalled_client_does_not_keep_the_server_from_ending(tmp_path: Path, rules: Path) -> None:
-    """Of all bounds, only the grace period can end it here."""
+    """Only the grace period can end the request here."""
     with started(tmp_path, "--rules", rules, "--grace-seconds", "1", "--receive-seconds", "600") as running:
         plain = socket.create_connection(("127.0.0.1", running.port))
         with plain, running.context().wrap_socket(plain, server_hostname="localhost") as secure:

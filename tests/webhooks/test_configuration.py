@@ -303,7 +303,7 @@ def test_update_is_registered_only_if_a_validation_matches_it(
 
 
 def test_pods_that_take_devices_of_a_ladder_are_sent_to_validate() -> None:
-    """It reserves devices, also for pods that the ladder does not match, and none of other resources."""
+    """Reservations are made for these resources only, even for pods that the ladder does not match."""
     condition = "object.spec.containers.exists(c, 'nvidia.com/mig-2g.20gb' in c.?resources.limits.orValue({}))"
     free = ladder(
         MIG2,

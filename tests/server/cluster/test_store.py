@@ -327,7 +327,7 @@ def test_a_view_is_indexed_before_a_decision_reads_it() -> None:
 
 
 def test_a_reservation_reads_only_the_name_of_each_node() -> None:
-    """It used to evaluate each term for each node, which delayed events."""
+    """Regression test: evaluating each term for each node delayed events."""
     store = store_of(*[node(f"n{number}", {GPU: 1}, labels={"host": f"h{number}"}) for number in range(500)])
     terms = [expression("host", "In", f"no-{number}") for number in range(1_000)]
     wanted = requesting("p", **requiring(*terms))

@@ -154,7 +154,7 @@ class Writer:
         return Code(local, self._kinds.get(local, ANY))
 
     def mark_fallible(self, name: str, kind: str) -> None:
-        """Let every use of a name test whether it holds `failed`. `kind`: the class of any other value it has."""
+        """Declare that a name may hold `failed`, so that each use tests it. `kind`: the class of its other values."""
         self._fallible.add(name)
         self._kinds[name] = kind
 

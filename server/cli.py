@@ -80,9 +80,9 @@ def capture(form: str, timeout: float) -> None:
     click.echo((capturing.as_json if form == "json" else capturing.as_yaml)(document), nl=False)
 
 
-@main.command(cls=Command, short_help="Send scenarios through a real server over HTTPS.")
+@main.command(cls=Command, short_help="Send scenarios to a real server over HTTPS.")
 def demo() -> None:
-    """Send the old webhook's scenarios through a real server over HTTPS and print the results."""
+    """Send scenarios to a real server over HTTPS and print the results."""
     from server.demo.run import run
 
     raise SystemExit(run())

@@ -73,7 +73,7 @@ class Settings:
         type=click.Path(exists=True, path_type=Path),
         multiple=True,
         metavar="PATH...",
-        help="Files or folders of rules; in the variable, separated by colons. "
+        help="Files or folders of rules; in GPU_RULES_RULES, separated by colons. "
         "Default: the packaged set named default.",
     )
     cluster: Path | Live | None = _setting(
@@ -90,7 +90,7 @@ class Settings:
         type=Seconds(3, 3600),
         metavar="SECONDS",
         chart="maxStalenessSeconds",
-        help="Maximum age of the view of a live cluster. If it is older, ladders leave pods as they are.",
+        help="Maximum age of the view of a live cluster. With an older view, ladders leave pods as they are.",
     )
     declare: Path | None = _setting(
         "--declare",
@@ -155,8 +155,8 @@ class Settings:
         "authenticated",
         type=click.Choice(["authenticated", "all"]),
         chart="reserveFor",
-        help="Callers whose requests reserve devices and send Events: those with a certificate of --client-ca, or all. "
-        "A managed control plane has no client certificate.",
+        help="Callers whose requests reserve devices and cause Events: those with a certificate of --client-ca, or "
+        "all. A managed control plane has no client certificate.",
     )
     tls_bootstrap: tuple[str, str] | None = _setting(
         "--tls-bootstrap",
@@ -222,7 +222,7 @@ class Settings:
         type=click.IntRange(1, 600),
         metavar="SECONDS",
         chart="graceSeconds",
-        help="Time limit of pending requests at the end.",
+        help="Time limit of pending requests after that.",
     )
     ready_fd: int | None = _setting(
         "--ready-fd",

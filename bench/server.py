@@ -1,24 +1,22 @@
-"""The server under load, beside itself with nothing to decide (python -m bench.server).
+"""The server under load, compared with the same server without decisions (python -m bench.server).
 
-wrk sends AdmissionReviews over TLS on connections that are kept alive, in turns to servers that differ in one thing
-each. They are of the pods of one Job, which differ as such pods do: rules that cannot tell two of them apart are asked
-once, as long as the view of the cluster is the same, which that of a file always is. What it costs when every pod asks
-for something of its own is shown besides, and nothing is promised of it.
+wrk sends AdmissionReviews over TLS on kept connections, in turns to servers that differ in one thing each. The reviews
+are of the pods of one Job. Rules that read the same fields of two such pods are evaluated once while the view of the
+cluster is the same, as a file's always is. Results for pods that all differ are printed too, without a promise.
 
-What counts is the ratio to the same server when it allows every review without deciding it: absolute figures move with
-whatever else the machine does. That server still reads the review and answers with its uid, as any admission server
-has to; what TLS and HTTP cost alone is shown besides. It is measured twice: what the two differ by is what this machine
-cannot tell.
+The promises are ratios to a *fixed* server, the same server that allows every review without a decision: absolute
+figures depend on other work of the machine. The fixed server still reads the review and answers with its uid, as any
+admission server does. It is measured twice, and the difference is the error of measurement. The cost of TLS and HTTP
+alone is printed too.
 
-Each server is asked as fast as it answers, which is its throughput, and then all of them as fast as one another, which
-is what their p99 is compared at: on connections that each wait for their answer, a server that answers half as many is
-as slow by that alone. The p99 of the first load is shown besides. The exit code is 1 if a promise of the project is not
-kept, or where there is no wrk to measure any.
+Throughput is measured at full load, and p99 at the same load for all servers: at full load, a server with half the
+throughput has twice the latency for that reason alone. The p99 at full load is printed too. The exit code is 1 if a
+promise is not kept, or if wrk is not found.
 
 With --against PATH, the server of this checkout is compared with that of another one, such as a git worktree of an
-earlier commit: each row of the table, in turns on both. Its Python is PATH/.venv/bin/python where that exists, else the
-running one. The promises are then the median over the rounds of the ratio of throughputs, and the ratio of the median
-p99 under the same load; the ratio of the best p99 is shown besides.
+earlier commit: each row of the table, in turns on both. Its Python is PATH/.venv/bin/python if that exists, else the
+current one. The promises are then the median over the rounds of the ratio of throughputs, and the ratio of the median
+p99 at the same load; the ratio of the best p99 is printed too.
 """
 
 import argparse
@@ -49,7 +47,7 @@ THROUGHPUT = 0.6
 THROUGHPUT_LOGGED = 0.5
 P99 = 1.5
 LOGGED = 0.99
-"""Queued lines are lost when the server is killed; a log that drops lines would cost nothing."""
+"""Least share of logged decisions: a killed server loses its queued lines, and dropped lines cost nothing."""
 MANY_RULES = 1.5
 RSS_MIB = 100.0
 READY_SECONDS = 1.5
@@ -60,22 +58,22 @@ LIVE_NODES, LIVE_PODS = 5000, 100_000
 
 AGAINST_THROUGHPUT = 0.85
 AGAINST_P99 = 1.2
-"""To the server of another checkout."""
+"""Compared with the server of another checkout."""
 
 ROUNDS, AGAINST_ROUNDS = 10, 5
 
 PAUSE_MS = 1
-"""With 8 connections about 6,000 requests a second: a third to a half of what the fixed server takes."""
+"""With 8 connections about 6,000 requests a second: a third to a half of the fixed server's maximum."""
 
 FIXED, AGAIN = "fixed allow", "fixed allow, once more"
 
 FALLEN = "nvidia.com/mig-2g.20gb"
-"""The packaged cluster does not offer it: the pod falls to whole GPUs, and gets what V100 injection brings."""
+"""The packaged cluster does not offer it: the pod falls back to whole GPUs, and V100 injection applies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The measurements of wrk in one round."""
+    """Results of wrk in one round."""
 
     requests: int
     requests_per_second: float
@@ -84,7 +82,7 @@ class Load:
 
 @dataclass(slots=True)
 class Measured:
-    """Rounds of one server: under all the load it takes, and under the same load as the others."""
+    """Results of one server by round: at full load, and at the same load as the others."""
 
     warm_up: list[Load] = field(default_factory=list)
     full: list[Load] = field(default_factory=list)
@@ -105,8 +103,10 @@ class Subject:
 
 
 def load(server: Running, subject: Subject, script: Path, *, seconds: int, connections: int, pause_ms: int = 0) -> Load:
-    """Let wrk send for a while. `pause_ms`: how long each connection rests between an answer and the next request, on
-    average. Raises SystemExit where an answer was no success."""
+    """Run wrk. `pause_ms`: average pause of a connection between a response and its next request.
+
+    Raises SystemExit if a response was an error.
+    """
     line = ["wrk", "-t1", f"-c{connections}", f"-d{seconds}s", "--latency", "-s", str(script)]
     found = subprocess.run(
         [*line, server.url + subject.path, "--", str(subject.reviews), str(pause_ms)],
@@ -151,13 +151,13 @@ DIFFERENT_PODS = 3000
 
 
 def reviews(pods: Sequence[dict[str, Any]], file: Path) -> Path:
-    """A file with a review of each pod in a line of its own."""
+    """Write a file with one review per line, and return its path."""
     file.write_bytes(b"".join(review(pod, uid=str(uuid4())) + b"\n" for pod in pods))
     return file
 
 
 def rules(count: int, folder: Path, **ladder: str) -> Path:
-    """Rules of all kinds, of which three apply to the benchmark's pod: the others are for other pods.
+    """Write rules of all kinds, of which three apply to the benchmark's pod, and return their folder.
 
     `ladder`: more members for the spec of the ladder that applies.
     """
@@ -190,7 +190,7 @@ def _ladder(name: str, *resources: str, **spec: str) -> dict[str, Any]:
 
 
 def live(folder: Path, nodes: int, pods: int, falls: Path, **how: int) -> tuple[float, float]:
-    """A server with 100 rules, one of which asks what is free in a live cluster: seconds to ready, MiB after a load."""
+    """Return seconds to ready, and MiB under load, of a server with 100 rules, one of which reads free devices."""
     folder.mkdir()
     asking = ("--rules", str(rules(100, folder / "rules", offered="Available")), "--cluster", "kubeconfig")
     script = folder / "post.lua"
@@ -209,7 +209,7 @@ def live(folder: Path, nodes: int, pods: int, falls: Path, **how: int) -> tuple[
 
 
 def answers(url: str) -> bool:
-    """Return True if a server answers with success; its certificate is its own."""
+    """Return True if a server answers with success; its certificate is not verified."""
     trusting = ssl.create_default_context()
     trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
     try:
@@ -232,7 +232,7 @@ def _validation(name: str, namespace: str) -> dict[str, Any]:
 def measured(
     subjects: Sequence[Subject], folder: Path, *, rounds: int, seconds: int, connections: int
 ) -> dict[str, Measured]:
-    """Rounds of every subject in turn, each by its name; prints a line for each subject."""
+    """Measure every subject in each round, and return the results by name. Prints a line for each subject."""
     script = folder / "post.lua"
     script.write_text(SCRIPT)
     found = {subject.name: Measured() for subject in subjects}
@@ -271,41 +271,41 @@ def measured(
 
 
 def throughput(one: Measured, to: Measured) -> float:
-    """One subject's as a multiple of another's: the median of the rounds."""
+    """Return one subject's throughput as a multiple of another's: the median of the rounds."""
     pairs = zip(one.full, to.full, strict=True)
     return statistics.median(left.requests_per_second / right.requests_per_second for left, right in pairs)
 
 
 def p99(one: Measured, to: Measured) -> float:
-    """One subject's as a multiple of another's, under the same load."""
+    """Return one subject's p99 as a multiple of another's, under the same load."""
     return best_p99(one.paced) / best_p99(to.paced)
 
 
 def rate(loads: Sequence[Load]) -> float:
-    """Requests a second: the median of the rounds."""
+    """Return the requests per second: the median of the rounds."""
     return statistics.median(one.requests_per_second for one in loads)
 
 
 def median_p99(loads: Sequence[Load]) -> float:
-    """Milliseconds: the median of the rounds."""
+    """Return the p99 in milliseconds: the median of the rounds."""
     return statistics.median(one.p99_ms for one in loads)
 
 
 def best_p99(loads: Sequence[Load]) -> float:
-    """Milliseconds, of the best round: what else the machine does makes it longer or leaves it, and never shorter."""
+    """Return the p99 of the best round in milliseconds: other work of the machine can only make a round slower."""
     return min(one.p99_ms for one in loads)
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of the table: pods of one Job, and pods of which each asks for something else."""
+    """The rows of the table: pods of one Job, and pods that all differ."""
 
     job: Sequence[Subject]
     different: Sequence[Subject]
 
 
 def rows(folder: Path, checkout: Path = ROOT) -> Rows:
-    """The rows for the server of a checkout; their files are written to `folder`."""
+    """Return the rows for the server of a checkout; write their files to `folder`."""
     other = reviews(job_pods("example.com/nic", PODS), folder / "other")
     stays = reviews(job_pods("nvidia.com/gpu", PODS), folder / "stays")
     falls = reviews(job_pods(FALLEN, PODS), folder / "falls")
@@ -316,19 +316,19 @@ def rows(folder: Path, checkout: Path = ROOT) -> Rows:
         (
             Subject("/mutate, pods without GPUs", (), "/mutate", other, checkout=checkout),
             Subject("/mutate, pods are injected", (), "/mutate", stays, checkout=checkout),
-            Subject("/mutate, pods fall and are injected", (), "/mutate", falls, checkout=checkout),
+            Subject("/mutate, pods fall back and are injected", (), "/mutate", falls, checkout=checkout),
             Subject("/mutate, the same with the decision log", log, "/mutate", falls, checkout=checkout),
             Subject("/validate", (), "/validate", stays, checkout=checkout),
         ),
         (
-            Subject("/mutate, every pod asks for something else", (), "/mutate", all_fall, checkout=checkout),
-            Subject("/validate, every pod asks for something else", (), "/validate", all_stay, checkout=checkout),
+            Subject("/mutate, pods that all differ", (), "/mutate", all_fall, checkout=checkout),
+            Subject("/validate, pods that all differ", (), "/validate", all_stay, checkout=checkout),
         ),
     )
 
 
 def compared(there: Path, folder: Path, **how: int) -> list[Promise]:
-    """Measure every row here and in another checkout in turns; prints a line for each server, and for each row."""
+    """Measure every row here and in another checkout in turns. Prints a line for each server, and for each row."""
     pairs = []
     for name, checkout in (("here", ROOT), ("there", there)):
         (folder / name).mkdir()
@@ -354,23 +354,23 @@ def compared(there: Path, folder: Path, **how: int) -> list[Promise]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.server", description=__doc__)
-    parser.add_argument("--seconds", type=int, default=1, help="how long each round lasts")
-    parser.add_argument("--rounds", type=int, help="how often each server gets its turn (10; 5 with --against)")
+    parser.add_argument("--seconds", type=int, default=1, help="duration of a round")
+    parser.add_argument("--rounds", type=int, help="number of rounds (10; 5 with --against)")
     parser.add_argument("--connections", type=int, default=8)
     parser.add_argument("--against", type=Path, metavar="PATH", help="compare with the server of another checkout")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     if shutil.which("wrk") is None:
         raise SystemExit("bench.server: wrk is not installed (Debian: apt-get install wrk): nothing is measured")
-    rounds = asked.rounds or (ROUNDS if asked.against is None else AGAINST_ROUNDS)
-    how = {"seconds": asked.seconds, "connections": asked.connections}
+    rounds = arguments.rounds or (ROUNDS if arguments.against is None else AGAINST_ROUNDS)
+    how = {"seconds": arguments.seconds, "connections": arguments.connections}
     with TemporaryDirectory(prefix="gpu-rules-bench-") as name:
-        if asked.against is not None:
-            return exit_code(compared(asked.against.resolve(), Path(name), rounds=rounds, **how))
+        if arguments.against is not None:
+            return exit_code(compared(arguments.against.resolve(), Path(name), rounds=rounds, **how))
         return exit_code(own(Path(name), rounds, how))
 
 
 def own(folder: Path, rounds: int, how: Mapping[str, int]) -> list[Promise]:
-    """Measure the server of this checkout beside itself with less to do, with many rules, and with a live cluster."""
+    """Compare the server with one without decisions, and measure it with many rules and with a live cluster."""
     promises: list[Promise] = []
     table = rows(folder)
     falls, all_fall = table.job[2].reviews, table.different[0].reviews
@@ -400,7 +400,7 @@ def own(folder: Path, rounds: int, how: Mapping[str, int]) -> list[Promise]:
                 logged = sum(1 for _ in lines) / requests
             promises.append(Promise("lines of the decision log to requests", logged, LOGGED, least=True))
 
-    print("many rules, three of which apply, every pod asks for something else:")
+    print("many rules, three of which apply, pods that all differ:")
     few, many = (rules(count, folder / f"rules-{count}") for count in (10, 1000))
     for path in ("/mutate", "/validate"):
         subjects = [Subject(f"{path}, {where.name}", ("--rules", str(where)), path, all_fall) for where in (few, many)]

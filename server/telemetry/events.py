@@ -41,8 +41,10 @@ MAX_NAMESPACES = 1024
 """Namespaces with a rate limit of their own; beyond it, the least recently used one is forgotten."""
 
 QUIET_SECONDS = 300.0
-MAX_REMEMBERED = 1024
 """An Event equal to one sent within this time is not sent: controllers retry for ever."""
+
+MAX_SENT = 1024
+"""Sent Events that are kept for this comparison; beyond it, the oldest is forgotten."""
 
 STOP_SECONDS = 2.0
 """Timeout for the pending call at shutdown."""
@@ -161,7 +163,7 @@ class Events:
                 # Only now: a dropped Event is sent when it occurs again.
                 self._sent_at[event] = now
                 self._sent_at.move_to_end(event)
-                if len(self._sent_at) > MAX_REMEMBERED:
+                if len(self._sent_at) > MAX_SENT:
                     self._sent_at.popitem(last=False)
 
     def _is_new(self, event: Event, now: float) -> bool:

@@ -221,7 +221,7 @@ def test_equal_events_are_sent_once_within_a_time(api: tuple[Api, Connection]) -
 def test_the_oldest_sent_events_are_forgotten_first(
     api: tuple[Api, Connection], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.telemetry.events.MAX_REMEMBERED", 3)
+    monkeypatch.setattr("server.telemetry.events.MAX_SENT", 3)
     server, connection = api
     sender = Events(connection)
     sender.start()

@@ -113,7 +113,7 @@ class Reflector(Generic[T]):
     """Keeps a sink in step with a collection until stopped; `run` needs a thread of its own.
 
     After a failure the sink keeps its objects, and the reflector retries: with a watch from the last resourceVersion if
-    that is still valid, else with a new list. A full list is expensive for the API server, so it is the last resort.
+    that is still valid, else with a new list.
     Every response may be hostile or endless: each is bounded in bytes, time and objects before it is parsed.
     """
 

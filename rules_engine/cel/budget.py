@@ -9,8 +9,8 @@ RuntimeCELCostBudget 10,000,000 units), which needs declared maximum sizes; coun
 Why one limit for a request: the time of a request is what the API server waits for, whichever rule uses it. Limits for
 single expressions would add up over the rules.
 
-Why both evaluators charge the same: whether an expression has generated code must not decide whether it exceeds the
-limit. Generated code counts a short loop before it starts, which may be too much but never too little. If that exceeds
+Why the interpreter decides what exceeds the limit: that must not depend on whether an expression has generated code.
+Generated code counts a short loop before it starts, which may be too much but never too little. If that exceeds
 the limit, `rewind` refunds it and the interpreter, which counts exactly, decides.
 """
 

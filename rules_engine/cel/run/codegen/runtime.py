@@ -70,16 +70,16 @@ def _pairs(value: Any) -> list[Any]:
     return list(value.items()) if is_map(value) else _refuse()
 
 
-def _paced(items: Any, rounds: int, budget: Budget) -> Iterator[Any]:
+def _paced(items: Any, cost: int, budget: Budget) -> Iterator[Any]:
     """Iterate over a long loop's items and count the cost of LONG_LOOP rounds at a time.
 
     The budget may check a deadline between grants, which a loop that is charged for all rounds at once would miss.
-    `rounds`: the cost of one round.
+    `cost`: that of one round.
     """
     left = len(items)
     for place, item in enumerate(items):
         if place % LONG_LOOP == 0:
-            budget.spend(min(left, LONG_LOOP) * rounds)
+            budget.spend(min(left, LONG_LOOP) * cost)
             left -= LONG_LOOP
         yield item
 

@@ -14,11 +14,11 @@ POLICY = Environment(
         "namespaceObject": types.NAMESPACE,
         "node": types.NODE,
         "params": types.object_of("params", {"team": types.STRING}),
-        "variables": types.object_of("variables", {}),
+        "variables": types.object_of("variables", {"team": types.STRING}),
         "cluster": types.CLUSTER,
         "anything": types.DYN,
     }
-).with_variable("team", types.STRING)
+)
 
 PROBLEMS = [
     ("objct.spec", "1:1: undeclared reference to 'objct' (did you mean 'object'?) [cel-undeclared]"),
@@ -258,10 +258,9 @@ def test_variables_may_have_dots_and_a_container() -> None:
     assert problems(".c + ''", environment) == []
 
 
-def test_a_first_variable_may_be_declared() -> None:
-    environment = Environment({}).with_variable("a", types.INT).with_variable("b", types.STRING)
-    assert problems("variables.a + 1 == 2 && variables.b == ''", environment) == []
-    assert problems("x", environment.extended(x=types.INT)) == []
+def test_an_environment_can_be_extended() -> None:
+    environment = Environment({"x": types.INT}).extended(x=types.STRING, y=types.INT)
+    assert problems("x + string(y)", environment) == []
 
 
 def test_a_type_is_written_as_in_cel() -> None:

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from rules_engine.cel.values.types import ObjectType, Type, object_of
+from rules_engine.cel.values.types import Type
 
 REFUSED = {"authorizer": "authorizer is not available: rules are evaluated without calls to the API server"}
 """Variables of Kubernetes' policies that are not available here, with the message."""
 
 VARIABLES = "variables"
-"""Name of the variable whose fields are the rule's own variables."""
+"""Name of the variable whose fields are the rule's earlier variables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,12 +25,6 @@ class Environment:
     def extended(self, **types: Type) -> "Environment":
         """Return the environment with further variables; a declared name gets the new type."""
         return replace(self, variables={**self.variables, **types})
-
-    def with_variable(self, name: str, type: Type) -> "Environment":
-        """Return the environment with one more field of `variables`. Expressions cannot select undeclared fields."""
-        known = self.variables.get(VARIABLES)
-        fields = known.fields if isinstance(known, ObjectType) else {}
-        return self.extended(**{VARIABLES: object_of(VARIABLES, {**fields, name: type})})
 
     def candidates(self, name: str, *, absolute: bool = False) -> list[str]:
         """Return the full names that a name may stand for, the innermost container first."""

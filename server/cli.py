@@ -36,13 +36,13 @@ def serve(rules: tuple[Path, ...], more_rules: tuple[Path, ...], **options: Any)
     if conflict is not None:
         raise click.UsageError(conflict)
 
-    from server.serve import StartError, say
+    from server.serve import StartError, print_or_log
     from server.serve import serve as run
 
     try:
         run(settings)
     except StartError as error:
-        say(str(error), logging.ERROR, settings)
+        print_or_log(str(error), logging.ERROR, settings)
         raise SystemExit(1) from None
 
 

@@ -214,11 +214,11 @@ def _prepared(settings: Settings) -> Prepared:
     except UnusableError as error:
         raise StartError(error.diagnostics) from None
     if report:
-        say(report, logging.WARNING, settings)
+        print_or_log(report, logging.WARNING, settings)
     return prepared
 
 
-def say(text: str, level: int, settings: Settings) -> None:
+def print_or_log(text: str, level: int, settings: Settings) -> None:
     """Print a text as it is for a person, or log it if the log is for machines."""
     if settings.log_format == "json":
         _log.log(level, "%s", text)
@@ -437,7 +437,7 @@ def _announce(
         trust,
         *([f"metrics at {metrics_url}"] if metrics_url else []),
     )
-    say("; ".join(parts), logging.INFO, settings)
+    print_or_log("; ".join(parts), logging.INFO, settings)
     if settings.ready_fd is not None:
         with os.fdopen(settings.ready_fd, "w") as file:
             file.write(f"{url}\n")

@@ -114,7 +114,7 @@ def test_both_packages_are_read_without_their_linked_folders() -> None:
 @pytest.mark.parametrize(
     ("source", "name"),
     [
-        ("from granian._granian import X", "granian._granian.X"),
+        ("from httptools._httptools import X", "httptools._httptools.X"),
         ("from re2 import _re2", "re2._re2"),
         ("import re2._re2", "re2._re2"),
         ("import re2._re2 as raw", "re2._re2"),
@@ -123,7 +123,7 @@ def test_both_packages_are_read_without_their_linked_folders() -> None:
         ("import re2; re2._re2.RE2", "re2._re2"),
         ("import re2 as regular; regular._re2", "regular._re2"),
         ("import urllib3.util; urllib3.util._x", "urllib3.util._x"),
-        ("from granian import rsgi; rsgi._x", "rsgi._x"),
+        ("from httptools import parser; parser._x", "parser._x"),
         ("import re2; re2.compile('a')._regexp.Match", "re2.compile('a')._regexp"),
         ("from _typeshed import OptExcInfo", "_typeshed.OptExcInfo"),
         ("if TYPE_CHECKING:\n    from _typeshed import _x", "_typeshed._x"),

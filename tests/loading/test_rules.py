@@ -291,7 +291,7 @@ def test_names_may_repeat_over_kinds_but_not_over_files(tmp_path: Path) -> None:
     assert [item.id for item in loaded.rules] == ["FallbackLadder/x", "Validation/x"]
 
 
-SPOILT = [
+MALFORMED = [
     "{}",
     "[]",
     "3",
@@ -309,7 +309,7 @@ SPOILT = [
 
 
 @pytest.mark.parametrize("kind", ["FallbackLadder", "ResourceInjection", "Validation", "RuleTest", "ClusterInventory"])
-@pytest.mark.parametrize("spec", SPOILT)
+@pytest.mark.parametrize("spec", MALFORMED)
 def test_malformed_rules_are_reported_and_nothing_raises(tmp_path: Path, kind: str, spec: str) -> None:
     loaded = load_text(tmp_path, rule(kind, spec))
     assert loaded.problems

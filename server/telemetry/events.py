@@ -78,7 +78,7 @@ class Event:
         """Return the object to create (core/v1, Event)."""
         about = dict(self.about)
         who = (("pod", self.pod), ("user", self.user))
-        context = ", ".join(f"{what} {name}" for what, name in who if name)
+        subject = ", ".join(f"{what} {name}" for what, name in who if name)
         time = rfc3339(at)
         return {
             "apiVersion": "v1",
@@ -90,7 +90,7 @@ class Event:
             "involvedObject": {**about, "namespace": self.namespace},
             "type": self.type,
             "reason": self.reason,
-            "message": _cut(f"{context}: {self.message}" if context else self.message, MAX_MESSAGE),
+            "message": _cut(f"{subject}: {self.message}" if subject else self.message, MAX_MESSAGE),
             "source": {"component": "gpu-rules"},
             "firstTimestamp": time,
             "lastTimestamp": time,

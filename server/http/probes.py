@@ -11,7 +11,7 @@ from server.http.limits import STALLED_SECONDS
 from server.state import Compared, State
 from server.timestamps import rfc3339
 
-Diagnostics: TypeAlias = tuple[HTTPStatus, dict[str, Any]]
+Page: TypeAlias = tuple[HTTPStatus, dict[str, Any]]
 
 OVERPROMISES = (
     "no devices are reserved for admitted pods, so a burst of pods may be given more devices than are free: "
@@ -19,7 +19,7 @@ OVERPROMISES = (
 )
 
 
-def health(state: State) -> Diagnostics:
+def health(state: State) -> Page:
     """Return the liveness report; 503 while the event loop is blocked."""
     if state.turned is not None and monotonic() - state.turned() > STALLED_SECONDS:
         reason = f"the event loop has been blocked for more than {STALLED_SECONDS:g} s"
@@ -27,7 +27,7 @@ def health(state: State) -> Diagnostics:
     return HTTPStatus.OK, {"status": "ok"}
 
 
-def readiness(state: State, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Diagnostics:
+def readiness(state: State, *, clock: Callable[[], datetime] = lambda: datetime.now(UTC)) -> Page:
     """Return the readiness report. A stale view is ready: an outage of the API server must not empty the Service."""
     reason = state.not_ready(clock())
     if reason is not None:
@@ -39,7 +39,7 @@ def readiness(state: State, *, clock: Callable[[], datetime] = lambda: datetime.
     return HTTPStatus.OK, report
 
 
-def rules(state: State) -> Diagnostics:
+def rules(state: State) -> Page:
     """Return the rules in force, the result of the last reload, and the drift of the webhook configurations."""
     served, reload = state.served, state.last_reload
     if served is None:

@@ -7,37 +7,35 @@ import gc
 import logging
 import logging.config
 import os
-import select
 import signal
 import socket
 import sys
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from time import monotonic
-from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
 from server.cluster.source import ClusterSource, FixedCluster, Live
-from server.http import probes
 from server.http.admission import Admission
 from server.http.admission_record import AdmissionRecord, Callers, Observer
 from server.http.app import Exposition, create_app, create_metrics_app
 from server.http.handlers import AdmissionHandler, PageHandler
-from server.http.limits import CONNECTIONS, LEAST_CONNECTIONS, PLAIN_CONNECTIONS, UNREAD_SECONDS
-from server.http.listener import Listener, connections_allowed
+from server.http.limits import CONNECTIONS, PLAIN_CONNECTIONS
+from server.http.listener import Listener, bind, share_of_connections
 from server.option_types import Address
 from server.rules.folder_watch import Watcher, signature
 from server.rules.reload import Reloader
 from server.rules.sources import Prepared, Sources, UnusableError, prepare
 from server.settings import Settings
+from server.signals import Signals, end_at_once, ignore_all
 from server.state import Served, State
 from server.telemetry.observers import Telemetry, TelemetrySettings
+from server.telemetry.overpromise_warning import OverpromiseWarning
+from server.telemetry.process_log import logging_config
 from server.timestamps import rfc3339
 from server.tls import identity as tls
 from server.tls.renewal import Clients, Expiry, Install, Renewal
@@ -62,11 +60,8 @@ class StartError(Exception):
 
 def serve(settings: Settings) -> None:
     """Serve until SIGINT or SIGTERM. Raises StartError, before anything is served."""
-    # As process 1 of a container, SIGTERM would otherwise do nothing.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _end_at_once)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    logging.config.dictConfig(_logging(settings.log_format))
+    end_at_once()
+    logging.config.dictConfig(logging_config(settings.log_format))
     sys.setswitchinterval(SWITCH_SECONDS)
     rule_files = signature(settings.rules)
     prepared = _prepared(settings)
@@ -94,7 +89,7 @@ def serve(settings: Settings) -> None:
         listener = _listener(settings, state, admission, bound)
         trust, watchers = _certificate(settings, state, lambda identity: listener.serve(tls.context(identity)), stack)
         drift_monitor = _drift_monitor(settings, state, stack)
-        overpromises = _OverpromiseWarning(state)
+        overpromises = OverpromiseWarning(state)
         reloader = Reloader(
             settings.rules,
             state,
@@ -111,15 +106,14 @@ def serve(settings: Settings) -> None:
         expiry.start()
         stack.callback(expiry.stop)
         metrics_url = stack.enter_context(_metrics(settings, state, telemetry.metrics.exposition))
-        signals = _Signals(on_hangup=watchers)
+        signals = Signals(on_hangup=watchers)
         gc.freeze()  # loaded objects stay: traversing them takes the collector 50 ms
         overpromises.check()
         _announce(listener.address, prepared, trust, metrics_url, settings)
         if drift_monitor:
             drift_monitor.start()
         ended = _run(signals, state, listener, settings)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # already stopping
+    ignore_all()
     if not ended or state.in_flight:
         # Exit would wait for threads whose clients have disconnected.
         sys.stderr.flush()
@@ -134,20 +128,14 @@ def _listener(settings: Settings, state: State, admission: Admission, bound: soc
         pages = PageHandler(it.loop, app, it.address, "https")
         return AdmissionHandler(it.loop, admission, pages, it.connections.exceeded)
 
-    most, seconds = _connections(CONNECTIONS), settings.receive_seconds
+    most, seconds = share_of_connections(CONNECTIONS), settings.receive_seconds
     listener = Listener("admission", bound, handler, connections=most, receive_seconds=seconds)
     state.listeners = (listener,)
     state.turned = lambda: listener.turned
     return listener
 
 
-def _connections(most: int) -> int:
-    """Return one listener's share of the connections that file descriptors allow, up to `most`."""
-    together = CONNECTIONS + PLAIN_CONNECTIONS
-    return max(connections_allowed(together) * most // together, LEAST_CONNECTIONS)
-
-
-def _run(signals: "_Signals", state: State, listener: Listener, settings: Settings) -> bool:
+def _run(signals: Signals, state: State, listener: Listener, settings: Settings) -> bool:
     """Serve until a signal, then stop. Return True if every request was answered in time."""
     settle_seconds = 0.0
     number = signals.wait(None)
@@ -163,49 +151,6 @@ def _run(signals: "_Signals", state: State, listener: Listener, settings: Settin
     cause = "drained" if number is None else signal.Signals(number).name
     _log.info("%s: stopping, requests in progress get up to %d s", cause, settings.grace_seconds)
     return listener.stop(settings.grace_seconds, settle_seconds)
-
-
-class _Signals:
-    """Queue of SIGINT and SIGTERM, in order of arrival; SIGHUP makes the watchers check their files.
-
-    Signals arrive through a pipe that Python fills. Otherwise a signal just before the main thread waits, or one that
-    the system delivers to another thread, would go unnoticed until the next one.
-    """
-
-    def __init__(self, on_hangup: Sequence[Watcher]) -> None:
-        self._on_hangup = on_hangup
-        self._pending: deque[int] = deque()
-        self._readable, writable = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, _ignore)
-
-    def wait(self, seconds: float | None) -> int | None:
-        """Wait for the next signal; return None if none arrives in time."""
-        end = None if seconds is None else monotonic() + seconds
-        poll = select.poll()
-        poll.register(self._readable, select.POLLIN)
-        while True:
-            while self._pending:
-                number = self._pending.popleft()
-                if number != signal.SIGHUP:
-                    return number
-                names = ", ".join(watcher.name for watcher in self._on_hangup)
-                _log.info("SIGHUP: %s", f"checking for changes of {names}" if names else "no files are watched")
-                for watcher in self._on_hangup:
-                    watcher.check()
-            left = None if end is None else max(end - monotonic(), 0.0) * 1000
-            if not poll.poll(left):
-                return None
-            self._pending.extend(os.read(self._readable, 64))
-
-
-def _ignore(_number: int, _frame: FrameType | None) -> None:
-    """Do nothing: the signal is read from the pipe."""
-
-
-def _end_at_once(_number: int, _frame: FrameType | None) -> None:
-    raise SystemExit(0)
 
 
 def _prepared(settings: Settings) -> Prepared:
@@ -278,7 +223,7 @@ def _adopting(source: ClusterSource) -> Callable[[RuleSet], None]:
     return adopt
 
 
-def _adopted(drift_monitor: "DriftMonitor | None", overpromises: "_OverpromiseWarning") -> None:
+def _adopted(drift_monitor: "DriftMonitor | None", overpromises: OverpromiseWarning) -> None:
     """Follow up on changed rules that are in force: check, compare, and free the memory of the previous ones."""
     overpromises.check()
     if drift_monitor is not None:
@@ -291,20 +236,6 @@ def _adopted(drift_monitor: "DriftMonitor | None", overpromises: "_OverpromiseWa
 def _reserves(settings: Settings) -> bool:
     """Return True if some request can reserve devices and send Events; a fixed cluster needs no reservations."""
     return not settings.is_live or settings.client_ca is not None or Callers(settings.reserve_for) is Callers.ALL
-
-
-class _OverpromiseWarning:
-    """Logs a warning when rules that read free devices come into force, and no devices are reserved."""
-
-    def __init__(self, state: State) -> None:
-        self._state = state
-        self._logged = False
-
-    def check(self) -> None:
-        overpromises = self._state.overpromises
-        if overpromises and not self._logged:
-            _log.warning("%s", probes.OVERPROMISES)
-        self._logged = overpromises
 
 
 @contextmanager
@@ -334,22 +265,10 @@ def _reserving(source: ClusterSource) -> Observer:
 
 
 def _bound(at: Address) -> socket.socket:
-    """Bind a socket, without SO_REUSEPORT, so that a port in use is an error. Raises StartError."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(at.host, at.port, type=socket.SOCK_STREAM)[0]
-        listener = socket.socket(family, kind, protocol)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # Accepted connections inherit these two options.
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNREAD_SECONDS * 1000))
-            listener.bind(address)
-        except OSError:
-            listener.close()
-            raise
+        return bind(at.host, at.port)
     except OSError as error:
         raise StartError(f"gpu-rules serve: cannot listen on {at}: {error.strerror}") from None
-    return listener
 
 
 def _certificate(settings: Settings, state: State, install: Install, stack: ExitStack) -> tuple[str, list[Watcher]]:
@@ -414,7 +333,7 @@ def _metrics(settings: Settings, state: State, exposition: Exposition) -> Iterat
             "metrics",
             bound,
             lambda it: PageHandler(it.loop, app, it.address, "http"),
-            connections=_connections(PLAIN_CONNECTIONS),
+            connections=share_of_connections(PLAIN_CONNECTIONS),
         )
         state.listeners = (*state.listeners, listener)
         listener.start()
@@ -441,21 +360,3 @@ def _announce(
     if settings.ready_fd is not None:
         with os.fdopen(settings.ready_fd, "w") as file:
             file.write(f"{url}\n")
-
-
-def _logging(form: str) -> dict[str, Any]:
-    """Return the logging configuration: format `line` or `json` on stderr, for libraries too."""
-    return {
-        "version": 1,
-        "disable_existing_loggers": False,
-        "formatters": {
-            "line": {
-                "()": "server.telemetry.observers.Lines",
-                "fmt": "%(asctime)s %(levelname)s %(name)s: %(message)s",
-            },
-            "json": {"()": "server.telemetry.observers.JsonLines"},
-        },
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": form, "stream": "ext://sys.stderr"}},
-        "root": {"handlers": ["stderr"], "level": "WARNING"},
-        "loggers": {"server": {"level": "INFO"}},
-    }

@@ -30,8 +30,10 @@ from server.http.limits import (
     ACCEPT_PAUSE_SECONDS,
     ACCEPTED_AT_ONCE,
     BACKLOG,
+    CONNECTIONS,
     HANDSHAKE_SECONDS,
     LEAST_CONNECTIONS,
+    PLAIN_CONNECTIONS,
     READ_BYTES,
     RECEIVE_BUFFER_BYTES,
     RECEIVE_SECONDS,
@@ -41,6 +43,7 @@ from server.http.limits import (
     SWEEP_SECONDS,
     TRIM_BYTES,
     TRIM_SECONDS,
+    UNREAD_SECONDS,
     Limit,
 )
 from server.http.protocol import Handler, HttpProtocol
@@ -326,8 +329,30 @@ def connections_allowed(most: int, reserved: int = RESERVED_FILES) -> int:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     allowed = most if soft == resource.RLIM_INFINITY else min(most, soft - reserved)
-    return max(allowed, LEAST_CONNECTIONS)
+    return max(allowed, 0)
+
+
+def share_of_connections(most: int) -> int:
+    """Return one listener's share of the connections that file descriptors allow, up to `most`."""
+    together = CONNECTIONS + PLAIN_CONNECTIONS
+    return max(connections_allowed(together) * most // together, LEAST_CONNECTIONS)
 
 
 def _unexpected(_loop: AbstractEventLoop, context: dict[str, Any]) -> None:
     _log.error("unexpected error in a connection: %s", context["message"], exc_info=context.get("exception"))
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Bind a socket, without SO_REUSEPORT, so that a port in use is an error. Raises OSError."""
+    family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    bound = socket.socket(family, kind, protocol)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # Accepted connections inherit these two options.
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNREAD_SECONDS * 1000))
+        bound.bind(address)
+    except OSError:
+        bound.close()
+        raise
+    return bound

@@ -20,8 +20,17 @@ from typing import Any
 
 import pytest
 
-from server.http.limits import LEAST_CONNECTIONS, READ_BYTES, RESERVED_FILES, SWEEP_SECONDS, Limit
-from server.http.listener import Listener, connections_allowed
+from server.http import listener
+from server.http.limits import (
+    CONNECTIONS,
+    LEAST_CONNECTIONS,
+    PLAIN_CONNECTIONS,
+    READ_BYTES,
+    RESERVED_FILES,
+    SWEEP_SECONDS,
+    Limit,
+)
+from server.http.listener import Listener, connections_allowed, share_of_connections
 from server.http.messages import Request, Response
 from server.http.protocol import HttpProtocol
 from server.tls import identity as tls
@@ -524,8 +533,10 @@ def test_the_hard_limit_on_files_limits_connections(hard: int) -> None:
     assert soft_limit() == hard
 
 
-def test_some_connections_are_allowed_with_few_files(hard: int) -> None:
-    assert connections_allowed(hard, reserved=hard) == LEAST_CONNECTIONS
+def test_some_connections_are_allowed_with_few_files(hard: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert connections_allowed(hard, reserved=hard) == 0
+    monkeypatch.setattr(listener, "connections_allowed", lambda _: 1)
+    assert share_of_connections(CONNECTIONS) == share_of_connections(PLAIN_CONNECTIONS) == LEAST_CONNECTIONS
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,10 @@ from server.cluster.source import FixedCluster
 from server.rules.folder_watch import Watcher, signature
 from server.rules.reload import MAX_REFUSED, MAX_REPORT, Reloader, read_whole
 from server.rules.sources import Rules, UnusableError, prepare_rules
-from server.serve import _adopted, _adopting, _OverpromiseWarning, _Signals
+from server.serve import _adopted, _adopting
+from server.signals import Signals
 from server.state import Served, State
+from server.telemetry.overpromise_warning import OverpromiseWarning
 from tests.support.operating import METRICS, Load, Mounted, fetched, metrics_url, rules_report, saying, until
 from tests.support.server import PATIENCE_SECONDS, ROOT, Running, encoded, review, started
 
@@ -531,7 +533,7 @@ def test_sighup_retries_refused_rules(refusing: tuple[Watcher, list[bool], Path]
     watcher, answers, path = refusing
     path.write_text("bb")
     until(lambda: len(answers) == 2, "the refusal")
-    signals = _Signals(on_hangup=[watcher])
+    signals = Signals(on_hangup=[watcher])
     for number in (signal.SIGHUP, signal.SIGTERM):
         signal.raise_signal(number)
     assert signals.wait(PATIENCE_SECONDS) == signal.SIGTERM
@@ -599,7 +601,7 @@ def test_former_rules_are_freed_although_the_collector_is_frozen() -> None:
         del old
         gc.collect()
         assert forgotten() is not None
-        _adopted(None, _OverpromiseWarning(State()))
+        _adopted(None, OverpromiseWarning(State()))
         assert forgotten() is None
         assert gc.get_freeze_count() > 0
     finally:

@@ -15,11 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from rules_engine.evaluation.decision_cache import MAX_BYTES
 from server.http.limits import BODY_BYTES, Limit
 from server.rules.sources import prepare_rules
-from server.serve import _logging
 from server.state import State
 from server.telemetry.decision_log import DecisionLog
 from server.telemetry.metrics import Metrics
-from server.telemetry.observers import JsonLines, Lines
+from server.telemetry.process_log import JsonLines, Lines, logging_config
 from tests.support.evaluation import cluster, compiled, container, ladder, pod, rung
 from tests.support.operating import METRICS, fetched, metrics_url, saying, until
 from tests.support.server import (
@@ -176,7 +175,9 @@ def test_an_unexpected_error_is_logged_without_its_message(form: str) -> None:
             raise ValueError(secret) from error
     except ValueError:
         record = logging.LogRecord("server", logging.ERROR, "", 0, "unexpected", (), sys.exc_info())
-    written = DictConfigurator(configuration := _logging(form)).configure_formatter(configuration["formatters"][form])
+    written = DictConfigurator(configuration := logging_config(form)).configure_formatter(
+        configuration["formatters"][form]
+    )
     line = written.format(record)
     assert secret not in line
     assert "unexpected" in line

@@ -32,10 +32,10 @@ from unittest.mock import patch
 
 from rules_engine.cel import Budget, Environment, Program, compile_expression, types
 from rules_engine.cel.budget import REQUEST_COST
+from rules_engine.documents import load
 from rules_engine.evaluation import validate
-from rules_engine.loading.load import load
+from rules_engine.kinds.validation.value import Validation
 from rules_engine.model.cluster import UNKNOWN_CLUSTER
-from rules_engine.model.rules import Validation
 from rules_engine.model.source import SourceText
 from tests.fuzz import cel_costs
 from tests.support import evaluation

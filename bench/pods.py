@@ -16,11 +16,11 @@ from typing import Any
 from bench.cluster import GPU, MIG1, MIG2, MIG3
 from bench.process import memory_mib
 from rules_engine.evaluation import RuleSet, mutate
+from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster, Node, Taint
 from rules_engine.model.pod import Pod
 from rules_engine.model.quantity import Quantity
-from rules_engine.model.rules import NodeFilter, NodeRequirement, Offered
 from server.cluster.reading import PodKey
 from server.cluster.store import Store
 from tests.support.evaluation import compiled, container, injection, ladder, pod, rung

@@ -12,6 +12,7 @@ import orjson
 from rules_engine.evaluation import DecisionCache, RuleSet
 from rules_engine.evaluation.fingerprint import Quotable, quotable
 from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
+from rules_engine.model.admission import Endpoint
 from rules_engine.model.cluster import Cluster, Freshness
 from server.cluster.source import ClusterSource, FixedCluster
 from server.timestamps import rfc3339
@@ -36,9 +37,9 @@ class Served:
     """True if a rule reads free devices: `offered: Available`, cluster.available."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mutate", DecisionCache.mutations(self.rule_set, orjson.dumps))
-        object.__setattr__(self, "validate", DecisionCache.validations(self.rule_set, orjson.dumps))
-        object.__setattr__(self, "quotable", quotable(self.rule_set.validations))
+        object.__setattr__(self, "mutate", DecisionCache(self.rule_set, Endpoint.MUTATE, orjson.dumps))
+        object.__setattr__(self, "validate", DecisionCache(self.rule_set, Endpoint.VALIDATE, orjson.dumps))
+        object.__setattr__(self, "quotable", quotable(self.rule_set.rules))
         object.__setattr__(self, "reads_free_devices", cluster_requirements(self.rule_set).pods)
 
 

@@ -15,16 +15,17 @@ from typing import cast
 from rules_engine.authoring.positioned_json import JsonError, Member, Node, Number, Object, parse
 from rules_engine.authoring.rule_files import has_errors
 from rules_engine.authoring.yaml_text import dump
+from rules_engine.kinds.injection.reading import read
+from rules_engine.kinds.injection.value import ResourceInjection
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import SourceFile
-from rules_engine.loading.rules import build_rule
 from rules_engine.loading.schemas import validate
 from rules_engine.loading.yaml.documents import read_documents
 from rules_engine.loading.yaml.nodes import MapNode
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems import Problem, Severity, did_you_mean, in_file_order
 from rules_engine.model.quantity import MAX_EXPONENT, Quantity, QuantityError
-from rules_engine.model.rules import API_VERSION, AnyRule, ResourceInjection
+from rules_engine.model.rules import API_VERSION
 
 MAX_NAME = 50
 """Characters of a GPU type or resource in a rule's name: with a number appended, it is still a label value."""
@@ -420,11 +421,11 @@ def _load(draft: _Draft, text: str, findings: _Findings) -> ResourceInjection | 
     """Load the rule like any file; its problems are reported at the entry that it comes from."""
     diagnostics = Diagnostics()
     documents = read_documents(SourceFile("converted.yaml", text), diagnostics)
-    rules: list[AnyRule] = []
+    rules: list[ResourceInjection] = []
     for document in documents:
         diagnostics.problems.extend(document.diagnostics.problems)
         root = validate(ResourceInjection.kind, cast(MapNode, document.root), diagnostics)
-        rules.append(build_rule(ResourceInjection.kind, root, diagnostics))
+        rules.append(read(root, diagnostics))
     for problem in diagnostics.problems:
         findings.of_rule(problem, draft.place)
-    return next((rule for rule in rules if isinstance(rule, ResourceInjection)), None)
+    return next(iter(rules), None)

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rules_engine.evaluation import RuleSet, compile_rules
-from rules_engine.loading import Loaded, load
+from rules_engine.documents import Loaded, load
+from rules_engine.evaluation import RuleSet
+from rules_engine.kinds import compile_rules
 from rules_engine.model.problems import Problem, Severity, in_file_order
 
 _PACKAGE = Path(__file__).parent.parent

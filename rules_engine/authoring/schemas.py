@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from rules_engine.loading import KINDS, schema
+from rules_engine.documents import DOCUMENT_KINDS
+from rules_engine.loading import schema
 
 
 def combined_schema() -> dict[str, Any]:
@@ -11,7 +12,7 @@ def combined_schema() -> dict[str, Any]:
     The kinds' own definitions get names of their own, as few editors resolve an `$id` inside a document.
     """
     definitions: dict[str, Any] = {}
-    for kind in KINDS:
+    for kind in DOCUMENT_KINDS:
         whole = schema(kind)
         own = whole.pop("$defs", {})
         dialect = whole.pop("$schema")
@@ -22,7 +23,7 @@ def combined_schema() -> dict[str, Any]:
         "$schema": dialect,
         "title": "gpu-rules",
         "description": "Any document of gpu-rules.",
-        "oneOf": [{"$ref": f"#/$defs/{kind}"} for kind in KINDS],
+        "oneOf": [{"$ref": f"#/$defs/{kind}"} for kind in DOCUMENT_KINDS],
         "$defs": definitions,
     }
 

@@ -72,7 +72,7 @@ def explain(
     from rules_engine.authoring.output import machine
     from rules_engine.authoring.output.terminal import Screen
     from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_errors
-    from rules_engine.loading import load_pods
+    from rules_engine.documents import load_pods
 
     material = read_material(paths or (DEFAULT_RULES,), cluster or DEFAULT_CLUSTER)
     pods, pod_problems, pod_sources = load_pods(manifest)

@@ -13,14 +13,16 @@ class KindName(click.ParamType[str]):
     name = "KIND"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        from rules_engine.loading import KINDS
+        from rules_engine.documents import DOCUMENT_KINDS
         from rules_engine.model.problems import did_you_mean
 
-        by_casefold = {kind.casefold(): kind for kind in KINDS}
+        by_casefold = {kind.casefold(): kind for kind in DOCUMENT_KINDS}
         kind = by_casefold.get(str(value).casefold())
         if kind is None:
-            known = ", ".join(KINDS)
-            self.fail(f"unknown kind {value!r}{did_you_mean(str(value), KINDS)}: must be one of {known}", param, ctx)
+            known = ", ".join(DOCUMENT_KINDS)
+            self.fail(
+                f"unknown kind {value!r}{did_you_mean(str(value), DOCUMENT_KINDS)}: must be one of {known}", param, ctx
+            )
         return kind
 
 

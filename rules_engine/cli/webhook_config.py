@@ -117,6 +117,7 @@ def webhook_config(
     from rules_engine.authoring.output.terminal import Screen
     from rules_engine.authoring.rule_files import DEFAULT_RULES, read_rules
     from rules_engine.authoring.yaml_text import dump
+    from rules_engine.model.admission import Endpoint
     from rules_engine.webhooks import configuration as webhooks
 
     files = read_rules(paths or (DEFAULT_RULES,))
@@ -125,7 +126,7 @@ def webhook_config(
     for warning in webhooks.warnings(files.rule_set):
         click.echo(f"warning: {warning}", err=True)
     given = (mutating_failure_policy or failure_policy, validating_failure_policy or failure_policy)
-    policies = {endpoint: policy for endpoint, policy in zip(webhooks.Endpoint, given, strict=True) if policy}
+    policies = {endpoint: policy for endpoint, policy in zip(Endpoint, given, strict=True) if policy}
     unenforced = webhooks.unenforced(files.rule_set, policies, as_values=output == "helm-values")
     for warning in (*unenforced, *webhooks.blocking(files.rule_set, policies)):
         click.echo(f"warning: {warning}", err=True)

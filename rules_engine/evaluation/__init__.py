@@ -2,6 +2,6 @@
 
 from rules_engine.evaluation.decide import mutate, validate
 from rules_engine.evaluation.decision_cache import DecisionCache
-from rules_engine.evaluation.rule_set.compiled import RuleSet, compile_rules
+from rules_engine.evaluation.rule_set.rule_set import RuleSet, compile_rules
 
 __all__ = ["DecisionCache", "RuleSet", "compile_rules", "mutate", "validate"]

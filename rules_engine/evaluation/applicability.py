@@ -1,5 +1,6 @@
 """Applicability of a rule to a request: match, opt-out, match conditions, in this order (else Kubernetes' order)."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -9,9 +10,16 @@ from rules_engine.evaluation.rule_set import globs
 from rules_engine.evaluation.rule_set.compiled import Compiled
 from rules_engine.evaluation.steps import failed, skipped
 from rules_engine.model.decision import Step
-from rules_engine.model.rules import SKIP_ANNOTATION, Match, OptOut, Rule
+from rules_engine.model.rules import SKIP_ANNOTATION, OptOut, Rule
 
 R = TypeVar("R", bound=Rule)
+
+MAX_RESOURCE_NAME = 253 + 1 + 63
+"""Longest name of a resource (k8s.io/apimachinery/pkg/util/validation, IsQualifiedName): no longer one matches."""
+
+CONTAINERS_PER_UNIT = 4
+CHARACTERS_PER_UNIT = 16
+"""Containers that are read, and characters of names that are compared with a glob, for one unit of the budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +34,7 @@ def applicability(compiled: Compiled[R], context: Context) -> Applies | Step:
     """Return the rule's scope, or the step of a rule that does not apply or could not be evaluated."""
     rule = compiled.rule
     try:
-        mismatch = _mismatch(rule.match, context)
+        mismatch = _mismatch(rule, context)
         if mismatch:
             return skipped(rule, *mismatch)
         skip = context.pod.annotations.get(SKIP_ANNOTATION)
@@ -47,9 +55,9 @@ def applicability(compiled: Compiled[R], context: Context) -> Applies | Step:
     return Applies(scope)
 
 
-def _mismatch(match: Match, context: Context) -> tuple[str, str] | None:
+def _mismatch(rule: Rule, context: Context) -> tuple[str, str] | None:
     """Return the reason and message of a pod that the rule does not match, else None. Raises EvaluationError."""
-    namespace = context.namespace
+    match, namespace = rule.match, context.namespace
     if context.request.operation not in [operation.value for operation in match.operations]:
         return "operation", f"not for {context.request.operation}"
     if "*" not in match.namespaces and not globs.in_any(match.namespaces, namespace):
@@ -58,10 +66,26 @@ def _mismatch(match: Match, context: Context) -> tuple[str, str] | None:
         return "namespace", f"the namespace {namespace} is excluded"
     if match.object_selector and not match.object_selector.matches(context.pod.labels):
         return "object-selector", "the labels of the pod do not match"
-    # Last, since only this one can fail: where another does not match, the namespace need not be known.
+    if match.resources and not _names_any(match.resources, rule, context):
+        return "resources", "no container names one of its resources"
+    # Last: where another one does not match, the namespace need not be known.
     if match.namespace_selector and not match.namespace_selector.matches(context.namespace_labels()):
         return "namespace-selector", f"the labels of the namespace {namespace} do not match"
     return None
+
+
+def _names_any(patterns: Sequence[str], rule: Rule, context: Context) -> bool:
+    """Return True if a container names a matching resource, whatever the amount. Raises CostExceeded."""
+    budget = context.budget_of(rule)
+    containers = context.pod.containers
+    budget.spend(len(containers) // CONTAINERS_PER_UNIT)
+    names = {name for item in containers for amounts in (item.requests, item.limits) for name in amounts}
+    for name in names:
+        if len(name) <= MAX_RESOURCE_NAME:
+            budget.spend(len(name) * len(patterns) // CHARACTERS_PER_UNIT)
+            if globs.in_any(patterns, name):
+                return True
+    return False
 
 
 def _unmet_condition(compiled: Compiled[R], scope: Scope) -> str | None:

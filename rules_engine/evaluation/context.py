@@ -4,15 +4,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rules_engine.cel import Budget, EvaluationError, Program
-from rules_engine.evaluation.nodes import ABSENT, NodeQuery, capacity_of, index_of
+from rules_engine.evaluation.nodes import ABSENT, NodeQuery, Offered, capacity_of, index_of
 from rules_engine.evaluation.nodes.offers import Reach
-from rules_engine.evaluation.rule_set.compiled import CompiledNamed
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.pod import Pod
 from rules_engine.model.quantity import NANOS
 from rules_engine.model.record import record
-from rules_engine.model.rules import Mode, Offered, Rule
+from rules_engine.model.rules import Mode, Rule
+
+
+@dataclass(frozen=True, slots=True)
+class NamedProgram:
+    """A variable or a match condition, compiled."""
+
+    name: str
+    program: Program
+
+    @property
+    def path(self) -> str:
+        """The variable's name in expressions."""
+        return f"variables.{self.name}"
 
 
 @record(kw_only=True)
@@ -72,7 +84,7 @@ class Scope(dict[str, object]):
 
     __slots__ = ("_budget", "_context", "_errors", "_rule", "_variables")
 
-    def __init__(self, context: Context, rule: Rule, variables: tuple[CompiledNamed, ...]) -> None:
+    def __init__(self, context: Context, rule: Rule, variables: tuple[NamedProgram, ...]) -> None:
         self._context = context
         self._rule = rule
         self._variables = variables

@@ -1,25 +1,20 @@
 """The decisions of the two endpoints, without any I/O."""
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 from rules_engine.cel import Budget
 from rules_engine.evaluation.context import Context
-from rules_engine.evaluation.injections import apply_injections
-from rules_engine.evaluation.ladders import apply_ladders
 from rules_engine.evaluation.nodes.offers import Reach
-from rules_engine.evaluation.rule_set.compiled import RuleSet
-from rules_engine.evaluation.rule_set.index import HasRule, Index
-from rules_engine.evaluation.validations import apply_validations
-from rules_engine.model.admission import AdmissionRequest
+from rules_engine.evaluation.rule_set.compiled import Compiled
+from rules_engine.evaluation.rule_set.rule_set import KindRules, RuleSet
+from rules_engine.model.admission import AdmissionRequest, Endpoint
 from rules_engine.model.cluster import Cluster
-from rules_engine.model.decision import Decision, Refusal, denied
-from rules_engine.model.json.edits import merged, patch
+from rules_engine.model.decision import Decision, Refusal, Step, denied
+from rules_engine.model.json.edits import patch
 from rules_engine.model.json.strict import PodError, kind_of
 from rules_engine.model.pod import Pod
 from rules_engine.model.quantity import QuantityError
-
-C = TypeVar("C", bound=HasRule)
+from rules_engine.model.rules import Rule
 
 
 def mutate(
@@ -30,7 +25,7 @@ def mutate(
     indexed: bool = False,
     budget: Callable[[], Budget] = Budget,
 ) -> Decision:
-    """Evaluate ladders, then injections on their result. Only Pods at CREATE are decided; all else is allowed as it is.
+    """Evaluate each kind on the result of the kind before. Only Pods at CREATE are decided; all else is allowed.
 
     `indexed`: rules that the index excludes are not evaluated and leave no step. Nothing else differs. `budget` makes
     the budget of the rules that enforce, and another one for those in audit mode.
@@ -40,18 +35,19 @@ def mutate(
     context = _context(request, cluster, budget)
     if isinstance(context, Refusal):
         return Decision(refusal=context, object=request.object)
+    trace: tuple[Step, ...] = ()
     try:
-        fallen, pod = apply_ladders(_selected(rule_set.ladders, rule_set.ladder_index, context, indexed), context)
-        context = context.with_pod(pod)
-        injections = _selected(rule_set.injections, rule_set.injection_index, context, indexed)
-        injected, edits = apply_injections(injections, context)
+        for group in rule_set.kinds_at(Endpoint.MUTATE):
+            steps, pod = group.kind.apply(_selected(group, context, indexed), context)
+            trace = (*trace, *steps)
+            if pod is not context.pod:
+                context = context.with_pod(pod)
     except (PodError, QuantityError) as error:
         # Affinity, tolerations and totals are computed lazily, by the first rule that reads them.
         return Decision(refusal=_malformed(error), object=request.object)
-    trace = (*fallen, *injected)
     if denied(trace):
         return Decision(trace=trace, object=request.object)
-    edits = merged(pod.edits, edits)
+    edits = context.pod.edits
     return Decision(trace=trace, patch=patch(request.object, edits), object=request.object, edits=edits)
 
 
@@ -63,7 +59,7 @@ def validate(
     indexed: bool = False,
     budget: Callable[[], Budget] = Budget,
 ) -> Decision:
-    """Evaluate validations on the unchanged pod. Only Pods at CREATE are decided, and at UPDATE if a rule matches it.
+    """Evaluate rules on the unchanged pod. Only Pods at CREATE are decided, and at UPDATE if a rule matches it.
 
     At UPDATE a resize is decided too. A pod that is being deleted is not: else its finalizers could not be removed.
     `indexed` and `budget` are as for `mutate`.
@@ -75,14 +71,17 @@ def validate(
     context = _context(request, cluster, budget)
     if isinstance(context, Refusal):
         return Decision(refusal=context, object=request.object)
-    validations = _selected(rule_set.validations, rule_set.validation_index, context, indexed)
-    return Decision(trace=apply_validations(validations, context), object=request.object)
+    trace: tuple[Step, ...] = ()
+    for group in rule_set.kinds_at(Endpoint.VALIDATE):
+        steps, _ = group.kind.apply(_selected(group, context, indexed), context)
+        trace = (*trace, *steps)
+    return Decision(trace=trace, object=request.object)
 
 
-def _selected(rules: Sequence[C], index: Index[C], context: Context, indexed: bool) -> Sequence[C]:
+def _selected(group: KindRules, context: Context, indexed: bool) -> Sequence[Compiled[Rule]]:
     if not indexed:
-        return rules
-    return index.candidates(context.pod, context.namespace, context.request.operation)
+        return group.rules
+    return group.index.candidates(context.pod, context.namespace, context.request.operation)
 
 
 def _context(request: AdmissionRequest, cluster: Cluster, budget: Callable[[], Budget]) -> Context | Refusal:

@@ -8,8 +8,8 @@ from typing import Protocol
 from rules_engine.cel import Budget
 from rules_engine.evaluation.decide import mutate, validate
 from rules_engine.evaluation.fingerprint import Encode, Fingerprint, marshalled
-from rules_engine.evaluation.rule_set.compiled import AnyCompiled, RuleSet
-from rules_engine.model.admission import AdmissionRequest
+from rules_engine.evaluation.rule_set.rule_set import RuleSet
+from rules_engine.model.admission import AdmissionRequest, Endpoint
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster
 from rules_engine.model.decision import Action, Decision, Step
 
@@ -48,29 +48,21 @@ class DecisionCache:
     `encode` serializes fingerprints, which is much of the work: there are faster ones than the default.
     """
 
-    __slots__ = ("_bytes", "_decide", "_lock", "_reads", "_rule_set", "_table")
+    __slots__ = ("_bytes", "_decide", "_fingerprint", "_lock", "_rule_set", "_table")
 
-    def __init__(self, decide: Decide, rule_set: RuleSet, rules: Sequence[AnyCompiled], encode: Encode) -> None:
-        self._decide = decide
+    def __init__(self, rule_set: RuleSet, endpoint: Endpoint, encode: Encode = marshalled) -> None:
+        self._decide: Decide = mutate if endpoint is Endpoint.MUTATE else validate
         self._rule_set = rule_set
-        self._reads = Fingerprint(rules, encode)
+        self._fingerprint = Fingerprint(rule_set.rules_at(endpoint), encode)
         self._lock = Lock()
         self._table: tuple[Cluster, dict[bytes, Decision]] = (UNKNOWN_CLUSTER, {})
         self._bytes = 0
-
-    @classmethod
-    def mutations(cls, rule_set: RuleSet, encode: Encode = marshalled) -> "DecisionCache":
-        return cls(mutate, rule_set, (*rule_set.ladders, *rule_set.injections), encode)
-
-    @classmethod
-    def validations(cls, rule_set: RuleSet, encode: Encode = marshalled) -> "DecisionCache":
-        return cls(validate, rule_set, rule_set.validations, encode)
 
     def __call__(
         self, request: AdmissionRequest, cluster: Cluster, *, budget: Callable[[], Budget] = Budget
     ) -> Decision:
         """Return the endpoint's decision; rules that the index excludes are not evaluated and leave no step."""
-        key = self._reads.key(request) if self._reads.repeats and request.is_pod else None
+        key = self._fingerprint.key(request) if self._fingerprint.repeats and request.is_pod else None
         if key is not None:
             seen, decisions = self._table
             known = decisions.get(key) if seen is cluster else None

@@ -9,11 +9,11 @@ from marshal import dumps
 from typing import Any, TypeAlias
 
 from rules_engine.cel.field_paths import Chain, chains, texts
-from rules_engine.evaluation.rule_set.compiled import AnyCompiled, messages, programs
+from rules_engine.evaluation.rule_set.compiled import Compiled
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.json.patch import Json
 from rules_engine.model.placement import PLACEMENT_MEMBERS
-from rules_engine.model.rules import SKIP_ANNOTATION, FallbackLadder, ResourceInjection
+from rules_engine.model.rules import SKIP_ANNOTATION, Rule
 
 MAX_KEY_BYTES = 16 * 1024
 """Longest fingerprint that is cached: several times what an ordinary pod's containers take."""
@@ -53,20 +53,15 @@ class Fingerprint:
 
     __slots__ = ("_annotations", "_encode", "_further", "_labels", "_spec", "repeats")
 
-    def __init__(self, rules: Iterable[AnyCompiled], encode: Encode = marshalled) -> None:
+    def __init__(self, rules: Iterable[Compiled[Rule]], encode: Encode = marshalled) -> None:
         labels: set[str] = set()
         annotations = {SKIP_ANNOTATION}
         found: set[Chain] = set()
         for compiled in rules:
             rule = compiled.rule
             labels.update(requirement.key for requirement in rule.match.object_selector.requirements)
-            if isinstance(rule, FallbackLadder):
-                annotations.add(rule.annotation)
-            elif isinstance(rule, ResourceInjection):
-                annotations.add(rule.gpu_type_annotation)
-                for entry in (rule.default, *rule.namespaces.values()):
-                    annotations.update(entry.annotations)
-            for program in programs(compiled):
+            annotations |= rule.interests.annotations
+            for program in compiled.programs:
                 found.update(chain for chain in chains(program.checked.expression) if chain[0] in _ROOTS)
         self._encode = encode
         self._labels = frozenset(labels)
@@ -125,13 +120,13 @@ class Quotable:
     others: bool
 
 
-def quotable(rules: Iterable[AnyCompiled]) -> Mapping[str, Quotable]:
+def quotable(rules: Iterable[Compiled[Rule]]) -> Mapping[str, Quotable]:
     """Return the annotations that message expressions may quote, by rule id."""
-    return {rule.rule.id: _quotable(rule) for rule in rules if any(True for _ in messages(rule))}
+    return {rule.rule.id: _quotable(rule) for rule in rules if rule.messages}
 
 
-def _quotable(rule: AnyCompiled) -> Quotable:
-    expressions = [program.checked.expression for program in (*programs(rule), *messages(rule))]
+def _quotable(rule: Compiled[Rule]) -> Quotable:
+    expressions = [program.checked.expression for program in (*rule.programs, *rule.messages)]
     found = {chain for expression in expressions for chain in chains(expression)}
     return Quotable(
         named=frozenset().union(*map(texts, expressions)),

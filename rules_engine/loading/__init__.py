@@ -1,20 +1,8 @@
-"""Loading of rule files: text → positioned YAML → JSON Schema → rules."""
+"""Loading of documents: text → positioned YAML → JSON Schema → fields."""
 
 from rules_engine.loading.files import STDIN
 from rules_engine.loading.kubernetes.manifests import Manifest
 from rules_engine.loading.kubernetes.pods import SLIPS
-from rules_engine.loading.load import Inventory, Loaded, load, load_cluster, load_pods
-from rules_engine.loading.schemas import KINDS, schema
+from rules_engine.loading.schemas import schema
 
-__all__ = [
-    "KINDS",
-    "SLIPS",
-    "STDIN",
-    "Inventory",
-    "Loaded",
-    "Manifest",
-    "load",
-    "load_cluster",
-    "load_pods",
-    "schema",
-]
+__all__ = ["SLIPS", "STDIN", "Manifest", "schema"]

@@ -17,24 +17,23 @@ from rules_engine.model.source import Location
 if TYPE_CHECKING:
     from jsonschema import ValidationError
 
-KINDS = ("FallbackLadder", "ResourceInjection", "Validation", "RuleTest", "ClusterInventory")
-
-_FOLDER = FilePath(__file__).parent.parent / "schemas"
+SCHEMAS = FilePath(__file__).parent.parent / "schemas"
+"""The folder of the JSON Schemas, `KIND.json` each."""
 
 
 @lru_cache
-def _text(kind: str) -> str:
-    return (_FOLDER / f"{kind}.json").read_text(encoding="utf-8")
+def _text(kind: str, folder: FilePath) -> str:
+    return (folder / f"{kind}.json").read_text(encoding="utf-8")
 
 
-def schema(kind: str) -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of one of KINDS."""
-    found: dict[str, Any] = json.loads(_text(kind))
+def schema(kind: str, folder: FilePath = SCHEMAS) -> dict[str, Any]:
+    """Return the JSON Schema (draft 2020-12) of a kind of document."""
+    found: dict[str, Any] = json.loads(_text(kind, folder))
     return found
 
 
 @lru_cache
-def _validator(kind: str) -> Any:
+def _validator(kind: str, folder: FilePath) -> Any:
     # Imported on first use: it takes longer than all other imports of a command.
     from jsonschema import Draft202012Validator, ValidationError
     from jsonschema.validators import extend
@@ -51,12 +50,12 @@ def _validator(kind: str) -> Any:
 
     return extend(  # type: ignore[no-untyped-call]
         Draft202012Validator, {"pattern": pattern, "required": required}
-    )(schema(kind))
+    )(schema(kind, folder))
 
 
-def validate(kind: str, root: MapNode, diagnostics: Diagnostics) -> MapNode:
+def validate(kind: str, root: MapNode, diagnostics: Diagnostics, folder: FilePath = SCHEMAS) -> MapNode:
     """Report violations of the kind's schema; return the document without them, so that the rest can be checked."""
-    faults = [_Fault(error, root) for error in _validator(kind).iter_errors(root.json())]
+    faults = [_Fault(error, root) for error in _validator(kind, folder).iter_errors(root.json())]
     reported: set[Location] = set()
     for fault in sorted(faults, key=lambda fault: fault.rank):
         for code, message, node in fault.problems():

@@ -2,10 +2,36 @@
 
 from collections.abc import Mapping
 from dataclasses import field
+from enum import Enum
 from types import MappingProxyType
 
 from rules_engine.model.json.patch import Json
 from rules_engine.model.record import record
+
+
+class Endpoint(Enum):
+    """The endpoints of the server, each with a webhook configuration of its own, whose kind begins with the value."""
+
+    MUTATE = "Mutating"
+    VALIDATE = "Validating"
+
+    @property
+    def kind(self) -> str:
+        return f"{self.value}WebhookConfiguration"
+
+    @property
+    def path(self) -> str:
+        return f"/{self.name.lower()}"
+
+    @property
+    def webhook(self) -> str:
+        """The webhook's name; Kubernetes wants three labels at least."""
+        return f"{self.name.lower()}.gpurules.io"
+
+    @property
+    def values_key(self) -> str:
+        """Below `webhook` in the chart's values."""
+        return self.value.lower()
 
 
 @record(kw_only=True)

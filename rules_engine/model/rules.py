@@ -1,13 +1,13 @@
 """Rules as loaded: typed, with defaults, each checked alone, not yet compiled."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
-from typing import ClassVar, NewType, TypeAlias
+from typing import ClassVar, NewType
 
 from rules_engine.model.json.patch import Json
-from rules_engine.model.quantity import Quantity
 from rules_engine.model.source import Location, SourceText
 
 API_VERSION = "gpurules.io/v1"
@@ -94,13 +94,33 @@ class Operation(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """The pods that a rule matches. Namespaces are exact names or globs (`*` any run, `?` one character)."""
+    """The pods that a rule matches. Namespaces and resources are exact names or globs (`*` any run, `?` one character).
+
+    With `resources`, the pod must name one of them in limits or requests; without, it matches whatever it names.
+    """
 
     namespaces: tuple[str, ...] = ("*",)
     exclude_namespaces: tuple[str, ...] = ()
     namespace_selector: LabelSelector = LabelSelector()
     object_selector: LabelSelector = LabelSelector()
+    resources: tuple[str, ...] = ()
     operations: tuple[Operation, ...] = (Operation.CREATE,)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interests:
+    """The pods and fields that a rule is interested in, beyond its match, as derived by its kind.
+
+    `resources`: the rule leaves a pod that requests none of them as it is. None: any pod.
+    `moves`: the rule may replace one of its resources by another one before later rules of its kind are evaluated.
+    `annotation`: key and value; the rule leaves a pod without this annotation as it is.
+    `annotations`: keys of the annotations whose values the rule reads.
+    """
+
+    resources: frozenset[str] | None = None
+    moves: bool = False
+    annotation: tuple[str, str] | None = None
+    annotations: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +132,8 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """The fields of every kind of rule."""
+class Rule(ABC):
+    """The fields of every kind of rule, and what other rooms ask of a kind."""
 
     kind: ClassVar[str]
 
@@ -140,189 +160,28 @@ class Rule:
         """Sort key of evaluation: higher priority first, ties by name, by code point."""
         return -self.priority, self.name
 
-
-class Direction(Enum):
-    """The direction in which a ladder searches for a rung that is offered."""
-
-    DOWN = "Down"
-    UP = "Up"
-    DOWN_THEN_UP = "DownThenUp"
-
-
-class Counts(Enum):
-    """The count of devices after a move: the same as before, or by the rungs' weights."""
-
-    KEEP = "Keep"
-    SCALE = "Scale"
-
-
-class Offered(Enum):
-    """The amounts that a node offers: all that it has, or what is free now."""
-
-    ALLOCATABLE = "Allocatable"
-    AVAILABLE = "Available"
-
-
-class WhenExhausted(Enum):
-    """The action for a request that no rung can serve."""
-
-    KEEP = "Keep"
-    DENY = "Deny"
-
-
-class NodeRequirement(Enum):
-    """A requirement of the nodes that count for a ladder."""
-
-    READY = "Ready"
-    SCHEDULABLE = "Schedulable"
-    MATCHES_POD = "MatchesPod"
-
-
-@dataclass(frozen=True, slots=True)
-class NodeFilter:
-    """The nodes that count for a ladder; all by default."""
-
-    selector: LabelSelector = LabelSelector()
-    require: frozenset[NodeRequirement] = frozenset()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rung:
-    """One rung of a ladder; `when` is evaluated if this rung is a target."""
-
-    resource: str
-    location: Location
-    weight: int | None = None
-    when: SourceText | None = None
-    assume: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FallbackLadder(Rule):
-    """A ladder that replaces a requested GPU resource that no node offers; rungs from the highest down."""
-
-    kind = "FallbackLadder"
-
-    rungs: tuple[Rung, ...]
-    offered: Offered = Offered.ALLOCATABLE
-    nodes: NodeFilter = NodeFilter()
-    direction: Direction = Direction.DOWN
-    counts: Counts = Counts.KEEP
-    when_exhausted: WhenExhausted = WhenExhausted.KEEP
-    annotation: str = "gpu-webhook.k8s.io/fallback"
+    @property
+    def interests(self) -> Interests:
+        """The pods and fields that the rule is interested in beyond its match."""
+        return Interests()
 
     @property
+    @abstractmethod
     def can_deny(self) -> bool:
-        return self.mode is Mode.ENFORCE and self.when_exhausted is WhenExhausted.DENY
-
-
-class OnConflict(Enum):
-    """The action of an injection on an amount that the pod already has."""
-
-    OVERWRITE = "Overwrite"
-    KEEP = "Keep"
-    RAISE = "Raise"
-
-
-class InitContainers(Enum):
-    """The action of an injection on sidecars and init containers that request its GPU resource."""
-
-    IGNORE = "Ignore"
-    INJECT = "Inject"
-    DENY = "Deny"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """Amounts that are injected per GPU, by resource, and annotations of the pod.
-
-    `origin` has the location of each key of the two maps: that of an inherited one is in the default.
-    """
-
-    location: Location
-    coefficients: Mapping[str, Quantity] = field(default_factory=lambda: MappingProxyType({}))
-    annotations: Mapping[str, str] = field(default_factory=lambda: EMPTY)
-    origin: Mapping[tuple[str, str], Location] = field(default_factory=lambda: MappingProxyType({}))
-
-    def __bool__(self) -> bool:
-        return bool(self.coefficients or self.annotations)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceInjection(Rule):
-    """An injection of resources per GPU of a type. `namespaces` are exact names; `inherit: Merge` is resolved.
-
-    `gpu_type` None: any pod that requests `gpu_resource`.
-    """
-
-    kind = "ResourceInjection"
-
-    default: Entry
-    gpu_type: str | None = None
-    gpu_type_annotation: str = "task.bkbcs.tencent.com/gpu-type"
-    gpu_resource: str = "nvidia.com/gpu"
-    on_conflict: OnConflict = OnConflict.OVERWRITE
-    init_containers: InitContainers = InitContainers.IGNORE
-    namespaces: Mapping[str, Entry] = field(default_factory=lambda: MappingProxyType({}))
+        """True if the rule can deny a pod even if all its expressions are evaluated without error."""
 
     @property
-    def can_deny(self) -> bool:
-        """True if some entry injects: amounts may not suffice or be too large, and two injections may conflict."""
-        return self.mode is Mode.ENFORCE and any((self.default, *self.namespaces.values()))
-
-    def entry(self, namespace: str) -> Entry:
-        """Return the entry that applies in a namespace: its own, or else the default."""
-        return self.namespaces.get(namespace, self.default)
-
-
-class ValidationAction(Enum):
-    """The effect of a failed validation."""
-
-    DENY = "Deny"
-    WARN = "Warn"
-    AUDIT = "Audit"
-
-
-class Reason(Enum):
-    """The machine-readable reasons that Kubernetes' policies may give, with their HTTP status codes.
-
-    Source: k8s.io/apiserver/pkg/admission/plugin/policy/validating (message.go, reasonToCode).
-    """
-
-    UNAUTHORIZED = "Unauthorized"
-    FORBIDDEN = "Forbidden"
-    INVALID = "Invalid"
-    REQUEST_ENTITY_TOO_LARGE = "RequestEntityTooLarge"
+    def expressions(self) -> tuple[SourceText, ...]:
+        """The expressions that may change a decision, so not those of messages."""
+        common = (named.expression for named in (*self.variables, *self.match_conditions))
+        return (*common, *self.own_expressions)
 
     @property
-    def code(self) -> int:
-        return {"Unauthorized": 401, "Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}[self.value]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One check of a Validation: `expression` must be true; the message expression precedes the message."""
-
-    expression: SourceText
-    location: Location
-    message: str = ""
-    message_expression: SourceText | None = None
-    reason: Reason = Reason.INVALID
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Validation(Rule):
-    """Conditions that every pod must meet after all mutations."""
-
-    kind = "Validation"
-
-    validations: tuple[Check, ...]
-    validation_actions: frozenset[ValidationAction] = frozenset({ValidationAction.DENY})
-    opt_out: OptOut = OptOut.FORBIDDEN
+    def own_expressions(self) -> tuple[SourceText, ...]:
+        """The `expressions` that only this kind has."""
+        return ()
 
     @property
-    def can_deny(self) -> bool:
-        return self.mode is Mode.ENFORCE and ValidationAction.DENY in self.validation_actions
-
-
-AnyRule: TypeAlias = FallbackLadder | ResourceInjection | Validation
+    def rung_resources(self) -> tuple[str, ...]:
+        """The resources that a test may name as the `rung` of a decision."""
+        return ()

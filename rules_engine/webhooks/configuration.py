@@ -1,40 +1,23 @@
 """`webhook-config`: webhook configurations with which the API server sends only pods that some rule may apply to.
 
-Their match conditions are derived from the rules: for a pod that is not sent, every rule would have been skipped. An
-evaluation error of a ladder or an injection counts only if the pod requests a resource of the rule: a broken GPU rule
-must not deny pods without GPUs.
+For a pod that is not sent, every rule would have been skipped.
 """
 
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from hashlib import sha256
 from pathlib import PurePath
 from types import MappingProxyType
 
 from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements, reads_available
+from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
+from rules_engine.model.admission import Endpoint
 from rules_engine.model.json.patch import Json
-from rules_engine.model.rules import (
-    AnyRule,
-    ConditionKind,
-    FallbackLadder,
-    LabelRequirement,
-    Match,
-    Operation,
-    ResourceInjection,
-    RuleId,
-    Validation,
-)
-from rules_engine.webhooks.costs import LARGE, affordable
-from rules_engine.webhooks.guards import portable_text
-
-MAX_EXPRESSION = 20_000
-"""Longest match condition, in characters: the bound of rules' expressions. It is a fifth of what cel-go's parser
-accepts, and every API server keeps webhook configurations in memory."""
+from rules_engine.model.rules import Operation, Rule, RuleId
+from rules_engine.webhooks.match_condition import match_condition, selection, selection_of_holders
 
 RESIZE = "pods/resize"
 """The subresource for changes of cpu and memory of a running pod."""
@@ -47,8 +30,9 @@ CONDITION_NAME = "requests-a-resource-of-a-rule"
 FORMER_CONDITION_NAME = "some-rule-could-touch-it"
 """The former name: a configuration that has it was made by an earlier version, and is reported as drift."""
 
+DELETION_NAME = "not-being-deleted"
 DELETION: Json = {
-    "name": "not-being-deleted",
+    "name": DELETION_NAME,
     "expression": "request.operation != 'UPDATE' || !has(object.metadata.deletionTimestamp)",
 }
 """The condition for updates: finalizers of a pod must always be removable."""
@@ -63,43 +47,18 @@ IGNORE = "Ignore"
 """The failurePolicy that admits a pod when the server does not answer; the default, here and in the chart."""
 
 
-class Endpoint(Enum):
-    """The two endpoints, each with a configuration of its own; the value is the kind's first word."""
-
-    MUTATE = "Mutating"
-    VALIDATE = "Validating"
-
-    @property
-    def kind(self) -> str:
-        return f"{self.value}WebhookConfiguration"
-
-    @property
-    def path(self) -> str:
-        return f"/{self.name.lower()}"
-
-    @property
-    def webhook(self) -> str:
-        """The webhook's name; Kubernetes wants three labels at least."""
-        return f"{self.name.lower()}.{SELF}"
-
-    @property
-    def values_key(self) -> str:
-        """Below `webhook` in the chart's values."""
-        return self.value.lower()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calls:
     """The calls of an endpoint by the API server.
 
     `operations` is empty if no rule needs the endpoint. `expression` None: every pod. `widened` are the rules because
-    of which it is every pod; `simplified`: conditions of single rules were left out, since there are too many.
+    of which it is every pod; `simplified`: the matches of single rules were left out, since they name too much.
     `reserving` are rules of /mutate that read what is free: /validate reserves the devices of the pods it admits.
     """
 
     endpoint: Endpoint
-    rules: tuple[AnyRule, ...]
-    reserving: tuple[AnyRule, ...] = ()
+    rules: tuple[Rule, ...]
+    reserving: tuple[Rule, ...] = ()
     operations: tuple[str, ...]
     expression: str | None
     widened: tuple[RuleId, ...] = ()
@@ -157,12 +116,28 @@ class Settings:
 
 def derive(rule_set: RuleSet) -> tuple[Calls, Calls]:
     """Derive the API server's calls of /mutate and /validate."""
-    ladders, injections = rule_set.ladders, rule_set.injections
-    changing: list[AnyRule] = [*(ladder.rule for ladder in ladders), *(injection.rule for injection in injections)]
-    checking: list[AnyRule] = [validation.rule for validation in rule_set.validations]
-    reserving: list[AnyRule] = [ladder.rule for ladder in ladders if reads_available(ladder)]
-    reserving += [injection.rule for injection in injections if reads_available(injection)]
-    return _calls(Endpoint.MUTATE, changing), _calls(Endpoint.VALIDATE, checking, reserving)
+    changing, checking = rule_set.rules_at(Endpoint.MUTATE), rule_set.rules_at(Endpoint.VALIDATE)
+    reserving = [compiled.rule for compiled in changing if compiled.reads_available]
+    return (
+        _calls(Endpoint.MUTATE, [compiled.rule for compiled in changing]),
+        _calls(Endpoint.VALIDATE, [compiled.rule for compiled in checking], reserving),
+    )
+
+
+def _calls(endpoint: Endpoint, rules: Sequence[Rule], reserving: Sequence[Rule] = ()) -> Calls:
+    named = {operation for rule in (*rules, *reserving) for operation in rule.match.operations}
+    selections = {rule.id: selection(rule, named) for rule in rules}
+    selections.update((rule.id, selection_of_holders(rule, named)) for rule in reserving)
+    condition = match_condition(selections.values())
+    return Calls(
+        endpoint=endpoint,
+        rules=(*rules,),
+        reserving=(*reserving,),
+        operations=tuple(operation.value for operation in Operation if operation in named),
+        expression=condition.expression,
+        widened=tuple(sorted(name for name, found in selections.items() if found.everything)),
+        simplified=condition.simplified,
+    )
 
 
 def configurations(rule_set: RuleSet, settings: Settings) -> tuple[dict[str, Json], ...]:
@@ -206,11 +181,6 @@ def _keys(paths: Sequence[str]) -> list[str]:
     return names
 
 
-def condition_of(rule: AnyRule) -> str:
-    """Return an expression that is true of every pod that a rule may apply to, at its operations; "" if that is any."""
-    return _clause(rule, set(rule.match.operations)).expression
-
-
 def warnings(rule_set: RuleSet) -> tuple[str, ...]:
     """Return the reasons for sending more pods than necessary."""
     return tuple(text for calls in derive(rule_set) for text in _warnings(calls))
@@ -249,17 +219,19 @@ def blocking(rule_set: RuleSet, failure_policies: Mapping[Endpoint, str]) -> tup
 
 
 def _warnings(calls: Calls) -> Iterable[str]:
-    rules = ", ".join(calls.widened)
-    if rules:
+    if calls.widened:
         yield (
-            f"every pod is sent to {calls.endpoint.path} because of {rules}: what is sent is limited only by "
-            "match.namespaces, match.excludeNamespaces, match.objectSelector, and by matchConditions that read only "
-            "object and request, cannot fail, and cost little for the largest pod"
+            f"every pod is sent to {calls.endpoint.path} because of {', '.join(calls.widened)}: "
+            "match.resources limits it to pods that name a resource, match.namespaces, match.excludeNamespaces and "
+            "match.objectSelector to pods of some namespaces and labels"
         )
     elif calls.simplified and calls.expression is None:
         yield f"every pod is sent to {calls.endpoint.path}: the rules name too much for one match condition"
     elif calls.simplified:
-        yield f"every pod that requests a resource of a rule is sent to {calls.endpoint.path}: there are too many rules"
+        yield (
+            f"every pod that names a resource of a rule is sent to {calls.endpoint.path}: "
+            "the namespaces and labels of the rules are too many for one match condition"
+        )
 
 
 def _configuration(calls: Calls, settings: Settings) -> dict[str, Json]:
@@ -320,185 +292,3 @@ def _client(endpoint: Endpoint, settings: Settings) -> dict[str, Json]:
     if settings.ca_bundle is not None:
         client["caBundle"] = b64encode(settings.ca_bundle).decode()
     return client
-
-
-# From here on: rules are turned into one expression.
-
-
-@dataclass(frozen=True, slots=True)
-class _Clause:
-    """Pods that some rules may apply to: all `conditions` hold, and one of `resources`, if any, is requested."""
-
-    conditions: frozenset[str]
-    resources: frozenset[str]
-
-    @property
-    def everything(self) -> bool:
-        return not self.conditions and not self.resources
-
-    def covers(self, other: "_Clause") -> bool:
-        """Return True if all pods of the other are pods of this one."""
-        narrower = bool(other.resources) and other.resources <= self.resources
-        return self.conditions <= other.conditions and (not self.resources or narrower)
-
-    @property
-    def expression(self) -> str:
-        # The cheap ones first: CEL stops at the first that is false.
-        requesting = [_requests_any(self.resources)] if self.resources else []
-        return " && ".join([*sorted(self.conditions, key=lambda text: (len(text), text)), *requesting])
-
-
-def _calls(endpoint: Endpoint, rules: Sequence[AnyRule], reserving: Sequence[AnyRule] = ()) -> Calls:
-    named = {operation for rule in (*rules, *reserving) for operation in rule.match.operations}
-    operations = tuple(operation.value for operation in Operation if operation in named)
-    clauses = {rule.id: _clause(rule, named) for rule in rules}
-    clauses.update((rule.id, _reserved(rule, named)) for rule in reserving)
-    widened = tuple(sorted(name for name, clause in clauses.items() if clause.everything))
-    if widened or not clauses:
-        return Calls(
-            endpoint=endpoint,
-            rules=(*rules,),
-            reserving=(*reserving,),
-            operations=operations,
-            expression=None,
-            widened=widened,
-        )
-    expression = _within_limits(_either(clauses.values()))
-    simplified = not expression
-    if simplified:
-        expression = _within_limits(
-            _either(
-                _Clause(frozenset(), clause.resources) if clause.resources else clause for clause in clauses.values()
-            )
-        )
-    return Calls(
-        endpoint=endpoint,
-        rules=(*rules,),
-        reserving=(*reserving,),
-        operations=operations,
-        expression=expression or None,
-        simplified=simplified,
-    )
-
-
-def _within_limits(expression: str) -> str:
-    """Return an expression that the API server can evaluate for any pod; "" if there is none.
-
-    An expression that costs too much for the largest pods is evaluated for others only: the largest are always sent.
-    """
-    large_too = f"{LARGE} || {expression}"
-    if len(large_too) > MAX_EXPRESSION:
-        return expression if 0 < len(expression) <= MAX_EXPRESSION and affordable(expression) else ""
-    if not expression or affordable(expression):
-        return expression
-    return large_too if affordable(large_too, small=True) else ""
-
-
-def _either(clauses: Iterable[_Clause]) -> str:
-    """Return one expression that is true if a clause is; "" if one has no condition."""
-    by_conditions: dict[tuple[frozenset[str], bool], frozenset[str]] = {}
-    for clause in clauses:
-        key = clause.conditions, bool(clause.resources)
-        by_conditions[key] = by_conditions.get(key, frozenset()) | clause.resources
-    merged = [_Clause(conditions, resources) for (conditions, _), resources in by_conditions.items()]
-    kept = [one for one in merged if not any(other != one and other.covers(one) for other in merged)]
-    if any(clause.everything for clause in kept):
-        return ""
-    texts = sorted(clause.expression for clause in kept)
-    return texts[0] if len(texts) == 1 else " || ".join(f"({text})" for text in texts)
-
-
-def _reserved(rule: AnyRule, operations: Set[Operation]) -> _Clause:
-    """Return the pods that hold devices that a rule counts, whether or not it matches them."""
-    return _Clause(frozenset(_at(rule, operations)), _clause(rule, operations).resources)
-
-
-def _at(rule: AnyRule, operations: Set[Operation]) -> Iterable[str]:
-    """Yield the condition that excludes operations that only other rules match."""
-    if operations - set(rule.match.operations):
-        yield f"request.operation in {_list(sorted(operation.value for operation in rule.match.operations))}"
-
-
-def _clause(rule: AnyRule, operations: Set[Operation]) -> _Clause:
-    """Return the pods that a rule may apply to; `operations` are all at which the endpoint is called.
-
-    Pods that opt out are sent as well, so that traces and metrics count them.
-    """
-    conditions = {*_matched(rule.match), *_at(rule, operations)}
-    portable = (portable_text(condition.expression) for condition in rule.match_conditions)
-    # A trailing comment would also comment out what follows.
-    conditions.update(f"({text}\n)" if "//" in text else f"({text})" for text in portable if text is not None)
-    resources: set[str] = set()
-    match rule:
-        case FallbackLadder(rungs=rungs):
-            resources = {rung.resource for rung in rungs}
-        case ResourceInjection(gpu_resource=resource, gpu_type=gpu_type, gpu_type_annotation=annotation):
-            resources = {resource}
-            if gpu_type is not None:
-                key, value = _literal(annotation), _literal(gpu_type)
-                conditions.add(f"object.metadata.?annotations[?{key}].orValue('') == {value}")
-        case Validation():
-            pass
-    return _Clause(frozenset(conditions), frozenset(resources))
-
-
-def _matched(match: Match) -> Iterable[str]:
-    """Yield the conditions of a match, without namespaceSelector: match conditions cannot read a namespace's labels."""
-    if "*" not in match.namespaces:
-        yield _named(match.namespaces)
-    if match.exclude_namespaces:
-        yield f"!({_named(match.exclude_namespaces)})"
-    yield from map(_required, match.object_selector.requirements)
-
-
-def _named(patterns: Sequence[str]) -> str:
-    """Return the condition that the namespace matches one of these names and globs."""
-    exact = sorted({pattern for pattern in patterns if not re.search(r"[*?]", pattern)})
-    globs = sorted(set(patterns) - set(exact))
-    tests = [f"request.namespace in {_list(exact)}"] if exact or not globs else []
-    tests += [f"request.namespace.matches({_literal(_regex(glob))})" for glob in globs]
-    return tests[0] if len(tests) == 1 else f"({' || '.join(tests)})"
-
-
-def _regex(glob: str) -> str:
-    """Return a glob as an RE2 expression for the whole name."""
-    parts = ({"*": ".*", "?": "."}.get(character) or re.escape(character) for character in glob)
-    # A dash is not escaped here, and most names have one.
-    return f"^{''.join(parts)}$".replace(r"\-", "-")
-
-
-def _required(requirement: LabelRequirement) -> str:
-    labels = "object.metadata.?labels.orValue({})"
-    key, values = _literal(requirement.key), _list(requirement.values)
-    among = f"object.metadata.?labels[?{key}].optMap(value, value in {values}).orValue(false)"
-    match requirement.operator:
-        case ConditionKind.IN:
-            return among
-        case ConditionKind.NOT_IN:
-            return f"!{among}"
-        case ConditionKind.EXISTS:
-            return f"{key} in {labels}"
-        case _:
-            return f"!({key} in {labels})"
-
-
-def _requests_any(resources: Iterable[str]) -> str:
-    """Return the condition that some container or init container requests one of these.
-
-    The API server sends a null for the containers of a pod that has none, and refuses the pod later.
-    """
-    named = f".orValue({{}}).exists(name, name in {_list(sorted(resources))})"
-    return (
-        "[object.spec.?containers, object.spec.?initContainers].exists(list, list.orValue(null) != null && "
-        f"list.value().exists(c, c.?resources.limits{named} || c.?resources.requests{named}))"
-    )
-
-
-def _list(texts: Iterable[str]) -> str:
-    return f"[{', '.join(map(_literal, texts))}]"
-
-
-def _literal(text: str) -> str:
-    """Return a CEL string literal. JSON's escapes are valid in CEL as well."""
-    plain = text.isprintable() and not set(text) & {"'", "\\"}
-    return f"'{text}'" if plain else json.dumps(text, ensure_ascii=False)

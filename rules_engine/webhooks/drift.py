@@ -1,41 +1,28 @@
 """Drift of a webhook configuration in the cluster from the rules, with its consequences.
 
-Conditions whose texts differ may be equivalent: one may come from an earlier version or a manual edit. So sample pods
-are generated from the rules and from the names in both conditions, and both are evaluated on each.
+The operations, the match conditions with our names and the digest are compared: the rest is the operator's.
 """
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping
 
-from rules_engine.cel import Budget, CelProblems, Environment, EvaluationError, Program, compile_expression, types
 from rules_engine.model.json.lenient import Object, items, mapping, objects
 from rules_engine.model.json.patch import Json
-from rules_engine.model.rules import (
-    AnyRule,
-    ConditionKind,
-    FallbackLadder,
-    LabelSelector,
-    Operation,
-    ResourceInjection,
-    RuleId,
+from rules_engine.model.rules import Operation, Rule
+from rules_engine.webhooks.configuration import (
+    CONDITION_NAME,
+    DELETION_NAME,
+    DIGEST_ANNOTATION,
+    FORMER_CONDITION_NAME,
+    RESIZE,
+    Calls,
 )
-from rules_engine.model.source import SourceText
-from rules_engine.webhooks.configuration import CONDITION_NAME, FORMER_CONDITION_NAME, RESIZE, Calls, condition_of
-
-MAX_SAMPLES = 500
-"""Sample pods that are evaluated. Each costs two evaluations of some 50 µs; rules with distinct names come first."""
 
 MAX_NAMED = 5
 """Rules that a message names: one fix is for all of them."""
 
-ENVIRONMENT = Environment({"object": types.DYN, "oldObject": types.DYN, "request": types.DYN})
-"""Variables of a webhook's match conditions (apiserver, admission/plugin/webhook/generic), but for `authorizer`."""
-
-_LITERAL = re.compile(r"'([^'\\]*)'|\"([^\"\\]*)\"")
-_RESOURCE = re.compile(r"[a-z0-9][a-z0-9.-]*/[A-Za-z0-9._-]*")
-_NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
+OWN_NAMES = frozenset({CONDITION_NAME, DELETION_NAME})
+FORMER_NAMES: Mapping[str, str] = {CONDITION_NAME: FORMER_CONDITION_NAME}
+"""Names of our match conditions, and those that an earlier version gave them."""
 
 
 def drift(calls: Calls, name: str, configuration: Object | None) -> tuple[str, ...]:
@@ -43,9 +30,7 @@ def drift(calls: Calls, name: str, configuration: Object | None) -> tuple[str, .
 
     Only members that follow from the rules are compared: failurePolicy, timeouts and selectors are the operator's.
     """
-    webhooks = _webhooks(configuration)
-    # The configuration may have webhooks of others as well.
-    webhooks = [webhook for webhook in webhooks if webhook.get("name") == calls.endpoint.webhook] or webhooks
+    webhooks = _ours(configuration, calls)
     if not calls.operations:
         found = [f"calls {calls.endpoint.path}, which no rule needs"] if webhooks else []
     elif not webhooks:
@@ -55,6 +40,8 @@ def drift(calls: Calls, name: str, configuration: Object | None) -> tuple[str, .
         found = [f"{lacking}: {calls.endpoint.path} is never called, and {lost}"]
     else:
         found = [f"{webhook.get('name')} {text}" for webhook in webhooks for text in _differences(webhook, calls)]
+        if not found and _digest(configuration) != calls.digest:
+            found = [f"has another {DIGEST_ANNOTATION} than these rules: it was generated from others, or edited"]
     return tuple(f"{calls.endpoint.kind} {name}: {text}" for text in found)
 
 
@@ -67,6 +54,17 @@ def fix_command(name: str, configuration: Object | None) -> str:
             "then helm upgrade with that file"
         )
     return f"gpu-rules webhook-config --rules FOLDER --name {name}{_namespace(configuration)} | kubectl apply -f -"
+
+
+def _ours(configuration: Object | None, calls: Calls) -> list[Object]:
+    """Return the endpoint's webhooks: a configuration may have webhooks of others as well."""
+    webhooks = _webhooks(configuration)
+    return [webhook for webhook in webhooks if webhook.get("name") == calls.endpoint.webhook] or webhooks
+
+
+def _digest(configuration: Object | None) -> Json:
+    metadata = mapping((configuration or {}).get("metadata"))
+    return mapping(metadata.get("annotations")).get(DIGEST_ANNOTATION)
 
 
 def _webhooks(configuration: Object | None) -> list[Object]:
@@ -95,11 +93,32 @@ def _differences(webhook: Object, calls: Calls) -> Iterator[str]:
             yield f"is not called at {operation}{at}, where {_names(concerned)} must be evaluated"
         for operation in sorted(called - wanted):
             yield f"is called at {operation}{at}, which no rule needs"
-    conditions = _conditions(webhook.get("matchConditions"))
-    if conditions != _conditions(calls.match_conditions):
-        yield from _compared(conditions, calls)
-    elif any(condition.get("name") == FORMER_CONDITION_NAME for condition in objects(webhook.get("matchConditions"))):
-        yield f"names a match condition {FORMER_CONDITION_NAME}, which is now {CONDITION_NAME}"
+    yield from _conditions(webhook, calls)
+
+
+def _conditions(webhook: Object, calls: Calls) -> Iterator[str]:
+    """Yield the differences of the match conditions that are named as ours."""
+    found = _by_name(webhook.get("matchConditions"))
+    for name, needed in _by_name(calls.match_conditions).items():
+        if name not in found:
+            former = f"; it has {FORMER_NAMES[name]}, of an earlier version" if FORMER_NAMES.get(name) in found else ""
+            yield f"has no match condition {name}: pods are sent that no rule applies to{former}"
+        elif found[name] != needed:
+            yield f"has another match condition {name} than these rules need: pods of a rule may not be sent"
+    for name in OWN_NAMES - _by_name(calls.match_conditions).keys():
+        if name in found:
+            yield f"has a match condition {name}, which these rules do not need: pods of a rule may not be sent"
+
+
+def foreign_conditions(configuration: Object | None, calls: Calls) -> tuple[str, ...]:
+    """Return the names of match conditions that are not ours: they are the operator's, and may keep pods away."""
+    former = set(FORMER_NAMES.values())
+    names = [name for webhook in _ours(configuration, calls) for name in _by_name(webhook.get("matchConditions"))]
+    return tuple(sorted({name for name in names if name not in OWN_NAMES and name not in former}))
+
+
+def _by_name(listed: Json) -> dict[str, str]:
+    return {str(condition.get("name")): str(condition.get("expression")) for condition in objects(listed)}
 
 
 _COVERING = {"pods": {"pods", "*", "*/*"}, RESIZE: {RESIZE, "pods/*", "*/resize", "*/*"}}
@@ -118,193 +137,7 @@ def _operations(webhook: Object, resource: str) -> set[str]:
     return operations if resource == "pods" else operations & {Operation.UPDATE.value}
 
 
-def _conditions(listed: Json) -> list[str]:
-    return [str(mapping(condition).get("expression")) for condition in items(listed)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Sample:
-    """A sample request with its description and the rule, if any, that it was generated for."""
-
-    text: str
-    operation: str
-    namespace: str
-    pod: Mapping[str, Json]
-    rule: AnyRule | None = None
-    resize: bool = False
-
-    @property
-    def activation(self) -> dict[str, object]:
-        kind = {"group": "", "version": "v1", "kind": "Pod"}
-        resource = {"group": "", "version": "v1", "resource": "pods"}
-        request = {
-            "uid": "0",
-            "kind": kind,
-            "requestKind": kind,
-            "resource": resource,
-            "requestResource": resource,
-            **({"subResource": "resize", "requestSubResource": "resize"} if self.resize else {}),
-            "name": "",
-            "namespace": self.namespace,
-            "operation": self.operation,
-            "userInfo": {
-                "username": "system:serviceaccount:kube-system:job-controller",
-                "groups": ["system:serviceaccounts", "system:authenticated"],
-            },
-            "dryRun": False,
-        }
-        old = self.pod if self.operation == Operation.UPDATE.value else None
-        return {"object": self.pod, "oldObject": old, "request": request}
-
-
-class _Conditions:
-    """Compiled match conditions. Raises CelProblems."""
-
-    def __init__(self, expressions: Iterable[str]) -> None:
-        self._programs: list[Program] = [
-            compile_expression(SourceText.inline(text), ENVIRONMENT, result=types.BOOL) for text in expressions
-        ]
-
-    def hold(self, sample: _Sample) -> bool:
-        """Return True if all hold. One that fails does not: the pod is denied, or no rule is evaluated."""
-        activation = sample.activation
-        try:
-            return all(program.evaluate(activation, Budget()) is True for program in self._programs)
-        except EvaluationError:
-            return False
-
-
-def _compared(conditions: Sequence[str], calls: Calls) -> Iterator[str]:
-    """Yield the consequences of match conditions that differ from those of the rules."""
-    needed = _conditions(calls.match_conditions)
-    try:
-        present = _Conditions(conditions)
-    except CelProblems as error:
-        yield f"has other matchConditions than the rules need, which cannot be evaluated: {error.problems[0].message}"
-        return
-    wanted = _Conditions(needed)
-    missed: dict[RuleId, _Sample] = {}
-    unneeded: _Sample | None = None
-    for sample in islice(_samples(calls, [*conditions, *needed]), MAX_SAMPLES):
-        sends, should = present.hold(sample), wanted.hold(sample)
-        if sends and not should:
-            unneeded = unneeded or sample
-        elif should and not sends and len(missed) <= MAX_NAMED:
-            missed.update((rule.id, sample) for rule in _concerned(sample, calls, missed))
-    if missed:
-        example = next(iter(missed.values()))
-        yield f"does not send pods that {_listed(missed)} must be evaluated on, such as {example.text}"
-    if unneeded is not None:
-        yield f"sends pods that no rule applies to, such as {unneeded.text}"
-    if not missed and unneeded is None:
-        yield "has other matchConditions than these rules make; all sample pods have the same result"
-
-
-def _concerned(sample: _Sample, calls: Calls, known: Mapping[RuleId, object]) -> Iterator[AnyRule]:
-    """Yield the rules that may apply to a request, as many as a message names."""
-    for rule in (sample.rule,) if sample.rule else (*calls.rules, *calls.reserving)[:MAX_SAMPLES]:
-        if rule.id not in known and sample.operation in {operation.value for operation in rule.match.operations}:
-            expression = condition_of(rule)
-            if _Conditions([expression] if expression else []).hold(sample):
-                yield rule
-
-
-def _samples(calls: Calls, expressions: Sequence[str]) -> Iterator[_Sample]:
-    """Yield sample requests that distinguish conditions: by the names in each rule, then by those in the conditions."""
-    for rule in (*calls.rules, *calls.reserving):
-        yield from _for_rule(rule)
-    literals = {one or other for text in expressions for one, other in _LITERAL.findall(text)}
-    resources = [f"{name}x" if name.endswith("/") else name for name in sorted(filter(_RESOURCE.fullmatch, literals))]
-    namespaces = sorted(filter(_NAMESPACE.fullmatch, literals))
-    for operation in calls.operations:
-        for resource in ("", "example.com/another", *resources):
-            yield _sample(operation=operation, resource=resource)
-        for namespace in namespaces:
-            for resource in ("", *resources[:MAX_NAMED]):
-                yield _sample(operation=operation, resource=resource, namespace=namespace)
-
-
-def _for_rule(rule: AnyRule) -> Iterator[_Sample]:
-    resources: Iterable[str] = ("",)
-    annotations: dict[str, str] = {}
-    match rule:
-        case FallbackLadder(rungs=rungs):
-            resources = [rung.resource for rung in rungs]
-        case ResourceInjection(gpu_resource=resource, gpu_type=gpu_type, gpu_type_annotation=annotation):
-            resources = [resource]
-            if gpu_type is not None:
-                annotations[annotation] = gpu_type
-        case _:
-            pass
-    labels = _labels(rule.match.object_selector)
-    namespace = _namespace_like(rule.match.namespaces)
-    for operation in rule.match.operations:
-        for resource in resources:
-            sample = _sample(
-                operation=operation.value,
-                resource=resource,
-                namespace=namespace,
-                labels=labels,
-                annotations=annotations,
-                rule=rule,
-            )
-            yield sample
-            if operation is Operation.UPDATE:
-                yield replace(sample, text=f"{sample.text} of {RESIZE}", resize=True)
-                yield _deleted(sample)
-
-
-def _deleted(sample: _Sample) -> _Sample:
-    """Return the request for a pod that is being deleted, to which no rule applies."""
-    metadata = {**mapping(sample.pod["metadata"]), "deletionTimestamp": "2026-01-01T00:00:00Z"}
-    return replace(
-        sample, text=f"{sample.text} while it is being deleted", pod={**sample.pod, "metadata": metadata}, rule=None
-    )
-
-
-def _labels(selector: LabelSelector) -> dict[str, str]:
-    """Return labels that meet a selector, if any can."""
-    present = (ConditionKind.IN, ConditionKind.EXISTS)
-    return {
-        requirement.key: next(iter(requirement.values), "")
-        for requirement in selector.requirements
-        if requirement.operator in present
-    }
-
-
-def _namespace_like(patterns: Sequence[str]) -> str:
-    """Return a namespace that one of the patterns matches."""
-    return next((re.sub(r"[*?]", "x", pattern) for pattern in patterns if pattern != "*"), "default")
-
-
-def _sample(
-    *,
-    operation: str,
-    resource: str = "",
-    namespace: str = "default",
-    labels: Mapping[str, str] | None = None,
-    annotations: Mapping[str, str] | None = None,
-    rule: AnyRule | None = None,
-) -> _Sample:
-    container: dict[str, Json] = {"name": "main", "image": "example.com/image"}
-    if resource:
-        container["resources"] = {"limits": {resource: "1"}, "requests": {resource: "1"}}
-    metadata: dict[str, Json] = {"name": "made-up", "namespace": namespace}
-    traits = [f"requests {resource}" if resource else "requests no device"]
-    for kind, marks in (("label", labels or {}), ("annotation", annotations or {})):
-        if marks:
-            metadata[f"{kind}s"] = dict(marks)
-            traits += [f"has the {kind} {key}={value}" for key, value in marks.items()]
-    return _Sample(
-        text=f"a pod in namespace {namespace} that {' and '.join(traits)}, at {operation}",
-        operation=operation,
-        namespace=namespace,
-        pod={"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}},
-        rule=rule,
-    )
-
-
-def _names(rules: Iterable[AnyRule]) -> str:
+def _names(rules: Iterable[Rule]) -> str:
     return _listed([rule.id for rule in rules])
 
 

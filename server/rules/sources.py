@@ -7,8 +7,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_errors, read_rules
+from rules_engine.documents import load_cluster
 from rules_engine.evaluation import RuleSet
-from rules_engine.loading import load_cluster
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.problems import Problem, render
 from server.cluster.source import Live

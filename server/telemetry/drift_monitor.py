@@ -12,8 +12,9 @@ from time import monotonic
 from typing import Any
 
 from rules_engine.evaluation import RuleSet
-from rules_engine.webhooks.configuration import Calls, Endpoint, derive
-from rules_engine.webhooks.drift import drift, fix_command
+from rules_engine.model.admission import Endpoint
+from rules_engine.webhooks.configuration import Calls, derive
+from rules_engine.webhooks.drift import drift, fix_command, foreign_conditions
 from server.cluster.backoff import Backoff
 from server.cluster.connection import RENEWAL_CAUSES, ApiError, Cause, Connection, api_path
 from server.jitter import jittered, random
@@ -40,6 +41,7 @@ class _Memory:
     logged: frozenset[str] = frozenset()
     """Differences that were logged."""
     failing: Cause | None = None
+    foreign: tuple[str, ...] = ()
     """Cause of the last failure to read it; None after a success."""
 
 
@@ -142,6 +144,11 @@ class DriftMonitor:
             if text not in memory.logged and (prompted or now - memory.since[text] >= SETTLE_SECONDS):
                 _log.warning("%s; fix: %s", text, fix, extra={"members": members})
                 memory.logged |= {text}
+        foreign = foreign_conditions(configuration, calls)
+        if foreign and foreign != memory.foreign:
+            text = "%s has match conditions of its own, which may keep pods away: %s"
+            _log.info(text, compared.configuration, ", ".join(foreign), extra={"members": members})
+        memory.foreign = foreign
         if had_logged and not found:
             _log.info("%s agrees with the rules again", compared.configuration, extra={"members": members})
 

@@ -305,7 +305,7 @@ class Metrics(Collector):
         if served is None:
             return
         rules = served.rule_set
-        known = {item.rule.id for kind in (rules.ladders, rules.injections, rules.validations) for item in kind}
+        known = {item.rule.id for item in rules.rules}
         for sample in [sample for sample in self._counts if sample[0] not in _WITHOUT_RULE and sample[1] not in known]:
             del self._counts[sample]
 

@@ -265,7 +265,7 @@ def test_resource_claims_that_no_rule_reads_are_a_warning(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "rule",
     [
-        validation("v", "object.spec.?resourceClaims == optional.none()"),
+        validation("v", "object.spec.?resourceClaims == optional.none()", match="{resources: ['*']}"),
         ladder("l", ABOVE, f"{{resource: {BELOW}, when: '!has(object.spec.resourceClaims)'}}"),
         ladder("l", ABOVE, BELOW, matchConditions="[{name: c, expression: '!has(object.spec.resourceClaims)'}]"),
     ],
@@ -273,3 +273,44 @@ def test_resource_claims_that_no_rule_reads_are_a_warning(tmp_path: Path) -> Non
 def test_resource_claims_that_some_rule_reads_are_not(tmp_path: Path, rule: str) -> None:
     write(tmp_path, {"claims.test.yaml": CLAIMS})
     assert found(tmp_path, rule) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "codes"),
+    [
+        ({}, ["every-pod"]),
+        ({"matchConditions": "[{name: c, expression: 'object.spec.hostNetwork'}]"}, ["every-pod"]),
+        ({"match": "{resources: []}"}, ["every-pod"]),
+        ({"match": "{resources: [nvidia.com/*]}"}, []),
+        ({"match": "{namespaces: [ml]}"}, []),
+        ({"match": "{excludeNamespaces: [ml]}"}, []),
+        ({"match": "{objectSelector: {matchLabels: {a: b}}}"}, []),
+        ({"mode": "Off"}, []),
+    ],
+)
+def test_a_validation_about_every_pod_is_a_warning(tmp_path: Path, fields: dict[str, str], codes: list[str]) -> None:
+    assert [text.split()[0] for text in found(tmp_path, validation("v", "1 == 1", **fields))] == codes
+
+
+LIMITS = "object.spec.containers.exists(c, c.?resources.limits.hasValue())"
+A, B_READS_A = f"{{name: a, expression: '{LIMITS}'}}", "{name: b, expression: variables.a}"
+
+
+@pytest.mark.parametrize(
+    ("condition", "variables", "warned"),
+    [
+        (LIMITS, "[]", True),
+        ("object.spec.containers.exists(c, has(c.resources) && 'x' in c.resources['requests'])", "[]", True),
+        ("variables.b", f"[{A}, {B_READS_A}]", True),
+        ("size(variables) > 0", f"[{A}]", True),
+        ("variables.b", f"[{A}, {{name: b, expression: '1 == 1'}}]", False),
+        ("object.spec.containers.exists(c, c.image == 'x')", "[]", False),
+    ],
+)
+def test_a_ladder_condition_that_reads_amounts_is_a_warning(
+    tmp_path: Path, condition: str, variables: str, *, warned: bool
+) -> None:
+    conditions = f'[{{name: c, expression: "{condition}"}}]'
+    rule = ladder("l", ABOVE, BELOW, matchConditions=conditions, variables=variables)
+    codes = [text.split()[0] for text in found(tmp_path, rule)]
+    assert codes == (["condition-reads-amounts"] if warned else [])

@@ -42,10 +42,14 @@ def test_every_problem_has_its_line_and_a_caret_in_file_order(tmp_path: Path) ->
         "its namespaces [matches-nothing]\n"
         "    3 | metadata: {name: v}\n"
         "      |                  ^\n"
+        f"{tmp_path}/c.yaml:3:18: warning: Validation/c is about every pod, so that the API server sends every pod to "
+        "/validate: match.resources limits it to pods that name a resource [every-pod]\n"
+        "    3 | metadata: {name: c}\n"
+        "      |                  ^\n"
         f"{tmp_path}/c.yaml:6:19: error: undeclared reference to 'objct' (did you mean 'object'?) [cel-undeclared]\n"
         "    6 |     - expression: objct.spec.hostNetwork\n"
         "      |                   ^~~~~\n"
-        "2 errors, 1 warning in 3 files\n"
+        "2 errors, 2 warnings in 3 files\n"
     )
     assert result.exit_code == 1
 

@@ -16,7 +16,8 @@ import jsonschema
 import pytest
 
 from rules_engine.cli import Command, Root
-from rules_engine.loading import KINDS, schema
+from rules_engine.documents import DOCUMENT_KINDS
+from rules_engine.loading import schema
 from tests.support.authoring import cli, ladder, write
 
 PROGRAM = (
@@ -183,7 +184,7 @@ def test_help_imports_only_the_command_line() -> None:
     assert result.stdout == "['rules_engine.model', 'rules_engine.model.names']\n"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", DOCUMENT_KINDS)
 def test_schema_prints_the_schema_of_a_kind_in_any_case(kind: str) -> None:
     for written in (kind, kind.lower()):
         assert json.loads(cli("schema", written).stdout) == schema(kind)
@@ -199,7 +200,7 @@ def test_the_combined_schema_accepts_each_kind_and_nothing_else() -> None:
     combined = json.loads(cli("schema").stdout)
     jsonschema.Draft202012Validator.check_schema(combined)
     validator = jsonschema.Draft202012Validator(combined)
-    for kind in KINDS:
+    for kind in DOCUMENT_KINDS:
         (example,) = schema(kind)["examples"]
         validator.validate(example)
         assert not validator.is_valid({**example, "kind": "Other"})

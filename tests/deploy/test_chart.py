@@ -18,11 +18,12 @@ from rules_engine.cel import Budget, EvaluationError, compile_expression, types
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.source import SourceText
 from rules_engine.webhooks.configuration import DELETION, Service, Settings, configurations, derive, helm_values
-from rules_engine.webhooks.drift import ENVIRONMENT, drift
+from rules_engine.webhooks.drift import drift
 from server.cli import main
 from server.settings import SETTINGS, Setting
 from tests.support.authoring import ladder, validation, write
 from tests.support.chart import NAME, NAMESPACE, Object, helm, one, rejection, rendered, set_options
+from tests.support.conditions import KUBERNETES
 
 OWN_RULES = {"ladder.yaml": ladder("own", "amd.com/gpu", offered="Available")}
 
@@ -638,7 +639,7 @@ def denied(before: Object, after: Object, username: str = f"system:serviceaccoun
     activation = {"object": after, "oldObject": before, "request": {"userInfo": {"username": username}}}
 
     def holds(expression: str) -> bool:
-        program = compile_expression(SourceText.inline(expression), ENVIRONMENT, result=types.BOOL)
+        program = compile_expression(SourceText.inline(expression), KUBERNETES, result=types.BOOL)
         return program.evaluate(activation, Budget()) is True
 
     spec = policy()
@@ -998,5 +999,5 @@ def test_the_installed_rules_are_the_packaged_ones(tmp_path: Path, default_rules
     installed = read_rules([tmp_path])
 
     assert not installed.failed
-    assert [kind.rule.id for kind in installed.rule_set.ladders] == [kind.rule.id for kind in default_rules.ladders]
+    assert [kind.rule.id for kind in installed.rule_set.rules] == [kind.rule.id for kind in default_rules.rules]
     assert len(installed.loaded.rules) == len(read_rules([render.RULES]).loaded.rules)

@@ -11,22 +11,25 @@ from hypothesis import strategies as st
 
 from rules_engine.cel import Budget
 from rules_engine.evaluation.context import ClusterFunctions
-from rules_engine.evaluation.nodes import ABSENT, Capacity, NodeIndex, NodeQuery, capacity_of, index_of
+from rules_engine.evaluation.nodes import (
+    ABSENT,
+    Capacity,
+    NodeFilter,
+    NodeIndex,
+    NodeQuery,
+    NodeRequirement,
+    Offered,
+    capacity_of,
+    index_of,
+)
 from rules_engine.evaluation.nodes.node_index import MAX_CAPACITIES, MAX_CAPACITIES_BYTES
 from rules_engine.evaluation.nodes.offers import Offers, Reach
+from rules_engine.kinds.ladder.value import FallbackLadder
 from rules_engine.model.cluster import Change, Cluster, Node, Taint
 from rules_engine.model.json.patch import Json
 from rules_engine.model.pod import Pod
 from rules_engine.model.quantity import NANOS
-from rules_engine.model.rules import (
-    ConditionKind,
-    FallbackLadder,
-    LabelRequirement,
-    LabelSelector,
-    NodeFilter,
-    NodeRequirement,
-    Offered,
-)
+from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector
 from tests.support.evaluation import GPU, MIG1, MIG2, cluster, ladder, node
 from tests.support.laws import law
 from tests.support.placing import expression, requiring, takes
@@ -89,7 +92,7 @@ def offers(node: Node, resource: str, offered: Offered) -> int | None:
 
 
 def cover(on: Cluster, rule: FallbackLadder, wanted: Pod, demand: Mapping[str, int]) -> bool:
-    return Offers(NodeQuery.of(rule), Reach(wanted, on), on, Budget()).cover(demand)
+    return Offers(rule.query, Reach(wanted, on), on, Budget()).cover(demand)
 
 
 def classes_of(on: Cluster) -> dict[NodeQuery, dict[tuple[int, ...], list[str]]]:

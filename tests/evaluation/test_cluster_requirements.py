@@ -2,8 +2,9 @@
 
 import pytest
 
+from rules_engine.evaluation.nodes import Offered
 from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements, cluster_requirements
-from rules_engine.model.rules import AnyRule, ConditionKind, LabelRequirement, LabelSelector, Match, Mode, Offered
+from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector, Match, Mode, Rule
 from tests.support.evaluation import GPU, MIG2, check, compiled, injection, ladder, rung, validation
 
 SELECTOR = Match(namespace_selector=LabelSelector((LabelRequirement("team", ConditionKind.EXISTS),)))
@@ -31,7 +32,7 @@ PODS = ClusterRequirements(nodes=True, pods=True)
         (validation("namespaceObject.metadata.name != ''"), ClusterRequirements(namespaces=True)),
     ],
 )
-def test_only_collections_that_a_rule_reads_are_required(rule: AnyRule, needed: ClusterRequirements) -> None:
+def test_only_collections_that_a_rule_reads_are_required(rule: Rule, needed: ClusterRequirements) -> None:
     assert cluster_requirements(compiled(rule)) == needed
 
 

@@ -15,7 +15,6 @@ from rules_engine.evaluation.steps import MAX_PATCH_BYTES
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Freshness
 from rules_engine.model.decision import Action, Decision
 from rules_engine.model.rules import (
-    AnyRule,
     ConditionKind,
     FailurePolicy,
     LabelRequirement,
@@ -23,6 +22,7 @@ from rules_engine.model.rules import (
     Match,
     Mode,
     OptOut,
+    Rule,
 )
 from tests.support.evaluation import (
     GPU,
@@ -46,25 +46,25 @@ from tests.support.evaluation import (
     validation,
 )
 
-Build = Callable[..., AnyRule]
+Build = Callable[..., Rule]
 
 
-def falls(**fields: Any) -> AnyRule:
+def falls(**fields: Any) -> Rule:
     return ladder(MIG2, rung(GPU, assume=True), **fields)
 
 
-def brings(**fields: Any) -> AnyRule:
+def brings(**fields: Any) -> Rule:
     return injection({"cpu": 1}, gpu_type=None, gpu_resource=MIG2, **fields)
 
 
-def forbids(**fields: Any) -> AnyRule:
+def forbids(**fields: Any) -> Rule:
     return validation(check("false", "no"), **fields)
 
 
 KINDS = pytest.mark.parametrize("build", [falls, brings, forbids])
 
 
-def decide(rule: AnyRule, made: Any = None, **fields: Any) -> Decision:
+def decide(rule: Rule, made: Any = None, **fields: Any) -> Decision:
     endpoint = validated if rule.kind == "Validation" else mutated
     return endpoint(asks({MIG2: 1}) if made is None else made, rule, **fields)
 
@@ -494,10 +494,10 @@ class TestPatchBytes:
 
     HALF = "x" * (MAX_PATCH_BYTES * 6 // 10)
 
-    def falls(self, **fields: Any) -> AnyRule:
+    def falls(self, **fields: Any) -> Rule:
         return ladder(MIG2, rung(GPU, assume=True), annotation="example.com/falls", **fields)
 
-    def brings(self, **fields: Any) -> AnyRule:
+    def brings(self, **fields: Any) -> Rule:
         return injection({"cpu": 1}, gpu_type=None, annotations={"example.com/brought": self.HALF}, **fields)
 
     def made(self, annotation: str = "") -> Any:

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from rules_engine.evaluation import compile_rules
 from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements, cluster_requirements
-from rules_engine.model.rules import AnyRule, Mode
+from rules_engine.kinds import compile_rules
+from rules_engine.model.admission import Endpoint
+from rules_engine.model.rules import Mode, Rule
 from rules_engine.model.source import Location, SourceText
 from tests.support.evaluation import (
     GPU,
@@ -33,18 +34,18 @@ BROKEN = [
 
 
 @pytest.mark.parametrize("rule", BROKEN)
-def test_a_problem_of_any_expression_excludes_the_rule(rule: AnyRule) -> None:
+def test_a_problem_of_any_expression_excludes_the_rule(rule: Rule) -> None:
     good = validation("true", name="good")
     rule_set, problems = compile_rules([rule, good])
     assert [problem.code for problem in problems] == ["cel-undeclared"]
     assert "did you mean 'object'?" in problems[0].message
-    assert [found.rule for found in rule_set.validations] == [good]
-    assert (rule_set.ladders, rule_set.injections) == ((), ())
+    assert [found.rule for found in rule_set.rules_at(Endpoint.VALIDATE)] == [good]
+    assert rule_set.rules_at(Endpoint.MUTATE) == ()
 
 
 def test_what_threads_share_cannot_be_changed() -> None:
     rule_set = compiled(ladder(MIG2, rung(GPU, when="true")), injection(), validation("true"))
-    shared: list[tuple[Any, str]] = [(rule_set, "ladders"), *((item, "rule") for item in rule_set.rules)]
+    shared: list[tuple[Any, str]] = [(rule_set, "kinds"), *((item, "rule") for item in rule_set.rules)]
     shared += [(item.rule, "priority") for item in rule_set.rules]
     assert len(shared) == 7
     for value, name in shared:
@@ -64,7 +65,7 @@ def test_all_problems_are_reported_in_file_order() -> None:
 def test_a_rule_that_is_off_is_compiled_too() -> None:
     rule_set, problems = compile_rules([validation("objct == 1", mode=Mode.OFF), validation("true", mode=Mode.OFF)])
     assert len(problems) == 1
-    assert rule_set.validations == ()
+    assert rule_set.rules_at(Endpoint.VALIDATE) == ()
 
 
 def test_a_variable_that_does_not_compile_is_one_problem() -> None:
@@ -86,7 +87,7 @@ def test_a_variable_that_does_not_compile_is_one_problem() -> None:
         (validation("request.object != null"), "cel-field"),
     ],
 )
-def test_expressions_that_kubernetes_rejects_are_problems(rule: AnyRule, code: str) -> None:
+def test_expressions_that_kubernetes_rejects_are_problems(rule: Rule, code: str) -> None:
     problems = compile_rules([rule])[1]
     assert [problem.code for problem in problems] == [code]
 
@@ -94,7 +95,7 @@ def test_expressions_that_kubernetes_rejects_are_problems(rule: AnyRule, code: s
 def test_rules_are_ordered_by_priority_then_name_by_code_point() -> None:
     names = [("b", 0), ("a", 0), ("z", 5), ("a-1", 0), ("aa", -1)]
     rule_set, _ = compile_rules([validation("true", name=name, priority=priority) for name, priority in names])
-    assert [found.rule.name for found in rule_set.validations] == ["z", "a", "a-1", "b", "aa"]
+    assert [found.rule.name for found in rule_set.rules_at(Endpoint.VALIDATE)] == ["z", "a", "a-1", "b", "aa"]
 
 
 def test_a_variable_may_be_the_cluster() -> None:

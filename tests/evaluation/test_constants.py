@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from rules_engine.evaluation import compile_rules
+from rules_engine.kinds import compile_rules
+from rules_engine.model.admission import Endpoint
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems import Severity
 from tests.support.evaluation import GPU, MIG2, check, injection, ladder, rung, validation
@@ -130,13 +131,13 @@ def test_every_expression_of_a_rule_is_checked() -> None:
     ):
         rule_set, problems = compile_rules([rule])
         assert [problem.code for problem in problems] == ["cel-params"]
-        assert (rule_set.ladders, rule_set.injections) == ((), ())
+        assert rule_set.rules_at(Endpoint.MUTATE) == ()
 
 
 def test_a_failing_message_expression_is_a_warning() -> None:
     rule_set, problems = compile_rules([validation(check("true", message_expression="params.no"))])
     assert [(problem.code, problem.severity) for problem in problems] == [("cel-params", Severity.WARNING)]
-    assert len(rule_set.validations) == 1
+    assert len(rule_set.rules_at(Endpoint.VALIDATE)) == 1
 
 
 def test_a_long_operand_is_shortened() -> None:

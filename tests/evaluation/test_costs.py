@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -10,8 +11,11 @@ from hypothesis import strategies as st
 
 from rules_engine.cel import Budget, CostExceeded, EvaluationError, Program
 from rules_engine.evaluation import RuleSet, validate
+from rules_engine.evaluation.rule_set.rule_set import KindRules
+from rules_engine.kinds.validation.evaluation import CompiledValidation
+from rules_engine.kinds.validation.value import Check
+from rules_engine.model.admission import Endpoint
 from rules_engine.model.decision import Decision
-from rules_engine.model.rules import Check
 from tests.support.evaluation import GPU, asks, check, cluster, compiled, request, validation
 from tests.support.laws import law
 
@@ -56,17 +60,17 @@ class Metered(Budget):
 
 def with_programs(rules: RuleSet, change: Callable[[Program], Program]) -> RuleSet:
     """The validations with each variable's, condition's and check's program changed."""
-    return RuleSet(
-        validations=tuple(
-            replace(
-                rule,
-                variables=tuple(replace(named, program=change(named.program)) for named in rule.variables),
-                conditions=tuple(replace(named, program=change(named.program)) for named in rule.conditions),
-                checks=tuple(replace(made, expression=change(made.expression)) for made in rule.checks),
-            )
-            for rule in rules.validations
+    (group,) = rules.kinds_at(Endpoint.VALIDATE)
+    changed = tuple(
+        replace(
+            rule,
+            variables=tuple(replace(named, program=change(named.program)) for named in rule.variables),
+            conditions=tuple(replace(named, program=change(named.program)) for named in rule.conditions),
+            checks=tuple(replace(made, expression=change(made.expression)) for made in rule.checks),
         )
+        for rule in cast("tuple[CompiledValidation, ...]", group.rules)
     )
+    return RuleSet((KindRules(group.kind, changed),))
 
 
 def interpreted(program: Program) -> Program:

@@ -12,14 +12,15 @@ from hypothesis import given
 from rules_engine.cel import Budget, CostExceeded
 from rules_engine.evaluation import mutate, validate
 from rules_engine.evaluation.counts import MAX_CONTAINERS
-from rules_engine.evaluation.nodes import Capacity, node_index
+from rules_engine.evaluation.nodes import Capacity, NodeFilter, NodeRequirement, node_index
 from rules_engine.evaluation.nodes.offers import AMOUNTS_PER_UNIT
 from rules_engine.evaluation.nodes.reach import STRIDE
+from rules_engine.kinds.ladder.value import FallbackLadder
 from rules_engine.model.cluster import Cluster, Node, Taint
 from rules_engine.model.decision import Action, Decision
 from rules_engine.model.json.patch import Json
 from rules_engine.model.placement import MAX_REQUIREMENTS, MAX_TERMS, MAX_TOLERATIONS
-from rules_engine.model.rules import AnyRule, FailurePolicy, FallbackLadder, Mode, NodeFilter, NodeRequirement
+from rules_engine.model.rules import FailurePolicy, Mode, Rule
 from tests.support.evaluation import (
     GPU,
     MIG1,
@@ -59,7 +60,7 @@ def stocked(count: int, distinct: int = 20) -> Cluster:
     return cluster(*made)
 
 
-def decided(made: Json, on: Cluster, *rules: AnyRule, budget: Budget | None = None) -> Decision:
+def decided(made: Json, on: Cluster, *rules: Rule, budget: Budget | None = None) -> Decision:
     spent = budget or Budget()
     return mutate(compiled(*rules), request(made), on, budget=lambda: spent)
 
@@ -197,7 +198,7 @@ class TestTooManyContainers:
         return pod(*containers, init=[container("i", both)], annotations=TYPED)
 
     @pytest.mark.parametrize("rule", [ladder(MIG2, MIG1, GPU), injection({"cpu": 1})], ids=["ladder", "injection"])
-    def test_the_failure_policy_of_the_rule_decides(self, rule: AnyRule) -> None:
+    def test_the_failure_policy_of_the_rule_decides(self, rule: Rule) -> None:
         denied = mutated(self.crowd({GPU: 1}), rule)
         assert denied.status is not None
         assert (denied.status.code, denied.allowed) == (500, False)
@@ -210,7 +211,7 @@ class TestTooManyContainers:
         assert mutated(self.crowd({GPU: 1}, MAX_CONTAINERS), rule, on=cluster({GPU: 1000})).allowed
 
     @pytest.mark.parametrize("rule", [ladder(MIG2, MIG1, GPU), injection({"cpu": 1})], ids=["ladder", "injection"])
-    def test_a_pod_that_requests_none_of_the_resources_is_not_denied(self, rule: AnyRule) -> None:
+    def test_a_pod_that_requests_none_of_the_resources_is_not_denied(self, rule: Rule) -> None:
         for amounts in ({}, {"cpu": 1}, {GPU: 0}):
             assert [step.reason for step in mutated(self.crowd(amounts), rule).trace] == ["no-request"]
 

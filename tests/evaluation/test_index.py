@@ -1,20 +1,20 @@
 """Index of rules: it finds every rule that contributes to a decision."""
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rules_engine.evaluation import RuleSet, compile_rules, mutate, validate
-from rules_engine.evaluation.rule_set.index import Index
+from rules_engine.evaluation import RuleSet, mutate, validate
+from rules_engine.kinds import compile_rules
+from rules_engine.kinds.validation.value import ValidationAction
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Action, Decision, Step
 from rules_engine.model.pod import Pod
 from rules_engine.model.rules import (
     SKIP_ANNOTATION,
-    AnyRule,
     ConditionKind,
     FailurePolicy,
     LabelRequirement,
@@ -24,7 +24,7 @@ from rules_engine.model.rules import (
     Named,
     Operation,
     OptOut,
-    ValidationAction,
+    Rule,
 )
 from tests.support.evaluation import (
     asks,
@@ -92,7 +92,7 @@ def common(draw: st.DrawFn, /, **fields: Any) -> dict[str, Any]:
     }
 
 
-def a_ladder(draw: st.DrawFn, name: str) -> AnyRule:
+def a_ladder(draw: st.DrawFn, name: str) -> Rule:
     fields = draw(common())
     made = draw(
         ladders(
@@ -106,7 +106,7 @@ def a_ladder(draw: st.DrawFn, name: str) -> AnyRule:
     return replace(made, match_conditions=conditions, **fields)
 
 
-def an_injection(draw: st.DrawFn, name: str) -> AnyRule:
+def an_injection(draw: st.DrawFn, name: str) -> Rule:
     fields = draw(common())
     conditions = tuple(Named(key, cel(text)) for key, text in fields.pop("match_conditions").items())
     kind = draw(st.sampled_from([None, *TYPES, "mig-3g->mig-1g"]))
@@ -114,7 +114,7 @@ def an_injection(draw: st.DrawFn, name: str) -> AnyRule:
     return replace(made, match_conditions=conditions, gpu_type=kind, gpu_type_annotation=GPU_TYPE, **fields)
 
 
-def a_validation(draw: st.DrawFn, name: str) -> AnyRule:
+def a_validation(draw: st.DrawFn, name: str) -> Rule:
     operations = draw(st.sampled_from([(Operation.CREATE,), (Operation.UPDATE,), (Operation.CREATE, Operation.UPDATE)]))
     fields = draw(common(match=draw(matches(operations))))
     expression = draw(st.sampled_from(["true", "false", "1 / 0 == 1", "object == null"]))
@@ -185,12 +185,11 @@ def test_the_index_removes_only_steps_of_skipped_rules(
 
 def met(rule_set: RuleSet, made: Any, namespace: str = "ml", operation: str = "CREATE") -> set[str]:
     context = (Pod.parse(made), namespace, operation)
-    indexes = (rule_set.ladder_index, rule_set.injection_index, rule_set.validation_index)
-    return {item.rule.name for index in indexes for item in cast(Index[Any], index).candidates(*context)}
+    return {item.rule.name for group in rule_set.kinds for item in group.index.candidates(*context)}
 
 
 def test_a_pod_matches_few_of_a_thousand_rules() -> None:
-    rules: list[AnyRule] = []
+    rules: list[Rule] = []
     for n in range(250):
         only = Match(namespaces=(f"ns-{n}",))
         rules += [
@@ -227,7 +226,7 @@ def test_globs_and_exclusions_of_namespaces_count() -> None:
 
 
 def test_labels_that_a_rule_requires_must_be_present() -> None:
-    def selecting(name: str, *requirements: LabelRequirement) -> AnyRule:
+    def selecting(name: str, *requirements: LabelRequirement) -> Rule:
         return validation("true", name=name, match=Match(object_selector=LabelSelector(requirements)))
 
     rules = compiled(

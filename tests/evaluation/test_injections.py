@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from rules_engine.kinds.injection.value import InitContainers, OnConflict, ResourceInjection
 from rules_engine.model.cluster import Cluster, Freshness
 from rules_engine.model.decision import Action, Amount, Decision
 from rules_engine.model.json.patch import Json
 from rules_engine.model.quantity import Quantity
-from rules_engine.model.rules import InitContainers, Match, Mode, OnConflict, ResourceInjection
+from rules_engine.model.rules import Match, Mode
 from tests.support.evaluation import (
     GPU,
     MIG2,

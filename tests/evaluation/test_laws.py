@@ -9,23 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.evaluation import mutate, validate
+from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
+from rules_engine.kinds.injection.value import InitContainers, OnConflict, ResourceInjection
+from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder
 from rules_engine.model.cluster import Cluster, Node
 from rules_engine.model.decision import Action, Decision
 from rules_engine.model.json.patch import Json, pointer
 from rules_engine.model.quantity import Quantity
-from rules_engine.model.rules import (
-    AnyRule,
-    Counts,
-    Direction,
-    FallbackLadder,
-    InitContainers,
-    Mode,
-    NodeFilter,
-    NodeRequirement,
-    Offered,
-    OnConflict,
-    ResourceInjection,
-)
+from rules_engine.model.rules import Mode, Rule
 from tests.support.evaluation import compiled, container, injection, ladder, mutated, pod, request, sound, validation
 from tests.support.laws import (
     GPUS,
@@ -134,7 +125,7 @@ def as_stored(made: Any) -> Json:
     return stored  # type: ignore[no-any-return]
 
 
-def assert_settled(first: Decision, rules: Sequence[AnyRule], on: Cluster) -> None:
+def assert_settled(first: Decision, rules: Sequence[Rule], on: Cluster) -> None:
     """Assert that a rule set changes nothing in its own result, or in the pod that the API server makes of it."""
     for result in (first.result, as_stored(first.result)) if first.allowed else ():
         again = mutated(result, *rules, on=on)
@@ -152,7 +143,7 @@ def test_ladders_change_nothing_on_their_own_result(made: Json, rules: list[Fall
 def test_injections_change_nothing_on_their_own_result(
     made: Json, rules: list[ResourceInjection], on: Cluster, several: list[FallbackLadder]
 ) -> None:
-    named: list[AnyRule] = [replace(rule, name=f"i{index}") for index, rule in enumerate(rules)]
+    named: list[Rule] = [replace(rule, name=f"i{index}") for index, rule in enumerate(rules)]
     for rule_set in (named, [*named, *several]):
         assert_settled(mutated(made, *rule_set, on=on), rule_set, on)
 

@@ -4,10 +4,11 @@ import re
 
 import pytest
 
-from rules_engine.evaluation import compile_rules, injections
-from rules_engine.evaluation import context as context
+from rules_engine.evaluation import context
 from rules_engine.evaluation.counts import Counts
-from rules_engine.evaluation.rule_set.compiled import MAX_LEVELS
+from rules_engine.evaluation.rule_set.compiler import MAX_LEVELS
+from rules_engine.kinds import compile_rules
+from rules_engine.kinds.injection import evaluation as injections
 from rules_engine.model.decision import Action
 from rules_engine.model.quantity import MAX_NANOS, Format, Quantity, QuantityError
 from rules_engine.model.rules import FailurePolicy

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
+from rules_engine.kinds.validation.value import Reason, Validation, ValidationAction
 from rules_engine.model.decision import Action, Decision
 from rules_engine.model.json.patch import Json
-from rules_engine.model.rules import FailurePolicy, Match, Mode, Operation, OptOut, Reason, Validation, ValidationAction
+from rules_engine.model.rules import FailurePolicy, Match, Mode, Operation, OptOut
 from tests.support.evaluation import GPU, asks, check, cluster, container, pod, validated, validation
 
 POD = pod(container("main"))
@@ -284,3 +285,58 @@ def test_it_sees_the_pod_as_it_arrives_with_no_rule_in_between() -> None:
     made = asks({"nvidia.com/mig-2g.20gb": 1})
     rule = validation("'nvidia.com/mig-2g.20gb' in object.spec.containers[0].resources.limits")
     assert validated(made, rule, on=cluster({GPU: 1})).allowed
+
+
+def matched(made: dict[str, Json], *resources: str) -> bool:
+    """Return True if a validation of these resources matches a pod."""
+    step = decide("true", made=made, match=Match(resources=resources)).trace[0]
+    assert step.action is Action.PASS or (step.action, step.reason) == (Action.SKIP, "resources")
+    return step.action is Action.PASS
+
+
+@pytest.mark.parametrize(
+    ("resource", "matches"),
+    [
+        *((name, True) for name in (GPU, "*", "*/*", "nvidia.com/*", "*gpu", "nvidia.com/?pu")),
+        *((name, False) for name in ("cpu", "nvidia.com", "amd.com/*", "*/gpu?")),
+    ],
+)
+def test_resources_are_names_and_globs(resource: str, matches: bool) -> None:
+    assert matched(asks({GPU: 1}), resource) is matches
+
+
+def test_a_resource_may_be_named_anywhere_and_with_any_amount() -> None:
+    for made in (
+        asks({GPU: 0}),
+        pod(container("c", limits={GPU: 1})),
+        pod(container("c", requests={GPU: 0})),
+        pod(container("c"), init=[container("i", {GPU: 1})]),
+        pod(container("c"), init=[container("i", {GPU: 1}, sidecar=True)]),
+    ):
+        assert matched(made, "amd.com/*", GPU)
+    assert not matched(pod(container("c"), resources={"limits": {GPU: "1"}}), GPU)
+
+
+def test_a_name_longer_than_kubernetes_allows_matches_nothing() -> None:
+    domain = f"{'a' * 253}/"
+    assert matched(asks({domain + "b" * 63: 1}), "*/*")
+    assert not matched(asks({domain + "b" * 64: 1}), "*/*")
+
+
+def test_at_an_update_the_new_pod_counts() -> None:
+    rule = validation("false", match=Match(resources=(GPU,), operations=(Operation.UPDATE,)))
+    for new, old, allowed in ((asks({GPU: 1}), POD, False), (POD, asks({GPU: 1}), True)):
+        assert validated(new, rule, operation="UPDATE", old_object=old).allowed is allowed
+
+
+def test_resources_that_do_not_match_precede_conditions_that_fail() -> None:
+    failing = {"c": "object.metadata.labels.x == ''"}
+    decision = decide("true", match=Match(resources=(GPU,)), match_conditions=failing)
+    assert decision.trace[0].reason == "resources"
+
+
+def test_comparing_very_many_names_is_counted_by_the_budget() -> None:
+    names = {f"{n}.example.com/{'x' * 60}": 1 for n in range(40_000)}
+    globs = tuple(f"*{n}*/y" for n in range(10))
+    step = decide("true", made=asks(names), match=Match(resources=globs)).trace[0]
+    assert (step.reason, "cost limit" in step.message) == ("evaluation-error", True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rules_engine.authoring.rule_files import read_rules
-from rules_engine.loading import load
+from rules_engine.documents import load
 from rules_engine.loading.codes import Code
 from rules_engine.loading.files import MAX_FILE_BYTES, MAX_FILES
 from rules_engine.model.problems import render
@@ -78,5 +78,6 @@ def test_a_document_with_an_error_yields_nothing(name: str, tmp_path: Path) -> N
         for problem in loaded.problems
         if problem.severity.value == "error"
     }
-    for item in (*loaded.rules, *loaded.tests, *loaded.inventories):
-        assert (item.location.file, item.location.line) not in wrong
+    rules, tests = [item.location for item in loaded.rules], [item.location for item in loaded.tests]
+    for location in (*rules, *tests, *(item.location for item in loaded.inventories)):
+        assert (location.file, location.line) not in wrong

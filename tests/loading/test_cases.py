@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.loading import load
+from rules_engine.documents import load
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.quantity import Quantity
 from rules_engine.model.rules import RuleId

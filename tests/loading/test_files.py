@@ -7,7 +7,7 @@ from threading import Thread
 
 import pytest
 
-from rules_engine.loading import load, load_cluster, load_pods
+from rules_engine.documents import load, load_cluster, load_pods
 from rules_engine.loading.files import MAX_FILE_BYTES
 from tests.support.loading import codes, load_text, rule
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.loading import load, load_cluster
+from rules_engine.documents import load, load_cluster
 from rules_engine.model.cluster import Cluster, Node, Taint
 from rules_engine.model.quantity import Quantity
 from tests.support.loading import codes, load_text, rule

@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from rules_engine.loading import KINDS, schema
+from rules_engine.documents import DOCUMENT_KINDS, load
+from rules_engine.loading import schema
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import SourceFile
-from rules_engine.loading.load import load
 from rules_engine.loading.yaml.documents import read_documents
 from tests.support.loading import codes
 
@@ -30,7 +30,7 @@ anything: st.SearchStrategy[Any] = st.recursive(
 @st.composite
 def malformed_documents(draw: st.DrawFn) -> Any:
     """The example of a kind with one value replaced, removed or added."""
-    document = copy.deepcopy(schema(draw(st.sampled_from(KINDS)))["examples"][0])
+    document = copy.deepcopy(schema(draw(st.sampled_from(DOCUMENT_KINDS)))["examples"][0])
     node = document
     while True:
         keys = list(node) if isinstance(node, dict) else list(range(len(node)))

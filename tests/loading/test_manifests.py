@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.loading import STDIN, Manifest, load_pods
+from rules_engine.documents import load_pods
+from rules_engine.loading import STDIN, Manifest
 from rules_engine.loading.kubernetes.manifests import manifests
 from rules_engine.loading.yaml.documents import Dialect
 from tests.support.loading import codes, documents, read_pods

@@ -4,33 +4,21 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.loading import load
+from rules_engine.documents import load
+from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
+from rules_engine.kinds.injection.value import Entry, InitContainers, OnConflict, ResourceInjection
+from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, Rung, WhenExhausted
+from rules_engine.kinds.validation.value import Check, Reason, Validation, ValidationAction
 from rules_engine.model.quantity import Quantity
 from rules_engine.model.rules import (
-    Check,
     ConditionKind,
-    Counts,
-    Direction,
-    Entry,
     FailurePolicy,
-    FallbackLadder,
-    InitContainers,
     LabelRequirement,
     LabelSelector,
     Match,
     Mode,
-    NodeFilter,
-    NodeRequirement,
-    Offered,
-    OnConflict,
     Operation,
     OptOut,
-    Reason,
-    ResourceInjection,
-    Rung,
-    Validation,
-    ValidationAction,
-    WhenExhausted,
 )
 from rules_engine.model.source import Location
 from tests.support.loading import codes, load_text, rule
@@ -78,6 +66,7 @@ def only(folder: Path, text: str) -> FallbackLadder | ResourceInjection | Valida
     loaded = load_text(folder, text.replace('on: "yes"', '"on": "yes"'))
     assert loaded.problems == ()
     (found,) = loaded.rules
+    assert isinstance(found, FallbackLadder | ResourceInjection | Validation)
     return found
 
 

@@ -12,18 +12,13 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from rules_engine.loading import KINDS, schema
-from rules_engine.model.rules import (
-    Entry,
-    FallbackLadder,
-    LabelSelector,
-    Match,
-    NodeFilter,
-    ResourceInjection,
-    Rule,
-    Rung,
-    Validation,
-)
+from rules_engine.documents import DOCUMENT_KINDS
+from rules_engine.evaluation.nodes import NodeFilter
+from rules_engine.kinds.injection.value import Entry, ResourceInjection
+from rules_engine.kinds.ladder.value import FallbackLadder, Rung
+from rules_engine.kinds.validation.value import Validation
+from rules_engine.loading import schema
+from rules_engine.model.rules import LabelSelector, Match, Rule
 
 Schema = dict[str, Any]
 TOP = Path(__file__).parents[2]
@@ -57,10 +52,12 @@ def objects(node: Any) -> Iterator[Schema]:
             yield from objects(below)
 
 
-FIELDS = [pytest.param(kind, field, id=f"{kind}{path}") for kind in KINDS for path, field in properties(schema(kind))]
+FIELDS = [
+    pytest.param(kind, field, id=f"{kind}{path}") for kind in DOCUMENT_KINDS for path, field in properties(schema(kind))
+]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", DOCUMENT_KINDS)
 def test_each_schema_meets_the_meta_schema(kind: str) -> None:
     Draft202012Validator.check_schema(schema(kind))
     assert schema(kind)["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
@@ -77,7 +74,7 @@ def test_each_field_is_described_with_an_example_that_holds(kind: str, field: Sc
         validator.validate(example)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", DOCUMENT_KINDS)
 def test_the_definitions_and_the_document_are_described_too(kind: str) -> None:
     root = schema(kind)
     for definition in (*root["$defs"].values(), root):
@@ -87,27 +84,27 @@ def test_the_definitions_and_the_document_are_described_too(kind: str) -> None:
             Draft202012Validator({**definition, "$defs": root["$defs"]}).validate(example)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", DOCUMENT_KINDS)
 def test_unknown_fields_are_refused_everywhere(kind: str) -> None:
     assert all(found["additionalProperties"] is False for found in objects(schema(kind)))
 
 
 def test_definitions_of_one_name_are_the_same_everywhere() -> None:
     first: dict[str, tuple[str, Schema]] = {}
-    for kind in KINDS:
+    for kind in DOCUMENT_KINDS:
         for name, definition in schema(kind)["$defs"].items():
             where, found = first.setdefault(name, (kind, definition))
             assert definition == found, f"$defs/{name} of {kind} differs from that of {where}"
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", DOCUMENT_KINDS)
 def test_every_definition_is_used(kind: str) -> None:
     text = str(schema(kind))
     assert all(f"'#/$defs/{name}'" in text for name in schema(kind)["$defs"])
 
 
 def test_the_packaged_schemas_are_those_at_the_top() -> None:
-    assert {path.stem for path in (TOP / "schemas").iterdir()} == set(KINDS)
+    assert {path.stem for path in (TOP / "schemas").iterdir()} == set(DOCUMENT_KINDS)
     assert (TOP / "rules_engine" / "schemas").resolve() == (TOP / "schemas").resolve()
 
 

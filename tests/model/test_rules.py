@@ -2,26 +2,14 @@
 
 import pytest
 
+from rules_engine.evaluation.nodes import NodeFilter, Offered
+from rules_engine.kinds.injection.value import OnConflict
+from rules_engine.kinds.ladder.value import Counts, Direction, WhenExhausted
+from rules_engine.kinds.validation.value import Reason, ValidationAction
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
 from rules_engine.model.quantity import Quantity
 from rules_engine.model.rules import ConditionKind as Kind
-from rules_engine.model.rules import (
-    Counts,
-    Direction,
-    FailurePolicy,
-    LabelRequirement,
-    LabelSelector,
-    Match,
-    Mode,
-    NodeFilter,
-    Offered,
-    OnConflict,
-    Operation,
-    OptOut,
-    Reason,
-    ValidationAction,
-    WhenExhausted,
-)
+from rules_engine.model.rules import FailurePolicy, LabelRequirement, LabelSelector, Match, Mode, Operation, OptOut
 from rules_engine.model.ruletest import Case, Expectation
 from tests.support.evaluation import GPU, HERE, entry, injection, ladder, node, validation
 

@@ -58,9 +58,10 @@ def test_the_command_line_agrees(command: str) -> None:
     assert result.exit_code == 0, result.output
 
 
-# What may be left out without any pod coming out otherwise: words for people, weights, which only Scale uses, and match
-# conditions of the shipped validations, which keep pods from being sent that would come out the same.
-WITHOUT_EFFECT = {"description", "message", "weight", "matchConditions"}
+# Fields without an effect on any decision: texts for people, weights, which only Scale reads, and the resources of the
+# shipped validations, which keep pods from being sent.
+WITHOUT_EFFECT = {"description", "message", "weight"}
+WITHOUT_EFFECT_PATHS = {("match",), ("match", "resources"), ("match", "resources", 0)}
 
 # What cannot be left out: the rule would not load.
 NEEDED = {"rungs", "validations", "variables", "resource", "name", "expression"}
@@ -72,7 +73,7 @@ def lines_of(node: Any, path: Path_ = ()) -> Iterator[Path_]:
     """Yield the members and items of a spec that may be removed, outermost first."""
     members = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
     for key, value in members:
-        if key in WITHOUT_EFFECT or path == ("variables",):
+        if key in WITHOUT_EFFECT or path == ("variables",) or (*path, key) in WITHOUT_EFFECT_PATHS:
             continue
         if key not in NEEDED:
             yield (*path, key)

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from rules_engine.loading import Loaded, Manifest, load, load_pods
+from rules_engine.documents import Loaded, load, load_pods
+from rules_engine.loading import Manifest
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.yaml.documents import Dialect, Document, read_documents

@@ -5,7 +5,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from rules_engine.model.cluster import Cluster
-from rules_engine.model.rules import AnyRule
+from rules_engine.model.rules import Rule
 from server.http.admission_record import AdmissionRecord
 from server.state import State
 from server.telemetry.metrics import Metrics
@@ -16,7 +16,7 @@ from tests.support.server import application, call, encoded, review
 def admission_record(
     path: str,
     object: Any,
-    *rules: AnyRule,
+    *rules: Rule,
     on: Cluster = Cluster(),  # noqa: B008 - immutable
     state: State | None = None,
     **request: Any,

@@ -6,32 +6,32 @@ from typing import Any
 
 import pytest
 
-from rules_engine.model.rules import AnyRule, Match, Operation
+from rules_engine.model.rules import Match, Operation, Rule
 from rules_engine.webhooks.configuration import (
     CONDITION_NAME,
+    DIGEST_ANNOTATION,
     FORMER_CONDITION_NAME,
     Service,
     Settings,
     configurations,
     derive,
 )
-from rules_engine.webhooks.drift import MAX_NAMED, drift, fix_command
-from tests.support.conditions import CONDITIONS, SELECTORS
-from tests.support.evaluation import GPU, MIG1, MIG2, compiled, injection, ladder, validation
+from rules_engine.webhooks.drift import drift, fix_command, foreign_conditions
+from tests.support.evaluation import GPU, compiled, ladder, validation
 
 SETTINGS = Settings(server=Service("gpu-rules", "gpu-system", 443), namespace="gpu-system")
-RULES = (ladder(GPU), validation("true", match_conditions={"c": CONDITIONS[5]}))
+RULES = (ladder(GPU), validation("true", match=Match(resources=("amd.com/*",))))
 MUTATING = "MutatingWebhookConfiguration gpu-rules: "
 VALIDATING = "ValidatingWebhookConfiguration gpu-rules: "
 
 
-def made(*rules: AnyRule) -> tuple[dict[str, Any], dict[str, Any]]:
+def made(*rules: Rule) -> tuple[dict[str, Any], dict[str, Any]]:
     """Both configurations for rules."""
     mutating, validating = configurations(compiled(*rules), SETTINGS)
     return mutating, validating
 
 
-def found(configuration: Mapping[str, Any] | None, *rules: AnyRule, at: int = 0) -> tuple[str, ...]:
+def found(configuration: Mapping[str, Any] | None, *rules: Rule, at: int = 0) -> tuple[str, ...]:
     """The differences of a configuration; `at` 1: it is the validating one."""
     return drift(derive(compiled(*rules))[at], "gpu-rules", configuration)
 
@@ -52,78 +52,64 @@ def test_an_unchanged_configuration_has_no_drift() -> None:
 def test_settings_of_the_operator_are_not_compared() -> None:
     mutating, _ = made(*RULES)
     mutating["webhooks"][0] |= {"failurePolicy": "Fail", "timeoutSeconds": 1, "namespaceSelector": {}}
-    mutating["metadata"] |= {"managedFields": [], "annotations": None}
+    mutating["metadata"] |= {"managedFields": [], "labels": None}
     mutating["webhooks"].append({"name": "somebody.else.example"})
 
     assert found(mutating, *RULES) == ()
 
 
-@pytest.mark.parametrize(
-    ("rule", "example"),
-    [
-        (ladder(MIG1), f"a pod in namespace default that requests {MIG1}, at CREATE"),
-        (ladder(GPU, match=Match(namespaces=("m?", "x"))), f"a pod in namespace mx that requests {GPU}, at CREATE"),
-        (
-            ladder(MIG2, match=Match(object_selector=SELECTORS[2])),
-            f"a pod in namespace default that requests {MIG2} and has the label team=ml, at CREATE",
-        ),
-        (
-            injection({"cpu": 1}, gpu_type="T4", gpu_type_annotation="a/b"),
-            f"a pod in namespace default that requests {GPU} and has the annotation a/b=T4, at CREATE",
-        ),
-    ],
-)
-def test_a_rule_whose_pods_are_not_sent_is_named_with_one_of_them(rule: AnyRule, example: str) -> None:
+def test_conditions_of_other_rules_are_drift() -> None:
     old = ladder("amd.com/gpu", name="old", match=Match(namespaces=("ml",)))
     mutating, _ = made(old)
 
-    assert found(mutating, old, rule) == (
-        f"{MUTATING}mutate.gpurules.io does not send pods that {rule.id} must be evaluated on, such as {example}",
+    assert found(mutating, old, ladder(GPU)) == (
+        (
+            f"{MUTATING}mutate.gpurules.io has another match condition {CONDITION_NAME} than these rules need: "
+            "pods of a rule may not be sent"
+        ),
     )
 
 
-def test_many_rules_are_not_all_named() -> None:
+def test_a_condition_that_rules_for_every_pod_do_not_need_is_drift() -> None:
+    _, validating = made(validation("true", match=Match(resources=(GPU,))))
+
+    assert found(validating, validation("true"), at=1) == (
+        (
+            f"{VALIDATING}validate.gpurules.io has a match condition {CONDITION_NAME}, which these rules do not need: "
+            "pods of a rule may not be sent"
+        ),
+    )
+
+
+def test_a_missing_condition_is_drift() -> None:
     mutating, _ = made(ladder(GPU))
-    rules = [ladder(f"example.com/d{number}", name=f"l{number}") for number in range(3 * MAX_NAMED)]
 
-    (text,) = found(mutating, ladder(GPU, name="old"), *rules)
-    assert text.count("FallbackLadder/") == MAX_NAMED
-    assert "and more must be evaluated" in text
-
-
-def test_pods_that_no_rule_matches_any_more_are_reported() -> None:
-    mutating, _ = made(ladder(GPU, "amd.com/gpu"))
-
-    example = "a pod in namespace default that requests amd.com/gpu, at CREATE"
-    assert found(mutating, ladder(GPU)) == (
-        f"{MUTATING}mutate.gpurules.io sends pods that no rule applies to, such as {example}",
-    )
-    assert "requests no device" in found(conditions(mutating), ladder(GPU))[0]
-
-
-def test_a_namespace_that_is_no_longer_excluded_is_reported() -> None:
-    left_out = ladder(GPU, match=Match(exclude_namespaces=("monitoring",)))
-    mutating, _ = made(left_out)
-
-    (text,) = found(mutating, ladder(GPU))
-    assert (
-        f"FallbackLadder/ladder must be evaluated on, such as a pod in namespace monitoring that requests {GPU}" in text
+    assert found(conditions(mutating), ladder(GPU)) == (
+        f"{MUTATING}mutate.gpurules.io has no match condition {CONDITION_NAME}: pods are sent that no rule applies to",
     )
 
 
-def test_any_condition_misses_pods_of_a_rule_for_every_pod() -> None:
-    _, validating = made(RULES[1])
-
-    (text,) = found(validating, validation("true", name="all"), at=1)
-    assert "does not send pods that Validation/all must be evaluated on" in text
-
-
-def test_equivalent_conditions_are_reported_as_equivalent() -> None:
+def test_a_configuration_generated_from_other_rules_is_drift() -> None:
     mutating, _ = made(ladder(GPU))
-    same = mutating["webhooks"][0]["matchConditions"][0]["expression"]
+    mutating["metadata"]["annotations"][DIGEST_ANNOTATION] = "sha256:0"
 
-    (text,) = found(conditions(mutating, f"({same})", "true"), ladder(GPU))
-    assert text.endswith("has other matchConditions than these rules make; all sample pods have the same result")
+    expected = f"{MUTATING}has another {DIGEST_ANNOTATION} than these rules: it was generated from others, or edited"
+    assert found(mutating, ladder(GPU)) == (expected,)
+    del mutating["metadata"]["annotations"]
+    assert found(mutating, ladder(GPU)) == (expected,)
+
+
+def test_conditions_of_the_operator_are_named_and_are_not_drift() -> None:
+    mutating, _ = made(ladder(GPU))
+    mutating["webhooks"][0]["matchConditions"] += [
+        {"name": "not-ours", "expression": "request.userInfo.username != 'me'"},
+        {"name": FORMER_CONDITION_NAME, "expression": "true"},
+    ]
+    (calls, _) = derive(compiled(ladder(GPU)))
+
+    assert found(mutating, ladder(GPU)) == ()
+    assert foreign_conditions(mutating, calls) == ("not-ours",)
+    assert foreign_conditions(None, calls) == ()
 
 
 def test_a_condition_under_its_former_name_is_drift() -> None:
@@ -131,17 +117,8 @@ def test_a_condition_under_its_former_name_is_drift() -> None:
     mutating["webhooks"][0]["matchConditions"][0]["name"] = FORMER_CONDITION_NAME
 
     (text,) = found(mutating, ladder(GPU))
-    renamed = f"names a match condition {FORMER_CONDITION_NAME}, which is now {CONDITION_NAME}"
-    assert text == f"{MUTATING}mutate.gpurules.io {renamed}"
-
-
-def test_failing_conditions_send_nothing_and_unknown_ones_are_skipped() -> None:
-    mutating, _ = made(ladder(GPU))
-
-    (text,) = found(conditions(mutating, "object.a.b == 1"), ladder(GPU))
-    assert "does not send pods that FallbackLadder/ladder" in text
-    (text,) = found(conditions(mutating, "authorizer.path('/').check('get').allowed()"), ladder(GPU))
-    assert "which cannot be evaluated: " in text
+    missing = f"has no match condition {CONDITION_NAME}: pods are sent that no rule applies to"
+    assert text == f"{MUTATING}mutate.gpurules.io {missing}; it has {FORMER_CONDITION_NAME}, of an earlier version"
 
 
 def test_missing_operations_are_reported_with_their_rules() -> None:
@@ -177,23 +154,12 @@ def test_resizes_that_are_not_sent_are_reported() -> None:
         assert found(validating, both, at=1) == (f"{VALIDATING}validate.gpurules.io {missed}",)
 
 
-def test_resizes_that_a_condition_excludes_are_reported() -> None:
-    every = validation("true", match=Match(operations=(Operation.UPDATE,)))
-    _, validating = made(every)
-    deletion = validating["webhooks"][0]["matchConditions"][0]["expression"]
-
-    (text,) = found(conditions(validating, deletion, "request.?subResource.orValue('') == ''"), every, at=1)
-    assert "does not send pods that Validation/validation must be evaluated on" in text
-    assert text.endswith("at UPDATE of pods/resize")
-
-
 def test_sending_pods_that_are_being_deleted_is_reported() -> None:
     every = validation("true", match=Match(operations=(Operation.UPDATE,)))
     _, validating = made(every)
 
     (text,) = found(conditions(validating), every, at=1)
-    assert "sends pods that no rule applies to" in text
-    assert text.endswith("at UPDATE while it is being deleted")
+    assert text.endswith("has no match condition not-being-deleted: pods are sent that no rule applies to")
 
 
 @pytest.mark.parametrize(

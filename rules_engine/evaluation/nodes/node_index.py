@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final
 
-from rules_engine.evaluation.nodes.capacity import Capacity, NodeQuery
+from rules_engine.evaluation.nodes.capacity import Capacity
 from rules_engine.evaluation.nodes.groups import Groups, Move, NodeSet, numbers_of
 from rules_engine.evaluation.nodes.places import Label, Places
+from rules_engine.evaluation.nodes.query import NodeQuery
 from rules_engine.model.cluster import Change, Cluster, Node
 
 MAX_CAPACITIES = 64

@@ -1,4 +1,4 @@
-"""Globs over namespace names."""
+"""Globs over names: `*` is any run of characters, also of `/`; `?` is any one."""
 
 from collections.abc import Iterable
 

@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from rules_engine.evaluation.rule_set import globs
 from rules_engine.model.pod import Pod
-from rules_engine.model.rules import ConditionKind, FallbackLadder, Match, ResourceInjection, Rule
+from rules_engine.model.rules import ConditionKind, Match, Rule
 
 MAX_NAMESPACES = 4096
 """Namespaces whose rules are cached: more than most clusters have, at an eighth of a kilobyte for 1,000 rules."""
@@ -81,11 +81,6 @@ class Index(Generic[C]):
         matches = tuple(rule.match for rule in rules)
         self._in_namespace = lru_cache(MAX_NAMESPACES)(lambda namespace: _in_namespace(matches, namespace))
 
-    @property
-    def operations(self) -> frozenset[Fact]:
-        """The operations that some rule matches."""
-        return frozenset(self._operations.by_fact)
-
     def candidates(self, pod: Pod, namespace: str, operation: str) -> Sequence[C]:
         """Return the rules that may apply to the pod, in their order."""
         found = self._in_namespace(namespace) & self._operations.met([operation])
@@ -121,30 +116,25 @@ def _label_facts(rule: Rule) -> frozenset[Fact] | None:
 
 
 def _annotation_facts(rule: Rule) -> frozenset[Fact] | None:
-    if not isinstance(rule, ResourceInjection) or rule.gpu_type is None or _can_fail(rule):
-        return None
-    return frozenset({(rule.gpu_type_annotation, rule.gpu_type)})
+    annotation = rule.interests.annotation
+    return None if annotation is None or _can_fail(rule) else frozenset({annotation})
 
 
 def _resource_facts(rules: Sequence[Rule]) -> Iterable[frozenset[Fact] | None]:
-    """Yield the resources that a pod must request; for a ladder, also those that other ladders move to its rungs."""
-    ladders = [rule for rule in rules if isinstance(rule, FallbackLadder)]
+    """Yield the resources of which a pod must name one: a rule's own, and those that other rules move to them."""
     beside: dict[str, set[str]] = {}
-    for ladder in ladders:
-        names = {rung.resource for rung in ladder.rungs}
-        for name in names:
-            beside.setdefault(name, set()).update(names)
     for rule in rules:
-        if _can_fail(rule):
+        if rule.interests.moves:
+            for name in rule.interests.resources or ():
+                beside.setdefault(name, set()).update(rule.interests.resources or ())
+    for rule in rules:
+        resources = rule.interests.resources
+        if resources is None or _can_fail(rule):
             yield None
-        elif isinstance(rule, FallbackLadder):
-            yield frozenset[Fact]().union(*(beside[rung.resource] for rung in rule.rungs))
-        elif isinstance(rule, ResourceInjection):
-            yield frozenset({rule.gpu_resource})
         else:
-            yield None
+            yield frozenset[Fact](resources).union(*(beside.get(name, ()) for name in resources))
 
 
 def _can_fail(rule: Rule) -> bool:
-    """Return True if matching can fail: such an error precedes the rule's GPU type and resource."""
+    """Return True if matching can fail: such an error precedes the resources and annotations of the rule's kind."""
     return bool(rule.match_conditions or rule.match.namespace_selector)

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rules_engine.documents import load_cluster
 from rules_engine.evaluation.nodes import index_of, placed_index_of
-from rules_engine.loading import load_cluster
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.pod import Pod
 from server.cluster.live import namespace_sink, node_sink, pod_sink

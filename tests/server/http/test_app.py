@@ -6,15 +6,16 @@ import logging
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from time import monotonic
-from typing import Any
+from typing import Any, ClassVar
 
 import flask
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rules_engine.evaluation import RuleSet, compile_rules
-from rules_engine.loading import load
+from rules_engine.documents import load
+from rules_engine.evaluation import RuleSet
+from rules_engine.kinds import compile_rules
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
 from server.http.admission import Admission
 from server.http.admission_record import AdmissionRecord
@@ -327,18 +328,20 @@ def test_before_the_rules_are_loaded_the_answer_is_503_with_uid(rule_set: RuleSe
 
 
 class Broken(RuleSet):
-    """Rules that cannot be asked: to decide by them is an error that nobody foresaw."""
+    """Rules whose evaluation raises an unexpected error, once they are served."""
 
     __slots__ = ()
+    served: ClassVar[bool] = False
 
     def __getattribute__(self, name: str) -> Any:
-        if name in ("ladder_index", "validation_index"):
+        if name == "kinds_at" and Broken.served:
             raise RuntimeError("the secret of the pod")
         return super(RuleSet, self).__getattribute__(name)
 
 
 def test_rules_that_change_during_a_decision_apply_to_the_next(rule_set: RuleSet) -> None:
     later = Served(rule_set=RuleSet(), generation=2)
+    served: list[Served] = []
 
     class Overtaken(RuleSet):
         """Rules that are in force no more as soon as they are asked."""
@@ -346,12 +349,13 @@ def test_rules_that_change_during_a_decision_apply_to_the_next(rule_set: RuleSet
         __slots__ = ()
 
         def __getattribute__(self, name: str) -> Any:
-            if name in ("ladder_index", "validation_index"):
+            if name == "kinds_at" and served:
                 state.served = later
             return super(RuleSet, self).__getattribute__(name)
 
     said: list[AdmissionRecord] = []
-    now = Served(rule_set=Overtaken(ladders=rule_set.ladders, validations=rule_set.validations))
+    now = Served(rule_set=Overtaken(rule_set.kinds))
+    served.append(now)
     state = State(cluster=Cluster())
     app = application(state, observers=[said.append])
     body = encoded(review(pod({"nvidia.com/mig-2g.20gb": "1"}, image="a:latest")))
@@ -364,8 +368,11 @@ def test_rules_that_change_during_a_decision_apply_to_the_next(rule_set: RuleSet
     assert [record.served for record in said] == [now, later] * 2
 
 
-def test_an_unforeseen_error_is_500_logged_and_never_an_allow(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unforeseen_error_is_500_logged_and_never_an_allow(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     app = application(State(Broken(), Cluster()))
+    monkeypatch.setattr(Broken, "served", True)
     for path in ("/mutate", "/validate"):
         with caplog.at_level(logging.ERROR):
             answer = call(app, path, encoded(review(MIG_POD)))

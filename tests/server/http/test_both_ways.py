@@ -22,8 +22,9 @@ import pytest
 from flask import Flask
 from werkzeug.serving import WSGIRequestHandler, make_server
 
-from rules_engine.evaluation import RuleSet, compile_rules
-from rules_engine.loading import load
+from rules_engine.documents import load
+from rules_engine.evaluation import RuleSet
+from rules_engine.kinds import compile_rules
 from rules_engine.model.cluster import Cluster
 from server.http.admission import Admission
 from server.http.admission_record import AdmissionRecord, Observer

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from rules_engine.kinds.validation.value import ValidationAction
 from rules_engine.model.cluster import Cluster, Freshness
-from rules_engine.model.rules import AnyRule, Match, Mode, Operation, ValidationAction
+from rules_engine.model.rules import Match, Mode, Operation, Rule
 from server.http.admission_record import AdmissionRecord
 from server.state import Served, State
 from server.telemetry.decision_log import (
@@ -149,7 +150,7 @@ def pod_full_of_secrets() -> Any:
     return made
 
 
-RULES: tuple[AnyRule, ...] = (
+RULES: tuple[Rule, ...] = (
     FALLS,
     injection({"cpu": "4"}, gpu_type=None, annotations={"a/b": "from the rule"}),
     validation("false", name="static", validation_actions=frozenset({ValidationAction.WARN})),
@@ -463,7 +464,7 @@ def test_the_longest_line_fits_the_longest_names_and_reasons() -> None:
     ids=["patch", "amounts", "long"],
 )
 def test_truncated_members_of_a_line_are_named(
-    tmp_path: Path, made: Any, rules: tuple[AnyRule, ...], truncated: list[str]
+    tmp_path: Path, made: Any, rules: tuple[Rule, ...], truncated: list[str]
 ) -> None:
     state = State(served=Served(rule_set=compiled(*rules), generation=1, digest="abc"), cluster=cluster())
     [line] = log_lines(tmp_path, admission_record("/mutate", made, state=state))

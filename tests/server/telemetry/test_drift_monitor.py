@@ -110,8 +110,8 @@ def test_rules_that_changed_alone_are_logged_once_with_the_fix(
     (record,) = caplog.records
     assert record.levelname == "WARNING"
     assert record.getMessage() == (
-        "MutatingWebhookConfiguration gpu-rules: mutate.gpurules.io does not send pods that FallbackLadder/ladder must "
-        f"be evaluated on, such as a pod in namespace default that requests {MIG1}, at CREATE; fix: "
+        "MutatingWebhookConfiguration gpu-rules: mutate.gpurules.io has another match condition "
+        "requests-a-resource-of-a-rule than these rules need: pods of a rule may not be sent; fix: "
         "gpu-rules webhook-config --rules FOLDER --name gpu-rules --namespace gpu | kubectl apply -f -"
     )
     assert record.members == {"endpoint": "/mutate", "generation": 2}  # type: ignore[attr-defined]
@@ -134,7 +134,7 @@ def test_configurations_newer_than_the_rules_are_logged_late(api: ApiServer, cap
     assert monitored.drift["{endpoint=mutate}"] == 1, "the drift is a metric at once"
     assert not caplog.records
     monitored.compare(SETTLE_SECONDS)
-    assert "sends pods that no rule applies to" in caplog.text
+    assert "has another match condition" in caplog.text
     monitored.compare(SETTLE_SECONDS)
     assert len(caplog.records) == 1
 
@@ -176,9 +176,7 @@ def test_a_forbidden_read_is_logged_once_with_its_permission(api: ApiServer, cap
 
     api.forbidden = set()
     monitored.compare()
-    assert "does not send pods that FallbackLadder/ladder" in caplog.messages[1], (
-        "a difference that the reload could not find"
-    )
+    assert "has another match condition" in caplog.messages[1], "a difference that the reload could not find"
 
 
 @pytest.mark.parametrize(
@@ -310,3 +308,17 @@ def test_failures_with_different_causes_are_logged_separately(api: ApiServer, ca
         "MutatingWebhookConfiguration",
         "ValidatingWebhookConfiguration",
     ]
+
+
+def test_match_conditions_of_the_operator_are_logged_once(api: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    configure(api, FIRST)
+    (webhook,) = api.single[PATHS["mutate"]]["webhooks"]
+    webhook["matchConditions"].append({"name": "not-ours", "expression": "true"})
+    monitored = Monitored(api)
+    monitored.compare()
+    monitored.compare(PERIOD_SECONDS)
+    assert caplog.messages == [
+        "MutatingWebhookConfiguration gpu-rules has match conditions of its own, which may keep pods away: not-ours"
+    ]
+    assert monitored.drift == {"{endpoint=mutate}": 0, "{endpoint=validate}": 0}

@@ -15,10 +15,11 @@ import promql_parser
 import pytest
 import yaml
 
+from rules_engine.kinds.validation.value import ValidationAction
+from rules_engine.model.admission import Endpoint
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
 from rules_engine.model.decision import Action
-from rules_engine.model.rules import SKIP_ANNOTATION, AnyRule, FailurePolicy, Mode, ValidationAction
-from rules_engine.webhooks.configuration import Endpoint
+from rules_engine.model.rules import SKIP_ANNOTATION, FailurePolicy, Mode, Rule
 from server.cluster.source import FixedCluster
 from server.http.admission_record import OUTCOMES
 from server.state import Reload, Served, Slots, State
@@ -34,7 +35,7 @@ FALLS = ladder(MIG, rung(GPU, assume=True))
 ENFORCED = "{mode=enforce}"
 
 
-def metrics_after(path: str, object: Any, *rules: AnyRule, on: Cluster = cluster(), **request: Any) -> Metrics:  # noqa: B008 - immutable
+def metrics_after(path: str, object: Any, *rules: Rule, on: Cluster = cluster(), **request: Any) -> Metrics:  # noqa: B008 - immutable
     """Return metrics that have counted one request."""
     state = State(compiled(*rules), on)
     metrics = Metrics(state)

@@ -1,21 +1,62 @@
 """Validations: conditions that a pod must meet as it arrives, after every mutation."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from rules_engine.cel import Program
 from rules_engine.evaluation.applicability import applicability
 from rules_engine.evaluation.context import Context, Scope
-from rules_engine.evaluation.rule_set.compiled import CompiledCheck, CompiledValidation
+from rules_engine.evaluation.rule_set.compiled import Compiled
+from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import failed, stepped
+from rules_engine.kinds.validation.value import Check, Validation, ValidationAction
 from rules_engine.model.decision import Action, Step
-from rules_engine.model.rules import Validation, ValidationAction
+from rules_engine.model.pod import Pod
 
 MAX_MESSAGE = 5 * 1024
 """Longest result of a message expression, in characters: Kubernetes' bound for its policies."""
 
 
-def apply_validations(validations: Sequence[CompiledValidation], context: Context) -> tuple[Step, ...]:
-    """Evaluate each validation to a step."""
-    return tuple(_step(validation, context) for validation in validations)
+@dataclass(frozen=True, slots=True)
+class CompiledCheck:
+    """A compiled check of a Validation."""
+
+    check: Check
+    expression: Program
+    message: Program | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledValidation(Compiled[Validation]):
+    """A compiled Validation."""
+
+    checks: tuple[CompiledCheck, ...]
+
+    @property
+    def own_programs(self) -> tuple[Program, ...]:
+        return tuple(check.expression for check in self.checks)
+
+    @property
+    def messages(self) -> tuple[Program, ...]:
+        return tuple(check.message for check in self.checks if check.message is not None)
+
+
+def compile_validation(rule: Validation, compiler: Compiler) -> CompiledValidation:
+    """Compile the checks."""
+    checks = [
+        CompiledCheck(check, expression, message)
+        for check in rule.validations
+        for message in [compiler.message(check.message_expression)]
+        if (expression := compiler.condition(check.expression))
+    ]
+    return CompiledValidation(
+        rule=rule, variables=compiler.variables, conditions=compiler.conditions, checks=tuple(checks)
+    )
+
+
+def apply_validations(validations: Sequence[CompiledValidation], context: Context) -> tuple[tuple[Step, ...], Pod]:
+    """Evaluate each validation to a step. Return the steps, and the pod as it is."""
+    return tuple(_step(validation, context) for validation in validations), context.pod
 
 
 def _step(validation: CompiledValidation, context: Context) -> Step:

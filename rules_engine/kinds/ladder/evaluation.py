@@ -1,23 +1,90 @@
 """Fallback ladders: they replace a requested GPU resource that no node offers."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
+from rules_engine.cel import Program
+from rules_engine.cel.field_paths import texts
 from rules_engine.evaluation.applicability import applicability
-from rules_engine.evaluation.context import Context, Scope
+from rules_engine.evaluation.context import Context, NamedProgram, Scope
 from rules_engine.evaluation.counts import MAX_CONTAINERS, Counts, edits, malformed, too_many_containers
+from rules_engine.evaluation.nodes import NodeQuery, Offered
 from rules_engine.evaluation.nodes.offers import AMOUNTS_PER_UNIT, Offers
-from rules_engine.evaluation.rule_set.compiled import CompiledLadder, CompiledRung
+from rules_engine.evaluation.rule_set.compiled import Compiled
+from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import Details, failed, skipped, stepped, too_large
+from rules_engine.kinds.ladder.value import Counts as CountsPolicy
+from rules_engine.kinds.ladder.value import Direction, FallbackLadder, Rung, WhenExhausted
 from rules_engine.model.decision import Action, Attempt, ResourceDecision, Step
 from rules_engine.model.pod import ANNOTATIONS, Pod
 from rules_engine.model.quantity import Quantity
 from rules_engine.model.record import record
-from rules_engine.model.rules import Counts as CountsPolicy
-from rules_engine.model.rules import Direction, Mode, RuleId, WhenExhausted
+from rules_engine.model.rules import Mode, RuleId
 
 NVIDIA_PREFIX = "nvidia.com/"
 MIG_PREFIX = "mig-"
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledRung:
+    """A rung and its `when`."""
+
+    rung: Rung
+    when: Program | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledLadder(Compiled[FallbackLadder]):
+    """A compiled ladder: `resources` are those of the rungs, in order; `query` finds the nodes that offer them."""
+
+    rungs: tuple[CompiledRung, ...]
+    resources: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    query: NodeQuery = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "resources", self.rule.rung_resources)
+        object.__setattr__(self, "query", self.rule.query)
+
+    @property
+    def own_programs(self) -> tuple[Program, ...]:
+        return tuple(rung.when for rung in self.rungs if rung.when is not None)
+
+    @property
+    def reads_nodes(self) -> bool:
+        return True
+
+    @property
+    def reads_available(self) -> bool:
+        offered = self.rule.offered
+        return offered is Offered.AVAILABLE or super(CompiledLadder, self).reads_available
+
+
+def compile_ladder(rule: FallbackLadder, compiler: Compiler) -> CompiledLadder:
+    """Compile the conditions of the rungs. A match condition that reads amounts is a warning."""
+    for condition in compiler.conditions:
+        if _reads_amounts(condition.program, compiler.variables):
+            message = (
+                f"the match condition {condition.name} reads amounts, which ladders change: the result of this ladder "
+                "may not match it, and a later ladder may move it again"
+            )
+            compiler.warn("condition-reads-amounts", message, condition.program)
+    return CompiledLadder(
+        rule=rule,
+        variables=compiler.variables,
+        conditions=compiler.conditions,
+        rungs=tuple(CompiledRung(rung, compiler.condition(rung.when)) for rung in rule.rungs),
+    )
+
+
+def _reads_amounts(program: Program, variables: Sequence[NamedProgram]) -> bool:
+    """Return True if an expression, or a variable that it reads, has a member named limits or requests."""
+    inner = [variable for variable in variables if variable.path in program.reads or "variables" in program.reads]
+    return not _AMOUNTS.isdisjoint(texts(program.checked.expression)) or any(
+        _reads_amounts(variable.program, variables[: variables.index(variable)]) for variable in inner
+    )
+
+
+_AMOUNTS = frozenset({"limits", "requests"})
 
 
 @record()

@@ -11,7 +11,7 @@ from rules_engine.loading.files import exists
 from rules_engine.loading.kubernetes.amounts import amounts
 from rules_engine.loading.kubernetes.inventory import build_cluster
 from rules_engine.loading.kubernetes.manifests import Manifest, the_pod
-from rules_engine.loading.rules import name_of
+from rules_engine.loading.rule_fields import name_of
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.problems import did_you_mean

@@ -8,15 +8,17 @@ from collections.abc import Mapping, Sequence
 from rules_engine.evaluation.applicability import applicability
 from rules_engine.evaluation.context import Context
 from rules_engine.evaluation.counts import MAX_CONTAINERS, malformed, too_many_containers
-from rules_engine.evaluation.rule_set.compiled import CompiledInjection
+from rules_engine.evaluation.rule_set.compiled import Compiled
+from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import failed, skipped, stepped, too_large
+from rules_engine.kinds.injection.value import Entry, InitContainers, OnConflict, ResourceInjection
 from rules_engine.model.decision import Action, Amount, Step
 from rules_engine.model.json.edits import Edits, merged, patch_bytes
 from rules_engine.model.json.strict import Path
-from rules_engine.model.pod import ANNOTATIONS, POD_LIMITS, POD_REQUESTS, Container, Role
+from rules_engine.model.pod import ANNOTATIONS, POD_LIMITS, POD_REQUESTS, Container, Pod, Role
 from rules_engine.model.quantity import NANOS, Quantity
 from rules_engine.model.record import record
-from rules_engine.model.rules import Entry, InitContainers, Mode, OnConflict, ResourceInjection
+from rules_engine.model.rules import Mode
 
 _NONE = Quantity(0)
 _ONE = Quantity.of(1)
@@ -50,10 +52,17 @@ class _Triggered:
         return bool(self.entry and self.served)
 
 
-def apply_injections(injections: Sequence[CompiledInjection], context: Context) -> tuple[tuple[Step, ...], Edits]:
+def compile_injection(rule: ResourceInjection, compiler: Compiler) -> Compiled[ResourceInjection]:
+    """Return the rule; an injection has no expressions of its own."""
+    return Compiled(rule=rule, variables=compiler.variables, conditions=compiler.conditions)
+
+
+def apply_injections(
+    injections: Sequence[Compiled[ResourceInjection]], context: Context
+) -> tuple[tuple[Step, ...], Pod]:
     """Evaluate all that apply: at most one per GPU resource enforces; those in audit mode are each evaluated alone.
 
-    Return their steps, and the edits of those that enforce.
+    Return their steps, and the pod with the changes of those that enforce.
     """
     steps: dict[int, Step] = {}
     enforced: dict[int, _Triggered] = {}
@@ -78,10 +87,10 @@ def apply_injections(injections: Sequence[CompiledInjection], context: Context) 
     for index, triggered in enforced.items():
         steps[index], edits = _bounded(triggered, list(enforced.values()), context)
         written = merged(written, edits)
-    return tuple([steps[index] for index in sorted(steps)]), written
+    return tuple([steps[index] for index in sorted(steps)]), context.pod.edited(written)
 
 
-def _triggered(injection: CompiledInjection, context: Context) -> _Triggered | Step:
+def _triggered(injection: Compiled[ResourceInjection], context: Context) -> _Triggered | Step:
     found = applicability(injection, context)
     if isinstance(found, Step):
         return found

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-from rules_engine.loading.cases import Reader, build_test
+from rules_engine.documents.cases import Reader, build_test
+from rules_engine.kinds import KINDS, Kind
 from rules_engine.loading.codes import Code
 from rules_engine.loading.diagnostics import Diagnostics, truncate
 from rules_engine.loading.fields import section
@@ -15,18 +16,23 @@ from rules_engine.loading.kubernetes.inventory import build_cluster
 from rules_engine.loading.kubernetes.kubectl import is_cluster, read_cluster
 from rules_engine.loading.kubernetes.manifests import Manifest, manifest_json, manifests
 from rules_engine.loading.kubernetes.pods import read_pod
-from rules_engine.loading.rules import build_rule, name_of
-from rules_engine.loading.schemas import KINDS, near, validate
+from rules_engine.loading.rule_fields import name_of
+from rules_engine.loading.schemas import SCHEMAS, near, validate
 from rules_engine.loading.yaml.documents import Dialect, Document, read_documents
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems import Problem, in_file_order
-from rules_engine.model.rules import API_VERSION, AnyRule
+from rules_engine.model.rules import API_VERSION, Rule
 from rules_engine.model.ruletest import RuleTest
 from rules_engine.model.source import Location
 
 _CLUSTER = "ClusterInventory"
+_TEST = "RuleTest"
+
+DOCUMENT_KINDS = (*(kind.name for kind in KINDS), _TEST, _CLUSTER)
+"""The kinds of documents that files may have."""
+
 _EXPECTED_CLUSTER = "a ClusterInventory, or the output of kubectl get nodes,pods,namespaces -A -o json"
 
 Sources = Mapping[str, Sequence[str]]
@@ -50,22 +56,22 @@ class Loaded:
     in their expressions. `files` are those of the paths.
     """
 
-    rules: tuple[AnyRule, ...] = ()
+    rules: tuple[Rule, ...] = ()
     tests: tuple[RuleTest, ...] = ()
     inventories: tuple[Inventory, ...] = ()
-    drafts: tuple[AnyRule, ...] = ()
+    drafts: tuple[Rule, ...] = ()
     problems: tuple[Problem, ...] = ()
     sources: Sources = field(default_factory=lambda: MappingProxyType({}))
     files: tuple[str, ...] = ()
 
 
-def load(paths: Sequence[Path]) -> Loaded:
+def load(paths: Sequence[Path], kinds: Sequence[Kind] = KINDS) -> Loaded:
     """Load files and folders. A document with an error is left out; the others of its file are loaded.
 
     Manifests with pods or pod templates are ignored, even if they are named: they belong to tests, and pre-commit
     passes any file of a folder.
     """
-    loader = _Loader(frozenset(KINDS))
+    loader = _Loader(kinds)
     files = find_files(paths, loader.diagnostics)
     for path in files:
         source = read_file(path, loader.diagnostics, regular=True)
@@ -88,7 +94,7 @@ def load_cluster(path: Path, *, regular: bool = False) -> tuple[Cluster | None, 
 
     `regular`: a pipe or a device is a problem, as in `read_file`.
     """
-    loader = _Loader(frozenset({_CLUSTER}))
+    loader = _Loader()
     source = read_file(path, loader.diagnostics, regular=regular)
     if source is not None:
         loader.read(source)
@@ -130,7 +136,7 @@ def _report_no_pod(source: SourceFile, roots: Sequence[Node], diagnostics: Diagn
         diagnostics.error(Code.NOT_A_POD, message, Location(source.name, 1, 1))
         return
     kind = place.source.text
-    hint = ": pass rules with --rules" if kind in KINDS[:3] else ""
+    hint = ": pass rules with --rules" if kind in {known.name for known in KINDS} else ""
     message = f"{truncate(kind)} is not a pod and has no pod template{hint}"
     diagnostics.error(Code.NOT_A_POD, message, place.location, place.length)
 
@@ -146,17 +152,22 @@ def _manifest_documents(source: SourceFile, diagnostics: Diagnostics) -> list[No
 
 
 class _Loader:
-    """Loader of documents; those of other kinds than `kinds` are ignored, `other` is the kind of the first."""
+    """Loader of rules of some kinds, of their tests, and of inventories.
 
-    def __init__(self, kinds: frozenset[str]) -> None:
+    Without `kinds` it loads inventories only and ignores all other objects; `other` is the kind of the first.
+    """
+
+    def __init__(self, kinds: Sequence[Kind] = ()) -> None:
         self.diagnostics = Diagnostics()
         self.sources: dict[str, Sequence[str]] = {}
-        self.rules: list[AnyRule] = []
-        self.drafts: list[AnyRule] = []
+        self.rules: list[Rule] = []
+        self.drafts: list[Rule] = []
         self.tests: list[RuleTest] = []
         self.inventories: list[Inventory] = []
         self.other: ScalarNode | None = None
-        self._kinds = kinds
+        self._kinds = {kind.name: kind for kind in kinds}
+        self._known = (*self._kinds, _TEST, _CLUSTER) if kinds else DOCUMENT_KINDS
+        self._wanted = self._known if kinds else (_CLUSTER,)
         self._places: dict[tuple[str, str], Location] = {}
         self._clusters: dict[Path, Cluster | None] = {}
 
@@ -191,51 +202,51 @@ class _Loader:
     def _passed_over(self, root: Node) -> bool:
         """Read kubectl's output; return True if the document is that, or a manifest among rules.
 
-        If rules are not wanted, all other objects are ignored.
+        Without kinds, all other objects are ignored.
         """
-        if self._kinds == {_CLUSTER}:
+        if not self._kinds:
             kind = root.get("kind") if isinstance(root, MapNode) else None
             if isinstance(kind, ScalarNode) and kind.source.text != _CLUSTER:
                 self.other = self.other or kind
-        if not _is_foreign(root):
+        if not _is_foreign(root, self._known):
             return False
         if self._read_cluster(manifest_json(root), root.location.file):
             return True
-        return self._kinds == {_CLUSTER} or bool(manifests(root))
+        return not self._kinds or bool(manifests(root))
 
     def _take(self, document: Document) -> None:
         root = document.root
-        if _is_foreign(root):
-            _kind(root, self.diagnostics)
+        if _is_foreign(root, self._known):
+            _kind(root, self.diagnostics, self._known)
             return
         diagnostics = Diagnostics()
         kind = None
         if document.empty:
             diagnostics.warning(Code.EMPTY_DOCUMENT, "the document is empty", root.location)
         else:
-            kind = _kind(root, diagnostics)
-        if kind in self._kinds and isinstance(root, MapNode):
+            kind = _kind(root, diagnostics, self._known)
+        if kind in self._wanted and isinstance(root, MapNode):
             self._build(kind, root, document, diagnostics)
         elif kind is not None:
             return
         self.diagnostics.problems.extend(_yaml_problems(diagnostics, document))
 
     def _build(self, kind: str, written: MapNode, document: Document, diagnostics: Diagnostics) -> None:
-        root = validate(kind, written, diagnostics)
+        folder = self._kinds[kind].schemas if kind in self._kinds else SCHEMAS
+        root = validate(kind, written, diagnostics, folder)
         self._report_duplicate(kind, root, diagnostics)
         name, location, _ = name_of(root)
-        match kind:
-            case "ClusterInventory":
-                cluster = build_cluster(section(root, "spec"), diagnostics)
-                if not _failed(diagnostics, document):
-                    self.inventories.append(Inventory(name=name, location=location, cluster=cluster))
-            case "RuleTest":
-                test = build_test(root, diagnostics, Reader(self._cluster_file, self._pod_file))
-                if not _failed(diagnostics, document):
-                    self.tests.append(test)
-            case _:
-                rule = build_rule(kind, root, diagnostics)
-                (self.drafts if _failed(diagnostics, document) else self.rules).append(rule)
+        if kind == _CLUSTER:
+            cluster = build_cluster(section(root, "spec"), diagnostics)
+            if not _failed(diagnostics, document):
+                self.inventories.append(Inventory(name=name, location=location, cluster=cluster))
+        elif kind == _TEST:
+            test = build_test(root, diagnostics, Reader(self._cluster_file, self._pod_file))
+            if not _failed(diagnostics, document):
+                self.tests.append(test)
+        else:
+            rule = self._kinds[kind].read(root, diagnostics)
+            (self.drafts if _failed(diagnostics, document) else self.rules).append(rule)
 
     def _report_duplicate(self, kind: str, root: MapNode, diagnostics: Diagnostics) -> None:
         name, location, length = name_of(root)
@@ -287,20 +298,20 @@ def _yaml_problems(diagnostics: Diagnostics, document: Document) -> list[Problem
     return [*read, *(problem for problem in diagnostics.problems if problem.location not in known)]
 
 
-def _is_foreign(root: Node) -> bool:
+def _is_foreign(root: Node, known: Sequence[str]) -> bool:
     """Return True if a document does not have an apiVersion or kind of gpu-rules."""
     if not isinstance(root, MapNode):
         return False
     version, kind = root.get("apiVersion"), root.get("kind")
     return (
         isinstance(kind, ScalarNode)
-        and not near(kind.source.text, KINDS)
+        and not near(kind.source.text, known)
         and not (isinstance(version, ScalarNode) and version.source.text == API_VERSION)
     )
 
 
-def _kind(root: Node, diagnostics: Diagnostics) -> str | None:
-    """Return the kind of a document, one of KINDS; None, with problems, if it is none of them."""
+def _kind(root: Node, diagnostics: Diagnostics, known: Sequence[str]) -> str | None:
+    """Return the kind of a document, one of `known`; None, with problems, if it is none of them."""
     if not isinstance(root, MapNode):
         message = "a document must be a map that begins with apiVersion and kind"
         diagnostics.error(Code.WRONG_TYPE, message, root.location, root.length)
@@ -313,13 +324,13 @@ def _kind(root: Node, diagnostics: Diagnostics) -> str | None:
         # Without a kind there is no schema to find other missing fields.
         elif node is None and kind is None:
             diagnostics.error(Code.MISSING_FIELD, f"the document needs '{name}'", first.location, first.length)
-    if isinstance(version, ScalarNode) and version.source.text != API_VERSION and not _is_foreign(root):
+    if isinstance(version, ScalarNode) and version.source.text != API_VERSION and not _is_foreign(root, known):
         message = f"unknown apiVersion '{truncate(version.source.text)}': write {API_VERSION}"
         diagnostics.error(Code.UNKNOWN_API_VERSION, message, version.location, version.length)
     if not isinstance(kind, ScalarNode):
         return None
-    if kind.source.text not in KINDS:
-        meant = near(kind.source.text, KINDS) or f": expected one of {', '.join(KINDS)}"
+    if kind.source.text not in known:
+        meant = near(kind.source.text, known) or f": expected one of {', '.join(known)}"
         message = f"unknown kind '{truncate(kind.source.text)}'{meant}"
         diagnostics.error(Code.UNKNOWN_KIND, message, kind.location, kind.length)
         return None

@@ -1,0 +1,135 @@
+"""Compilation of a rule's expressions, with all their problems."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from rules_engine.cel import CelProblems, Environment, Program, Type, compile_expression, types
+from rules_engine.cel.check.certainty import evaluation_depth
+from rules_engine.cel.check.environment import VARIABLES
+from rules_engine.evaluation.context import NamedProgram
+from rules_engine.evaluation.rule_set.constants import Constants
+from rules_engine.model.problems import Problem, Severity
+from rules_engine.model.rules import Rule
+from rules_engine.model.source import SourceText
+
+MAX_LEVELS = 150
+"""Levels of an expression with the variables that it reads: each takes up to five Python frames, of the 1,000 that
+Python allows, and its callers take up to a hundred."""
+
+VARIABLE_LEVELS = 2
+"""Levels that reading a variable counts for: ten frames until its expression is evaluated."""
+
+ENVIRONMENT = Environment(
+    {
+        "object": types.POD,
+        "oldObject": types.POD,
+        "request": types.ADMISSION_REQUEST,
+        "namespaceObject": types.NAMESPACE,
+        "params": types.DYN,
+        "cluster": types.CLUSTER,
+    }
+)
+"""Names in the expressions of rules at admission; each rule adds its `variables`."""
+
+
+class Compiler:
+    """Compiler of one rule: of its variables and conditions at once, of its kind's expressions as the kind asks.
+
+    `problems` are those found so far. An expression with an error is None, so that others are compiled all the same.
+    """
+
+    def __init__(self, rule: Rule) -> None:
+        self.problems: list[Problem] = []
+        self._constants = Constants(rule.params)
+        self._levels: dict[str, int] = {}
+        """Levels of each variable, with those of the variables that it reads."""
+        self.variables, self._environment = self._variables(rule)
+        self.conditions = tuple(
+            NamedProgram(named.name, program)
+            for named in rule.match_conditions
+            if (program := self.condition(named.expression))
+        )
+
+    @property
+    def failed(self) -> bool:
+        return any(problem.severity is Severity.ERROR for problem in self.problems)
+
+    def warn(self, code: str, message: str, program: Program) -> None:
+        """Add a warning about a compiled expression."""
+        length = len(program.source.text.partition("\n")[0])
+        problem = Problem(code=code, message=message, location=program.source.at(0), length=max(1, length))
+        self.problems.append(replace(problem, severity=Severity.WARNING))
+
+    def condition(self, source: SourceText | None) -> Program | None:
+        """Compile an expression of type bool."""
+        return None if source is None else self._compile(source, self._environment, types.BOOL)
+
+    def message(self, source: SourceText | None) -> Program | None:
+        """Compile a messageExpression. One that fails is a warning, since the message replaces it."""
+        if source is None:
+            return None
+        return self._compile(source, self._environment, types.STRING, Severity.WARNING)
+
+    def _variables(self, rule: Rule) -> tuple[tuple[NamedProgram, ...], Environment]:
+        """Compile the variables: each may read those before it. One that does not compile is declared all the same."""
+        declared: dict[str, Type] = {}
+        compiled = []
+        for named in rule.variables:
+            program = self._compile(named.expression, _with_variables(declared), types.DYN, variable=named.name)
+            if program:
+                compiled.append(NamedProgram(named.name, program))
+                self._constants.learn(compiled[-1].path, program)
+            declared[named.name] = program.result if program else types.DYN
+        return tuple(compiled), _with_variables(declared)
+
+    def _compile(
+        self,
+        source: SourceText,
+        environment: Environment,
+        result: Type,
+        failing: Severity = Severity.ERROR,
+        variable: str | None = None,
+    ) -> Program | None:
+        """Compile an expression; None, with problems, if it fails. `failing`: severity of failing for every pod.
+
+        `variable`: the name of the variable of which it is the value.
+        """
+        try:
+            program = compile_expression(source, environment, result=result)
+        except CelProblems as found:
+            self.problems.extend(found.problems)
+            return None
+        self.problems.extend(program.warnings)
+        checked, inner = program.checked, self._levels_of_variables(program)
+        levels = inner + evaluation_depth(checked.expression, checked.certain, names=checked.references)
+        if variable is not None:
+            self._levels[f"{VARIABLES}.{variable}"] = levels
+        if levels > MAX_LEVELS:
+            # A variable that is too deep is reported itself, and not again for the expressions that read it.
+            if inner <= MAX_LEVELS + VARIABLE_LEVELS:
+                self.problems.append(_too_deep(program))
+            return None
+        doomed = self._constants.problems(program, environment, result)
+        self.problems.extend(replace(problem, severity=failing) for problem in doomed)
+        return program
+
+    def _levels_of_variables(self, program: Program) -> int:
+        """Return the levels of the deepest variable that an expression reads, with those of reading it."""
+        reads = self._levels if VARIABLES in program.reads else program.reads & self._levels.keys()
+        return max((VARIABLE_LEVELS + self._levels[name] for name in reads), default=0)
+
+
+def _too_deep(program: Program) -> Problem:
+    span = program.checked.expression.span
+    return Problem(
+        code="cel-too-deep",
+        message=f"with the variables that it reads the expression is nested more than {MAX_LEVELS} levels deep",
+        location=program.source.at(span.start),
+        length=max(1, span.end - span.start),
+    )
+
+
+def _with_variables(declared: Mapping[str, Type]) -> Environment:
+    """Declare each variable on its own, so that it costs nothing until it is read, and the map of all of them."""
+    each = {f"variables.{name}": type for name, type in declared.items()}
+    return ENVIRONMENT.extended(variables=types.object_of("variables", declared), **each)

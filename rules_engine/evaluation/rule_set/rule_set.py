@@ -1,0 +1,70 @@
+"""Rule sets: compiled rules of every kind, in the order of evaluation. They never change."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from rules_engine.evaluation.rule_set.compiled import Compiled, RuleKind
+from rules_engine.evaluation.rule_set.compiler import Compiler
+from rules_engine.evaluation.rule_set.index import Index
+from rules_engine.model.admission import Endpoint
+from rules_engine.model.problems import Problem, in_file_order
+from rules_engine.model.rules import Mode, Operation, Rule
+
+
+@dataclass(frozen=True, slots=True)
+class KindRules:
+    """The rules of one kind, in the order of evaluation, and their index."""
+
+    kind: RuleKind
+    rules: tuple[Compiled[Rule], ...]
+    index: Index[Compiled[Rule]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "index", Index(self.rules))
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """Compiled rules by kind, in the order of evaluation. Rules that are Off are not in it."""
+
+    kinds: tuple[KindRules, ...] = ()
+    validated_operations: frozenset[str] = field(init=False, repr=False, compare=False)
+    """CREATE, and the operations that some rule at /validate matches: pods at other operations are not parsed."""
+
+    @property
+    def rules(self) -> tuple[Compiled[Rule], ...]:
+        """The rules of every kind."""
+        return tuple(rule for group in self.kinds for rule in group.rules)
+
+    def rules_at(self, endpoint: Endpoint) -> tuple[Compiled[Rule], ...]:
+        """Return the rules that are evaluated at an endpoint."""
+        return tuple(rule for group in self.kinds_at(endpoint) for rule in group.rules)
+
+    def kinds_at(self, endpoint: Endpoint) -> tuple[KindRules, ...]:
+        """Return the kinds that are evaluated at an endpoint, in this order."""
+        return tuple([group for group in self.kinds if group.kind.endpoint is endpoint])
+
+    def __post_init__(self) -> None:
+        operations = {
+            operation.value for rule in self.rules_at(Endpoint.VALIDATE) for operation in rule.rule.match.operations
+        }
+        object.__setattr__(self, "validated_operations", frozenset({Operation.CREATE.value, *operations}))
+
+
+def compile_rules(rules: Iterable[Rule], kinds: Sequence[RuleKind]) -> tuple[RuleSet, tuple[Problem, ...]]:
+    """Compile every expression of every rule; those of rules that are Off as well, so that they stay valid.
+
+    Kinds are evaluated in the order given, and rules of a kind by their `order`. A rule with a problem is not in the
+    rule set: the caller decides whether to use the others.
+    """
+    problems: list[Problem] = []
+    by_kind: dict[str, list[Compiled[Rule]]] = {kind.name: [] for kind in kinds}
+    known = {kind.name: kind for kind in kinds}
+    for rule in sorted(rules, key=lambda rule: rule.order):
+        compiler = Compiler(rule)
+        compiled = known[rule.kind].compile(rule, compiler)
+        problems.extend(compiler.problems)
+        if not compiler.failed and rule.mode is not Mode.OFF:
+            by_kind[rule.kind].append(compiled)
+    rule_set = RuleSet(tuple(KindRules(kind, tuple(by_kind[kind.name])) for kind in kinds))
+    return rule_set, in_file_order(problems)

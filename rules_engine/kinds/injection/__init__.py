@@ -1,0 +1,17 @@
+"""The kind ResourceInjection."""
+
+from rules_engine.kinds.injection.analysis import analyse
+from rules_engine.kinds.injection.evaluation import apply_injections, compile_injection
+from rules_engine.kinds.injection.reading import read
+from rules_engine.kinds.injection.value import ResourceInjection
+from rules_engine.kinds.kind import Kind
+from rules_engine.model.admission import Endpoint
+
+KIND = Kind(
+    value=ResourceInjection,
+    endpoint=Endpoint.MUTATE,
+    read=read,
+    compile=compile_injection,
+    apply=apply_injections,
+    analyse=analyse,
+)

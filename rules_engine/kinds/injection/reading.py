@@ -1,0 +1,74 @@
+"""Reading of a ResourceInjection from its document."""
+
+from rules_engine.kinds.injection.value import Entry, InitContainers, OnConflict, ResourceInjection
+from rules_engine.loading.codes import Code
+from rules_engine.loading.diagnostics import Diagnostics
+from rules_engine.loading.fields import choice, maps, section, strings, text
+from rules_engine.loading.kubernetes.amounts import amounts, origins, warn_of_units
+from rules_engine.loading.rule_fields import common_fields, report_steering
+from rules_engine.loading.yaml.nodes import MapNode, Node
+from rules_engine.model.rules import SKIP_ANNOTATION
+
+
+def read(root: MapNode, diagnostics: Diagnostics) -> ResourceInjection:
+    """Read a ResourceInjection; it is valid only if neither the schema nor `diagnostics` has an error."""
+    spec = section(root, "spec")
+    default = _entry(spec, spec.key("coefficients") or root, diagnostics)
+    namespaces: dict[str, Entry] = {}
+    for key, node in maps(spec, "namespaces"):
+        entry = _entry(node, key, diagnostics)
+        if text(node, "inherit") == "Merge":
+            _report_nothing_to_inherit(default, node, diagnostics)
+            entry = _merged(default, entry)
+        namespaces[key.source.text] = entry
+    gpu_resource = text(spec, "gpuResource", "nvidia.com/gpu")
+    gpu_type_annotation = text(spec, "gpuTypeAnnotation", "task.bkbcs.tencent.com/gpu-type")
+    _report_gpu_amounts(spec, gpu_resource, diagnostics)
+    for entry_node in (spec, *(node for _, node in maps(spec, "namespaces"))):
+        for key, _ in section(entry_node, "annotations"):
+            report_steering(key.source.text, {SKIP_ANNOTATION, gpu_type_annotation}, key, diagnostics)
+    return ResourceInjection(
+        **common_fields(root, diagnostics),
+        default=default,
+        gpu_type=text(spec, "gpuType") or None,
+        gpu_type_annotation=gpu_type_annotation,
+        gpu_resource=gpu_resource,
+        on_conflict=choice(spec, "onConflict", OnConflict.OVERWRITE),
+        init_containers=choice(spec, "initContainers", InitContainers.IGNORE),
+        namespaces=namespaces,
+    )
+
+
+def _entry(node: MapNode, place: Node, diagnostics: Diagnostics) -> Entry:
+    coefficients = amounts(node, "coefficients", diagnostics)
+    warn_of_units(node, "coefficients", coefficients, diagnostics, per_gpu=True)
+    return Entry(
+        location=place.location,
+        coefficients=coefficients,
+        annotations=strings(node, "annotations"),
+        origin={**origins(node, "coefficients"), **origins(node, "annotations")},
+    )
+
+
+def _merged(default: Entry, entry: Entry) -> Entry:
+    return Entry(
+        location=entry.location,
+        coefficients={**default.coefficients, **entry.coefficients},
+        annotations={**default.annotations, **entry.annotations},
+        origin={**default.origin, **entry.origin},
+    )
+
+
+def _report_nothing_to_inherit(default: Entry, node: MapNode, diagnostics: Diagnostics) -> None:
+    key = node.key("inherit")
+    if not default and key is not None:
+        message = "nothing to inherit: the injection has no coefficients and no annotations of its own"
+        diagnostics.warning(Code.NOTHING_TO_INHERIT, message, key.location, key.length)
+
+
+def _report_gpu_amounts(spec: MapNode, gpu_resource: str, diagnostics: Diagnostics) -> None:
+    for entry in (spec, *(node for _, node in maps(spec, "namespaces"))):
+        key = section(entry, "coefficients").key(gpu_resource)
+        if key is not None:
+            message = f"{gpu_resource} is the counted resource: an injection cannot change it"
+            diagnostics.error(Code.GPU_COEFFICIENT, message, key.location, key.length)

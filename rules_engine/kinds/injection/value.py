@@ -1,0 +1,78 @@
+"""ResourceInjection, as loaded."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+
+from rules_engine.model.quantity import Quantity
+from rules_engine.model.rules import EMPTY, Interests, Mode, Rule
+from rules_engine.model.source import Location
+
+
+class OnConflict(Enum):
+    """The action of an injection on an amount that the pod already has."""
+
+    OVERWRITE = "Overwrite"
+    KEEP = "Keep"
+    RAISE = "Raise"
+
+
+class InitContainers(Enum):
+    """The action of an injection on sidecars and init containers that request its GPU resource."""
+
+    IGNORE = "Ignore"
+    INJECT = "Inject"
+    DENY = "Deny"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """Amounts that are injected per GPU, by resource, and annotations of the pod.
+
+    `origin` has the location of each key of the two maps: that of an inherited one is in the default.
+    """
+
+    location: Location
+    coefficients: Mapping[str, Quantity] = field(default_factory=lambda: MappingProxyType({}))
+    annotations: Mapping[str, str] = field(default_factory=lambda: EMPTY)
+    origin: Mapping[tuple[str, str], Location] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __bool__(self) -> bool:
+        return bool(self.coefficients or self.annotations)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceInjection(Rule):
+    """An injection of resources per GPU of a type. `namespaces` are exact names; `inherit: Merge` is resolved.
+
+    `gpu_type` None: any pod that requests `gpu_resource`.
+    """
+
+    kind = "ResourceInjection"
+
+    default: Entry
+    gpu_type: str | None = None
+    gpu_type_annotation: str = "task.bkbcs.tencent.com/gpu-type"
+    gpu_resource: str = "nvidia.com/gpu"
+    on_conflict: OnConflict = OnConflict.OVERWRITE
+    init_containers: InitContainers = InitContainers.IGNORE
+    namespaces: Mapping[str, Entry] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def interests(self) -> Interests:
+        written = (key for entry in (self.default, *self.namespaces.values()) for key in entry.annotations)
+        return Interests(
+            resources=frozenset({self.gpu_resource}),
+            annotation=None if self.gpu_type is None else (self.gpu_type_annotation, self.gpu_type),
+            annotations=frozenset({self.gpu_type_annotation, *written}),
+        )
+
+    @property
+    def can_deny(self) -> bool:
+        """True if some entry injects: amounts may not suffice or be too large, and two injections may conflict."""
+        return self.mode is Mode.ENFORCE and any((self.default, *self.namespaces.values()))
+
+    def entry(self, namespace: str) -> Entry:
+        """Return the entry that applies in a namespace: its own, or else the default."""
+        return self.namespaces.get(namespace, self.default)

@@ -1,0 +1,41 @@
+"""Kinds of rules: the functions of a kind that other rooms call."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rules_engine.evaluation.context import Context
+from rules_engine.evaluation.rule_set.compiled import Compiled
+from rules_engine.evaluation.rule_set.compiler import Compiler
+from rules_engine.loading.diagnostics import Diagnostics
+from rules_engine.loading.schemas import SCHEMAS
+from rules_engine.loading.yaml.nodes import MapNode
+from rules_engine.model.admission import Endpoint
+from rules_engine.model.decision import Step
+from rules_engine.model.pod import Pod
+from rules_engine.model.problems import Problem
+from rules_engine.model.rules import Rule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """A kind of rule; it is an `evaluation.RuleKind`.
+
+    `value`: the class of its rules. `read` makes a rule of a validated document. `compile` and `apply` are for
+    evaluation. `analyse` yields warnings about all its rules, in the order of evaluation. `schemas`
+    is the folder of its JSON Schema. The types are those of the kind's own rules, which only the kind itself knows.
+    """
+
+    value: type[Rule]
+    endpoint: Endpoint
+    read: Callable[[MapNode, Diagnostics], Rule]
+    compile: Callable[[Any, Compiler], Compiled[Rule]]
+    apply: Callable[[Sequence[Any], Context], tuple[tuple[Step, ...], Pod]]
+    analyse: Callable[[Sequence[Any]], Iterator[Problem]]
+    schemas: Path = SCHEMAS
+
+    @property
+    def name(self) -> str:
+        """The kind of its documents."""
+        return self.value.kind

@@ -1,0 +1,17 @@
+"""The kind FallbackLadder."""
+
+from rules_engine.kinds.kind import Kind
+from rules_engine.kinds.ladder.analysis import analyse
+from rules_engine.kinds.ladder.evaluation import apply_ladders, compile_ladder
+from rules_engine.kinds.ladder.reading import read
+from rules_engine.kinds.ladder.value import FallbackLadder
+from rules_engine.model.admission import Endpoint
+
+KIND = Kind(
+    value=FallbackLadder,
+    endpoint=Endpoint.MUTATE,
+    read=read,
+    compile=compile_ladder,
+    apply=apply_ladders,
+    analyse=analyse,
+)

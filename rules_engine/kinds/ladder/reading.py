@@ -1,0 +1,66 @@
+"""Reading of a FallbackLadder from its document."""
+
+from collections.abc import Sequence
+
+from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
+from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, Rung, WhenExhausted
+from rules_engine.loading.codes import Code
+from rules_engine.loading.diagnostics import Diagnostics
+from rules_engine.loading.fields import choice, flag, number, report_repeated, section, sections, source, text, texts
+from rules_engine.loading.kubernetes.selectors import selector
+from rules_engine.loading.rule_fields import common_fields, report_steering
+from rules_engine.loading.yaml.nodes import MapNode
+from rules_engine.model.rules import SKIP_ANNOTATION
+from rules_engine.model.source import Location
+
+
+def read(root: MapNode, diagnostics: Diagnostics) -> FallbackLadder:
+    """Read a FallbackLadder; it is valid only if neither the schema nor `diagnostics` has an error."""
+    spec = section(root, "spec")
+    lines = sections(spec, "rungs")
+    nodes = section(spec, "nodes")
+    counts = choice(spec, "counts", Counts.KEEP)
+    report_repeated(Code.DUPLICATE_RUNG, (line.get("resource") for line in lines), diagnostics)
+    _report_assumed(lines, diagnostics)
+    if counts is Counts.SCALE:
+        for line in lines:
+            if line.get("weight") is None:
+                place = line.get("resource") or line
+                message = "counts: Scale needs a weight on every rung"
+                diagnostics.error(Code.MISSING_WEIGHT, message, place.location, place.length)
+    report_steering(text(spec, "annotation"), {SKIP_ANNOTATION}, spec.get("annotation"), diagnostics)
+    return FallbackLadder(
+        **common_fields(root, diagnostics),
+        rungs=tuple(_rung(line) for line in lines),
+        offered=choice(spec, "offered", Offered.ALLOCATABLE),
+        nodes=NodeFilter(
+            selector(nodes, "selector", diagnostics),
+            frozenset(NodeRequirement(name) for name in texts(nodes, "require")),
+        ),
+        direction=choice(spec, "direction", Direction.DOWN),
+        counts=counts,
+        when_exhausted=choice(spec, "whenExhausted", WhenExhausted.KEEP),
+        annotation=text(spec, "annotation", "gpu-webhook.k8s.io/fallback"),
+    )
+
+
+def _rung(line: MapNode) -> Rung:
+    resource = line.get("resource") or line
+    return Rung(
+        resource=text(line, "resource"),
+        location=resource.location,
+        weight=number(line, "weight", 1) if line.get("weight") else None,
+        when=source(line, "when"),
+        assume=flag(line, "assume"),
+    )
+
+
+def _report_assumed(lines: Sequence[MapNode], diagnostics: Diagnostics) -> None:
+    first: Location | None = None
+    for line in lines:
+        if flag(line, "assume"):
+            if first is not None:
+                key = line.key("assume") or line
+                message = f"only one rung may be assumed, and line {first.line} already has one"
+                diagnostics.error(Code.SEVERAL_ASSUMED, message, key.location, key.length)
+            first = first or line.location

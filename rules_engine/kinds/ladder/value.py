@@ -1,0 +1,77 @@
+"""FallbackLadder, as loaded."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from rules_engine.evaluation.nodes import NodeFilter, NodeQuery, Offered
+from rules_engine.model.rules import Interests, Mode, Rule
+from rules_engine.model.source import Location, SourceText
+
+
+class Direction(Enum):
+    """The direction in which a ladder searches for a rung that is offered."""
+
+    DOWN = "Down"
+    UP = "Up"
+    DOWN_THEN_UP = "DownThenUp"
+
+
+class Counts(Enum):
+    """The count of devices after a move: the same as before, or by the rungs' weights."""
+
+    KEEP = "Keep"
+    SCALE = "Scale"
+
+
+class WhenExhausted(Enum):
+    """The action for a request that no rung can serve."""
+
+    KEEP = "Keep"
+    DENY = "Deny"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rung:
+    """One rung of a ladder; `when` is evaluated if this rung is a target."""
+
+    resource: str
+    location: Location
+    weight: int | None = None
+    when: SourceText | None = None
+    assume: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FallbackLadder(Rule):
+    """A ladder that replaces a requested GPU resource that no node offers; rungs from the highest down."""
+
+    kind = "FallbackLadder"
+
+    rungs: tuple[Rung, ...]
+    offered: Offered = Offered.ALLOCATABLE
+    nodes: NodeFilter = NodeFilter()  # noqa: RUF009 - immutable
+    direction: Direction = Direction.DOWN
+    counts: Counts = Counts.KEEP
+    when_exhausted: WhenExhausted = WhenExhausted.KEEP
+    annotation: str = "gpu-webhook.k8s.io/fallback"
+
+    @property
+    def interests(self) -> Interests:
+        return Interests(resources=frozenset(self.rung_resources), moves=True, annotations=frozenset({self.annotation}))
+
+    @property
+    def can_deny(self) -> bool:
+        return self.mode is Mode.ENFORCE and self.when_exhausted is WhenExhausted.DENY
+
+    @property
+    def own_expressions(self) -> tuple[SourceText, ...]:
+        return tuple(rung.when for rung in self.rungs if rung.when is not None)
+
+    @property
+    def query(self) -> NodeQuery:
+        """The query for the nodes that offer its resources; it is the same for every pod."""
+        return NodeQuery(nodes=self.nodes, offered=self.offered, resources=self.rung_resources)
+
+    @property
+    def rung_resources(self) -> tuple[str, ...]:
+        return tuple(rung.resource for rung in self.rungs)

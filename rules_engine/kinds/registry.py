@@ -1,0 +1,18 @@
+"""The registry: the only list of the kinds of rules."""
+
+from collections.abc import Iterable, Sequence
+
+from rules_engine import evaluation
+from rules_engine.evaluation import RuleSet
+from rules_engine.kinds import injection, ladder, validation
+from rules_engine.kinds.kind import Kind
+from rules_engine.model.problems import Problem
+from rules_engine.model.rules import Rule
+
+KINDS: Sequence[Kind] = (ladder.KIND, injection.KIND, validation.KIND)
+"""The kinds of rules, in the order of evaluation."""
+
+
+def compile_rules(rules: Iterable[Rule], kinds: Sequence[Kind] = KINDS) -> tuple[RuleSet, tuple[Problem, ...]]:
+    """Compile rules of these kinds, as `evaluation.compile_rules` does."""
+    return evaluation.compile_rules(rules, kinds)

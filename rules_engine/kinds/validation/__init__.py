@@ -1,0 +1,17 @@
+"""The kind Validation."""
+
+from rules_engine.kinds.kind import Kind
+from rules_engine.kinds.validation.analysis import analyse
+from rules_engine.kinds.validation.evaluation import apply_validations, compile_validation
+from rules_engine.kinds.validation.reading import read
+from rules_engine.kinds.validation.value import Validation
+from rules_engine.model.admission import Endpoint
+
+KIND = Kind(
+    value=Validation,
+    endpoint=Endpoint.VALIDATE,
+    read=read,
+    compile=compile_validation,
+    apply=apply_validations,
+    analyse=analyse,
+)

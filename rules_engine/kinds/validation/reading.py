@@ -1,0 +1,39 @@
+"""Reading of a Validation from its document."""
+
+from rules_engine.kinds.validation.value import Check, Reason, Validation, ValidationAction
+from rules_engine.loading.codes import Code
+from rules_engine.loading.diagnostics import Diagnostics
+from rules_engine.loading.fields import choice, section, sections, source, text, texts
+from rules_engine.loading.rule_fields import common_fields
+from rules_engine.loading.yaml.nodes import MapNode
+from rules_engine.model.rules import OptOut
+from rules_engine.model.source import SourceText
+
+
+def read(root: MapNode, diagnostics: Diagnostics) -> Validation:
+    """Read a Validation; it is valid only if neither the schema nor `diagnostics` has an error."""
+    spec = section(root, "spec")
+    actions = frozenset(ValidationAction(name) for name in texts(spec, "validationActions"))
+    if {ValidationAction.DENY, ValidationAction.WARN} <= actions:
+        key = spec.key("validationActions") or spec
+        message = "Deny and Warn cannot be combined: a denial already shows the message"
+        diagnostics.error(Code.CONFLICTING_ACTIONS, message, key.location, key.length)
+    return Validation(
+        **common_fields(root, diagnostics, OptOut.FORBIDDEN),
+        validations=tuple(
+            _check(line, expression)
+            for line in sections(spec, "validations")
+            if (expression := source(line, "expression")) is not None
+        ),
+        validation_actions=actions or frozenset({ValidationAction.DENY}),
+    )
+
+
+def _check(line: MapNode, expression: SourceText) -> Check:
+    return Check(
+        expression=expression,
+        location=line.location,
+        message=text(line, "message"),
+        message_expression=source(line, "messageExpression"),
+        reason=choice(line, "reason", Reason.INVALID),
+    )

@@ -1,0 +1,61 @@
+"""Validation, as loaded."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from rules_engine.model.rules import Mode, OptOut, Rule
+from rules_engine.model.source import Location, SourceText
+
+
+class ValidationAction(Enum):
+    """The effect of a failed validation."""
+
+    DENY = "Deny"
+    WARN = "Warn"
+    AUDIT = "Audit"
+
+
+class Reason(Enum):
+    """The machine-readable reasons that Kubernetes' policies may give, with their HTTP status codes.
+
+    Source: k8s.io/apiserver/pkg/admission/plugin/policy/validating (message.go, reasonToCode).
+    """
+
+    UNAUTHORIZED = "Unauthorized"
+    FORBIDDEN = "Forbidden"
+    INVALID = "Invalid"
+    REQUEST_ENTITY_TOO_LARGE = "RequestEntityTooLarge"
+
+    @property
+    def code(self) -> int:
+        return {"Unauthorized": 401, "Forbidden": 403, "Invalid": 422, "RequestEntityTooLarge": 413}[self.value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One check of a Validation: `expression` must be true; the message expression precedes the message."""
+
+    expression: SourceText
+    location: Location
+    message: str = ""
+    message_expression: SourceText | None = None
+    reason: Reason = Reason.INVALID
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation(Rule):
+    """Conditions that every pod must meet after all mutations."""
+
+    kind = "Validation"
+
+    validations: tuple[Check, ...]
+    validation_actions: frozenset[ValidationAction] = frozenset({ValidationAction.DENY})
+    opt_out: OptOut = OptOut.FORBIDDEN
+
+    @property
+    def can_deny(self) -> bool:
+        return self.mode is Mode.ENFORCE and ValidationAction.DENY in self.validation_actions
+
+    @property
+    def own_expressions(self) -> tuple[SourceText, ...]:
+        return tuple(check.expression for check in self.validations)

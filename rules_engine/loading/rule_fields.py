@@ -1,0 +1,71 @@
+"""Fields that every kind of rule has, read from a validated document, with the checks that a schema cannot express."""
+
+from collections.abc import Container
+from typing import Any
+
+from rules_engine.loading.codes import Code
+from rules_engine.loading.diagnostics import Diagnostics
+from rules_engine.loading.fields import choice, number, report_repeated, section, sections, source, strings, text, texts
+from rules_engine.loading.kubernetes.selectors import selector
+from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
+from rules_engine.model.rules import FailurePolicy, Match, Mode, Named, Operation, OptOut
+from rules_engine.model.source import Location
+
+
+def name_of(root: MapNode) -> tuple[str, Location, int]:
+    """Return a document's metadata.name with its location, or that of the document if it has none."""
+    node = section(root, "metadata").get("name")
+    if isinstance(node, ScalarNode) and isinstance(node.value, str):
+        return node.value, node.location, node.length
+    return "", root.location, 1
+
+
+def common_fields(root: MapNode, diagnostics: Diagnostics, opt_out: OptOut = OptOut.ALLOWED) -> dict[str, Any]:
+    """Read the fields that every kind has, as keyword arguments of `Rule`; `opt_out` is the kind's default."""
+    spec = section(root, "spec")
+    name, location, _ = name_of(root)
+    metadata = section(root, "metadata")
+    return {
+        "name": name,
+        "location": location,
+        "labels": strings(metadata, "labels"),
+        "annotations": strings(metadata, "annotations"),
+        "description": text(spec, "description"),
+        "mode": choice(spec, "mode", Mode.ENFORCE),
+        "priority": number(spec, "priority", 0),
+        "match": _match(section(spec, "match"), diagnostics),
+        "params": section(spec, "params").json(),
+        "variables": _named(spec, "variables", diagnostics),
+        "match_conditions": _named(spec, "matchConditions", diagnostics),
+        "failure_policy": choice(spec, "failurePolicy", FailurePolicy.FAIL),
+        "opt_out": choice(spec, "optOut", opt_out),
+    }
+
+
+def _match(node: MapNode, diagnostics: Diagnostics) -> Match:
+    return Match(
+        namespaces=texts(node, "namespaces") or Match().namespaces,
+        exclude_namespaces=texts(node, "excludeNamespaces"),
+        namespace_selector=selector(node, "namespaceSelector", diagnostics),
+        object_selector=selector(node, "objectSelector", diagnostics),
+        resources=texts(node, "resources"),
+        operations=tuple(Operation(name) for name in texts(node, "operations")) or Match().operations,
+    )
+
+
+def _named(spec: MapNode, field: str, diagnostics: Diagnostics) -> tuple[Named, ...]:
+    lines = sections(spec, field)
+    report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in lines), diagnostics)
+    return tuple(
+        Named(text(line, "name"), expression)
+        for line in lines
+        if (expression := source(line, "expression")) is not None
+    )
+
+
+def report_steering(name: str, steering: Container[str], place: Node | None, diagnostics: Diagnostics) -> None:
+    if place is not None and name in steering:
+        message = (
+            f"{name} decides which rules apply: a rule that writes it would change the result of a second admission"
+        )
+        diagnostics.error(Code.STEERING_ANNOTATION, message, place.location, place.length)

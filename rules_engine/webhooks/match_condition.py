@@ -1,0 +1,228 @@
+"""The match condition of a webhook: which pods the API server sends, as one expression in CEL.
+
+It is of a fixed form, made of names: namespaces, labels, operations and resources. A pod that a rule matches is always
+sent, and so are a few that no rule matches: a match condition that fails or costs too much would deny the pod, or keep
+all rules from being evaluated. That is why it has no expression of a rule's author, and why it begins with a guard: a
+pod with very many containers or amounts is sent without a look at its names.
+"""
+
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass
+from math import ceil
+
+from rules_engine.model.rules import ConditionKind, LabelRequirement, Match, Operation, Rule
+
+MAX_CONTAINERS = 64
+MAX_AMOUNTS = 32
+"""Containers of a pod, init containers of a pod, and amounts in one map of a container, whose names are compared."""
+
+LONG_NAME = 100
+"""Characters of a resource name above which the pod is sent without comparing it with globs."""
+
+MAX_WEIGHT = 220
+"""Names of a match condition, with globs of resources weighed by `_weight`. For the costliest pod that passes the guard
+they cost less than half of the 1,000,000 units that an API server allows (k8s.io/apiserver, PerCallLimit)."""
+
+GLOBS_WEIGHT, EDGE_WEIGHT, INNER_WEIGHT = 32, (8, 4), 48
+"""Weights of globs: of going through all names once, of comparing the beginning or end of each (with that of ten
+characters), and of searching each for ten characters."""
+
+MAX_EXPRESSION = 20_000
+"""Longest match condition, in characters: the bound of rules' expressions. It is a fifth of what cel-go's parser
+accepts, and every API server keeps webhook configurations in memory."""
+
+_LISTS = "[object.spec.?containers, object.spec.?initContainers]"
+_AMOUNTS = "[c.?resources.limits, c.?resources.requests]"
+
+# The API server sends a null for the containers of a pod that has none, and refuses the pod later.
+LARGE = (
+    f"{_LISTS}.exists(list, list.orValue(null) != null && (list.value().size() > {MAX_CONTAINERS} || "
+    f"list.value().exists(c, {_AMOUNTS}.exists(amounts, amounts.orValue({{}}).size() > {MAX_AMOUNTS}))))"
+)
+"""The guard: the pod is too large for comparing its names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Pods that a rule may apply to: all `conditions` hold, and one of `resources` (names and globs) is named, if any.
+
+    `weight`: the names in the conditions.
+    """
+
+    conditions: frozenset[str]
+    resources: frozenset[str]
+    weight: int = 0
+
+    @property
+    def everything(self) -> bool:
+        """True for every pod."""
+        return not self.conditions and not self.resources
+
+    def covers(self, other: "Selection") -> bool:
+        """Return True if all pods of the other are pods of this one."""
+        narrower = bool(other.resources) and other.resources <= self.resources
+        return self.conditions <= other.conditions and (not self.resources or narrower)
+
+    @property
+    def expression(self) -> str:
+        """The condition in CEL, the cheapest parts first: CEL stops at the first that is false."""
+        named = [_names_one_of(self.resources)] if self.resources else []
+        return " && ".join([*sorted(self.conditions, key=lambda text: (len(text), text)), *named])
+
+
+@dataclass(frozen=True, slots=True)
+class MatchCondition:
+    """A match condition; None: every pod is sent. `simplified`: wider than the selections, which name too much."""
+
+    expression: str | None
+    simplified: bool = False
+
+
+def selection(rule: Rule, operations: Set[Operation]) -> Selection:
+    """Return the pods that a rule may apply to; `operations` are all at which the endpoint is called.
+
+    Pods that opt out are included, so that traces and metrics count them.
+    """
+    match = rule.match
+    labels = match.object_selector.requirements
+    names = [*match.namespaces, *match.exclude_namespaces, *labels, *(text for each in labels for text in each.values)]
+    return Selection(
+        frozenset({*_matched(match), *_at(rule, operations)}),
+        rule.interests.resources or frozenset(match.resources),
+        len(names),
+    )
+
+
+def selection_of_holders(rule: Rule, operations: Set[Operation]) -> Selection:
+    """Return the pods that hold devices that a rule counts, whether or not it matches them."""
+    return Selection(frozenset(_at(rule, operations)), selection(rule, operations).resources)
+
+
+def match_condition(selections: Collection[Selection]) -> MatchCondition:
+    """Return the condition that a pod is in one of the selections, as narrow as the API server can evaluate."""
+    if not selections or any(one.everything for one in selections):
+        return MatchCondition(None)
+    exact = _either(selections)
+    if exact is not None:
+        return MatchCondition(exact)
+    named = [Selection(frozenset(), one.resources) if one.resources else one for one in selections]
+    return MatchCondition(_either(named), simplified=True)
+
+
+def _either(selections: Iterable[Selection]) -> str | None:
+    """Return one expression that is true if a selection has the pod; None if they name too much."""
+    by_conditions: dict[tuple[frozenset[str], bool], Selection] = {}
+    for one in selections:
+        key = one.conditions, bool(one.resources)
+        found = by_conditions.get(key, one)
+        by_conditions[key] = Selection(one.conditions, found.resources | one.resources, one.weight)
+    merged = list(by_conditions.values())
+    kept = [one for one in merged if not any(other != one and other.covers(one) for other in merged)]
+    texts = sorted(one.expression for one in kept)
+    guard = [LARGE] if any(one.resources for one in kept) else []
+    expression = " || ".join([*guard, *(texts if len(texts) == 1 else map("({})".format, texts))])
+    return expression if sum(map(_weight, kept)) <= MAX_WEIGHT and len(expression) <= MAX_EXPRESSION else None
+
+
+def _weight(one: Selection) -> int:
+    """Return the cost of a selection for the costliest pod, in comparisons with exact names."""
+    globs = [resource for resource in one.resources if _is_glob(resource)]
+    total = 2 + one.weight + len(one.resources) - len(globs) + (GLOBS_WEIGHT if globs else 0)
+    for glob in globs:
+        first, *between, last = _texts(glob)
+        total += sum(EDGE_WEIGHT[0] + EDGE_WEIGHT[1] * ceil(len(text) / 10) for text in (first, last) if text)
+        total += sum(INNER_WEIGHT * ceil(len(text) / 10) for text in between)
+    return total
+
+
+def _at(rule: Rule, operations: Set[Operation]) -> Iterator[str]:
+    """Yield the condition that excludes operations that only other rules match."""
+    if operations - set(rule.match.operations):
+        yield f"request.operation in {_list(sorted(operation.value for operation in rule.match.operations))}"
+
+
+def _matched(match: Match) -> Iterator[str]:
+    """Yield the conditions of a match, without namespaceSelector: match conditions cannot read a namespace's labels."""
+    if "*" not in match.namespaces:
+        yield _namespace_among(match.namespaces)
+    if match.exclude_namespaces:
+        yield f"!({_namespace_among(match.exclude_namespaces)})"
+    yield from map(_required, match.object_selector.requirements)
+
+
+def _namespace_among(patterns: Sequence[str]) -> str:
+    """Return the condition that the namespace matches one of these names and globs."""
+    exact = sorted({pattern for pattern in patterns if not _is_glob(pattern)})
+    globs = sorted(set(patterns) - set(exact))
+    tests = [f"request.namespace in {_list(exact)}"] if exact or not globs else []
+    tests += [f"request.namespace.matches({_literal(_regex(glob))})" for glob in globs]
+    return tests[0] if len(tests) == 1 else f"({' || '.join(tests)})"
+
+
+def _regex(glob: str) -> str:
+    """Return a glob as an RE2 expression for the whole name."""
+    parts = ({"*": ".*", "?": "."}.get(character) or re.escape(character) for character in glob)
+    # A dash is not escaped here, and most names have one.
+    return f"^{''.join(parts)}$".replace(r"\-", "-")
+
+
+def _required(requirement: LabelRequirement) -> str:
+    labels = "object.metadata.?labels.orValue({})"
+    key, values = _literal(requirement.key), _list(requirement.values)
+    among = f"object.metadata.?labels[?{key}].optMap(value, value in {values}).orValue(false)"
+    match requirement.operator:
+        case ConditionKind.IN:
+            return among
+        case ConditionKind.NOT_IN:
+            return f"!{among}"
+        case ConditionKind.EXISTS:
+            return f"{key} in {labels}"
+        case _:
+            return f"!({key} in {labels})"
+
+
+def _names_one_of(resources: Iterable[str]) -> str:
+    """Return the condition that some container or init container names one of these names and globs."""
+    exact = sorted(name for name in resources if not _is_glob(name))
+    globs = sorted(name for name in resources if _is_glob(name))
+    tests = [f"{_list(exact)}.exists(name, amounts[?name].hasValue())"] if exact else []
+    if globs:
+        matching = " || ".join([f"name.size() > {LONG_NAME}", *map(_like, globs)])
+        tests.append(f"amounts.orValue({{}}).exists(name, {matching})")
+    return (
+        f"{_LISTS}.exists(list, list.orValue(null) != null && "
+        f"list.value().exists(c, {_AMOUNTS}.exists(amounts, {' || '.join(tests)})))"
+    )
+
+
+def _like(glob: str) -> str:
+    """Return a condition that is true for every name that the glob matches, and for few others.
+
+    The texts between wildcards are compared, not their order: a regular expression would cost several times as much.
+    """
+    first, *between, last = _texts(glob)
+    tests = [f"name.startsWith({_literal(first)})"] if first else []
+    tests += [f"name.contains({_literal(text)})" for text in between]
+    tests += [f"name.endsWith({_literal(last)})"] if last else []
+    return f"({' && '.join(tests)})" if len(tests) > 1 else (tests or ["true"])[0]
+
+
+def _texts(glob: str) -> list[str]:
+    """Return the texts before, between and after the wildcards of a glob."""
+    return re.split(r"[*?]+", glob)
+
+
+def _is_glob(pattern: str) -> bool:
+    return "*" in pattern or "?" in pattern
+
+
+def _list(texts: Iterable[str]) -> str:
+    return f"[{', '.join(map(_literal, texts))}]"
+
+
+def _literal(text: str) -> str:
+    """Return a CEL string literal. JSON's escapes are valid in CEL as well."""
+    plain = text.isprintable() and not set(text) & {"'", "\\"}
+    return f"'{text}'" if plain else json.dumps(text, ensure_ascii=False)

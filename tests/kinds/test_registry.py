@@ -1,0 +1,91 @@
+"""A kind of rule is one package, one schema and one line of the registry: here, a kind that only this test has."""
+
+from pathlib import Path
+
+import pytest
+
+from rules_engine.authoring.analysis import analyse
+from rules_engine.documents import load
+from rules_engine.evaluation import DecisionCache, RuleSet, mutate, validate
+from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
+from rules_engine.kinds import KINDS, compile_rules
+from rules_engine.model.admission import Endpoint
+from rules_engine.model.rules import RuleId
+from rules_engine.webhooks.configuration import derive
+from tests.kinds import toy
+from tests.support.evaluation import GPU, MIG2, MIG3, asks, cluster, request
+
+WITH_TOY = (*KINDS, toy.KIND)
+
+RULES = f"""
+apiVersion: gpurules.io/v1
+kind: Mark
+metadata: {{name: marked}}
+spec: {{resource: {GPU}}}
+---
+apiVersion: gpurules.io/v1
+kind: FallbackLadder
+metadata: {{name: falls}}
+spec: {{rungs: [{{resource: {MIG3}}}, {{resource: {GPU}}}]}}
+"""
+
+
+@pytest.fixture
+def rule_set(tmp_path: Path) -> RuleSet:
+    file = tmp_path / "rules.yaml"
+    file.write_text(RULES)
+    loaded = load([file], WITH_TOY)
+    assert loaded.problems == ()
+    made, problems = compile_rules(loaded.rules, WITH_TOY)
+    assert problems == ()
+    return made
+
+
+def test_a_toy_kind_is_evaluated_after_the_others(rule_set: RuleSet) -> None:
+    decision = mutate(rule_set, request(asks({MIG3: 1})), cluster({GPU: 4}))
+    assert [step.rule for step in decision.trace] == ["FallbackLadder/falls", "Mark/marked"]
+    assert decision.result["metadata"]["annotations"]["example.com/mark"] == "marked"  # type: ignore[index, call-overload]
+    assert validate(rule_set, request(asks({GPU: 1})), cluster()).trace == ()
+
+
+def test_the_index_and_the_cache_need_no_further_code(rule_set: RuleSet) -> None:
+    (*_, marks) = rule_set.kinds_at(Endpoint.MUTATE)
+    asked = request(asks({"cpu": 1}))
+    assert mutate(rule_set, asked, cluster({GPU: 4}), indexed=True).trace == ()
+    assert [found.rule.id for found in marks.rules] == ["Mark/marked"]
+    cache = DecisionCache(rule_set, Endpoint.MUTATE)
+    nodes = cluster({GPU: 4})
+    decisions = [cache(request(asks({GPU: 1}, name=name)), nodes) for name in "ab"]
+    assert [decision.cached for decision in decisions] == [False, True]
+    other = cache(request(asks({GPU: 1}, annotations={"example.com/mark": "mine"})), nodes)
+    assert not other.cached
+
+
+def test_the_webhooks_follow_from_its_interests(rule_set: RuleSet) -> None:
+    mutating, validating = derive(rule_set)
+    assert RuleId("Mark/marked") in {rule.id for rule in mutating.rules}
+    assert GPU in (mutating.expression or "")
+    assert validating.operations == ()
+    assert cluster_requirements(rule_set).nodes
+
+
+def test_problems_are_those_of_its_schema_and_of_its_analysis(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(RULES.replace(f"resource: {GPU}}}\n---", f"resourc: {MIG2}}}\n---"))
+    (problem,) = load([file], WITH_TOY).problems
+    assert (problem.code, problem.location.line) == ("unknown-field", 5)
+    rules = load(
+        [write(tmp_path, RULES.replace("name: marked", "name: other")), write(tmp_path, RULES)], WITH_TOY
+    ).rules
+    assert [found.code for found in analyse(rules, WITH_TOY)] == ["overwritten-mark"]
+
+
+def test_without_its_line_in_the_registry_it_is_unknown(tmp_path: Path) -> None:
+    (problem,) = load([write(tmp_path, RULES)]).problems
+    assert problem.code == "unknown-kind"
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / f"{len(list(folder.iterdir()))}.yaml"
+    path.write_text(text)
+    return path

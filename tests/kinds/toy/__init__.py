@@ -1,0 +1,20 @@
+"""A kind of rule that only the tests have: it annotates pods that request a resource."""
+
+from pathlib import Path
+
+from rules_engine.kinds import Kind
+from rules_engine.model.admission import Endpoint
+from tests.kinds.toy.analysis import analyse
+from tests.kinds.toy.evaluation import apply_marks, compile_mark
+from tests.kinds.toy.reading import read
+from tests.kinds.toy.value import Mark
+
+KIND = Kind(
+    value=Mark,
+    endpoint=Endpoint.MUTATE,
+    read=read,
+    compile=compile_mark,
+    apply=apply_marks,
+    analyse=analyse,
+    schemas=Path(__file__).parent / "schemas",
+)

@@ -1,0 +1,14 @@
+"""Problems of marks that are valid each on their own."""
+
+from collections.abc import Iterator, Sequence
+
+from rules_engine.kinds.overlap import warning
+from rules_engine.model.problems import Problem
+from tests.kinds.toy.value import Mark
+
+
+def analyse(marks: Sequence[Mark]) -> Iterator[Problem]:
+    """Yield a warning for each mark but the last of a resource, which overwrites the others."""
+    for index, mark in enumerate(marks):
+        if any(mark.resource == later.resource for later in marks[index + 1 :]):
+            yield warning("overwritten-mark", f"{mark.id} is overwritten", mark.location, mark.name)

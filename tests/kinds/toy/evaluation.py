@@ -1,0 +1,34 @@
+"""Evaluation of marks."""
+
+from collections.abc import Sequence
+
+from rules_engine.evaluation.applicability import applicability
+from rules_engine.evaluation.context import Context
+from rules_engine.evaluation.rule_set.compiled import Compiled
+from rules_engine.evaluation.rule_set.compiler import Compiler
+from rules_engine.evaluation.steps import skipped, stepped
+from rules_engine.model.decision import Action, Step
+from rules_engine.model.pod import ANNOTATIONS, Pod
+from tests.kinds.toy.value import Mark
+
+
+def compile_mark(rule: Mark, compiler: Compiler) -> Compiled[Mark]:
+    """Return the rule; it has no expressions of its own."""
+    return Compiled(rule=rule, variables=compiler.variables, conditions=compiler.conditions)
+
+
+def apply_marks(marks: Sequence[Compiled[Mark]], context: Context) -> tuple[tuple[Step, ...], Pod]:
+    """Annotate the pod with the names of the rules that apply."""
+    steps, pod = [], context.pod
+    for mark in marks:
+        rule = mark.rule
+        found = applicability(mark, context)
+        if isinstance(found, Step):
+            steps.append(found)
+        elif rule.resource not in pod.resources:
+            steps.append(skipped(rule, "no-request", f"no container requests {rule.resource}"))
+        else:
+            annotations = {rule.annotation: rule.name}
+            steps.append(stepped(rule, Action.CHANGE, "marked", rule.name, annotations=annotations))
+            pod = pod.edited({ANNOTATIONS: annotations})
+    return tuple(steps), pod

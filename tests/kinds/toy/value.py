@@ -1,0 +1,23 @@
+"""Mark, as loaded."""
+
+from dataclasses import dataclass
+
+from rules_engine.model.rules import Interests, Rule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark(Rule):
+    """Annotates each pod that requests a resource."""
+
+    kind = "Mark"
+
+    resource: str
+    annotation: str = "example.com/mark"
+
+    @property
+    def interests(self) -> Interests:
+        return Interests(resources=frozenset({self.resource}), annotations=frozenset({self.annotation}))
+
+    @property
+    def can_deny(self) -> bool:
+        return False

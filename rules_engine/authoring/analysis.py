@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from rules_engine.kinds import KINDS, Kind
 from rules_engine.kinds.overlap import any_wider, warning
 from rules_engine.model.json.lenient import items, mapping
+from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem, Severity, did_you_mean
 from rules_engine.model.rules import Mode, Rule, RuleId
 from rules_engine.model.ruletest import Case, Decider
@@ -40,33 +41,33 @@ def _unseen_claims(case: Case, rules: Sequence[Rule]) -> Iterator[Problem]:
             "this pod requests devices by spec.resourceClaims, which no rule reads: ladders and injections count "
             "extended resources only"
         )
-        yield warning("unseen-claims", message, case.location, case.name)
+        yield warning(Code.UNSEEN_CLAIMS, message, case.location, case.name)
 
 
 def _decider(decider: Decider, known: Mapping[RuleId, Rule]) -> Iterator[Problem]:
     rule = known.get(decider.rule)
     if rule is None:
         message = f"rule '{decider.rule}' not found{did_you_mean(decider.rule, known)}"
-        yield _error("unknown-rule", message, decider.location, decider.rule)
+        yield _error(Code.UNKNOWN_RULE, message, decider.location, decider.rule)
         return
     if rule.mode is not Mode.ENFORCE:
         message = f"{rule.id} is in mode {rule.mode.value}: it never decides"
-        yield warning("idle-rule", message, decider.location, decider.rule)
+        yield warning(Code.IDLE_RULE, message, decider.location, decider.rule)
     if decider.rung is None:
         return
     if decider.rung not in rule.rung_resources:
         rungs = rule.rung_resources
         none = f" '{decider.rung}'{did_you_mean(decider.rung, rungs)}" if rungs else "s"
         message = f"{rule.id} has no rung{none}"
-        yield _error("unknown-rung", message, decider.location, decider.rule)
+        yield _error(Code.UNKNOWN_RUNG, message, decider.location, decider.rule)
 
 
 def _matches_nothing(rule: Rule) -> Iterator[Problem]:
     excluded = rule.match.exclude_namespaces
     if all(any_wider(excluded, name) for name in rule.match.namespaces):
         message = f"{rule.id} matches no pod: excludeNamespaces excludes all its namespaces"
-        yield warning("matches-nothing", message, rule.location, rule.name)
+        yield warning(Code.MATCHES_NOTHING, message, rule.location, rule.name)
 
 
-def _error(code: str, message: str, location: Location, text: str) -> Problem:
+def _error(code: Code, message: str, location: Location, text: str) -> Problem:
     return Problem(code=code, message=message, location=location, length=max(1, len(text)), severity=Severity.ERROR)

@@ -23,6 +23,7 @@ from rules_engine.loading.schemas import validate
 from rules_engine.loading.yaml.documents import read_documents
 from rules_engine.loading.yaml.nodes import MapNode
 from rules_engine.model.json.patch import Json
+from rules_engine.model.problem_codes import Code, ProblemCode
 from rules_engine.model.problems import Problem, Severity, did_you_mean, in_file_order
 from rules_engine.model.quantity import MAX_EXPONENT, Quantity, QuantityError
 from rules_engine.model.rules import API_VERSION
@@ -76,19 +77,19 @@ class _Findings:
     def __init__(self) -> None:
         self._problems: list[Problem] = []
 
-    def wrong(self, code: str, message: str, node: Node) -> None:
+    def wrong(self, code: Code, message: str, node: Node) -> None:
         """Add an error that must be fixed before the conversion."""
-        self._add(f"gpuinjector-{code}", message, node, Severity.ERROR)
+        self._add(code, message, node, Severity.ERROR)
 
-    def different(self, code: str, message: str, node: Node) -> None:
+    def different(self, code: Code, message: str, node: Node) -> None:
         """Add a warning of behaviour that changes, or that differs from what the configuration suggests."""
-        self._add(f"gpuinjector-{code}", message, node, Severity.WARNING)
+        self._add(code, message, node, Severity.WARNING)
 
     def of_rule(self, problem: Problem, node: Node) -> None:
         """Add a problem of a converted rule."""
         self._add(problem.code, f"in the converted rule: {problem.message}", node, problem.severity)
 
-    def _add(self, code: str, message: str, node: Node, severity: Severity) -> None:
+    def _add(self, code: ProblemCode, message: str, node: Node, severity: Severity) -> None:
         self._problems.append(
             Problem(code=code, message=message, location=node.location, length=node.length, severity=severity)
         )
@@ -172,7 +173,7 @@ class _Reader:
         for gpu_type in self._members(node, "a map of GPU types"):
             if not gpu_type.name:
                 message = "an empty GPU type never matches a pod: it is not converted"
-                self._findings.different("never-matches", message, gpu_type.key)
+                self._findings.different(Code.GPUINJECTOR_NEVER_MATCHES, message, gpu_type.key)
                 continue
             for resource in self._members(gpu_type.value, "a map of GPU resources"):
                 entries[gpu_type.name, resource.name] = self._entry(resource)
@@ -197,11 +198,11 @@ class _Reader:
         name = self._text(fields, "name")
         place = fields.get("name", item)
         if not name:
-            self._findings.wrong("no-name", "an item of resourceList needs 'name'", place)
+            self._findings.wrong(Code.GPUINJECTOR_NO_NAME, "an item of resourceList needs 'name'", place)
             return
         if "value" in fields:
             message = "'value' is never read by gpuinjector: write the amount per GPU as coefficient and unit"
-            self._findings.wrong("unknown-field", message, fields["value"])
+            self._findings.wrong(Code.GPUINJECTOR_UNKNOWN_FIELD, message, fields["value"])
             return
         amount = _Amount(name, fields.get("coefficient", item), fields.get("unit"), self._findings)
         written = amount.text(self._number(fields, "coefficient"), self._text(fields, "unit"))
@@ -209,7 +210,7 @@ class _Reader:
             return
         if name in coefficients:
             message = f"'{name}' occurs twice in this list: the last one is used, as by gpuinjector"
-            self._findings.different("duplicate-name", message, place)
+            self._findings.different(Code.GPUINJECTOR_DUPLICATE_NAME, message, place)
         coefficients[name] = written
 
     def _fields(self, node: Node, known: Sequence[str], owner: str) -> dict[str, Node]:
@@ -221,13 +222,13 @@ class _Reader:
             if name is None:
                 near = did_you_mean(member.name, known)
                 message = f"{owner} has no field '{member.name}'{near}: gpuinjector ignores it"
-                self._findings.wrong("unknown-field", message, member.key)
+                self._findings.wrong(Code.GPUINJECTOR_UNKNOWN_FIELD, message, member.key)
             elif name in found:
-                self._findings.wrong("duplicate-key", f"duplicate key '{name}'", member.key)
+                self._findings.wrong(Code.GPUINJECTOR_DUPLICATE_KEY, f"duplicate key '{name}'", member.key)
             elif member.value.value is not None:
                 if name != member.name:
                     message = f"'{member.name}' is read as '{name}': Go's JSON reader ignores letter case"
-                    self._findings.different("letter-case", message, member.key)
+                    self._findings.different(Code.GPUINJECTOR_LETTER_CASE, message, member.key)
                 found[name] = member.value
         return found
 
@@ -235,12 +236,12 @@ class _Reader:
         if node is None or node.value is None:
             return
         if not isinstance(node.value, Object):
-            self._findings.wrong("wrong-type", f"{owner} must be an object", node)
+            self._findings.wrong(Code.GPUINJECTOR_WRONG_TYPE, f"{owner} must be an object", node)
             return
         seen: set[str] = set()
         for member in node.value.members:
             if member.name in seen:
-                self._findings.wrong("duplicate-key", f"duplicate key '{member.name}'", member.key)
+                self._findings.wrong(Code.GPUINJECTOR_DUPLICATE_KEY, f"duplicate key '{member.name}'", member.key)
                 continue
             seen.add(member.name)
             yield member
@@ -249,7 +250,7 @@ class _Reader:
         if node is None:
             return ()
         if not isinstance(node.value, tuple):
-            self._findings.wrong("wrong-type", "must be a list", node)
+            self._findings.wrong(Code.GPUINJECTOR_WRONG_TYPE, "must be a list", node)
             return ()
         return node.value
 
@@ -258,7 +259,7 @@ class _Reader:
         if node.value is None:
             return ""
         if not isinstance(node.value, str):
-            self._findings.wrong("wrong-type", f"{owner} must be a string", node)
+            self._findings.wrong(Code.GPUINJECTOR_WRONG_TYPE, f"{owner} must be a string", node)
             return None
         return node.value
 
@@ -266,7 +267,7 @@ class _Reader:
         if _NAMESPACE.fullmatch(name):
             return True
         message = f"'{name}' is not a valid namespace name and never matches: it is not converted"
-        self._findings.different("never-matches", message, node)
+        self._findings.different(Code.GPUINJECTOR_NEVER_MATCHES, message, node)
         return False
 
     def _text(self, fields: Mapping[str, Node], name: str) -> str:
@@ -278,7 +279,7 @@ class _Reader:
         if node is None:
             return None
         if not isinstance(node.value, Number):
-            self._findings.wrong("wrong-type", f"'{name}' must be a number", node)
+            self._findings.wrong(Code.GPUINJECTOR_WRONG_TYPE, f"'{name}' must be a number", node)
             return Number("0")
         return node.value
 
@@ -296,29 +297,29 @@ class _Amount:
         """Return the quantity as written in a rule; None, with a finding, if it is invalid."""
         if number is None:
             message = f"{self._resource} has no coefficient: 0 is injected, as by gpuinjector"
-            self._findings.different("no-coefficient", message, self._place)
+            self._findings.different(Code.GPUINJECTOR_NO_COEFFICIENT, message, self._place)
         found = _UNIT.fullmatch(unit)
         if found is None:
-            self._findings.wrong("bad-unit", f"'{unit}' is not a unit of a quantity", self._unit_place)
+            self._findings.wrong(Code.GPUINJECTOR_BAD_UNIT, f"'{unit}' is not a unit of a quantity", self._unit_place)
             return None
         value = Decimal(number.text if number else "0")
         if value < 0:
             message = f"negative coefficient: gpuinjector denies every pod with '{self._resource} too large'"
-            self._findings.wrong("negative", message, self._place)
+            self._findings.wrong(Code.GPUINJECTOR_NEGATIVE, message, self._place)
             return None
         if value and not -MAX_EXPONENT <= value.adjusted() <= MAX_EXPONENT:
-            self._findings.wrong("bad-quantity", f"{value} is out of range for a quantity", self._place)
+            self._findings.wrong(Code.GPUINJECTOR_BAD_QUANTITY, f"{value} is out of range for a quantity", self._place)
             return None
         zeros, suffix = found["zeros"], found["suffix"]
         digits = _plain(value, len(zeros))
         if zeros:
             message = f"the unit '{unit}' is appended to the number: {value} becomes {digits}{suffix}"
-            self._findings.different("glued-unit", message, self._unit_place)
+            self._findings.different(Code.GPUINJECTOR_GLUED_UNIT, message, self._unit_place)
         written = digits + suffix
         try:
             quantity = Quantity.parse(written)
         except QuantityError as error:
-            self._findings.wrong("bad-quantity", str(error), self._place)
+            self._findings.wrong(Code.GPUINJECTOR_BAD_QUANTITY, str(error), self._place)
             return None
         rounded = quantity.nanos != Fraction(digits) * _nanos(suffix)
         self._compare(value, written, quantity, rounded=rounded)
@@ -328,13 +329,13 @@ class _Amount:
         """Report amounts for which exact arithmetic differs from gpuinjector's."""
         if rounded:
             message = f"{written} has more than nine decimals: it is rounded up, to {quantity}"
-            self._findings.different("rounded", message, self._place)
+            self._findings.different(Code.GPUINJECTOR_ROUNDED, message, self._place)
         elif value != value.to_integral_value():
             rounding = (
                 "rounded the pod's total down" if self._resource in SHARED else "truncated each container's share"
             )
             message = f"{written} is now computed exactly; gpuinjector used binary floats and {rounding} to whole units"
-            self._findings.different("exact", message, self._place)
+            self._findings.different(Code.GPUINJECTOR_EXACT, message, self._place)
 
 
 def _plain(value: Decimal, zeros: int) -> str:
@@ -363,7 +364,7 @@ def _drafts(configuration: _Configuration, findings: _Findings) -> list[_Draft]:
         for entry in found:
             if entry.empty:
                 message = "an empty entry injects nothing, and no longer causes a conflict of different GPU resources"
-                findings.different("empty-entry", message, entry.place)
+                findings.different(Code.GPUINJECTOR_EMPTY_ENTRY, message, entry.place)
         if any(found):
             document = _document(names.take(triple), triple, configuration)
             drafts.append(_Draft(place=found[0].place, text=dump(document)))

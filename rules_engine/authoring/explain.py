@@ -13,6 +13,7 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.loading import Manifest
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.json.patch import Json
+from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem, in_file_order
 from rules_engine.model.source import Location
 
@@ -90,7 +91,7 @@ def read_material(rules: Sequence[Path], cluster: Path) -> Material:
 
 
 def _no_rules(path: Path) -> Problem:
-    return Problem(code="no-rules", message="no rule found", location=Location(str(path), 1, 1))
+    return Problem(code=Code.NO_RULES, message="no rule found", location=Location(str(path), 1, 1))
 
 
 def explain(

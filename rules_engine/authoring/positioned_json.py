@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem
 from rules_engine.model.source import Location, SourceText
 
@@ -162,4 +163,4 @@ class _Reader:
         self._at = space.end() if space else self._at
 
     def _error(self, message: str) -> JsonError:
-        return JsonError(Problem(code="json-syntax", message=message, location=self._source.at(self._at)))
+        return JsonError(Problem(code=Code.JSON_SYNTAX, message=message, location=self._source.at(self._at)))

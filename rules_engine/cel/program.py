@@ -12,6 +12,7 @@ from rules_engine.cel.run.codegen import Function, generate
 from rules_engine.cel.run.interpreter import interpret
 from rules_engine.cel.values.runtime_values import Optional, check_int, is_map
 from rules_engine.cel.values.types import DYN, Type
+from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem
 from rules_engine.model.source import SourceText
 
@@ -122,7 +123,7 @@ def compile_expression(source: SourceText, environment: Environment, *, result: 
         message = f"the expression must be {result}, not {checked.result}"
         problems = (
             Problem(
-                code="cel-result-type",
+                code=Code.CEL_RESULT_TYPE,
                 message=message,
                 location=source.at(span.start),
                 length=max(1, span.end - span.start),

@@ -8,7 +8,6 @@ from types import MappingProxyType
 
 from rules_engine.documents.cases import Reader, build_test
 from rules_engine.kinds import KINDS, Kind
-from rules_engine.loading.codes import Code
 from rules_engine.loading.diagnostics import Diagnostics, truncate
 from rules_engine.loading.fields import section
 from rules_engine.loading.files import MAX_FILE_BYTES, SourceFile, find_files, read_file, report_too_large
@@ -22,6 +21,7 @@ from rules_engine.loading.yaml.documents import Dialect, Document, read_document
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.json.patch import Json
+from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem, in_file_order
 from rules_engine.model.rules import API_VERSION, Rule
 from rules_engine.model.ruletest import RuleTest
@@ -293,7 +293,7 @@ def _yaml_problems(diagnostics: Diagnostics, document: Document) -> list[Problem
     Problems of numbers are left to the schema, which knows their range and type.
     """
     checked = {problem.location for problem in diagnostics.problems}
-    read = [p for p in document.diagnostics.problems if p.code != Code.YAML_NUMBER.value or p.location not in checked]
+    read = [p for p in document.diagnostics.problems if p.code != Code.YAML_NUMBER or p.location not in checked]
     known = {problem.location for problem in read}
     return [*read, *(problem for problem in diagnostics.problems if problem.location not in known)]
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from rules_engine.evaluation.rule_set.globs import matches
+from rules_engine.model.problem_codes import ProblemCode
 from rules_engine.model.problems import Problem, Severity
 from rules_engine.model.rules import Match, Mode, OptOut, Rule
 from rules_engine.model.source import Location
@@ -57,6 +58,6 @@ def is_glob(pattern: str) -> bool:
     return "*" in pattern or "?" in pattern
 
 
-def warning(code: str, message: str, location: Location, text: str) -> Problem:
+def warning(code: ProblemCode, message: str, location: Location, text: str) -> Problem:
     """Return a warning about the text at a location."""
     return Problem(code=code, message=message, location=location, length=max(1, len(text)), severity=Severity.WARNING)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from rules_engine.loading.codes import Code
+from rules_engine.model.problem_codes import ProblemCode
 from rules_engine.model.problems import Problem, Severity
 from rules_engine.model.source import Location
 
@@ -21,12 +21,12 @@ class Diagnostics:
 
     problems: list[Problem] = field(default_factory=list)
 
-    def error(self, code: Code, message: str, location: Location, length: int = 1) -> None:
-        self.problems.append(Problem(code=code.value, message=message, location=location, length=length))
+    def error(self, code: ProblemCode, message: str, location: Location, length: int = 1) -> None:
+        self.problems.append(Problem(code=code, message=message, location=location, length=length))
 
-    def warning(self, code: Code, message: str, location: Location, length: int = 1) -> None:
+    def warning(self, code: ProblemCode, message: str, location: Location, length: int = 1) -> None:
         self.problems.append(
-            Problem(code=code.value, message=message, location=location, length=length, severity=Severity.WARNING)
+            Problem(code=code, message=message, location=location, length=length, severity=Severity.WARNING)
         )
 
     @property

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import TypeVar
 
-from rules_engine.loading.codes import Code
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode
+from rules_engine.model.problem_codes import ProblemCode
 from rules_engine.model.source import Location, SourceText
 
 Choice = TypeVar("Choice", bound=Enum)
@@ -82,7 +82,7 @@ def strings(node: MapNode, name: str) -> dict[str, str]:
     return {key: value.source.text for key, value in scalars(node, name)}
 
 
-def report_repeated(code: Code, nodes: Iterable[Node | None], diagnostics: Diagnostics) -> None:
+def report_repeated(code: ProblemCode, nodes: Iterable[Node | None], diagnostics: Diagnostics) -> None:
     """Report every repeated name, with the line of its first occurrence."""
     first: dict[str, Location] = {}
     for node in nodes:

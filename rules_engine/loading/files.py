@@ -11,8 +11,8 @@ from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
 
-from rules_engine.loading.codes import Code
 from rules_engine.loading.diagnostics import Diagnostics
+from rules_engine.model.problem_codes import Code
 from rules_engine.model.source import Location
 
 MAX_FILE_BYTES = 4 * 1024 * 1024

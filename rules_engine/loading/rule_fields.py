@@ -3,11 +3,11 @@
 from collections.abc import Container
 from typing import Any
 
-from rules_engine.loading.codes import Code
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import choice, number, report_repeated, section, sections, source, strings, text, texts
 from rules_engine.loading.kubernetes.selectors import selector
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
+from rules_engine.model.problem_codes import Code
 from rules_engine.model.rules import FailurePolicy, Match, Mode, Named, Operation, OptOut
 from rules_engine.model.source import Location
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
 
+from rules_engine.model.problem_codes import ProblemCode
 from rules_engine.model.source import Location
 
 MAX_SHOWN = 160
@@ -26,7 +27,7 @@ class Problem:
     `code` is stable and meant for machines; `length` is the number of columns from `location` on.
     """
 
-    code: str
+    code: ProblemCode
     message: str
     location: Location
     length: int = 1

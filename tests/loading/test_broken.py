@@ -1,4 +1,4 @@
-"""Problems of broken files, each with its exact text beside the file."""
+"""Problems of broken files, each with its exact text beside the file: more than the examples of docs/problems.md."""
 
 import os
 from collections.abc import Callable
@@ -8,7 +8,6 @@ import pytest
 
 from rules_engine.authoring.rule_files import read_rules
 from rules_engine.documents import load
-from rules_engine.loading.codes import Code
 from rules_engine.loading.files import MAX_FILE_BYTES, MAX_FILES
 from rules_engine.model.problems import render
 
@@ -57,12 +56,6 @@ def test_each_problem_has_its_exact_text(name: str, tmp_path: Path) -> None:
     found = "".join(render(problem, files.loaded.sources) + "\n" for problem in files.problems)
     text = found.replace(f"{BROKEN}/", "").replace(f"{tmp_path}/", "")
     assert text == (BROKEN / f"{name}.txt").read_text(encoding="utf-8")
-
-
-@pytest.mark.parametrize("code", Code)
-def test_each_code_has_a_broken_file(code: Code) -> None:
-    own = [name for name in CASES if name.startswith(code.value)]
-    assert any(f"[{code.value}]" in (BROKEN / f"{name}.txt").read_text(encoding="utf-8") for name in own)
 
 
 def test_each_broken_file_has_its_text() -> None:

@@ -1,6 +1,6 @@
 """Results as JSON, SARIF and GitHub annotations."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from urllib.parse import quote
 
@@ -8,6 +8,7 @@ from rules_engine.authoring.check import Checked
 from rules_engine.authoring.explain import Explanation
 from rules_engine.authoring.rule_tests import CaseResult, TestRun
 from rules_engine.model.json.patch import Json
+from rules_engine.model.problem_codes import ProblemCode
 from rules_engine.model.problems import Problem
 
 
@@ -52,7 +53,7 @@ def check_sarif(checked: Checked) -> Json:
     }
 
 
-def _sarif_result(problem: Problem, codes: list[str]) -> Json:
+def _sarif_result(problem: Problem, codes: Sequence[ProblemCode]) -> Json:
     location = problem.location
     region: Json = {
         "startLine": location.line,

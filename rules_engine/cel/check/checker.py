@@ -39,6 +39,7 @@ from rules_engine.cel.values.functions import KUBERNETES, Dispatch, Functions, O
 from rules_engine.cel.values.operators import SIGNATURES
 from rules_engine.cel.values.runtime_values import type_of
 from rules_engine.cel.values.types import DYN, ObjectType, Type, list_of, map_of, optional_of
+from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem, Severity, did_you_mean
 from rules_engine.model.source import SourceText
 
@@ -131,7 +132,7 @@ def check(source: SourceText, expression: Expression, environment: Environment) 
     certain = certain_binds(checker.binds, checker.references, checker.namespaced)
     if len(certain) < len(checker.binds) and evaluation_depth(expression, certain) > MAX_NESTING:
         message = f"with its cel.bind the expression is nested more than {MAX_NESTING} levels deep"
-        checker.problem("cel-too-deep", message, expression.span)
+        checker.problem(Code.CEL_TOO_DEEP, message, expression.span)
     return Checked(
         source=source,
         expression=expression,
@@ -170,12 +171,12 @@ class _Checker:
         found: Type = method(node)
         return self.inference.resolved(found)
 
-    def problem(self, code: str, message: str, span: Span) -> Type:
+    def problem(self, code: Code, message: str, span: Span) -> Type:
         """Record a problem and return dyn, so that one mistake is reported once."""
         self.problems.append(self._problem(code, message, span, Severity.ERROR))
         return DYN
 
-    def _problem(self, code: str, message: str, span: Span, severity: Severity) -> Problem:
+    def _problem(self, code: Code, message: str, span: Span, severity: Severity) -> Problem:
         location, length = self.source.at(span.start), max(1, span.end - span.start)
         return Problem(code=code, message=message, location=location, length=length, severity=severity)
 
@@ -194,10 +195,10 @@ class _Checker:
         if found is not None:
             return found
         if node.name in REFUSED:
-            return self.problem("cel-undeclared", REFUSED[node.name], node.span)
+            return self.problem(Code.CEL_UNDECLARED, REFUSED[node.name], node.span)
         names = {*self.environment.variables, *self.locals}
         hint = hints.name(node.name, names) or did_you_mean(node.name, names)
-        return self.problem("cel-undeclared", f"undeclared reference to '{node.name}'{hint}", node.span)
+        return self.problem(Code.CEL_UNDECLARED, f"undeclared reference to '{node.name}'{hint}", node.span)
 
     def _named(self, node: Expression, name: str, *, absolute: bool) -> Type | None:
         """Return the type of the variable or constant with a dotted name, or None."""
@@ -230,18 +231,18 @@ class _Checker:
             return self._object_field(operand, node.field, node.name_span)
         if operand.name == "map":
             if not self.inference.fits_all([operand.parameters[0]], [types.STRING]):
-                return self.problem("cel-type", f"{self.shown(operand)} has no string keys", node.name_span)
+                return self.problem(Code.CEL_TYPE, f"{self.shown(operand)} has no string keys", node.name_span)
             return operand.parameters[1]
         if self.inference.settled(operand) == DYN:
             return DYN
         message = f"{self.shown(operand)} has no fields{hints.function(node.field)}"
-        return self.problem("cel-type", message, node.name_span)
+        return self.problem(Code.CEL_TYPE, message, node.name_span)
 
     def _object_field(self, operand: ObjectType, name: str, span: Span) -> Type:
         found = operand.fields.get(name)
         if found is None:
             hint = did_you_mean(name, operand.fields)
-            return self.problem("cel-field", f"{operand.name} has no field '{name}'{hint}", span)
+            return self.problem(Code.CEL_FIELD, f"{operand.name} has no field '{name}'{hint}", span)
         return found
 
     def _type_has(self, node: Has) -> Type:
@@ -279,7 +280,7 @@ class _Checker:
             self.calls[node] = Dispatch(node.function, (chosen, *others))
         if all(overload.newer for overload in fitting):
             message = f"{node.function}() is newer than Kubernetes {KUBERNETES}"
-            self.warnings.append(self._problem("cel-newer", message, node.name_span, Severity.WARNING))
+            self.warnings.append(self._problem(Code.CEL_NEWER, message, node.name_span, Severity.WARNING))
         self._constants(node)
         return result
 
@@ -313,7 +314,7 @@ class _Checker:
         for argument in node.arguments:
             self.type(argument)
         message = f"undeclared function '{prefix}.{node.function}'{hint}"
-        return self.problem("cel-no-such-function", message, node.name_span)
+        return self.problem(Code.CEL_NO_SUCH_FUNCTION, message, node.name_span)
 
     def _constants(self, node: Call) -> None:
         """Report invalid literals as patterns and as arguments of conversions, as Kubernetes does for some."""
@@ -326,14 +327,14 @@ class _Checker:
             try:
                 self.calls[node](Budget(), *literals)
             except EvaluationError as error:
-                self.problem("cel-constant", error.message, node.arguments[0].span)
+                self.problem(Code.CEL_CONSTANT, error.message, node.arguments[0].span)
 
     def _pattern(self, node: Literal, written: str) -> None:
         try:
             self.patterns[node] = regex.compiled(written)
         except EvaluationError as error:
             reason = regex.reason(written)
-            self.problem("cel-constant", f"{error.message}: {reason}" if reason else error.message, node.span)
+            self.problem(Code.CEL_CONSTANT, f"{error.message}: {reason}" if reason else error.message, node.span)
 
     def _overloaded(self, overloads: tuple[Overload, ...], found: list[Type]) -> tuple[Type | None, Overload | None]:
         """Return the result of the overloads that fit, dyn where they differ, and the overload if only one fits."""
@@ -365,7 +366,7 @@ class _Checker:
         name, method = node.function, node.target is not None
         if name in MACRO_ARGUMENTS and method == (name != "has"):
             message = f"{name}() takes {MACRO_ARGUMENTS[name]} arguments, not {len(node.arguments)}"
-            return self.problem("cel-arguments", message.replace(" 1 arguments", " 1 argument"), node.name_span)
+            return self.problem(Code.CEL_ARGUMENTS, message.replace(" 1 arguments", " 1 argument"), node.name_span)
         names = self.functions.names(method=method) | (MACRO_ARGUMENTS.keys() - {"has"} if method else set())
         known = hints.function(name)
         hint = known or did_you_mean(name, names)
@@ -375,7 +376,7 @@ class _Checker:
             # Otherwise it is a misspelled macro, whose variable would be reported as undeclared.
             for argument in node.arguments:
                 self.type(argument)
-        return self.problem("cel-no-such-function", f"undeclared function '{name}'{hint}", node.name_span)
+        return self.problem(Code.CEL_NO_SUCH_FUNCTION, f"undeclared function '{name}'{hint}", node.name_span)
 
     def _wrong_count(self, node: Call, overloads: tuple[Overload, ...]) -> Type:
         counts = sorted({len(overload.parameters) - overload.method for overload in overloads})
@@ -385,7 +386,7 @@ class _Checker:
             wanted = " or ".join(str(count) for count in counts)
         plural = "s" if counts != [1] else ""
         message = f"{overloads[0].name}() takes {wanted} argument{plural}, not {len(node.arguments)}"
-        return self.problem("cel-arguments", message, node.name_span)
+        return self.problem(Code.CEL_ARGUMENTS, message, node.name_span)
 
     def _no_overload(self, node: Call, overloads: tuple[Overload, ...], found: list[Type]) -> Type:
         shown = [self.shown(kind) for kind in found]
@@ -397,7 +398,7 @@ class _Checker:
         if len(known) > MAX_SHOWN:
             known[MAX_SHOWN:] = ["…"]
         hint = " (write ….value())" if overloads[0].name in UNWRAPS and _unwrapped(found[0])[1] else ""
-        return self.problem("cel-type", f"there is no {call}, only {', '.join(known)}{hint}", node.name_span)
+        return self.problem(Code.CEL_TYPE, f"there is no {call}, only {', '.join(known)}{hint}", node.name_span)
 
     # Operators and the rest
 
@@ -415,11 +416,11 @@ class _Checker:
         if operand.name not in ("list", "map"):
             if self.inference.settled(operand) == DYN:
                 return DYN
-            return self.problem("cel-type", f"{self.shown(operand)} cannot be indexed", node.span)
+            return self.problem(Code.CEL_TYPE, f"{self.shown(operand)} cannot be indexed", node.span)
         wanted = types.INT if operand.name == "list" else operand.parameters[0]
         if not self.inference.fits_all([wanted], [key]):
             message = f"{self.shown(operand)} has no index of type {self.shown(key)}"
-            return self.problem("cel-type", message, node.key.span)
+            return self.problem(Code.CEL_TYPE, message, node.key.span)
         return operand.parameters[-1]
 
     def _type_unary(self, node: Unary) -> Type:
@@ -433,7 +434,7 @@ class _Checker:
 
     def _not_applicable(self, operator: str, found: list[Type], span: Span, hint: str = "") -> Type:
         shown = " and ".join(self.shown(kind) for kind in found)
-        return self.problem("cel-type", f"operator {operator} cannot be applied to {shown}{hint}", span)
+        return self.problem(Code.CEL_TYPE, f"operator {operator} cannot be applied to {shown}{hint}", span)
 
     def _type_binary(self, node: Binary) -> Type:
         found = [self.type(node.left), self.type(node.right)]
@@ -449,7 +450,7 @@ class _Checker:
     def _bool(self, node: Expression, where: str) -> None:
         found = self.type(node)
         if not self.inference.fits_all([types.BOOL], [found]):
-            self.problem("cel-type", f"{where} must be bool, not {self.shown(found)}", node.span)
+            self.problem(Code.CEL_TYPE, f"{where} must be bool, not {self.shown(found)}", node.span)
 
     def _type_logic(self, node: Logic) -> Type:
         for operand in node.operands:
@@ -461,7 +462,9 @@ class _Checker:
         then, otherwise = self.type(node.then), self.type(node.otherwise)
         if not self.inference.fits_all([then], [otherwise]):
             shown = f"{self.shown(then)} and {self.shown(otherwise)}"
-            return self.problem("cel-type", f"the values before and after : are of different types, {shown}", node.span)
+            return self.problem(
+                Code.CEL_TYPE, f"the values before and after : are of different types, {shown}", node.span
+            )
         return self.inference.joined([then, otherwise])
 
     def _optional_inner(self, node: Expression, found: Type, where: str) -> Type:
@@ -469,7 +472,7 @@ class _Checker:
         inner = self.inference.variable()
         if self.inference.fits_all([optional_of(inner)], [found]):
             return self.inference.resolved(inner) if self.inference.settled(found) != DYN else DYN
-        return self.problem("cel-type", f"{where} must be an optional, not {self.shown(found)}", node.span)
+        return self.problem(Code.CEL_TYPE, f"{where} must be an optional, not {self.shown(found)}", node.span)
 
     def _type_listliteral(self, node: ListLiteral) -> Type:
         found = []
@@ -490,7 +493,7 @@ class _Checker:
         found = self.type(node)
         if self.inference.settled(found) == DYN or found in KEY_TYPES:
             return found
-        return self.problem("cel-type", f"a map cannot have keys of type {self.shown(found)}", node.span)
+        return self.problem(Code.CEL_TYPE, f"a map cannot have keys of type {self.shown(found)}", node.span)
 
     def _type_message(self, node: Message) -> Type:
         found = [(name, value, self.type(value)) for name, value in node.fields]
@@ -501,12 +504,12 @@ class _Checker:
                 for name, value, kind in found:
                     wanted = wrapper.fields.get(name)
                     if wanted is None:
-                        self.problem("cel-field", f"{candidate} has no field '{name}'", node.span)
+                        self.problem(Code.CEL_FIELD, f"{candidate} has no field '{name}'", node.span)
                     elif not self.inference.fits_all([wanted], [kind]):
                         message = f"the field {name} must be {wanted}, not {self.shown(kind)}"
-                        self.problem("cel-type", message, value.span)
+                        self.problem(Code.CEL_TYPE, message, value.span)
                 return wrapper.result
-        return self.problem("cel-undeclared", f"undeclared message type '{node.name}'", node.span)
+        return self.problem(Code.CEL_UNDECLARED, f"undeclared message type '{node.name}'", node.span)
 
     # Macros
 
@@ -528,7 +531,7 @@ class _Checker:
             return target.parameters[0], target.parameters[1], target.parameters[0]
         if self.inference.settled(target) != DYN:
             message = f"{node.fold.value}() needs a list or a map, not {self.shown(target)}"
-            self.problem("cel-type", message, node.target.span)
+            self.problem(Code.CEL_TYPE, message, node.target.span)
         return DYN, DYN, DYN
 
     def _type_comprehension(self, node: Comprehension) -> Type:
@@ -539,7 +542,7 @@ class _Checker:
             kind = self._inside(names, predicate)[0]
             if not self.inference.fits_all([types.BOOL], [kind]):
                 message = f"the condition of {node.fold.value}() must be bool, not {self.shown(kind)}"
-                self.problem("cel-type", message, predicate.span)
+                self.problem(Code.CEL_TYPE, message, predicate.span)
         if node.fold is Fold.FILTER:
             return list_of(one)
         if node.fold in PREDICATES:

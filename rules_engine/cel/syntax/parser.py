@@ -41,6 +41,7 @@ from rules_engine.cel.syntax.tree import (
     Unary,
     qualified,
 )
+from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem
 from rules_engine.model.source import SourceText
 
@@ -76,7 +77,7 @@ _TWO_VARIABLES = {
 class SyntaxProblem(Exception):  # noqa: N818
     """A problem found while the tree is built."""
 
-    def __init__(self, code: str, message: str, span: Span) -> None:
+    def __init__(self, code: Code, message: str, span: Span) -> None:
         super().__init__(message)
         self.code = code
         self.span = span
@@ -87,16 +88,16 @@ def parse(source: SourceText) -> Expression:
     text = source.text
     if len(text) > MAX_EXPRESSION_LENGTH:
         message = f"the expression has {len(text)} characters; {MAX_EXPRESSION_LENGTH} are allowed"
-        raise CelProblems((Problem(code="cel-too-long", message=message, location=source.at(0)),))
+        raise CelProblems((Problem(code=Code.CEL_TOO_LONG, message=message, location=source.at(0)),))
     try:
         return cast(Expression, _parser().parse(text))
     except SyntaxProblem as problem:
         code, message, span = problem.code, str(problem), problem.span
     except UnexpectedCharacters as error:
         offset = error.pos_in_stream or 0
-        code, span, message = "cel-syntax", *_unexpected_character(text, offset)
+        code, span, message = Code.CEL_SYNTAX, *_unexpected_character(text, offset)
     except UnexpectedToken as error:
-        code, span, message = "cel-syntax", *_unexpected_token(text, error.token)
+        code, span, message = Code.CEL_SYNTAX, *_unexpected_token(text, error.token)
     raise CelProblems(
         (Problem(code=code, message=message, location=source.at(span.start), length=max(1, span.end - span.start)),)
     )
@@ -176,7 +177,9 @@ class _Builder:
         span = _span(children)
         depth = 1 + max((operand.depth for operand in inner), default=0)
         if depth > MAX_NESTING:
-            raise SyntaxProblem("cel-too-deep", f"the expression is nested more than {MAX_NESTING} levels deep", span)
+            raise SyntaxProblem(
+                Code.CEL_TOO_DEEP, f"the expression is nested more than {MAX_NESTING} levels deep", span
+            )
         return {"span": span, "depth": depth}
 
     # Operators
@@ -239,7 +242,7 @@ class _Builder:
         operand, name = children[0], children[-1]
         field = name[1:-1] if name.startswith("`") else str(name)
         if name in KEYWORDS:
-            raise SyntaxProblem("cel-syntax", f"unexpected {_shown(name)}", _token_span(name))
+            raise SyntaxProblem(Code.CEL_SYNTAX, f"unexpected {_shown(name)}", _token_span(name))
         return Select(
             operand=operand,
             field=field,
@@ -260,7 +263,7 @@ class _Builder:
         target, _, name = children[:3]
         arguments = _arguments(children[3:])
         if name in KEYWORDS:
-            raise SyntaxProblem("cel-syntax", f"unexpected {_shown(name)}", _token_span(name))
+            raise SyntaxProblem(Code.CEL_SYNTAX, f"unexpected {_shown(name)}", _token_span(name))
         macro = self._macro(target, name, arguments, children)
         if macro is not None:
             return macro
@@ -302,7 +305,7 @@ class _Builder:
     def member_object(self, children: list[Child]) -> Expression:
         name = qualified(children[0])
         if name is None:
-            raise SyntaxProblem("cel-syntax", "unexpected '{'", _token_span(children[1]))
+            raise SyntaxProblem(Code.CEL_SYNTAX, "unexpected '{'", _token_span(children[1]))
         fields = tuple(children[2].value) if len(children) == 4 else ()
         return Message(name=name, fields=fields, **self._place(children, *(value for _, value in fields)))
 
@@ -360,7 +363,7 @@ class _Builder:
             value = _LITERALS[token.type](str(token))
         except literals.LiteralError as error:
             start = _start(token) + error.offset
-            raise SyntaxProblem("cel-syntax", str(error), Span(start, _end(token))) from None
+            raise SyntaxProblem(Code.CEL_SYNTAX, str(error), Span(start, _end(token))) from None
         return Literal(value=value, **self._place(children))
 
     # Macros
@@ -370,7 +373,7 @@ class _Builder:
             message = "has() takes a field selection such as has(a.b)"
             if isinstance(argument, Index):
                 message += " (write key in map)"
-            raise SyntaxProblem("cel-syntax", message, argument.span)
+            raise SyntaxProblem(Code.CEL_SYNTAX, message, argument.span)
         return Has(select=argument, **self._place(children, argument))
 
     def _macro(
@@ -396,7 +399,7 @@ class _Builder:
             return None
         first, body = _variable(arguments[0]), arguments[-1]
         if first == second:
-            raise SyntaxProblem("cel-syntax", "the two variables need different names", arguments[1].span)
+            raise SyntaxProblem(Code.CEL_SYNTAX, "the two variables need different names", arguments[1].span)
         inner = [target, body] if condition is None else [target, condition, body]
         return Comprehension(
             fold=fold,
@@ -428,10 +431,10 @@ def _arguments(children: Sequence[Child]) -> tuple[Expression, ...]:
 def _variable(argument: Expression) -> str:
     if isinstance(argument, Name) and not argument.absolute:
         return argument.name
-    raise SyntaxProblem("cel-syntax", "a macro's variable is a simple name", argument.span)
+    raise SyntaxProblem(Code.CEL_SYNTAX, "a macro's variable is a simple name", argument.span)
 
 
 def _refuse_reserved(name: Token) -> None:
     if name in RESERVED:
         message = f"'{name}' is a reserved word{hints.reserved(name)}"
-        raise SyntaxProblem("cel-syntax", message, _token_span(name))
+        raise SyntaxProblem(Code.CEL_SYNTAX, message, _token_span(name))

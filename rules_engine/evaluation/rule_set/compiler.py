@@ -8,6 +8,7 @@ from rules_engine.cel.check.certainty import evaluation_depth
 from rules_engine.cel.check.environment import VARIABLES
 from rules_engine.evaluation.context import NamedProgram
 from rules_engine.evaluation.rule_set.constants import Constants
+from rules_engine.model.problem_codes import Code, ProblemCode
 from rules_engine.model.problems import Problem, Severity
 from rules_engine.model.rules import Rule
 from rules_engine.model.source import SourceText
@@ -54,7 +55,7 @@ class Compiler:
     def failed(self) -> bool:
         return any(problem.severity is Severity.ERROR for problem in self.problems)
 
-    def warn(self, code: str, message: str, program: Program) -> None:
+    def warn(self, code: ProblemCode, message: str, program: Program) -> None:
         """Add a warning about a compiled expression."""
         length = len(program.source.text.partition("\n")[0])
         problem = Problem(code=code, message=message, location=program.source.at(0), length=max(1, length))
@@ -122,7 +123,7 @@ class Compiler:
 def _too_deep(program: Program) -> Problem:
     span = program.checked.expression.span
     return Problem(
-        code="cel-too-deep",
+        code=Code.CEL_TOO_DEEP,
         message=f"with the variables that it reads the expression is nested more than {MAX_LEVELS} levels deep",
         location=program.source.at(span.start),
         length=max(1, span.end - span.start),

@@ -31,6 +31,7 @@ from rules_engine.cel.syntax.tree import (
 from rules_engine.cel.values.runtime_values import type_of
 from rules_engine.cel.values.types import DYN, PARAMETERS
 from rules_engine.model.json.patch import Json
+from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem, did_you_mean
 
 MAX_COST = 100_000
@@ -126,7 +127,7 @@ class _Reading:
         value = self.value(node)
         if wanted != DYN and not isinstance(value, _Unknown) and type_of(value) != wanted:
             message = f"the expression must be {wanted}, not {type_of(value).plain}"
-            yield self._problem("cel-result-type", message, node.span)
+            yield self._problem(Code.CEL_RESULT_TYPE, message, node.span)
 
     def _reads(self, node: Expression) -> frozenset[str]:
         """Return the variables that a part depends on, including those of macros around it."""
@@ -190,9 +191,9 @@ class _Reading:
             if isinstance(operand, Mapping) and isinstance(key, str):
                 span = node.name_span if isinstance(node, Select) else node.key.span
                 message = f"{self._text(node.operand.span)} has no '{key}'{did_you_mean(key, operand)}"
-                return self._problem("cel-params", message, span)
+                return self._problem(Code.CEL_PARAMS, message, span)
         span = node.name_span if isinstance(node, Select | Call) else node.span
-        return self._problem("cel-params", f"with the rule's params this always fails: {error.message}", span)
+        return self._problem(Code.CEL_PARAMS, f"with the rule's params this always fails: {error.message}", span)
 
     def _mistyped(self, node: Expression, environment: Environment) -> Iterator[Problem]:
         """Yield the type errors of a node that depends on the pod, found with literals for its constants."""
@@ -200,7 +201,7 @@ class _Reading:
         if written is None or any(name.startswith(_LOCAL) for name in self._reads(node)):
             return
         for problem in check(self._checked.source, written, environment).problems:
-            yield replace(problem, code="cel-params")
+            yield replace(problem, code=Code.CEL_PARAMS)
 
     def _with_constants(self, node: Expression) -> Expression | None:
         """Return a node with literals for the constants whose types matter at run time; None if it has none."""
@@ -232,7 +233,7 @@ class _Reading:
         text = " ".join(self._checked.source.text[span.start : span.end].split())
         return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
 
-    def _problem(self, code: str, message: str, span: Span) -> Problem:
+    def _problem(self, code: Code, message: str, span: Span) -> Problem:
         location = self._checked.source.at(span.start)
         return Problem(code=code, message=message, location=location, length=max(1, span.end - span.start))
 

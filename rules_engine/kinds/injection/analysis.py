@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from rules_engine.kinds.injection.problem_codes import InjectionCode
 from rules_engine.kinds.injection.value import Entry, ResourceInjection
 from rules_engine.kinds.overlap import always_first, covers, is_glob, may_match, precedence, warning
 from rules_engine.model.problems import Problem
@@ -39,7 +40,7 @@ def _shadowed(injections: Sequence[ResourceInjection]) -> Iterator[Problem]:
                     f"{later.id} never injects anything: {earlier.id} ({earlier.location}) matches the same pods and "
                     f"comes first by {precedence(earlier, later)}"
                 )
-                yield warning("unreachable-injection", message, later.location, later.name)
+                yield warning(InjectionCode.UNREACHABLE_INJECTION, message, later.location, later.name)
                 break
 
 
@@ -47,7 +48,7 @@ def _unused_entries(injection: ResourceInjection) -> Iterator[Problem]:
     for namespace, entry in injection.namespaces.items():
         if not may_match(injection.match, namespace):
             message = f"this entry is never used: {injection.id} does not match the namespace '{namespace}'"
-            yield warning("unused-entry", message, entry.location, namespace)
+            yield warning(InjectionCode.UNUSED_ENTRY, message, entry.location, namespace)
 
 
 def _second_pass(one: ResourceInjection, other: ResourceInjection) -> Iterator[Problem]:
@@ -69,7 +70,7 @@ def _second_pass(one: ResourceInjection, other: ResourceInjection) -> Iterator[P
                 f"{other.gpu_resource} is the GPU resource of {other.id} ({other.location}): a pod that gets it here "
                 "is denied for different GPU resources when it is admitted again"
             )
-            yield warning("injection-conflict", message, place, other.gpu_resource)
+            yield warning(InjectionCode.INJECTION_CONFLICT, message, place, other.gpu_resource)
 
 
 def _entry(injection: ResourceInjection, namespace: str | None) -> Entry:

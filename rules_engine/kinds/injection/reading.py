@@ -1,7 +1,7 @@
 """Reading of a ResourceInjection from its document."""
 
+from rules_engine.kinds.injection.problem_codes import InjectionCode
 from rules_engine.kinds.injection.value import Entry, InitContainers, OnConflict, ResourceInjection
-from rules_engine.loading.codes import Code
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import choice, maps, section, strings, text
 from rules_engine.loading.kubernetes.amounts import amounts, origins, warn_of_units
@@ -63,7 +63,7 @@ def _report_nothing_to_inherit(default: Entry, node: MapNode, diagnostics: Diagn
     key = node.key("inherit")
     if not default and key is not None:
         message = "nothing to inherit: the injection has no coefficients and no annotations of its own"
-        diagnostics.warning(Code.NOTHING_TO_INHERIT, message, key.location, key.length)
+        diagnostics.warning(InjectionCode.NOTHING_TO_INHERIT, message, key.location, key.length)
 
 
 def _report_gpu_amounts(spec: MapNode, gpu_resource: str, diagnostics: Diagnostics) -> None:
@@ -71,4 +71,4 @@ def _report_gpu_amounts(spec: MapNode, gpu_resource: str, diagnostics: Diagnosti
         key = section(entry, "coefficients").key(gpu_resource)
         if key is not None:
             message = f"{gpu_resource} is the counted resource: an injection cannot change it"
-            diagnostics.error(Code.GPU_COEFFICIENT, message, key.location, key.length)
+            diagnostics.error(InjectionCode.GPU_COEFFICIENT, message, key.location, key.length)

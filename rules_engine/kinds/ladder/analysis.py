@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
+from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.value import Direction, FallbackLadder, WhenExhausted
 from rules_engine.kinds.overlap import always_first, precedence, warning
 from rules_engine.model.problems import Problem
@@ -20,14 +21,14 @@ def _idle_rungs(ladder: FallbackLadder) -> Iterator[Problem]:
     if len(ladder.rungs) == 1 and ladder.when_exhausted is WhenExhausted.KEEP:
         rung = ladder.rungs[0]
         message = f"a ladder with one rung moves nothing: it has no other rung for {rung.resource}"
-        yield warning("single-rung", message, rung.location, rung.resource)
+        yield warning(LadderCode.SINGLE_RUNG, message, rung.location, rung.resource)
         return
     for index, rung in enumerate(ladder.rungs):
         if rung.when is not None and not _sources(ladder, index):
             message = (
                 f"this is never evaluated: with direction {ladder.direction.value} nothing moves to {rung.resource}"
             )
-            yield warning("unused-when", message, rung.when.location, rung.when.text.partition("\n")[0])
+            yield warning(LadderCode.UNUSED_WHEN, message, rung.when.location, rung.when.text.partition("\n")[0])
 
 
 def _sources(ladder: FallbackLadder, index: int) -> int:
@@ -54,4 +55,4 @@ def _taken_resources(earlier: FallbackLadder, later: FallbackLadder) -> Iterator
                 f"requests for {rung.resource} are decided by {earlier.id} ({earlier.location}) instead, "
                 f"which comes first by {precedence(earlier, later)}"
             )
-            yield warning("unreachable-rung", message, rung.location, rung.resource)
+            yield warning(LadderCode.UNREACHABLE_RUNG, message, rung.location, rung.resource)

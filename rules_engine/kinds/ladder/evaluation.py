@@ -13,6 +13,7 @@ from rules_engine.evaluation.nodes.offers import AMOUNTS_PER_UNIT, Offers
 from rules_engine.evaluation.rule_set.compiled import Compiled
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import Details, failed, skipped, stepped, too_large
+from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.value import Counts as CountsPolicy
 from rules_engine.kinds.ladder.value import Direction, FallbackLadder, Rung, WhenExhausted
 from rules_engine.model.decision import Action, Attempt, ResourceDecision, Step
@@ -67,7 +68,7 @@ def compile_ladder(rule: FallbackLadder, compiler: Compiler) -> CompiledLadder:
                 f"the match condition {condition.name} reads amounts, which ladders change: the result of this ladder "
                 "may not match it, and a later ladder may move it again"
             )
-            compiler.warn("condition-reads-amounts", message, condition.program)
+            compiler.warn(LadderCode.CONDITION_READS_AMOUNTS, message, condition.program)
     return CompiledLadder(
         rule=rule,
         variables=compiler.variables,

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
+from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, Rung, WhenExhausted
-from rules_engine.loading.codes import Code
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import choice, flag, number, report_repeated, section, sections, source, text, texts
 from rules_engine.loading.kubernetes.selectors import selector
@@ -20,14 +20,14 @@ def read(root: MapNode, diagnostics: Diagnostics) -> FallbackLadder:
     lines = sections(spec, "rungs")
     nodes = section(spec, "nodes")
     counts = choice(spec, "counts", Counts.KEEP)
-    report_repeated(Code.DUPLICATE_RUNG, (line.get("resource") for line in lines), diagnostics)
+    report_repeated(LadderCode.DUPLICATE_RUNG, (line.get("resource") for line in lines), diagnostics)
     _report_assumed(lines, diagnostics)
     if counts is Counts.SCALE:
         for line in lines:
             if line.get("weight") is None:
                 place = line.get("resource") or line
                 message = "counts: Scale needs a weight on every rung"
-                diagnostics.error(Code.MISSING_WEIGHT, message, place.location, place.length)
+                diagnostics.error(LadderCode.MISSING_WEIGHT, message, place.location, place.length)
     report_steering(text(spec, "annotation"), {SKIP_ANNOTATION}, spec.get("annotation"), diagnostics)
     return FallbackLadder(
         **common_fields(root, diagnostics),
@@ -62,5 +62,5 @@ def _report_assumed(lines: Sequence[MapNode], diagnostics: Diagnostics) -> None:
             if first is not None:
                 key = line.key("assume") or line
                 message = f"only one rung may be assumed, and line {first.line} already has one"
-                diagnostics.error(Code.SEVERAL_ASSUMED, message, key.location, key.length)
+                diagnostics.error(LadderCode.SEVERAL_ASSUMED, message, key.location, key.length)
             first = first or line.location

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from rules_engine.kinds.overlap import warning
+from rules_engine.kinds.validation.problem_codes import ValidationCode
 from rules_engine.kinds.validation.value import Validation
 from rules_engine.model.problems import Problem
 
@@ -15,7 +16,7 @@ def analyse(validations: Sequence[Validation]) -> Iterator[Problem]:
                 f"{rule.id} is about every pod, so that the API server sends every pod to /validate: match.resources "
                 "limits it to pods that name a resource"
             )
-            yield warning("every-pod", message, rule.location, rule.name)
+            yield warning(ValidationCode.EVERY_POD, message, rule.location, rule.name)
 
 
 def _some_namespaces(rule: Validation) -> bool:

@@ -1,7 +1,7 @@
 """Reading of a Validation from its document."""
 
+from rules_engine.kinds.validation.problem_codes import ValidationCode
 from rules_engine.kinds.validation.value import Check, Reason, Validation, ValidationAction
-from rules_engine.loading.codes import Code
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import choice, section, sections, source, text, texts
 from rules_engine.loading.rule_fields import common_fields
@@ -17,7 +17,7 @@ def read(root: MapNode, diagnostics: Diagnostics) -> Validation:
     if {ValidationAction.DENY, ValidationAction.WARN} <= actions:
         key = spec.key("validationActions") or spec
         message = "Deny and Warn cannot be combined: a denial already shows the message"
-        diagnostics.error(Code.CONFLICTING_ACTIONS, message, key.location, key.length)
+        diagnostics.error(ValidationCode.CONFLICTING_ACTIONS, message, key.location, key.length)
     return Validation(
         **common_fields(root, diagnostics, OptOut.FORBIDDEN),
         validations=tuple(

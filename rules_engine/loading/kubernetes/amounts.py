@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
-from rules_engine.loading.codes import Code
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import scalars, section
 from rules_engine.loading.yaml.nodes import MapNode, ScalarNode
+from rules_engine.model.problem_codes import Code
 from rules_engine.model.quantity import NANOS, Format, Quantity, QuantityError
 from rules_engine.model.source import Location
 

@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from rules_engine.loading.codes import Code
 from rules_engine.loading.diagnostics import Diagnostics, truncate
 from rules_engine.loading.fields import flag, items, number, section, sections, strings, text, texts
 from rules_engine.loading.kubernetes import mig
@@ -15,6 +14,7 @@ from rules_engine.loading.yaml.nodes import MapNode, find
 from rules_engine.loading.yaml.nodes import Node as Written
 from rules_engine.model.cluster import Cluster, Node, Taint
 from rules_engine.model.pod import Pod
+from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import did_you_mean
 from rules_engine.model.quantity import Quantity
 from rules_engine.model.source import Location

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypeGuard
 
-from rules_engine.loading.codes import Code
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.kubernetes.inventory import is_finished, total
 from rules_engine.model.cluster import Cluster, Node, Taint
@@ -15,6 +14,7 @@ from rules_engine.model.json.lenient import Object, mapping, objects, strings, t
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.pod import Pod
+from rules_engine.model.problem_codes import Code
 from rules_engine.model.quantity import Quantity, QuantityError
 from rules_engine.model.source import Location
 

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import cast
 
-from rules_engine.loading.codes import Code
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.kubernetes.pods import warn_of_pod
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, Path, ScalarNode, find, first_key
 from rules_engine.model.json.lenient import Object, mapping, text
 from rules_engine.model.json.patch import Json
+from rules_engine.model.problem_codes import Code
 from rules_engine.model.source import Location
 
 _AMOUNTS = frozenset({"requests", "limits", "overhead", "allocatable", "capacity"})

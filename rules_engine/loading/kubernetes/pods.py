@@ -5,7 +5,6 @@ No member that the API server accepts is an error: the API may be newer than the
 
 from collections.abc import Iterator
 
-from rules_engine.loading.codes import Code
 from rules_engine.loading.diagnostics import Diagnostics, truncate
 from rules_engine.loading.fields import items, section, sections
 from rules_engine.loading.schemas import near
@@ -14,9 +13,10 @@ from rules_engine.model import shapes
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.pod import Pod
+from rules_engine.model.problem_codes import Code
 from rules_engine.model.source import Location
 
-SLIPS = frozenset(code.value for code in (Code.UNKNOWN_POD_FIELD, Code.NO_CONTAINERS, Code.DUPLICATE_CONTAINER))
+SLIPS = frozenset({Code.UNKNOWN_POD_FIELD, Code.NO_CONTAINERS, Code.DUPLICATE_CONTAINER})
 """The codes of the warnings of this module."""
 
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")

@@ -1,9 +1,9 @@
 """LabelSelectors of the Kubernetes API."""
 
-from rules_engine.loading.codes import Code
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import section, sections, strings, text, texts
 from rules_engine.loading.yaml.nodes import MapNode
+from rules_engine.model.problem_codes import Code
 from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector
 
 

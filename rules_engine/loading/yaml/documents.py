@@ -11,12 +11,12 @@ from typing import Any
 
 import yaml
 
-from rules_engine.loading.codes import Code
 from rules_engine.loading.diagnostics import Diagnostics, truncate
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.yaml import positions
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode
 from rules_engine.loading.yaml.scalars import resolve
+from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import did_you_mean
 from rules_engine.model.source import Location, SourceText
 

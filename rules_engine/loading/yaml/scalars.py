@@ -7,9 +7,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from rules_engine.loading.codes import Code
 from rules_engine.loading.diagnostics import truncate
 from rules_engine.loading.yaml.nodes import Plain
+from rules_engine.model.problem_codes import Code
 
 MAX_INTEGER = 2**63
 """Range of integers: CEL, Go and JSON readers have 64 bits; a larger one would silently change."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from rules_engine.kinds.overlap import warning
 from rules_engine.model.problems import Problem
+from tests.kinds.toy.problem_codes import MarkCode
 from tests.kinds.toy.value import Mark
 
 
@@ -11,4 +12,4 @@ def analyse(marks: Sequence[Mark]) -> Iterator[Problem]:
     """Yield a warning for each mark but the last of a resource, which overwrites the others."""
     for index, mark in enumerate(marks):
         if any(mark.resource == later.resource for later in marks[index + 1 :]):
-            yield warning("overwritten-mark", f"{mark.id} is overwritten", mark.location, mark.name)
+            yield warning(MarkCode.OVERWRITTEN_MARK, f"{mark.id} is overwritten", mark.location, mark.name)

@@ -1,0 +1,15 @@
+"""Codes of problems of a FallbackLadder."""
+
+from rules_engine.model.problem_codes import ProblemCode
+
+
+class LadderCode(ProblemCode):
+    """Codes of problems of a FallbackLadder."""
+
+    DUPLICATE_RUNG = "duplicate-rung"
+    SEVERAL_ASSUMED = "several-assumed"
+    MISSING_WEIGHT = "missing-weight"
+    CONDITION_READS_AMOUNTS = "condition-reads-amounts"
+    SINGLE_RUNG = "single-rung"
+    UNUSED_WHEN = "unused-when"
+    UNREACHABLE_RUNG = "unreachable-rung"

@@ -1,0 +1,10 @@
+"""Codes of problems of a Validation."""
+
+from rules_engine.model.problem_codes import ProblemCode
+
+
+class ValidationCode(ProblemCode):
+    """Codes of problems of a Validation."""
+
+    CONFLICTING_ACTIONS = "conflicting-actions"
+    EVERY_POD = "every-pod"

@@ -1,0 +1,116 @@
+"""Stable codes of problems: of all layers here, and of each kind of rule in its package."""
+
+from enum import StrEnum
+
+
+class ProblemCode(StrEnum):
+    """Code of a problem; its value is a contract with tools that filter reports.
+
+    Each subclass is an enumeration of codes. `authoring.problem_reference` has the cause and the remedy of each code.
+    """
+
+
+class Code(ProblemCode):
+    """Codes of problems that are not of one kind of rule."""
+
+    # Files
+    MISSING_FILE = "missing-file"
+    UNREADABLE_FILE = "unreadable-file"
+    NOT_A_REGULAR_FILE = "not-a-regular-file"
+    FILE_TOO_LARGE = "file-too-large"
+    TOO_MANY_FILES = "too-many-files"
+    NO_FILES = "no-files"
+    EMPTY_FILE = "empty-file"
+    NOT_UTF_8 = "not-utf-8"
+
+    # YAML
+    YAML_SYNTAX = "yaml-syntax"
+    YAML_CHARACTER = "yaml-character"
+    YAML_TAG = "yaml-tag"
+    YAML_ALIAS = "yaml-alias"
+    YAML_KEY = "yaml-key"
+    YAML_DUPLICATE_KEY = "yaml-duplicate-key"
+    YAML_MERGE = "yaml-merge"
+    YAML_BOOLEAN = "yaml-boolean"
+    YAML_NUMBER = "yaml-number"
+    YAML_DATE = "yaml-date"
+    YAML_EQUALS = "yaml-equals"
+    YAML_TOO_DEEP = "yaml-too-deep"
+    YAML_TOO_MANY_VALUES = "yaml-too-many-values"
+    EMPTY_DOCUMENT = "empty-document"
+
+    # Schemas
+    UNKNOWN_KIND = "unknown-kind"
+    UNKNOWN_API_VERSION = "unknown-api-version"
+    UNKNOWN_FIELD = "unknown-field"
+    MISSING_FIELD = "missing-field"
+    IGNORED_FIELD = "ignored-field"
+    CONFLICTING_FIELDS = "conflicting-fields"
+    WRONG_TYPE = "wrong-type"
+    WRONG_VALUE = "wrong-value"
+    WRONG_FORM = "wrong-form"
+    WRONG_COUNT = "wrong-count"
+
+    # Rules
+    DUPLICATE_DOCUMENT = "duplicate-document"
+    DUPLICATE_NAME = "duplicate-name"
+    BAD_SELECTOR = "bad-selector"
+    BAD_QUANTITY = "bad-quantity"
+    NEGATIVE_QUANTITY = "negative-quantity"
+    UNLIKELY_UNIT = "unlikely-unit"
+    STEERING_ANNOTATION = "steering-annotation"
+
+    # Tests, inventories and manifests
+    BAD_REFERENCE = "bad-reference"
+    NOT_A_POD = "not-a-pod"
+    NOT_A_CLUSTER = "not-a-cluster"
+    DUPLICATE_NODE = "duplicate-node"
+    IMPOSSIBLE_MIG = "impossible-mig"
+    ALLOCATABLE_CONFLICT = "allocatable-conflict"
+    BAD_POD = "bad-pod"
+    UNKNOWN_POD_FIELD = "unknown-pod-field"
+    NO_CONTAINERS = "no-containers"
+    DUPLICATE_CONTAINER = "duplicate-container"
+    UNKNOWN_NODE = "unknown-node"
+    UNBOUND_POD = "unbound-pod"
+    UNREAD_OBJECT = "unread-object"
+
+    # Expressions
+    CEL_SYNTAX = "cel-syntax"
+    CEL_TOO_LONG = "cel-too-long"
+    CEL_TOO_DEEP = "cel-too-deep"
+    CEL_UNDECLARED = "cel-undeclared"
+    CEL_FIELD = "cel-field"
+    CEL_NO_SUCH_FUNCTION = "cel-no-such-function"
+    CEL_ARGUMENTS = "cel-arguments"
+    CEL_TYPE = "cel-type"
+    CEL_CONSTANT = "cel-constant"
+    CEL_RESULT_TYPE = "cel-result-type"
+    CEL_PARAMS = "cel-params"
+    CEL_NEWER = "cel-newer"
+
+    # Rules and tests together
+    NO_RULES = "no-rules"
+    MATCHES_NOTHING = "matches-nothing"
+    UNKNOWN_RULE = "unknown-rule"
+    UNKNOWN_RUNG = "unknown-rung"
+    IDLE_RULE = "idle-rule"
+    UNSEEN_CLAIMS = "unseen-claims"
+
+    # Conversion of gpuinjector's configuration
+    JSON_SYNTAX = "json-syntax"
+    GPUINJECTOR_WRONG_TYPE = "gpuinjector-wrong-type"
+    GPUINJECTOR_UNKNOWN_FIELD = "gpuinjector-unknown-field"
+    GPUINJECTOR_DUPLICATE_KEY = "gpuinjector-duplicate-key"
+    GPUINJECTOR_LETTER_CASE = "gpuinjector-letter-case"
+    GPUINJECTOR_NO_NAME = "gpuinjector-no-name"
+    GPUINJECTOR_DUPLICATE_NAME = "gpuinjector-duplicate-name"
+    GPUINJECTOR_NO_COEFFICIENT = "gpuinjector-no-coefficient"
+    GPUINJECTOR_BAD_UNIT = "gpuinjector-bad-unit"
+    GPUINJECTOR_GLUED_UNIT = "gpuinjector-glued-unit"
+    GPUINJECTOR_NEGATIVE = "gpuinjector-negative"
+    GPUINJECTOR_BAD_QUANTITY = "gpuinjector-bad-quantity"
+    GPUINJECTOR_ROUNDED = "gpuinjector-rounded"
+    GPUINJECTOR_EXACT = "gpuinjector-exact"
+    GPUINJECTOR_NEVER_MATCHES = "gpuinjector-never-matches"
+    GPUINJECTOR_EMPTY_ENTRY = "gpuinjector-empty-entry"

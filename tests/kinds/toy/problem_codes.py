@@ -1,0 +1,9 @@
+"""Codes of problems of a Mark."""
+
+from rules_engine.model.problem_codes import ProblemCode
+
+
+class MarkCode(ProblemCode):
+    """Codes of problems of a Mark."""
+
+    OVERWRITTEN_MARK = "overwritten-mark"

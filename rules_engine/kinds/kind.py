@@ -14,6 +14,7 @@ from rules_engine.loading.yaml.nodes import MapNode
 from rules_engine.model.admission import Endpoint
 from rules_engine.model.decision import Step
 from rules_engine.model.pod import Pod
+from rules_engine.model.problem_codes import ProblemCode
 from rules_engine.model.problems import Problem
 from rules_engine.model.rules import Rule
 
@@ -23,8 +24,9 @@ class Kind:
     """A kind of rule; it is an `evaluation.RuleKind`.
 
     `value`: the class of its rules. `read` makes a rule of a validated document. `compile` and `apply` are for
-    evaluation. `analyse` yields warnings about all its rules, in the order of evaluation. `schemas`
-    is the folder of its JSON Schema. The types are those of the kind's own rules, which only the kind itself knows.
+    evaluation. `analyse` yields warnings about all its rules, in the order of evaluation. `codes` has the codes of its
+    problems, and the TOML file `problems` the reference of each. `schemas` is the folder of its JSON Schema. The types
+    are those of the kind's own rules, which only the kind itself knows.
     """
 
     value: type[Rule]
@@ -33,6 +35,8 @@ class Kind:
     compile: Callable[[Any, Compiler], Compiled[Rule]]
     apply: Callable[[Sequence[Any], Context], tuple[tuple[Step, ...], Pod]]
     analyse: Callable[[Sequence[Any]], Iterator[Problem]]
+    codes: type[ProblemCode]
+    problems: Path
     schemas: Path = SCHEMAS
 
     @property

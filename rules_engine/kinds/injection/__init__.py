@@ -1,7 +1,10 @@
 """The kind ResourceInjection."""
 
+from pathlib import Path
+
 from rules_engine.kinds.injection.analysis import analyse
 from rules_engine.kinds.injection.evaluation import apply_injections, compile_injection
+from rules_engine.kinds.injection.problem_codes import InjectionCode
 from rules_engine.kinds.injection.reading import read
 from rules_engine.kinds.injection.value import ResourceInjection
 from rules_engine.kinds.kind import Kind
@@ -14,4 +17,6 @@ KIND = Kind(
     compile=compile_injection,
     apply=apply_injections,
     analyse=analyse,
+    codes=InjectionCode,
+    problems=Path(__file__).with_name("problems.toml"),
 )

@@ -1,8 +1,11 @@
 """The kind FallbackLadder."""
 
+from pathlib import Path
+
 from rules_engine.kinds.kind import Kind
 from rules_engine.kinds.ladder.analysis import analyse
 from rules_engine.kinds.ladder.evaluation import apply_ladders, compile_ladder
+from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.reading import read
 from rules_engine.kinds.ladder.value import FallbackLadder
 from rules_engine.model.admission import Endpoint
@@ -14,4 +17,6 @@ KIND = Kind(
     compile=compile_ladder,
     apply=apply_ladders,
     analyse=analyse,
+    codes=LadderCode,
+    problems=Path(__file__).with_name("problems.toml"),
 )

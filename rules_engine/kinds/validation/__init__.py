@@ -1,8 +1,11 @@
 """The kind Validation."""
 
+from pathlib import Path
+
 from rules_engine.kinds.kind import Kind
 from rules_engine.kinds.validation.analysis import analyse
 from rules_engine.kinds.validation.evaluation import apply_validations, compile_validation
+from rules_engine.kinds.validation.problem_codes import ValidationCode
 from rules_engine.kinds.validation.reading import read
 from rules_engine.kinds.validation.value import Validation
 from rules_engine.model.admission import Endpoint
@@ -14,4 +17,6 @@ KIND = Kind(
     compile=compile_validation,
     apply=apply_validations,
     analyse=analyse,
+    codes=ValidationCode,
+    problems=Path(__file__).with_name("problems.toml"),
 )

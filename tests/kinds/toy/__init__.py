@@ -6,6 +6,7 @@ from rules_engine.kinds import Kind
 from rules_engine.model.admission import Endpoint
 from tests.kinds.toy.analysis import analyse
 from tests.kinds.toy.evaluation import apply_marks, compile_mark
+from tests.kinds.toy.problem_codes import MarkCode
 from tests.kinds.toy.reading import read
 from tests.kinds.toy.value import Mark
 
@@ -16,5 +17,7 @@ KIND = Kind(
     compile=compile_mark,
     apply=apply_marks,
     analyse=analyse,
+    codes=MarkCode,
+    problems=Path(__file__).with_name("problems.toml"),
     schemas=Path(__file__).parent / "schemas",
 )

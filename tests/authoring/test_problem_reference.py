@@ -1,0 +1,104 @@
+"""The reference of problems: an entry for each code, whose example has exactly this problem."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from rules_engine.authoring.problem_reference import FOLDER, Entry, reference
+from rules_engine.kinds import KINDS
+from rules_engine.model.problem_codes import Code, ProblemCode
+from rules_engine.model.problems import Problem
+from tests.kinds import toy
+from tests.support.documents import REPOSITORY
+from tests.support.problem_reference import DOCUMENT, document, problems, without_output
+
+ENTRIES = tuple(reference().values())
+FILES = [entry for entry in ENTRIES if not entry.commands]
+COMMANDS = [entry for entry in ENTRIES if entry.commands]
+
+
+def code_of(entry: Entry) -> str:
+    return entry.code.value
+
+
+def test_each_code_has_an_entry() -> None:
+    every: set[ProblemCode] = {*Code, *(code for kind in KINDS for code in kind.codes)}
+    assert set(reference()) == every
+    assert len({code.value for code in every}) == len(every)
+
+
+def test_a_new_kind_brings_its_own_entries() -> None:
+    added = reference((*KINDS, toy.KIND)).keys() - reference().keys()
+    assert added == set(toy.KIND.codes) != set()
+
+
+def test_each_text_is_read() -> None:
+    areas = {entry.area for entry in ENTRIES}
+    assert len(areas) == len([*FOLDER.glob("*.toml")]) + len(KINDS)
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=code_of)
+def test_causes_and_remedies_are_sentences(entry: Entry) -> None:
+    for text in (entry.cause, entry.remedy):
+        assert text[0].isupper() or text.startswith(("`", "gpuinjector"))
+        assert text.endswith(".")
+
+
+@pytest.mark.parametrize("entry", FILES, ids=code_of)
+def test_an_example_has_exactly_its_problem(entry: Entry) -> None:
+    found, _ = problems(entry, entry.wrong)
+    assert {(problem.code, problem.severity) for problem in found} == {(entry.code, entry.severity)}
+
+
+@pytest.mark.parametrize("entry", FILES, ids=code_of)
+def test_a_corrected_example_has_no_problem(entry: Entry) -> None:
+    assert entry.right != entry.wrong
+    assert problems(entry, entry.right) == ((), "")
+
+
+@pytest.mark.parametrize("entry", COMMANDS, ids=code_of)
+def test_commands_show_their_problem(entry: Entry) -> None:
+    """The document has their output, which `tests/docs` compares."""
+    section = DOCUMENT.read_text(encoding="utf-8").partition(f"\n### {entry.code}\n")[2].partition("\n### ")[0]
+    assert not entry.wrong
+    assert all(f"$ {command}\n" in section for command in entry.commands.splitlines())
+    assert f" {entry.severity.value}: " in section
+    assert f" [{entry.code}]\n" in section
+
+
+def test_the_document_is_current() -> None:
+    assert without_output(DOCUMENT.read_text(encoding="utf-8")) == document()
+
+
+def members(path: Path) -> set[str]:
+    """Return the attributes of enumerations of codes that a module names."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    enumerations: list[type[ProblemCode]] = [Code, *(kind.codes for kind in KINDS)]
+    classes = {codes.__name__ for codes in enumerations}
+    return {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in classes
+    }
+
+
+SOURCES = [path for room in ("rules_engine", "server") for path in (REPOSITORY / room).rglob("*.py")]
+
+
+def test_each_code_is_used() -> None:
+    assert {code.name for code in reference()} == set().union(*map(members, SOURCES))
+
+
+def test_no_problem_has_a_code_in_quotes() -> None:
+    """mypy rejects them, too: `Problem.code` is a ProblemCode."""
+    codes = {str(code) for code in reference()}
+    quoted = [
+        f"{path}:{node.lineno}: {node.value}"
+        for path in SOURCES
+        if path.name != "problem_codes.py"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value in codes
+    ]
+    assert quoted == []
+    assert Problem.__annotations__["code"] is ProblemCode

@@ -1,0 +1,81 @@
+"""docs/problems.md, generated from the reference. `python -m tests.support.problem_reference` updates it."""
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from rules_engine.authoring.check import check
+from rules_engine.authoring.convert import convert
+from rules_engine.authoring.problem_reference import Entry, reference
+from rules_engine.model.problems import Problem, render
+from tests.support.documents import REPOSITORY, renewed
+
+DOCUMENT = REPOSITORY / "docs" / "problems.md"
+
+_CONSOLE = re.compile(r"^```console\n.*?^```$", re.DOTALL | re.MULTILINE)
+
+CONFIGURATION = "gpuinjector.json"
+"""File of the examples that `convert` reads; `check` reads all others."""
+
+HEAD = """\
+# Problems
+
+Each problem that `check`, `test`, `explain`, the server or the conversion of gpuinjector's configuration reports has a
+code, which does not change. An error keeps the rules from being used; a warning does not. Each section has the cause,
+an example with its output, the remedy and the corrected example.
+
+This page is generated from `rules_engine/authoring/problems/` and from `problems.toml` in the package of each kind of
+rule, in `rules_engine/kinds/`.
+"""
+
+
+def problems(entry: Entry, text: str) -> tuple[tuple[Problem, ...], str]:
+    """Return the problems of the text of an example, and the output for people."""
+    if entry.file == CONFIGURATION:
+        converted = convert(text, CONFIGURATION)
+        return converted.findings, _output(converted.findings, converted.sources)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / entry.file
+        path.write_text(text, encoding="utf-8")
+        checked = check([path])
+    return checked.problems, _output(checked.problems, checked.sources).replace(f"{folder}/", "")
+
+
+def _output(found: Sequence[Problem], sources: Mapping[str, Sequence[str]]) -> str:
+    return "".join(f"{render(problem, sources)}\n" for problem in found)
+
+
+def _console(entry: Entry) -> str:
+    """Return the block of an example's commands, without their output."""
+    commands = "".join(f"$ {command}\n" for command in entry.commands.splitlines())
+    return f"```console\n{commands}```\n"
+
+
+def document() -> str:
+    """Return the document, without the output of commands."""
+    areas = groupby(reference().values(), key=lambda entry: entry.area)
+    return HEAD + "".join(f"\n## {area}\n{''.join(map(_section, entries))}" for area, entries in areas)
+
+
+def without_output(text: str) -> str:
+    """Return a document without the output of its commands."""
+    return _CONSOLE.sub(lambda block: re.sub(r"^(?![$`]).*\n", "", block[0], flags=re.MULTILINE), text)
+
+
+def _section(entry: Entry) -> str:
+    meaning = f"\n### {entry.code}\n\n{entry.severity.value.capitalize()}. {entry.cause}\n\n"
+    if entry.commands:
+        return f"{meaning}{_console(entry)}\n{entry.remedy}\n"
+    shown = f"{_block(entry, 'broken', entry.wrong)}\n```text\n{problems(entry, entry.wrong)[1]}```\n"
+    return f"{meaning}{shown}\n{entry.remedy}\n\n{_block(entry, 'fixed', entry.right)}"
+
+
+def _block(entry: Entry, title: str, text: str) -> str:
+    suffix = Path(entry.file).suffix.removeprefix(".")
+    return f"```{suffix}{f' {title}.yaml' if suffix == 'yaml' else ''}\n{text}```\n"
+
+
+if __name__ == "__main__":
+    DOCUMENT.write_text(renewed(document()))

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from rules_engine.authoring.problem_reference import RULES, Entry, reference
 from rules_engine.authoring.rule_files import read_rules
 from rules_engine.documents import load
 from rules_engine.loading.files import MAX_FILE_BYTES, MAX_FILES
 from rules_engine.model.problems import render
 
 BROKEN = Path(__file__).parent / "broken"
+EXAMPLES = [entry for entry in reference().values() if entry.wrong and entry.file == RULES]
 CASES = sorted(path.stem for path in BROKEN.glob("*.txt"))
 
 
@@ -65,7 +67,18 @@ def test_each_broken_file_has_its_text() -> None:
 
 @pytest.mark.parametrize("name", [name for name in CASES if name not in MADE])
 def test_a_document_with_an_error_yields_nothing(name: str, tmp_path: Path) -> None:
-    loaded = load([broken(name, tmp_path)])
+    assert_no_document_has_an_error(broken(name, tmp_path))
+
+
+@pytest.mark.parametrize("entry", EXAMPLES, ids=lambda entry: entry.code.value)
+def test_an_example_with_an_error_yields_nothing(entry: Entry, tmp_path: Path) -> None:
+    path = tmp_path / entry.file
+    path.write_text(entry.wrong, encoding="utf-8")
+    assert_no_document_has_an_error(path)
+
+
+def assert_no_document_has_an_error(path: Path) -> None:
+    loaded = load([path])
     wrong = {
         (problem.location.file, problem.location.line)
         for problem in loaded.problems

@@ -20,7 +20,7 @@ from server.timestamps import rfc3339
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Served:
-    """A rule set in force. `digest` is a SHA-256 of the files' text, in hexadecimal: replicas that agree decide alike.
+    """A rule set in force. `digest` is that of the rule documents: replicas that agree on it have the same rules.
 
     `generation` counts the sets that this process has put in force, from 1.
     """

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from rules_engine.documents.cases import Reader, build_test
+from rules_engine.documents.digest import digest
 from rules_engine.kinds import KINDS, Kind
 from rules_engine.loading.diagnostics import Diagnostics, truncate
 from rules_engine.loading.fields import section
@@ -53,13 +54,15 @@ class Loaded:
     """All loaded documents, problems in file order.
 
     `drafts` are rules of documents with errors, as far as they could be read: they serve only to find further problems
-    in their expressions. `files` are those of the paths.
+    in their expressions. `digest` is that of the rule documents, those with errors included. `files` are those of the
+    paths.
     """
 
     rules: tuple[Rule, ...] = ()
     tests: tuple[RuleTest, ...] = ()
     inventories: tuple[Inventory, ...] = ()
     drafts: tuple[Rule, ...] = ()
+    digest: str = digest(())
     problems: tuple[Problem, ...] = ()
     sources: Sources = field(default_factory=lambda: MappingProxyType({}))
     files: tuple[str, ...] = ()
@@ -83,6 +86,7 @@ def load(paths: Sequence[Path], kinds: Sequence[Kind] = KINDS) -> Loaded:
         tests=tuple(loader.tests),
         inventories=tuple(loader.inventories),
         drafts=tuple(loader.drafts),
+        digest=digest(loader.written),
         problems=in_file_order(loader.diagnostics.problems, names),
         sources=loader.sources,
         files=names,
@@ -162,6 +166,8 @@ class _Loader:
         self.sources: dict[str, Sequence[str]] = {}
         self.rules: list[Rule] = []
         self.drafts: list[Rule] = []
+        self.written: list[tuple[str, str, MapNode]] = []
+        """Kind, name and document of each rule, as written."""
         self.tests: list[RuleTest] = []
         self.inventories: list[Inventory] = []
         self.other: ScalarNode | None = None
@@ -245,6 +251,7 @@ class _Loader:
             if not _failed(diagnostics, document):
                 self.tests.append(test)
         else:
+            self.written.append((kind, name, written))
             rule = self._kinds[kind].read(root, diagnostics)
             (self.drafts if _failed(diagnostics, document) else self.rules).append(rule)
 

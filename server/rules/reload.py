@@ -83,18 +83,20 @@ class Reloader:
         served = self._state.served
         if rules.diagnostics:
             _log.warning("%s", rules.diagnostics)
-        if served is None or rules.digest != served.digest:
-            generation = 1 if served is None else served.generation + 1
-            self._state.served = Served(
-                rule_set=rules.rule_set,
-                generation=generation,
-                digest=rules.digest,
-                rules_by_kind=rules.rules_by_kind,
-                since=now,
-            )
-            _log.info("rules generation %d, digest %.12s, in force: %s", generation, rules.digest, _counts(rules))
+        unchanged = served if served is not None and rules.digest == served.digest else None
+        generation = unchanged.generation if unchanged else served.generation + 1 if served else 1
+        # Unchanged rules may have other locations: their files have other comments, tests or names.
+        self._state.served = Served(
+            rule_set=rules.rule_set,
+            generation=generation,
+            digest=rules.digest,
+            rules_by_kind=rules.rules_by_kind,
+            since=unchanged.since if unchanged else now,
+        )
+        if unchanged:
+            _log.info("rules unchanged: generation %d stays in force", generation)
         else:
-            _log.info("rules unchanged: generation %d stays in force", served.generation)
+            _log.info("rules generation %d, digest %.12s, in force: %s", generation, rules.digest, _counts(rules))
         self._refused = None
         self._state.last_reload = Reload(at=now, digest=rules.digest)
         self._adopted()

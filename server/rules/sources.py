@@ -3,7 +3,6 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 
 from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_errors, read_rules
@@ -25,7 +24,7 @@ class Sources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Compiled rules: `digest` is a SHA-256 of the text of all files, `tests` the number of RuleTests among them."""
+    """Compiled rules: `digest` is that of the documents, `tests` the number of RuleTests among them."""
 
     rule_set: RuleSet
     rules_by_kind: Mapping[str, int]
@@ -70,17 +69,16 @@ def prepare_rules(paths: Sequence[Path]) -> Rules:
     rules = read_rules(paths or (DEFAULT_RULES,))
     loaded = rules.loaded
     diagnostics = _diagnostics(rules.problems, loaded.sources)
-    digest = _digest(loaded.sources)
     if rules.failed:
-        raise UnusableError(diagnostics, digest, places=tuple(map(_place, rules.problems)))
+        raise UnusableError(diagnostics, loaded.digest, places=tuple(map(_place, rules.problems)))
     if not loaded.rules:
         named = " ".join(map(str, paths))
         message = f"gpu-rules serve: no rules in {named}: a server without rules admits every pod"
-        raise UnusableError(message, digest)
+        raise UnusableError(message, loaded.digest)
     return Rules(
         rule_set=rules.rule_set,
         rules_by_kind=dict(sorted(Counter(rule.kind for rule in loaded.rules).items())),
-        digest=digest,
+        digest=loaded.digest,
         tests=len(loaded.tests),
         diagnostics=diagnostics,
     )
@@ -129,12 +127,3 @@ def _diagnostics(problems: Sequence[Problem], lines: Mapping[str, Sequence[str]]
 def _place(problem: Problem) -> str:
     """Render location and code of a problem, without its message, which quotes names and values."""
     return f"{problem.location}: {problem.severity.value} [{problem.code}]"
-
-
-def _digest(lines: Mapping[str, Sequence[str]]) -> str:
-    """Hash file names without folders, and text: replicas may mount the files in different places."""
-    digest = sha256()
-    for name, text in lines.items():
-        digest.update(f"{Path(name).name}\0{len(text)}\n".encode())
-        digest.update("\n".join(text).encode(errors="surrogatepass"))
-    return digest.hexdigest()

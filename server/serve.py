@@ -241,7 +241,12 @@ def _reserves(settings: Settings) -> bool:
 @contextmanager
 def _telemetry(settings: Settings, state: State) -> Iterator[Telemetry]:
     """Run telemetry as configured. Raises StartError."""
-    wanted = TelemetrySettings(settings.decision_log, settings.events, Callers(settings.reserve_for))
+    wanted = TelemetrySettings(
+        decision_log=settings.decision_log,
+        decision_log_messages=settings.decision_log_messages,
+        events=settings.events,
+        callers=Callers(settings.reserve_for),
+    )
     telemetry = Telemetry(wanted, state, _connection(settings) if settings.events else None)
     try:
         telemetry.start()

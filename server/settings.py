@@ -119,6 +119,14 @@ class Settings:
         metavar="FILE",
         help="Append a line of JSON for each decision and its trace; - is standard output. Default: disabled.",
     )
+    decision_log_messages: bool = _setting(
+        "--decision-log-messages",
+        False,
+        is_flag=True,
+        chart="decisionLogMessages",
+        help="Log the results of message expressions, too, which may quote any field of a pod. "
+        "Default: the message or the expression of the rule in their place.",
+    )
     events: bool = _setting(
         "--events",
         False,
@@ -273,6 +281,10 @@ _CONFLICTS: tuple[tuple[str, Callable[[Settings], bool]], ...] = (
     (
         "--declare needs a live cluster: --cluster in-cluster or kubeconfig",
         lambda it: it.declare is not None and not it.is_live,
+    ),
+    (
+        "--decision-log-messages needs --decision-log",
+        lambda it: it.decision_log_messages and it.decision_log is None,
     ),
     (
         "--events needs a live cluster: --cluster in-cluster or kubeconfig",

@@ -10,7 +10,6 @@ from typing import Protocol
 import orjson
 
 from rules_engine.evaluation import DecisionCache, RuleSet
-from rules_engine.evaluation.fingerprint import Quotable, quotable
 from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
 from rules_engine.model.admission import Endpoint
 from rules_engine.model.cluster import Cluster, Freshness
@@ -32,14 +31,12 @@ class Served:
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
     mutate: DecisionCache = field(init=False, repr=False, compare=False)
     validate: DecisionCache = field(init=False, repr=False, compare=False)
-    quotable: Mapping[str, Quotable] = field(init=False, repr=False, compare=False)
     reads_free_devices: bool = field(init=False, repr=False, compare=False)
     """True if a rule reads free devices: `offered: Available`, cluster.available."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mutate", DecisionCache(self.rule_set, Endpoint.MUTATE, orjson.dumps))
         object.__setattr__(self, "validate", DecisionCache(self.rule_set, Endpoint.VALIDATE, orjson.dumps))
-        object.__setattr__(self, "quotable", quotable(self.rule_set.rules))
         object.__setattr__(self, "reads_free_devices", cluster_requirements(self.rule_set).pods)
 
 

@@ -4,11 +4,10 @@ The pods of one Job or Deployment differ in their names and uids, and in labels 
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
 from marshal import dumps
 from typing import Any, TypeAlias
 
-from rules_engine.cel.field_paths import Chain, chains, texts
+from rules_engine.cel.field_paths import Chain, chains
 from rules_engine.evaluation.rule_set.compiled import Compiled
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.json.patch import Json
@@ -107,31 +106,6 @@ class Fingerprint:
             seen += _found(value, members)
         key = self._encode(seen)
         return key if len(key) <= MAX_KEY_BYTES else None
-
-
-_ANNOTATIONS = tuple((root, "metadata", "annotations") for root in ("object", "oldObject"))
-
-
-@dataclass(frozen=True, slots=True)
-class Quotable:
-    """The annotations of a pod that a rule's messages may quote: those `named`, and if `others` is true any other."""
-
-    named: frozenset[str]
-    others: bool
-
-
-def quotable(rules: Iterable[Compiled[Rule]]) -> Mapping[str, Quotable]:
-    """Return the annotations that message expressions may quote, by rule id."""
-    return {rule.rule.id: _quotable(rule) for rule in rules if rule.messages}
-
-
-def _quotable(rule: Compiled[Rule]) -> Quotable:
-    expressions = [program.checked.expression for program in (*rule.programs, *rule.messages)]
-    found = {chain for expression in expressions for chain in chains(expression)}
-    return Quotable(
-        named=frozenset().union(*map(texts, expressions)),
-        others=any(place[: len(chain)] == chain for chain in found for place in _ANNOTATIONS),
-    )
 
 
 def _all_texts(members: Json) -> bool:

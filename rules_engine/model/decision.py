@@ -78,6 +78,7 @@ class Step:
     `reason` is a stable word for machines (`namespace`, `opt-out`, `offered`, `evaluation-error` …), `message` is for
     people. `audit`: the rule is in audit mode; the step has no effect. `code` is the HTTP status of a denial.
     `recorded`: it also goes to the audit log. `cluster_unknown`: nothing was decided, since the cluster is not known.
+    `static`: the same step with static messages, if a message expression made some of its own: they may quote the pod.
     """
 
     rule: RuleId
@@ -95,6 +96,7 @@ class Step:
     notes: tuple[str, ...] = ()
     recorded: bool = False
     cluster_unknown: bool = False
+    static: "Step | None" = None
 
     @property
     def denies(self) -> bool:

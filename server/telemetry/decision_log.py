@@ -1,13 +1,12 @@
 """Decision log: one line of JSON for each decision, with its trace.
 
-A line holds the messages and actions of rules, never the pod: no environment value, and no annotation that no rule
-names. The thread that answers a request encodes the line; one other thread writes. When the queue is full, lines are
-dropped and counted, so that requests never wait for the log.
+A line holds the messages and actions of rules, never the pod. A message expression may quote any field of the pod, so
+its result is logged only if that is enabled. The thread that answers a request encodes the line; one other thread
+writes. When the queue is full, lines are dropped and counted, so that requests never wait for the log.
 """
 
 import logging
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,13 +18,13 @@ from pathlib import Path
 from secrets import token_hex
 from threading import Event, Lock, Thread
 from time import monotonic
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import orjson
 
 from rules_engine.model.cluster import Cluster, Freshness
 from rules_engine.model.decision import Action, Decision, Step
-from rules_engine.model.json.lenient import controller, mapping, objects, strings, text
+from rules_engine.model.json.lenient import controller, mapping, text
 from rules_engine.model.json.patch import Json
 from server.http.admission_record import AdmissionRecord
 
@@ -72,9 +71,6 @@ class Line(NamedTuple):
         return sum(map(len, self.parts))
 
 
-Private: TypeAlias = Sequence[tuple[str, str]]
-"""Texts that must not be logged, the longest first, each with its replacement."""
-
 TOGETHER = 1024 // 3
 """Lines written by one call: as many parts as the system accepts (IOV_MAX)."""
 
@@ -85,12 +81,21 @@ _log = logging.getLogger(__name__)
 
 
 class DecisionLog:
-    """Observer that writes a line for each decision to a file, or to standard output if the path is None."""
+    """Observer that writes a line for each decision to a file, or to standard output if the path is None.
+
+    `messages`: results of message expressions are logged, too.
+    """
 
     def __init__(
-        self, path: Path | None, *, max_queued: int = MAX_QUEUED, max_queued_bytes: int = MAX_QUEUED_BYTES
+        self,
+        path: Path | None,
+        *,
+        messages: bool = False,
+        max_queued: int = MAX_QUEUED,
+        max_queued_bytes: int = MAX_QUEUED_BYTES,
     ) -> None:
         self._path = path
+        self._messages = messages
         self._max_queued = max_queued
         self._max_queued_bytes = max_queued_bytes
         self._process = token_hex(4)
@@ -133,7 +138,8 @@ class DecisionLog:
                 self.dropped += 1
             return
         id_ = f"{self._process}-{next(self._numbers)}"
-        written = line(record, decision, id=id_, at=datetime.now(UTC), view=self._views.number(record.cluster))
+        view = self._views.number(record.cluster)
+        written = line(record, decision, id=id_, at=datetime.now(UTC), view=view, messages=self._messages)
         with self._lock:
             self._waiting.append(written)
             self._bytes += written.size
@@ -211,10 +217,12 @@ class DecisionLog:
             os.close(descriptor)
 
 
-def line(record: AdmissionRecord, decision: Decision, *, id: str, at: datetime, view: int) -> Line:
+def line(
+    record: AdmissionRecord, decision: Decision, *, id: str, at: datetime, view: int, messages: bool = False
+) -> Line:
     """Encode the line of a decision; empty members are omitted.
 
-    `view` numbers the views of the cluster that this process has used, from 1.
+    `view` numbers the views of the cluster that this process has used, from 1. `messages`: as in DecisionLog.
     """
     request, served, cluster = record.request, record.served, record.cluster
     members: dict[str, object] = {"time": at, "id": id, "seconds": round(record.seconds, 6)}
@@ -233,8 +241,7 @@ def line(record: AdmissionRecord, decision: Decision, *, id: str, at: datetime, 
         served and (served.digest, served.generation),
         cluster and (view, cluster.freshness),
     )
-    private = private_texts(record, decision)
-    reasons = _reasons(decision, private) if private else decision.once(_reasons)
+    reasons = decision.once(_reasons_with_messages if messages else _reasons)
     truncated += reasons.truncated
     if truncated:
         members["truncated"] = truncated
@@ -283,29 +290,38 @@ class _Reasons(NamedTuple):
     truncated: tuple[str, ...]
 
 
-def _reasons(decision: Decision, private: Private = ()) -> _Reasons:
-    """Encode what follows from the decision alone, truncated to MAX_REASONS_BYTES."""
+def _reasons(decision: Decision) -> _Reasons:
+    """Encode what follows from the decision alone, without results of message expressions."""
+    return _encoded(decision, [step.static or step for step in decision.trace])
+
+
+def _reasons_with_messages(decision: Decision) -> _Reasons:
+    """Encode what follows from the decision alone."""
+    return _encoded(decision, decision.trace)
+
+
+def _encoded(decision: Decision, trace: Sequence[Step]) -> _Reasons:
+    """Encode status, trace and patch, truncated to MAX_REASONS_BYTES."""
     members: dict[str, object] = {}
     if decision.refusal is not None:
         # The message is omitted, since it quotes the pod.
         members["status"] = {"code": decision.refusal.code, "reason": decision.refusal.reason}
     # Part of a patch would be another patch: it is logged whole or not at all.
     without_patch = {"patch": None} if decision.patch else {}
-    parts = sum(map(_parts, decision.trace))
+    parts = sum(map(_parts, trace))
     if parts <= MAX_PARTS:
-        cut: dict[str, None] = {}
-        members["trace"] = [_step(step, private, cut) for step in decision.trace]
+        members["trace"] = [step.to_json() for step in trace]
         if parts + len(decision.patch) <= MAX_PARTS:
             found = _ending({**members, "patch": [operation.to_json() for operation in decision.patch]})
             if len(found) <= MAX_REASONS_BYTES:
-                return _Reasons(found, tuple(cut))
+                return _Reasons(found, ())
         found = _ending(members)
         if len(found) <= MAX_REASONS_BYTES:
-            return _Reasons(found, (*without_patch, *cut))
-    cut = {**without_patch}
-    found = _ending({**members, "trace": [_shortened(step, private, cut) for step in decision.trace]})
+            return _Reasons(found, tuple(without_patch))
+    cut: dict[str, None] = {**without_patch}
+    found = _ending({**members, "trace": [_shortened(step, cut) for step in trace]})
     if len(found) > MAX_REASONS_BYTES:
-        found = _ending({**members, "trace": _outline(decision.trace)})
+        found = _ending({**members, "trace": _outline(trace)})
         cut["trace"] = None
     return _Reasons(found, tuple(cut))
 
@@ -321,7 +337,7 @@ def _parts(step: Step) -> int:
     return 1 + len(step.amounts) + len(step.annotations) + len(step.notes) + len(step.warnings) + attempts
 
 
-def _shortened(step: Step, private: Private, cut: dict[str, None]) -> Json:
+def _shortened(step: Step, cut: dict[str, None]) -> Json:
     """Return a step with truncated lists and texts; the names of truncated members are added to `cut`."""
     lists = {"resources": step.resources, "amounts": step.amounts, "notes": step.notes, "warnings": step.warnings}
     cut.update((name, None) for name, items in lists.items() if len(items) > MAX_ITEMS)
@@ -337,7 +353,7 @@ def _shortened(step: Step, private: Private, cut: dict[str, None]) -> Json:
         warnings=step.warnings[:MAX_ITEMS],
         annotations=dict(islice(step.annotations.items(), MAX_ITEMS)),
     )
-    members = _step(brief, private, cut)
+    members = brief.to_json()
     for name, value in members.items():
         members[name] = short = _cut_texts(value)
         if short != value:
@@ -383,83 +399,6 @@ def owner(pod: Json) -> dict[str, str] | None:
     reference = controller(pod) or {}
     kind, name = reference.get("kind"), reference.get("name")
     return {"kind": kind, "name": name} if isinstance(kind, str) and isinstance(name, str) else None
-
-
-QUOTING = frozenset({Action.DENY, Action.WARN, Action.RECORD})
-"""Actions of a Validation whose message an expression may have built from the pod."""
-
-
-def private_texts(record: AdmissionRecord, decision: Decision) -> Private:
-    """Return environment values and annotations of both pods that no rule names but a message may quote."""
-    quoting = decision.once(_quoting)
-    if record.served is None or record.request is None or not quoting:
-        return ()
-    rules = [rule for id, rule in record.served.quotable.items() if id in quoting]
-    if not rules:
-        return ()
-    named = {name for rule in rules for name in rule.named}
-    values: dict[str, str] = {}
-    for pod in (record.request.object, record.request.old_object):
-        if any(rule.others for rule in rules):
-            annotations = strings(mapping(mapping(pod).get("metadata")).get("annotations"))
-            values.update((value, "[annotation]") for name, value in annotations.items() if name not in named)
-        values.update((value, "[environment]") for value in _environment(pod))
-    values.pop("", None)
-    return sorted(values.items(), key=lambda value: len(value[0]), reverse=True)
-
-
-def _quoting(decision: Decision) -> frozenset[str]:
-    """Return the rules whose step has a message."""
-    return frozenset(step.rule for step in decision.trace if step.message and step.action in QUOTING)
-
-
-def _environment(pod: Json) -> Iterator[str]:
-    spec = mapping(mapping(pod).get("spec"))
-    for member in ("containers", "initContainers", "ephemeralContainers"):
-        for container in objects(spec.get(member)):
-            for variable in objects(container.get("env")):
-                yield text(variable, "value")
-
-
-SHORT = 4
-"""Length below which a value is replaced only as a whole word; otherwise single letters would be removed."""
-
-MAX_COMPARED = 16 * 1024 * 1024
-"""Characters of a message times the number of texts searched in it: some milliseconds."""
-
-MAX_REPLACED = 256
-"""Texts replaced in one message; each may need a pattern of its own."""
-
-OMITTED = "[omitted]"
-"""Replaces a message that would take too long to search for private texts."""
-
-
-def _step(step: Step, private: Private, cut: dict[str, None]) -> dict[str, Json]:
-    members = step.to_json()
-    if private and step.action in QUOTING:
-        for name in ("message", "warnings"):
-            if name in members:
-                members[name] = written = _without(members[name], private)
-                if OMITTED in (written if isinstance(written, list) else [written]):
-                    cut[name] = None
-    return members
-
-
-def _without(texts: Json, private: Private) -> Json:
-    if isinstance(texts, list):
-        return [_without(text, private) for text in texts]
-    text = str(texts)
-    if len(text) * len(private) > MAX_COMPARED:
-        return OMITTED
-    quoted = [found for found in private if found[0] in text]
-    if len(quoted) > MAX_REPLACED:
-        return OMITTED
-    for value, instead in quoted:
-        if len(value) >= SHORT:
-            text = text.replace(value, instead)
-        else:
-            text = re.sub(rf"(?<![^\W_]){re.escape(value)}(?![^\W_])", instead, text)
-    return text
 
 
 def _namespace(pod: Json, otherwise: str) -> str:

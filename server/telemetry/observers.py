@@ -16,11 +16,15 @@ if TYPE_CHECKING:
 STANDARD_OUTPUT = Path("-")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings:
-    """Enabled telemetry. `decision_log`: None if disabled, "-" for stdout. `callers`: those that cause Events."""
+    """Enabled telemetry. `decision_log`: None if disabled, "-" for stdout. `callers`: those that cause Events.
+
+    `decision_log_messages`: results of message expressions are logged, too.
+    """
 
     decision_log: Path | None = None
+    decision_log_messages: bool = False
     events: bool = False
     callers: Callers = Callers.AUTHENTICATED
 
@@ -30,7 +34,8 @@ class Telemetry:
 
     def __init__(self, settings: TelemetrySettings, state: State, sender: "Sender | None") -> None:
         log = settings.decision_log
-        decisions = None if log is None else DecisionLog(None if log == STANDARD_OUTPUT else log)
+        path = None if log == STANDARD_OUTPUT else log
+        decisions = None if log is None else DecisionLog(path, messages=settings.decision_log_messages)
         events = Events(sender) if settings.events and sender is not None else None
         self._parts: list[DecisionLog | Events] = [part for part in (decisions, events) if part is not None]
         self.metrics = Metrics(state, decision_log=decisions, events=events)

@@ -38,7 +38,8 @@ EVERYTHING: Mapping[str, Any] = {
     "image": {"repository": "r.example/gpu-rules", "digest": f"sha256:{'0' * 64}", "pullSecrets": [{"name": "p"}]},
     "server": {
         "maxStalenessSeconds": 60, "drainSeconds": 7, "graceSeconds": 20, "maxConcurrent": 8,
-        "requestTimeoutSeconds": 1.5, "logFormat": "line", "decisionLog": True, "events": True, "reserveFor": "all",
+        "requestTimeoutSeconds": 1.5, "logFormat": "line", "decisionLog": True, "decisionLogMessages": True,
+        "events": True, "reserveFor": "all",
         "extraArgs": ["--test-on-reload"], "declare": "kind: ClusterInventory\n",
     },
     "rbac": {"nodes": True, "pods": True, "namespaces": True},
@@ -271,7 +272,7 @@ def test_every_value_of_the_server_becomes_an_option() -> None:
     assert {
         "--max-staleness=60", "--drain-seconds=7", "--grace-seconds=20", "--max-concurrent=8",
         "--declare=/etc/gpu-rules/declared/nodes.yaml", "--request-timeout=1.5", "--decision-log=-",
-        "--events", "--reserve-for=all", "--test-on-reload", "--log-format=line",
+        "--decision-log-messages", "--events", "--reserve-for=all", "--test-on-reload", "--log-format=line",
         "--client-ca=/etc/gpu-rules/client-ca/ca.crt",
     } <= set(given)  # fmt: skip
 
@@ -843,6 +844,7 @@ def test_unknown_members_are_refused_everywhere() -> None:
 
 ALL_KINDS: Mapping[str, Any] = {
     **CERT_MANAGER,
+    "server": {"decisionLog": True},
     "metrics": {kind: {"enabled": True} for kind in ("serviceMonitor", "dashboard", "alerts")},
 }
 OTHER_VALUES: Mapping[str, Any] = {
@@ -850,7 +852,8 @@ OTHER_VALUES: Mapping[str, Any] = {
     "image.pullPolicy": "Always", "image.pullSecrets": [{"name": "other"}],
     "replicas": 3, "fullnameOverride": "other",
     "server.maxStalenessSeconds": 61, "server.drainSeconds": 62, "server.graceSeconds": 63, "server.maxConcurrent": 64,
-    "server.requestTimeoutSeconds": 1.625, "server.logFormat": "line", "server.decisionLog": True,
+    "server.requestTimeoutSeconds": 1.625, "server.logFormat": "line", "server.decisionLog": False,
+    "server.decisionLogMessages": True,
     "server.events": True, "server.reserveFor": "all", "server.declare": "other: value",
     "server.extraArgs": ["--other"],
     "webhook.excludeNamespaces": ["other"], "webhook.compare": False, "webhook.caBundle": "b3RoZXI=",
@@ -940,6 +943,10 @@ def test_the_service_monitor_selects_the_service_and_its_port() -> None:
 @pytest.mark.parametrize("feature", ["serviceMonitor", "alerts"])
 def test_features_that_need_metrics_are_refused_without_them(feature: str) -> None:
     assert "need metrics.enabled" in rejection({"metrics": {"enabled": False, feature: {"enabled": True}}})
+
+
+def test_messages_of_a_disabled_decision_log_are_refused() -> None:
+    assert "requires server.decisionLog" in rejection({"server": {"decisionLogMessages": True}})
 
 
 @pytest.mark.parametrize(("feature", "file", "kind", "name"), [

@@ -316,10 +316,6 @@ def test_the_table_of_bounds_matches_the_server(what: str, bound: str) -> None:
             "operations.md",
             f"| {decision_log.MAX_QUEUED:,}, and {decision_log.MAX_QUEUED_BYTES // MIB} MiB | | dropped, and counted |",
         ),
-        (
-            "operations.md",
-            f"| {decision_log.MAX_REPLACED} values found, or {decision_log.MAX_COMPARED // MIB} Mi characters compared",
-        ),
         ("operations.md", f"| {MAX_SUBDOMAIN} characters, {events.MAX_MESSAGE:,} characters |"),
         ("http.md", f"It has at most {MAX_PATCH_BYTES // MIB} MiB"),
         ("metrics.md", f"lines of {decision_log.MAX_QUEUED_BYTES // MIB} MiB in total"),

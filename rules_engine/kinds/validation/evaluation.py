@@ -1,10 +1,10 @@
 """Validations: conditions that a pod must meet as it arrives, after every mutation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rules_engine.cel import Program
-from rules_engine.evaluation.applicability import applicability
+from rules_engine.evaluation.applicability import Applies, applicability
 from rules_engine.evaluation.context import Context, Scope
 from rules_engine.evaluation.rule_set.compiled import Compiled
 from rules_engine.evaluation.rule_set.compiler import Compiler
@@ -70,9 +70,24 @@ def _step(validation: CompiledValidation, context: Context) -> Step:
         return _enforced(rule, failed(rule, error))
     if not unmet:
         return stepped(rule, Action.PASS, "valid", "", warnings=found.warnings)
-    messages = dict.fromkeys(_message(check, found.scope) for check in unmet)
-    reason = unmet[0].check.reason
-    return _acted(rule, "invalid", tuple(messages), found.warnings, code=reason.code, status_reason=reason.value)
+    return _invalid(rule, [check.check for check in unmet], [_message(check, found.scope) for check in unmet], found)
+
+
+def _invalid(rule: Validation, unmet: Sequence[Check], messages: Sequence[str], found: Applies) -> Step:
+    """Return the step of checks that do not hold, with the message of each."""
+    reason = unmet[0].reason
+    step, static = (
+        _acted(
+            rule,
+            "invalid",
+            tuple(dict.fromkeys(texts)),
+            found.warnings,
+            code=reason.code,
+            status_reason=reason.value,
+        )
+        for texts in (messages, [_static_message(check) for check in unmet])
+    )
+    return step if step == static else replace(step, static=static)
 
 
 def _enforced(rule: Validation, step: Step) -> Step:
@@ -120,4 +135,9 @@ def _message(check: CompiledCheck, scope: Scope) -> str:
             value = None
         if isinstance(value, str) and value.strip() and "\n" not in value and len(value) <= MAX_MESSAGE:
             return value
-    return check.check.message or f"failed expression: {check.check.expression.text.strip()}"
+    return _static_message(check.check)
+
+
+def _static_message(check: Check) -> str:
+    """Return the message that reads nothing of the pod."""
+    return check.message or f"failed expression: {check.expression.text.strip()}"

@@ -299,7 +299,7 @@ def test_an_observer_that_fails_is_logged_and_changes_no_answer(caplog: pytest.L
 
 def test_enabled_telemetry_observes_and_is_counted(tmp_path: Path) -> None:
     state = State(compiled(FALLS), cluster())
-    telemetry = Telemetry(TelemetrySettings(tmp_path / "log"), state, None)
+    telemetry = Telemetry(TelemetrySettings(decision_log=tmp_path / "log"), state, None)
     telemetry.start()
     record = admission_record("/mutate", asks({MIG: 1}), state=state)
     for observe in telemetry.observers:

@@ -10,7 +10,6 @@ from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.pod import Pod
 from rules_engine.model.quantity import NANOS
-from rules_engine.model.record import record
 from rules_engine.model.rules import Mode, Rule
 
 
@@ -27,7 +26,7 @@ class NamedProgram:
         return f"variables.{self.name}"
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
     """One request at one stage of its evaluation: `pod` includes the changes of earlier rules.
 

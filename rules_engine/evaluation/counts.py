@@ -1,13 +1,13 @@
 """Counts of the devices that a pod's containers request of a ladder's resources, and the edits that change them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from rules_engine.cel import EvaluationError
 from rules_engine.model.json.edits import Edits
 from rules_engine.model.json.strict import Path
 from rules_engine.model.pod import Container, Pod
 from rules_engine.model.quantity import NANOS, Quantity
-from rules_engine.model.record import record
 
 MAX_CONTAINERS = 256
 """Containers and init containers of a pod that a ladder or an injection changes: ten times what large pods have, since
@@ -34,7 +34,7 @@ def malformed(container: Container, resource: str) -> str | None:
     return None
 
 
-@record()
+@dataclass(frozen=True, slots=True)
 class Counts:
     """Whole numbers above zero by resource, for each of the pod's containers."""
 

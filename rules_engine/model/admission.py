@@ -1,12 +1,11 @@
 """An admission request: the fields that decisions read."""
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
 from rules_engine.model.json.patch import Json
-from rules_engine.model.record import record
 
 
 class Endpoint(Enum):
@@ -34,7 +33,7 @@ class Endpoint(Enum):
         return self.value.lower()
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionRequest:
     """The request of an AdmissionReview v1 (k8s.io/api/admission/v1, AdmissionRequest).
 

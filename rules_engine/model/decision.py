@@ -1,7 +1,7 @@
 """The decision for one request, with its trace."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import sha256
 from types import MappingProxyType
@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 from rules_engine.model.json.edits import Edits, applied
 from rules_engine.model.json.patch import Json, Operation
-from rules_engine.model.record import record
 from rules_engine.model.rules import RuleId
 from rules_engine.model.source import Location
 
@@ -38,7 +37,7 @@ class Action(Enum):
 _DENY = Action.DENY  # looking a member up on its enum is slow
 
 
-@record()
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """A rung that was tried for a request, with the reason for taking or rejecting it."""
 
@@ -47,7 +46,7 @@ class Attempt:
     reason: str
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceDecision:
     """A ladder's decision for one resource of the pod: `to` is None if it stays."""
 
@@ -57,7 +56,7 @@ class ResourceDecision:
     attempts: tuple[Attempt, ...] = ()
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Amount:
     """An injected amount of a resource in a container: canonical quantities; `before` is None if it had none.
 
@@ -71,7 +70,7 @@ class Amount:
     after: str
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
     """The evaluation of one rule.
 
@@ -154,7 +153,7 @@ def denied(trace: Sequence[Step]) -> bool:
     return False
 
 
-@record()
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """The refusal of a request on which no rule can be evaluated: a malformed pod. `code` is an HTTP status."""
 
@@ -163,7 +162,7 @@ class Refusal:
     message: str
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """The answer to one request. Read off the trace, so the two cannot disagree.
 

@@ -5,11 +5,11 @@ A pod may be as large as a request: all that is read here is bounded, so that th
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Self
 
 from rules_engine.model.json.patch import Json, pointer
 from rules_engine.model.json.strict import Path, PodError, TooLargeError, items, mapping, string, strings
-from rules_engine.model.record import record
 
 PLACEMENT_MEMBERS = ("affinity", "nodeName", "nodeSelector", "tolerations")
 """Members of a Pod's spec that restrict its nodes."""
@@ -32,7 +32,7 @@ _SELECTOR: Path = ("spec", "nodeSelector")
 _EXPRESSIONS = ("matchExpressions", "matchFields")
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Toleration:
     """A toleration; "" stands for an absent member."""
 
@@ -42,7 +42,7 @@ class Toleration:
     effect: str
 
 
-@record()
+@dataclass(frozen=True, slots=True)
 class NodeExpression:
     """One expression of a node selector term."""
 
@@ -51,7 +51,7 @@ class NodeExpression:
     values: tuple[str, ...]
 
 
-@record()
+@dataclass(frozen=True, slots=True)
 class NodeTerm:
     """A node selector term: all of its expressions and fields hold; an empty one matches no node."""
 
@@ -59,7 +59,7 @@ class NodeTerm:
     fields: tuple[NodeExpression, ...]
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """A pod's requirements of its node; `terms` None: no required affinity, which is not the same as no term."""
 

@@ -1,7 +1,7 @@
 """The parts of a Pod that decisions depend on, read once from its JSON."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
@@ -10,7 +10,6 @@ from rules_engine.model.json.patch import Json, pointer
 from rules_engine.model.json.strict import Path, PodError, items, kind_of, mapping, string, strings
 from rules_engine.model.placement import Placement
 from rules_engine.model.quantity import MAX_TEXT, Quantity, QuantityError, parse_quantity
-from rules_engine.model.record import record
 
 ANNOTATIONS: Path = ("metadata", "annotations")
 POD_REQUESTS: Path = ("spec", "resources", "requests")
@@ -28,7 +27,7 @@ class Role(Enum):
 _REGULAR, _INIT, _SIDECAR = Role  # looking a member up on its enum is slow
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Container:
     """A container's name, its path in the pod and its resources."""
 
@@ -75,7 +74,7 @@ def _edited(amounts: Mapping[str, Quantity], members: Mapping[str, str | None]) 
     return {**left, **{name: parse_quantity(text) for name, text in members.items() if text is not None}}
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
     """A Pod parsed from its JSON, with the edits of rules.
 

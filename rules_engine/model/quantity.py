@@ -6,11 +6,9 @@ result beyond exa is written in E.
 """
 
 import re
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
-
-from rules_engine.model.record import record
 
 NANOS = 10**9
 """Nanos in one: the precision that Kubernetes keeps; anything finer is rounded away from zero."""
@@ -44,7 +42,7 @@ class Format(Enum):
     DECIMAL_EXPONENT = "DecimalExponent"
 
 
-@record(order=True)
+@dataclass(frozen=True, slots=True, order=True)
 class Quantity:
     """An exact amount; two quantities are equal when their values are, whatever their formats."""
 

@@ -4,6 +4,7 @@ docs/injection.md compares it with the webhook that it replaces.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from rules_engine.evaluation.applicability import applicability
 from rules_engine.evaluation.context import Context
@@ -17,7 +18,6 @@ from rules_engine.model.json.edits import Edits, merged, patch_bytes
 from rules_engine.model.json.strict import Path
 from rules_engine.model.pod import ANNOTATIONS, POD_LIMITS, POD_REQUESTS, Container, Pod, Role
 from rules_engine.model.quantity import NANOS, Quantity
-from rules_engine.model.record import record
 from rules_engine.model.rules import Mode
 
 _NONE = Quantity(0)
@@ -33,7 +33,7 @@ _BESIDE_HUGE_PAGES = frozenset({"cpu", "memory"})
 Source: k8s.io/kubernetes/pkg/apis/core/validation."""
 
 
-@record(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Triggered:
     """An injection that applies to the pod: some container requests its GPU resource.
 

@@ -19,7 +19,6 @@ from rules_engine.kinds.ladder.value import Direction, FallbackLadder, Rung, Whe
 from rules_engine.model.decision import Action, Attempt, ResourceDecision, Step
 from rules_engine.model.pod import ANNOTATIONS, Pod
 from rules_engine.model.quantity import Quantity
-from rules_engine.model.record import record
 from rules_engine.model.rules import Mode, RuleId
 
 NVIDIA_PREFIX = "nvidia.com/"
@@ -88,7 +87,7 @@ def _reads_amounts(program: Program, variables: Sequence[NamedProgram]) -> bool:
 _AMOUNTS = frozenset({"limits", "requests"})
 
 
-@record()
+@dataclass(frozen=True, slots=True)
 class Claims:
     """The decisions of the enforcing ladders of one admission so far.
 

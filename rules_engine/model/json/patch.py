@@ -1,14 +1,13 @@
 """JSON Patch (RFC 6902) and JSON Pointer (RFC 6901)."""
 
+from dataclasses import dataclass
 from typing import TypeAlias
-
-from rules_engine.model.record import record
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 """A JSON value. Input is never changed: changed copies share the unchanged parts."""
 
 
-@record()
+@dataclass(frozen=True, slots=True)
 class Operation:
     """One operation of a patch: `op` is add, remove or replace; `value` is None for remove."""
 

@@ -16,20 +16,76 @@ from rules_engine.model.source import Location
 
 if TYPE_CHECKING:
     from jsonschema import ValidationError
+    from referencing import Registry
 
 SCHEMAS = FilePath(__file__).parent.parent / "schemas"
-"""The folder of the JSON Schemas, `KIND.json` each."""
+"""The folder of the JSON Schemas: `KIND.json` each, and the definitions for more than one of them."""
 
+COMMON = "common.json"
 
-@lru_cache
-def _text(kind: str, folder: FilePath) -> str:
-    return (folder / f"{kind}.json").read_text(encoding="utf-8")
+_TYPE = re.compile(r"[^#]*#/\$defs/([^/]+)")
+"""A reference to a type, in any file; a longer one is to a field."""
 
 
 def schema(kind: str, folder: FilePath = SCHEMAS) -> dict[str, Any]:
-    """Return the JSON Schema (draft 2020-12) of a kind of document."""
-    found: dict[str, Any] = json.loads(_text(kind, folder))
+    """Return the JSON Schema (draft 2020-12) of a kind of document, with all definitions that it refers to."""
+    return _Bundle(_read(folder / f"{kind}.json")).whole()
+
+
+def _read(file: FilePath) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return found
+
+
+@lru_cache
+def _registry() -> "Registry[Any]":
+    """Return the only schema that others may refer to, by its `$id`; nothing is retrieved."""
+    from referencing import Registry
+    from referencing.jsonschema import DRAFT202012
+
+    empty: Registry[Any] = Registry()
+    return DRAFT202012.create_resource(_read(SCHEMAS / COMMON)) @ empty
+
+
+class _Bundle:
+    """A schema with its references to other files resolved.
+
+    A type stays a definition. A field takes the place of its reference, with the reference's own description, examples
+    and default. A resolver is Any here, since its class has no public name.
+    """
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        from referencing.jsonschema import DRAFT202012
+
+        self._types: dict[str, Any] = {}
+        self._root = {name: part for name, part in root.items() if name != "$defs"}
+        self._resolver = _registry().resolver_with_root(DRAFT202012.create_resource(root))
+
+    def whole(self) -> dict[str, Any]:
+        """Return the schema with its definitions in the order of their names."""
+        root: dict[str, Any] = self._resolved(self._root, self._resolver)
+        return {**root, "$defs": dict(sorted(self._types.items()))}
+
+    def _resolved(self, part: Any, resolver: Any) -> Any:
+        if isinstance(part, list):
+            return [self._resolved(item, resolver) for item in part]
+        if not isinstance(part, dict):
+            return part
+        resolved = {name: self._resolved(item, resolver) for name, item in part.items()}
+        reference = resolved.pop("$ref", None)
+        if reference is None:
+            return resolved
+        type_name = _TYPE.fullmatch(reference)
+        if type_name is None:
+            field = resolver.lookup(reference)
+            return {**self._resolved(field.contents, field.resolver), **resolved}
+        name = type_name[1]
+        if name not in self._types:
+            # First, so that a type may refer to itself.
+            self._types[name] = {}
+            found = resolver.lookup(reference)
+            self._types[name] = self._resolved(found.contents, found.resolver)
+        return {"$ref": f"#/$defs/{name}", **resolved}
 
 
 @lru_cache
@@ -50,7 +106,7 @@ def _validator(kind: str, folder: FilePath) -> Any:
 
     return extend(  # type: ignore[no-untyped-call]
         Draft202012Validator, {"pattern": pattern, "required": required}
-    )(schema(kind, folder))
+    )(schema(kind, folder), registry=_registry())
 
 
 def validate(kind: str, root: MapNode, diagnostics: Diagnostics, folder: FilePath = SCHEMAS) -> MapNode:

@@ -1,6 +1,7 @@
 """The JSON Schemas: valid, described field by field, and consistent with the code."""
 
 import dataclasses
+import json
 import re
 import subprocess
 import sys
@@ -11,17 +12,26 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
+from referencing.exceptions import Unresolvable
 
 from rules_engine.documents import DOCUMENT_KINDS
 from rules_engine.evaluation.nodes import NodeFilter
+from rules_engine.kinds import KINDS, Kind
 from rules_engine.kinds.injection.value import Entry, ResourceInjection
 from rules_engine.kinds.ladder.value import FallbackLadder, Rung
 from rules_engine.kinds.validation.value import Validation
 from rules_engine.loading import schema
+from rules_engine.loading.schemas import COMMON, SCHEMAS
 from rules_engine.model.rules import LabelSelector, Match, Rule
 
 Schema = dict[str, Any]
 TOP = Path(__file__).parents[2]
+FILES = sorted(SCHEMAS.iterdir())
+
+
+def written(file: Path) -> Schema:
+    found: Schema = json.loads(file.read_text())
+    return found
 
 
 def properties(node: Any, path: str = "") -> Iterator[tuple[str, Schema]]:
@@ -89,22 +99,79 @@ def test_unknown_fields_are_refused_everywhere(kind: str) -> None:
     assert all(found["additionalProperties"] is False for found in objects(schema(kind)))
 
 
-def test_definitions_of_one_name_are_the_same_everywhere() -> None:
-    first: dict[str, tuple[str, Schema]] = {}
-    for kind in DOCUMENT_KINDS:
-        for name, definition in schema(kind)["$defs"].items():
-            where, found = first.setdefault(name, (kind, definition))
-            assert definition == found, f"$defs/{name} of {kind} differs from that of {where}"
+def references(node: Any) -> Iterator[Schema]:
+    """Yield each schema with a reference."""
+    if isinstance(node, dict):
+        if "$ref" in node:
+            yield node
+        for below in node.values():
+            yield from references(below)
+    elif isinstance(node, list):
+        for below in node:
+            yield from references(below)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_each_file_meets_the_meta_schema(file: Path) -> None:
+    Draft202012Validator.check_schema(written(file))
+    assert written(file)["$id"] == schema(DOCUMENT_KINDS[0])["$id"].replace(DOCUMENT_KINDS[0], file.stem)
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_members_beside_a_reference_only_describe_it(file: Path) -> None:
+    # A bundle replaces members of the field that is referred to, which is right for annotations only.
+    for found in references(written(file)):
+        assert found.keys() <= {"$ref", "description", "examples", "default"}, found
+
+
+def test_common_definitions_are_used_by_more_than_one_kind() -> None:
+    for name in written(SCHEMAS / COMMON)["$defs"].keys() - {"document", "rule", "cluster"}:
+        users = [kind for kind in DOCUMENT_KINDS if name in schema(kind)["$defs"]]
+        assert len(users) > 1, name
 
 
 @pytest.mark.parametrize("kind", DOCUMENT_KINDS)
-def test_every_definition_is_used(kind: str) -> None:
-    text = str(schema(kind))
-    assert all(f"'#/$defs/{name}'" in text for name in schema(kind)["$defs"])
+def test_definitions_of_a_kind_are_used_and_are_not_common(kind: str) -> None:
+    own = written(SCHEMAS / f"{kind}.json").get("$defs", {})
+    assert own.keys() <= schema(kind)["$defs"].keys()
+    assert not own.keys() & written(SCHEMAS / COMMON)["$defs"].keys()
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_every_kind_of_rule_has_the_common_fields(kind: Kind) -> None:
+    spec = schema(kind.name)["properties"]["spec"]["properties"]
+    for name, field in written(SCHEMAS / COMMON)["$defs"]["rule"]["properties"].items():
+        assert spec[name]["description"] == field["description"]
+
+
+@pytest.mark.parametrize("kind", DOCUMENT_KINDS)
+def test_a_printed_schema_refers_to_no_other_file(kind: str) -> None:
+    for found in references(schema(kind)):
+        assert found["$ref"].removeprefix("#/$defs/") in schema(kind)["$defs"]
+
+
+def test_a_schema_of_another_folder_may_refer_to_common_definitions_and_to_itself(tmp_path: Path) -> None:
+    own = {
+        "$id": schema("Validation")["$id"].replace("Validation", "Tree"),
+        "properties": {"name": {"$ref": "common.json#/$defs/name"}, "top": {"$ref": "#/$defs/tree"}},
+        "$defs": {"tree": {"type": "array", "items": {"$ref": "#/$defs/tree"}}},
+    }
+    (tmp_path / "Tree.json").write_text(json.dumps(own))
+    assert schema("Tree", tmp_path) == {
+        **own,
+        "properties": {"name": {"$ref": "#/$defs/name"}, "top": {"$ref": "#/$defs/tree"}},
+        "$defs": {"name": schema("Validation")["$defs"]["name"], **own["$defs"]},  # type: ignore[dict-item]
+    }
+
+
+def test_a_reference_to_another_place_is_not_retrieved(tmp_path: Path) -> None:
+    (tmp_path / "Far.json").write_text('{"$ref": "https://127.0.0.1:1/far.json#/properties/x"}')
+    with pytest.raises(Unresolvable):
+        schema("Far", tmp_path)
 
 
 def test_the_packaged_schemas_are_those_at_the_top() -> None:
-    assert {path.stem for path in (TOP / "schemas").iterdir()} == set(DOCUMENT_KINDS)
+    assert {path.stem for path in (TOP / "schemas").iterdir()} == {*DOCUMENT_KINDS, "common"}
     assert (TOP / "rules_engine" / "schemas").resolve() == (TOP / "schemas").resolve()
 
 

@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rules_engine.documents import DOCUMENT_KINDS
+from rules_engine.kinds import KINDS
+from rules_engine.loading import schema
+
 REPOSITORY = Path(__file__).parent.parent.parent
 DOCUMENT = REPOSITORY / "docs" / "rules.md"
-RULE_KINDS = ("FallbackLadder", "ResourceInjection", "Validation")
+RULE_KINDS = tuple(kind.name for kind in KINDS)
 
 # An inline cluster of a RuleTest has the nodes of an inventory, which are documented there.
 DOCUMENTED_ELSEWHERE = ("spec.cluster.nodes[].",)
@@ -36,16 +40,11 @@ class Row:
         return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def load(kind: str) -> Schema:
-    schema: Schema = json.loads((REPOSITORY / "schemas" / f"{kind}.json").read_text())
-    return schema
-
-
 def rows(kind: str) -> tuple[Row, ...]:
     """Return the fields of a kind's spec."""
-    schema = load(kind)
-    spec = schema["properties"]["spec"]
-    return tuple(row for row in _fields(spec, "spec", schema["$defs"]) if not row.path.startswith(DOCUMENTED_ELSEWHERE))
+    whole = schema(kind)
+    spec = whole["properties"]["spec"]
+    return tuple(row for row in _fields(spec, "spec", whole["$defs"]) if not row.path.startswith(DOCUMENTED_ELSEWHERE))
 
 
 def _fields(node: Schema, path: str, definitions: Mapping[str, Schema]) -> Iterator[Row]:
@@ -127,8 +126,8 @@ def _table(found: list[Row]) -> str:
 
 def _types() -> str:
     definitions: dict[str, Schema] = {}
-    for file in sorted((REPOSITORY / "schemas").glob("*.json")):
-        definitions.update(json.loads(file.read_text())["$defs"])
+    for kind in DOCUMENT_KINDS:
+        definitions.update(schema(kind)["$defs"])
     parts = []
     for definition in sorted(definitions.values(), key=lambda definition: str(definition["title"]).lower()):
         if definition["title"] == "node":

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rules_engine.loading.diagnostics import Diagnostics, truncate
-from rules_engine.loading.fields import flag, items, report_repeated, section, sections, strings, text, texts
+from rules_engine.loading.fields import flag, items, report_repeated, section, sections, settings, strings, text, texts
 from rules_engine.loading.files import exists
 from rules_engine.loading.kubernetes.amounts import amounts
 from rules_engine.loading.kubernetes.inventory import build_cluster
@@ -82,32 +82,32 @@ def _cluster(node: MapNode, folder: Path, diagnostics: Diagnostics, reader: Read
 def _case(line: MapNode, folder: Path, diagnostics: Diagnostics, reader: Reader) -> Case:
     name = line.get("name") or line
     request = section(line, "request")
-    operation = text(request, "operation", "CREATE")
+    given = settings(request, Case)
+    updates = given.get("operation") == "UPDATE"
     old = line.get("oldPod")
-    if operation == "UPDATE" and old is None:
+    if updates and old is None:
         place = request.key("operation") or request
         diagnostics.error(Code.MISSING_FIELD, "operation: UPDATE needs 'oldPod'", place.location, place.length)
     sub_resource = request.get("subResource")
-    if operation != "UPDATE" and sub_resource is not None:
+    if not updates and sub_resource is not None:
         message = "subResource: resize needs 'operation: UPDATE'"
         diagnostics.error(Code.MISSING_FIELD, message, sub_resource.location, sub_resource.length)
-    if operation != "UPDATE" and old is not None:
+    if not updates and old is not None:
         key = line.key("oldPod") or old
-        message = f"oldPod is ignored: with operation: {operation} there is no old pod"
+        message = "oldPod is ignored: with operation: CREATE there is no old pod"
         diagnostics.warning(Code.IGNORED_FIELD, message, key.location, key.length)
     before = the_pod(old, line.key("oldPod") or old, diagnostics) if old is not None else None
     made = _pod(line, folder, diagnostics, reader)
+    if made and made.namespace:
+        given.setdefault("namespace", made.namespace)
     return Case(
         name=text(line, "name"),
         location=name.location,
         pod=made.pod if made else None,
         expect=_expectation(line, diagnostics),
-        namespace=text(request, "namespace") or (made.namespace if made else "") or "default",
         namespace_labels=strings(request, "namespaceLabels"),
-        operation=operation,
-        sub_resource=text(request, "subResource"),
-        dry_run=flag(request, "dryRun"),
         old_pod=before.pod if before else None,
+        **given,
     )
 
 

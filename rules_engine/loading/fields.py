@@ -1,18 +1,43 @@
 """Typed readers of a document that was validated against its schema.
 
-Invalid values were removed by the validation; like absent ones they read as their default.
+Invalid values were removed by the validation; they read like absent ones.
 """
 
+import dataclasses
+import re
 from collections.abc import Iterable
 from enum import Enum
-from typing import TypeVar
+from functools import lru_cache
+from typing import Any
 
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode
 from rules_engine.model.problem_codes import ProblemCode
 from rules_engine.model.source import Location, SourceText
 
-Choice = TypeVar("Choice", bound=Enum)
+
+def settings(node: MapNode, owner: type) -> dict[str, Any]:
+    """Read the scalar fields of a value type that have a default, as keyword arguments.
+
+    A field is read as the type of its default. Absent fields are left out: their defaults are in the value type only.
+    """
+    given = ((name, of, node.get(written)) for name, written, of in _scalar_fields(owner))
+    return {name: of(value.value) for name, of, value in given if isinstance(value, ScalarNode)}
+
+
+@lru_cache
+def _scalar_fields(owner: type) -> tuple[tuple[str, str, type], ...]:
+    """Return the name, the name in documents and the type of each scalar field with a default."""
+    return tuple(
+        (field.name, camel_case(field.name), type(field.default))
+        for field in dataclasses.fields(owner)
+        if isinstance(field.default, Enum | str | int)
+    )
+
+
+def camel_case(name: str) -> str:
+    """Return the name in documents of a value type's field."""
+    return re.sub("_(.)", lambda found: found[1].upper(), name)
 
 
 def text(node: MapNode, name: str, default: str = "") -> str:
@@ -27,22 +52,16 @@ def source(node: MapNode, name: str) -> SourceText | None:
     return value.source if isinstance(value, ScalarNode) else None
 
 
-def flag(node: MapNode, name: str, *, default: bool = False) -> bool:
-    """Read a boolean."""
+def flag(node: MapNode, name: str) -> bool:
+    """Read a boolean; False if it is absent."""
     value = node.get(name)
-    return value.value if isinstance(value, ScalarNode) and isinstance(value.value, bool) else default
+    return isinstance(value, ScalarNode) and value.value is True
 
 
-def number(node: MapNode, name: str, default: int) -> int:
+def number(node: MapNode, name: str) -> int | None:
     """Read a whole number; JSON Schema also accepts 1.0 as one."""
     value = node.get(name)
-    return int(value.value) if isinstance(value, ScalarNode) and isinstance(value.value, int | float) else default
-
-
-def choice(node: MapNode, name: str, default: Choice) -> Choice:
-    """Read one of an Enum's values."""
-    value = node.get(name)
-    return type(default)(value.value) if isinstance(value, ScalarNode) else default
+    return int(value.value) if isinstance(value, ScalarNode) and isinstance(value.value, int | float) else None
 
 
 def section(node: MapNode, name: str) -> MapNode:

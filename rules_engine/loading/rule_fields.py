@@ -4,11 +4,11 @@ from collections.abc import Container
 from typing import Any
 
 from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.loading.fields import choice, number, report_repeated, section, sections, source, strings, text, texts
+from rules_engine.loading.fields import report_repeated, section, sections, settings, source, strings, text, texts
 from rules_engine.loading.kubernetes.selectors import selector
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.problem_codes import Code
-from rules_engine.model.rules import FailurePolicy, Match, Mode, Named, Operation, OptOut
+from rules_engine.model.rules import Match, Named, Operation, Rule
 from rules_engine.model.source import Location
 
 
@@ -20,25 +20,21 @@ def name_of(root: MapNode) -> tuple[str, Location, int]:
     return "", root.location, 1
 
 
-def common_fields(root: MapNode, diagnostics: Diagnostics, opt_out: OptOut = OptOut.ALLOWED) -> dict[str, Any]:
-    """Read the fields that every kind has, as keyword arguments of `Rule`; `opt_out` is the kind's default."""
+def common_fields(root: MapNode, diagnostics: Diagnostics) -> dict[str, Any]:
+    """Read the fields that every kind has, as keyword arguments of `Rule`."""
     spec = section(root, "spec")
     name, location, _ = name_of(root)
     metadata = section(root, "metadata")
     return {
+        **settings(spec, Rule),
         "name": name,
         "location": location,
         "labels": strings(metadata, "labels"),
         "annotations": strings(metadata, "annotations"),
-        "description": text(spec, "description"),
-        "mode": choice(spec, "mode", Mode.ENFORCE),
-        "priority": number(spec, "priority", 0),
         "match": _match(section(spec, "match"), diagnostics),
         "params": section(spec, "params").json(),
         "variables": _named(spec, "variables", diagnostics),
         "match_conditions": _named(spec, "matchConditions", diagnostics),
-        "failure_policy": choice(spec, "failurePolicy", FailurePolicy.FAIL),
-        "opt_out": choice(spec, "optOut", opt_out),
     }
 
 

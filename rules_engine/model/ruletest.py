@@ -65,5 +65,5 @@ class RuleTest:
     name: str
     location: Location
     rules: tuple[FilePath, ...]
-    cluster: Cluster
+    cluster: Cluster = field(default_factory=Cluster)
     cases: tuple[Case, ...]

@@ -214,9 +214,7 @@ def test_no_field_of_a_schema_is_missing(kind: str) -> None:
     text = field_reference.DOCUMENT.read_text()
     document = {"apiVersion", "kind", "metadata", "spec"}  # documented in the first paragraph
     missing = [
-        name
-        for name in set(property_names(schema(kind))) - document
-        if not re.search(rf"`[\w.\[\]]*\b{name}`", text)
+        name for name in set(property_names(schema(kind))) - document if not re.search(rf"`[\w.\[\]]*\b{name}`", text)
     ]
 
     assert missing == []

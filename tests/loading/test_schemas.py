@@ -2,27 +2,24 @@
 
 import dataclasses
 import json
-import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from enum import Enum
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from jsonschema import Draft202012Validator
 from referencing.exceptions import Unresolvable
 
-from rules_engine.documents import DOCUMENT_KINDS
-from rules_engine.evaluation.nodes import NodeFilter
+from rules_engine.documents import DOCUMENT_KINDS, load
 from rules_engine.kinds import KINDS, Kind
-from rules_engine.kinds.injection.value import Entry, ResourceInjection
-from rules_engine.kinds.ladder.value import FallbackLadder, Rung
-from rules_engine.kinds.validation.value import Validation
 from rules_engine.loading import schema
 from rules_engine.loading.schemas import COMMON, SCHEMAS
-from rules_engine.model.rules import LabelSelector, Match, Rule
+from rules_engine.model.rules import API_VERSION
+from rules_engine.model.source import SourceText
+from tests.support import schema_defaults
 
 Schema = dict[str, Any]
 TOP = Path(__file__).parents[2]
@@ -160,7 +157,7 @@ def test_a_schema_of_another_folder_may_refer_to_common_definitions_and_to_itsel
     assert schema("Tree", tmp_path) == {
         **own,
         "properties": {"name": {"$ref": "#/$defs/name"}, "top": {"$ref": "#/$defs/tree"}},
-        "$defs": {"name": schema("Validation")["$defs"]["name"], **own["$defs"]},  # type: ignore[dict-item]
+        "$defs": {"name": schema("Validation")["$defs"]["name"], **own["$defs"]},
     }
 
 
@@ -175,63 +172,77 @@ def test_the_packaged_schemas_are_those_at_the_top() -> None:
     assert (TOP / "rules_engine" / "schemas").resolve() == (TOP / "schemas").resolve()
 
 
-def _plain(value: Any) -> Any:
-    """A default of the model as its YAML value."""
-    match value:
-        case Enum():
-            return value.value
-        case tuple():
-            return [_plain(item) for item in value]
-        case frozenset():
-            return sorted(_plain(item) for item in value)
-        case LabelSelector() | NodeFilter() | Match():
-            return {}
-    return dict(value) if hasattr(value, "keys") else value
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_defaults_are_those_of_the_value_types(file: Path) -> None:
+    assert file.read_text() == schema_defaults.renewed(file.read_text())
 
 
-def _camel(name: str) -> str:
-    return re.sub("_(.)", lambda found: found[1].upper(), name)
+def test_absence_is_no_default() -> None:
+    spec = schema("FallbackLadder")["properties"]["spec"]["properties"]
+    case = schema("RuleTest")["properties"]["spec"]["properties"]["cases"]["items"]["properties"]
+    check = schema("Validation")["properties"]["spec"]["properties"]["validations"]["items"]["properties"]
+    assert (spec["optOut"]["default"], spec["rungs"]["items"]["properties"]["assume"]["default"]) == ("Allowed", False)
+    for field in (
+        spec["rungs"]["items"]["properties"]["weight"],  # counts: Scale needs it, and Keep does not read it
+        check["message"],  # the expression
+        case["request"]["properties"]["namespace"],  # the pod's
+        case["request"]["properties"]["subResource"],
+        case["expect"]["properties"]["warnings"],  # not compared, unlike an empty list
+    ):
+        assert "default" not in field
 
 
-def _defaults(model: type) -> dict[str, Any]:
-    found = {}
-    for field in dataclasses.fields(model):
-        if field.default is not dataclasses.MISSING:
-            found[_camel(field.name)] = _plain(field.default)
-        elif field.default_factory is not dataclasses.MISSING:
-            found[_camel(field.name)] = _plain(field.default_factory())
-    return found
+SPECS = {
+    "FallbackLadder": {"rungs": [{"resource": "nvidia.com/gpu"}]},
+    "ResourceInjection": {"namespaces": {"ml": {}}},
+    "Validation": {"validations": [{"expression": "true"}]},
+    "RuleTest": {
+        "cases": [{"name": "one", "pod": {"spec": {"containers": [{"name": "main"}]}}, "expect": {"allowed": True}}]
+    },
+    "ClusterInventory": {"nodes": [{"name": "one", "taints": [{"key": "gpu", "effect": "NoSchedule"}]}]},
+}
+"""The shortest spec of each kind that has all its objects."""
 
 
-@pytest.mark.parametrize(
-    ("model", "kind", "where"),
-    [
-        (FallbackLadder, "FallbackLadder", ()),
-        (ResourceInjection, "ResourceInjection", ()),
-        (Validation, "Validation", ()),
-        (Match, "Validation", ("match",)),
-        (NodeFilter, "FallbackLadder", ("nodes",)),
-        (Entry, "ResourceInjection", ()),
-    ],
-)
-def test_defaults_are_those_of_the_model(model: type, kind: str, where: tuple[str, ...]) -> None:
-    spec = schema(kind)["properties"]["spec"]
-    for name in where:
-        spec = spec["properties"][name]
-    written = {name: field["default"] for name, field in spec["properties"].items() if "default" in field}
-    meant = _defaults(model)
-    # Labels and annotations of a rule are its metadata's; an injection's annotations are its default entry's.
-    metadata = {"labels", "annotations"} if issubclass(model, Rule) else set()
-    # Without a GPU type the injection is for any; `origin` is not written by authors.
-    for name in meant.keys() - metadata - {"gpuType", "origin"}:
-        assert written[name] == meant[name], name
+def with_defaults(document: Any, of: Schema, definitions: Schema) -> Any:
+    """Return a document with the default of every field that it does not have."""
+    of = {**definitions.get(of.get("$ref", "").rpartition("/")[2], {}), **of}
+    if isinstance(document, list):
+        return [with_defaults(item, of["items"], definitions) for item in document]
+    if not isinstance(document, dict):
+        return document
+    fields = of.get("properties", {})
+    whole = {**{name: field["default"] for name, field in fields.items() if "default" in field}, **document}
+    other = of.get("additionalProperties") or {}
+    return {name: with_defaults(value, fields.get(name, other), definitions) for name, value in whole.items()}
 
 
-def test_defaults_of_rungs_are_those_of_the_model() -> None:
-    rung = schema("FallbackLadder")["properties"]["spec"]["properties"]["rungs"]["items"]["properties"]
-    assert rung["assume"]["default"] is _defaults(Rung)["assume"]
-    # The model keeps an absent weight apart from 1: counts: Scale wants it written.
-    assert (rung["weight"]["default"], _defaults(Rung)["weight"]) == (1, None)
+def without_locations(value: Any) -> Any:
+    """Return a loaded value without its locations."""
+    if isinstance(value, SourceText):
+        return value.text
+    if dataclasses.is_dataclass(value):
+        fields = [field.name for field in dataclasses.fields(value) if field.name not in ("location", "origin")]
+        return {name: without_locations(getattr(value, name)) for name in fields}
+    if isinstance(value, Mapping):
+        return {name: without_locations(below) for name, below in value.items()}
+    return [without_locations(item) for item in value] if isinstance(value, tuple) else value
+
+
+@pytest.mark.parametrize("kind", DOCUMENT_KINDS)
+def test_a_document_means_the_same_with_its_defaults_written(kind: str, tmp_path: Path) -> None:
+    brief = {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": "one"}, "spec": SPECS[kind]}
+    root = schema(kind)
+    long = with_defaults(brief, root, root["$defs"])
+    meant = []
+    for document in (brief, long):
+        file = tmp_path / "one.yaml"
+        file.write_text(yaml.safe_dump(document))
+        loaded = load([file])
+        assert loaded.problems == ()
+        meant.append(without_locations((loaded.rules, loaded.tests, loaded.inventories)))
+    assert brief != long
+    assert meant[0] == meant[1]
 
 
 def test_what_reads_schemas_is_only_imported_when_a_document_is_read() -> None:

@@ -1,9 +1,9 @@
 """Reading of a ResourceInjection from its document."""
 
 from rules_engine.kinds.injection.problem_codes import InjectionCode
-from rules_engine.kinds.injection.value import Entry, InitContainers, OnConflict, ResourceInjection
+from rules_engine.kinds.injection.value import Entry, ResourceInjection
 from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.loading.fields import choice, maps, section, strings, text
+from rules_engine.loading.fields import maps, section, settings, strings, text
 from rules_engine.loading.kubernetes.amounts import amounts, origins, warn_of_units
 from rules_engine.loading.rule_fields import common_fields, report_steering
 from rules_engine.loading.yaml.nodes import MapNode, Node
@@ -21,22 +21,17 @@ def read(root: MapNode, diagnostics: Diagnostics) -> ResourceInjection:
             _report_nothing_to_inherit(default, node, diagnostics)
             entry = _merged(default, entry)
         namespaces[key.source.text] = entry
-    gpu_resource = text(spec, "gpuResource", "nvidia.com/gpu")
-    gpu_type_annotation = text(spec, "gpuTypeAnnotation", "task.bkbcs.tencent.com/gpu-type")
-    _report_gpu_amounts(spec, gpu_resource, diagnostics)
-    for entry_node in (spec, *(node for _, node in maps(spec, "namespaces"))):
-        for key, _ in section(entry_node, "annotations"):
-            report_steering(key.source.text, {SKIP_ANNOTATION, gpu_type_annotation}, key, diagnostics)
-    return ResourceInjection(
-        **common_fields(root, diagnostics),
+    injection = ResourceInjection(
+        **common_fields(root, diagnostics) | settings(spec, ResourceInjection),
         default=default,
         gpu_type=text(spec, "gpuType") or None,
-        gpu_type_annotation=gpu_type_annotation,
-        gpu_resource=gpu_resource,
-        on_conflict=choice(spec, "onConflict", OnConflict.OVERWRITE),
-        init_containers=choice(spec, "initContainers", InitContainers.IGNORE),
         namespaces=namespaces,
     )
+    _report_gpu_amounts(spec, injection.gpu_resource, diagnostics)
+    for entry_node in (spec, *(node for _, node in maps(spec, "namespaces"))):
+        for key, _ in section(entry_node, "annotations"):
+            report_steering(key.source.text, {SKIP_ANNOTATION, injection.gpu_type_annotation}, key, diagnostics)
+    return injection
 
 
 def _entry(node: MapNode, place: Node, diagnostics: Diagnostics) -> Entry:

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
+from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement
 from rules_engine.kinds.ladder.problem_codes import LadderCode
-from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, Rung, WhenExhausted
+from rules_engine.kinds.ladder.value import Counts, FallbackLadder, Rung
 from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.loading.fields import choice, flag, number, report_repeated, section, sections, source, text, texts
+from rules_engine.loading.fields import flag, number, report_repeated, section, sections, settings, source, text, texts
 from rules_engine.loading.kubernetes.selectors import selector
 from rules_engine.loading.rule_fields import common_fields, report_steering
 from rules_engine.loading.yaml.nodes import MapNode
@@ -19,29 +19,24 @@ def read(root: MapNode, diagnostics: Diagnostics) -> FallbackLadder:
     spec = section(root, "spec")
     lines = sections(spec, "rungs")
     nodes = section(spec, "nodes")
-    counts = choice(spec, "counts", Counts.KEEP)
+    ladder = FallbackLadder(
+        **common_fields(root, diagnostics) | settings(spec, FallbackLadder),
+        rungs=tuple(_rung(line) for line in lines),
+        nodes=NodeFilter(
+            selector(nodes, "selector", diagnostics),
+            frozenset(NodeRequirement(name) for name in texts(nodes, "require")),
+        ),
+    )
     report_repeated(LadderCode.DUPLICATE_RUNG, (line.get("resource") for line in lines), diagnostics)
     _report_assumed(lines, diagnostics)
-    if counts is Counts.SCALE:
+    if ladder.counts is Counts.SCALE:
         for line in lines:
             if line.get("weight") is None:
                 place = line.get("resource") or line
                 message = "counts: Scale needs a weight on every rung"
                 diagnostics.error(LadderCode.MISSING_WEIGHT, message, place.location, place.length)
-    report_steering(text(spec, "annotation"), {SKIP_ANNOTATION}, spec.get("annotation"), diagnostics)
-    return FallbackLadder(
-        **common_fields(root, diagnostics),
-        rungs=tuple(_rung(line) for line in lines),
-        offered=choice(spec, "offered", Offered.ALLOCATABLE),
-        nodes=NodeFilter(
-            selector(nodes, "selector", diagnostics),
-            frozenset(NodeRequirement(name) for name in texts(nodes, "require")),
-        ),
-        direction=choice(spec, "direction", Direction.DOWN),
-        counts=counts,
-        when_exhausted=choice(spec, "whenExhausted", WhenExhausted.KEEP),
-        annotation=text(spec, "annotation", "gpu-webhook.k8s.io/fallback"),
-    )
+    report_steering(ladder.annotation, {SKIP_ANNOTATION}, spec.get("annotation"), diagnostics)
+    return ladder
 
 
 def _rung(line: MapNode) -> Rung:
@@ -49,9 +44,9 @@ def _rung(line: MapNode) -> Rung:
     return Rung(
         resource=text(line, "resource"),
         location=resource.location,
-        weight=number(line, "weight", 1) if line.get("weight") else None,
+        weight=number(line, "weight"),
         when=source(line, "when"),
-        assume=flag(line, "assume"),
+        **settings(line, Rung),
     )
 
 

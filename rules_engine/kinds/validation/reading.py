@@ -1,12 +1,11 @@
 """Reading of a Validation from its document."""
 
 from rules_engine.kinds.validation.problem_codes import ValidationCode
-from rules_engine.kinds.validation.value import Check, Reason, Validation, ValidationAction
+from rules_engine.kinds.validation.value import Check, Validation, ValidationAction
 from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.loading.fields import choice, section, sections, source, text, texts
+from rules_engine.loading.fields import section, sections, settings, source, texts
 from rules_engine.loading.rule_fields import common_fields
 from rules_engine.loading.yaml.nodes import MapNode
-from rules_engine.model.rules import OptOut
 from rules_engine.model.source import SourceText
 
 
@@ -18,14 +17,14 @@ def read(root: MapNode, diagnostics: Diagnostics) -> Validation:
         key = spec.key("validationActions") or spec
         message = "Deny and Warn cannot be combined: a denial already shows the message"
         diagnostics.error(ValidationCode.CONFLICTING_ACTIONS, message, key.location, key.length)
+    given = {"validation_actions": actions} if actions else {}
     return Validation(
-        **common_fields(root, diagnostics, OptOut.FORBIDDEN),
+        **common_fields(root, diagnostics) | settings(spec, Validation) | given,
         validations=tuple(
             _check(line, expression)
             for line in sections(spec, "validations")
             if (expression := source(line, "expression")) is not None
         ),
-        validation_actions=actions or frozenset({ValidationAction.DENY}),
     )
 
 
@@ -33,7 +32,6 @@ def _check(line: MapNode, expression: SourceText) -> Check:
     return Check(
         expression=expression,
         location=line.location,
-        message=text(line, "message"),
         message_expression=source(line, "messageExpression"),
-        reason=choice(line, "reason", Reason.INVALID),
+        **settings(line, Check),
     )

@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from rules_engine.loading.diagnostics import Diagnostics, truncate
-from rules_engine.loading.fields import flag, items, number, section, sections, strings, text, texts
+from rules_engine.loading.fields import items, number, section, sections, settings, strings, text, texts
 from rules_engine.loading.kubernetes import mig
 from rules_engine.loading.kubernetes.amounts import amounts, warn_of_units
 from rules_engine.loading.kubernetes.manifests import manifest_json
@@ -24,6 +24,14 @@ HOSTNAME = "kubernetes.io/hostname"
 
 FINISHED = frozenset({"Succeeded", "Failed"})
 """Phases of pods that hold no resources any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenNodes:
+    """The nodes that one node of an inventory stands for, alike but for their names."""
+
+    count: int = 1
+    scalable: bool = False
 
 
 def build_cluster(spec: MapNode, diagnostics: Diagnostics) -> Cluster:
@@ -66,12 +74,12 @@ def _nodes(spec: MapNode, diagnostics: Diagnostics) -> dict[str, Node]:
 
 
 def _names(written: MapNode) -> Iterator[str]:
-    name, count = text(written, "name"), number(written, "count", 1)
-    if count == 1:
+    name, nodes = text(written, "name"), WrittenNodes(**settings(written, WrittenNodes))
+    if nodes.count == 1:
         yield name
     else:
-        yield from (f"{name}-{index}" for index in range(1, count + 1))
-    if flag(written, "scalable"):
+        yield from (f"{name}-{index}" for index in range(1, nodes.count + 1))
+    if nodes.scalable:
         # Nothing runs on a node that an autoscaler has not created yet.
         yield f"{name}-new"
 
@@ -93,12 +101,11 @@ def _template(written: MapNode, diagnostics: Diagnostics) -> Node:
         name="",
         labels=strings(written, "labels"),
         taints=tuple(
-            Taint(key=text(taint, "key"), effect=text(taint, "effect"), value=text(taint, "value"))
+            Taint(key=text(taint, "key"), effect=text(taint, "effect"), **settings(taint, Taint))
             for taint in sections(written, "taints")
         ),
-        ready=flag(written, "ready", default=True),
-        unschedulable=flag(written, "unschedulable"),
         allocatable=allocatable,
+        **settings(written, Node),
     )
 
 
@@ -106,7 +113,8 @@ def _devices(written: MapNode) -> Mapping[str, Quantity]:
     """Return the resources of cards and their MIG devices: "+" in a profile is "." in its resource's name."""
     if written.get("cards") is None and written.get("migDevices") is None:
         return {}
-    cards = number(written, "cards", 1)
+    cards = number(written, "cards")
+    cards = 1 if cards is None else cards
     profiles = Counter(texts(written, "migDevices"))
     if not profiles:
         return {"nvidia.com/gpu": Quantity.of(cards)}

@@ -208,7 +208,7 @@ def with_defaults(document: Any, of: Schema, definitions: Schema) -> Any:
     """Return a document with the default of every field that it does not have."""
     of = {**definitions.get(of.get("$ref", "").rpartition("/")[2], {}), **of}
     if isinstance(document, list):
-        return [with_defaults(item, of["items"], definitions) for item in document]
+        return [with_defaults(item, of.get("items", {}), definitions) for item in document]
     if not isinstance(document, dict):
         return document
     fields = of.get("properties", {})

@@ -127,6 +127,13 @@ def test_common_definitions_are_used_by_more_than_one_kind() -> None:
         assert len(users) > 1, name
 
 
+def test_definitions_of_one_name_are_the_same_everywhere() -> None:
+    first: Schema = {}
+    for kind in DOCUMENT_KINDS:
+        for name, definition in schema(kind)["$defs"].items():
+            assert first.setdefault(name, definition) == definition, name
+
+
 @pytest.mark.parametrize("kind", DOCUMENT_KINDS)
 def test_definitions_of_a_kind_are_used_and_are_not_common(kind: str) -> None:
     own = written(SCHEMAS / f"{kind}.json").get("$defs", {})

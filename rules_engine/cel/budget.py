@@ -87,10 +87,6 @@ class Budget:
         """Units that `rewind` may still refund: a request does at most the work of twice the limit."""
 
     @property
-    def spent(self) -> int:
-        return self.limit - self.left - self.withheld
-
-    @property
     def mark(self) -> int:
         """Argument of `rewind` and `keep`: the units that would be left if kept work had cost nothing."""
         return self.left + self.withheld + self.kept

@@ -41,7 +41,6 @@ class StatusReason(Enum):
     """Reasons of metav1.Status in error responses (apimachinery, meta/v1/types.go)."""
 
     BAD_REQUEST = "BadRequest", HTTPStatus.BAD_REQUEST
-    NOT_FOUND = "NotFound", HTTPStatus.NOT_FOUND
     METHOD_NOT_ALLOWED = "MethodNotAllowed", HTTPStatus.METHOD_NOT_ALLOWED
     TOO_LARGE = "RequestEntityTooLarge", HTTPStatus.REQUEST_ENTITY_TOO_LARGE
     UNSUPPORTED_MEDIA_TYPE = "UnsupportedMediaType", HTTPStatus.UNSUPPORTED_MEDIA_TYPE

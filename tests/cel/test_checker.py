@@ -12,7 +12,7 @@ POLICY = Environment(
         "oldObject": types.POD,
         "request": types.ADMISSION_REQUEST,
         "namespaceObject": types.NAMESPACE,
-        "node": types.NODE,
+        "node": types.shape("Node"),
         "params": types.object_of("params", {"team": types.STRING}),
         "variables": types.object_of("variables", {"team": types.STRING}),
         "cluster": types.CLUSTER,

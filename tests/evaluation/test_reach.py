@@ -13,6 +13,7 @@ from rules_engine.evaluation.nodes.offers import nodes_for
 from rules_engine.model.cluster import Change, Cluster, Node, Taint
 from rules_engine.model.placement import Placement
 from rules_engine.model.pod import Pod
+from tests.support.budgets import units_spent
 from tests.support.laws import law
 from tests.support.placing import expression, requiring, takes
 
@@ -259,7 +260,7 @@ def test_taints_are_not_read_for_a_pod_that_matches_no_node() -> None:
     index = NodeIndex.of([node("n", (GPU,))])
     budget = Budget()
     assert matching_nodes(index, Placement.parse({"nodeSelector": {"a": "1"}, **requiring({})}), budget) == 0
-    assert budget.spent == 2
+    assert units_spent(budget) == 2
 
 
 def test_the_nodes_of_a_pod_are_known_by_name() -> None:

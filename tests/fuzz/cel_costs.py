@@ -22,6 +22,7 @@ from rules_engine.cel.values.operators import SIGNATURES
 from rules_engine.cel.values.runtime_values import Duration, Optional, Timestamp, Uint
 from rules_engine.cel.values.types import PARAMETERS, Type
 from rules_engine.model.source import SourceText
+from tests.support.budgets import units_spent
 
 LIMIT = 10
 """Largest ratio of the time of an operation to the time of counting its units."""
@@ -572,7 +573,7 @@ def measured(attack: Attack, size: int, repeats: int = 3) -> Iterator[Measured]:
                 getattr(program, way)(activation, budget)
             seconds = thread_time() - start
             if not attempt or seconds < best:
-                best, units = seconds, budget.spent
+                best, units = seconds, units_spent(budget)
             if seconds > ENOUGH_SECONDS:
                 break
         yield Measured(attack, way, size, rounds, best, units)
@@ -603,7 +604,7 @@ def counted(attack: Attack, size: int) -> Iterator[tuple[int, int]]:
             way(activation, budget)
         finally:
             sys.setprofile(None)
-        yield steps, max(FEW_UNITS, budget.spent)
+        yield steps, max(FEW_UNITS, units_spent(budget))
 
 
 def worst(attack: Attack, sizes: Sequence[int] = SIZES) -> Measured | None:

@@ -119,9 +119,6 @@ def shape(name: str) -> ObjectType:
 
 POD = shape("Pod")
 NAMESPACE = shape("Namespace")
-NODE = shape("Node")
-DAEMON_SET = shape("DaemonSet")
-EVENT = shape("Event")
 
 
 def _admission_request() -> Type:

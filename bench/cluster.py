@@ -173,7 +173,7 @@ def measure(pipe: Pipe, url: str, nodes: int, events: int, samples: int) -> None
     before = memory_mib()
     begin = time.perf_counter()
     live.start()
-    if not live.wait_synced(600):
+    if not live.wait_until(lambda cluster: cluster.known, 600):
         sys.exit(f"not synced: {live.health}")
     found: dict[str, Any] = {"synced_seconds": time.perf_counter() - begin, "before_mib": before}
     assert len(live.current().nodes) == nodes

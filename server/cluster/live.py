@@ -179,10 +179,6 @@ class LiveCluster:
         """Wait for a view that satisfies `holds`. Return True if it came in time."""
         return self._store.wait_until(lambda _: holds(self.current()), seconds)
 
-    def wait_synced(self, seconds: float) -> bool:
-        """Wait for the first view. Return True if it came in time."""
-        return self.wait_until(lambda cluster: cluster.known, seconds)
-
     def _publish(self) -> None:
         while not self._stopping.is_set():
             self._store.changed.wait(EXPIRY_SECONDS if self._store.reservations else None)

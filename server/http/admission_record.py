@@ -14,8 +14,6 @@ from server.state import Served
 ALLOWED, CHANGED, DENIED, INVALID = "Allowed", "Changed", "Denied", "Invalid"
 """Outcomes of a decision; Invalid: a pod that cannot be parsed."""
 
-OUTCOMES = (ALLOWED, CHANGED, DENIED, INVALID, *(reason.text for reason in StatusReason))
-
 
 class AdmissionRecord:
     """Request, decision and outcome; filled in while the request is answered, and constant once observers receive it.
@@ -40,7 +38,7 @@ class AdmissionRecord:
 
     @property
     def outcome(self) -> str:
-        """One of OUTCOMES."""
+        """The outcome of the decision, or the reason why there is none."""
         if self.error is not None or self.decision is None:
             return (self.error or StatusReason.INTERNAL_ERROR).text
         return self.decision.once(_outcome)

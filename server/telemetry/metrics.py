@@ -48,11 +48,6 @@ class Family:
     help: str
     labels: tuple[str, ...] = ()
 
-    @property
-    def exposed_name(self) -> str:
-        """The name in the exposition; a histogram has _bucket, _sum and _count besides."""
-        return f"{self.name}_total" if self.kind is Kind.COUNTER else self.name
-
 
 def _counter(name: str, help: str, *labels: str) -> Family:
     return Family(name=f"gpu_rules_{name}", kind=Kind.COUNTER, help=help, labels=labels)

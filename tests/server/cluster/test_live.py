@@ -132,7 +132,7 @@ def test_nothing_is_known_before_everything_was_listed(api: ApiServer) -> None:
         api.wait_for(lambda: api.lists("pods"))
         assert view.live.current().freshness is Freshness.NEVER
         assert view.live.current().nodes == ()
-        assert not view.live.wait_synced(0.0)
+        assert not view.live.wait_until(lambda cluster: cluster.known, 0.0)
         api.stop()
         api.start()
         view.synced()
@@ -161,7 +161,7 @@ def test_a_start_without_an_api_server_recovers_by_itself(api: ApiServer) -> Non
         assert view.live.current().freshness is Freshness.NEVER
         assert "Connection refused" in view.live.problems[0]
         api.start()
-        assert view.live.wait_synced(30.0)
+        assert view.live.wait_until(lambda cluster: cluster.known, 30.0)
     assert len(view.live.problems) == 0
 
 

@@ -46,7 +46,7 @@ def live() -> Iterator[LiveCluster]:
     made = LiveCluster(Connection(kubeconfig), EVERYTHING)
     made.start()
     try:
-        assert made.wait_synced(PATIENCE_SECONDS), made.problems
+        assert made.wait_until(lambda cluster: cluster.known, PATIENCE_SECONDS), made.problems
         yield made
     finally:
         made.stop()
@@ -92,7 +92,7 @@ def test_a_list_in_pages_is_complete(kube: Kube, monkeypatch: pytest.MonkeyPatch
     live = LiveCluster(Connection(kubeconfig), ClusterRequirements(nodes=True))
     live.start()
     try:
-        assert live.wait_synced(PATIENCE_SECONDS)
+        assert live.wait_until(lambda cluster: cluster.known, PATIENCE_SECONDS)
         assert [free(live.current(), name) for name in names] == ["1", "1", "1"]
     finally:
         live.stop()
@@ -102,7 +102,7 @@ def test_watches_that_end_go_on_and_the_view_stays_fresh(kube: Kube) -> None:
     live = LiveCluster(Connection(kubeconfig), ClusterRequirements(nodes=True), max_staleness_seconds=3.0)
     live.start()
     try:
-        assert live.wait_synced(PATIENCE_SECONDS)
+        assert live.wait_until(lambda cluster: cluster.known, PATIENCE_SECONDS)
         until(live, lambda _: live.health[0].counts["watches"] >= 4)
         name = kube.node("a", gpu="1")
         until(live, lambda cluster: free(cluster, name) == "1")
@@ -146,7 +146,7 @@ def test_a_missing_permission_is_named(kube: Kube, tmp_path: Path) -> None:
         until(live, lambda _: not any("nodes" in problem.partition(":")[0] for problem in live.problems))
         rule["resources"].append("pods")
         kube.rbac.patch_cluster_role(kube.name, {"rules": [rule]})
-        assert live.wait_synced(PATIENCE_SECONDS)
+        assert live.wait_until(lambda cluster: cluster.known, PATIENCE_SECONDS)
     finally:
         live.stop()
         kube.rbac.delete_cluster_role_binding(kube.name)

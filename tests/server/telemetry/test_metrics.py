@@ -21,7 +21,8 @@ from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
 from rules_engine.model.decision import Action
 from rules_engine.model.rules import SKIP_ANNOTATION, FailurePolicy, Mode, Rule
 from server.cluster.source import FixedCluster
-from server.http.admission_record import OUTCOMES
+from server.http.admission_record import ALLOWED, CHANGED, DENIED, INVALID
+from server.http.review import StatusReason
 from server.state import Reload, Served, Slots, State
 from server.telemetry.metrics import FAMILIES, Family, Kind, Metrics
 from server.telemetry.observers import Telemetry, TelemetrySettings
@@ -33,6 +34,9 @@ GPU = "nvidia.com/gpu"
 MIG = "nvidia.com/mig-2g.20gb"
 FALLS = ladder(MIG, rung(GPU, assume=True))
 ENFORCED = "{mode=enforce}"
+
+OUTCOMES = {ALLOWED, CHANGED, DENIED, INVALID, *(reason.text for reason in StatusReason)}
+"""Values of the label `outcome`."""
 
 
 def metrics_after(path: str, object: Any, *rules: Rule, on: Cluster = cluster(), **request: Any) -> Metrics:  # noqa: B008 - immutable
@@ -313,7 +317,13 @@ def test_enabled_telemetry_observes_and_is_counted(tmp_path: Path) -> None:
 
 # Dashboard, alerts and document name existing metrics.
 
-BY_NAME = {family.exposed_name: family for family in FAMILIES if family.kind is not Kind.HISTOGRAM}
+
+def exposed_name(family: Family) -> str:
+    """Return the name in the exposition; a histogram has _bucket, _sum and _count besides."""
+    return f"{family.name}_total" if family.kind is Kind.COUNTER else family.name
+
+
+BY_NAME = {exposed_name(family): family for family in FAMILIES if family.kind is not Kind.HISTOGRAM}
 FAIL_OPEN = Family(
     name="apiserver_admission_webhook_fail_open_count",
     kind=Kind.GAUGE,
@@ -333,7 +343,7 @@ ADDED = {"pod", "namespace", "le"}
 """Labels that Prometheus adds, and that of a histogram's buckets."""
 
 VALUES = {
-    "outcome": set(OUTCOMES),
+    "outcome": OUTCOMES,
     "mode": {"audit", "enforce"},
     "dry_run": {"true", "false"},
     "endpoint": {"mutate", "validate"},
@@ -467,8 +477,8 @@ def test_every_metric_is_in_the_exposition_and_in_the_document() -> None:
     content = Metrics(State()).exposition()[0].decode()
     document = (ROOT / "docs/metrics.md").read_text()
     for family in FAMILIES:
-        assert f"# HELP {family.exposed_name} {family.help}\n" in content
+        assert f"# HELP {exposed_name(family)} {family.help}\n" in content
         labels = ", ".join(f"`{label}`" for label in family.labels)
-        assert f"| `{family.exposed_name}` | {labels} | {family.help} |" in document
+        assert f"| `{exposed_name(family)}` | {labels} | {family.help} |" in document
     documented = set(re.findall(r"`(gpu_rules_\w+)`", document))
-    assert documented == {family.exposed_name for family in FAMILIES}
+    assert documented == {exposed_name(family) for family in FAMILIES}

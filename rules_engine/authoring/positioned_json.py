@@ -2,6 +2,12 @@
 
 The standard library's reader has no positions and converts numbers to binary floats; messages need the positions, and
 exact arithmetic needs the text.
+
+The YAML reader (rules_engine.loading.yaml) has both, but its language is not JSON. It refuses what Go's JSON reader
+accepts: escapes of surrogate pairs, U+007F to U+009F and U+2028 in texts, a key of more than 1,024 characters, and a
+colon on the line after its key. It accepts what Go's refuses, and would convert a configuration that gpuinjector cannot
+read: trailing commas, single quotes, words without quotes, 01 and 0x1f, comments, anchors, several documents, and texts
+of several lines. It drops the second of two equal keys, which is a finding here.
 """
 
 import json

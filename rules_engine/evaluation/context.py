@@ -8,6 +8,7 @@ from rules_engine.evaluation.nodes import ABSENT, NodeQuery, Offered, capacity_o
 from rules_engine.evaluation.nodes.offers import Reach
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
+from rules_engine.model.json.lenient import mapping, text
 from rules_engine.model.pod import Pod
 from rules_engine.model.quantity import NANOS
 from rules_engine.model.rules import Mode, Rule
@@ -49,9 +50,8 @@ class Context:
     @property
     def display(self) -> str:
         """The pod's name in messages; a pod without a name has its generateName."""
-        metadata = self.pod.original.get("metadata")
-        generated = metadata.get("generateName") if isinstance(metadata, dict) else None
-        return f"{self.namespace}/{self.pod.name or self.request.name or generated or ''}"
+        generated = text(mapping(self.pod.original.get("metadata")), "generateName")
+        return f"{self.namespace}/{self.pod.name or self.request.name or generated}"
 
     def with_pod(self, pod: Pod) -> "Context":
         return Context(

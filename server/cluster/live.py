@@ -11,6 +11,7 @@ from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequire
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Freshness, Node
 from rules_engine.model.decision import Decision
+from rules_engine.model.json.lenient import mapping, text
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.pod import Pod
 from server.cluster.connection import Connection, api_path
@@ -168,10 +169,9 @@ class LiveCluster:
             pod = Pod.parse(request.object)
         except PodError:
             return  # not a pod: pods that cannot be read were denied
-        metadata = pod.original.get("metadata")
-        uid = metadata.get("uid") if isinstance(metadata, dict) else None
+        uid = text(mapping(pod.original.get("metadata")), "uid")
         name = pod.name or request.name
-        if isinstance(uid, str) and uid and name:
+        if uid and name:
             key = PodKey(f"{pod.namespace or request.namespace}/{name}", uid)
             self._store.reserve(key, pod, self._clock())
 

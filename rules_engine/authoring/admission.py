@@ -8,11 +8,6 @@ from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Decision, Step
 from rules_engine.model.json.patch import Json
 
-OFFLINE_UID = "00000000-0000-0000-0000-000000000000"
-"""The uid of a request that no API server sent, recognizable as such."""
-
-OFFLINE_USER = "gpu-rules:offline"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
@@ -53,49 +48,5 @@ def admit(rule_set: RuleSet, request: AdmissionRequest, cluster: Cluster) -> Adm
     mutation = mutate(rule_set, request, cluster)
     if not mutation.allowed:
         return Admission(mutation=mutation, validation=None)
-    return Admission(
-        mutation=mutation, validation=validate(rule_set, replace(request, object=mutation.result), cluster)
-    )
-
-
-def pod_request(
-    pod: Json,
-    *,
-    namespace: str,
-    operation: str = "CREATE",
-    sub_resource: str = "",
-    dry_run: bool = False,
-    old_pod: Json = None,
-) -> AdmissionRequest:
-    """Return the request that the API server would make for a pod, by an anonymous user.
-
-    `raw` has no object: expressions read the pod as the variables `object` and `oldObject`.
-    """
-    metadata = pod.get("metadata") if isinstance(pod, dict) else None
-    name = metadata.get("name") if isinstance(metadata, dict) else None
-    known = name if isinstance(name, str) else ""
-    kind: Json = {"group": "", "version": "v1", "kind": "Pod"}
-    resource: Json = {"group": "", "version": "v1", "resource": "pods"}
-    return AdmissionRequest(
-        uid=OFFLINE_UID,
-        operation=operation,
-        namespace=namespace,
-        name=known,
-        sub_resource=sub_resource,
-        dry_run=dry_run,
-        object=pod,
-        old_object=old_pod,
-        raw={
-            "uid": OFFLINE_UID,
-            "kind": kind,
-            "resource": resource,
-            "requestKind": kind,
-            "requestResource": resource,
-            "name": known,
-            "namespace": namespace,
-            "operation": operation,
-            "userInfo": {"username": OFFLINE_USER, "groups": ["system:authenticated"]},
-            "dryRun": dry_run,
-            **({"subResource": sub_resource, "requestSubResource": sub_resource} if sub_resource else {}),
-        },
-    )
+    mutated = replace(request, object=mutation.result, raw={**request.raw, "object": mutation.result})
+    return Admission(mutation=mutation, validation=validate(rule_set, mutated, cluster))

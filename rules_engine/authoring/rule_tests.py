@@ -4,13 +4,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rules_engine.authoring.admission import Admission, admit, pod_request
+from rules_engine.authoring.admission import Admission, admit
 from rules_engine.authoring.analysis import analyse_case
 from rules_engine.authoring.check import read_tested
 from rules_engine.authoring.rule_files import RuleFiles, Sources, has_errors
 from rules_engine.documents import load
 from rules_engine.evaluation import RuleSet
 from rules_engine.loading import SLIPS
+from rules_engine.model.admission import pod_request
 from rules_engine.model.decision import Step
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.pod import Container, Pod

@@ -5,7 +5,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
+from rules_engine.model.json import lenient
 from rules_engine.model.json.patch import Json
+from rules_engine.model.json.strict import boolean, mapping, string
 
 
 class Endpoint(Enum):
@@ -54,6 +56,31 @@ class AdmissionRequest:
     old_object: Json = None
     raw: Mapping[str, Json] = field(default_factory=lambda: MappingProxyType({}))
 
+    @classmethod
+    def parse(cls, raw: dict[str, Json]) -> "AdmissionRequest":
+        """Read the request of an AdmissionReview; null counts as absent. Raises PodError.
+
+        The members that only expressions read are checked for their type, and so is nothing in the objects.
+        """
+        for member in _OBJECTS:
+            mapping(raw.get(member), (member,))
+        string(raw.get("requestSubResource"), ("requestSubResource",))
+        kind = mapping(raw.get("kind"), ("kind",))
+        return cls(
+            uid=string(raw.get("uid"), ("uid",)),
+            operation=string(raw.get("operation"), ("operation",)),
+            namespace=string(raw.get("namespace"), ("namespace",)),
+            name=string(raw.get("name"), ("name",)),
+            group=string(kind.get("group"), ("kind", "group")),
+            version=string(kind.get("version"), ("kind", "version")),
+            kind=string(kind.get("kind"), ("kind", "kind")),
+            sub_resource=string(raw.get("subResource"), ("subResource",)),
+            dry_run=boolean(raw.get("dryRun"), ("dryRun",)),
+            object=raw.get("object"),
+            old_object=raw.get("oldObject"),
+            raw=raw,
+        )
+
     @property
     def is_pod(self) -> bool:
         """True if the request is for a pod itself, not for one of its sub-resources."""
@@ -67,6 +94,48 @@ class AdmissionRequest:
     @property
     def is_being_deleted(self) -> bool:
         """True if the request updates a pod that waits for its finalizers or the end of its grace period."""
-        metadata = self.object.get("metadata") if isinstance(self.object, dict) else None
-        deletion = metadata.get("deletionTimestamp") if isinstance(metadata, dict) else None
-        return self.operation == "UPDATE" and deletion is not None
+        metadata = lenient.mapping(lenient.mapping(self.object).get("metadata"))
+        return self.operation == "UPDATE" and metadata.get("deletionTimestamp") is not None
+
+
+_OBJECTS = ("resource", "requestKind", "requestResource", "userInfo", "options")
+"""Members of a request that are objects, and that only expressions of rules read."""
+
+
+OFFLINE_UID = "00000000-0000-0000-0000-000000000000"
+"""The uid of a request that no API server sent, recognizable as such."""
+
+OFFLINE_USER = "gpu-rules:offline"
+
+
+def pod_request(
+    pod: Json,
+    *,
+    namespace: str,
+    uid: str = OFFLINE_UID,
+    user: str = OFFLINE_USER,
+    operation: str = "CREATE",
+    sub_resource: str = "",
+    dry_run: bool = False,
+    old_pod: Json = None,
+) -> AdmissionRequest:
+    """Return the request that the API server would make for a pod; `raw` is its JSON."""
+    kind: Json = {"group": "", "version": "v1", "kind": "Pod"}
+    resource: Json = {"group": "", "version": "v1", "resource": "pods"}
+    return AdmissionRequest.parse(
+        {
+            "uid": uid,
+            "kind": kind,
+            "resource": resource,
+            "requestKind": kind,
+            "requestResource": resource,
+            **({"subResource": sub_resource, "requestSubResource": sub_resource} if sub_resource else {}),
+            "name": lenient.text(lenient.mapping(lenient.mapping(pod).get("metadata")), "name"),
+            "namespace": namespace,
+            "operation": operation,
+            "userInfo": {"username": user, "groups": ["system:authenticated"]},
+            "object": pod,
+            "oldObject": old_pod,
+            "dryRun": dry_run,
+        }
+    )

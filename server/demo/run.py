@@ -25,8 +25,10 @@ from rich.table import Table
 from rich.text import Text
 
 from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
+from rules_engine.model.admission import pod_request
 from rules_engine.model.json.patch import Json
 from server.demo.scenarios import FALLBACK_ANNOTATION, SCENARIOS, Admission, Amounts, Scenario
+from server.http.review import API_VERSION, KIND
 
 TIMEOUT_SECONDS = 30
 """Timeout of a server to start, to respond or to stop, on a busy machine."""
@@ -110,17 +112,8 @@ class Server:
     def review(self, path: str, namespace: str, pod: Json) -> tuple[dict[str, Any], float]:
         """Send a pod's AdmissionReview; return the response and its time in milliseconds. Raises DemoError."""
         uid = str(uuid4())
-        request = {
-            "uid": uid,
-            "kind": {"group": "", "version": "v1", "kind": "Pod"},
-            "resource": {"group": "", "version": "v1", "resource": "pods"},
-            "namespace": namespace,
-            "operation": "CREATE",
-            "userInfo": {"username": "demo"},
-            "dryRun": False,
-            "object": pod,
-        }
-        body = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+        request = pod_request(pod, uid=uid, user="demo", namespace=namespace)
+        body = json.dumps({"apiVersion": API_VERSION, "kind": KIND, "request": request.raw})
         begin = perf_counter()
         status, answer = self._request("POST", path, body)
         milliseconds = (perf_counter() - begin) * 1000

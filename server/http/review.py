@@ -5,7 +5,7 @@ Source: k8s.io/api/admission/v1 (types.go); k8s.io/apiserver/pkg/admission/plugi
 
 import json
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from decimal import Decimal, InvalidOperation
 from enum import Enum
 from http import HTTPStatus
@@ -15,8 +15,10 @@ import orjson
 
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.decision import Decision, Refusal
+from rules_engine.model.json import lenient
+from rules_engine.model.json.lenient import Object, objects, text
 from rules_engine.model.json.patch import Json, pointer
-from rules_engine.model.json.strict import Path, kind_of
+from rules_engine.model.json.strict import Path, PodError, kind_of, mapping
 from server.http.limits import LARGE_BODY_BYTES, MAX_DEPTH
 
 API_VERSION = "admission.k8s.io/v1"
@@ -160,9 +162,7 @@ def _document(body: bytes) -> Json:
 
 
 def _uid_in(review: Json) -> str | None:
-    request = review.get("request") if isinstance(review, dict) else None
-    uid = request.get("uid") if isinstance(request, dict) else None
-    return uid if isinstance(uid, str) and uid else None
+    return text(lenient.mapping(lenient.mapping(review).get("request")), "uid") or None
 
 
 def _request(review: Json, uid: str | None, body: bytes) -> AdmissionRequest:
@@ -173,68 +173,24 @@ def _request(review: Json, uid: str | None, body: bytes) -> AdmissionRequest:
         raise _MalformedError(f"the body must be an {KIND} of {API_VERSION}")
     if review.get("request") is None:
         raise _MalformedError("the AdmissionReview has no request")
-    request = _object(review, "request")
-    if uid is None:
-        raise _MalformedError("request.uid must be a string that is not empty")
-    for name in _OBJECTS:
-        value = request.get(name)
-        if value is not None and type(value) is not dict:
-            raise _MalformedError(f"request.{name} must be an object, not {kind_of(value)}")
-    kind = _object(request, "kind", "request.")
-    _text(request, "requestSubResource", "request.")
-    parsed = AdmissionRequest(
-        uid=uid,
-        operation=_text(request, "operation", "request."),
-        namespace=_text(request, "namespace", "request."),
-        name=_text(request, "name", "request."),
-        group=_text(kind, "group", "request.kind."),
-        version=_text(kind, "version", "request.kind."),
-        kind=_text(kind, "kind", "request.kind."),
-        sub_resource=_text(request, "subResource", "request."),
-        dry_run=_boolean(request, "dryRun", "request."),
-        object=request.get("object"),
-        old_object=request.get("oldObject"),
-        raw=request,
-    )
+    parsed = _parsed(review, uid)
     if parsed.operation not in OPERATIONS:
         raise _MalformedError(f"request.operation must be one of {', '.join(sorted(OPERATIONS))}")
     if not (parsed.kind and parsed.version):
         raise _MalformedError("request.kind must name a version and a kind")
     if parsed.kind == "Pod" and (_has_floats(parsed.object) or _has_floats(parsed.old_object)):
-        _refuse_inexact_quantities(body, uid)
+        _refuse_inexact_quantities(body, parsed.uid)
     return parsed
 
 
-_OBJECTS = ("resource", "requestKind", "requestResource", "userInfo", "options")
-"""Members of a request that are objects, and that only expressions of rules read."""
-
-
-def _object(parent: Mapping[str, Json], name: str, where: str = "") -> Mapping[str, Json]:
-    value = parent.get(name)
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise _MalformedError(f"{where}{name} must be an object, not {kind_of(value)}")
-    return value
-
-
-def _text(parent: Mapping[str, Json], name: str, where: str) -> str:
-    """Return a member that is a string, "" if it is absent."""
-    value = parent.get(name)
-    if type(value) is str:
-        return value
-    if value is not None:
-        raise _MalformedError(f"{where}{name} must be a string, not {kind_of(value)}")
-    return ""
-
-
-def _boolean(parent: Mapping[str, Json], name: str, where: str) -> bool:
-    value = parent.get(name)
-    if value is None:
-        return False
-    if not isinstance(value, bool):
-        raise _MalformedError(f"{where}{name} must be a boolean, not {kind_of(value)}")
-    return value
+def _parsed(review: dict[str, Json], uid: str | None) -> AdmissionRequest:
+    try:
+        request = mapping(review["request"], ())
+        if uid is None:
+            raise _MalformedError("request.uid must be a string that is not empty")
+        return AdmissionRequest.parse(request)
+    except PodError as error:
+        raise _MalformedError(f"request{error.path.replace('/', '.')} {error.message}") from None
 
 
 def _refuse_depth(document: dict[str, Json], body: bytes) -> None:
@@ -261,22 +217,16 @@ def _refuse_depth(document: dict[str, Json], body: bytes) -> None:
 _NESTING = frozenset({dict, list})
 
 
-def _amounts(pod: Json) -> list[dict[str, Json]]:
+def _amounts(pod: Json) -> list[Object]:
     """Return all objects of quantities that decisions read; none if `pod` is malformed."""
-    spec = pod.get("spec") if isinstance(pod, dict) else None
-    if not isinstance(spec, dict):
+    spec = lenient.mapping(lenient.mapping(pod).get("spec"))
+    if not spec:
         return []
-    levels: list[Json] = [spec]
-    for name in ("containers", "initContainers"):
-        containers = spec.get(name)
-        if isinstance(containers, list):
-            levels += containers
     found: list[Json] = [spec.get("overhead")]
-    for level in levels:
-        resources = level.get("resources") if isinstance(level, dict) else None
-        if isinstance(resources, dict):
-            found += (resources.get("limits"), resources.get("requests"))
-    return [amounts for amounts in found if isinstance(amounts, dict)]
+    for level in (spec, *objects(spec.get("containers")), *objects(spec.get("initContainers"))):
+        resources = lenient.mapping(level.get("resources"))
+        found += (resources.get("limits"), resources.get("requests"))
+    return objects(found)
 
 
 def _has_floats(pod: Json) -> bool:
@@ -309,7 +259,7 @@ def _refuse_inexact_quantities(body: bytes, uid: str) -> None:
                     )
 
 
-def _path_to(part: Json, document: Json) -> Path:
+def _path_to(part: Object, document: Json) -> Path:
     """Return the path of a part of a document."""
     places: list[tuple[Path, Json]] = [((), document)]
     for path, value in places:  # grows during the loop
@@ -354,8 +304,8 @@ def _status(code: int, reason: str, message: str) -> dict[str, Json]:
 def _warnings(warnings: Iterable[str]) -> Iterator[str]:
     """Yield warnings of one line each, as many as fit; the last one states that more were omitted."""
     size = 0
-    for text in warnings:
-        line = _cut(_one_line(text), MAX_WARNING)
+    for warning in warnings:
+        line = _cut(_one_line(warning), MAX_WARNING)
         size += len(line.encode())
         if size > MAX_WARNINGS_BYTES - len(_MORE):
             yield _MORE

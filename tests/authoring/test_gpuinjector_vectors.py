@@ -12,10 +12,10 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from rules_engine.authoring.admission import pod_request
 from rules_engine.authoring.convert import convert
 from rules_engine.evaluation import mutate
 from rules_engine.kinds import compile_rules
+from rules_engine.model.admission import pod_request
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Action, Decision
 from tests.support.authoring import applied

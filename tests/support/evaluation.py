@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rules_engine.evaluation import RuleSet, mutate, validate
@@ -9,7 +10,7 @@ from rules_engine.kinds import compile_rules
 from rules_engine.kinds.injection.value import Entry, ResourceInjection
 from rules_engine.kinds.ladder.value import FallbackLadder, Rung
 from rules_engine.kinds.validation.value import Check, Validation
-from rules_engine.model.admission import AdmissionRequest
+from rules_engine.model.admission import AdmissionRequest, pod_request
 from rules_engine.model.cluster import Cluster, Node
 from rules_engine.model.decision import Decision
 from rules_engine.model.json.patch import Json
@@ -149,14 +150,8 @@ def compiled(*rules: Rule) -> RuleSet:
 
 
 def request(made: Json, *, namespace: str = "ml", operation: str = "CREATE", **fields: Any) -> AdmissionRequest:
-    raw: dict[str, Json] = {
-        "uid": "0",
-        "operation": operation,
-        "namespace": namespace,
-        "object": made,
-        "dryRun": fields.get("dry_run", False),
-    }
-    return AdmissionRequest(uid="0", operation=operation, namespace=namespace, object=made, raw=raw, **fields)
+    """Return a request for a pod; `fields` replace those of the value."""
+    return replace(pod_request(made, uid="0", namespace=namespace, operation=operation), **fields)
 
 
 def mutated(made: Json, *rules: Rule, on: Cluster = cluster(), **fields: Any) -> Decision:  # noqa: B008 - immutable

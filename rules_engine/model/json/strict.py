@@ -10,11 +10,12 @@ Path: TypeAlias = tuple[str | int, ...]
 
 
 class PodError(ValueError):
-    """A Pod that does not conform to the API; `path` is a JSON Pointer."""
+    """A Pod, or the request for one, that does not conform to the API; `path` is a JSON Pointer."""
 
     def __init__(self, path: str, message: str) -> None:
         super().__init__(f"{path}: {message}")
         self.path = path
+        self.message = message
 
 
 class TooLargeError(ValueError):
@@ -49,6 +50,15 @@ def string(raw: Json, path: Path) -> str:
         return ""
     if not isinstance(raw, str):
         raise PodError(pointer(*path), f"must be a string, not {kind_of(raw)}")
+    return raw
+
+
+def boolean(raw: Json, path: Path) -> bool:
+    """Return a boolean, False if it is absent. Raises PodError."""
+    if raw is None:
+        return False
+    if not isinstance(raw, bool):
+        raise PodError(pointer(*path), f"must be a boolean, not {kind_of(raw)}")
     return raw
 
 

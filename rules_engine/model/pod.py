@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
+from rules_engine.model.json import lenient
 from rules_engine.model.json.edits import Edits, applied, merged
 from rules_engine.model.json.patch import Json, pointer
 from rules_engine.model.json.strict import Path, PodError, items, kind_of, mapping, string, strings
@@ -14,6 +15,9 @@ from rules_engine.model.quantity import MAX_TEXT, Quantity, QuantityError, parse
 ANNOTATIONS: Path = ("metadata", "annotations")
 POD_REQUESTS: Path = ("spec", "resources", "requests")
 POD_LIMITS: Path = ("spec", "resources", "limits")
+
+FINISHED = frozenset({"Succeeded", "Failed"})
+"""Phases of pods that no longer hold resources. A pod being deleted holds its devices to the end."""
 
 
 class Role(Enum):
@@ -67,6 +71,11 @@ class Container:
             requests=_edited(self.requests, requests or {}),
             limits=_edited(self.limits, limits or {}),
         )
+
+
+def is_finished(raw: Mapping[str, Json]) -> bool:
+    """Return True if a pod's containers have ended for good."""
+    return lenient.text(lenient.mapping(raw.get("status")), "phase") in FINISHED
 
 
 def _edited(amounts: Mapping[str, Quantity], members: Mapping[str, str | None]) -> Mapping[str, Quantity]:

@@ -3,19 +3,15 @@
 Missing and malformed members count as absent, so that one malformed object does not hide all others.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from sys import intern
 
-from rules_engine.model.cluster import Node, Taint
-from rules_engine.model.json.lenient import Object, mapping, objects, strings, text
+from rules_engine.model import node
+from rules_engine.model.cluster import Node
+from rules_engine.model.json.lenient import Object, mapping, strings, text
 from rules_engine.model.json.strict import PodError
-from rules_engine.model.pod import Pod
-from rules_engine.model.quantity import Quantity, QuantityError
-
-FINISHED = frozenset({"Succeeded", "Failed"})
-"""Phases of pods that no longer hold resources. A pod being deleted holds its devices to the end."""
-
+from rules_engine.model.pod import Pod, is_finished
 
 MAX_RESOURCES = 64
 """Maximum number of resources of a bound pod: no node offers more. Anybody can bind a pod with 20,000 made-up resource
@@ -61,23 +57,9 @@ class Namespace:
 
 
 def read_node(raw: Object) -> Node:
-    """Read a node, without its usage. Raises UnreadableError."""
-    metadata, spec, status = (mapping(raw.get(name)) for name in ("metadata", "spec", "status"))
-    return Node(
-        name=_name(metadata),
-        labels=_labels(metadata),
-        taints=tuple(
-            Taint(key=text(taint, "key"), effect=text(taint, "effect"), value=text(taint, "value"))
-            for taint in objects(spec.get("taints"))
-        ),
-        ready=all(
-            condition.get("status") == "True"
-            for condition in objects(status.get("conditions"))
-            if condition.get("type") == "Ready"
-        ),
-        unschedulable=spec.get("unschedulable") is True,
-        allocatable=dict(_amounts(mapping(status.get("allocatable")))),
-    )
+    """Read a node, without its usage; malformed amounts are left out. Raises UnreadableError."""
+    _name(mapping(raw.get("metadata")))
+    return node.read_node(raw, lambda *_: None)
 
 
 def read_namespace(raw: Object) -> Namespace:
@@ -90,9 +72,9 @@ def read_pod(raw: Object) -> HeldPod:
     """Read a pod. Raises UnreadableError, also for malformed requests, whose usage is unknown."""
     metadata = mapping(raw.get("metadata"))
     key = PodKey(f"{text(metadata, 'namespace')}/{_name(metadata)}", text(metadata, "uid"))
-    finished = text(mapping(raw.get("status")), "phase") in FINISHED
-    node = text(mapping(raw.get("spec")), "nodeName")
-    if finished or not node:
+    finished = is_finished(raw)
+    bound_to = text(mapping(raw.get("spec")), "nodeName")
+    if finished or not bound_to:
         return HeldPod(key, "", (), finished)
     try:
         pod = Pod.parse(dict(raw))
@@ -102,7 +84,7 @@ def read_pod(raw: Object) -> HeldPod:
     held = usage(pod)
     if len(held) > MAX_RESOURCES:
         raise UnreadableError(f"{key.name}: more than {MAX_RESOURCES} resources")
-    return HeldPod(key, intern(node), held)
+    return HeldPod(key, intern(bound_to), held)
 
 
 def usage(pod: Pod) -> Usage:
@@ -129,17 +111,8 @@ def is_extended(resource: str) -> bool:
     return "/" in resource
 
 
-def _amounts(written: Object) -> Iterator[tuple[str, Quantity]]:
-    for resource, amount in written.items():
-        if isinstance(amount, str | int | float) and not isinstance(amount, bool):
-            try:
-                yield intern(resource), Quantity.parse(str(amount))
-            except QuantityError:
-                continue
-
-
 def _labels(metadata: Object) -> Mapping[str, str]:
-    # Interned: thousands of nodes have the same few labels.
+    # Interned: thousands of namespaces have the same few labels.
     return {intern(key): intern(value) for key, value in strings(metadata.get("labels")).items()}
 
 

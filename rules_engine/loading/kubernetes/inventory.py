@@ -13,7 +13,7 @@ from rules_engine.loading.kubernetes.pods import read_pod, warn_of_fields
 from rules_engine.loading.yaml.nodes import MapNode, find
 from rules_engine.loading.yaml.nodes import Node as Written
 from rules_engine.model.cluster import Cluster, Node, Taint
-from rules_engine.model.pod import Pod
+from rules_engine.model.pod import Pod, is_finished
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import did_you_mean
 from rules_engine.model.quantity import Quantity
@@ -21,9 +21,6 @@ from rules_engine.model.source import Location
 
 HOSTNAME = "kubernetes.io/hostname"
 """The label with a node's name, set by its kubelet."""
-
-FINISHED = frozenset({"Succeeded", "Failed"})
-"""Phases of pods that hold no resources any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +136,7 @@ def _bound_pod(written: Written, nodes: Mapping[str, Node], diagnostics: Diagnos
     warn_of_fields(written, diagnostics)
     node = pod.node_name
     if node in nodes:
-        return None if is_finished(pod) else pod
+        return None if is_finished(pod.original) else pod
     place = find(written, ("spec", "nodeName"))
     if node:
         message = f"node '{truncate(node)}' not found{did_you_mean(node, nodes)}"
@@ -147,9 +144,3 @@ def _bound_pod(written: Written, nodes: Mapping[str, Node], diagnostics: Diagnos
     else:
         diagnostics.warning(Code.UNBOUND_POD, "without spec.nodeName the pod is ignored", place.location, place.length)
     return None
-
-
-def is_finished(pod: Pod) -> bool:
-    """Return True if the pod's containers have ended for good."""
-    status = pod.original.get("status")
-    return isinstance(status, dict) and status.get("phase") in FINISHED

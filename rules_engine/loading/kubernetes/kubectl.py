@@ -8,14 +8,15 @@ from dataclasses import replace
 from typing import TypeGuard
 
 from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.loading.kubernetes.inventory import is_finished, total
-from rules_engine.model.cluster import Cluster, Node, Taint
+from rules_engine.loading.kubernetes.inventory import total
+from rules_engine.model.cluster import Cluster
 from rules_engine.model.json.lenient import Object, mapping, objects, strings, text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
-from rules_engine.model.pod import Pod
+from rules_engine.model.node import read_node
+from rules_engine.model.pod import Pod, is_finished
 from rules_engine.model.problem_codes import Code
-from rules_engine.model.quantity import Quantity, QuantityError
+from rules_engine.model.quantity import QuantityError
 from rules_engine.model.source import Location
 
 
@@ -37,7 +38,11 @@ def read_cluster(document: Object, location: Location, diagnostics: Diagnostics)
     kinds: dict[str, list[Object]] = {}
     for item in items:
         kinds.setdefault(text(item, "kind") or default, []).append(item)
-    nodes = [_node(item, location, diagnostics) for item in kinds.get("Node", ())]
+
+    def unread(node: str, resource: str, error: QuantityError) -> None:
+        diagnostics.warning(Code.UNREAD_OBJECT, f"node {node}, {resource}: {error}", location)
+
+    nodes = [read_node(item, unread) for item in kinds.get("Node", ())]
     used = total(_bound(kinds.get("Pod", ()), location, diagnostics))
     return Cluster(
         nodes=tuple(replace(node, used=used.get(node.name, {})) for node in nodes),
@@ -46,33 +51,6 @@ def read_cluster(document: Object, location: Location, diagnostics: Diagnostics)
             for metadata in (mapping(item.get("metadata")) for item in kinds.get("Namespace", ()))
         },
     )
-
-
-def _node(item: Object, location: Location, diagnostics: Diagnostics) -> Node:
-    metadata, spec, status = (mapping(item.get(name)) for name in ("metadata", "spec", "status"))
-    name = text(metadata, "name")
-    conditions = [condition for condition in objects(status.get("conditions")) if condition.get("type") == "Ready"]
-    return Node(
-        name=name,
-        labels=strings(metadata.get("labels")),
-        taints=tuple(
-            Taint(key=text(taint, "key"), effect=text(taint, "effect"), value=text(taint, "value"))
-            for taint in objects(spec.get("taints"))
-        ),
-        ready=all(condition.get("status") == "True" for condition in conditions),
-        unschedulable=spec.get("unschedulable") is True,
-        allocatable=dict(_allocatable(name, mapping(status.get("allocatable")), location, diagnostics)),
-    )
-
-
-def _allocatable(
-    node: str, written: Object, location: Location, diagnostics: Diagnostics
-) -> Iterator[tuple[str, Quantity]]:
-    for resource, amount in written.items():
-        try:
-            yield resource, Quantity.parse(str(amount))
-        except QuantityError as error:
-            diagnostics.warning(Code.UNREAD_OBJECT, f"node {node}, {resource}: {error}", location)
 
 
 def _bound(items: Sequence[Object], location: Location, diagnostics: Diagnostics) -> Iterator[tuple[str, Pod]]:
@@ -85,5 +63,5 @@ def _bound(items: Sequence[Object], location: Location, diagnostics: Diagnostics
             diagnostics.warning(Code.UNREAD_OBJECT, f"pod {name} is left out: {error}", location)
             continue
         # The list of nodes is older or newer than that of pods: a pod on none of them is not a problem.
-        if pod.node_name and not is_finished(pod):
+        if pod.node_name and not is_finished(item):
             yield pod.node_name, pod

@@ -61,7 +61,7 @@ REPEATS = 7
 ROUNDS = 3
 
 
-def pod(scale: int = 1) -> dict[str, Any]:
+def typical_pod(scale: int = 1) -> dict[str, Any]:
     """Return a pod of about 6 kB times `scale`, which grows in parts that the expressions do not read."""
     containers = [
         {
@@ -215,16 +215,18 @@ def main() -> int:
     arguments = parser.parse_args()
     if arguments.only:
         run = cel_python if arguments.only == "celpy" else cel_expr_python
-        print(json.dumps(run(pod())))
+        print(json.dumps(run(typical_pod())))
         return 0
     if arguments.costs:
         kept = show_costs(arguments.costs, arguments.seed)
         return 0 if kept or not arguments.check else 1
     python, google = _other_process("celpy"), _other_process("cel_expr_python")
-    sizes = [(ours(pod()), ours(pod(10))) for _ in range(ROUNDS)]  # alternating: other processes slow both
+    sizes = [
+        (ours(typical_pod()), ours(typical_pod(10))) for _ in range(ROUNDS)
+    ]  # alternating: other processes slow both
     mine, large = (_best(rounds) for rounds in zip(*sizes, strict=True))
     compile_ms = min(compilation() for _ in range(ROUNDS))
-    kilobytes = len(json.dumps(pod(), separators=(",", ":"))) / 1000
+    kilobytes = len(json.dumps(typical_pod(), separators=(",", ":"))) / 1000
     print(f"µs per evaluation on a pod of {kilobytes:.1f} kB; ×: ratio to ours\n")
     print(f"{'ours':>6} {'interpreter':>12} {'10 × pod':>9} {'cel-python':>17} {'cel-expr-python':>17}")
     kept = compile_ms <= COMPILE_MS

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonpatch
 import pytest
 
 from tests.support.authoring import cli, injection, ladder, validation, write
+from tests.support.patching import apply_json
 
 MIG = "nvidia.com/mig-2g.20gb"
 LADDER = ladder("mig", MIG, "nvidia.com/mig-1g.10gb", "{resource: nvidia.com/gpu, assume: true}")
@@ -354,7 +354,7 @@ def test_json_holds_both_decisions_and_a_patch_that_leads_to_the_pod(folder: Pat
         "metadata": {"name": "train"},
         "spec": {"containers": [{"name": "main", "image": "cuda", "resources": {"limits": {MIG: "2"}}}]},
     }
-    assert jsonpatch.apply_patch(submitted, pod["mutation"]["patch"]) == pod["pod"]
+    assert apply_json(submitted, pod["mutation"]["patch"]) == pod["pod"]
     assert pod["pod"]["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "2"}
 
 

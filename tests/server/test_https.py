@@ -8,25 +8,26 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
-import jsonpatch
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from server.http.limits import BODY_BYTES
-from tests.support.server import MIG_POD, UID, Answer, Running, encoded, pod, review
+from tests.support.evaluation import limited
+from tests.support.patching import apply_json
+from tests.support.server import MIG_POD, UID, Answer, Running, encoded, review
 
 
 def test_a_pod_falls_back_over_https(server: Running) -> None:
     answer = server.send("POST", "/mutate", encoded(review(MIG_POD)))
     assert (answer.status, answer.response["uid"], answer.response["allowed"]) == (200, UID, True)
-    changed = jsonpatch.JsonPatch(answer.patch).apply(MIG_POD)
+    changed = apply_json(MIG_POD, answer.patch)
     assert changed["spec"]["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
     assert changed["metadata"]["annotations"] == {"gpu-webhook.k8s.io/fallback": "2g.20gb->gpu"}
 
 
 def test_a_pod_is_denied_over_https(server: Running) -> None:
-    answer = server.send("POST", "/validate", encoded(review(pod(image="app:latest"))))
+    answer = server.send("POST", "/validate", encoded(review(limited(image="app:latest"))))
     assert (answer.status, answer.response["allowed"]) == (200, False)
     assert "an image must have a tag" in answer.response["status"]["message"]
 

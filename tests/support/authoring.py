@@ -1,15 +1,12 @@
 """Builders and commands for tests of authoring."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import click
 from click.testing import CliRunner, Result
 
 from rules_engine.cli import COMMANDS
-from rules_engine.model.json.patch import Json, Operation
-from tests.support.patching import apply_as_api_server
 
 
 def write(folder: Path, files: Mapping[str, str]) -> Path:
@@ -19,12 +16,6 @@ def write(folder: Path, files: Mapping[str, str]) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     return folder
-
-
-def applied(document: Json, patch: Iterable[Mapping[str, Any]]) -> Json:
-    """Return the document after a patch in JSON, as the API server applies it. Raises PatchRefusedError."""
-    operations = [Operation(member["op"], member["path"], member.get("value")) for member in patch]
-    return apply_as_api_server(document, tuple(operations))
 
 
 def ladder(name: str, *rungs: str, **fields: str) -> str:

@@ -79,6 +79,12 @@ def asks(both: Amounts, **rest: Any) -> dict[str, Json]:
     return pod(container("main", both), **rest)
 
 
+def limited(amounts: Amounts | None = None, image: str = "app:1") -> dict[str, Any]:
+    """Return a pod of one container with these limits, in JSON as they are."""
+    resources: dict[str, Json] = {} if amounts is None else {"limits": dict(amounts)}
+    return pod({"name": "main", "image": image, "resources": resources}, name="p")
+
+
 def node(name: str = "node", allocatable: Amounts | None = None, used: Amounts | None = None, **fields: Any) -> Node:
     return Node(name=name, allocatable=quantities(allocatable), used=quantities(used), **fields)
 

@@ -7,7 +7,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 from typing import Any
 
-import jsonpatch
+from jsonpatch import JsonPatchException
+
+from tests.support.patching import apply_rfc_6902
 
 Object = dict[str, Any]
 
@@ -50,8 +52,8 @@ class Objects:
                 self._store(path, new)
             elif method == "PATCH":
                 try:
-                    self._store(path, jsonpatch.JsonPatch(json.loads(body)).apply(found))
-                except jsonpatch.JsonPatchException as error:
+                    self._store(path, apply_rfc_6902(found, json.loads(body)))
+                except JsonPatchException as error:
                     return 422, {"message": str(error)}
             return 200, self._objects[path]
 

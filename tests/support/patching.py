@@ -5,7 +5,7 @@ member. It refuses a missing or null parent, and `remove` of a missing member.
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jsonpatch
@@ -17,11 +17,28 @@ class PatchRefusedError(Exception):
     """The API server would refuse the patch, and with it the request."""
 
 
-def apply_strictly(document: Json, patch: tuple[Operation, ...]) -> Json:
-    """Return the document after the patch. Raises an exception of jsonpatch where RFC 6902 forbids an operation."""
-    operations = [operation.to_json() for operation in patch]
-    result: Json = jsonpatch.apply_patch(copy.deepcopy(document), copy.deepcopy(operations), in_place=False)
+def operations(patch: Iterable[Mapping[str, Any]]) -> tuple[Operation, ...]:
+    """Return a patch of add, remove and replace from its JSON."""
+    return tuple(Operation(member["op"], member["path"], member.get("value")) for member in patch)
+
+
+def apply_json(document: Any, patch: Iterable[Mapping[str, Any]]) -> Any:
+    """Return the document after a patch in JSON. Asserts that the RFC and the API server's library agree."""
+    read = operations(patch)
+    result: Any = apply_as_api_server(document, read)
+    assert same(result, apply_strictly(document, read))
     return result
+
+
+def apply_strictly(document: Json, patch: tuple[Operation, ...]) -> Json:
+    """Return the document after the patch. Raises as apply_rfc_6902."""
+    result: Json = apply_rfc_6902(document, [operation.to_json() for operation in patch])
+    return result
+
+
+def apply_rfc_6902(document: Json, patch: Iterable[Mapping[str, Any]]) -> Any:
+    """Return the document after any operations of the RFC. Raises an exception of jsonpatch where it forbids one."""
+    return jsonpatch.apply_patch(copy.deepcopy(document), copy.deepcopy(list(patch)), in_place=False)
 
 
 def apply_as_api_server(document: Json, patch: tuple[Operation, ...]) -> Json:

@@ -30,6 +30,7 @@ from server.http.admission_record import Observer
 from server.http.app import create_app
 from server.http.limits import REQUEST_SECONDS
 from server.state import State
+from tests.support.evaluation import limited
 
 ROOT = Path(__file__).parents[2]
 UID = "3a7e1f0c-6d1b-4a55-9d53-6f1d0f3c2b11"
@@ -55,14 +56,7 @@ spec:
 """
 
 
-def pod(amounts: Mapping[str, Any] | None = None, image: str = "app:1") -> dict[str, Any]:
-    """Build a pod of one container, `main`, with limits."""
-    resources = {"limits": dict(amounts)} if amounts is not None else {}
-    container = {"name": "main", "image": image, "resources": resources}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container]}}
-
-
-MIG_POD = pod({"nvidia.com/mig-2g.20gb": "1"})
+MIG_POD = limited({"nvidia.com/mig-2g.20gb": "1"})
 
 
 def review(object: Any = None, **request: Any) -> dict[str, Any]:
@@ -74,7 +68,7 @@ def review(object: Any = None, **request: Any) -> dict[str, Any]:
         "namespace": "ml",
         "operation": "CREATE",
         "userInfo": {"username": "system:admin"},
-        "object": pod() if object is None else object,
+        "object": limited() if object is None else object,
         "dryRun": False,
         **request,
     }

@@ -61,12 +61,12 @@ def eventually(running: Running, **wanted: Any) -> dict[str, Any]:
         assert time.monotonic() < end, report
 
 
-def pod(number: int) -> dict[str, Any]:
+def unbound(number: int) -> dict[str, Any]:
     return bound(f"p{number}", "", {MIG: 1})
 
 
 def ask(running: Running, path: str, number: int, **request: Any) -> dict[str, Any]:
-    return running.send("POST", path, encoded(review(pod(number), **request))).response
+    return running.send("POST", path, encoded(review(unbound(number), **request))).response
 
 
 def test_pods_admitted_one_after_another_each_get_what_is_left(api: ApiServer, tmp_path: Path) -> None:

@@ -10,14 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import jsonpatch
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from server.demo.run import DemoError, Server, admit, patched, run, running
 from server.demo.scenarios import SCENARIOS, Scenario
-from tests.support.patching import diff
+from tests.support.patching import apply_json, diff
 from tests.support.server import PATIENCE_SECONDS, command, environment
 
 
@@ -203,7 +202,7 @@ def test_a_patch_is_applied_as_rfc_6902_says(before: Any, after: st.DataObject) 
     target: Any = after.draw(st.dictionaries(st.text("ab~/", max_size=3), JSON, max_size=4))
     copy = json.loads(json.dumps(before))
     patch = [operation.to_json() for operation in diff(before, target)]
-    assert patched(before, patch) == target == jsonpatch.apply_patch(before, patch)
+    assert patched(before, patch) == target == apply_json(before, patch)
     assert before == copy
 
 

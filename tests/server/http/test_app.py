@@ -23,7 +23,8 @@ from server.http.app import create_app, create_metrics_app
 from server.http.limits import BODY_BYTES, MIB, STALLED_SECONDS
 from server.http.probes import readiness
 from server.state import Served, State
-from tests.support.server import LADDER, MIG_POD, UID, Answer, application, call, encoded, pod, review
+from tests.support.evaluation import limited
+from tests.support.server import LADDER, MIG_POD, UID, Answer, application, call, encoded, review
 
 
 @pytest.fixture(scope="module")
@@ -91,17 +92,17 @@ def test_mutate_answers_with_the_patch_and_the_uid(app: Any) -> None:
 
 
 def test_a_pod_that_no_rule_changes_gets_no_patch(app: Any) -> None:
-    assert call(app, "/mutate", encoded(review(pod()))).response == {"uid": UID, "allowed": True}
+    assert call(app, "/mutate", encoded(review(limited()))).response == {"uid": UID, "allowed": True}
 
 
 def test_validate_denies_with_http_200_and_a_status(app: Any) -> None:
-    answer = call(app, "/validate", encoded(review(pod(image="app:latest"))))
+    answer = call(app, "/validate", encoded(review(limited(image="app:latest"))))
     assert answer.status == 200
     assert answer.response["uid"] == UID
     assert answer.response["allowed"] is False
     assert answer.response["status"]["code"] == 422
     assert "an image must have a tag" in answer.response["status"]["message"]
-    assert call(app, "/validate", encoded(review(pod()))).response["allowed"] is True
+    assert call(app, "/validate", encoded(review(limited()))).response["allowed"] is True
 
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
@@ -116,9 +117,9 @@ def test_validate_denies_with_http_200_and_a_status(app: Any) -> None:
         {"spec": "no"},
         {"spec": {"containers": {}}},
         {"spec": {"containers": [None, 3]}},
-        pod({"nvidia.com/gpu": "two"}),
-        pod({"nvidia.com/gpu": True}),
-        pod({"nvidia.com/gpu": 2**64}),
+        limited({"nvidia.com/gpu": "two"}),
+        limited({"nvidia.com/gpu": True}),
+        limited({"nvidia.com/gpu": 2**64}),
     ],
 )
 def test_a_malformed_pod_is_denied_with_422_and_http_200(app: Any, path: str, malformed: Any) -> None:
@@ -149,7 +150,7 @@ def test_a_create_without_an_object_is_denied(app: Any, absent: Any) -> None:
 )
 def test_what_is_no_creation_of_a_pod_is_allowed_as_it_is(app: Any, request_members: dict[str, Any]) -> None:
     for path in ("/mutate", "/validate"):
-        body = encoded(review(pod({"nvidia.com/mig-2g.20gb": "1"}, image="app:latest"), **request_members))
+        body = encoded(review(limited({"nvidia.com/mig-2g.20gb": "1"}, image="app:latest"), **request_members))
         assert call(app, path, body).response == {"uid": UID, "allowed": True}
 
 
@@ -358,7 +359,7 @@ def test_rules_that_change_during_a_decision_apply_to_the_next(rule_set: RuleSet
     served.append(now)
     state = State(cluster=Cluster())
     app = application(state, observers=[said.append])
-    body = encoded(review(pod({"nvidia.com/mig-2g.20gb": "1"}, image="a:latest")))
+    body = encoded(review(limited({"nvidia.com/mig-2g.20gb": "1"}, image="a:latest")))
     for path in ("/mutate", "/validate"):
         state.served = now
         first, second = (call(app, path, body) for _ in range(2))

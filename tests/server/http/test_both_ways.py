@@ -33,8 +33,9 @@ from server.http.handlers import AdmissionHandler, PageHandler
 from server.http.limits import BODY_BYTES, LARGE_BODY_BYTES, RETRY_AFTER_SECONDS
 from server.http.listener import Listener
 from server.state import State
+from tests.support.evaluation import limited
 from tests.support.listener import Reachable, reachable, reply
-from tests.support.server import LADDER, MIG_POD, PATIENCE_SECONDS, UID, encoded, pod, review
+from tests.support.server import LADDER, MIG_POD, PATIENCE_SECONDS, UID, encoded, review
 
 WARNING = """\
 ---
@@ -230,8 +231,8 @@ def in_parts(body: bytes, size: int) -> list[bytes]:
 
 
 PATCHED = encoded(review(MIG_POD))
-DENIED = encoded(review(pod(image="app:latest")))
-NAMED = pod()
+DENIED = encoded(review(limited(image="app:latest")))
+NAMED = limited()
 NAMED["metadata"]["name"] = "pod"
 
 DECISIONS = {
@@ -241,8 +242,8 @@ DECISIONS = {
     "warn": Asked(target="/validate", body=encoded(review())),
     "allow": Asked(target="/validate", body=encoded(review(NAMED))),
     "malformed pod": Asked(body=encoded(review({"spec": {"containers": [None, 3]}}))),
-    "malformed quantity": Asked(target="/validate", body=encoded(review(pod({"nvidia.com/gpu": "two"})))),
-    "quantity that lost digits": Asked(body=encoded(review(pod({"nvidia.com/gpu": 2**64})))),
+    "malformed quantity": Asked(target="/validate", body=encoded(review(limited({"nvidia.com/gpu": "two"})))),
+    "quantity that lost digits": Asked(body=encoded(review(limited({"nvidia.com/gpu": 2**64})))),
     "no object": Asked(body=encoded(review() | {"request": review()["request"] | {"object": None}})),
     "update": Asked(body=encoded(review(operation="UPDATE"))),
     "another resource": Asked(body=encoded(review(resource={"group": "", "version": "v1", "resource": "services"}))),

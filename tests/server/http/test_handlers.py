@@ -35,9 +35,10 @@ from server.http.listener import Listener
 from server.http.messages import Refusal, Request, Response
 from server.http.review import parse
 from server.state import State
+from tests.support.evaluation import limited
 from tests.support.listener import Reachable, Reply, pages, reachable
 from tests.support.operating import until
-from tests.support.server import LADDER, MIG_POD, PATIENCE_SECONDS, UID, encoded, pod, review
+from tests.support.server import LADDER, MIG_POD, PATIENCE_SECONDS, UID, encoded, review
 
 JSON = {"Content-Type": "application/json"}
 SLOW = "lists.range(300).all(x, lists.range(300).all(y, x + y >= 0))"
@@ -186,7 +187,7 @@ def test_an_ordinary_admission_is_decided_in_the_event_loop(server: Served, monk
 def test_a_query_is_part_of_no_path_in_any_spelling(server: Served) -> None:
     for path in ("/mutate?timeout=10s", "/mutate?", "/%6dutate", "http://localhost/mutate?timeout=10s"):
         assert patched(server.ask(review(MIG_POD), path))
-    denied = server.ask(review(pod(image="app:latest")), "/validate?timeout=10s")
+    denied = server.ask(review(limited(image="app:latest")), "/validate?timeout=10s")
     assert json.loads(denied.body)["response"]["allowed"] is False
 
 
@@ -253,14 +254,14 @@ def test_a_slow_decision_restarts_in_a_thread(tmp_path: Path, monkeypatch: pytes
         return answer(self, call, deadline)
 
     monkeypatch.setattr(Admission, "answer", held)
-    slow = pod()
+    slow = limited()
     slow["metadata"]["name"] = "slow"
     with served(tmp_path, rules=SLOW_RULES) as server, asking() as callers:
         waiting = callers.submit(server.ask, review(slow), "/validate")
         assert begun.wait(PATIENCE_SECONDS)
         assert server.records == []
         for _ in range(10):
-            assert not patched(server.ask(review(pod()), "/validate"))
+            assert not patched(server.ask(review(limited()), "/validate"))
         assert not waiting.done()
         assert server.admission.slots.taken == 1
         proceed.set()
@@ -312,7 +313,7 @@ def test_a_queued_decision_over_its_time_is_503_and_no_denial(
 def test_a_decision_in_a_thread_has_only_the_time_that_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("server.http.handlers.PATIENCE_SECONDS", -1.0)
     monkeypatch.setattr(Deadline, "is_over", lambda _: False)  # however late the thread begins
-    slow = pod()
+    slow = limited()
     slow["metadata"]["name"] = "slow"
     rules = SLOW_RULES.replace(SLOW, " && ".join([SLOW] * 8)).replace("300", "200")
     with served(tmp_path, rules=rules, request_seconds=0.05) as server:

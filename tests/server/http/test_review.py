@@ -29,7 +29,8 @@ from server.http.review import (
     respond_status,
     uid_of,
 )
-from tests.support.server import UID, encoded, pod, review
+from tests.support.evaluation import limited
+from tests.support.server import UID, encoded, review
 
 NOT_V1 = "the body must be an AdmissionReview of admission.k8s.io/v1"
 PLACE = Location("rules.yaml", 1, 1)
@@ -57,7 +58,7 @@ def refused(document: Any) -> ReviewError:
 
 def test_a_request_is_read_with_all_its_members() -> None:
     document = review(
-        pod(),
+        limited(),
         operation="UPDATE",
         name="p",
         subResource="status",
@@ -69,7 +70,7 @@ def test_a_request_is_read_with_all_its_members() -> None:
     assert (request.uid, request.operation, request.namespace, request.name) == (UID, "UPDATE", "ml", "p")
     assert (request.group, request.version, request.kind) == ("apps", "v2", "Thing")
     assert (request.sub_resource, request.dry_run) == ("status", True)
-    assert (request.object, request.old_object) == (pod(), {"metadata": {}})
+    assert (request.object, request.old_object) == (limited(), {"metadata": {}})
     assert request.raw == document["request"]
 
 
@@ -181,7 +182,7 @@ def test_a_review_of_the_wrong_shape_is_refused_with_the_reason(document: Any, m
     ["18446744073709551616", "-9223372036854775809", "9" * 300, "0.1234567890123456789", "1e-400", "0." + "1" * 5000],
 )
 def test_a_number_no_float_can_hold_is_denied_with_its_path(number: str) -> None:
-    body = encoded(review(pod({"nvidia.com/gpu": "N"}))).replace(b'"N"', number.encode())
+    body = encoded(review(limited({"nvidia.com/gpu": "N"}))).replace(b'"N"', number.encode())
     with pytest.raises(RefusedObjectError) as caught:
         parse(body)
     assert caught.value.uid == UID
@@ -197,8 +198,8 @@ def test_a_number_no_float_can_hold_is_denied_with_its_path(number: str) -> None
     "number", ["18446744073709551615", "-9223372036854775808", "0.1", "1e3", "-0.0", "1.50", "2E+2"]
 )
 def test_a_number_that_is_carried_exactly_is_read(number: str) -> None:
-    body = encoded(review(pod({"nvidia.com/gpu": "N"}), oldObject={"x": 0.5})).replace(b'"N"', number.encode())
-    assert parse(body).object == pod({"nvidia.com/gpu": json.loads(number)})
+    body = encoded(review(limited({"nvidia.com/gpu": "N"}), oldObject={"x": 0.5})).replace(b'"N"', number.encode())
+    assert parse(body).object == limited({"nvidia.com/gpu": json.loads(number)})
 
 
 def test_numbers_outside_pods_are_not_looked_at() -> None:

@@ -6,10 +6,9 @@ from typing import Any, NamedTuple
 
 import click
 
+from rules_engine.cli import LAST_PORT
 from rules_engine.model.names import is_label, is_subdomain
 from server.cluster.source import Live
-
-LAST_PORT = 65535
 
 
 class Address(NamedTuple):

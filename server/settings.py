@@ -9,7 +9,7 @@ import click
 
 from rules_engine.cli import ObjectName
 from server.cluster.source import Live
-from server.http.limits import CONCURRENT_DECISIONS, RECEIVE_SECONDS, REQUEST_SECONDS
+from server.http.limits import CONCURRENT_DECISIONS, CONNECTIONS, RECEIVE_SECONDS, REQUEST_SECONDS
 from server.option_types import Address, AddressType, ClusterPlace, DnsName, Seconds, SecretName
 
 DRAIN_SECONDS = 2.0
@@ -21,8 +21,8 @@ MAX_STALENESS_SECONDS = 60.0
 GRACE_SECONDS = 10
 """Default grace period: pending requests take milliseconds, unless a client stalls."""
 
-MAX_CONCURRENT = 1024
-"""Maximum of --max-concurrent: half of the maximum number of connections."""
+MAX_CONCURRENT = CONNECTIONS // 2
+"""Maximum of --max-concurrent."""
 
 T = TypeVar("T")
 

@@ -23,6 +23,7 @@ from rules_engine.loading.schemas import validate
 from rules_engine.loading.yaml.documents import read_documents
 from rules_engine.loading.yaml.nodes import MapNode
 from rules_engine.model.json.patch import Json
+from rules_engine.model.names import is_label
 from rules_engine.model.problem_codes import Code, ProblemCode
 from rules_engine.model.problems import Problem, Severity, did_you_mean, in_file_order
 from rules_engine.model.quantity import MAX_EXPONENT, Quantity, QuantityError
@@ -33,9 +34,6 @@ MAX_NAME = 50
 
 SHARED = frozenset({"cpu", "memory", "ephemeral-storage"})
 """Resources whose total per pod gpuinjector rounds down; it truncates any other for each container."""
-
-_NAMESPACE = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
-"""Name of a namespace (RFC 1123 label); no other name matches."""
 
 _UNIT = re.compile(r"(?P<zeros>0*)(?:\.0*)?(?P<suffix>[numkMGTPE]?|[KMGTPE]i|[eE][+-]?[0-9]{1,3})")
 """Units that gpuinjector appends to a whole number: zeros, then a quantity's suffix or exponent."""
@@ -264,7 +262,7 @@ class _Reader:
         return node.value
 
     def _is_namespace(self, name: str, node: Node) -> bool:
-        if _NAMESPACE.fullmatch(name):
+        if is_label(name):
             return True
         message = f"'{name}' is not a valid namespace name and never matches: it is not converted"
         self._findings.different(Code.GPUINJECTOR_NEVER_MATCHES, message, node)

@@ -11,6 +11,8 @@ from rules_engine.model.names import MAX_SUBDOMAIN, is_label, is_subdomain
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 """A decorator that adds a parameter to a command's function."""
 
+LAST_PORT = 65535
+
 
 class NamespaceName(click.ParamType[str]):
     """The name of a namespace: an RFC 1123 label."""

@@ -9,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 from rules_engine.cli.options import (
+    LAST_PORT,
     NamespaceName,
     ObjectName,
     more_rules_argument,
@@ -19,7 +20,6 @@ from rules_engine.cli.program import Command, fail_if, print_json
 from rules_engine.model.names import LABEL
 
 HTTPS_PORT = 443
-LAST_PORT = 65535
 
 
 class ServiceAddress(click.ParamType[tuple[str, str, int]]):

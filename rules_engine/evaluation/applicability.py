@@ -10,11 +10,12 @@ from rules_engine.evaluation.rule_set import globs
 from rules_engine.evaluation.rule_set.compiled import Compiled
 from rules_engine.evaluation.steps import failed, skipped
 from rules_engine.model.decision import Step
+from rules_engine.model.names import MAX_LABEL, MAX_SUBDOMAIN
 from rules_engine.model.rules import SKIP_ANNOTATION, OptOut, Rule
 
 R = TypeVar("R", bound=Rule)
 
-MAX_RESOURCE_NAME = 253 + 1 + 63
+MAX_RESOURCE_NAME = MAX_SUBDOMAIN + len("/") + MAX_LABEL
 """Longest name of a resource (k8s.io/apimachinery/pkg/util/validation, IsQualifiedName): no longer one matches."""
 
 CONTAINERS_PER_UNIT = 4

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from math import ceil
 
+from rules_engine.cel.budget import MAX_EXPRESSION_LENGTH
 from rules_engine.model.rules import ConditionKind, LabelRequirement, Match, Operation, Rule
 
 MAX_CONTAINERS = 64
@@ -28,10 +29,6 @@ they cost less than half of the 1,000,000 units that an API server allows (k8s.i
 GLOBS_WEIGHT, EDGE_WEIGHT, INNER_WEIGHT = 32, (8, 4), 48
 """Weights of globs: of going through all names once, of comparing the beginning or end of each (with that of ten
 characters), and of searching each for ten characters."""
-
-MAX_EXPRESSION = 20_000
-"""Longest match condition, in characters: the bound of rules' expressions. It is a fifth of what cel-go's parser
-accepts, and every API server keeps webhook configurations in memory."""
 
 _LISTS = "[object.spec.?containers, object.spec.?initContainers]"
 _AMOUNTS = "[c.?resources.limits, c.?resources.requests]"
@@ -123,7 +120,7 @@ def _either(selections: Iterable[Selection]) -> str | None:
     texts = sorted(one.expression for one in kept)
     guard = [LARGE] if any(one.resources for one in kept) else []
     expression = " || ".join([*guard, *(texts if len(texts) == 1 else map("({})".format, texts))])
-    return expression if sum(map(_weight, kept)) <= MAX_WEIGHT and len(expression) <= MAX_EXPRESSION else None
+    return expression if sum(map(_weight, kept)) <= MAX_WEIGHT and len(expression) <= MAX_EXPRESSION_LENGTH else None
 
 
 def _weight(one: Selection) -> int:

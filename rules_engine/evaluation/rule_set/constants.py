@@ -10,7 +10,7 @@ from types import NoneType
 
 from rules_engine.cel import Budget, CostExceeded, Environment, EvaluationError, Program, Type, types
 from rules_engine.cel.check.checker import Checked, Constant, check
-from rules_engine.cel.run.interpreter import interpret
+from rules_engine.cel.run.interpreter import MAX_SHOWN, interpret
 from rules_engine.cel.syntax.tree import (
     Binary,
     Bind,
@@ -36,9 +36,6 @@ from rules_engine.model.problems import Problem, did_you_mean
 
 MAX_COST = 100_000
 """Budget of one expression here, a tenth of a request's: a part that costs more is evaluated at requests only."""
-
-MAX_SHOWN = 60
-"""Characters of an expression that a message quotes: the whole is in the line below."""
 
 _LOCAL = "local "
 """Prefix of the names of macros' variables: a name has no space."""

@@ -21,7 +21,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.rules import Match, Operation, Rule
 from rules_engine.webhooks.configuration import BREAK_GLASS_LABEL, BREAK_GLASS_VALUE, Settings, configurations, derive
 from rules_engine.webhooks.drift import drift
-from tests.support.api_server_cost import COSTLIEST, WIDEST
+from tests.support.api_server_cost import COSTLIEST, COSTLIEST_WITHOUT_DEVICES, WIDEST
 from tests.support.chart import helm, set_options
 from tests.support.conditions import SELECTORS
 from tests.support.evaluation import GPU, compiled, container, injection, ladder, pod, validation
@@ -198,9 +198,10 @@ def test_the_costliest_pod_takes_half_of_the_limit(name: str, namespace: str) ->
     )[0]
     (webhook,) = made["webhooks"]
     webhook["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-    rule_sets = [read_rules([DEFAULT_RULES]).rule_set, *(compiled(*rules) for rules in WIDEST.values())]
-    derived = [calls.expression for rule_set in rule_sets for calls in derive(rule_set) if calls.expression]
-    for number, text in enumerate(derived):
+    default = read_rules([DEFAULT_RULES]).rule_set
+    derived = [(calls.expression, COSTLIEST_WITHOUT_DEVICES) for calls in derive(default)]
+    derived += [(derive(compiled(*rules))[1].expression, COSTLIEST) for rules in WIDEST.values()]
+    for number, (text, _) in enumerate(derived):
         condition = {"name": "c", "expression": f"({text}) || ({text})"}
         only = {"matchLabels": {"condition": str(number)}}
         made["webhooks"].append(
@@ -215,8 +216,8 @@ def test_the_costliest_pod_takes_half_of_the_limit(name: str, namespace: str) ->
         ended = kubectl("create", "-f", "-", stdin=made)
         assert ended.returncode == 0, ended.stderr
         in_force(lambda: "mutate.gpurules.io" in refusal(pod(container("c", {GPU: 1}))))
-        for number in range(len(derived)):
-            labelled = {**COSTLIEST, "metadata": {"name": "costly", "labels": {"condition": str(number)}}}
+        for number, (_, costly) in enumerate(derived):
+            labelled = {**costly, "metadata": {"name": "costly", "labels": {"condition": str(number)}}}
             message = refusal(labelled)
             assert "gpurules.io" not in message, (number, message)
             assert "match condition" not in message.lower(), (number, message)

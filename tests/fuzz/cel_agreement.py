@@ -110,15 +110,15 @@ def _generated(compiled: Program, activation: Mapping[str, Any]) -> tuple[bool, 
 
 
 @cache
-def google() -> Google | None:
-    """Return Google's engine with the variables of ENVIRONMENT, or None if it is not installed."""
+def google(*names: str) -> Google | None:
+    """Return Google's engine with the variables of ENVIRONMENT and some more, or None if it is not installed."""
     try:
         from cel_expr_python import cel
         from cel_expr_python.ext import ext_bindings, ext_encoders, ext_math, ext_optional, ext_strings
     except ImportError:
         return None
     environment = cel.NewEnv(
-        variables=dict.fromkeys(ENVIRONMENT.variables, cel.Type.DYN),
+        variables=dict.fromkeys((*ENVIRONMENT.variables, *names), cel.Type.DYN),
         extensions=[
             ext_bindings.ExtBindings(),
             ext_encoders.ExtEncoders(),

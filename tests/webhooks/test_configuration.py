@@ -417,7 +417,7 @@ def test_no_affected_pod_of_thousands_is_kept_away() -> None:
 
     They are evaluated by our CEL, and by Google's where it is installed.
     """
-    source, other = Random(16), google()
+    source, other = Random(16), google("request")
     affected = sent = 0
     while affected < AFFECTED:
         rule_set = compiled(*drawn_rules(source))

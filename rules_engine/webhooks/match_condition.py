@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from math import ceil
 
 from rules_engine.cel.budget import MAX_EXPRESSION_LENGTH
+from rules_engine.evaluation.rule_set.globs import is_glob
 from rules_engine.model.rules import ConditionKind, LabelRequirement, Match, Operation, Rule
 
 MAX_CONTAINERS = 64
@@ -125,7 +126,7 @@ def _either(selections: Iterable[Selection]) -> str | None:
 
 def _weight(one: Selection) -> int:
     """Return the cost of a selection for the costliest pod, in comparisons with exact names."""
-    globs = [resource for resource in one.resources if _is_glob(resource)]
+    globs = [resource for resource in one.resources if is_glob(resource)]
     total = 2 + one.weight + len(one.resources) - len(globs) + (GLOBS_WEIGHT if globs else 0)
     for glob in globs:
         first, *between, last = _texts(glob)
@@ -151,7 +152,7 @@ def _matched(match: Match) -> Iterator[str]:
 
 def _namespace_among(patterns: Sequence[str]) -> str:
     """Return the condition that the namespace matches one of these names and globs."""
-    exact = sorted({pattern for pattern in patterns if not _is_glob(pattern)})
+    exact = sorted({pattern for pattern in patterns if not is_glob(pattern)})
     globs = sorted(set(patterns) - set(exact))
     tests = [f"request.namespace in {_list(exact)}"] if exact or not globs else []
     tests += [f"request.namespace.matches({_literal(_regex(glob))})" for glob in globs]
@@ -182,8 +183,8 @@ def _required(requirement: LabelRequirement) -> str:
 
 def _names_one_of(resources: Iterable[str]) -> str:
     """Return the condition that some container or init container names one of these names and globs."""
-    exact = sorted(name for name in resources if not _is_glob(name))
-    globs = sorted(name for name in resources if _is_glob(name))
+    exact = sorted(name for name in resources if not is_glob(name))
+    globs = sorted(name for name in resources if is_glob(name))
     tests = [f"{_list(exact)}.exists(name, amounts[?name].hasValue())"] if exact else []
     if globs:
         matching = " || ".join([f"name.size() > {LONG_NAME}", *map(_like, globs)])
@@ -209,10 +210,6 @@ def _like(glob: str) -> str:
 def _texts(glob: str) -> list[str]:
     """Return the texts before, between and after the wildcards of a glob."""
     return re.split(r"[*?]+", glob)
-
-
-def _is_glob(pattern: str) -> bool:
-    return "*" in pattern or "?" in pattern
 
 
 def _list(texts: Iterable[str]) -> str:

@@ -3,6 +3,11 @@
 from collections.abc import Iterable
 
 
+def is_glob(pattern: str) -> bool:
+    """Return True if a pattern has a wildcard: else it is an exact name."""
+    return "*" in pattern or "?" in pattern
+
+
 def in_any(patterns: Iterable[str], name: str) -> bool:
     """Return True if one of the patterns matches the whole name."""
     return any(pattern in ("*", name) or matches(pattern, name) for pattern in patterns)

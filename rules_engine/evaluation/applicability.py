@@ -7,7 +7,7 @@ from typing import TypeVar
 from rules_engine.cel import EvaluationError
 from rules_engine.evaluation.context import Context, Scope
 from rules_engine.evaluation.rule_set import globs
-from rules_engine.evaluation.rule_set.compiled import Compiled
+from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.steps import failed, skipped
 from rules_engine.model.decision import Step
 from rules_engine.model.names import MAX_LABEL, MAX_SUBDOMAIN
@@ -31,7 +31,7 @@ class Applies:
     warnings: tuple[str, ...] = ()
 
 
-def applicability(compiled: Compiled[R], context: Context) -> Applies | Step:
+def applicability(compiled: CompiledRule[R], context: Context) -> Applies | Step:
     """Return the rule's scope, or the step of a rule that does not apply or could not be evaluated."""
     rule = compiled.rule
     try:
@@ -89,7 +89,7 @@ def _names_any(patterns: Sequence[str], rule: Rule, context: Context) -> bool:
     return False
 
 
-def _unmet_condition(compiled: Compiled[R], scope: Scope) -> str | None:
+def _unmet_condition(compiled: CompiledRule[R], scope: Scope) -> str | None:
     """Return the name of the first condition that is false. Raises the first error only if none is false."""
     first_error: EvaluationError | None = None
     for condition in compiled.conditions:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from rules_engine.cel import Budget
 from rules_engine.evaluation.context import Context
 from rules_engine.evaluation.nodes.offers import Reach
-from rules_engine.evaluation.rule_set.compiled import Compiled
+from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.rule_set import KindRules, RuleSet
 from rules_engine.model.admission import AdmissionRequest, Endpoint
 from rules_engine.model.cluster import Cluster
@@ -78,7 +78,7 @@ def validate(
     return Decision(trace=trace, object=request.object)
 
 
-def _selected(group: KindRules, context: Context, indexed: bool) -> Sequence[Compiled[Rule]]:
+def _selected(group: KindRules, context: Context, indexed: bool) -> Sequence[CompiledRule[Rule]]:
     if not indexed:
         return group.rules
     return group.index.candidates(context.pod, context.namespace, context.request.operation)

@@ -8,7 +8,7 @@ from marshal import dumps
 from typing import Any, TypeAlias
 
 from rules_engine.cel.field_paths import Chain, chains
-from rules_engine.evaluation.rule_set.compiled import Compiled
+from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.json.patch import Json
 from rules_engine.model.placement import PLACEMENT_MEMBERS
@@ -52,7 +52,7 @@ class Fingerprint:
 
     __slots__ = ("_annotations", "_encode", "_further", "_labels", "_spec", "repeats")
 
-    def __init__(self, rules: Iterable[Compiled[Rule]], encode: Encode = marshalled) -> None:
+    def __init__(self, rules: Iterable[CompiledRule[Rule]], encode: Encode = marshalled) -> None:
         labels: set[str] = set()
         annotations = {SKIP_ANNOTATION}
         found: set[Chain] = set()

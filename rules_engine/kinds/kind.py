@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from rules_engine.evaluation.context import Context
-from rules_engine.evaluation.rule_set.compiled import Compiled
+from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.schemas import SCHEMAS
@@ -32,7 +32,7 @@ class Kind:
     value: type[Rule]
     endpoint: Endpoint
     read: Callable[[MapNode, Diagnostics], Rule]
-    compile: Callable[[Any, Compiler], Compiled[Rule]]
+    compile: Callable[[Any, Compiler], CompiledRule[Rule]]
     apply: Callable[[Sequence[Any], Context], tuple[tuple[Step, ...], Pod]]
     analyse: Callable[[Sequence[Any]], Iterator[Problem]]
     codes: type[ProblemCode]

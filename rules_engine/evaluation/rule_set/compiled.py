@@ -16,7 +16,7 @@ R_co = TypeVar("R_co", bound=Rule, covariant=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compiled(Generic[R_co]):
+class CompiledRule(Generic[R_co]):
     """A rule with the compiled expressions that every kind has. It never changes."""
 
     rule: R_co
@@ -65,7 +65,7 @@ class RuleKind(Protocol):
     def endpoint(self) -> Endpoint:
         """The endpoint at which its rules are evaluated."""
 
-    def compile(self, rule: Any, compiler: Compiler) -> Compiled[Rule]:
+    def compile(self, rule: Any, compiler: Compiler) -> CompiledRule[Rule]:
         """Return a rule of this kind with its compiled expressions."""
 
     def apply(self, rules: Sequence[Any], context: Context) -> tuple[tuple[Step, ...], Pod]:

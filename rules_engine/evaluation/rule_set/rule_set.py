@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from rules_engine.evaluation.rule_set.compiled import Compiled, RuleKind
+from rules_engine.evaluation.rule_set.compiled import CompiledRule, RuleKind
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.rule_set.index import Index
 from rules_engine.model.admission import Endpoint
@@ -16,8 +16,8 @@ class KindRules:
     """The rules of one kind, in the order of evaluation, and their index."""
 
     kind: RuleKind
-    rules: tuple[Compiled[Rule], ...]
-    index: Index[Compiled[Rule]] = field(init=False, repr=False, compare=False)
+    rules: tuple[CompiledRule[Rule], ...]
+    index: Index[CompiledRule[Rule]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "index", Index(self.rules))
@@ -32,11 +32,11 @@ class RuleSet:
     """CREATE, and the operations that some rule at /validate matches: pods at other operations are not parsed."""
 
     @property
-    def rules(self) -> tuple[Compiled[Rule], ...]:
+    def rules(self) -> tuple[CompiledRule[Rule], ...]:
         """The rules of every kind."""
         return tuple(rule for group in self.kinds for rule in group.rules)
 
-    def rules_at(self, endpoint: Endpoint) -> tuple[Compiled[Rule], ...]:
+    def rules_at(self, endpoint: Endpoint) -> tuple[CompiledRule[Rule], ...]:
         """Return the rules that are evaluated at an endpoint."""
         return tuple(rule for group in self.kinds_at(endpoint) for rule in group.rules)
 
@@ -58,7 +58,7 @@ def compile_rules(rules: Iterable[Rule], kinds: Sequence[RuleKind]) -> tuple[Rul
     rule set: the caller decides whether to use the others.
     """
     problems: list[Problem] = []
-    by_kind: dict[str, list[Compiled[Rule]]] = {kind.name: [] for kind in kinds}
+    by_kind: dict[str, list[CompiledRule[Rule]]] = {kind.name: [] for kind in kinds}
     known = {kind.name: kind for kind in kinds}
     for rule in sorted(rules, key=lambda rule: rule.order):
         compiler = Compiler(rule)

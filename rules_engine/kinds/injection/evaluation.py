@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from rules_engine.evaluation.applicability import applicability
 from rules_engine.evaluation.context import Context
 from rules_engine.evaluation.counts import MAX_CONTAINERS, malformed, too_many_containers
-from rules_engine.evaluation.rule_set.compiled import Compiled
+from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import failed, skipped, stepped, too_large
 from rules_engine.kinds.injection.value import Entry, InitContainers, OnConflict, ResourceInjection
@@ -52,13 +52,13 @@ class _Triggered:
         return bool(self.entry and self.served)
 
 
-def compile_injection(rule: ResourceInjection, compiler: Compiler) -> Compiled[ResourceInjection]:
+def compile_injection(rule: ResourceInjection, compiler: Compiler) -> CompiledRule[ResourceInjection]:
     """Return the rule; an injection has no expressions of its own."""
-    return Compiled(rule=rule, variables=compiler.variables, conditions=compiler.conditions)
+    return CompiledRule(rule=rule, variables=compiler.variables, conditions=compiler.conditions)
 
 
 def apply_injections(
-    injections: Sequence[Compiled[ResourceInjection]], context: Context
+    injections: Sequence[CompiledRule[ResourceInjection]], context: Context
 ) -> tuple[tuple[Step, ...], Pod]:
     """Evaluate all that apply: at most one per GPU resource enforces; those in audit mode are each evaluated alone.
 
@@ -90,7 +90,7 @@ def apply_injections(
     return tuple([steps[index] for index in sorted(steps)]), context.pod.edited(written)
 
 
-def _triggered(injection: Compiled[ResourceInjection], context: Context) -> _Triggered | Step:
+def _triggered(injection: CompiledRule[ResourceInjection], context: Context) -> _Triggered | Step:
     found = applicability(injection, context)
     if isinstance(found, Step):
         return found

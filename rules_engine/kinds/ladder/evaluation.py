@@ -10,7 +10,7 @@ from rules_engine.evaluation.context import Context, NamedProgram, Scope
 from rules_engine.evaluation.counts import MAX_CONTAINERS, Counts, edits, malformed, too_many_containers
 from rules_engine.evaluation.nodes import NodeQuery, Offered
 from rules_engine.evaluation.nodes.offers import AMOUNTS_PER_UNIT, Offers
-from rules_engine.evaluation.rule_set.compiled import Compiled
+from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import Details, failed, skipped, stepped, too_large
 from rules_engine.kinds.ladder.problem_codes import LadderCode
@@ -34,7 +34,7 @@ class CompiledRung:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledLadder(Compiled[FallbackLadder]):
+class CompiledLadder(CompiledRule[FallbackLadder]):
     """A compiled ladder: `resources` are those of the rungs, in order; `query` finds the nodes that offer them."""
 
     rungs: tuple[CompiledRung, ...]

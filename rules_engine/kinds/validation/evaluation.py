@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from rules_engine.cel import Program
 from rules_engine.evaluation.applicability import Applies, applicability
 from rules_engine.evaluation.context import Context, Scope
-from rules_engine.evaluation.rule_set.compiled import Compiled
+from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import failed, stepped
 from rules_engine.kinds.validation.value import Check, Validation, ValidationAction
@@ -27,7 +27,7 @@ class CompiledCheck:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompiledValidation(Compiled[Validation]):
+class CompiledValidation(CompiledRule[Validation]):
     """A compiled Validation."""
 
     checks: tuple[CompiledCheck, ...]

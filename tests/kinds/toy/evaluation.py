@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from rules_engine.evaluation.applicability import applicability
 from rules_engine.evaluation.context import Context
-from rules_engine.evaluation.rule_set.compiled import Compiled
+from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import skipped, stepped
 from rules_engine.model.decision import Action, Step
@@ -12,12 +12,12 @@ from rules_engine.model.pod import ANNOTATIONS, Pod
 from tests.kinds.toy.value import Mark
 
 
-def compile_mark(rule: Mark, compiler: Compiler) -> Compiled[Mark]:
+def compile_mark(rule: Mark, compiler: Compiler) -> CompiledRule[Mark]:
     """Return the rule; it has no expressions of its own."""
-    return Compiled(rule=rule, variables=compiler.variables, conditions=compiler.conditions)
+    return CompiledRule(rule=rule, variables=compiler.variables, conditions=compiler.conditions)
 
 
-def apply_marks(marks: Sequence[Compiled[Mark]], context: Context) -> tuple[tuple[Step, ...], Pod]:
+def apply_marks(marks: Sequence[CompiledRule[Mark]], context: Context) -> tuple[tuple[Step, ...], Pod]:
     """Annotate the pod with the names of the rules that apply."""
     steps, pod = [], context.pod
     for mark in marks:

@@ -1,4 +1,4 @@
-"""Evaluation of rules: compile once, then match, ladders, injections and validations for each request."""
+"""Evaluation of rules of any kind: compile once, then match and evaluate for each request."""
 
 from rules_engine.evaluation.decide import mutate, validate
 from rules_engine.evaluation.decision_cache import DecisionCache

@@ -9,9 +9,10 @@ a decision is the same with and without the index, but for the steps of the rule
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import TypeAlias
 
 from rules_engine.evaluation.rule_set import globs
+from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.model.pod import Pod
 from rules_engine.model.rules import ConditionKind, Match, Rule
 
@@ -23,16 +24,6 @@ Positions: TypeAlias = int
 
 Fact: TypeAlias = str | tuple[str, str]
 """A fact about a pod: a resource or a label's key, or a label or annotation with its value."""
-
-
-class HasRule(Protocol):
-    """A compiled rule."""
-
-    @property
-    def rule(self) -> Rule: ...
-
-
-C = TypeVar("C", bound=HasRule)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +55,12 @@ class Demands:
         return found
 
 
-class Index(Generic[C]):
+class Index:
     """Compiled rules of one kind in their order, indexed by the pods they may apply to. It never changes."""
 
     __slots__ = ("_annotations", "_compiled", "_in_namespace", "_labels", "_operations", "_resources")
 
-    def __init__(self, compiled: Sequence[C]) -> None:
+    def __init__(self, compiled: Sequence[CompiledRule[Rule]]) -> None:
         rules = [item.rule for item in compiled]
         self._compiled = tuple(compiled)
         self._operations = Demands.of(
@@ -81,7 +72,7 @@ class Index(Generic[C]):
         matches = tuple(rule.match for rule in rules)
         self._in_namespace = lru_cache(MAX_NAMESPACES)(lambda namespace: _in_namespace(matches, namespace))
 
-    def candidates(self, pod: Pod, namespace: str, operation: str) -> Sequence[C]:
+    def candidates(self, pod: Pod, namespace: str, operation: str) -> Sequence[CompiledRule[Rule]]:
         """Return the rules that may apply to the pod, in their order."""
         found = self._in_namespace(namespace) & self._operations.met([operation])
         found &= self._labels.met([*pod.labels, *pod.labels.items()])

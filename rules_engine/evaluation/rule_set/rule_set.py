@@ -17,7 +17,7 @@ class KindRules:
 
     kind: RuleKind
     rules: tuple[CompiledRule[Rule], ...]
-    index: Index[CompiledRule[Rule]] = field(init=False, repr=False, compare=False)
+    index: Index = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "index", Index(self.rules))

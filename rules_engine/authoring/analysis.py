@@ -7,13 +7,12 @@ or the cluster, there is no warning.
 from collections.abc import Iterator, Mapping, Sequence
 
 from rules_engine.kinds import KINDS, Kind
-from rules_engine.kinds.overlap import any_wider, warning
+from rules_engine.kinds.overlap import any_wider
 from rules_engine.model.json.lenient import items, mapping
 from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import Problem, Severity, did_you_mean
+from rules_engine.model.problems import Problem, did_you_mean, warning
 from rules_engine.model.rules import Mode, Rule, RuleId
 from rules_engine.model.ruletest import Case, Decider
-from rules_engine.model.source import Location
 
 
 def analyse(rules: Sequence[Rule], kinds: Sequence[Kind] = KINDS) -> Iterator[Problem]:
@@ -48,7 +47,7 @@ def _decider(decider: Decider, known: Mapping[RuleId, Rule]) -> Iterator[Problem
     rule = known.get(decider.rule)
     if rule is None:
         message = f"rule '{decider.rule}' not found{did_you_mean(decider.rule, known)}"
-        yield _error(Code.UNKNOWN_RULE, message, decider.location, decider.rule)
+        yield _error(Code.UNKNOWN_RULE, message, decider)
         return
     if rule.mode is not Mode.ENFORCE:
         message = f"{rule.id} is in mode {rule.mode.value}: it never decides"
@@ -59,7 +58,7 @@ def _decider(decider: Decider, known: Mapping[RuleId, Rule]) -> Iterator[Problem
         rungs = rule.rung_resources
         none = f" '{decider.rung}'{did_you_mean(decider.rung, rungs)}" if rungs else "s"
         message = f"{rule.id} has no rung{none}"
-        yield _error(Code.UNKNOWN_RUNG, message, decider.location, decider.rule)
+        yield _error(Code.UNKNOWN_RUNG, message, decider)
 
 
 def _matches_nothing(rule: Rule) -> Iterator[Problem]:
@@ -69,5 +68,5 @@ def _matches_nothing(rule: Rule) -> Iterator[Problem]:
         yield warning(Code.MATCHES_NOTHING, message, rule.location, rule.name)
 
 
-def _error(code: Code, message: str, location: Location, text: str) -> Problem:
-    return Problem(code=code, message=message, location=location, length=max(1, len(text)), severity=Severity.ERROR)
+def _error(code: Code, message: str, decider: Decider) -> Problem:
+    return Problem(code=code, message=message, location=decider.location, length=max(1, len(decider.rule)))

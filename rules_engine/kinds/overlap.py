@@ -3,10 +3,7 @@
 from collections.abc import Sequence
 
 from rules_engine.evaluation.rule_set.globs import is_glob, matches
-from rules_engine.model.problem_codes import ProblemCode
-from rules_engine.model.problems import Problem, Severity
 from rules_engine.model.rules import Match, Mode, OptOut, Rule
-from rules_engine.model.source import Location
 
 
 def always_first(earlier: Rule, later: Rule) -> bool:
@@ -52,8 +49,3 @@ def any_wider(patterns: Sequence[str], name: str) -> bool:
 def _is_wider(pattern: str, name: str) -> bool:
     """Return True if a glob certainly matches all that `name`, a name or a glob, matches."""
     return pattern in ("*", name) or (not is_glob(name) and matches(pattern, name))
-
-
-def warning(code: ProblemCode, message: str, location: Location, text: str) -> Problem:
-    """Return a warning about the text at a location."""
-    return Problem(code=code, message=message, location=location, length=max(1, len(text)), severity=Severity.WARNING)

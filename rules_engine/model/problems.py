@@ -37,6 +37,11 @@ class Problem:
         return f"{self.location}: {self.severity.value}: {self.message} [{self.code}]"
 
 
+def warning(code: ProblemCode, message: str, location: Location, text: str) -> Problem:
+    """Return a warning about the text at a location."""
+    return Problem(code=code, message=message, location=location, length=max(1, len(text)), severity=Severity.WARNING)
+
+
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
     """Return a clause such as " (did you mean 'object'?)" for the nearest candidate; empty if none is near."""
     near = get_close_matches(name, sorted(candidates), n=1, cutoff=0.6)

@@ -9,7 +9,7 @@ from rules_engine.cel.check.environment import VARIABLES
 from rules_engine.evaluation.context import NamedProgram
 from rules_engine.evaluation.rule_set.constants import Constants
 from rules_engine.model.problem_codes import Code, ProblemCode
-from rules_engine.model.problems import Problem, Severity
+from rules_engine.model.problems import Problem, Severity, warning
 from rules_engine.model.rules import Rule
 from rules_engine.model.source import SourceText
 
@@ -57,9 +57,8 @@ class Compiler:
 
     def warn(self, code: ProblemCode, message: str, program: Program) -> None:
         """Add a warning about a compiled expression."""
-        length = len(program.source.text.partition("\n")[0])
-        problem = Problem(code=code, message=message, location=program.source.at(0), length=max(1, length))
-        self.problems.append(replace(problem, severity=Severity.WARNING))
+        source = program.source
+        self.problems.append(warning(code, message, source.at(0), source.text.partition("\n")[0]))
 
     def condition(self, source: SourceText | None) -> Program | None:
         """Compile an expression of type bool."""

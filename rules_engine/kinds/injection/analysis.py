@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from rules_engine.evaluation.rule_set.globs import is_glob
 from rules_engine.kinds.injection.problem_codes import InjectionCode
 from rules_engine.kinds.injection.value import Entry, ResourceInjection
-from rules_engine.kinds.overlap import always_first, covers, may_match, precedence, warning
-from rules_engine.model.problems import Problem
+from rules_engine.kinds.overlap import always_first, covers, may_match, precedence
+from rules_engine.model.problems import Problem, warning
 from rules_engine.model.rules import Mode
 from rules_engine.model.source import Location
 

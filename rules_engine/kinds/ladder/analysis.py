@@ -5,8 +5,8 @@ from itertools import combinations
 
 from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.value import Direction, FallbackLadder, WhenExhausted
-from rules_engine.kinds.overlap import always_first, precedence, warning
-from rules_engine.model.problems import Problem
+from rules_engine.kinds.overlap import always_first, precedence
+from rules_engine.model.problems import Problem, warning
 
 
 def analyse(ladders: Sequence[FallbackLadder]) -> Iterator[Problem]:

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from rules_engine.kinds.overlap import warning
 from rules_engine.kinds.validation.problem_codes import ValidationCode
 from rules_engine.kinds.validation.value import Validation
-from rules_engine.model.problems import Problem
+from rules_engine.model.problems import Problem, warning
 
 
 def analyse(validations: Sequence[Validation]) -> Iterator[Problem]:

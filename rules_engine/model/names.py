@@ -3,10 +3,10 @@
 import re
 
 MAX_LABEL = 63
-"""Longest name of a namespace or a Service (DNS1123LabelMaxLength)."""
+"""Longest DNS label (DNS1123LabelMaxLength): the name of a namespace or a Service, the name part of a resource."""
 
 MAX_SUBDOMAIN = 253
-"""Longest name of most other objects (DNS1123SubdomainMaxLength)."""
+"""Longest DNS subdomain (DNS1123SubdomainMaxLength): the name of most other objects, the prefix of a resource."""
 
 LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 """A DNS label, as a regular expression."""

@@ -14,14 +14,9 @@ from rules_engine.cel.values import times
 from rules_engine.cel.values.functions import Library
 from rules_engine.cel.values.runtime_values import NONE, Optional
 from rules_engine.cel.values.types import FORMAT, STRING, Type, list_of, optional_of
+from rules_engine.model.names import MAX_LABEL, MAX_SUBDOMAIN
 
 LIBRARY = Library()
-
-MAX_LABEL = 63
-"""Characters of a DNS label, a label value and the name in a qualified name (RFC 1123; apimachinery)."""
-
-MAX_SUBDOMAIN = 253
-"""Characters of a DNS subdomain (RFC 1123)."""
 
 VALIDATE_COST = 15
 """Units of a validation, in addition to those of the text: it is matched, and its problems are written."""

@@ -25,9 +25,10 @@ from rich.table import Table
 from rich.text import Text
 
 from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
+from rules_engine.kinds.ladder.value import FALLBACK_ANNOTATION
 from rules_engine.model.admission import pod_request
 from rules_engine.model.json.patch import Json
-from server.demo.scenarios import FALLBACK_ANNOTATION, SCENARIOS, Admission, Amounts, Scenario
+from server.demo.scenarios import SCENARIOS, Admission, Amounts, Scenario
 from server.http.review import API_VERSION, KIND
 
 TIMEOUT_SECONDS = 30

@@ -7,11 +7,9 @@ injection. They are written for the packaged rule set `default` and the packaged
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from rules_engine.kinds.injection.value import GPU_TYPE_ANNOTATION
 from rules_engine.model.json.patch import Json
 from rules_engine.model.rules import EMPTY
-
-FALLBACK_ANNOTATION = "gpu-webhook.k8s.io/fallback"
-GPU_TYPE_ANNOTATION = "task.bkbcs.tencent.com/gpu-type"
 
 Amounts = Mapping[str, str]
 """Resource name to canonical quantity."""

@@ -9,6 +9,9 @@ from rules_engine.model.quantity import Quantity
 from rules_engine.model.rules import EMPTY, Interests, Mode, Rule
 from rules_engine.model.source import Location
 
+GPU_TYPE_ANNOTATION = "task.bkbcs.tencent.com/gpu-type"
+"""Default annotation of pods with the type of their GPUs."""
+
 
 class OnConflict(Enum):
     """The action of an injection on an amount that the pod already has."""
@@ -53,7 +56,7 @@ class ResourceInjection(Rule):
 
     default: Entry
     gpu_type: str | None = None
-    gpu_type_annotation: str = "task.bkbcs.tencent.com/gpu-type"
+    gpu_type_annotation: str = GPU_TYPE_ANNOTATION
     gpu_resource: str = "nvidia.com/gpu"
     on_conflict: OnConflict = OnConflict.OVERWRITE
     init_containers: InitContainers = InitContainers.IGNORE

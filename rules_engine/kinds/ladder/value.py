@@ -7,6 +7,9 @@ from rules_engine.evaluation.nodes import NodeFilter, NodeQuery, Offered
 from rules_engine.model.rules import Interests, Mode, Rule
 from rules_engine.model.source import Location, SourceText
 
+FALLBACK_ANNOTATION = "gpu-webhook.k8s.io/fallback"
+"""Default annotation of pods that a ladder changes."""
+
 
 class Direction(Enum):
     """The direction in which a ladder searches for a rung that is offered."""
@@ -53,7 +56,7 @@ class FallbackLadder(Rule):
     direction: Direction = Direction.DOWN
     counts: Counts = Counts.KEEP
     when_exhausted: WhenExhausted = WhenExhausted.KEEP
-    annotation: str = "gpu-webhook.k8s.io/fallback"
+    annotation: str = FALLBACK_ANNOTATION
 
     @property
     def interests(self) -> Interests:

@@ -1,4 +1,4 @@
-"""Kinds of rules: the functions of a kind that other rooms call."""
+"""Kind: the functions of a kind of rule that other packages call."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from rules_engine.model.rules import Rule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """A kind of rule; it is an `evaluation.RuleKind`.
+    """A kind of rule: what evaluation needs (`RuleKind`), and how its documents are read, checked and explained.
 
     `value`: the class of its rules. `read` makes a rule of a validated document. `compile` and `apply` are for
     evaluation. `analyse` yields warnings about all its rules, in the order of evaluation. `codes` has the codes of its

@@ -133,7 +133,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule(ABC):
-    """The fields of every kind of rule, and what other rooms ask of a kind."""
+    """The fields of every kind of rule, and the properties that each kind derives for other packages."""
 
     kind: ClassVar[str]
 

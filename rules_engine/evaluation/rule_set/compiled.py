@@ -1,4 +1,4 @@
-"""Compiled rules, and kinds of rules, as evaluation knows them."""
+"""Compiled rules, and the protocol of kinds of rules."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -34,7 +34,7 @@ ENVIRONMENT = Environment(
 
 
 class Compiler:
-    """Compiler of one rule: of its variables and conditions at once, of its kind's expressions as the kind asks.
+    """Compiler of one rule: of its variables and conditions at once, of the expressions of its kind on request.
 
     `problems` are those found so far. An expression with an error is None, so that others are compiled all the same.
     """

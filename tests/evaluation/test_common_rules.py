@@ -9,7 +9,7 @@ import pytest
 from rules_engine.cel import Budget
 from rules_engine.evaluation import mutate
 from rules_engine.evaluation.context import ClusterFunctions
-from rules_engine.evaluation.counts import MAX_CONTAINERS
+from rules_engine.evaluation.pod_checks import MAX_CONTAINERS
 from rules_engine.evaluation.rule_set import globs
 from rules_engine.evaluation.steps import MAX_PATCH_BYTES
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Freshness

@@ -5,10 +5,10 @@ import re
 import pytest
 
 from rules_engine.evaluation import context
-from rules_engine.evaluation.counts import Counts
 from rules_engine.evaluation.rule_set.compiler import MAX_LEVELS
 from rules_engine.kinds import compile_rules
 from rules_engine.kinds.injection import evaluation as injections
+from rules_engine.kinds.ladder.counts import DeviceCounts
 from rules_engine.model.decision import Action
 from rules_engine.model.quantity import MAX_NANOS, Format, Quantity, QuantityError
 from rules_engine.model.rules import FailurePolicy
@@ -41,7 +41,7 @@ MESSAGE = r"unexpected ZeroDivisionError at test_unexpected_errors.py:\d+$"
 def test_the_failure_policy_decides_where_a_ladder_breaks(
     policy: FailurePolicy, action: Action, allowed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Counts, "read", broken)
+    monkeypatch.setattr(DeviceCounts, "read", broken)
     decision = mutated(asks({MIG3: 1}), ladder(MIG3, GPU, failure_policy=policy), on=cluster({GPU: 1}))
     assert decision.allowed is allowed
     [step] = decision.trace

@@ -11,7 +11,7 @@ import pytest
 
 import rules_engine.kinds
 import rules_engine.model
-from rules_engine.evaluation import context, counts, mutate
+from rules_engine.evaluation import context, mutate
 from tests.support.evaluation import GPU, asks, cluster, compiled, ladder, request, rung
 
 
@@ -19,7 +19,7 @@ def values() -> Iterator[type[Any]]:
     """Yield every dataclass of the model and of the kinds, and those that evaluation creates for a request."""
     packages = (rules_engine.model, rules_engine.kinds)
     names = [found.name for package in packages for found in walk_packages(package.__path__, f"{package.__name__}.")]
-    for module in (*map(import_module, names), context, counts):
+    for module in (*map(import_module, names), context):
         for value in vars(module).values():
             if isclass(value) and is_dataclass(value) and not isabstract(value) and value.__module__ == module.__name__:
                 yield value

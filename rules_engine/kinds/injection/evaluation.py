@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from rules_engine.evaluation.applicability import applicability
 from rules_engine.evaluation.context import Context
-from rules_engine.evaluation.counts import MAX_CONTAINERS, malformed, too_many_containers
+from rules_engine.evaluation.pod_checks import MAX_CONTAINERS, malformed, too_many_containers
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import failed, skipped, stepped, too_large

@@ -7,15 +7,15 @@ from rules_engine.cel import Program
 from rules_engine.cel.field_paths import texts
 from rules_engine.evaluation.applicability import applicability
 from rules_engine.evaluation.context import Context, NamedProgram, Scope
-from rules_engine.evaluation.counts import MAX_CONTAINERS, Counts, edits, malformed, too_many_containers
 from rules_engine.evaluation.nodes import NodeQuery, Offered
 from rules_engine.evaluation.nodes.offers import AMOUNTS_PER_UNIT, Offers
+from rules_engine.evaluation.pod_checks import MAX_CONTAINERS, malformed, too_many_containers
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import Details, failed, skipped, stepped, too_large
+from rules_engine.kinds.ladder.counts import DeviceCounts, edits
 from rules_engine.kinds.ladder.problem_codes import LadderCode
-from rules_engine.kinds.ladder.value import Counts as CountsPolicy
-from rules_engine.kinds.ladder.value import Direction, FallbackLadder, Rung, WhenExhausted
+from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, Rung, WhenExhausted
 from rules_engine.model.decision import Action, Attempt, ResourceDecision, Step
 from rules_engine.model.pod import ANNOTATIONS, Pod
 from rules_engine.model.quantity import Quantity
@@ -144,7 +144,7 @@ class _LadderRun:
         self._present = [name for name in ladder.resources if name in named]
         if self._present and len(context.pod.containers) > MAX_CONTAINERS:
             raise too_many_containers(context.pod)
-        self._before = Counts.read(context.pod, self._present)
+        self._before = DeviceCounts.read(context.pod, self._present)
         self._counts = self._before
         self._lost = [name for name in self._present if name in claims.winners and name in self._before.resources]
         """Resources that earlier ladders decided."""
@@ -235,13 +235,13 @@ class _LadderRun:
         yield from [target for target in targets if not target.rung.assume]
         yield from [target for target in targets if target.rung.assume]
 
-    def _moved(self, index: int, target: CompiledRung) -> Counts:
+    def _moved(self, index: int, target: CompiledRung) -> DeviceCounts:
         source = self._rule.rungs[index]
-        if self._rule.counts is CountsPolicy.KEEP:
+        if self._rule.counts is Counts.KEEP:
             return self._counts.moved(source.resource, target.rung.resource, 1, 1)
         return self._counts.moved(source.resource, target.rung.resource, source.weight or 1, target.rung.weight or 1)
 
-    def _refusal(self, target: CompiledRung, after: Counts) -> str | None:
+    def _refusal(self, target: CompiledRung, after: DeviceCounts) -> str | None:
         """Return the reason against a target, if any. `when` comes first: its errors must not depend on the cluster."""
         if target.when is not None and not self._scope.holds(target.when):
             return "its condition is false"

@@ -16,8 +16,8 @@ from rules_engine.cel.budget import MAX_EXPRESSION_LENGTH
 from rules_engine.evaluation.rule_set.globs import is_glob
 from rules_engine.model.rules import ConditionKind, LabelRequirement, Match, Operation, Rule
 
-MAX_CONTAINERS = 64
-MAX_AMOUNTS = 32
+COMPARED_CONTAINERS = 64
+COMPARED_AMOUNTS = 32
 """Containers of a pod, init containers of a pod, and amounts in one map of a container, whose names are compared."""
 
 LONG_NAME = 100
@@ -36,8 +36,8 @@ _AMOUNTS = "[c.?resources.limits, c.?resources.requests]"
 
 # The API server sends a null for the containers of a pod that has none, and refuses the pod later.
 LARGE = (
-    f"{_LISTS}.exists(list, list.orValue(null) != null && (list.value().size() > {MAX_CONTAINERS} || "
-    f"list.value().exists(c, {_AMOUNTS}.exists(amounts, amounts.orValue({{}}).size() > {MAX_AMOUNTS}))))"
+    f"{_LISTS}.exists(list, list.orValue(null) != null && (list.value().size() > {COMPARED_CONTAINERS} || "
+    f"list.value().exists(c, {_AMOUNTS}.exists(amounts, amounts.orValue({{}}).size() > {COMPARED_AMOUNTS}))))"
 )
 """The guard: the pod is too large for comparing its names."""
 

@@ -28,7 +28,7 @@ from rules_engine.cel.syntax.tree import (
     Unary,
 )
 from rules_engine.model.rules import Match, Rule
-from rules_engine.webhooks.match_condition import LONG_NAME, MAX_AMOUNTS, MAX_CONTAINERS, MAX_WEIGHT
+from rules_engine.webhooks.match_condition import COMPARED_AMOUNTS, COMPARED_CONTAINERS, LONG_NAME, MAX_WEIGHT
 from tests.support.evaluation import cel, validation
 
 PER_CALL = 1_000_000
@@ -152,10 +152,10 @@ def costliest_pod(containers: int, amounts: int, name_length: int, separator: st
     return {"metadata": {"name": "costly"}, "spec": {"containers": listed, "initContainers": listed}}
 
 
-COSTLIEST = costliest_pod(MAX_CONTAINERS, MAX_AMOUNTS, LONG_NAME)
+COSTLIEST = costliest_pod(COMPARED_CONTAINERS, COMPARED_AMOUNTS, LONG_NAME)
 """The costliest pod that passes the guard."""
 
-COSTLIEST_WITHOUT_DEVICES = costliest_pod(MAX_CONTAINERS, MAX_AMOUNTS, LONG_NAME, ".")
+COSTLIEST_WITHOUT_DEVICES = costliest_pod(COMPARED_CONTAINERS, COMPARED_AMOUNTS, LONG_NAME, ".")
 
 
 def _name(number: int) -> str:

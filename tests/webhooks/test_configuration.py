@@ -26,7 +26,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.rules import LabelSelector, Match, Mode, Operation, OptOut, Rule
 from rules_engine.webhooks import configuration as webhooks
 from rules_engine.webhooks.configuration import Calls, Service, Settings, configurations, derive
-from rules_engine.webhooks.match_condition import LONG_NAME, MAX_AMOUNTS, MAX_CONTAINERS
+from rules_engine.webhooks.match_condition import COMPARED_AMOUNTS, COMPARED_CONTAINERS, LONG_NAME
 from tests.fuzz.cel_agreement import google
 from tests.support.api_server_cost import COSTLIEST, COSTLIEST_WITHOUT_DEVICES, PER_CALL, WIDEST, Evaluation
 from tests.support.authoring import cli, write
@@ -384,9 +384,9 @@ def test_the_guard_sends_larger_pods_without_a_look_at_their_names() -> None:
     assert sent(calls, asks({"a/x": 1}))
     assert not sent(calls, asks({"c/x": 1}))
     assert not sent(calls, COSTLIEST)
-    assert not sent(calls, pod(*[container(f"c{n}") for n in range(MAX_CONTAINERS)]))
-    assert sent(calls, pod(*[container(f"c{n}") for n in range(MAX_CONTAINERS + 1)]))
-    assert sent(calls, asks({f"c/x{n}": 1 for n in range(MAX_AMOUNTS + 1)}))
+    assert not sent(calls, pod(*[container(f"c{n}") for n in range(COMPARED_CONTAINERS)]))
+    assert sent(calls, pod(*[container(f"c{n}") for n in range(COMPARED_CONTAINERS + 1)]))
+    assert sent(calls, asks({f"c/x{n}": 1 for n in range(COMPARED_AMOUNTS + 1)}))
     assert sent(calls, asks({f"c/{'x' * LONG_NAME}": 1}))
 
 

@@ -46,14 +46,20 @@ def drift(calls: Calls, name: str, configuration: Object | None) -> tuple[str, .
 
 
 def fix_command(name: str, configuration: Object | None) -> str:
-    """Return the command that updates a configuration, by the tool that created it."""
+    """Return the command that updates a configuration, by the tool that created it.
+
+    It writes both configurations anew: without its options, it would reset their addresses and failure policies.
+    """
     metadata = mapping((configuration or {}).get("metadata"))
     if mapping(metadata.get("labels")).get("app.kubernetes.io/managed-by") == "Helm":
         return (
             "gpu-rules webhook-config --rules FOLDER --output helm-values > rules-values.yaml, "
             "then helm upgrade with that file"
         )
-    return f"gpu-rules webhook-config --rules FOLDER --name {name}{_namespace(configuration)} | kubectl apply -f -"
+    return (
+        f"gpu-rules webhook-config --rules FOLDER --name {name}{_namespace(configuration)} | kubectl apply -f -, "
+        "with the options of its last use, such as --url and --failure-policy"
+    )
 
 
 def _ours(configuration: Object | None, calls: Calls) -> list[Object]:

@@ -188,7 +188,10 @@ def test_a_webhook_that_no_rule_needs_is_drift_and_none_is_not() -> None:
 def test_the_fix_command_depends_on_the_tool_that_created_it() -> None:
     mutating, _ = made(*RULES)
 
-    assert fix_command("x", None) == "gpu-rules webhook-config --rules FOLDER --name x | kubectl apply -f -"
+    assert fix_command("x", None) == (
+        "gpu-rules webhook-config --rules FOLDER --name x | kubectl apply -f -, "
+        "with the options of its last use, such as --url and --failure-policy"
+    )
     assert "--name x --namespace gpu-system |" in fix_command("x", mutating)
     mutating["metadata"]["labels"]["app.kubernetes.io/managed-by"] = "Helm"
     assert fix_command("x", mutating).endswith("> rules-values.yaml, then helm upgrade with that file")

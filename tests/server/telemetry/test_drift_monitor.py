@@ -112,7 +112,8 @@ def test_rules_that_changed_alone_are_logged_once_with_the_fix(
     assert record.getMessage() == (
         "MutatingWebhookConfiguration gpu-rules: mutate.gpurules.io has another match condition "
         "requests-a-resource-of-a-rule than these rules need: pods of a rule may not be sent; fix: "
-        "gpu-rules webhook-config --rules FOLDER --name gpu-rules --namespace gpu | kubectl apply -f -"
+        "gpu-rules webhook-config --rules FOLDER --name gpu-rules --namespace gpu | kubectl apply -f -, "
+        "with the options of its last use, such as --url and --failure-policy"
     )
     assert record.members == {"endpoint": "/mutate", "generation": 2}  # type: ignore[attr-defined]
     assert monitored.drift == {"{endpoint=mutate}": 1, "{endpoint=validate}": 0}

@@ -41,8 +41,9 @@ class _Memory:
     logged: frozenset[str] = frozenset()
     """Differences that were logged."""
     failing: Cause | None = None
-    foreign: tuple[str, ...] = ()
     """Cause of the last failure to read it; None after a success."""
+    foreign: tuple[str, ...] = ()
+    """Names of the operator's match conditions at the last comparison."""
 
 
 class DriftMonitor:

@@ -12,8 +12,8 @@ def analyse(validations: Sequence[Validation]) -> Iterator[Problem]:
     for rule in validations:
         if not (rule.match.resources or rule.match.object_selector or _some_namespaces(rule)):
             message = (
-                f"{rule.id} is about every pod, so that the API server sends every pod to /validate: match.resources "
-                "limits it to pods that name a resource"
+                f"every pod is sent to /validate because of {rule.id}: limit it by match.resources, match.namespaces "
+                "or match.objectSelector"
             )
             yield warning(ValidationCode.EVERY_POD, message, rule.location, rule.name)
 

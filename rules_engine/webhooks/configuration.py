@@ -226,7 +226,10 @@ def _warnings(calls: Calls) -> Iterable[str]:
             "match.objectSelector to pods of some namespaces and labels"
         )
     elif calls.simplified and calls.expression is None:
-        yield f"every pod is sent to {calls.endpoint.path}: the rules name too much for one match condition"
+        yield (
+            f"every pod is sent to {calls.endpoint.path}: the rules name too much for one match condition; "
+            "use fewer names, and globs such as nvidia.com/* rather than *-gpu-*"
+        )
     elif calls.simplified:
         yield (
             f"every pod that names a resource of a rule is sent to {calls.endpoint.path}: "

@@ -270,7 +270,10 @@ def test_too_many_resources_send_every_pod_with_a_warning() -> None:
 
     assert calls.expression is None
     assert webhooks.warnings(rule_set) == (
-        "every pod is sent to /mutate: the rules name too much for one match condition",
+        (
+            "every pod is sent to /mutate: the rules name too much for one match condition; "
+            "use fewer names, and globs such as nvidia.com/* rather than *-gpu-*"
+        ),
     )
 
 

@@ -19,8 +19,10 @@ MAX_RESOURCE_NAME = MAX_SUBDOMAIN + len("/") + MAX_LABEL
 """Longest name of a resource (k8s.io/apimachinery/pkg/util/validation, IsQualifiedName): no longer one matches."""
 
 CONTAINERS_PER_UNIT = 4
-CHARACTERS_PER_UNIT = 16
-"""Containers that are read, and characters of names that are compared with a glob, for one unit of the budget."""
+AMOUNTS_PER_UNIT = 4
+COMPARISONS_PER_UNIT = 256
+"""Containers and amounts that are read, and characters that are compared, for one unit of the budget. To compare a name
+with a glob takes the product of their lengths at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +82,17 @@ def _names_any(patterns: Sequence[str], rule: Rule, context: Context) -> bool:
     budget = context.budget_of(rule)
     containers = context.pod.containers
     budget.spend(len(containers) // CONTAINERS_PER_UNIT)
-    names = {name for item in containers for amounts in (item.requests, item.limits) for name in amounts}
-    for name in names:
-        if len(name) <= MAX_RESOURCE_NAME:
-            budget.spend(len(name) * len(patterns) // CHARACTERS_PER_UNIT)
-            if globs.in_any(patterns, name):
-                return True
+    amounts = [found for item in containers for found in (item.requests, item.limits)]
+    budget.spend(sum(map(len, amounts)) // AMOUNTS_PER_UNIT)
+    names = {name for found in amounts for name in found if len(name) <= MAX_RESOURCE_NAME}
+    if not names.isdisjoint(patterns):
+        return True
+    characters = sum(map(len, names))
+    for glob in filter(globs.is_glob, patterns):
+        # All at once: the names have no order, and the same pod must always cost the same.
+        budget.spend(len(names) + characters * len(glob) // COMPARISONS_PER_UNIT)
+        if any(globs.matches(glob, name) for name in names):
+            return True
     return False
 
 

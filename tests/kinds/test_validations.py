@@ -340,3 +340,16 @@ def test_comparing_very_many_names_is_counted_by_the_budget() -> None:
     globs = tuple(f"*{n}*/y" for n in range(10))
     step = decide("true", made=asks(names), match=Match(resources=globs)).trace[0]
     assert (step.reason, "cost limit" in step.message) == ("evaluation-error", True)
+
+
+def test_names_that_are_shorter_than_a_unit_are_counted_too() -> None:
+    made = asks({f"a/{n}": 1 for n in range(40_000)})
+    rules = [validation("true", name=f"v{n:02}", match=Match(resources=("*z",))) for n in range(20)]
+    first, *_, last = validated(made, *rules).trace
+    assert (first.reason, last.reason) == ("resources", "evaluation-error")
+
+
+def test_names_of_many_resources_are_not_counted_as_globs() -> None:
+    made = asks({f"{n}.example.com/{'x' * 60}": 1 for n in range(8_000)})
+    names = tuple(f"n{n}.example.com/a-device" for n in range(200))
+    assert decide("true", made=made, match=Match(resources=names)).trace[0].reason == "resources"

@@ -9,7 +9,7 @@ import pytest
 from rules_engine.cel import Budget, Environment
 from rules_engine.cel import budget as bounds
 from rules_engine.cel.values import regex, types
-from rules_engine.evaluation.rule_set import compiled
+from rules_engine.evaluation.rule_set import compiler
 from tests.cel.conformance import program, same
 from tests.cel.evaluating import outcome, problems
 
@@ -54,7 +54,7 @@ def test_the_bounds_are_those_of_the_code() -> None:
     rows = re.findall(r"^\| ([A-Z_]+) \| ([0-9]+) \|", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert len(rows) == 8
     for name, value in rows:
-        [constant] = [vars(module)[name] for module in (bounds, regex, compiled) if name in vars(module)]
+        [constant] = [vars(module)[name] for module in (bounds, regex, compiler) if name in vars(module)]
         assert constant == int(value)
 
 

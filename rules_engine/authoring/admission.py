@@ -1,6 +1,8 @@
 """Admission of a pod by both endpoints, as the API server would call them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from rules_engine.evaluation import RuleSet, mutate, validate
 from rules_engine.model.admission import AdmissionRequest

@@ -1,8 +1,9 @@
 """Applicability of a rule to a request: match, opt-out, match conditions, in this order (else Kubernetes' order)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec import Struct
 
 from rules_engine.cel import EvaluationError
 from rules_engine.evaluation.context import Context, Scope
@@ -25,8 +26,7 @@ COMPARISONS_PER_UNIT = 256
 with a glob takes the product of their lengths at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class Applies:
+class Applies(Struct, frozen=True):
     """The rule applies: its scope, and the warnings for the user."""
 
     scope: Scope
@@ -84,7 +84,7 @@ def _names_any(patterns: Sequence[str], rule: Rule, context: Context) -> bool:
     budget.spend(len(containers) // CONTAINERS_PER_UNIT)
     amounts = [found for item in containers for found in (item.requests, item.limits)]
     budget.spend(sum(map(len, amounts)) // AMOUNTS_PER_UNIT)
-    names = {name for found in amounts for name in found if len(name) <= MAX_RESOURCE_NAME}
+    names = {name for name in set[str]().union(*amounts) if len(name) <= MAX_RESOURCE_NAME}
     if not names.isdisjoint(patterns):
         return True
     characters = sum(map(len, names))

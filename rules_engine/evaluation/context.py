@@ -1,7 +1,9 @@
 """The context that rules are evaluated in: a request, a pod, a view of the cluster, and the CEL variables."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from msgspec import Struct, field
 
 from rules_engine.cel import Budget, EvaluationError, Program
 from rules_engine.evaluation.nodes import ABSENT, NodeQuery, Offered, capacity_of, index_of
@@ -21,14 +23,8 @@ class NamedProgram:
     name: str
     program: Program
 
-    @property
-    def path(self) -> str:
-        """The variable's name in expressions."""
-        return f"variables.{self.name}"
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class Context(Struct, frozen=True, kw_only=True):
     """One request at one stage of its evaluation: `pod` includes the changes of earlier rules.
 
     The budgets change: they count the cost of all expressions of the request. Rules in audit mode have one of their
@@ -83,7 +79,7 @@ class Scope(dict[str, object]):
 
     __slots__ = ("_budget", "_context", "_errors", "_rule", "_variables")
 
-    def __init__(self, context: Context, rule: Rule, variables: tuple[NamedProgram, ...]) -> None:
+    def __init__(self, context: Context, rule: Rule, variables: Mapping[str, NamedProgram]) -> None:
         self._context = context
         self._rule = rule
         self._variables = variables
@@ -114,13 +110,13 @@ class Scope(dict[str, object]):
     def _compute(self, name: str) -> object:
         """Compute the value of a name. Raises EvaluationError."""
         context = self._context
-        for variable in self._variables:
-            if variable.path == name:
-                mark = self._budget.mark
-                try:
-                    return self.value(variable.program)
-                finally:
-                    self._budget.keep(mark)
+        variable = self._variables.get(name)
+        if variable is not None:
+            mark = self._budget.mark
+            try:
+                return self.value(variable.program)
+            finally:
+                self._budget.keep(mark)
         match name:
             case "object":
                 return context.pod.raw
@@ -136,15 +132,14 @@ class Scope(dict[str, object]):
             case "cluster":
                 return ClusterFunctions(context.cluster)
         # The only other name in ENVIRONMENT is `variables`.
-        return {variable.name: self[variable.path] for variable in self._variables}
+        return {variable.name: self[path] for path, variable in self._variables.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterFunctions:
+class ClusterFunctions(Struct, frozen=True):
     """CEL's `cluster`. Amounts are whole numbers, rounded down; if the cluster is not known they are errors."""
 
     cluster: Cluster
-    _found: dict[tuple[Offered, str], tuple[int, int]] = field(default_factory=dict, init=False, repr=False)
+    _found: dict[tuple[Offered, str], tuple[int, int]] = field(default_factory=dict)
     """Cached amounts by resource: an expression may loop over all resources that a pod names."""
 
     def allocatable(self, resource: str) -> int:

@@ -73,9 +73,14 @@ def validate(
         return Decision(refusal=context, object=request.object)
     trace: tuple[Step, ...] = ()
     for group in rule_set.kinds_at(Endpoint.VALIDATE):
-        steps, _ = group.kind.apply(_selected(group, context, indexed), context)
+        steps, pod = group.kind.apply(_selected(group, context, indexed), context)
+        if pod is not context.pod:
+            raise ValueError(f"rules of the kind {group.kind.name} change the pod, which only {_MUTATE} can do")
         trace = (*trace, *steps)
     return Decision(trace=trace, object=request.object)
+
+
+_MUTATE = Endpoint.MUTATE.path
 
 
 def _selected(group: KindRules, context: Context, indexed: bool) -> Sequence[CompiledRule[Rule]]:

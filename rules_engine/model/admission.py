@@ -1,9 +1,9 @@
 """An admission request: the fields that decisions read."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
-from types import MappingProxyType
+
+from msgspec import Struct, field
 
 from rules_engine.model.json import lenient
 from rules_engine.model.json.patch import Json
@@ -35,8 +35,7 @@ class Endpoint(Enum):
         return self.value.lower()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdmissionRequest:
+class AdmissionRequest(Struct, frozen=True, kw_only=True):
     """The request of an AdmissionReview v1 (k8s.io/api/admission/v1, AdmissionRequest).
 
     `raw` is the unchanged request, for CEL's `request`; `object` and `old_object` are None if they are absent or
@@ -54,7 +53,7 @@ class AdmissionRequest:
     dry_run: bool = False
     object: Json = None
     old_object: Json = None
-    raw: Mapping[str, Json] = field(default_factory=lambda: MappingProxyType({}))
+    raw: Mapping[str, Json] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, raw: dict[str, Json]) -> "AdmissionRequest":

@@ -1,11 +1,11 @@
 """The decision for one request, with its trace."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from hashlib import sha256
-from types import MappingProxyType
 from typing import Any, TypeVar
+
+from msgspec import Struct, field
 
 from rules_engine.model.json.edits import Edits, applied
 from rules_engine.model.json.patch import Json, Operation
@@ -37,8 +37,7 @@ class Action(Enum):
 _DENY = Action.DENY  # looking a member up on its enum is slow
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(Struct, frozen=True):
     """A rung that was tried for a request, with the reason for taking or rejecting it."""
 
     resource: str
@@ -46,8 +45,7 @@ class Attempt:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResourceDecision:
+class ResourceDecision(Struct, frozen=True, kw_only=True):
     """A ladder's decision for one resource of the pod: `to` is None if it stays."""
 
     resource: str
@@ -56,8 +54,7 @@ class ResourceDecision:
     attempts: tuple[Attempt, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Amount:
+class Amount(Struct, frozen=True, kw_only=True):
     """An injected amount of a resource in a container: canonical quantities; `before` is None if it had none.
 
     `container` may also be spec.resources.requests or spec.resources.limits, the pod level; no container's name has a
@@ -70,8 +67,7 @@ class Amount:
     after: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Struct, frozen=True, kw_only=True):
     """The evaluation of one rule.
 
     `reason` is a stable word for machines (`namespace`, `opt-out`, `offered`, `evaluation-error` …), `message` is for
@@ -91,7 +87,7 @@ class Step:
     warnings: tuple[str, ...] = ()
     resources: tuple[ResourceDecision, ...] = ()
     amounts: tuple[Amount, ...] = ()
-    annotations: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    annotations: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     recorded: bool = False
     cluster_unknown: bool = False
@@ -153,8 +149,7 @@ def denied(trace: Sequence[Step]) -> bool:
     return False
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """The refusal of a request on which no rule can be evaluated: a malformed pod. `code` is an HTTP status."""
 
     code: int
@@ -162,8 +157,7 @@ class Refusal:
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(Struct, frozen=True, kw_only=True):
     """The answer to one request. Read off the trace, so the two cannot disagree.
 
     `object` is the request's object, if any; the patch makes the `edits`. `cached`: the decision comes from the
@@ -175,8 +169,16 @@ class Decision:
     refusal: Refusal | None = None
     object: Json = None
     edits: Edits = field(default_factory=dict)
-    cached: bool = field(default=False, compare=False)
-    derived: dict[Any, Any] | None = field(default=None, compare=False, repr=False)
+    cached: bool = False
+    derived: dict[Any, Any] | None = None
+
+    def __eq__(self, other: Any) -> bool:
+        """Return True if both are the same answer, from the cache or not."""
+        return isinstance(other, Decision) and self._answer == other._answer
+
+    @property
+    def _answer(self) -> tuple[Any, ...]:
+        return self.trace, self.patch, self.refusal, self.object, self.edits
 
     def once(self, derive: Callable[["Decision"], T]) -> T:
         """Return a value derived from the trace and the patch alone, computed once for a cached decision."""

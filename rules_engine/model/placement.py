@@ -5,8 +5,9 @@ A pod may be as large as a request: all that is read here is bounded, so that th
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Self
+
+from msgspec import Struct
 
 from rules_engine.model.json.patch import Json, pointer
 from rules_engine.model.json.strict import Path, PodError, TooLargeError, items, mapping, string, strings
@@ -32,8 +33,7 @@ _SELECTOR: Path = ("spec", "nodeSelector")
 _EXPRESSIONS = ("matchExpressions", "matchFields")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Toleration:
+class Toleration(Struct, frozen=True, kw_only=True):
     """A toleration; "" stands for an absent member."""
 
     key: str
@@ -42,8 +42,7 @@ class Toleration:
     effect: str
 
 
-@dataclass(frozen=True, slots=True)
-class NodeExpression:
+class NodeExpression(Struct, frozen=True):
     """One expression of a node selector term."""
 
     key: str
@@ -51,16 +50,14 @@ class NodeExpression:
     values: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class NodeTerm:
+class NodeTerm(Struct, frozen=True):
     """A node selector term: all of its expressions and fields hold; an empty one matches no node."""
 
     expressions: tuple[NodeExpression, ...]
     fields: tuple[NodeExpression, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placement:
+class Placement(Struct, frozen=True, kw_only=True):
     """A pod's requirements of its node; `terms` None: no required affinity, which is not the same as no term."""
 
     node_name: str

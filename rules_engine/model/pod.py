@@ -1,9 +1,10 @@
 """The parts of a Pod that decisions depend on, read once from its JSON."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
+
+from msgspec import Struct, field
 
 from rules_engine.model.json import lenient
 from rules_engine.model.json.edits import Edits, applied, merged
@@ -31,8 +32,7 @@ class Role(Enum):
 _REGULAR, _INIT, _SIDECAR = Role  # looking a member up on its enum is slow
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Container:
+class Container(Struct, frozen=True, kw_only=True):
     """A container's name, its path in the pod and its resources."""
 
     name: str
@@ -79,12 +79,17 @@ def is_finished(raw: Mapping[str, Json]) -> bool:
 
 
 def _edited(amounts: Mapping[str, Quantity], members: Mapping[str, str | None]) -> Mapping[str, Quantity]:
-    left = {name: amount for name, amount in amounts.items() if name not in members}
-    return {**left, **{name: parse_quantity(text) for name, text in members.items() if text is not None}}
+    if not members:
+        return amounts
+    edited = dict(amounts)
+    for name, text in members.items():
+        edited.pop(name, None)
+        if text is not None:
+            edited[name] = parse_quantity(text)
+    return edited
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pod:
+class Pod(Struct, frozen=True, kw_only=True):
     """A Pod parsed from its JSON, with the edits of rules.
 
     `containers` holds those that name a resource: regular ones, then init containers, in their order. There is nothing
@@ -100,21 +105,11 @@ class Pod:
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     containers: tuple[Container, ...]
+    resources: frozenset[str]
+    """Resources with a request or limit above zero in some container: rules ignore those that are 0 in all."""
     requests: Mapping[str, Quantity]
     limits: Mapping[str, Quantity]
     overhead: Mapping[str, Quantity]
-    resources: frozenset[str] = field(init=False, compare=False, repr=False)
-    """Resources with a request or limit above zero in some container: rules ignore those that are 0 in all."""
-
-    def __post_init__(self) -> None:
-        named = [
-            name
-            for item in self.containers
-            for amounts in (item.requests, item.limits)
-            for name, amount in amounts.items()
-            if amount.nanos
-        ]
-        object.__setattr__(self, "resources", frozenset(named))
 
     @classmethod
     def parse(cls, raw: Json) -> "Pod":
@@ -123,6 +118,7 @@ class Pod:
         metadata = mapping(pod.get("metadata"), ("metadata",))
         spec = mapping(pod.get("spec"), ("spec",))
         level = mapping(spec.get("resources"), ("spec", "resources"))
+        containers = (*_containers(spec, "containers"), *_containers(spec, "initContainers"))
         return cls(
             original=pod,
             name=string(metadata.get("name"), ("metadata", "name")),
@@ -130,7 +126,8 @@ class Pod:
             node_name=string(spec.get("nodeName"), ("spec", "nodeName")),
             labels=strings(metadata.get("labels"), ("metadata", "labels")),
             annotations=strings(metadata.get("annotations"), ANNOTATIONS),
-            containers=(*_containers(spec, "containers"), *_containers(spec, "initContainers")),
+            containers=containers,
+            resources=_requested(containers),
             requests=_not_negative(_quantities(level.get("requests"), POD_REQUESTS), POD_REQUESTS),
             limits=_not_negative(_quantities(level.get("limits"), POD_LIMITS), POD_LIMITS),
             overhead=_quantities(spec.get("overhead"), ("spec", "overhead")),
@@ -214,9 +211,12 @@ class Pod:
         if not edits:
             return self
         annotations = {**self.annotations, **edits.get(ANNOTATIONS, {})}
-        known = {container.path for container in self.containers}
-        others = any(path != ANNOTATIONS and path[:3] not in known for path in edits)
-        containers = [container.edited(edits) for container in (self.all_containers if others else self.containers)]
+        containers = self.containers
+        if not {path[:3] for path in edits if path != ANNOTATIONS} <= {container.path for container in containers}:
+            containers = self.all_containers
+        containers = tuple(
+            [item for container in containers if (item := container.edited(edits)).requests or item.limits]
+        )
         return Pod(
             original=self.original,
             edits=merged(self.edits, edits),
@@ -225,7 +225,8 @@ class Pod:
             node_name=self.node_name,
             labels=self.labels,
             annotations={key: value for key, value in annotations.items() if value is not None},
-            containers=tuple([container for container in containers if container.requests or container.limits]),
+            containers=containers,
+            resources=_requested(containers),
             requests=_edited(self.requests, edits.get(POD_REQUESTS, {})),
             limits=_edited(self.limits, edits.get(POD_LIMITS, {})),
             overhead=self.overhead,
@@ -273,6 +274,19 @@ def _container(members: Mapping[str, Json], here: Path, requests: Json, limits: 
         path=here,
         requests=_NOTHING if requests is None else _quantities(requests, (*here, "resources", "requests")),
         limits=_NOTHING if limits is None else _quantities(limits, (*here, "resources", "limits")),
+    )
+
+
+def _requested(containers: Iterable[Container]) -> frozenset[str]:
+    """Return the resources that some container has more than zero of."""
+    return frozenset(
+        [
+            name
+            for item in containers
+            for amounts in (item.requests, item.limits)
+            for name, amount in amounts.items()
+            if amount.nanos
+        ]
     )
 
 

@@ -6,9 +6,10 @@ result beyond exa is written in E.
 """
 
 import re
-from dataclasses import dataclass, field
 from enum import Enum
 from functools import lru_cache
+
+from msgspec import Struct
 
 NANOS = 10**9
 """Nanos in one: the precision that Kubernetes keeps; anything finer is rounded away from zero."""
@@ -42,12 +43,11 @@ class Format(Enum):
     DECIMAL_EXPONENT = "DecimalExponent"
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Quantity:
+class Quantity(Struct, frozen=True):
     """An exact amount; two quantities are equal when their values are, whatever their formats."""
 
     nanos: int
-    format: Format = field(default=Format.DECIMAL_SI, compare=False)
+    format: Format = Format.DECIMAL_SI
 
     @classmethod
     def parse(cls, text: str) -> "Quantity":
@@ -70,6 +70,18 @@ class Quantity:
 
     def __bool__(self) -> bool:
         return self.nanos != 0
+
+    def __eq__(self, other: object) -> bool:
+        return self.nanos == other.nanos if isinstance(other, Quantity) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.nanos)
+
+    def __lt__(self, other: "Quantity") -> bool:
+        return self.nanos < other.nanos
+
+    def __le__(self, other: "Quantity") -> bool:
+        return self.nanos <= other.nanos
 
     def __neg__(self) -> "Quantity":
         return Quantity(-self.nanos, self.format)

@@ -10,7 +10,6 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import count, islice
@@ -21,6 +20,7 @@ from time import monotonic
 from typing import NamedTuple
 
 import orjson
+from msgspec.structs import replace
 
 from rules_engine.model.cluster import Cluster, Freshness
 from rules_engine.model.decision import Action, Decision, Step

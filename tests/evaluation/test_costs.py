@@ -65,7 +65,7 @@ def with_programs(rules: RuleSet, change: Callable[[Program], Program]) -> RuleS
     changed = tuple(
         replace(
             rule,
-            variables=tuple(replace(named, program=change(named.program)) for named in rule.variables),
+            variables={path: replace(named, program=change(named.program)) for path, named in rule.variables.items()},
             conditions=tuple(replace(named, program=change(named.program)) for named in rule.conditions),
             checks=tuple(replace(made, expression=change(made.expression)) for made in rule.checks),
         )

@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from rules_engine.evaluation import mutate, validate
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
@@ -318,7 +319,7 @@ def test_rules_in_audit_mode_make_no_difference_to_the_others(
 @given(pods(), ladders(), clusters())
 def test_audit_mode_makes_the_same_decision_as_enforcing(made: Json, rule: FallbackLadder, on: Cluster) -> None:
     enforced, audited = (mutated(made, replace(rule, mode=mode), on=on) for mode in (Mode.ENFORCE, Mode.AUDIT))
-    assert [replace(step, audit=True) for step in enforced.trace] == list(audited.trace)
+    assert [structs.replace(step, audit=True) for step in enforced.trace] == list(audited.trace)
     if audited.trace[0].action is not Action.SKIP:
         assert len(audited.audit_annotations) == 1
 

@@ -1,5 +1,6 @@
 """A kind of rule is one package, one schema and one line of the registry: here, a kind that only this test has."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,21 @@ def test_the_webhooks_follow_from_its_interests(rule_set: RuleSet) -> None:
     assert GPU in (mutating.expression or "")
     assert validating.operations == ()
     assert cluster_requirements(rule_set).nodes
+
+
+def test_a_rule_of_no_kind_and_two_kinds_of_one_name_are_errors(rule_set: RuleSet) -> None:
+    rules = [found.rule for found in rule_set.rules]
+    with pytest.raises(ValueError, match=r"^Mark/marked is of none of the kinds FallbackLadder, "):
+        compile_rules(rules, KINDS)
+    with pytest.raises(ValueError, match=r"^two kinds have the same name: .*, Mark, Mark$"):
+        compile_rules(rules, (*WITH_TOY, toy.KIND))
+
+
+def test_a_kind_that_changes_pods_cannot_be_evaluated_at_validate(rule_set: RuleSet) -> None:
+    rules = [found.rule for found in rule_set.rules]
+    made, _ = compile_rules(rules, (*KINDS, replace(toy.KIND, endpoint=Endpoint.VALIDATE)))
+    with pytest.raises(ValueError, match=r"^rules of the kind Mark change the pod, which only /mutate can do$"):
+        validate(made, request(asks({GPU: 1})), cluster({GPU: 4}))
 
 
 def test_problems_are_those_of_its_schema_and_of_its_analysis(tmp_path: Path) -> None:

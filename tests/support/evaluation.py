@@ -2,8 +2,9 @@
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from rules_engine.evaluation import RuleSet, mutate, validate
 from rules_engine.kinds import compile_rules

@@ -1,6 +1,6 @@
 """Compiled rules, and the protocol of kinds of rules."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -20,13 +20,14 @@ class CompiledRule(Generic[R_co]):
     """A rule with the compiled expressions that every kind has. It never changes."""
 
     rule: R_co
-    variables: tuple[NamedProgram, ...]
+    variables: Mapping[str, NamedProgram]
+    """By their names in expressions, in order: each may read those before it."""
     conditions: tuple[NamedProgram, ...]
 
     @property
     def programs(self) -> tuple[Program, ...]:
         """The expressions that may change a decision, so not those of messages."""
-        return (*(named.program for named in (*self.variables, *self.conditions)), *self.own_programs)
+        return (*(named.program for named in (*self.variables.values(), *self.conditions)), *self.own_programs)
 
     @property
     def own_programs(self) -> tuple[Program, ...]:

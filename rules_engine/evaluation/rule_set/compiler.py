@@ -70,17 +70,18 @@ class Compiler:
             return None
         return self._compile(source, self._environment, types.STRING, Severity.WARNING)
 
-    def _variables(self, rule: Rule) -> tuple[tuple[NamedProgram, ...], Environment]:
+    def _variables(self, rule: Rule) -> tuple[Mapping[str, NamedProgram], Environment]:
         """Compile the variables: each may read those before it. One that does not compile is declared all the same."""
         declared: dict[str, Type] = {}
-        compiled = []
+        compiled = {}
         for named in rule.variables:
             program = self._compile(named.expression, _with_variables(declared), types.DYN, variable=named.name)
             if program:
-                compiled.append(NamedProgram(named.name, program))
-                self._constants.learn(compiled[-1].path, program)
+                path = f"{VARIABLES}.{named.name}"
+                compiled[path] = NamedProgram(named.name, program)
+                self._constants.learn(path, program)
             declared[named.name] = program.result if program else types.DYN
-        return tuple(compiled), _with_variables(declared)
+        return compiled, _with_variables(declared)
 
     def _compile(
         self,

@@ -1,6 +1,6 @@
 """Rule sets: compiled rules of every kind, in the order of evaluation. They never change."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rules_engine.evaluation.rule_set.compiled import CompiledRule, RuleKind
@@ -28,6 +28,7 @@ class RuleSet:
     """Compiled rules by kind, in the order of evaluation. Rules that are Off are not in it."""
 
     kinds: tuple[KindRules, ...] = ()
+    _at: Mapping[Endpoint, tuple[KindRules, ...]] = field(init=False, repr=False, compare=False)
     validated_operations: frozenset[str] = field(init=False, repr=False, compare=False)
     """CREATE, and the operations that some rule at /validate matches: pods at other operations are not parsed."""
 
@@ -42,9 +43,11 @@ class RuleSet:
 
     def kinds_at(self, endpoint: Endpoint) -> tuple[KindRules, ...]:
         """Return the kinds that are evaluated at an endpoint, in this order."""
-        return tuple([group for group in self.kinds if group.kind.endpoint is endpoint])
+        return self._at[endpoint]
 
     def __post_init__(self) -> None:
+        at = {one: tuple([group for group in self.kinds if group.kind.endpoint is one]) for one in Endpoint}
+        object.__setattr__(self, "_at", at)
         operations = {
             operation.value for rule in self.rules_at(Endpoint.VALIDATE) for operation in rule.rule.match.operations
         }
@@ -55,12 +58,17 @@ def compile_rules(rules: Iterable[Rule], kinds: Sequence[RuleKind]) -> tuple[Rul
     """Compile every expression of every rule; those of rules that are Off as well, so that they stay valid.
 
     Kinds are evaluated in the order given, and rules of a kind by their `order`. A rule with a problem is not in the
-    rule set: the caller decides whether to use the others.
+    rule set: the caller decides whether to use the others. Raises ValueError for a rule of none of the kinds, and for
+    two kinds of one name.
     """
     problems: list[Problem] = []
     by_kind: dict[str, list[CompiledRule[Rule]]] = {kind.name: [] for kind in kinds}
     known = {kind.name: kind for kind in kinds}
+    if len(known) < len(kinds):
+        raise ValueError(f"two kinds have the same name: {', '.join(kind.name for kind in kinds)}")
     for rule in sorted(rules, key=lambda rule: rule.order):
+        if rule.kind not in known:
+            raise ValueError(f"{rule.id} is of none of the kinds {', '.join(known)}")
         compiler = Compiler(rule)
         compiled = known[rule.kind].compile(rule, compiler)
         problems.extend(compiler.problems)

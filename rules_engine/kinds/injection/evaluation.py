@@ -4,7 +4,8 @@ docs/injection.md compares it with the webhook that it replaces.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from rules_engine.evaluation.applicability import applicability
 from rules_engine.evaluation.context import Context
@@ -33,8 +34,7 @@ _BESIDE_HUGE_PAGES = frozenset({"cpu", "memory"})
 Source: k8s.io/kubernetes/pkg/apis/core/validation."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Triggered:
+class _Triggered(Struct, frozen=True, kw_only=True):
     """An injection that applies to the pod: some container requests its GPU resource.
 
     `served` are the containers that get their amounts, `passed_over` the sidecars and init containers that do not.

@@ -1,7 +1,8 @@
 """Counts of the devices that a pod's containers request of a ladder's resources, and the edits that change them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from rules_engine.model.json.edits import Edits
 from rules_engine.model.json.strict import Path
@@ -9,8 +10,7 @@ from rules_engine.model.pod import Pod
 from rules_engine.model.quantity import NANOS, Quantity
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceCounts:
+class DeviceCounts(Struct, frozen=True):
     """Whole numbers above zero by resource, for each of the pod's containers."""
 
     pod: Pod

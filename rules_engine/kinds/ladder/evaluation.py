@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from rules_engine.cel import Program
 from rules_engine.cel.field_paths import texts
 from rules_engine.evaluation.applicability import applicability
@@ -62,7 +64,7 @@ class CompiledLadder(CompiledRule[FallbackLadder]):
 def compile_ladder(rule: FallbackLadder, compiler: Compiler) -> CompiledLadder:
     """Compile the conditions of the rungs. A match condition that reads amounts is a warning."""
     for condition in compiler.conditions:
-        if _reads_amounts(condition.program, compiler.variables):
+        if _reads_amounts(condition.program, tuple(compiler.variables.items())):
             message = (
                 f"the match condition {condition.name} reads amounts, which ladders change: the result of this ladder "
                 "may not match it, and a later ladder may move it again"
@@ -76,26 +78,26 @@ def compile_ladder(rule: FallbackLadder, compiler: Compiler) -> CompiledLadder:
     )
 
 
-def _reads_amounts(program: Program, variables: Sequence[NamedProgram]) -> bool:
+def _reads_amounts(program: Program, variables: Sequence[tuple[str, NamedProgram]]) -> bool:
     """Return True if an expression, or a variable that it reads, has a member named limits or requests."""
-    inner = [variable for variable in variables if variable.path in program.reads or "variables" in program.reads]
     return not _AMOUNTS.isdisjoint(texts(program.checked.expression)) or any(
-        _reads_amounts(variable.program, variables[: variables.index(variable)]) for variable in inner
+        _reads_amounts(variable.program, variables[:position])
+        for position, (path, variable) in enumerate(variables)
+        if path in program.reads or "variables" in program.reads
     )
 
 
 _AMOUNTS = frozenset({"limits", "requests"})
 
 
-@dataclass(frozen=True, slots=True)
-class Claims:
+class Claims(Struct, frozen=True):
     """The decisions of the enforcing ladders of one admission so far.
 
     `winners`: the ladder that decided or assigned each resource. `ladders`: all that applied, even those without a
     request to decide: each would be evaluated before the later ones in a second admission of the result.
     """
 
-    winners: Mapping[str, RuleId] = field(default_factory=dict)
+    winners: Mapping[str, RuleId] = {}
     ladders: tuple[CompiledLadder, ...] = ()
 
     def after(self, ladder: CompiledLadder, step: Step) -> "Claims":

@@ -1,7 +1,9 @@
 """Validations: conditions that a pod must meet as it arrives, after every mutation."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from rules_engine.cel import Program
 from rules_engine.evaluation.applicability import Applies, applicability

@@ -62,10 +62,14 @@ def patch_bytes(edits: Edits) -> int:
     """Return an upper estimate of the bytes of the JSON Patch: a character may take four of UTF-8."""
     total = 0
     for path, members in edits.items():
-        place = sum([_bytes(key) + 1 for key in path if type(key) is str])
-        for name, text in members.items():
-            total += OPERATION_BYTES + place + _bytes(name) + (0 if text is None else _bytes(text))
+        total += len(members) * (OPERATION_BYTES + _place_bytes(path))
+        total += _bytes("".join([*members, *filter(None, members.values())]))
     return total
+
+
+@lru_cache(maxsize=4096)  # as for _pointer
+def _place_bytes(path: Path) -> int:
+    return sum([_bytes(key) + 1 for key in path if type(key) is str])
 
 
 def _bytes(text: str) -> int:

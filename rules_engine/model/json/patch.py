@@ -1,14 +1,14 @@
 """JSON Patch (RFC 6902) and JSON Pointer (RFC 6901)."""
 
-from dataclasses import dataclass
 from typing import TypeAlias
+
+from msgspec import Struct
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 """A JSON value. Input is never changed: changed copies share the unchanged parts."""
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(Struct, frozen=True):
     """One operation of a patch: `op` is add, remove or replace; `value` is None for remove."""
 
     op: str

@@ -1153,6 +1153,18 @@ def test_a_connection_is_not_idle_before_its_turn(recorder: Recorder) -> None:
         assert not wire.protocol.under_way
 
 
+def test_a_request_that_makes_room_releases_its_bytes_at_once(recorder: Recorder) -> None:
+    """Else a sweep would refuse every slow request, and not only as many as make room."""
+    with direct(recorder) as wire:
+        whole = request(b"/mutate", body=b"x" * 100_000)
+        wire.feed([whole[:50_000]])
+        assert wire.protocol.held_bytes > 0
+        wire.protocol.make_room()
+        assert wire.protocol.held_bytes == 0
+        assert [reply.status for reply in wire.replies()] == [503]
+        assert recorder.requests == []
+
+
 @given(sent=st.lists(valid_requests(), min_size=1, max_size=6), cuts=CUTS)
 @OFTEN
 def test_pipelined_requests_are_the_same_in_any_pieces(sent: list[bytes], cuts: list[int]) -> None:

@@ -10,6 +10,7 @@ from rules_engine.evaluation.nodes import ABSENT, NodeQuery, Offered, capacity_o
 from rules_engine.evaluation.nodes.offers import Reach
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
+from rules_engine.model.json.edits import Edits
 from rules_engine.model.json.lenient import mapping, text
 from rules_engine.model.pod import Pod
 from rules_engine.model.quantity import NANOS
@@ -49,10 +50,11 @@ class Context(Struct, frozen=True, kw_only=True):
         generated = text(mapping(self.pod.original.get("metadata")), "generateName")
         return f"{self.namespace}/{self.pod.name or self.request.name or generated}"
 
-    def with_pod(self, pod: Pod) -> "Context":
+    def edited(self, edits: Edits) -> "Context":
+        """Return the context with edits of the pod."""
         return Context(
             request=self.request,
-            pod=pod,
+            pod=self.pod.edited(edits),
             cluster=self.cluster,
             budget=self.budget,
             audit_budget=self.audit_budget,

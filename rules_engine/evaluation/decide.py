@@ -10,7 +10,7 @@ from rules_engine.evaluation.rule_set.rule_set import KindRules, RuleSet
 from rules_engine.model.admission import AdmissionRequest, Endpoint
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Decision, Refusal, Step, denied
-from rules_engine.model.json.edits import patch
+from rules_engine.model.json.edits import Edits, merged, patch
 from rules_engine.model.json.strict import PodError, kind_of
 from rules_engine.model.pod import Pod
 from rules_engine.model.quantity import QuantityError
@@ -36,18 +36,19 @@ def mutate(
     if isinstance(context, Refusal):
         return Decision(refusal=context, object=request.object)
     trace: tuple[Step, ...] = ()
+    edits: Edits = {}
     try:
         for group in rule_set.kinds_at(Endpoint.MUTATE):
-            steps, pod = group.kind.apply(_selected(group, context, indexed), context)
+            if edits:
+                context = context.edited(edits)
+            steps, edits = group.kind.apply(_selected(group, context, indexed), context)
             trace = (*trace, *steps)
-            if pod is not context.pod:
-                context = context.with_pod(pod)
     except (PodError, QuantityError) as error:
         # Affinity, tolerations and totals are computed lazily, by the first rule that reads them.
         return Decision(refusal=_malformed(error), object=request.object)
     if denied(trace):
         return Decision(trace=trace, object=request.object)
-    edits = context.pod.edits
+    edits = merged(context.pod.edits, edits)
     return Decision(trace=trace, patch=patch(request.object, edits), object=request.object, edits=edits)
 
 
@@ -73,8 +74,8 @@ def validate(
         return Decision(refusal=context, object=request.object)
     trace: tuple[Step, ...] = ()
     for group in rule_set.kinds_at(Endpoint.VALIDATE):
-        steps, pod = group.kind.apply(_selected(group, context, indexed), context)
-        if pod is not context.pod:
+        steps, edits = group.kind.apply(_selected(group, context, indexed), context)
+        if edits:
             raise ValueError(f"rules of the kind {group.kind.name} change the pod, which only {_MUTATE} can do")
         trace = (*trace, *steps)
     return Decision(trace=trace, object=request.object)

@@ -55,7 +55,8 @@ class DecisionCache:
         self._rule_set = rule_set
         self._fingerprint = Fingerprint(rule_set.rules_at(endpoint), encode)
         self._lock = Lock()
-        self._table: tuple[Cluster, dict[bytes, Decision]] = (UNKNOWN_CLUSTER, {})
+        self._table: tuple[Cluster, dict[bytes, tuple[Decision, int]]] = (UNKNOWN_CLUSTER, {})
+        """The view of the cluster, and by fingerprint each decision with its estimated memory."""
         self._bytes = 0
 
     def __call__(
@@ -65,8 +66,9 @@ class DecisionCache:
         key = self._fingerprint.key(request) if self._fingerprint.repeats and request.is_pod else None
         if key is not None:
             seen, decisions = self._table
-            known = decisions.get(key) if seen is cluster else None
-            if known is not None:
+            found = decisions.get(key) if seen is cluster else None
+            if found is not None:
+                known, _ = found
                 return Decision(
                     trace=known.trace,
                     patch=known.patch,
@@ -93,9 +95,9 @@ class DecisionCache:
                 return
             self._bytes += size
             while self._bytes > MAX_BYTES:
-                oldest = next(iter(decisions))
-                self._bytes -= _size(oldest, decisions.pop(oldest))
-            decisions[key] = kept
+                _, released = decisions.pop(next(iter(decisions)))
+                self._bytes -= released
+            decisions[key] = kept, size
 
 
 def _size(key: bytes, decision: Decision) -> int:

@@ -13,7 +13,7 @@ from rules_engine.loading.schemas import SCHEMAS
 from rules_engine.loading.yaml.nodes import MapNode
 from rules_engine.model.admission import Endpoint
 from rules_engine.model.decision import Step
-from rules_engine.model.pod import Pod
+from rules_engine.model.json.edits import Edits
 from rules_engine.model.problem_codes import ProblemCode
 from rules_engine.model.problems import Problem
 from rules_engine.model.rules import Rule
@@ -33,7 +33,7 @@ class Kind:
     endpoint: Endpoint
     read: Callable[[MapNode, Diagnostics], Rule]
     compile: Callable[[Any, Compiler], CompiledRule[Rule]]
-    apply: Callable[[Sequence[Any], Context], tuple[tuple[Step, ...], Pod]]
+    apply: Callable[[Sequence[Any], Context], tuple[tuple[Step, ...], Edits]]
     analyse: Callable[[Sequence[Any]], Iterator[Problem]]
     codes: type[ProblemCode]
     problems: Path

@@ -405,7 +405,7 @@ class TestPodsOfOneJob:
     def test_cached_decisions_hold_no_pod(self) -> None:
         cache = DecisionCache(compiled(FALLS), Endpoint.MUTATE)
         cache(review(job_pod(1)), ON)
-        (kept,) = cache._table[1].values()
+        ((kept, _),) = cache._table[1].values()
         assert kept.object is None
 
     def test_passing_validations_are_cached_and_failing_ones_are_not(self) -> None:

@@ -3,7 +3,15 @@
 from collections.abc import Callable
 
 from rules_engine.cel import Budget, EvaluationError
-from rules_engine.evaluation.nodes import Demand, NodeQuery, NodeSet, capacity_of, matching_nodes, placed_index_of
+from rules_engine.evaluation.nodes import (
+    Capacity,
+    Demand,
+    NodeQuery,
+    NodeSet,
+    capacity_of,
+    matching_nodes,
+    placed_index_of,
+)
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.json.strict import TooLargeError
 from rules_engine.model.pod import Pod
@@ -42,13 +50,14 @@ class Reach:
 class Offers:
     """The amounts that nodes offer to one ladder's pod."""
 
-    __slots__ = ("_budget", "_cluster", "_query", "_reach")
+    __slots__ = ("_budget", "_capacity", "_cluster", "_query", "_reach")
 
     def __init__(self, query: NodeQuery, reach: Reach, cluster: Cluster, budget: Budget) -> None:
         self._query = query
         self._reach = reach
         self._cluster = cluster
         self._budget = budget
+        self._capacity: Capacity | None = None
 
     def cover(self, demand: Demand) -> bool:
         """Return True if one node that counts offers all of `demand`, in resources of the ladder.
@@ -57,7 +66,9 @@ class Offers:
         CostExceeded if the budget does not cover the comparisons.
         """
         among = self._reach.nodes(self._budget) if self._query.by_pod else None
-        capacity = capacity_of(self._cluster, self._query)
+        capacity = self._capacity
+        if capacity is None:
+            capacity = self._capacity = capacity_of(self._cluster, self._query)
         self._budget.spend(len(capacity.classes) // AMOUNTS_PER_UNIT)
         return capacity.covers(demand, among)
 

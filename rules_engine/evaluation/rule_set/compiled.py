@@ -9,7 +9,7 @@ from rules_engine.evaluation.context import Context, NamedProgram
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.model.admission import Endpoint
 from rules_engine.model.decision import Step
-from rules_engine.model.pod import Pod
+from rules_engine.model.json.edits import Edits
 from rules_engine.model.rules import Rule
 
 R_co = TypeVar("R_co", bound=Rule, covariant=True)
@@ -69,5 +69,5 @@ class RuleKind(Protocol):
     def compile(self, rule: Any, compiler: Compiler) -> CompiledRule[Rule]:
         """Return a rule of this kind with its compiled expressions."""
 
-    def apply(self, rules: Sequence[Any], context: Context) -> tuple[tuple[Step, ...], Pod]:
-        """Evaluate compiled rules of this kind in order. Return their steps, and the pod with their changes."""
+    def apply(self, rules: Sequence[Any], context: Context) -> tuple[tuple[Step, ...], Edits]:
+        """Evaluate compiled rules of this kind in order. Return their steps and their edits of the context's pod."""

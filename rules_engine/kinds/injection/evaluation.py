@@ -17,7 +17,7 @@ from rules_engine.kinds.injection.value import Entry, InitContainers, OnConflict
 from rules_engine.model.decision import Action, Amount, Step
 from rules_engine.model.json.edits import Edits, merged, patch_bytes
 from rules_engine.model.json.strict import Path
-from rules_engine.model.pod import ANNOTATIONS, POD_LIMITS, POD_REQUESTS, Container, Pod, Role
+from rules_engine.model.pod import ANNOTATIONS, POD_LIMITS, POD_REQUESTS, Container, Role
 from rules_engine.model.quantity import NANOS, Quantity
 from rules_engine.model.rules import Mode
 
@@ -59,10 +59,10 @@ def compile_injection(rule: ResourceInjection, compiler: Compiler) -> CompiledRu
 
 def apply_injections(
     injections: Sequence[CompiledRule[ResourceInjection]], context: Context
-) -> tuple[tuple[Step, ...], Pod]:
+) -> tuple[tuple[Step, ...], Edits]:
     """Evaluate all that apply: at most one per GPU resource enforces; those in audit mode are each evaluated alone.
 
-    Return their steps, and the pod with the changes of those that enforce.
+    Return their steps, and the edits of those that enforce.
     """
     steps: dict[int, Step] = {}
     enforced: dict[int, _Triggered] = {}
@@ -87,7 +87,7 @@ def apply_injections(
     for index, triggered in enforced.items():
         steps[index], edits = _bounded(triggered, list(enforced.values()), context)
         written = merged(written, edits)
-    return tuple([steps[index] for index in sorted(steps)]), context.pod.edited(written)
+    return tuple([steps[index] for index in sorted(steps)]), written
 
 
 def _triggered(injection: CompiledRule[ResourceInjection], context: Context) -> _Triggered | Step:

@@ -49,7 +49,7 @@ class DeviceCounts(Struct, frozen=True):
         return DeviceCounts(self.pod, tuple(moved))
 
 
-def edits(before: DeviceCounts, after: DeviceCounts, moves: Mapping[str, str]) -> Edits:
+def edits_between(before: DeviceCounts, after: DeviceCounts, moves: Mapping[str, str]) -> Edits:
     """Return the edits that move whole resources in the pod, source to target.
 
     The target is written into limits, and into requests as well where the container has the source or the target

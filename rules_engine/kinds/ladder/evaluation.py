@@ -15,11 +15,12 @@ from rules_engine.evaluation.pod_checks import MAX_CONTAINERS, malformed, too_ma
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import Details, failed, skipped, stepped, too_large
-from rules_engine.kinds.ladder.counts import DeviceCounts, edits
+from rules_engine.kinds.ladder.counts import DeviceCounts, edits_between
 from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, Rung, WhenExhausted
 from rules_engine.model.decision import Action, Attempt, ResourceDecision, Step
-from rules_engine.model.pod import ANNOTATIONS, Pod
+from rules_engine.model.json.edits import Edits, merged
+from rules_engine.model.pod import ANNOTATIONS
 from rules_engine.model.quantity import Quantity
 from rules_engine.model.rules import Mode, RuleId
 
@@ -105,28 +106,32 @@ class Claims(Struct, frozen=True):
         return Claims({**dict.fromkeys(named, ladder.rule.id), **self.winners}, (*self.ladders, ladder))
 
 
-def apply_ladders(ladders: Sequence[CompiledLadder], context: Context) -> tuple[tuple[Step, ...], Pod]:
-    """Evaluate every ladder in order, each on the result of those before it."""
+def apply_ladders(ladders: Sequence[CompiledLadder], context: Context) -> tuple[tuple[Step, ...], Edits]:
+    """Evaluate every ladder in order, each on the result of those before it. Return their steps and edits."""
     steps: list[Step] = []
     claims = Claims()
+    edits: Edits = {}
+    pending: Edits = {}
     for ladder in ladders:
+        if pending:
+            context, pending = context.edited(pending), {}
         found = applicability(ladder, context)
         if isinstance(found, Step):
             steps.append(found)
             continue
         try:
-            step, pod = _LadderRun(ladder, context, found.scope, found.warnings, claims).outcome()
+            step, written = _LadderRun(ladder, context, found.scope, found.warnings, claims).outcome()
         except Exception as error:
             steps.append(failed(ladder.rule, error))
             continue
-        if pod is not context.pod and (excess := too_large(pod.edits)) is not None:
+        if written and (excess := too_large(merged(context.pod.edits, written))) is not None:
             steps.append(failed(ladder.rule, excess))
             continue
         steps.append(step)
         if ladder.rule.mode is Mode.ENFORCE:
-            context = context.with_pod(pod)
+            edits, pending = merged(edits, written), written
             claims = claims.after(ladder, step)
-    return tuple(steps), context.pod
+    return tuple(steps), edits
 
 
 class _LadderRun:
@@ -153,8 +158,8 @@ class _LadderRun:
         self._settled = list(self._lost)
         """The resources of the changed pod that are already decided: one node must offer them all together."""
 
-    def outcome(self) -> tuple[Step, Pod]:
-        """Return the step and the changed pod. Raises EvaluationError."""
+    def outcome(self) -> tuple[Step, Edits]:
+        """Return the step and the edits of the pod. Raises EvaluationError."""
         pod = self._context.pod
         winners, present = self._claims.winners, self._present
         mine = [name for name in present if name not in winners]
@@ -162,15 +167,15 @@ class _LadderRun:
         # Without a resource to decide, no container is checked: there may be 60,000.
         wrong = mine and [text for item in pod.containers for name in present if (text := malformed(item, name))]
         if wrong:
-            return self._kept(mine, "malformed", "; ".join(wrong)), pod
+            return self._kept(mine, "malformed", "; ".join(wrong)), {}
         counted = self._before.resources
         requested = [self._ladder.resources.index(name) for name in mine if name in counted]
         if not requested:
             if notes:
-                return skipped(self._rule, "already-decided", "; ".join(notes)), pod
-            return skipped(self._rule, "no-request", "the pod requests none of its resources"), pod
+                return skipped(self._rule, "already-decided", "; ".join(notes)), {}
+            return skipped(self._rule, "no-request", "the pod requests none of its resources"), {}
         if not self._context.cluster.known and not all(self._rule.rungs[index].assume for index in requested):
-            return self._kept(mine, "cluster-unknown", self._context.cluster.freshness.unknown), pod
+            return self._kept(mine, "cluster-unknown", self._context.cluster.freshness.unknown), {}
         return self._finished(self._decided(requested), notes)
 
     def _decided(self, requested: Sequence[int]) -> list[ResourceDecision]:
@@ -272,24 +277,23 @@ class _LadderRun:
         context = self._context
         return Offers(ladder.query, context.reach, context.cluster, context.budget_of(self._rule))
 
-    def _finished(self, decisions: Sequence[ResourceDecision], notes: tuple[str, ...]) -> tuple[Step, Pod]:
-        pod = self._context.pod
+    def _finished(self, decisions: Sequence[ResourceDecision], notes: tuple[str, ...]) -> tuple[Step, Edits]:
         exhausted = [decision.resource for decision in decisions if decision.reason == "exhausted"]
         moves = {decision.resource: decision.to for decision in decisions if decision.to is not None}
         common: Details = {"resources": tuple(decisions), "notes": notes, "warnings": self._warnings}
         if exhausted and self._rule.when_exhausted is WhenExhausted.DENY:
             message = f"no rung can serve {', '.join(exhausted)} for pod {self._context.display}"
-            return stepped(self._rule, Action.DENY, "exhausted", message, **common), pod
+            return stepped(self._rule, Action.DENY, "exhausted", message, **common), {}
         if not moves:
             message = ", ".join(f"{decision.resource} is {decision.reason}" for decision in decisions)
-            return stepped(self._rule, Action.KEEP, decisions[0].reason, message, **common), pod
+            return stepped(self._rule, Action.KEEP, decisions[0].reason, message, **common), {}
         message = ", ".join(f"{source} → {target}" for source, target in moves.items())
         annotations = self._annotations(moves)
-        written = edits(self._before, self._counts, moves)
+        written = edits_between(self._before, self._counts, moves)
         if annotations:
             written = {**written, ANNOTATIONS: annotations}
         common["annotations"] = annotations
-        return stepped(self._rule, Action.CHANGE, "moved", message, **common), pod.edited(written)
+        return stepped(self._rule, Action.CHANGE, "moved", message, **common), written
 
     def _annotations(self, moves: Mapping[str, str]) -> Mapping[str, str]:
         """Return the rule's annotation: its value so far, then each distinct fall, by container and rung."""

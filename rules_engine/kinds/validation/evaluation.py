@@ -13,7 +13,7 @@ from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import failed, stepped
 from rules_engine.kinds.validation.value import Check, Validation, ValidationAction
 from rules_engine.model.decision import Action, Step
-from rules_engine.model.pod import Pod
+from rules_engine.model.json.edits import Edits
 
 MAX_MESSAGE = 5 * 1024
 """Longest result of a message expression, in characters: Kubernetes' bound for its policies."""
@@ -56,9 +56,9 @@ def compile_validation(rule: Validation, compiler: Compiler) -> CompiledValidati
     )
 
 
-def apply_validations(validations: Sequence[CompiledValidation], context: Context) -> tuple[tuple[Step, ...], Pod]:
-    """Evaluate each validation to a step. Return the steps, and the pod as it is."""
-    return tuple(_step(validation, context) for validation in validations), context.pod
+def apply_validations(validations: Sequence[CompiledValidation], context: Context) -> tuple[tuple[Step, ...], Edits]:
+    """Evaluate each validation to a step. Return the steps; a validation edits nothing."""
+    return tuple(_step(validation, context) for validation in validations), {}
 
 
 def _step(validation: CompiledValidation, context: Context) -> Step:

@@ -61,10 +61,12 @@ OPERATION_BYTES = 48
 def patch_bytes(edits: Edits) -> int:
     """Return an upper estimate of the bytes of the JSON Patch: a character may take four of UTF-8."""
     total = 0
+    texts: list[str] = []
     for path, members in edits.items():
         total += len(members) * (OPERATION_BYTES + _place_bytes(path))
-        total += _bytes("".join([*members, *filter(None, members.values())]))
-    return total
+        texts += members
+        texts += filter(None, members.values())
+    return total + _bytes("".join(texts))
 
 
 @lru_cache(maxsize=4096)  # as for _pointer

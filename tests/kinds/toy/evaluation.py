@@ -8,7 +8,8 @@ from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.evaluation.steps import skipped, stepped
 from rules_engine.model.decision import Action, Step
-from rules_engine.model.pod import ANNOTATIONS, Pod
+from rules_engine.model.json.edits import Edits, merged
+from rules_engine.model.pod import ANNOTATIONS
 from tests.kinds.toy.value import Mark
 
 
@@ -17,18 +18,19 @@ def compile_mark(rule: Mark, compiler: Compiler) -> CompiledRule[Mark]:
     return CompiledRule(rule=rule, variables=compiler.variables, conditions=compiler.conditions)
 
 
-def apply_marks(marks: Sequence[CompiledRule[Mark]], context: Context) -> tuple[tuple[Step, ...], Pod]:
+def apply_marks(marks: Sequence[CompiledRule[Mark]], context: Context) -> tuple[tuple[Step, ...], Edits]:
     """Annotate the pod with the names of the rules that apply."""
-    steps, pod = [], context.pod
+    steps: list[Step] = []
+    edits: Edits = {}
     for mark in marks:
         rule = mark.rule
         found = applicability(mark, context)
         if isinstance(found, Step):
             steps.append(found)
-        elif rule.resource not in pod.resources:
+        elif rule.resource not in context.pod.resources:
             steps.append(skipped(rule, "no-request", f"no container requests {rule.resource}"))
         else:
             annotations = {rule.annotation: rule.name}
             steps.append(stepped(rule, Action.CHANGE, "marked", rule.name, annotations=annotations))
-            pod = pod.edited({ANNOTATIONS: annotations})
-    return tuple(steps), pod
+            edits = merged(edits, {ANNOTATIONS: annotations})
+    return tuple(steps), edits

@@ -25,7 +25,7 @@ from server.cluster.connection import Connection
 from server.cluster.live import LiveCluster
 from server.cluster.reading import read_node
 from tests.support.apiserver import ApiServer, Object, bound, node
-from tests.support.evaluation import compiled, container, ladder, pod, rung
+from tests.support.evaluation import compiled, container, ladder, pod, request, rung
 
 GPU, MIG3, MIG2, MIG1 = "nvidia.com/gpu", "nvidia.com/mig-3g.30gb", "nvidia.com/mig-2g.20gb", "nvidia.com/mig-1g.10gb"
 POOLS, ZONES = 12, 3
@@ -139,7 +139,7 @@ def requests() -> list[AdmissionRequest]:
             tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}],
             affinity={"nodeAffinity": required} if number % 2 else {},
         )
-        made.append(AdmissionRequest(uid=str(number), namespace="ml", object=object, raw={"object": object}))
+        made.append(request(object))
     return made
 
 

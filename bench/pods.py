@@ -17,13 +17,12 @@ from bench.cluster import GPU, MIG1, MIG2, MIG3
 from bench.process import memory_mib
 from rules_engine.evaluation import RuleSet, mutate
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement, Offered
-from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster, Node, Taint
 from rules_engine.model.pod import Pod
 from rules_engine.model.quantity import Quantity
 from server.cluster.reading import PodKey
 from server.cluster.store import Store
-from tests.support.evaluation import compiled, container, injection, ladder, pod, rung
+from tests.support.evaluation import compiled, container, injection, ladder, pod, request, rung
 
 HOSTNAME = "kubernetes.io/hostname"
 STAMP = "nvidia.com/gfd.timestamp"
@@ -168,8 +167,7 @@ def _small(made: dict[str, Any]) -> dict[str, Any]:
 
 
 def _decide(rule_set: RuleSet, cluster: Cluster, made: dict[str, Any]) -> str:
-    raw = {"object": made}
-    decision = mutate(rule_set, AdmissionRequest(uid="1", namespace="ml", object=made, raw=raw), cluster, indexed=True)
+    decision = mutate(rule_set, request(made), cluster, indexed=True)
     return ", ".join(step.reason for step in decision.trace) or "no rule"
 
 

@@ -26,10 +26,11 @@ from rules_engine.evaluation.fingerprint import (
 from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement
 from rules_engine.kinds.injection.value import OnConflict
 from rules_engine.kinds.validation.value import ValidationAction
-from rules_engine.model.admission import AdmissionRequest, Endpoint
+from rules_engine.model.admission import AdmissionRequest, Endpoint, pod_request
 from rules_engine.model.cluster import Cluster, Taint
 from rules_engine.model.decision import Decision
 from rules_engine.model.json.patch import Json
+from rules_engine.model.json.strict import PodError
 from rules_engine.model.rules import SKIP_ANNOTATION, FailurePolicy, Match, Mode, Operation, OptOut, Rule
 from tests.support.conditions import SELECTORS, SOUND_CONDITIONS
 from tests.support.evaluation import asks, check, cluster, compiled, container, injection, ladder, node, pod, validation
@@ -102,18 +103,13 @@ def rule_sets(draw: st.DrawFn) -> RuleSet:
     return compiled(*made)
 
 
-def admission(raw: dict[str, Any]) -> AdmissionRequest:
-    """A request as the server parses it, after its checks."""
-    return AdmissionRequest(
-        uid=raw["uid"],
-        operation=raw["operation"],
-        namespace=raw["namespace"],
-        name=raw["name"],
-        dry_run=raw["dryRun"],
-        object=raw["object"],
-        old_object=raw["oldObject"],
-        raw=raw,
-    )
+def accepted(raw: dict[str, Any]) -> bool:
+    """Return True if the server decides the request, False if it refuses it because of a member's type."""
+    try:
+        AdmissionRequest.parse(raw)
+    except PodError:
+        return False
+    return True
 
 
 @st.composite
@@ -147,16 +143,17 @@ def requests(draw: st.DrawFn) -> dict[str, Any]:
             )
         )
     )
-    return {
-        "uid": "0",
-        "operation": draw(st.sampled_from(["CREATE", "CREATE", "UPDATE"])),
-        "namespace": draw(st.sampled_from(["ml", "prod"])),
-        "name": "b",
-        "dryRun": draw(st.booleans()),
-        "userInfo": {"username": "a"},
-        "object": made,
-        "oldObject": draw(st.none() | st.just({"metadata": {"name": "b"}})),
-    }
+    old: Any = draw(st.none() | st.just({"metadata": {"name": "b"}}))
+    sent = pod_request(
+        made,
+        uid="0",
+        user="a",
+        operation=draw(st.sampled_from(["CREATE", "CREATE", "UPDATE"])),
+        namespace=draw(st.sampled_from(["ml", "prod"])),
+        dry_run=draw(st.booleans()),
+        old_pod=old,
+    )
+    return dict(sent.raw)
 
 
 def places(value: Json) -> Iterator[tuple[Any, Any]]:
@@ -181,6 +178,8 @@ def changed(draw: st.DrawFn, raw: dict[str, Any]) -> dict[str, Any]:
     found = [(other, within), *places(other[within])]
     parent, key = draw(st.sampled_from(found))
     match draw(st.sampled_from(["text", "text", "other", "gone", "more"])):
+        case "text" | "other" if parent is other and key == "userInfo":
+            parent[key] = draw(st.dictionaries(st.just("username"), TEXTS | OTHERS))
         case "text":
             parent[key] = draw(TEXTS)
         case "other":
@@ -211,7 +210,7 @@ def test_every_decision_equals_one_without_the_cache(
     last = raw
     for _ in range(5):
         for decide, cache in ((mutate, mutations), (validate, validations)):
-            for repeated in (admission(copy.deepcopy(last)), admission(copy.deepcopy(last))):
+            for repeated in (AdmissionRequest.parse(copy.deepcopy(last)), AdmissionRequest.parse(copy.deepcopy(last))):
                 fresh, given = decide(rule_set, repeated, on, indexed=True), cache(repeated, on)
                 assert outcome(given) == outcome(fresh)
                 assert given.object is repeated.object
@@ -221,6 +220,7 @@ def test_every_decision_equals_one_without_the_cache(
 
 FULL: dict[str, Any] = {
     "uid": "0",
+    "kind": {"group": "", "version": "v1", "kind": "Pod"},
     "operation": "CREATE",
     "namespace": "ml",
     "name": "a",
@@ -261,9 +261,7 @@ VALUES: tuple[Any, ...] = ("b", "2", "true", "Always", None, True, 1, 1.0, [], {
 
 def variations(raw: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Variations of a request: each value changed, removed or added."""
-    for number, (parent, key) in enumerate(list(places(raw))):
-        if parent is raw and key in ("uid", "operation", "namespace", "name", "dryRun"):
-            continue  # the server has seen to their types
+    for number in range(len(list(places(raw)))):
         for change in (*VALUES, ...):
             other = copy.deepcopy(raw)
             parent, key = list(places(other))[number]
@@ -271,7 +269,7 @@ def variations(raw: dict[str, Any]) -> Iterator[dict[str, Any]]:
                 del parent[key]
             else:
                 parent[key] = change
-            if "object" in other and "oldObject" in other:
+            if accepted(other):
                 yield other
     for member in ("nodeName", "restartPolicy"):
         for number, (parent, _) in enumerate(list(places(raw))):
@@ -315,9 +313,12 @@ def test_any_difference_in_a_request_is_decided_as_without_the_cache(expression:
         (mutate, DecisionCache(rule_set, Endpoint.MUTATE)),
         (validate, DecisionCache(rule_set, Endpoint.VALIDATE)),
     ):
-        cache(admission(FULL), AROUND)
+        cache(AdmissionRequest.parse(FULL), AROUND)
         for raw in variations(FULL):
-            given, fresh = cache(admission(raw), AROUND), decide(rule_set, admission(raw), AROUND, indexed=True)
+            given, fresh = (
+                cache(AdmissionRequest.parse(raw), AROUND),
+                decide(rule_set, AdmissionRequest.parse(raw), AROUND, indexed=True),
+            )
             assert outcome(given) == outcome(fresh)
 
 
@@ -329,7 +330,7 @@ def test_the_second_of_two_equal_requests_is_cached(rule_set: RuleSet, raw: dict
         (DecisionCache(rule_set, Endpoint.MUTATE), Fingerprint(rule_set.rules_at(Endpoint.MUTATE))),
         (DecisionCache(rule_set, Endpoint.VALIDATE), Fingerprint(rule_set.rules_at(Endpoint.VALIDATE))),
     ):
-        first, again = cache(admission(raw), on), cache(admission(copy.deepcopy(raw)), on)
+        first, again = cache(AdmissionRequest.parse(raw), on), cache(AdmissionRequest.parse(copy.deepcopy(raw)), on)
         assert not first.cached
         quiet = all(step.action.value in ("skip", "keep", "pass", "change") for step in first.trace)
         assert again.cached is (quiet and first.refusal is None and reads.repeats)
@@ -353,18 +354,8 @@ def job_pod(number: int, **annotations: str) -> dict[str, Any]:
 
 
 def review(made: Json, **rest: Any) -> AdmissionRequest:
-    return admission(
-        {
-            "uid": "0",
-            "operation": "CREATE",
-            "namespace": "ml",
-            "name": "",
-            "dryRun": False,
-            "object": made,
-            "oldObject": None,
-            **rest,
-        }
-    )
+    """Return a request for a pod; `rest` replaces members of its JSON."""
+    return AdmissionRequest.parse({**pod_request(made, uid="0", namespace="ml").raw, **rest})
 
 
 def _traced(decision: Decision) -> list[Any]:
@@ -556,10 +547,13 @@ def test_a_large_decision_is_not_cached() -> None:
 def test_other_objects_are_never_taken_for_pods() -> None:
     cache = DecisionCache(compiled(FALLS), Endpoint.MUTATE)
     cache(review(job_pod(0)), ON)
-    others: list[dict[str, Any]] = [{"sub_resource": "status"}, {"kind": "Deployment"}, {"group": "apps"}]
+    others: list[dict[str, Any]] = [
+        {"subResource": "status"},
+        {"kind": {"group": "", "version": "v1", "kind": "Deployment"}},
+        {"kind": {"group": "apps", "version": "v1", "kind": "Pod"}},
+    ]
     for other in others:
-        asked_for = AdmissionRequest(uid="0", namespace="ml", object=job_pod(0), **other)
-        decision = cache(asked_for, ON)
+        decision = cache(review(job_pod(0), **other), ON)
         assert (decision.patch, decision.cached) == ((), False)
 
 
@@ -583,7 +577,7 @@ def test_a_pod_that_is_being_deleted_is_another_one() -> None:
 
 def test_a_resize_is_evaluated_each_time() -> None:
     cache = DecisionCache(compiled(validation("true", match=Match(operations=(Operation.UPDATE,)))), Endpoint.VALIDATE)
-    resize = AdmissionRequest(uid="0", operation="UPDATE", sub_resource="resize", object=job_pod(0))
+    resize = review(job_pod(0), operation="UPDATE", subResource="resize")
     assert [(len(cache(resize, ON).trace), cache(resize, ON).cached) for _ in "ab"] == [(1, False)] * 2
 
 
@@ -637,4 +631,4 @@ def test_a_pod_of_many_containers_is_not_encoded() -> None:
 
     made: Any = {"metadata": {}, "spec": {"containers": [{}] * (MAX_KEY_CONTAINERS + 1)}}
     reads = Fingerprint(compiled(validation("true")).rules, refuse)
-    assert reads.key(AdmissionRequest(uid="1", object=made)) is None
+    assert reads.key(review(made)) is None

@@ -18,6 +18,7 @@ from server.cluster.reservations import LIFETIME_SECONDS
 from server.cluster.source import ClusterSource, FixedCluster
 from tests.support.apiserver import COLLECTIONS, ApiServer, Reset, Silence, Status, api_server, bound, node
 from tests.support.cluster import NODES, PODS, Clock, View, plain, used, viewing
+from tests.support.evaluation import request
 
 GPU = "nvidia.com/gpu"
 ALLOWED = Decision()
@@ -198,17 +199,13 @@ def test_a_view_that_was_never_started_can_be_stopped(api: ApiServer) -> None:
     LiveCluster(Connection(plain(api)), NODES).stop()
 
 
-def admission(pod: dict[str, Any], **fields: Any) -> AdmissionRequest:
-    return AdmissionRequest(uid="r", namespace="ml", object=pod, **fields)
-
-
 def test_ten_pods_in_a_row_do_not_get_the_same_devices(api: ApiServer) -> None:
     with viewing(api, PODS) as view:
         view.synced()
         left = []
         for number in range(10):
             left.append(4 - used(view.live.current(), "one", GPU))
-            view.live.admitted(admission(bound(f"p{number}", "", {GPU: 1})), ALLOWED)
+            view.live.admitted(request(bound(f"p{number}", "", {GPU: 1})), ALLOWED)
         assert left == [4, 3, 2, 1, 0, 0, 0, 0, 0, 0]
         assert view.live.reservations == 4
         api.put("pods", bound("p0", "one", {GPU: 1}))
@@ -226,14 +223,14 @@ def without(pod: dict[str, Any], member: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("request_", "decision"),
     [
-        (admission(bound("p", "", {GPU: 1}), dry_run=True), ALLOWED),
-        (admission(bound("p", "", {GPU: 1}), operation="UPDATE"), ALLOWED),
-        (admission(bound("p", "", {GPU: 1})), Decision(refusal=Refusal(403, "Forbidden", "no"))),
-        (admission(without(bound("p", "", {GPU: 1}), "uid")), ALLOWED),
-        (admission(without(bound("p", "", {GPU: 1}), "name")), ALLOWED),
-        (admission({"metadata": []}), ALLOWED),
-        (admission({}), ALLOWED),
-        (AdmissionRequest(uid="r"), ALLOWED),
+        (request(bound("p", "", {GPU: 1}), dry_run=True), ALLOWED),
+        (request(bound("p", "", {GPU: 1}), operation="UPDATE"), ALLOWED),
+        (request(bound("p", "", {GPU: 1})), Decision(refusal=Refusal(403, "Forbidden", "no"))),
+        (request(without(bound("p", "", {GPU: 1}), "uid")), ALLOWED),
+        (request(without(bound("p", "", {GPU: 1}), "name")), ALLOWED),
+        (request({"metadata": []}), ALLOWED),
+        (request({}), ALLOWED),
+        (request(None), ALLOWED),
     ],
     ids=["dry-run", "update", "denied", "no-uid", "no-name", "no-pod", "empty", "no-object"],
 )
@@ -247,7 +244,7 @@ def test_only_admitted_pods_have_reservations(api: ApiServer, request_: Admissio
 def test_nothing_is_reserved_if_no_rule_reads_free_devices(api: ApiServer) -> None:
     with viewing(api, NODES) as view:
         before = view.synced()
-        view.live.admitted(admission(bound("p", "", {GPU: 1})), ALLOWED)
+        view.live.admitted(request(bound("p", "", {GPU: 1})), ALLOWED)
         assert view.live.current() is before
 
 
@@ -255,7 +252,7 @@ def test_a_reservation_expires(api: ApiServer) -> None:
     clock = Clock()
     with viewing(api, PODS, clock=clock) as view:
         view.synced()
-        view.live.admitted(admission(bound("p", "", {GPU: 1})), ALLOWED)
+        view.live.admitted(request(bound("p", "", {GPU: 1})), ALLOWED)
         clock.now += LIFETIME_SECONDS
         api.put("nodes", node("two"))
         view.until(lambda cluster: used(cluster, "one", GPU) == 0)
@@ -266,7 +263,7 @@ def test_a_reservation_expires_without_any_event(api: ApiServer) -> None:
     clock = Clock()
     with viewing(api, PODS, clock=clock) as view:
         view.synced()
-        view.live.admitted(admission(bound("p", "", {GPU: 1})), ALLOWED)
+        view.live.admitted(request(bound("p", "", {GPU: 1})), ALLOWED)
         clock.now += LIFETIME_SECONDS
         view.until(lambda _: view.live.reservations == 0)
 
@@ -283,7 +280,7 @@ def test_a_file_is_a_source_that_never_changes() -> None:
     cluster = Cluster()
     source: ClusterSource = FixedCluster(cluster)
     source.start()
-    source.admitted(admission(bound("p", "", {GPU: 1})), ALLOWED)
+    source.admitted(request(bound("p", "", {GPU: 1})), ALLOWED)
     assert source.need(PODS)
     assert source.current() is cluster
     assert source.problems == ()

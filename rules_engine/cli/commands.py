@@ -1,7 +1,8 @@
 """Registry of the offline commands.
 
 Each command is one module, named after it, and one entry here. Every command imports all modules: a module imports
-only the command line at its top, and everything else in its function, so that help and usage errors are quick.
+only the command line and defaults at its top, and everything else in its function, so that help and usage errors are
+quick.
 """
 
 import click

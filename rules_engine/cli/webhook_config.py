@@ -18,21 +18,23 @@ from rules_engine.cli.options import (
 )
 from rules_engine.cli.program import Command, fail_if, print_json
 from rules_engine.model.names import LABEL
+from rules_engine.webhooks.settings import DEFAULTS, FAIL, IGNORE, Service, Settings
 
-HTTPS_PORT = 443
+DEFAULT_SERVICE = Service()
+FAILURE_POLICY = click.Choice([IGNORE, FAIL])
 
 
-class ServiceAddress(click.ParamType[tuple[str, str, int]]):
-    """`NAME/NAMESPACE` or `NAME/NAMESPACE/PORT` as a triple."""
+class ServiceAddress(click.ParamType[Service]):
+    """`NAME/NAMESPACE` or `NAME/NAMESPACE/PORT`."""
 
     name = "NAME/NAMESPACE[/PORT]"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str, int]:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Service:
         address = re.fullmatch(f"({LABEL})/({LABEL})(?:/([0-9]{{1,5}}))?", str(value))
-        port = int(address[3] or HTTPS_PORT) if address else 0
+        port = int(address[3] or DEFAULT_SERVICE.port) if address else 0
         if address is None or not 0 < port <= LAST_PORT:
             self.fail(f"{value!r} is not NAME/NAMESPACE or NAME/NAMESPACE/PORT", param, ctx)
-        return address[1], address[2], port
+        return Service(address[1], address[2], port)
 
 
 @click.command("webhook-config", cls=Command, short_help="Print the webhook configurations for rules.")
@@ -41,17 +43,18 @@ class ServiceAddress(click.ParamType[tuple[str, str, int]]):
 @click.option(
     "--namespace",
     type=NamespaceName(),
-    default="gpu-rules",
+    default=DEFAULTS.namespace,
     show_default=True,
     help="Namespace of the server. Its pods and those of kube-system are excluded.",
 )
 @click.option(
-    "--name", type=ObjectName(), default="gpu-rules", show_default=True, help="Name of both webhook configurations."
+    "--name", type=ObjectName(), default=DEFAULTS.name, show_default=True, help="Name of both webhook configurations."
 )
 @click.option(
     "--service",
     type=ServiceAddress(),
-    help="The Service in front of the server. Default: gpu-rules in the server's namespace, port 443.",
+    help="The Service in front of the server. "
+    f"Default: {DEFAULT_SERVICE.name} in the server's namespace, port {DEFAULT_SERVICE.port}.",
 )
 @click.option("--url", metavar="URL", help="URL of a server without a Service: https://HOST:PORT.")
 @click.option(
@@ -62,24 +65,24 @@ class ServiceAddress(click.ParamType[tuple[str, str, int]]):
 )
 @click.option(
     "--failure-policy",
-    type=click.Choice(["Ignore", "Fail"]),
-    show_default="Ignore; with --output helm-values, the chart's",
+    type=FAILURE_POLICY,
+    show_default=f"{IGNORE}; with --output helm-values, the chart's",
     help="Effect when the server does not answer: Ignore admits the pod, Fail denies it.",
 )
 @click.option(
     "--mutating-failure-policy",
-    type=click.Choice(["Ignore", "Fail"]),
+    type=FAILURE_POLICY,
     help="Failure policy of /mutate; overrides --failure-policy.",
 )
 @click.option(
     "--validating-failure-policy",
-    type=click.Choice(["Ignore", "Fail"]),
+    type=FAILURE_POLICY,
     help="Failure policy of /validate; overrides --failure-policy.",
 )
 @click.option(
     "--timeout-seconds",
     type=click.IntRange(1, 30),
-    default=5,
+    default=DEFAULTS.timeout_seconds,
     show_default=True,
     metavar="SECONDS",
     help="Timeout of the API server's call.",
@@ -96,7 +99,7 @@ def webhook_config(
     more_rules: tuple[Path, ...],
     namespace: str,
     name: str,
-    service: tuple[str, str, int] | None,
+    service: Service | None,
     url: str | None,
     ca_bundle: Path | None,
     failure_policy: str | None,
@@ -139,10 +142,10 @@ def webhook_config(
         texts = {name: Path(name).read_text("utf-8-sig") for name in named}
         click.echo(dump(webhooks.helm_values(files.rule_set, texts, policies)), nl=False)
         return
-    settings = webhooks.Settings(
+    settings = Settings(
         name=name,
         namespace=namespace,
-        server=url or webhooks.Service(*(service or ("gpu-rules", namespace, HTTPS_PORT))),
+        server=url or service,
         ca_bundle=None if ca_bundle is None else _read_certificates(ca_bundle),
         failure_policies=policies,
         timeout_seconds=timeout_seconds,

@@ -7,7 +7,7 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import PurePath
 from types import MappingProxyType
@@ -18,6 +18,7 @@ from rules_engine.model.admission import Endpoint
 from rules_engine.model.json.patch import Json
 from rules_engine.model.rules import Operation, Rule, RuleId
 from rules_engine.webhooks.match_condition import match_condition, selection, selection_of_holders
+from rules_engine.webhooks.settings import FAIL, IGNORE, Service, Settings
 
 RESIZE = "pods/resize"
 """The subresource for changes of cpu and memory of a running pod."""
@@ -41,10 +42,6 @@ SYSTEM_NAMESPACE = "kube-system"
 
 BREAK_GLASS_LABEL, BREAK_GLASS_VALUE = f"{SELF}/admission", "disabled"
 """Label of a namespace whose pods are not sent. Administrators label namespaces; users label their pods."""
-
-
-IGNORE = "Ignore"
-"""The failurePolicy that admits a pod when the server does not answer; the default, here and in the chart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,28 +87,6 @@ class Calls:
         of_updates = [self.resources, DELETION] if self._updates else []
         content = json.dumps([self.endpoint.value, self.operations, self.expression, *of_updates])
         return f"sha256:{sha256(content.encode()).hexdigest()}"
-
-
-@dataclass(frozen=True, slots=True)
-class Service:
-    """The Service in front of the server."""
-
-    name: str
-    namespace: str
-    port: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """The settings of a configuration that do not follow from the rules. `server` is a Service or a URL prefix."""
-
-    name: str = "gpu-rules"
-    namespace: str = "gpu-rules"
-    server: Service | str
-    ca_bundle: bytes | None = None
-    failure_policies: Mapping[Endpoint, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Default: Ignore."""
-    timeout_seconds: int = 5
 
 
 def derive(rule_set: RuleSet) -> tuple[Calls, Calls]:
@@ -196,7 +171,7 @@ def unenforced(
     found = []
     for calls in derive(rule_set):
         policy = failure_policies.get(calls.endpoint)
-        if calls.denying and policy != "Fail":
+        if calls.denying and policy != FAIL:
             key = calls.endpoint.values_key
             unless = f" unless other values set webhook.{key}.failurePolicy" if as_values and policy is None else ""
             found.append(
@@ -214,7 +189,7 @@ def blocking(rule_set: RuleSet, failure_policies: Mapping[Endpoint, str]) -> tup
         f"no pod is created{' or updated' if Operation.UPDATE.value in calls.operations else ''}, except in the "
         "excluded namespaces"
         for calls in derive(rule_set)
-        if calls.operations and calls.expression is None and failure_policies.get(calls.endpoint) == "Fail"
+        if calls.operations and calls.expression is None and failure_policies.get(calls.endpoint) == FAIL
     )
 
 
@@ -287,7 +262,7 @@ def _webhook(calls: Calls, settings: Settings) -> dict[str, Json]:
 
 def _client(endpoint: Endpoint, settings: Settings) -> dict[str, Json]:
     client: dict[str, Json] = {}
-    match settings.server:
+    match settings.server or Service(namespace=settings.namespace):
         case Service(name=name, namespace=namespace, port=port):
             client["service"] = {"name": name, "namespace": namespace, "port": port, "path": endpoint.path}
         case url:

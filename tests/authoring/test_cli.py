@@ -181,7 +181,8 @@ def test_help_imports_only_the_command_line() -> None:
     result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment(), check=True
     )
-    assert result.stdout == "['rules_engine.model', 'rules_engine.model.names']\n"
+    names, defaults = ["rules_engine.model", "rules_engine.model.names"], ["rules_engine.webhooks.settings"]
+    assert result.stdout == f"{[*names, 'rules_engine.webhooks', *defaults]}\n"
 
 
 @pytest.mark.parametrize("kind", DOCUMENT_KINDS)

@@ -17,8 +17,9 @@ from rules_engine.authoring.rule_files import read_rules
 from rules_engine.cel import Budget, EvaluationError, compile_expression, types
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.source import SourceText
-from rules_engine.webhooks.configuration import DELETION, Service, Settings, configurations, derive, helm_values
+from rules_engine.webhooks.configuration import DELETION, configurations, derive, helm_values
 from rules_engine.webhooks.drift import drift
+from rules_engine.webhooks.settings import Service, Settings
 from server.cli import main
 from server.settings import SETTINGS, Setting
 from tests.support.authoring import ladder, validation, write

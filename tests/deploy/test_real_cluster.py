@@ -19,8 +19,9 @@ from rules_engine.authoring.rule_files import DEFAULT_RULES, read_rules
 from rules_engine.model.admission import Endpoint
 from rules_engine.model.json.patch import Json
 from rules_engine.model.rules import Match, Operation, Rule
-from rules_engine.webhooks.configuration import BREAK_GLASS_LABEL, BREAK_GLASS_VALUE, Settings, configurations, derive
+from rules_engine.webhooks.configuration import BREAK_GLASS_LABEL, BREAK_GLASS_VALUE, configurations, derive
 from rules_engine.webhooks.drift import drift
+from rules_engine.webhooks.settings import Settings
 from tests.support.api_server_cost import COSTLIEST, COSTLIEST_WITHOUT_DEVICES, WIDEST
 from tests.support.chart import helm, set_options
 from tests.support.conditions import SELECTORS

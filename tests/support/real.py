@@ -21,7 +21,8 @@ import pytest
 from rules_engine.authoring.rule_files import read_rules
 from rules_engine.model.admission import Endpoint
 from rules_engine.model.json.patch import Json
-from rules_engine.webhooks.configuration import Settings, configurations
+from rules_engine.webhooks.configuration import configurations
+from rules_engine.webhooks.settings import Settings
 from tests.support.server import Running, started
 
 GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-2g.20gb"

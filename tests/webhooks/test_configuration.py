@@ -25,8 +25,9 @@ from rules_engine.model.decision import Action, Decision
 from rules_engine.model.json.patch import Json
 from rules_engine.model.rules import LabelSelector, Match, Mode, Operation, OptOut, Rule
 from rules_engine.webhooks import configuration as webhooks
-from rules_engine.webhooks.configuration import Calls, Service, Settings, configurations, derive
+from rules_engine.webhooks.configuration import Calls, configurations, derive
 from rules_engine.webhooks.match_condition import COMPARED_AMOUNTS, COMPARED_CONTAINERS, LONG_NAME
+from rules_engine.webhooks.settings import Service, Settings
 from tests.fuzz.cel_agreement import google
 from tests.support.api_server_cost import COSTLIEST, COSTLIEST_WITHOUT_DEVICES, PER_CALL, WIDEST, Evaluation
 from tests.support.authoring import cli, write

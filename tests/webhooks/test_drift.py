@@ -11,12 +11,11 @@ from rules_engine.webhooks.configuration import (
     CONDITION_NAME,
     DIGEST_ANNOTATION,
     FORMER_CONDITION_NAME,
-    Service,
-    Settings,
     configurations,
     derive,
 )
 from rules_engine.webhooks.drift import drift, fix_command, foreign_conditions
+from rules_engine.webhooks.settings import Service, Settings
 from tests.support.evaluation import GPU, compiled, ladder, validation
 
 SETTINGS = Settings(server=Service("gpu-rules", "gpu-system", 443), namespace="gpu-system")

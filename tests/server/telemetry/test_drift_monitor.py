@@ -10,7 +10,8 @@ import pytest
 
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.cluster import Cluster
-from rules_engine.webhooks.configuration import Service, Settings, configurations
+from rules_engine.webhooks.configuration import configurations
+from rules_engine.webhooks.settings import Service, Settings
 from server.cluster.connection import Connection
 from server.http.probes import rules as rules_page
 from server.state import Compared, Served, State

@@ -9,6 +9,7 @@ from rules_engine.authoring.analysis import analyse, analyse_case
 from rules_engine.authoring.rule_files import RuleFiles, Sources, read_rules
 from rules_engine.model.problems import Problem, Severity, in_file_order
 from rules_engine.model.ruletest import FilePath
+from rules_engine.webhooks.configuration import warnings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +35,7 @@ def check(paths: Sequence[Path]) -> Checked:
     """Load, compile and analyse the documents in files and folders, and the rules that their tests refer to."""
     checked = read_rules(paths)
     tested = {test.rules: read_tested(test.rules) for test in checked.loaded.tests}
-    problems = [*checked.problems, *analyse(checked.loaded.rules)]
+    problems = [*checked.problems, *analyse(checked.loaded.rules), *warnings(checked.rule_set)]
     sources = dict(checked.loaded.sources)
     for files in tested.values():
         # The problems of a file that was itself named are already reported.

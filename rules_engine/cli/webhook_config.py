@@ -121,13 +121,13 @@ def webhook_config(
     from rules_engine.authoring.rule_files import DEFAULT_RULES, read_rules
     from rules_engine.authoring.yaml_text import dump
     from rules_engine.model.admission import Endpoint
+    from rules_engine.model.problems import in_file_order
     from rules_engine.webhooks import configuration as webhooks
 
     files = read_rules(paths or (DEFAULT_RULES,))
-    Screen(sys.stderr).problems(files.problems, files.loaded.sources)
+    found = () if files.failed else tuple(webhooks.warnings(files.rule_set))
+    Screen(sys.stderr).problems(in_file_order((*files.problems, *found), files.loaded.files), files.loaded.sources)
     fail_if(files.failed)
-    for warning in webhooks.warnings(files.rule_set):
-        click.echo(f"warning: {warning}", err=True)
     given = (mutating_failure_policy or failure_policy, validating_failure_policy or failure_policy)
     policies = {endpoint: policy for endpoint, policy in zip(Endpoint, given, strict=True) if policy}
     unenforced = webhooks.unenforced(files.rule_set, policies, as_values=output == "helm-values")

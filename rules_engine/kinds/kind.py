@@ -19,6 +19,12 @@ from rules_engine.model.problems import Problem
 from rules_engine.model.rules import Rule
 
 
+def no_warnings(rules: Sequence[Rule]) -> Iterator[Problem]:
+    """Yield nothing: rules of the kind that are valid each on their own have no problem together."""
+    del rules
+    return iter(())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """A kind of rule: what evaluation needs (`RuleKind`), and how its documents are read, checked and explained.
@@ -34,9 +40,9 @@ class Kind:
     read: Callable[[MapNode, Diagnostics], Rule]
     compile: Callable[[Any, Compiler], CompiledRule[Rule]]
     apply: Callable[[Sequence[Any], Context], tuple[tuple[Step, ...], Edits]]
-    analyse: Callable[[Sequence[Any]], Iterator[Problem]]
     codes: type[ProblemCode]
     problems: Path
+    analyse: Callable[[Sequence[Any]], Iterator[Problem]] = no_warnings
     schemas: Path = SCHEMAS
 
     @property

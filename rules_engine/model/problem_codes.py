@@ -92,6 +92,8 @@ class Code(ProblemCode):
     # Rules and tests together
     NO_RULES = "no-rules"
     MATCHES_NOTHING = "matches-nothing"
+    EVERY_POD = "every-pod"
+    SIMPLIFIED_CONDITION = "simplified-condition"
     UNKNOWN_RULE = "unknown-rule"
     UNKNOWN_RUNG = "unknown-rung"
     IDLE_RULE = "idle-rule"

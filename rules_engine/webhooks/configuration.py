@@ -6,7 +6,7 @@ For a pod that is not sent, every rule would have been skipped.
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import PurePath
@@ -16,6 +16,8 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
 from rules_engine.model.admission import Endpoint
 from rules_engine.model.json.patch import Json
+from rules_engine.model.problem_codes import Code
+from rules_engine.model.problems import Problem, warning
 from rules_engine.model.rules import Operation, Rule, RuleId
 from rules_engine.webhooks.match_condition import match_condition, selection, selection_of_holders
 from rules_engine.webhooks.settings import FAIL, IGNORE, Service, Settings
@@ -48,8 +50,8 @@ BREAK_GLASS_LABEL, BREAK_GLASS_VALUE = f"{SELF}/admission", "disabled"
 class Calls:
     """The calls of an endpoint by the API server.
 
-    `operations` is empty if no rule needs the endpoint. `expression` None: every pod. `widened` are the rules because
-    of which it is every pod; `simplified`: the matches of single rules were left out, since they name too much.
+    `operations` is empty if no rule needs the endpoint. `expression` None: every pod. `widest` are the rules that may
+    apply to every pod; `simplified`: the matches of single rules were left out, since they name too much.
     `reserving` are rules of /mutate that read what is free: /validate reserves the devices of the pods it admits.
     """
 
@@ -58,7 +60,7 @@ class Calls:
     reserving: tuple[Rule, ...] = ()
     operations: tuple[str, ...]
     expression: str | None
-    widened: tuple[RuleId, ...] = ()
+    widest: tuple[Rule, ...] = ()
     simplified: bool = False
 
     @property
@@ -110,7 +112,7 @@ def _calls(endpoint: Endpoint, rules: Sequence[Rule], reserving: Sequence[Rule] 
         reserving=(*reserving,),
         operations=tuple(operation.value for operation in Operation if operation in named),
         expression=condition.expression,
-        widened=tuple(sorted(name for name, found in selections.items() if found.everything)),
+        widest=tuple(rule for rule in rules if selection(rule, {*rule.match.operations}).everything),
         simplified=condition.simplified,
     )
 
@@ -156,9 +158,10 @@ def _keys(paths: Sequence[str]) -> list[str]:
     return names
 
 
-def warnings(rule_set: RuleSet) -> tuple[str, ...]:
-    """Return the reasons for sending more pods than necessary."""
-    return tuple(text for calls in derive(rule_set) for text in _warnings(calls))
+def warnings(rule_set: RuleSet) -> Iterator[Problem]:
+    """Yield warnings about rules because of which more pods are sent than they apply to."""
+    for calls in derive(rule_set):
+        yield from _warnings(calls)
 
 
 def unenforced(
@@ -193,23 +196,26 @@ def blocking(rule_set: RuleSet, failure_policies: Mapping[Endpoint, str]) -> tup
     )
 
 
-def _warnings(calls: Calls) -> Iterable[str]:
-    if calls.widened:
-        yield (
-            f"every pod is sent to {calls.endpoint.path} because of {', '.join(calls.widened)}: "
-            "match.resources limits it to pods that name a resource, match.namespaces, match.excludeNamespaces and "
-            "match.objectSelector to pods of some namespaces and labels"
+def _warnings(calls: Calls) -> Iterator[Problem]:
+    path = calls.endpoint.path
+    for rule in calls.widest:
+        message = (
+            f"every pod is sent to {path} because of {rule.id}: limit it by match.resources, match.namespaces or "
+            "match.objectSelector"
         )
-    elif calls.simplified and calls.expression is None:
-        yield (
-            f"every pod is sent to {calls.endpoint.path}: the rules name too much for one match condition; "
-            "use fewer names, and globs such as nvidia.com/* rather than *-gpu-*"
-        )
-    elif calls.simplified:
-        yield (
-            f"every pod that names a resource of a rule is sent to {calls.endpoint.path}: "
-            "the namespaces and labels of the rules are too many for one match condition"
-        )
+        yield warning(Code.EVERY_POD, message, rule.location, rule.name)
+    if calls.simplified and not calls.widest:
+        rule = max((*calls.rules, *calls.reserving), key=lambda rule: selection(rule, {*Operation}).weight)
+        too_much = f"the rules name too much for one match condition, {rule.id} the most"
+        if calls.expression is None:
+            message = (
+                f"every pod is sent to {path}: {too_much}; use fewer names, and globs such as nvidia.com/* rather than "
+                "*-gpu-*"
+            )
+            yield warning(Code.EVERY_POD, message, rule.location, rule.name)
+        else:
+            message = f"pods of all namespaces and labels that name a resource of a rule are sent to {path}: {too_much}"
+            yield warning(Code.SIMPLIFIED_CONDITION, message, rule.location, rule.name)
 
 
 def _configuration(calls: Calls, settings: Settings) -> dict[str, Json]:

@@ -24,8 +24,8 @@ LONG_NAME = 100
 """Characters of a resource name above which the pod is sent without comparing it with globs."""
 
 MAX_WEIGHT = 220
-"""Names of a match condition, with globs of resources weighed by `_weight`. For the costliest pod that passes the guard
-they cost less than half of the 1,000,000 units that an API server allows (k8s.io/apiserver, PerCallLimit)."""
+"""Names of a match condition, with globs of resources weighed by `Selection.weight`. For the costliest pod that passes
+the guard they cost less than half of the 1,000,000 units that an API server allows (k8s.io/apiserver, PerCallLimit)."""
 
 GLOBS_WEIGHT, EDGE_WEIGHT, INNER_WEIGHT = 32, (8, 4), 48
 """Weights of globs: of going through all names once, of comparing the beginning or end of each (with that of ten
@@ -46,17 +46,28 @@ LARGE = (
 class Selection:
     """Pods that a rule may apply to: all `conditions` hold, and one of `resources` (names and globs) is named, if any.
 
-    `weight`: the names in the conditions.
+    `names`: the number of names in the conditions.
     """
 
     conditions: frozenset[str]
     resources: frozenset[str]
-    weight: int = 0
+    names: int = 0
 
     @property
     def everything(self) -> bool:
         """True for every pod."""
         return not self.conditions and not self.resources
+
+    @property
+    def weight(self) -> int:
+        """The cost of the selection for the costliest pod, in comparisons with exact names."""
+        globs = [resource for resource in self.resources if is_glob(resource)]
+        total = 2 + self.names + len(self.resources) - len(globs) + (GLOBS_WEIGHT if globs else 0)
+        for glob in globs:
+            first, *between, last = _texts(glob)
+            total += sum(EDGE_WEIGHT[0] + EDGE_WEIGHT[1] * ceil(len(text) / 10) for text in (first, last) if text)
+            total += sum(INNER_WEIGHT * ceil(len(text) / 10) for text in between)
+        return total
 
     def covers(self, other: "Selection") -> bool:
         """Return True if all pods of the other are pods of this one."""
@@ -115,24 +126,17 @@ def _either(selections: Iterable[Selection]) -> str | None:
     for one in selections:
         key = one.conditions, bool(one.resources)
         found = by_conditions.get(key, one)
-        by_conditions[key] = Selection(one.conditions, found.resources | one.resources, one.weight)
+        by_conditions[key] = Selection(one.conditions, found.resources | one.resources, one.names)
     merged = list(by_conditions.values())
     kept = [one for one in merged if not any(other != one and other.covers(one) for other in merged)]
     texts = sorted(one.expression for one in kept)
     guard = [LARGE] if any(one.resources for one in kept) else []
     expression = " || ".join([*guard, *(texts if len(texts) == 1 else map("({})".format, texts))])
-    return expression if sum(map(_weight, kept)) <= MAX_WEIGHT and len(expression) <= MAX_EXPRESSION_LENGTH else None
-
-
-def _weight(one: Selection) -> int:
-    """Return the cost of a selection for the costliest pod, in comparisons with exact names."""
-    globs = [resource for resource in one.resources if is_glob(resource)]
-    total = 2 + one.weight + len(one.resources) - len(globs) + (GLOBS_WEIGHT if globs else 0)
-    for glob in globs:
-        first, *between, last = _texts(glob)
-        total += sum(EDGE_WEIGHT[0] + EDGE_WEIGHT[1] * ceil(len(text) / 10) for text in (first, last) if text)
-        total += sum(INNER_WEIGHT * ceil(len(text) / 10) for text in between)
-    return total
+    return (
+        expression
+        if sum(one.weight for one in kept) <= MAX_WEIGHT and len(expression) <= MAX_EXPRESSION_LENGTH
+        else None
+    )
 
 
 def _at(rule: Rule, operations: Set[Operation]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from rules_engine.authoring.rule_files import DEFAULT_RULES, read_rules
 from rules_engine.cel import Budget, Program, compile_expression, types
-from rules_engine.evaluation import mutate, validate
+from rules_engine.evaluation import RuleSet, mutate, validate
 from rules_engine.evaluation.nodes import Offered
 from rules_engine.kinds.ladder.value import FallbackLadder, WhenExhausted
 from rules_engine.kinds.validation.value import ValidationAction
@@ -23,6 +23,7 @@ from rules_engine.model.admission import Endpoint
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Action, Decision
 from rules_engine.model.json.patch import Json
+from rules_engine.model.problems import Severity
 from rules_engine.model.rules import LabelSelector, Match, Mode, Operation, OptOut, Rule
 from rules_engine.webhooks import configuration as webhooks
 from rules_engine.webhooks.configuration import Calls, configurations, derive
@@ -36,6 +37,7 @@ from tests.support.authoring import validation as validation_text
 from tests.support.conditions import CONDITIONS, KUBERNETES, SELECTORS
 from tests.support.evaluation import (
     GPU,
+    HERE,
     MIG1,
     MIG2,
     asks,
@@ -250,6 +252,19 @@ def test_a_rule_that_is_off_sends_nothing() -> None:
     assert calls.operations == ()
 
 
+BECAUSE = (
+    "every pod is sent to /validate because of Validation/validation: limit it by match.resources, match.namespaces or "
+    "match.objectSelector [every-pod]"
+)
+
+
+def warnings(rule_set: RuleSet) -> list[str]:
+    """Return the message and code of each warning; all are at the location of a rule."""
+    found = list(webhooks.warnings(rule_set))
+    assert all(problem.severity is Severity.WARNING and problem.location == HERE for problem in found)
+    return [f"{problem.message} [{problem.code}]" for problem in found]
+
+
 def test_too_many_conditions_are_left_out_with_a_warning() -> None:
     rules = [ladder(GPU, name=f"l{n}", match=Match(namespaces=(f"team-{n}",))) for n in range(200)]
     rule_set = compiled(*rules)
@@ -257,11 +272,10 @@ def test_too_many_conditions_are_left_out_with_a_warning() -> None:
 
     assert sent(calls, asks({GPU: 1}), namespace="nobody")
     assert not sent(calls, asks({"cpu": 1}), namespace="team-1")
-    assert webhooks.warnings(rule_set) == (
-        (
-            "every pod that names a resource of a rule is sent to /mutate: "
-            "the namespaces and labels of the rules are too many for one match condition"
-        ),
+    (warning,) = warnings(rule_set)
+    assert warning == (
+        "pods of all namespaces and labels that name a resource of a rule are sent to /mutate: the rules name too much "
+        "for one match condition, FallbackLadder/l0 the most [simplified-condition]"
     )
 
 
@@ -270,12 +284,19 @@ def test_too_many_resources_send_every_pod_with_a_warning() -> None:
     calls, _ = derive(rule_set)
 
     assert calls.expression is None
-    assert webhooks.warnings(rule_set) == (
-        (
-            "every pod is sent to /mutate: the rules name too much for one match condition; "
-            "use fewer names, and globs such as nvidia.com/* rather than *-gpu-*"
-        ),
+    (warning,) = warnings(rule_set)
+    assert warning == (
+        "every pod is sent to /mutate: the rules name too much for one match condition, FallbackLadder/l0 the most; "
+        "use fewer names, and globs such as nvidia.com/* rather than *-gpu-* [every-pod]"
     )
+
+
+def test_the_rule_that_names_the_most_is_named() -> None:
+    globs = ("*-gpu-*", "*-mig-*", "*-vf-*", "*-tpu-*")
+    few, many = (validation("true", name=name, match=Match(resources=globs[:n])) for name, n in (("a", 1), ("b", 4)))
+
+    (warning,) = warnings(compiled(few, many))
+    assert "Validation/b the most" in warning
 
 
 @pytest.mark.parametrize("text", [None, "variables.team == 'ml'", CONDITIONS[5]])
@@ -286,12 +307,13 @@ def test_a_validation_without_resources_widens_and_is_named(text: str | None) ->
     rule_set = compiled(wide, narrow)
 
     assert derive(rule_set)[1].expression is None
-    (warning,) = webhooks.warnings(rule_set)
-    assert warning == (
-        "every pod is sent to /validate because of Validation/validation: match.resources limits it to pods that name "
-        "a resource, match.namespaces, match.excludeNamespaces and match.objectSelector to pods of some namespaces and "
-        "labels"
-    )
+    assert warnings(rule_set) == [BECAUSE]
+
+
+def test_a_validation_of_every_created_pod_is_named_beside_one_of_updates() -> None:
+    update = validation("true", name="other", match=Match(resources=("*/*",), operations=(Operation.UPDATE,)))
+
+    assert warnings(compiled(validation("true"), update)) == [BECAUSE]
 
 
 @pytest.mark.parametrize(
@@ -584,8 +606,19 @@ def test_the_command_prints_two_documents_and_warns_on_stderr() -> None:
     assert (mutating["kind"], validating["kind"]) == ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
     assert mutating == both_of_default(Settings(server=SETTINGS.server, namespace="gpu-system"))[0]
     rule_set = read_rules([DEFAULT_RULES]).rule_set
-    warnings = (*webhooks.warnings(rule_set), *webhooks.unenforced(rule_set, {}))
-    assert result.stderr == "".join(f"warning: {text}\n" for text in warnings)
+    assert warnings(rule_set) == []
+    assert result.stderr == "".join(f"warning: {text}\n" for text in webhooks.unenforced(rule_set, {}))
+
+
+def test_check_and_webhook_config_print_the_same_warnings(tmp_path: Path) -> None:
+    match = "{resources: ['*-gpu-*', '*-mig-*', '*-vf-*', '*-tpu-*']}"
+    write(tmp_path, {"v.yaml": validation_text("v", "1 == 1", match=match)})
+
+    checked, printed = cli("check", tmp_path), cli("webhook-config", "--rules", tmp_path)
+    (line, *shown) = printed.stderr.splitlines()[:3]
+    assert line.startswith(f"{tmp_path}/v.yaml:3:18: warning: every pod is sent to /validate: the rules name too much")
+    assert line.endswith("[every-pod]")
+    assert checked.stdout.splitlines()[:3] == [line, *shown]
 
 
 def both_of_default(settings: Settings) -> tuple[dict[str, Json], ...]:

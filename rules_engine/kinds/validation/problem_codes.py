@@ -7,4 +7,3 @@ class ValidationCode(ProblemCode):
     """Codes of problems of a Validation."""
 
     CONFLICTING_ACTIONS = "conflicting-actions"
-    EVERY_POD = "every-pod"

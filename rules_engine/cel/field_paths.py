@@ -1,9 +1,9 @@
-"""Members of the variables that an expression may read: its value does not depend on any others."""
+"""Members of the variables that an expression may read: its value does not depend on any others. Constants in it."""
 
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from rules_engine.cel.syntax.tree import Expression, Index, Literal, Name, Select, children
+from rules_engine.cel.syntax.tree import Call, Expression, Index, Literal, Name, Select, children
 
 Chain: TypeAlias = tuple[str, ...]
 """A variable and the members selected from it, in order."""
@@ -32,6 +32,16 @@ def texts(expression: Expression) -> Iterator[str]:
             yield field
     for child in children(expression):
         yield from texts(child)
+
+
+def constant_arguments(expression: Expression, function: str) -> Iterator[str]:
+    """Yield every constant string that is an argument of a function or method of this name."""
+    if isinstance(expression, Call) and expression.function == function:
+        for argument in expression.arguments:
+            if isinstance(argument, Literal) and isinstance(argument.value, str):
+                yield argument.value
+    for child in children(expression):
+        yield from constant_arguments(child, function)
 
 
 def _chain(expression: Expression) -> Chain | None:

@@ -6,14 +6,17 @@ For a pod that is not sent, every rule would have been skipped.
 import json
 import re
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import PurePath
 from types import MappingProxyType
 
+from rules_engine.cel.field_paths import constant_arguments
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
+from rules_engine.evaluation.rule_set.compiled import CompiledRule
+from rules_engine.evaluation.rule_set.globs import is_glob
 from rules_engine.model.admission import Endpoint
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problem_codes import Code
@@ -52,7 +55,7 @@ class Calls:
 
     `operations` is empty if no rule needs the endpoint. `expression` None: every pod. `widest` are the rules that may
     apply to every pod; `simplified`: the matches of single rules were left out, since they name too much.
-    `reserving` are rules of /mutate that read what is free: /validate reserves the devices of the pods it admits.
+    `reserving` are rules that read what is free: /validate reserves the devices of the pods it admits.
     """
 
     endpoint: Endpoint
@@ -94,22 +97,34 @@ class Calls:
 def derive(rule_set: RuleSet) -> tuple[Calls, Calls]:
     """Derive the API server's calls of /mutate and /validate."""
     changing, checking = rule_set.rules_at(Endpoint.MUTATE), rule_set.rules_at(Endpoint.VALIDATE)
-    reserving = [compiled.rule for compiled in changing if compiled.reads_available]
+    reserving = [(rule.rule, held) for rule in (*changing, *checking) if (held := _held(rule))]
     return (
-        _calls(Endpoint.MUTATE, [compiled.rule for compiled in changing]),
-        _calls(Endpoint.VALIDATE, [compiled.rule for compiled in checking], reserving),
+        _calls(Endpoint.MUTATE, [rule.rule for rule in changing], []),
+        _calls(Endpoint.VALIDATE, [rule.rule for rule in checking], reserving),
     )
 
 
-def _calls(endpoint: Endpoint, rules: Sequence[Rule], reserving: Sequence[Rule] = ()) -> Calls:
-    named = {operation for rule in (*rules, *reserving) for operation in rule.match.operations}
-    selections = {rule.id: selection(rule, named) for rule in rules}
-    selections.update((rule.id, selection_of_holders(rule, named)) for rule in reserving)
-    condition = match_condition(selections.values())
+def _held(compiled: CompiledRule[Rule]) -> Set[str]:
+    """Return the resources of which a rule reads free amounts: its own, and those named in `cluster.available('…')`."""
+    if not compiled.reads_available:
+        return frozenset()
+    programs = (*compiled.programs, *compiled.messages)
+    named = {name for program in programs for name in constant_arguments(program.checked.expression, "available")}
+    # Others, such as cpu, are not reserved.
+    extended = {name for name in named if "/" in name and not is_glob(name)}
+    return extended | (compiled.rule.interests.resources or frozenset())
+
+
+def _calls(endpoint: Endpoint, rules: Sequence[Rule], reserving: Sequence[tuple[Rule, Set[str]]]) -> Calls:
+    named = {operation for rule in rules for operation in rule.match.operations}
+    named.update({Operation.CREATE} if reserving else ())
+    selections = [selection(rule, named) for rule in rules]
+    selections += [selection_of_holders(resources, named) for _, resources in reserving]
+    condition = match_condition(selections)
     return Calls(
         endpoint=endpoint,
         rules=(*rules,),
-        reserving=(*reserving,),
+        reserving=tuple(rule for rule, _ in reserving),
         operations=tuple(operation.value for operation in Operation if operation in named),
         expression=condition.expression,
         widest=tuple(rule for rule in rules if selection(rule, {*rule.match.operations}).everything),

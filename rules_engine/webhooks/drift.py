@@ -93,9 +93,9 @@ def _differences(webhook: Object, calls: Calls) -> Iterator[str]:
         called = _operations(webhook, resource)
         at = "" if resource == "pods" else f" of {resource}"
         for operation in sorted(wanted - called):
-            concerned = [
-                rule for rule in (*calls.rules, *calls.reserving) if Operation(operation) in rule.match.operations
-            ]
+            concerned = [rule for rule in calls.rules if Operation(operation) in rule.match.operations]
+            if operation == Operation.CREATE.value:
+                concerned += [rule for rule in calls.reserving if rule not in concerned]
             yield f"is not called at {operation}{at}, where {_names(concerned)} must be evaluated"
         for operation in sorted(called - wanted):
             yield f"is called at {operation}{at}, which no rule needs"

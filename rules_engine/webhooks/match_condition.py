@@ -98,15 +98,15 @@ def selection(rule: Rule, operations: Set[Operation]) -> Selection:
     labels = match.object_selector.requirements
     names = [*match.namespaces, *match.exclude_namespaces, *labels, *(text for each in labels for text in each.values)]
     return Selection(
-        frozenset({*_matched(match), *_at(rule, operations)}),
+        frozenset({*_matched(match), *_among({*match.operations}, operations)}),
         rule.interests.resources or frozenset(match.resources),
         len(names),
     )
 
 
-def selection_of_holders(rule: Rule, operations: Set[Operation]) -> Selection:
-    """Return the pods that hold devices that a rule counts, whether or not it matches them."""
-    return Selection(frozenset(_at(rule, operations)), selection(rule, operations).resources)
+def selection_of_holders(resources: Iterable[str], operations: Set[Operation]) -> Selection:
+    """Return the pods that hold devices of these resources from their creation on."""
+    return Selection(frozenset(_among({Operation.CREATE}, operations)), frozenset(resources))
 
 
 def match_condition(selections: Collection[Selection]) -> MatchCondition:
@@ -139,10 +139,10 @@ def _either(selections: Iterable[Selection]) -> str | None:
     )
 
 
-def _at(rule: Rule, operations: Set[Operation]) -> Iterator[str]:
-    """Yield the condition that excludes operations that only other rules match."""
-    if operations - set(rule.match.operations):
-        yield f"request.operation in {_list(sorted(operation.value for operation in rule.match.operations))}"
+def _among(some: Set[Operation], operations: Set[Operation]) -> Iterator[str]:
+    """Yield the condition that excludes the other operations."""
+    if operations - some:
+        yield f"request.operation in {_list(sorted(operation.value for operation in some))}"
 
 
 def _matched(match: Match) -> Iterator[str]:

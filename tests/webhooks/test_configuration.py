@@ -367,6 +367,34 @@ def test_an_injection_that_reads_free_devices_has_them_reserved() -> None:
     assert derive(compiled(injection({"cpu": 1})))[1].operations == ()
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"match_conditions": {"c": f"cluster.available('{MIG1}') > 0"}},
+        {"variables": {"free": f"cluster.available('{MIG1}')"}, "match_conditions": {"c": "variables.free > 0"}},
+        {"variables": {"c": "cluster"}, "match_conditions": {"c": f"variables.c.available('{MIG1}') > 0"}},
+    ],
+)
+@pytest.mark.parametrize("of_updates", [False, True])
+def test_devices_that_only_an_expression_names_are_reserved(fields: dict[str, Any], *, of_updates: bool) -> None:
+    operations = (Operation.UPDATE,) if of_updates else (Operation.CREATE,)
+    checks = validation("true", match=Match(namespaces=("ml",), operations=operations), **fields)
+    for rule, others in ((injection({"cpu": 1}, **fields), (GPU,)), (checks, ())):
+        _, validating = derive(compiled(rule))
+        assert validating.reserving == (rule,)
+        for resource in (MIG1, *others):
+            assert sent(validating, pod(container("c", {resource: 1})), namespace="other")
+        assert not sent(validating, pod(container("c", {MIG2: 1})), namespace="other")
+
+
+@pytest.mark.parametrize("name", ["cpu", "nvidia.com/*", ""])
+def test_names_that_are_no_extended_resources_reserve_nothing(name: str) -> None:
+    rule = validation(f"cluster.available('{name}') > 0", match=Match(namespaces=("ml",)))
+    _, validating = derive(compiled(rule))
+    assert validating.reserving == ()
+    assert not sent(validating, pod(container("c", {"cpu": 1, GPU: 1})), namespace="other")
+
+
 def test_a_validation_gets_no_requests_of_other_operations() -> None:
     created = validation("true", match=Match(namespaces=("ml",)))
     updated = validation("true", name="other", match=Match(namespaces=("prod",), operations=(Operation.UPDATE,)))

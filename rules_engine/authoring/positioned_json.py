@@ -16,12 +16,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from rules_engine.loading.yaml.documents import MAX_DEPTH
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem
 from rules_engine.model.source import Location, SourceText
-
-MAX_DEPTH = 64
-"""Levels of nested values: more than any configuration has, and far below Python's limit."""
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"')

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rules_engine.loading.diagnostics import Diagnostics, truncate
+from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import flag, items, report_repeated, section, sections, settings, strings, text, texts
 from rules_engine.loading.files import exists
 from rules_engine.loading.kubernetes.amounts import amounts
@@ -13,6 +13,7 @@ from rules_engine.loading.kubernetes.manifests import Manifest, the_pod
 from rules_engine.loading.rule_fields import name_of
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.cluster import Cluster
+from rules_engine.model.excerpt import truncate
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import did_you_mean
 from rules_engine.model.rules import RuleId

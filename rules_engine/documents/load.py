@@ -9,7 +9,7 @@ from types import MappingProxyType
 from rules_engine.documents.cases import Reader, build_test
 from rules_engine.documents.digest import digest
 from rules_engine.kinds import KINDS, Kind
-from rules_engine.loading.diagnostics import Diagnostics, truncate
+from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import section
 from rules_engine.loading.files import MAX_FILE_BYTES, SourceFile, find_files, read_file, report_too_large
 from rules_engine.loading.kubernetes.inventory import build_cluster
@@ -21,6 +21,7 @@ from rules_engine.loading.schemas import SCHEMAS, near, validate
 from rules_engine.loading.yaml.documents import Dialect, Document, read_documents
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.cluster import Cluster
+from rules_engine.model.excerpt import truncate
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem, in_file_order

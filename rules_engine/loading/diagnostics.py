@@ -6,14 +6,6 @@ from rules_engine.model.problem_codes import ProblemCode
 from rules_engine.model.problems import Problem, Severity
 from rules_engine.model.source import Location
 
-MAX_SHOWN = 60
-"""Characters of a value that a message quotes: the whole value is in the line below."""
-
-
-def truncate(text: str, limit: int = MAX_SHOWN) -> str:
-    """Shorten a value that a message quotes."""
-    return text if len(text) <= limit else f"{text[:limit]}…"
-
 
 @dataclass(slots=True)
 class Diagnostics:

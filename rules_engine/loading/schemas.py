@@ -7,8 +7,9 @@ from functools import lru_cache
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
-from rules_engine.loading.diagnostics import Diagnostics, truncate
+from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.yaml.nodes import MapNode, Node, Path, ScalarNode, find, first_key, without
+from rules_engine.model.excerpt import truncate
 from rules_engine.model.json.strict import kind_of
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import did_you_mean

@@ -293,6 +293,20 @@ def test_values_of_the_server_have_the_bounds_of_their_options(setting: Setting)
             assert member["type"] == "boolean"
 
 
+OTHER_DEFAULTS = {
+    "drainSeconds": "a large cluster takes longer to remove a pod from its Services",
+    "logFormat": "logs of a cluster are collected as JSON",
+}
+"""Values of the chart that differ from the server's defaults, each with the reason."""
+
+
+def test_defaults_of_the_chart_are_those_of_the_server() -> None:
+    values = yaml.safe_load((render.CHART / "values.yaml").read_text())["server"]
+    given = {setting.chart: (values[setting.chart], setting.default) for setting in SETTINGS if setting.chart}
+
+    assert {name for name, (value, default) in given.items() if value not in (None, default)} == OTHER_DEFAULTS.keys()
+
+
 def test_the_chart_covers_every_option_that_a_pod_can_use() -> None:
     given = {name for values in VARIANTS.values() for name in options(rendered(values))}
 

@@ -35,11 +35,9 @@ from rules_engine.cel.syntax.tree import (
 from rules_engine.cel.values import members, operators
 from rules_engine.cel.values.functions import no_overload
 from rules_engine.cel.values.runtime_values import NONE, Optional, charge_key, is_map, make_map, type_of
+from rules_engine.model.excerpt import MAX_EXCERPT
 
-MAX_SHOWN = 60
-"""Characters of a sub-expression in an error message: enough to find it, on one line."""
-
-MAX_READ = 4 * MAX_SHOWN
+MAX_READ = 4 * MAX_EXCERPT
 """Characters of a sub-expression read for an error message: more than shown, since white space is collapsed.
 
 A sub-expression may have thousands of characters, and fail thousands of times.
@@ -92,8 +90,8 @@ class _Interpreter:
         """Return the error with the sub-expression that failed and its place."""
         source, span = self._checked.source, node.span
         shown = " ".join(source.text[span.start : min(span.end, span.start + MAX_READ)].split())
-        if len(shown) > MAX_SHOWN or (span.end - span.start > MAX_READ and shown):
-            shown = f"{shown[: MAX_SHOWN - 1]}…"
+        if len(shown) > MAX_EXCERPT or (span.end - span.start > MAX_READ and shown):
+            shown = f"{shown[: MAX_EXCERPT - 1]}…"
         offset = node.name_span.start if isinstance(node, Select | Call) else span.start
         return type(error)(f"{shown}: {error.message}", source.at(offset))
 

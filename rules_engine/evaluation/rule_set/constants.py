@@ -10,7 +10,7 @@ from types import NoneType
 
 from rules_engine.cel import Budget, CostExceeded, Environment, EvaluationError, Program, Type, types
 from rules_engine.cel.check.checker import Checked, Constant, check
-from rules_engine.cel.run.interpreter import MAX_SHOWN, interpret
+from rules_engine.cel.run.interpreter import interpret
 from rules_engine.cel.syntax.tree import (
     Binary,
     Bind,
@@ -30,6 +30,7 @@ from rules_engine.cel.syntax.tree import (
 )
 from rules_engine.cel.values.runtime_values import type_of
 from rules_engine.cel.values.types import DYN, PARAMETERS
+from rules_engine.model.excerpt import truncate
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem, did_you_mean
@@ -227,8 +228,7 @@ class _Reading:
         return not any(_mentions_any(parameter) for overload in overloads for parameter in overload.parameters)
 
     def _text(self, span: Span) -> str:
-        text = " ".join(self._checked.source.text[span.start : span.end].split())
-        return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+        return truncate(" ".join(self._checked.source.text[span.start : span.end].split()))
 
     def _problem(self, code: Code, message: str, span: Span) -> Problem:
         location = self._checked.source.at(span.start)

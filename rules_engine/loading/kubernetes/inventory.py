@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from rules_engine.loading.diagnostics import Diagnostics, truncate
+from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import items, number, section, sections, settings, strings, text, texts
 from rules_engine.loading.kubernetes import mig
 from rules_engine.loading.kubernetes.amounts import amounts, warn_of_units
@@ -13,6 +13,7 @@ from rules_engine.loading.kubernetes.pods import read_pod, warn_of_fields
 from rules_engine.loading.yaml.nodes import MapNode, find
 from rules_engine.loading.yaml.nodes import Node as Written
 from rules_engine.model.cluster import Cluster, Node, Taint
+from rules_engine.model.excerpt import truncate
 from rules_engine.model.pod import Pod, is_finished
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import did_you_mean

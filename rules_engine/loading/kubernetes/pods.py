@@ -5,11 +5,12 @@ No member that the API server accepts is an error: the API may be newer than the
 
 from collections.abc import Iterator
 
-from rules_engine.loading.diagnostics import Diagnostics, truncate
+from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import items, section, sections
 from rules_engine.loading.schemas import near
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode, find, first_key
 from rules_engine.model import shapes
+from rules_engine.model.excerpt import truncate
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.pod import Pod

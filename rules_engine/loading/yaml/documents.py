@@ -11,17 +11,19 @@ from typing import Any
 
 import yaml
 
-from rules_engine.loading.diagnostics import Diagnostics, truncate
+from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.yaml import positions
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode
 from rules_engine.loading.yaml.scalars import resolve
+from rules_engine.model.excerpt import truncate
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import did_you_mean
 from rules_engine.model.source import Location, SourceText
 
 MAX_DEPTH = 64
-"""Levels of nested lists and maps: a pod in a RuleTest has about 20; functions on the tree recurse this far."""
+"""Levels of nested lists and maps: a pod in a RuleTest has about 20, JSON of gpuinjector fewer; functions on the tree
+recurse this far."""
 
 MAX_NODES = 500_000
 """Values in a file, with those that aliases repeat: an inventory of 10,000 nodes has some 300,000."""

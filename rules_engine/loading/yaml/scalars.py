@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from rules_engine.loading.diagnostics import truncate
 from rules_engine.loading.yaml.nodes import Plain
+from rules_engine.model.excerpt import truncate
 from rules_engine.model.problem_codes import Code
 
 MAX_INTEGER = 2**63

@@ -1,0 +1,9 @@
+"""Excerpts of an author's text in messages."""
+
+MAX_EXCERPT = 60
+"""Characters of a value or an expression that a message quotes: enough to find it, and the message fits on one line."""
+
+
+def truncate(text: str, limit: int = MAX_EXCERPT) -> str:
+    """Shorten a text that a message quotes."""
+    return text if len(text) <= limit else f"{text[:limit]}…"

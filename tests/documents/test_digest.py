@@ -64,6 +64,27 @@ def test_the_same_rules_have_the_same_digest(tmp_path: Path, files: dict[str, st
     assert digest_of(tmp_path / "other", files) == digest_of(tmp_path / "one", {"rules.yaml": BOTH})
 
 
+@pytest.mark.parametrize("share", ["0.50", "5e-1", "+.5", "0.05e1", "50.0E-02"])
+def test_a_number_counts_by_its_value(tmp_path: Path, share: str) -> None:
+    other = {"rules.yaml": BOTH.replace("share: 0.5", f"share: {share}")}
+    assert digest_of(tmp_path / "other", other) == digest_of(tmp_path / "one", {"rules.yaml": BOTH})
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        ("1", "1.0", "'1.0'", "1e1", "-1.0"),
+        ("0.0", "-0.0", "0"),
+        ("1e-400", "1e-4000", "1e-99999999999999999999999", "0.0"),
+        ("0.1", "0.10000000000000000000001", f"0.{'1' * 10_000}", f"0.{'1' * 10_001}"),
+    ],
+)
+def test_other_numbers_have_other_digests(tmp_path: Path, numbers: tuple[str, ...]) -> None:
+    texts = [BOTH.replace("share: 0.5", f"share: {number}") for number in numbers]
+    digests = {digest_of(tmp_path / str(place), {"rules.yaml": text}) for place, text in enumerate(texts)}
+    assert len(digests) == len(numbers)
+
+
 def test_the_packaged_rules_have_the_same_digest_without_their_tests() -> None:
     rules = [file for file in DEFAULT_RULES.iterdir() if not file.name.endswith(".test.yaml")]
     assert load(sorted(rules, reverse=True)).digest == load([DEFAULT_RULES]).digest

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from rules_engine.cel.budget import MAX_NESTING, Budget, EvaluationError
 from rules_engine.cel.check.certainty import certain_binds, evaluation_depth
@@ -89,6 +89,9 @@ MAX_SHOWN = 4
 
 RELATIONS = frozenset({"<", "<=", ">", ">="})
 """Operators of order, which do not chain."""
+
+_REQUEST = "AdmissionRequest"
+"""The type of request. Kubernetes' AdmissionReview has the object in it, policies have it beside it."""
 
 PREDICATES = frozenset({Fold.ALL, Fold.EXISTS, Fold.EXISTS_ONE, Fold.FILTER})
 """Macros whose body is a condition."""
@@ -197,7 +200,9 @@ class _Checker:
         if node.name in REFUSED:
             return self.problem(Code.CEL_UNDECLARED, REFUSED[node.name], node.span)
         names = {*self.environment.variables, *self.locals}
-        hint = hints.name(node.name, names) or did_you_mean(node.name, names)
+        subject = self.environment.variables.get("object")
+        fields = subject.fields if isinstance(subject, ObjectType) else ()
+        hint = hints.name(node.name, names, fields) or did_you_mean(node.name, names)
         return self.problem(Code.CEL_UNDECLARED, f"undeclared reference to '{node.name}'{hint}", node.span)
 
     def _named(self, node: Expression, name: str, *, absolute: bool) -> Type | None:
@@ -222,6 +227,9 @@ class _Checker:
                 return found
         operand = self.type(node.operand)
         inner, optional = _unwrapped(operand)
+        if inner.name == _REQUEST and node.field in self.environment.variables:
+            hint = hints.clause(node.field)
+            return self.problem(Code.CEL_FIELD, f"{inner.name} has no field '{node.field}'{hint}", node.span)
         found = self._field(inner, node)
         return optional_of(found) if optional or node.optional else found
 
@@ -235,8 +243,48 @@ class _Checker:
             return operand.parameters[1]
         if self.inference.settled(operand) == DYN:
             return DYN
-        message = f"{self.shown(operand)} has no fields{hints.function(node.field)}"
+        key = self._dotted_key(node)
+        if key is not None:
+            return key
+        message = f"{self.shown(operand)} has no fields{self._method(operand, node.field)}"
         return self.problem(Code.CEL_TYPE, message, node.name_span)
+
+    def _method(self, operand: Type, name: str) -> str:
+        """Return the hint for a field of a value without fields: a method, or a field of a list's items."""
+        overloads = self.functions.named(name, method=True)
+        if overloads:
+            return hints.member(name, arguments=all(len(overload.parameters) > 1 for overload in overloads))
+        items = operand.parameters[0] if operand.name == "list" else operand
+        if isinstance(items, ObjectType) and name in items.fields:
+            return hints.clause(f"….all(x, x.{name} …) or ….exists(x, x.{name} …)")
+        return hints.function(name)
+
+    def _dotted_key(self, node: Expression) -> Type | None:
+        """Report a label or annotation key that is written like fields, as in labels.example.com/team."""
+        first = node
+        while isinstance(first, Binary):
+            first = first.left
+        selections: list[Select] = []
+        while isinstance(first, Select):
+            selections.append(first)
+            first = first.operand
+        before = len(self.problems)
+        for selection in reversed(selections) if isinstance(first, Name) and self._declared(first) else ():
+            operand = self.type(selection.operand)
+            if operand.name == "map" and self.inference.settled(operand.parameters[1]) == types.STRING:
+                start = selection.name_span.start
+                key = hints.key(self.source.text, start)
+                if len(self.problems) > before or start + len(key) <= selection.name_span.end:
+                    break
+                message = f"'{key}' is not a name{hints.clause(f'[{hints.quoted(key, self.source.text)}]')}"
+                self.problem(Code.CEL_TYPE, message, Span(start - 1, start + len(key)))
+                return operand.parameters[1]
+        del self.problems[before:]
+        return None
+
+    def _declared(self, node: Name) -> bool:
+        candidates = self.environment.candidates(node.name, absolute=node.absolute)
+        return node.name in self.locals or any(name in self.environment.variables for name in candidates)
 
     def _object_field(self, operand: ObjectType, name: str, span: Span) -> Type:
         found = operand.fields.get(name)
@@ -334,7 +382,10 @@ class _Checker:
             self.patterns[node] = regex.compiled(written)
         except EvaluationError as error:
             reason = regex.reason(written)
-            self.problem(Code.CEL_CONSTANT, f"{error.message}: {reason}" if reason else error.message, node.span)
+            message = f"{error.message}: {reason}" if reason else error.message
+            # A glob, such as *-prod.
+            hint = hints.clause(hints.quoted(f".{written}", self.source.text)) if written.startswith("*") else ""
+            self.problem(Code.CEL_CONSTANT, f"{message}{hint}", node.span)
 
     def _overloaded(self, overloads: tuple[Overload, ...], found: list[Type]) -> tuple[Type | None, Overload | None]:
         """Return the result of the overloads that fit, dyn where they differ, and the overload if only one fits."""
@@ -390,6 +441,9 @@ class _Checker:
 
     def _no_overload(self, node: Call, overloads: tuple[Overload, ...], found: list[Type]) -> Type:
         shown = [self.shown(kind) for kind in found]
+        if node.function == "contains" and node.target is not None and found[0].name in ("list", "map"):
+            hint = hints.clause(f"{self._text(node.arguments[0])} in {self._text(node.target)}")
+            return self.problem(Code.CEL_TYPE, f"{shown[0]} has no contains(){hint}", node.span)
         if overloads[0].method:
             call = f"{shown[0]}.{overloads[0].name}({', '.join(shown[1:])})"
         else:
@@ -403,8 +457,17 @@ class _Checker:
     # Operators and the rest
 
     def _type_index(self, node: Index) -> Type:
-        operand, key = self.type(node.operand), self.type(node.key)
+        operand = self.type(node.operand)
         inner, optional = _unwrapped(operand)
+        if (
+            isinstance(node.key, Name)
+            and not self._declared(node.key)
+            and (inner.name == "map" or isinstance(inner, ObjectType))
+        ):
+            hint = hints.clause(hints.quoted(node.key.name, self.source.text))
+            key = self.problem(Code.CEL_UNDECLARED, f"undeclared reference to '{node.key.name}'{hint}", node.key.span)
+        else:
+            key = self.type(node.key)
         found = self._element(inner, key, node)
         return optional_of(found) if optional or node.optional else found
 
@@ -437,6 +500,9 @@ class _Checker:
         return self.problem(Code.CEL_TYPE, f"operator {operator} cannot be applied to {shown}{hint}", span)
 
     def _type_binary(self, node: Binary) -> Type:
+        key = self._dotted_key(node) if node.operator in ("/", "-") else None
+        if key is not None:
+            return key
         found = [self.type(node.left), self.type(node.right)]
         if isinstance(found[1], ObjectType) and node.operator == "in":
             found[1] = types.MAP
@@ -444,8 +510,34 @@ class _Checker:
         if result is not None:
             return result
         chained = node.operator in RELATIONS and isinstance(node.left, Binary) and node.left.operator in RELATIONS
-        hint = " (write a < b && b < c)" if chained else ""
+        hint = " (write a < b && b < c)" if chained else self._rewritten(node, found)
+        method = next((side for side in (node.left, node.right) if self._is_size(side)), None)
+        if method is not None:
+            message = f"a map has no field 'size'{hints.member('size', arguments=False)}"
+            return self.problem(Code.CEL_TYPE, message, method.name_span)
         return self._not_applicable(node.operator, found, node.span, hint)
+
+    def _is_size(self, node: Expression) -> TypeGuard[Select]:
+        return isinstance(node, Select) and node.field == "size" and self.type(node.operand).name == "map"
+
+    def _rewritten(self, node: Binary, found: list[Type]) -> str:
+        """Return the hint for an operator that cannot be applied: the whole operation, as it may be meant."""
+        left, right = self._text(node.left), self._text(node.right)
+        if node.operator in ("==", "!=") and types.NULL in found:
+            field = node.left if found[1] == types.NULL else node.right
+            absent = "!" if node.operator == "==" else ""
+            return hints.clause(f"{absent}has({self._text(field)})") if isinstance(field, Select) else ""
+        if node.operator == "in" and found == [types.STRING, types.STRING] and not isinstance(node.right, Binary):
+            return hints.clause(f"{right}.contains({left})")
+        if types.INT in found and types.STRING in found:
+            for literal, other in ((node.left, right), (node.right, left)):
+                if isinstance(literal, Literal) and str(literal.value).isdecimal() and isinstance(literal.value, str):
+                    pair = (literal.value, other) if literal is node.left else (other, literal.value)
+                    return hints.clause(f" {node.operator} ".join(pair))
+        return ""
+
+    def _text(self, node: Expression) -> str:
+        return self.source.text[node.span.start : node.span.end]
 
     def _bool(self, node: Expression, where: str) -> None:
         found = self.type(node)

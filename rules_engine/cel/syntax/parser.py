@@ -75,12 +75,13 @@ _TWO_VARIABLES = {
 
 
 class SyntaxProblem(Exception):  # noqa: N818
-    """A problem found while the tree is built."""
+    """A problem found while the tree is built; `hint` returns a clause from the text of the expression."""
 
-    def __init__(self, code: Code, message: str, span: Span) -> None:
+    def __init__(self, code: Code, message: str, span: Span, hint: Callable[[str], str] | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.span = span
+        self.hint = hint
 
 
 def parse(source: SourceText) -> Expression:
@@ -92,7 +93,7 @@ def parse(source: SourceText) -> Expression:
     try:
         return cast(Expression, _parser().parse(text))
     except SyntaxProblem as problem:
-        code, message, span = problem.code, str(problem), problem.span
+        code, message, span = problem.code, f"{problem}{problem.hint(text) if problem.hint else ''}", problem.span
     except UnexpectedCharacters as error:
         offset = error.pos_in_stream or 0
         code, span, message = Code.CEL_SYNTAX, *_unexpected_character(text, offset)
@@ -371,9 +372,9 @@ class _Builder:
     def _has(self, argument: Expression, children: list[Child]) -> Expression:
         if not isinstance(argument, Select):
             message = "has() takes a field selection such as has(a.b)"
-            if isinstance(argument, Index):
-                message += " (write key in map)"
-            raise SyntaxProblem(Code.CEL_SYNTAX, message, argument.span)
+            # The remedy replaces the whole call.
+            span = _span(children) if isinstance(argument, Index | Binary) else argument.span
+            raise SyntaxProblem(Code.CEL_SYNTAX, message, span, lambda text: hints.lookup(text, argument.span))
         return Has(select=argument, **self._place(children, argument))
 
     def _macro(

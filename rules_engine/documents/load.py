@@ -20,6 +20,7 @@ from rules_engine.loading.rule_fields import name_of
 from rules_engine.loading.schemas import SCHEMAS, near, validate
 from rules_engine.loading.yaml.documents import Dialect, Document, read_documents
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
+from rules_engine.loading.yaml.scalars import AMBIGUOUS
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.excerpt import truncate
 from rules_engine.model.json.patch import Json
@@ -298,10 +299,10 @@ def _failed(diagnostics: Diagnostics, document: Document) -> bool:
 def _yaml_problems(diagnostics: Diagnostics, document: Document) -> list[Problem]:
     """Return the YAML problems of a document, one per place: the value is not checked further.
 
-    Problems of numbers are left to the schema, which knows their range and type.
+    Values that readers interpret differently are left to the schema, which knows their range and type.
     """
     checked = {problem.location for problem in diagnostics.problems}
-    read = [p for p in document.diagnostics.problems if p.code != Code.YAML_NUMBER or p.location not in checked]
+    read = [p for p in document.diagnostics.problems if p.code not in AMBIGUOUS or p.location not in checked]
     known = {problem.location for problem in read}
     return [*read, *(problem for problem in diagnostics.problems if problem.location not in known)]
 

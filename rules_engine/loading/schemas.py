@@ -7,9 +7,11 @@ from functools import lru_cache
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
+from rules_engine.loading import remedies
 from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.loading.yaml.nodes import MapNode, Node, Path, ScalarNode, find, first_key, without
+from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, Path, ScalarNode, find, first_key, without
 from rules_engine.model.excerpt import truncate
+from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import kind_of
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import did_you_mean
@@ -23,6 +25,11 @@ SCHEMAS = FilePath(__file__).parent.parent / "schemas"
 """The folder of the JSON Schemas: `KIND.json` each, and the definitions for more than one of them."""
 
 COMMON = "common.json"
+
+_EXPRESSION = "CEL expression"
+_SELECTOR = "label selector"
+_QUANTITY = "quantity"
+"""Titles of types in which a slip has its own remedy."""
 
 _TYPE = re.compile(r"[^#]*#/\$defs/([^/]+)")
 """A reference to a type, in any file; a longer one is to a field."""
@@ -90,7 +97,7 @@ class _Bundle:
 
 
 @lru_cache
-def _validator(kind: str, folder: FilePath) -> Any:
+def _validator_class() -> Any:
     # Imported on first use: it takes longer than all other imports of a command.
     from jsonschema import Draft202012Validator, ValidationError
     from jsonschema.validators import extend
@@ -105,22 +112,83 @@ def _validator(kind: str, folder: FilePath) -> Any:
         if isinstance(instance, dict) and not instance.keys() >= set(wanted):
             yield ValidationError("incomplete")
 
-    return extend(  # type: ignore[no-untyped-call]
-        Draft202012Validator, {"pattern": pattern, "required": required}
-    )(schema(kind, folder), registry=_registry())
+    return extend(Draft202012Validator, {"pattern": pattern, "required": required})  # type: ignore[no-untyped-call]
+
+
+@lru_cache
+def _validator(kind: str, folder: FilePath) -> "_Validator":
+    return _Validator(schema(kind, folder))
+
+
+class _Validator:
+    """A schema and all of its types."""
+
+    def __init__(self, whole: Mapping[str, Any]) -> None:
+        self._whole = whole
+        self._validator = _validator_class()(whole, registry=_registry())
+
+    def errors(self, instance: Json) -> Iterator["ValidationError"]:
+        found: Iterator[ValidationError] = self._validator.iter_errors(instance)
+        return found
+
+    def accepts(self, part: Mapping[str, Any], instance: Json) -> bool:
+        """Return whether a part of the schema accepts a value."""
+        return bool(_validator_class()({**part, "$defs": self._whole["$defs"]}).is_valid(instance))
+
+    def resolved(self, part: Any) -> Mapping[str, Any]:
+        """Return a part of the schema with the type that it refers to, empty for a part that accepts everything."""
+        if not isinstance(part, Mapping):
+            return {}
+        name = str(part.get("$ref", "")).rpartition("/")[2]
+        return {**self._whole["$defs"].get(name, {}), **part}
+
+    def at(self, path: Path) -> Mapping[str, Any]:
+        """Return the schema of the value at a path, empty if it has none."""
+        here = self.resolved(self._whole)
+        for step in path:
+            if isinstance(step, int):
+                here = self.resolved(here.get("items"))
+            else:
+                here = self.resolved(here.get("properties", {}).get(step, here.get("additionalProperties")))
+        return here
 
 
 def validate(kind: str, root: MapNode, diagnostics: Diagnostics, folder: FilePath = SCHEMAS) -> MapNode:
     """Report violations of the kind's schema; return the document without them, so that the rest can be checked."""
-    faults = [_Fault(error, root) for error in _validator(kind, folder).iter_errors(root.json())]
+    validator = _validator(kind, folder)
+    ambiguous = dict(_ambiguous(root, validator))
+    faults = [_Fault(error, root, validator) for error in validator.errors(root.json())]
+    faults = [fault for fault in faults if fault.path not in ambiguous]
     reported: set[Location] = set()
+    for code, message, place in ambiguous.values():
+        diagnostics.error(code, message, place.location, place.length)
     for fault in sorted(faults, key=lambda fault: fault.rank):
         for code, message, node in fault.problems():
             # Text that is too long and has the wrong form is one problem.
             if code is not Code.WRONG_FORM or node.location not in reported:
                 diagnostics.error(code, message, node.location, node.length)
                 reported.add(node.location)
-    return without(root, frozenset(path for fault in faults for path in fault.invalid_paths()))
+    invalid = frozenset(path for fault in faults for path in fault.invalid_paths())
+    return without(root, invalid | ambiguous.keys())
+
+
+def _ambiguous(root: MapNode, validator: _Validator) -> Iterator[tuple[Path, "Finding"]]:
+    """Yield the path of each value that readers interpret differently, with the spellings that its field accepts.
+
+    Values of fields without a schema keep their problem; those without an accepted spelling have that of the schema.
+    """
+    for path, node in scalars(root):
+        surprise, part = node.surprise, validator.at(path)
+        if surprise is not None and part:
+            spellings = surprise.spellings
+            if part.get("title") == _EXPRESSION:
+                spellings = tuple((f'"{text}"', text) for text, value in spellings if isinstance(value, bool))
+            accepted = [spelling for spelling in spellings if validator.accepts(part, spelling[1])]
+            if part.get("title") == _QUANTITY:
+                # Its text is read further, as strictly as a number.
+                accepted = [spelling for spelling in accepted if not isinstance(spelling[1], str)]
+            if accepted:
+                yield path, (surprise.code, surprise.message(accepted), node)
 
 
 _TYPES = {
@@ -141,22 +209,23 @@ Finding = tuple[Code, str, Node]
 class _Fault:
     """One error of the validator, in the terms of rule files."""
 
-    def __init__(self, error: "ValidationError", root: MapNode) -> None:
+    def __init__(self, error: "ValidationError", root: MapNode, validator: _Validator) -> None:
+        self._validator = validator
         self._keyword = str(error.validator)
         self._wanted: Any = error.validator_value
         self._schema: Mapping[str, Any] = error.schema if isinstance(error.schema, Mapping) else {}
         self._instance: Any = error.instance
-        self._path: Path = tuple(error.absolute_path)
+        self.path: Path = tuple(error.absolute_path)
         self._of_key = "propertyNames" in error.absolute_schema_path
-        self._node = find(root, self._path)
+        self._node = find(root, self.path)
         self._owner = self._find_owner(root)
 
     def _find_owner(self, root: MapNode) -> Node:
         """Return the key of the value; for an item, the item; for the document, its first key."""
-        if not self._path or isinstance(self._path[-1], int):
+        if not self.path or isinstance(self.path[-1], int):
             return first_key(self._node)
-        above = find(root, self._path[:-1])
-        key = above.key(self._path[-1]) if isinstance(above, MapNode) else None
+        above = find(root, self.path[:-1])
+        key = above.key(self.path[-1]) if isinstance(above, MapNode) else None
         return key or self._node
 
     @property
@@ -172,7 +241,7 @@ class _Fault:
             case "type":
                 yield self._wrong_type()
             case "enum":
-                meant = near(str(self._instance), self._wanted)
+                meant = near(self._text.strip(remedies.QUOTES), self._wanted)
                 listed = f"is not one of {', '.join(self._wanted)}" if len(self._wanted) > 1 else "is not possible here"
                 yield Code.WRONG_VALUE, f"{self._written} {listed}{meant}", self._node
             case "pattern" | "maxLength":
@@ -195,20 +264,20 @@ class _Fault:
         """Yield the paths of values that cannot be read."""
         match self._keyword:
             case "additionalProperties":
-                yield from ((*self._path, name) for name in self._extras())
+                yield from ((*self.path, name) for name in self._extras())
             case "required":
                 # A document without its spec still has a name, and a spec without a field others.
-                if len(self._path) > 1:
-                    yield self._path
+                if len(self.path) > 1:
+                    yield self.path
             case "anyOf" | "oneOf" | "minimum" | "maximum" | "minProperties" | "maxProperties":
                 return
             case _:
-                yield (*self._path, self._instance) if self._of_key else self._path
+                yield (*self.path, self._instance) if self._of_key else self.path
 
     @property
     def _name(self) -> str:
-        step = self._path[-1]
-        return f"item {step + 1} of {self._path[-2]}" if isinstance(step, int) else step
+        step = self.path[-1]
+        return f"item {step + 1} of {self.path[-2]}" if isinstance(step, int) else step
 
     @property
     def _written(self) -> str:
@@ -217,26 +286,55 @@ class _Fault:
         )
 
     @property
+    def _text(self) -> str:
+        return self._node.source.text if isinstance(self._node, ScalarNode) else ""
+
+    def _accepts(self, instance: Json) -> bool:
+        return self._validator.accepts(self._schema, instance)
+
+    @property
     def _title(self) -> str:
-        return str(self._schema.get("title", self._path[-1] if self._path else "this"))
+        return str(self._schema.get("title", self.path[-1] if self.path else "this"))
 
     def _extras(self) -> list[str]:
         return [name for name in self._instance if name not in self._schema.get("properties", ())]
 
     def _unknown(self) -> Iterator[Finding]:
         fields = self._schema.get("properties", {})
+        selector = self._selector(fields)
+        if selector:
+            first = self._extras()[0]
+            node = self._node if self._node.length > 1 else self._key(first)
+            # In a flow map the remedy replaces the whole, in a block its lines.
+            written = selector if self._node.length > 1 else selector[1:-1]
+            message = f"{self._title} has no field '{truncate(first)}'{remedies.clause(written)}"
+            yield Code.UNKNOWN_FIELD, message, node
+            return
         for name in self._extras():
-            yield (
-                Code.UNKNOWN_FIELD,
-                f"{self._title} has no field '{truncate(name)}'{near(name, fields)}",
-                self._key(name),
-            )
+            hint = remedies.clause(remedies.glued(name, fields)) or near(name, fields) or self._home(name)
+            yield Code.UNKNOWN_FIELD, f"{self._title} has no field '{truncate(name)}'{hint}", self._key(name)
+
+    def _selector(self, fields: Mapping[str, Any]) -> str:
+        node = self._node
+        return remedies.labels(node, fields) if self._title == _SELECTOR and isinstance(node, MapNode) else ""
+
+    def _home(self, name: str) -> str:
+        """Return a clause with the part of the document that has this field."""
+        for parent, part in self._schema.get("properties", {}).items():
+            if name in self._validator.resolved(part).get("properties", {}):
+                value = self._instance[name]
+                scalar = parent not in self._instance and not isinstance(value, list | dict)
+                return remedies.clause(f"{parent}: {{{name}: {remedies.flow(value)}}}") if scalar else _below(parent)
+        return _below("spec") if name in self._validator.at(("spec",)).get("properties", {}) else ""
 
     def _missing(self) -> Iterator[Finding]:
         # A misspelt field is reported once, as unknown.
-        misspelt = "".join(near(name, self._schema.get("properties", ())) for name in self._extras())
+        fields = self._schema.get("properties", ())
+        misspelt = "".join(
+            near(name, fields) + self._home(name) + remedies.glued(name, fields) for name in self._extras()
+        )
         for name in self._wanted:
-            if name not in self._instance and f"'{name}'" not in misspelt:
+            if name not in self._instance and not re.search(rf"'{name}'|\b{name}: ", misspelt):
                 yield Code.MISSING_FIELD, f"{self._title} needs '{name}'", self._owner
 
     def _wrong_type(self) -> Finding:
@@ -244,12 +342,48 @@ class _Fault:
         expected = " or ".join(_TYPES[name] for name in wanted)
         if self._instance is None:
             return Code.WRONG_TYPE, f"{self._name} has no value: it must be {expected}", self._owner
-        given, hint = kind_of(self._instance), ""
+        given = kind_of(self._instance)
         if isinstance(self._instance, float) and isinstance(self._node, ScalarNode):
             given = truncate(self._node.source.text)
-        if "string" in wanted and isinstance(self._node, ScalarNode):
-            hint = f': write "{truncate(self._node.source.text)}"'
-        return Code.WRONG_TYPE, f"{self._name} must be {expected}, not {_GIVEN.get(given, given)}{hint}", self._node
+        message = f"{self._name} must be {expected}, not {_GIVEN.get(given, given)}"
+        if isinstance(self._node, MapNode) and "array" in wanted and self._node.length == 1:
+            key = first_key(self._node)
+            return Code.WRONG_TYPE, f"{message}{self._dash(key)}", key
+        return Code.WRONG_TYPE, f"{message}{self._replacement(wanted)}", self._node
+
+    def _dash(self, key: Node) -> str:
+        """Return a clause for a map in lines of their own where a list is expected."""
+        text = key.source.text if isinstance(key, ScalarNode) else ""
+        name = re.sub(r"^[-–—]\s*", "", text)
+        item = self._validator.resolved(self._schema.get("items")).get("properties", {})
+        if name not in item:
+            return remedies.clause(remedies.for_list(self._node, self._accepts))
+        rest = isinstance(self._node, MapNode) and len(self._node.members) > 1
+        return remedies.clause(f"- {name}{', and indent the lines of the same item by two more' if rest else ''}")
+
+    def _replacement(self, wanted: Sequence[str]) -> str:
+        """Return a clause with the value that is probably meant."""
+        unquoted = " without quotes" if isinstance(self._node, ScalarNode) and self._node.quoted else ""
+        fields = self._schema.get("properties", {})
+        written = ""
+        for name in wanted:
+            match name:
+                case "string" if self._title == _EXPRESSION and isinstance(self._instance, bool):
+                    written = f'"{str(self._instance).lower()}"'
+                case "string" if self._text:
+                    written = f'"{truncate(self._text)}"'
+                case "boolean":
+                    written = remedies.for_boolean(self._node)
+                case "integer" | "number":
+                    written = remedies.for_number(self._node)
+                case "array":
+                    written, unquoted = remedies.for_list(self._node, self._accepts), ""
+                case "object":
+                    found = remedies.glued(self._text, fields) or remedies.for_map(
+                        self._node, self._accepts, self._schema.get("required", ())
+                    )
+                    written, unquoted = found, ""
+        return remedies.clause(f"{written}{unquoted}" if written else "")
 
     def _wrong_form(self) -> Finding:
         text = self._instance
@@ -259,8 +393,12 @@ class _Fault:
         if not text.strip():
             return Code.WRONG_FORM, f"the {self._title} is empty", node
         hint = next((f" such as {example}" for example in self._schema.get("examples", ())), "")
+        remedy = remedies.for_text(text, self._title, self._accepts)
         if "resource" in self._title:
-            hint = _resource_hint(text) or hint
+            hint = _resource_hint(text, remedy) or hint
+        elif "{{" in text:
+            hint = ": templates are not expanded"
+        hint = f"{hint}, write {remedy}" if ":" in hint and remedy else remedies.clause(remedy) or hint
         return Code.WRONG_FORM, f"'{truncate(text)}' is not {_article(self._title)} {self._title}{hint}", node
 
     def _key(self, name: str) -> Node:
@@ -295,17 +433,33 @@ class _Fault:
         return Code.WRONG_COUNT, f"{self._name} has the same item twice", find(self._node, (repeated,))
 
 
-def _resource_hint(text: str) -> str:
-    """Return a hint for a text that is not a resource name, for common mistakes.
+def _resource_hint(text: str, remedy: str) -> str:
+    """Return a hint for a text that is not a resource name, for common mistakes; a remedy may follow.
 
     Source: k8s.io/kubernetes/pkg/apis/core/v1/helper (IsExtendedResourceName).
     """
     domain = text.partition("/")[0]
-    if domain.startswith("requests."):
-        return f": 'requests.' is for quotas, write {truncate(text.removeprefix('requests.'))}"
+    if domain.startswith("requests.") and remedy:
+        return ": 'requests.' is for quotas"
     if domain.endswith("kubernetes.io"):
         return ": kubernetes.io is for Kubernetes' own resources, which no device plugin offers"
-    return ": in a resource's name + is written ." if "+" in text else ""
+    return ": in a resource's name + is written as a dot" if "+" in text else ""
+
+
+def _below(name: str) -> str:
+    return f": it belongs below '{name}'"
+
+
+def scalars(node: Node, path: Path = ()) -> Iterator[tuple[Path, ScalarNode]]:
+    """Yield the scalars of a document with their paths."""
+    if isinstance(node, ScalarNode):
+        yield path, node
+    elif isinstance(node, ListNode):
+        for index, item in enumerate(node.items):
+            yield from scalars(item, (*path, index))
+    else:
+        for name, (_, value) in node.members.items():
+            yield from scalars(value, (*path, name))
 
 
 def near(name: str, candidates: Iterable[str]) -> str:

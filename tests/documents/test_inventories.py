@@ -188,7 +188,7 @@ def test_a_cluster_is_read_from_an_inventory_beside_other_documents(tmp_path: Pa
 @pytest.mark.parametrize(
     ("text", "code"),
     [
-        (rule("ClusterInventory", "{nodes: [{name: a, cards: no}]}"), "yaml-boolean"),
+        (rule("ClusterInventory", "{nodes: [{name: a, cards: no}]}"), "wrong-type"),
         (
             rule("ClusterInventory", "{nodes: []}") + "---\n" + rule("ClusterInventory", "{nodes: []}", "z"),
             "not-a-cluster",

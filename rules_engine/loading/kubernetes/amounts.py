@@ -1,16 +1,26 @@
 """Quantities by resource name, and warnings of common mistakes in them."""
 
+import re
 from collections.abc import Mapping
 
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import scalars, section
 from rules_engine.loading.yaml.nodes import MapNode, ScalarNode
+from rules_engine.model.excerpt import truncate
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.quantity import NANOS, Format, Quantity, QuantityError
 from rules_engine.model.source import Location
 
 _FEW_BYTES = Quantity.parse("1Mi")
 """Least plausible memory: no container runs in less, so that a unit was forgotten, or m written for M."""
+
+_THOUSANDS = re.compile(r"[0-9]{1,3}(?:,[0-9]{3}){1,6}")
+_SLIP = re.compile(
+    r"([0-9]{1,18}(?:[.,][0-9]{1,9})?|[0-9]{1,3}(?:,[0-9]{3}){1,6})\s{0,9}"
+    r"([kmgtpe]i?b?|[kmgtpe]i?bytes|cores?|cpus?|mcpu|millicores?|)",
+    re.IGNORECASE,
+)
+"""A number and a unit that a person understands, and Kubernetes does not."""
 
 _BYTES = ("memory", "ephemeral-storage")
 
@@ -26,12 +36,41 @@ def quantity(node: ScalarNode, diagnostics: Diagnostics) -> Quantity | None:
     try:
         amount = Quantity.parse(node.source.text)
     except QuantityError as error:
-        diagnostics.error(Code.BAD_QUANTITY, str(error), node.location, node.length)
+        text = node.source.text
+        meant = _meant(text)
+        message = f"'{truncate(text)}' is not a quantity: write {' or '.join(meant)}" if meant else str(error)
+        diagnostics.error(Code.BAD_QUANTITY, message, node.location, node.length)
         return None
     if amount.nanos < 0:
         diagnostics.error(Code.NEGATIVE_QUANTITY, "a quantity cannot be negative here", node.location, node.length)
         return None
     return amount
+
+
+def _meant(text: str) -> tuple[str, ...]:
+    """Return the quantities that a text may mean: with a decimal comma, a space, or the unit of another notation."""
+    found = _SLIP.fullmatch(text)
+    if found is None:
+        return ()
+    number, unit = found[1].replace(",", "" if _THOUSANDS.fullmatch(found[1]) else "."), found[2].lower()
+    if _is_quantity(f"{number}{found[2]}"):
+        return (f"{number}{found[2]}",)
+    if unit in ("core", "cores", "cpu", "cpus"):
+        return (number,)
+    if unit in ("mcpu", "millicore", "millicores"):
+        return (f"{number}m",)
+    prefix, binary = unit[0].upper(), unit[1:].startswith("i")
+    decimal = f"{number}{'k' if prefix == 'K' else prefix}"
+    # gb is either: GB as in a card's name, or GiB.
+    return (f"{number}{prefix}i",) if binary else (decimal, f"{number}{prefix}i")
+
+
+def _is_quantity(text: str) -> bool:
+    try:
+        Quantity.parse(text)
+    except QuantityError:
+        return False
+    return True
 
 
 def warn_of_units(

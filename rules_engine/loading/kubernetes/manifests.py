@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.loading.kubernetes.pods import warn_of_pod
+from rules_engine.loading.kubernetes.pods import containers_slip, warn_of_pod
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, Path, ScalarNode, find, first_key
 from rules_engine.model.json.lenient import Object, mapping, text
 from rules_engine.model.json.patch import Json
@@ -145,6 +145,11 @@ def the_pod(root: Node, place: Node, diagnostics: Diagnostics) -> Manifest | Non
     if len(found) == 1:
         found[0].warn(diagnostics)
         return found[0]
+    slip = None if found else containers_slip(root)
+    if slip is not None:
+        message, at = slip
+        diagnostics.error(Code.NOT_A_POD, message, at.location, at.length)
+        return None
     given = (
         f"one pod, not {len(found)}"
         if found

@@ -3,10 +3,11 @@
 No member that the API server accepts is an error: the API may be newer than the table of fields.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import items, section, sections
+from rules_engine.loading.remedies import as_written, clause, flow
 from rules_engine.loading.schemas import near
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode, find, first_key
 from rules_engine.model import shapes
@@ -20,6 +21,9 @@ from rules_engine.model.source import Location
 SLIPS = frozenset({Code.UNKNOWN_POD_FIELD, Code.NO_CONTAINERS, Code.DUPLICATE_CONTAINER})
 """The codes of the warnings of this module."""
 
+_SCALARS: Mapping[str, type] = {"string": str, "bool": bool, "int": int}
+"""Types of scalars in shapes.json."""
+
 _CONTAINERS = ("containers", "initContainers", "ephemeralContainers")
 
 
@@ -29,6 +33,8 @@ def read_pod(pod: Json, node: Node, diagnostics: Diagnostics) -> Pod | None:
         return Pod.parse(pod)
     except PodError as error:
         place = find(node, tuple(_steps(error.path)))
+        if _report_ambiguous(place, "string", diagnostics):
+            return None
         diagnostics.error(Code.BAD_POD, str(error), place.location, place.length)
         return None
 
@@ -79,6 +85,30 @@ def _misspells_containers(node: MapNode, spec: MapNode) -> bool:
     return any(near(name, ["containers"]) for name in unknown)
 
 
+def containers_slip(root: Node) -> tuple[str, Node] | None:
+    """Return the message and the place of a slip that hides the containers of a pod without a kind, or None."""
+    if not isinstance(root, MapNode):
+        return None
+    spec = root.get("spec")
+    if not isinstance(spec, MapNode):
+        member = root.key("containers")
+        if member is not None:
+            return "'containers' belongs below 'spec': write spec: {containers: …}", member
+        return next((_misspelt("a Pod", key, "spec") for key, _ in root if near(key.source.text, ["spec"])), None)
+    key, value = spec.key("containers"), spec.get("containers")
+    if key is None:
+        keys = (key for key, _ in spec if near(key.source.text, ["containers"]))
+        return next((_misspelt("PodSpec", key, "containers") for key in keys), None)
+    if isinstance(value, MapNode):
+        written = flow(as_written(value))
+        return f"containers must be a list, not a map{clause(f'[{written}]')}", value
+    return None
+
+
+def _misspelt(owner: str, key: ScalarNode, name: str) -> tuple[str, Node]:
+    return f"{owner} has no field '{truncate(key.source.text)}'{near(key.source.text, [name])}", key
+
+
 def _warn_of_fields(node: MapNode, shape: str, diagnostics: Diagnostics) -> None:
     fields = shapes.fields(shape)
     for key, value in node:
@@ -95,8 +125,24 @@ def _warn_of_values(node: Node | None, written: str, diagnostics: Diagnostics) -
     if written.startswith("["):
         for item in node.items if isinstance(node, ListNode) else ():
             _warn_of_values(item, written[1:-1], diagnostics)
+    elif written.startswith("{") and isinstance(node, MapNode):
+        for _, value in node:
+            _warn_of_values(value, written[1:-1], diagnostics)
     elif written[0].isupper() and isinstance(node, MapNode):
         _warn_of_fields(node, written, diagnostics)
+    elif isinstance(node, ScalarNode):
+        _report_ambiguous(node, written, diagnostics)
+
+
+def _report_ambiguous(node: Node, written: str, diagnostics: Diagnostics) -> bool:
+    """Report a value that readers of YAML interpret differently, with the spellings for a field of this type."""
+    surprise = node.surprise if isinstance(node, ScalarNode) else None
+    if surprise is None:
+        return False
+    spellings = [spelling for spelling in surprise.spellings if type(spelling[1]) is _SCALARS.get(written)]
+    if spellings:
+        diagnostics.error(surprise.code, surprise.message(spellings), node.location, node.length)
+    return bool(spellings)
 
 
 def _steps(pointer: str) -> Iterator[str | int]:

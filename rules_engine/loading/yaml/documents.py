@@ -260,13 +260,13 @@ class _Composer:
         value, surprise = resolve(text)
         if self._strict and surprise is not None and surprise.number is not None:
             value = surprise.number
-        node = ScalarNode(value=value, source=source)
+        node = ScalarNode(value=value, source=source, surprise=surprise if self._strict else None)
         if self._strict and self._is_key() and (surprise is not None or not isinstance(value, str)):
             self._diagnostics.error(
                 Code.YAML_KEY, f'a key must be text: write "{truncate(text)}"', node.location, node.length
             )
         elif self._strict and surprise is not None:
-            self._diagnostics.error(surprise.code, surprise.message, node.location, node.length)
+            self._diagnostics.error(surprise.code, surprise.message(surprise.spellings), node.location, node.length)
         return node
 
     def _key(self) -> str | None:

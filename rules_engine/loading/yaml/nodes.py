@@ -1,13 +1,36 @@
 """A YAML document as a tree of positioned values."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
 from rules_engine.model.json.patch import Json
+from rules_engine.model.problem_codes import Code
 from rules_engine.model.source import Location, SourceText
 
 Plain: TypeAlias = bool | int | float | str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Surprise:
+    """A scalar that readers interpret differently: `reading` has its values, `spellings` are unambiguous.
+
+    Each spelling is a text with its value; that of the text itself is the last. `number` is the probable number, for
+    the schema to check.
+    """
+
+    code: Code
+    text: str
+    reading: str
+    spellings: tuple[tuple[str, Plain], ...]
+    number: int | float | None = None
+
+    def message(self, spellings: Sequence[tuple[str, Plain]]) -> str:
+        """Return the message that recommends some of the spellings."""
+        others = " or ".join(text for text, value in spellings if not isinstance(value, str))
+        quoted = next((text for text, value in spellings if isinstance(value, str)), "")
+        advice = f"{others}, or {quoted} for the text" if others and quoted else others or quoted
+        return f"{self.text} {self.reading}: write {advice}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +40,7 @@ class ScalarNode:
     value: Plain
     source: SourceText
     quoted: bool = False
+    surprise: Surprise | None = None
 
     @property
     def location(self) -> Location:

@@ -5,10 +5,9 @@ Sources: YAML 1.2.2, section 10.3 (core schema); yaml.org/type for YAML 1.1's ty
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
-from rules_engine.loading.yaml.nodes import Plain
-from rules_engine.model.excerpt import truncate
+from rules_engine.loading.yaml.nodes import Plain, Surprise
+from rules_engine.model.excerpt import MAX_EXCERPT, truncate
 from rules_engine.model.problem_codes import Code
 
 MAX_INTEGER = 2**63
@@ -28,16 +27,14 @@ _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|(?:0|[1-9][0-9]*)(?:\.[0-9]*)?)(?:[eE][-+
 _DATE = re.compile(r"[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}(?:(?:[Tt]|[ \t]+)[0-9:. \t+\-Zz]+)?")
 
 
-@dataclass(frozen=True, slots=True)
-class Surprise:
-    """A scalar that readers interpret differently; `message` has its value and an unambiguous spelling.
+AMBIGUOUS = frozenset({Code.YAML_BOOLEAN, Code.YAML_DATE, Code.YAML_EQUALS, Code.YAML_NUMBER})
+"""Codes of surprises."""
 
-    `number` is the probable number, for the schema to check.
-    """
 
-    code: Code
-    message: str
-    number: int | float | None = None
+def _surprise(code: Code, text: str, reading: str, *values: Plain, number: int | float | None = None) -> Surprise:
+    spellings = [(str(value).lower(), value) for value in values]
+    quoted = f'"{text}"' if len(text) <= MAX_EXCERPT else "it in quotes"
+    return Surprise(code, truncate(text), reading, (*spellings, (quoted, text)), number)
 
 
 def resolve(text: str) -> tuple[Plain, Surprise | None]:
@@ -47,10 +44,9 @@ def resolve(text: str) -> tuple[Plain, Surprise | None]:
     first = text[0]
     if first in "yYnNoO" and text in _BOOLEANS:
         value = _BOOLEANS[text]
-        reading = f"{text} is a boolean in YAML 1.1 and text in YAML 1.2"
-        return value, Surprise(Code.YAML_BOOLEAN, f'{reading}: write {str(value).lower()}, or "{text}" for the text')
+        return value, _surprise(Code.YAML_BOOLEAN, text, "is a boolean in YAML 1.1 and text in YAML 1.2", value)
     if first == "=" and text == "=":
-        return text, Surprise(Code.YAML_EQUALS, '= is a special value in YAML 1.1: write "=" for the text')
+        return text, _surprise(Code.YAML_EQUALS, text, "is a special value in YAML 1.1")
     if first not in "+-.0123456789":
         return text, None
     return _number(text)
@@ -60,17 +56,16 @@ def _number(text: str) -> tuple[Plain, Surprise | None]:
     if _INTEGER.fullmatch(text):
         # The length is checked first: parsing a number of many digits is costly.
         if len(text) > len(str(MAX_INTEGER)) + 1 or not -MAX_INTEGER <= int(text) < MAX_INTEGER:
-            message = f"{truncate(text)} does not fit into 64 bits: write it in quotes for the text"
-            return text, Surprise(Code.YAML_NUMBER, message, _sign(text) * MAX_INTEGER)
+            number = _sign(text) * MAX_INTEGER
+            return text, _surprise(Code.YAML_NUMBER, text, "does not fit into 64 bits", number=number)
         return int(text), None
     if _FLOAT.fullmatch(text):
         value = float(text)
         if value in (float("inf"), float("-inf")):
-            message = f"{truncate(text)} is larger than any number: write it in quotes for the text"
-            return text, Surprise(Code.YAML_NUMBER, message, value)
+            return text, _surprise(Code.YAML_NUMBER, text, "is larger than any number", number=value)
         return value, None
     if _DATE.fullmatch(text):
-        return text, Surprise(Code.YAML_DATE, f'{text} is a date in YAML 1.1 and text in YAML 1.2: write "{text}"')
+        return text, _surprise(Code.YAML_DATE, text, "is a date in YAML 1.1 and text in YAML 1.2")
     for pattern, reading in _ODD_NUMBERS:
         if pattern.fullmatch(text):
             return reading(text)
@@ -80,12 +75,13 @@ def _number(text: str) -> tuple[Plain, Surprise | None]:
 _Reading = Callable[[str], tuple[Plain, Surprise | None]]
 
 
-def _odd(value: int | float, text: str, otherwise: str) -> tuple[Plain, Surprise | None]:
-    return value, _number_surprise(f"is {value} in YAML 1.1 and {otherwise} in YAML 1.2", value, text)
+def _odd(value: int | float, text: str, otherwise: int | str) -> tuple[Plain, Surprise | None]:
+    values = (value,) if isinstance(otherwise, str) or otherwise == value else (value, otherwise)
+    return value, _number_surprise(f"is {value} in YAML 1.1 and {otherwise} in YAML 1.2", text, *values)
 
 
-def _number_surprise(reading: str, value: int | float, text: str) -> Surprise:
-    return Surprise(Code.YAML_NUMBER, f'{text} {reading}: write {value}, or "{text}" for the text')
+def _number_surprise(reading: str, text: str, *values: int | float) -> Surprise:
+    return _surprise(Code.YAML_NUMBER, text, reading, *values)
 
 
 def _digits(text: str) -> str:
@@ -97,22 +93,22 @@ def _sign(text: str) -> int:
 
 
 def _octal(text: str) -> tuple[Plain, Surprise | None]:
-    return _odd(_sign(text) * int(_digits(text), 8), text, _digits(text).lstrip("0") or "0")
+    return _odd(_sign(text) * int(_digits(text), 8), text, _sign(text) * int(_digits(text)))
 
 
 def _new_octal(text: str) -> tuple[Plain, Surprise | None]:
     value = int(text, 0)
-    return value, _number_surprise(f"is text in YAML 1.1 and {value} in YAML 1.2", value, text)
+    return value, _number_surprise(f"is text in YAML 1.1 and {value} in YAML 1.2", text, value)
 
 
 def _zeros(text: str) -> tuple[Plain, Surprise | None]:
     value = float(text) if "." in text else int(text)
-    return value, _number_surprise(f"is text to some readers and {value} to others", value, text)
+    return value, _number_surprise(f"is text to some readers and {value} to others", text, value)
 
 
 def _hexadecimal(text: str) -> tuple[Plain, Surprise | None]:
     value = _sign(text) * int(_digits(text), 0)
-    return value, _number_surprise(f"is the number {value}", value, text)
+    return value, _number_surprise(f"is the number {value}", text, value)
 
 
 def _binary(text: str) -> tuple[Plain, Surprise | None]:
@@ -133,8 +129,8 @@ def _sexagesimal(text: str) -> tuple[Plain, Surprise | None]:
 
 def _special(text: str) -> tuple[Plain, Surprise | None]:
     name = "not a number" if text.lower() == ".nan" else "infinity"
-    message = f'{text} is {name}, which JSON does not have: write "{text}" for the text'
-    return text, Surprise(Code.YAML_NUMBER, message, float(text.replace(".", "")))
+    number = float(text.replace(".", ""))
+    return text, _surprise(Code.YAML_NUMBER, text, f"is {name}, which JSON does not have", number=number)
 
 
 _ODD_NUMBERS: tuple[tuple[re.Pattern[str], _Reading], ...] = (

@@ -4,8 +4,9 @@ The tree is composed here from PyYAML's events: PyYAML's own composer recurses i
 opening brackets ends the process.
 """
 
+import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -17,6 +18,7 @@ from rules_engine.loading.yaml import positions
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode
 from rules_engine.loading.yaml.scalars import resolve
 from rules_engine.model.excerpt import truncate
+from rules_engine.loading.yaml.syntax_remedies import remedy, template
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import did_you_mean
 from rules_engine.model.source import Location, SourceText
@@ -35,6 +37,9 @@ _NOT_ALLOWED = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufef
 """Characters that YAML forbids, or (U+0085, U+2028, U+2029) that end a line in YAML but in no editor."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_NEGATION = re.compile(r"!(?:\s*\(|\s*\w+[.(])")
+"""The beginning of an expression, which YAML reads as a tag."""
+
 _ANCHOR = re.compile(r"(?:&[A-Za-z0-9_-]+)?(?:\s+|#.*)*")
 
 
@@ -104,7 +109,7 @@ _HINTS = (
 )
 
 
-def _syntax(error: yaml.MarkedYAMLError, source: SourceFile) -> tuple[Code, str, Location]:
+def _syntax(error: yaml.MarkedYAMLError, source: SourceFile) -> tuple[Code, str, Location, int]:
     problem = str(error.problem)
     message = next((hint for words, hint in _HINTS if words in problem), problem)
     # An unclosed value is reported where it begins.
@@ -114,7 +119,12 @@ def _syntax(error: yaml.MarkedYAMLError, source: SourceFile) -> tuple[Code, str,
     column = mark.column if line == mark.line else len(source.lines[line])
     if source.lines[line][column:].startswith("\t"):
         message = "a tab cannot indent in YAML: use spaces"
-    return Code.YAML_SYNTAX, message, Location(source.name, line + 1, column + 1)
+    elif not source.is_json:
+        found = remedy(source.lines, line, column, LOADER)
+        if found is not None:
+            place = Location(source.name, found.line + 1, found.column + 1)
+            return Code.YAML_SYNTAX, found.message, place, max(1, found.length)
+    return Code.YAML_SYNTAX, message, Location(source.name, line + 1, column + 1), 1
 
 
 @dataclass(slots=True)
@@ -216,7 +226,9 @@ class _Composer:
         name = event.anchor
         length = len(name) + 1
         if name not in self._anchors:
-            message = f"no anchor '{truncate(name)}' precedes this alias{did_you_mean(name, self._anchors)}"
+            near = did_you_mean(name, self._anchors)
+            advice = near or f': write "*{truncate(name)}" for the text'
+            message = f"no anchor '{truncate(name)}' precedes this alias{advice}"
         else:
             target = self._anchors[name]
             if target is not None:
@@ -238,11 +250,15 @@ class _Composer:
         line = self._source.lines[event.start_mark.line]
         column = max(line.find("!", event.start_mark.column), event.start_mark.column)
         tag = re.split(r"[\s,\]}]", line[column:])[0]
+        if _NEGATION.match(line, column) and self._key():
+            tag = line[column:].rstrip()
+            message = f"text cannot begin with !, which is for tags: write {json.dumps(tag, ensure_ascii=False)}"
+        else:
+            message = (
+                f"{truncate(tag)} is a tag, and tags are not supported: put text in quotes, write the rest plainly"
+            )
         self._diagnostics.error(
-            Code.YAML_TAG,
-            f"{truncate(tag)} is a tag, and tags are not supported: put text in quotes, write the rest plainly",
-            Location(self._source.name, event.start_mark.line + 1, column + 1),
-            len(tag),
+            Code.YAML_TAG, message, Location(self._source.name, event.start_mark.line + 1, column + 1), len(tag)
         )
 
     def _scalar(self, event: Any) -> ScalarNode:
@@ -252,6 +268,9 @@ class _Composer:
             message = "an escape is half of a surrogate pair: write the character itself, or \\U and eight digits"
             raise _StopError(Code.YAML_SYNTAX, message, self._at(event.start_mark))
         source = SourceText(text, self._source.name, self._breaks(event))
+        if not text and not event.style and event.tag is not None:
+            # The whole value was read as a tag.
+            return ScalarNode(value=event.tag, source=replace(source, text=event.tag), quoted=True)
         if event.style or event.tag in ("!", "tag:yaml.org,2002:str"):
             return ScalarNode(value=text, source=source, quoted=True)
         if self._strict and text == "Off" and self._key() == "mode":
@@ -317,9 +336,7 @@ class _Composer:
         merged: list[Node] = []
         for key, value in zip(done.nodes[::2], done.nodes[1::2], strict=True):
             if not isinstance(key, ScalarNode):
-                self._diagnostics.error(
-                    Code.YAML_KEY, "a key must be text, not a list or a map", key.location, key.length
-                )
+                self._complex_key(key, done)
                 continue
             name = key.source.text
             if name == "<<" and not key.quoted:
@@ -340,6 +357,18 @@ class _Composer:
             for name, member in node.members.items() if isinstance(node, MapNode) else ():
                 members.setdefault(name, member)
         return MapNode(members=members, location=done.location, length=length)
+
+    def _complex_key(self, key: Node, done: _Open) -> None:
+        start = done.event.start_mark
+        rest = self._source.lines[done.location.line - 1][start.column :]
+        if rest.startswith("{{"):
+            # The map around it has no meaning, either.
+            written = rest.partition("}}")[0] + "}}"
+            message = template(written, self._key())
+            self._diagnostics.error(Code.YAML_KEY, message, done.location, len(written))
+        else:
+            message = "a key must be text, not a list or a map"
+            self._diagnostics.error(Code.YAML_KEY, message, key.location, key.length)
 
     def _merge_key(self, key: ScalarNode) -> None:
         if self._strict:

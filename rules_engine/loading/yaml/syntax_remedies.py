@@ -1,0 +1,280 @@
+"""Remedies of syntax errors in YAML: each is a change of one line after which the parser gets further."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import yaml
+
+MAX_TEXT = 64 * 1024
+"""Characters of a document for which remedies are tried: each trial parses it again."""
+
+MAX_TRIALS = 40
+"""Changes that are tried: some ten for each of the lines before the error."""
+
+MAX_LINES = 4
+"""Lines with text, up to that of the error, of which one may be the cause."""
+
+MAX_LINE = 1_000
+"""Characters of a line that is changed: bounds the work of the patterns."""
+
+MAX_SHOWN = 100
+"""Characters of a remedy in a message."""
+
+TEMPLATE = "templates are not expanded: write the value, or render the file first"
+
+_ITEM = r"\s*(?:-\s+)*"
+_KEY = r"[A-Za-z][\w./-]*"
+_WORD = re.compile(rf"({_ITEM})([A-Za-z][\w-]*)\s*(?:#.*)?")
+_GLUED = re.compile(rf"({_ITEM})({_KEY}):((?![\s/]).+)")
+_ASSIGNED = re.compile(rf"({_ITEM})({_KEY})\s*(?:=(?!=)|：)\s*(\S.*)")
+_GLUED_FLOW = re.compile(r"([A-Za-z]\w*):([\[{])")
+_MEMBER = re.compile(rf"({_ITEM}(?:{_KEY}|\"[^\"]*\"|'[^']*'):\s+|{_ITEM})(\S.*?)\s*")
+_INDICATOR = re.compile(r"(?:^\s*(?:-\s+)*|[\[,{]\s*|:\s+|-\s+)([*&%@`][^,\]}\s]*)")
+_BLOCK = re.compile(rf"({_ITEM}){_KEY}:\s+[|>][-+0-9]*\s*$")
+_CURLY = re.compile("[“„].+[”“]|[‘‚].+[’‘]")
+_TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}")
+_PATH = re.compile(
+    r"\{\{\s*(?:request\.)?((?:object|oldObject|namespaceObject|request|params|variables)\.[\w.]+)\s*\}\}"
+)
+_NAME = re.compile(rf"\s*(?:-\s+)?({_KEY}):")
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A message, its place (line and column from 0) and the number of columns."""
+
+    message: str
+    line: int
+    column: int
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """New text for a line, or `count` of them; the message is about `length` columns of the first, from `column` on."""
+
+    message: str
+    line: int
+    column: int
+    length: int
+    lines: tuple[str, ...]
+    count: int = 1
+
+    def remedy(self) -> Remedy:
+        return Remedy(self.message, self.line, self.column, self.length)
+
+
+def remedy(lines: Sequence[str], line: int, column: int, loader: type[Any], first: int = 0) -> Remedy | None:
+    """Return the first change of a line after which the parser gets beyond the error at a position, or None.
+
+    `lines` are those of one document, `first` of the file precede it; a template has no remedy but its value.
+    """
+    if sum(map(len, lines)) > MAX_TEXT:
+        return None
+    above = range(min(line, len(lines) - 1), -1, -1)
+    near = [number for number in above if _has_text(lines[number]) and len(lines[number]) <= MAX_LINE][:MAX_LINES]
+    last = max((number for number, text in enumerate(lines) if _has_text(text)), default=0)
+    further: _Change | None = None
+    for change in islice(_changes(lines, near, (line, column), first), MAX_TRIALS):
+        changed = [*lines[: change.line], *change.lines, *lines[change.line + change.count :]]
+        reached = _error_line(changed, loader)
+        if reached is None:
+            return change.remedy()
+        # An error at the end may be the same one.
+        if further is None and line + len(change.lines) - change.count < reached <= last:
+            further = change
+    if further is not None:
+        return further.remedy()
+    for number in near[:2]:
+        found = _TEMPLATE.search(lines[number])
+        if found:
+            return Remedy(TEMPLATE, number, found.start(), len(found.group()))
+    return None
+
+
+def template(written: str, key: str | None) -> str:
+    """Return the message for a template that is the whole value of a key."""
+    path = _PATH.fullmatch(written)
+    return f"templates are not expanded: write {path[1]}" if path and _is_expression(key) else TEMPLATE
+
+
+def _is_expression(key: str | None) -> bool:
+    return key is not None and (key == "when" or key.lower().endswith("expression"))
+
+
+def _has_text(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith("#")
+
+
+def _error_line(lines: Sequence[str], loader: type[Any]) -> int | None:
+    try:
+        for _ in yaml.parse("\n".join(lines), Loader=loader):
+            pass
+    except yaml.MarkedYAMLError as error:
+        mark: Any = error.problem_mark
+        return int(mark.line)
+    return None
+
+
+def _changes(lines: Sequence[str], near: Sequence[int], error: tuple[int, int], first: int) -> Iterator[_Change]:
+    for number in near:
+        text = lines[number]
+        if _TEMPLATE.search(text):
+            # In quotes it would be text.
+            yield from _template(number, text)
+            return
+        yield from _keys(number, text)
+        yield from _indicators(number, text)
+    if near and near[0] == error[0] and re.search(r"[\[{]", lines[error[0]][: error[1]]):
+        yield from _flow(error[0], lines[error[0]], error[1])
+    for number in near:
+        yield from _values(number, lines[number])
+    yield from _block_text(lines, error[0])
+    for number in near[:2]:
+        yield from _indentation(lines, number, first)
+    for number in near[1:]:
+        yield from _block(lines, number)
+
+
+def _written(line: int, column: int, old: str, new: str, before: str, reason: str) -> Iterator[_Change]:
+    """Yield a change of the text from a column on, unless it is too long to be quoted."""
+    if len(new) <= MAX_SHOWN:
+        yield _Change(f"{reason}: write {new}", line, column, len(old), (before + new,))
+
+
+def _template(line: int, text: str) -> Iterator[_Change]:
+    found = _MEMBER.fullmatch(text)
+    key = _NAME.match(text)
+    if found and _PATH.search(found[2]) and _is_expression(key[1] if key else None):
+        value = _PATH.sub(r"\1", found[2])
+        reason = "templates are not expanded"
+        yield from _written(line, len(found[1]), found[2], value, found[1], reason)
+        yield from _written(line, len(found[1]), found[2], _quoted(value), found[1], reason)
+
+
+def _keys(line: int, text: str) -> Iterator[_Change]:
+    word = _WORD.fullmatch(text)
+    if word:
+        yield from _written(line, len(word[1]), word[2], f"{word[2]}:", word[1], f"'{word[2]}' has no colon")
+    for pattern, reason in ((_GLUED, "no space after the colon"), (_ASSIGNED, "a key ends with a colon")):
+        found = pattern.fullmatch(text)
+        if found:
+            start = len(found[1])
+            yield from _written(line, start, text[start:], f"{found[2]}: {found[3]}", found[1], reason)
+    for found in _GLUED_FLOW.finditer(text):
+        new = f"{found[1]}: {found[2]}"
+        changed = f"{text[: found.start()]}{new}{text[found.end() :]}"
+        length = found.end() - found.start()
+        yield _Change(f"no space after the colon: write {new}", line, found.start(), length, (changed,))
+
+
+def _indicators(line: int, text: str) -> Iterator[_Change]:
+    """Yield the text in quotes for values that begin with a character of YAML's syntax."""
+    for found in _INDICATOR.finditer(text):
+        start, value = found.start(1), found[1]
+        reason = f"text cannot begin with {value[0]}"
+        quoted = f'"{value}"'
+        change = _Change(
+            f"{reason}: write {quoted}", line, start, len(value), (text[:start] + quoted + text[found.end() :],)
+        )
+        if "\\" not in value and '"' not in value:
+            yield change
+        rest = text[start:].rstrip()
+        yield from _written(line, start, rest, _quoted(rest), text[:start], reason)
+
+
+def _flow(line: int, text: str, column: int) -> Iterator[_Change]:
+    for mark, reason in (
+        (",", "two items without a comma"),
+        ("]", "the list is not closed"),
+        ("}", "the map is not closed"),
+    ):
+        changed = f"{text[:column].rstrip()}{mark} {text[column:]}"
+        yield _Change(f"{reason}: write {mark} before this", line, min(column, len(text)), 1, (changed,))
+
+
+def _values(line: int, text: str) -> Iterator[_Change]:
+    """Yield the whole value of a line in quotes."""
+    found = _MEMBER.fullmatch(text)
+    if found is None:
+        return
+    before, value = found[1], found[2]
+    quote = value[0] if value[0] in "'\"" else ""
+    if quote and value.count(quote) % 2:
+        yield from _written(line, len(before), value, f"{value}{quote}", before, "the quote is not closed")
+    if quote and _is_outer(value, quote):
+        reason = f"{quote} inside of {quote} ends the value"
+        yield from _written(line, len(before), value, _quoted(value[1:-1]), before, reason)
+    close = {"[": "]", "{": "}"}.get(value[0])
+    if close and value.count(value[0]) > value.count(close):
+        what = "list" if close == "]" else "map"
+        yield from _written(line, len(before), value, f"{value}{close}", before, f"the {what} is not closed")
+        return
+    if _CURLY.fullmatch(value):
+        yield from _written(line, len(before), value, _quoted(value[1:-1]), before, "curly quotes are text")
+    yield from _written(line, len(before), value, _quoted(value), before, "the whole value needs quotes")
+
+
+def _is_outer(value: str, quote: str) -> bool:
+    """Return whether the first and the last quote are meant to enclose the value, which has such quotes inside."""
+    inner = value[1:-1]
+    first = inner.find(quote)
+    return value.endswith(quote) and first > 0 and not re.match(r"[\w.)\]]", inner[first - 1])
+
+
+def _quoted(value: str) -> str:
+    if "'" not in value:
+        return f"'{value}'"
+    if '"' not in value and "\\" not in value:
+        return f'"{value}"'
+    return "'" + value.replace("'", "''") + "'"
+
+
+def _indentation(lines: Sequence[str], number: int, first: int) -> Iterator[_Change]:
+    """Yield the line as another item, as more of the value above, and in the columns of lines above."""
+    text = lines[number].lstrip()
+    indent = len(lines[number]) - len(text)
+    above = [index for index in range(number - 1, -1, -1) if _has_text(lines[index])][: 2 * MAX_LINES]
+    name = _NAME.match(text)
+    items = (re.match(rf"( *)- +({_KEY}):", lines[index]) for index in above)
+    if name and any(item and len(item[1]) == indent and item[2] == name[1] for item in items):
+        yield from _written(number, indent, text, f"- {text}", " " * indent, "an item begins with a dash")
+    if above and name is None and not text.startswith("-"):
+        to = len(lines[above[0]]) - len(lines[above[0]].lstrip()) + 4
+        message = f"this continues the value above: write it {to - indent} spaces further right"
+        yield _Change(message, number, indent, len(text), (" " * to + text,))
+    places: dict[int, str] = {}
+    for index in above:
+        column = len(lines[index]) - len(lines[index].lstrip())
+        if lines[index].lstrip().startswith("- ") and not text.startswith("-"):
+            places.setdefault(column + 2, f"like the key after the dash in line {first + index + 1}")
+        places.setdefault(column, f"like line {first + index + 1}")
+    for place in sorted(places.keys() - {indent}, key=lambda place: (abs(place - indent), place)):
+        message = f"wrong indentation: begin in column {place + 1}, {places[place]}"
+        yield _Change(message, number, indent, len(text), (" " * place + text,))
+
+
+def _block_text(lines: Sequence[str], line: int) -> Iterator[_Change]:
+    """Yield the text of a block, up to a line, further right than its key."""
+    starts = (number for number in range(min(line, len(lines) - 1), -1, -1) if _BLOCK.match(lines[number]))
+    start = next(starts, line)
+    found = _BLOCK.match(lines[start]) if start < line else None
+    text = lines[start + 1 : line + 1]
+    if found and text:
+        indent = len(text[0]) - len(text[0].lstrip())
+        right = len(found[1]) + 2 - indent
+        message = f"the text of a block begins further right than its key: write it {right} spaces further right"
+        moved = tuple(" " * right + item for item in text)
+        yield _Change(message, start + 1, indent, len(text[0]) - indent, moved, len(text))
+
+
+def _block(lines: Sequence[str], number: int) -> Iterator[_Change]:
+    """Yield a value over several lines as a block."""
+    found = _MEMBER.fullmatch(lines[number])
+    if found and found[1].rstrip().endswith(":"):
+        indent = len(lines[number + 1]) - len(lines[number + 1].lstrip())
+        message = "a value with this text needs a block: write | here, and the text on lines of its own below"
+        yield _Change(message, number, len(found[1]), len(found[2]), (f"{found[1]}|", " " * indent + found[2]))

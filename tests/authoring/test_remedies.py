@@ -81,6 +81,11 @@ YAML: Sequence[Row] = (
     ),
     ("percent", ladder("description: %50 of them\n" + RUNGS), "5:16: text cannot begin with %: write '%50 of them'"),
     ("at sign", ladder("description: @team\n" + RUNGS), '5:16: text cannot begin with @: write "@team"'),
+    (
+        "at sign before quotes",
+        ladder('description: @say"hi"\n' + RUNGS),
+        "5:16: text cannot begin with @: write '@say\"hi\"'",
+    ),
     ("backtick", ladder("description: `a` or b\n" + RUNGS), "5:16: text cannot begin with `: write '`a` or b'"),
     (
         "no space after the colon",
@@ -510,6 +515,11 @@ EXPRESSIONS: Sequence[Row] = (
         "7:19: templates are not expanded: write object.metadata.name == 'x'",
     ),
     (
+        "template before a colon",
+        validation("{{ object.spec.hostIPC }} ? true : false"),
+        "7:19: templates are not expanded: write 'object.spec.hostIPC ? true : false'",
+    ),
+    (
         "template as a whole",
         validation("{{ object.spec.hostIPC }}"),
         "7:19: templates are not expanded: write object.spec.hostIPC",
@@ -746,6 +756,11 @@ ADVICE: Sequence[Row] = (
         '8:30: yes is a boolean in YAML 1.1 and text in YAML 1.2: write true, or "yes" for the text',
     ),
     (
+        "list for a boolean of a pod",
+        rule_test("{spec: {hostIPC: [no], containers: [{name: main}]}}"),
+        '8:30: no is a boolean in YAML 1.1 and text in YAML 1.2: write false, or "no" for the text',
+    ),
+    (
         "running pod's name that is a boolean",
         document(
             "ClusterInventory",
@@ -763,8 +778,8 @@ ADVICE: Sequence[Row] = (
         "share of an amount",
         injection("coefficients: {memory: 50%}"),
         (
-            "5:26: '50%' is not a quantity: write a number, then one of n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei or"
-            " an exponent"
+            "5:26: '50%' is not a quantity: write a number, then one of n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi"
+            ", Ei or an exponent"
         ),
     ),
     (

@@ -17,8 +17,8 @@ from rules_engine.loading.files import SourceFile
 from rules_engine.loading.yaml import positions
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode
 from rules_engine.loading.yaml.scalars import resolve
-from rules_engine.model.excerpt import truncate
 from rules_engine.loading.yaml.syntax_remedies import remedy, template
+from rules_engine.model.excerpt import truncate
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import did_you_mean
 from rules_engine.model.source import Location, SourceText

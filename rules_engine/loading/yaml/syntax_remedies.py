@@ -146,13 +146,19 @@ def _written(line: int, column: int, old: str, new: str, before: str, reason: st
 
 
 def _template(line: int, text: str) -> Iterator[_Change]:
-    found = _MEMBER.fullmatch(text)
+    before, value = _split(text)
     key = _NAME.match(text)
-    if found and _PATH.search(found[2]) and _is_expression(key[1] if key else None):
-        value = _PATH.sub(r"\1", found[2])
+    if _PATH.search(value) and _is_expression(key[1] if key else None):
+        new = _PATH.sub(r"\1", value)
         reason = "templates are not expanded"
-        yield from _written(line, len(found[1]), found[2], value, found[1], reason)
-        yield from _written(line, len(found[1]), found[2], _quoted(value), found[1], reason)
+        yield from _written(line, len(before), value, new, before, reason)
+        yield from _written(line, len(before), value, _quoted(new), before, reason)
+
+
+def _split(text: str) -> tuple[str, str]:
+    """Return a line up to its value, and the value."""
+    found = _MEMBER.fullmatch(text)
+    return (found[1], found[2]) if found else ("", text)
 
 
 def _keys(line: int, text: str) -> Iterator[_Change]:
@@ -198,10 +204,7 @@ def _flow(line: int, text: str, column: int) -> Iterator[_Change]:
 
 def _values(line: int, text: str) -> Iterator[_Change]:
     """Yield the whole value of a line in quotes."""
-    found = _MEMBER.fullmatch(text)
-    if found is None:
-        return
-    before, value = found[1], found[2]
+    before, value = _split(text)
     quote = value[0] if value[0] in "'\"" else ""
     if quote and value.count(quote) % 2:
         yield from _written(line, len(before), value, f"{value}{quote}", before, "the quote is not closed")
@@ -212,10 +215,10 @@ def _values(line: int, text: str) -> Iterator[_Change]:
     if close and value.count(value[0]) > value.count(close):
         what = "list" if close == "]" else "map"
         yield from _written(line, len(before), value, f"{value}{close}", before, f"the {what} is not closed")
-        return
-    if _CURLY.fullmatch(value):
-        yield from _written(line, len(before), value, _quoted(value[1:-1]), before, "curly quotes are text")
-    yield from _written(line, len(before), value, _quoted(value), before, "the whole value needs quotes")
+    else:
+        if _CURLY.fullmatch(value):
+            yield from _written(line, len(before), value, _quoted(value[1:-1]), before, "curly quotes are text")
+        yield from _written(line, len(before), value, _quoted(value), before, "the whole value needs quotes")
 
 
 def _is_outer(value: str, quote: str) -> bool:
@@ -273,8 +276,8 @@ def _block_text(lines: Sequence[str], line: int) -> Iterator[_Change]:
 
 def _block(lines: Sequence[str], number: int) -> Iterator[_Change]:
     """Yield a value over several lines as a block."""
-    found = _MEMBER.fullmatch(lines[number])
-    if found and found[1].rstrip().endswith(":"):
+    before, value = _split(lines[number])
+    if before.rstrip().endswith(":"):
         indent = len(lines[number + 1]) - len(lines[number + 1].lstrip())
         message = "a value with this text needs a block: write | here, and the text on lines of its own below"
-        yield _Change(message, number, len(found[1]), len(found[2]), (f"{found[1]}|", " " * indent + found[2]))
+        yield _Change(message, number, len(before), len(value), (f"{before}|", " " * indent + value))

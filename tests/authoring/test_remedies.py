@@ -568,7 +568,10 @@ EXPRESSIONS: Sequence[Row] = (
     (
         "null",
         validation("object.spec.nodeName == null"),
-        "7:19: operator == cannot be applied to string and null_type (write !has(object.spec.nodeName))",
+        (
+            "7:19: operator == cannot be applied to string and null_type (write !has(object.spec.nodeName),"
+            " and the expression in quotes)"
+        ),
     ),
     ("None", validation("object.metadata.labels != None"), "7:45: undeclared reference to 'None' (write null)"),
     (

@@ -78,7 +78,14 @@ PROBLEMS = [
     ),
     (
         "null == object.spec.nodeName",
-        "1:1: operator == cannot be applied to null_type and string (write !has(object.spec.nodeName)) [cel-type]",
+        (
+            "1:1: operator == cannot be applied to null_type and string (write !has(object.spec.nodeName),"
+            " and the expression in quotes) [cel-type]"
+        ),
+    ),
+    (
+        "true && object.spec.nodeName == null",
+        "1:9: operator == cannot be applied to string and null_type (write !has(object.spec.nodeName)) [cel-type]",
     ),
     ("1 == null", "1:1: operator == cannot be applied to int and null_type [cel-type]"),
     (

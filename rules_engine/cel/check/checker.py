@@ -526,7 +526,8 @@ class _Checker:
         if node.operator in ("==", "!=") and types.NULL in found:
             field = node.left if found[1] == types.NULL else node.right
             absent = "!" if node.operator == "==" else ""
-            return hints.clause(f"{absent}has({self._text(field)})") if isinstance(field, Select) else ""
+            quotes = hints.IN_QUOTES if absent and node.span.start == 0 else ""
+            return hints.clause(f"{absent}has({self._text(field)}){quotes}") if isinstance(field, Select) else ""
         if node.operator == "in" and found == [types.STRING, types.STRING] and not isinstance(node.right, Binary):
             return hints.clause(f"{right}.contains({left})")
         if types.INT in found and types.STRING in found:

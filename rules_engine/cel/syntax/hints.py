@@ -64,7 +64,8 @@ _WORD = re.compile(r"(?:is\s+not|not\s+in|[a-z]+)\b", re.IGNORECASE)
 _WORD_BEFORE = re.compile(r"(?<![.\w])(not|if|elif|lambda|return)\s+\Z", re.IGNORECASE)
 _TUPLE = re.compile(r"\bin\s*\([^()]*\Z")
 
-_IN_QUOTES = ", and the expression in quotes"
+IN_QUOTES = ", and the expression in quotes"
+"""For a remedy that begins with a character that YAML reads in another way where a value begins."""
 
 _CURLY = re.compile("[“„”«](?P<double>[^“„”«»]*)[“”»]|[‘‚’](?P<single>[^‘‚’]*)[‘’]")
 _TEMPLATE = re.compile(r"\{\{-?\s*(?P<a>.*?)\s*-?\}\}|\$\{\s*(?P<b>.*?)\s*\}|\$\(\s*(?P<c>.*?)\s*\)", re.DOTALL)
@@ -195,7 +196,7 @@ def _word(text: str, offset: int) -> tuple[Span, str] | None:
                 return Span(found.start(), found.end()), "unexpected 'return' (delete it)"
             if written == "not" and not text[: found.start()].strip():
                 # "!" at the beginning of an unquoted value is a tag in YAML.
-                return _instead("not", found.start(), found.end(), f"!{_IN_QUOTES}")
+                return _instead("not", found.start(), found.end(), f"!{IN_QUOTES}")
             if written in _WORDS:
                 return _instead(" ".join(found.group().split()), found.start(), found.end(), _WORDS[written])
     return None
@@ -227,7 +228,7 @@ def lookup(text: str, span: Span) -> str:
         operand, _, key = argument.removesuffix("]").rpartition("[")
     # A quote at the beginning of an unquoted value would end it in YAML.
     first = key[:1] in "'\"" and not text[: span.start].strip().removeprefix("has").strip("( \n")
-    return f" (write {key} in {operand}{_IN_QUOTES if first else ''})" if operand else ""
+    return f" (write {key} in {operand}{IN_QUOTES if first else ''})" if operand else ""
 
 
 def key(text: str, start: int) -> str:

@@ -88,6 +88,7 @@ class Code(ProblemCode):
     CEL_RESULT_TYPE = "cel-result-type"
     CEL_PARAMS = "cel-params"
     CEL_NEWER = "cel-newer"
+    CEL_AMOUNT = "cel-amount"
 
     # Rules and tests together
     NO_RULES = "no-rules"

@@ -17,7 +17,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "cel.md"
 
 POD: dict[str, Any] = {
     "metadata": {"name": "train-0", "labels": {"team": "batch"}},
-    "spec": {"containers": [{"name": "main"}]},
+    "spec": {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "4"}}}]},
 }
 
 POLICY = Environment({"object": types.POD, "cluster": types.CLUSTER})

@@ -22,7 +22,7 @@ QUANTITIES = {
     "divisor",
     "allocated_resources",
 }
-"""Attributes that hold quantities: the client says string, JSON may also have a number."""
+"""Attributes that hold quantities: the client says string."""
 
 _PLAIN = {"str": "string", "int": "int", "bool": "bool", "float": "double", "object": "dyn", "datetime": "string"}
 _VERSION = re.compile(r"^(?:Core|Events)?V[0-9]+(?:(?:alpha|beta)[0-9]+)?")
@@ -37,7 +37,7 @@ def _written(kind: str, attribute: str) -> str:
     if found:
         return f"{{{_written(found[1], attribute)}}}"
     if attribute in QUANTITIES and kind == "str":
-        return "dyn"
+        return "quantity"
     return _PLAIN.get(kind) or _VERSION.sub("", kind)
 
 

@@ -34,4 +34,8 @@ def test_every_type_of_the_table_is_known() -> None:
 def test_labels_annotations_and_resources_are_open_maps() -> None:
     metadata = types.shape("ObjectMeta").fields
     assert metadata["labels"] == metadata["annotations"] == types.map_of(types.STRING, types.STRING)
-    assert types.shape("ResourceRequirements").fields["limits"] == types.map_of(types.STRING, types.DYN)
+    for field in ("limits", "requests"):
+        amounts = types.shape("ResourceRequirements").fields[field]
+        assert amounts == types.map_of(types.STRING, types.STRING)
+        assert amounts.parameters[1] is types.AMOUNT
+    assert types.shape("EmptyDirVolumeSource").fields["sizeLimit"] is types.AMOUNT

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from rules_engine.cel.budget import MAX_NESTING, Budget, EvaluationError
+from rules_engine.cel.check.amounts import Amounts
 from rules_engine.cel.check.certainty import certain_binds, evaluation_depth
 from rules_engine.cel.check.environment import REFUSED, Environment
 from rules_engine.cel.check.inference import Inference
@@ -130,7 +131,7 @@ class Checked:
 
 def check(source: SourceText, expression: Expression, environment: Environment) -> Checked:
     """Resolve the names and types of an expression; the result includes its problems."""
-    checker = _Checker(source, environment, functions())
+    checker = _Checker(source, environment, functions(), Amounts(source.text))
     result = checker.inference.settled(checker.type(expression))
     certain = certain_binds(checker.binds, checker.references, checker.namespaced)
     if len(certain) < len(checker.binds) and evaluation_depth(expression, certain) > MAX_NESTING:
@@ -157,6 +158,7 @@ class _Checker:
     source: SourceText
     environment: Environment
     functions: Functions
+    amounts: Amounts
     inference: Inference = field(default_factory=Inference)
     references: dict[Expression, str | Constant] = field(default_factory=dict)
     calls: dict[Call, Dispatch] = field(default_factory=dict)
@@ -178,6 +180,11 @@ class _Checker:
         """Record a problem and return dyn, so that one mistake is reported once."""
         self.problems.append(self._problem(code, message, span, Severity.ERROR))
         return DYN
+
+    def warn(self, code: Code, message: str, span: Span) -> None:
+        """Record a warning, unless the message is empty."""
+        if message:
+            self.warnings.append(self._problem(code, message, span, Severity.WARNING))
 
     def _problem(self, code: Code, message: str, span: Span, severity: Severity) -> Problem:
         location, length = self.source.at(span.start), max(1, span.end - span.start)
@@ -327,8 +334,8 @@ class _Checker:
             others = (overload for overload in fitting if overload is not chosen)
             self.calls[node] = Dispatch(node.function, (chosen, *others))
         if all(overload.newer for overload in fitting):
-            message = f"{node.function}() is newer than Kubernetes {KUBERNETES}"
-            self.warnings.append(self._problem(Code.CEL_NEWER, message, node.name_span, Severity.WARNING))
+            self.warn(Code.CEL_NEWER, f"{node.function}() is newer than Kubernetes {KUBERNETES}", node.name_span)
+        self.warn(Code.CEL_AMOUNT, self.amounts.conversion(node, found), node.span)
         self._constants(node)
         return result
 
@@ -451,7 +458,10 @@ class _Checker:
         known = list(dict.fromkeys(str(overload) for overload in overloads))
         if len(known) > MAX_SHOWN:
             known[MAX_SHOWN:] = ["…"]
-        hint = " (write ….value())" if overloads[0].name in UNWRAPS and _unwrapped(found[0])[1] else ""
+        if overloads[0].name in UNWRAPS and _unwrapped(found[0])[1]:
+            hint = " (write ….value())"
+        else:
+            hint = self.amounts.call(node, overloads, found)
         return self.problem(Code.CEL_TYPE, f"there is no {call}, only {', '.join(known)}{hint}", node.name_span)
 
     # Operators and the rest
@@ -508,9 +518,11 @@ class _Checker:
             found[1] = types.MAP
         result, _ = self._overloaded(SIGNATURES[node.operator], found)
         if result is not None:
+            self.warn(Code.CEL_AMOUNT, self.amounts.as_text(node, found), node.span)
             return result
         chained = node.operator in RELATIONS and isinstance(node.left, Binary) and node.left.operator in RELATIONS
-        hint = " (write a < b && b < c)" if chained else self._rewritten(node, found)
+        rewritten = self.amounts.operator(node, found) or self._rewritten(node, found)
+        hint = " (write a < b && b < c)" if chained else rewritten
         method = next((side for side in (node.left, node.right) if self._is_size(side)), None)
         if method is not None:
             message = f"a map has no field 'size'{hints.member('size', arguments=False)}"
@@ -555,9 +567,9 @@ class _Checker:
         then, otherwise = self.type(node.then), self.type(node.otherwise)
         if not self.inference.fits_all([then], [otherwise]):
             shown = f"{self.shown(then)} and {self.shown(otherwise)}"
-            return self.problem(
-                Code.CEL_TYPE, f"the values before and after : are of different types, {shown}", node.span
-            )
+            hint = self.amounts.branches(node, [then, otherwise])
+            message = f"the values before and after : are of different types, {shown}{hint}"
+            return self.problem(Code.CEL_TYPE, message, node.span)
         return self.inference.joined([then, otherwise])
 
     def _optional_inner(self, node: Expression, found: Type, where: str) -> Type:

@@ -54,6 +54,9 @@ IP = Type("net.IP")
 CIDR = Type("net.CIDR")
 CLUSTER = Type("gpurules.Cluster")
 
+AMOUNT = Type("string")
+"""Type of the amounts of Kubernetes objects, such as limits. It equals STRING; remedies know it by its identity."""
+
 
 def list_of(element: Type) -> Type:
     return Type("list", (element,))
@@ -82,7 +85,7 @@ def object_of(name: str, fields: Mapping[str, Type]) -> Type:
     return ObjectType(name, (), fields)
 
 
-_PLAIN = {kind.name: kind for kind in (BOOL, DOUBLE, DYN, INT, STRING)}
+_PLAIN = {**{kind.name: kind for kind in (BOOL, DOUBLE, DYN, INT, STRING)}, "quantity": AMOUNT}
 
 
 @lru_cache(maxsize=256)

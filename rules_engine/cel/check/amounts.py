@@ -1,0 +1,162 @@
+"""Remedies for expressions that use amounts of Kubernetes objects, such as limits, as numbers.
+
+In CEL an amount is a string, as in Kubernetes' policies: JSON has no quantities, and the API server writes strings.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+
+from rules_engine.cel.syntax.tree import Binary, Call, Comprehension, Conditional, Expression, Fold, Literal
+from rules_engine.cel.values import types
+from rules_engine.cel.values.functions import Overload
+from rules_engine.cel.values.types import AMOUNT, QUANTITY, STRING, Type, list_of
+from rules_engine.model.quantity import QuantityError, parse_quantity
+
+MAX_SHOWN = 120
+"""Characters of a sub-expression in a remedy: enough for a path with a resource name, so that it can be copied."""
+
+_ORDERS: Mapping[str, str] = {
+    "<": "{}.isLessThan({})",
+    "<=": "!{}.isGreaterThan({})",
+    ">": "{}.isGreaterThan({})",
+    ">=": "!{}.isLessThan({})",
+}
+_OPERATORS: Mapping[str, str] = {
+    **_ORDERS,
+    "==": "{} == {}",
+    "!=": "{} != {}",
+    "+": "{}.add({})",
+    "-": "{}.sub({})",
+    "*": "{}.mul({})",
+    "/": "{}.div({})",
+}
+_CONVERSIONS: Mapping[str, str] = {"int": "asInteger", "uint": "asInteger", "double": "asApproximateFloat"}
+_NUMBERS = (types.INT, types.UINT, types.DOUBLE)
+_NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
+
+
+class Amounts:
+    """Remedies for the parts of one expression, in its author's words. Each method may return an empty string."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._quote = '"' if '"' in text and "'" not in text else "'"
+
+    def operator(self, node: Binary, found: Sequence[Type]) -> str:
+        """Return the remedy for an operator that cannot be applied."""
+        remedy = self._operator(node, found)
+        return _clause(remedy, found) if remedy else ""
+
+    def _operator(self, node: Binary, found: Sequence[Type]) -> str:
+        left, right = (self._quantity(part, kind) for part, kind in zip((node.left, node.right), found, strict=True))
+        if not left or not any(map(_is_amount, found)):
+            return ""
+        if node.operator == "in" and found[1] == list_of(types.INT):
+            return f"{left}.asInteger() in {self._shown(node.right)}"
+        return _OPERATORS[node.operator].format(left, right) if right and node.operator in _OPERATORS else ""
+
+    def as_text(self, node: Binary, found: Sequence[Type]) -> str:
+        """Return the warning for amounts that an operator orders, joins or compares as text."""
+        amounts = [kind is AMOUNT for kind in found]
+        if node.operator in _ORDERS and any(amounts) and found[0] == found[1]:
+            return f"amounts are compared as text, '10' before '9' (write {self._operator(node, found)})"
+        if node.operator == "+" and all(amounts):
+            return f"amounts are joined as text, '1' and '2' as '12' (write {self._operator(node, found)})"
+        if node.operator in ("==", "!=") and any(amounts):
+            for literal in (node.left, node.right):
+                if isinstance(literal, Literal) and (canonical := _canonical(str(literal.value))):
+                    remedy = self._operator(node, found)
+                    return f"the API server writes '{literal.value}' as '{canonical}' (write {remedy})"
+        return ""
+
+    def branches(self, node: Conditional, found: Sequence[Type]) -> str:
+        """Return the remedy for a conditional whose values are an amount and a number."""
+        written = [self._quantity(part, kind) for part, kind in zip((node.then, node.otherwise), found, strict=True)]
+        return _clause(" : ".join(map(str, written)), found) if all(written) and any(map(_is_amount, found)) else ""
+
+    def conversion(self, node: Call, found: Sequence[Type]) -> str:
+        """Return the warning for a conversion of an amount to a number."""
+        method = _CONVERSIONS.get(node.function)
+        if method is None or found[0] is not AMOUNT:
+            return ""
+        quantity = self._quantity(node.arguments[0], AMOUNT)
+        return (
+            f"{node.function}() fails for amounts such as '500m'"
+            f" (write {quantity}.isGreaterThan(…) to compare, {quantity}.{method}() for the number)"
+        )
+
+    def call(self, node: Call, overloads: Sequence[Overload], found: Sequence[Type]) -> str:
+        """Return the remedy for a call that has no overload for its arguments."""
+        # The target of a call such as sets.contains(…) is part of the function's name, and has no type.
+        target = node.target if len(found) > len(node.arguments) else None
+        parts = [part for part in (target, *node.arguments) if part is not None]
+        name = overloads[0].name
+        if name == "sum" and found[0] == list_of(STRING):
+            return self._sum(parts[0], found[0])
+        if name == "orValue" and _is_amount(found[0]) and found[1] in _NUMBERS:
+            default = self._literal(node.arguments[0]) or f"{self._quote}0{self._quote}"
+            return _clause(f"quantity({self._shown(parts[0])}.orValue({default}))", found)
+        written = [self._quantity(part, kind) for part, kind in zip(parts, found, strict=True)]
+        if not all(written):
+            return ""
+        if name == "quantity":
+            return _clause(str(written[0]), found)
+        if not any(set(overload.parameters) == {QUANTITY} for overload in overloads) or not any(map(_is_amount, found)):
+            return ""
+        arguments = written if target is None else written[1:]
+        receiver = "" if target is None else f"{written[0]}."
+        return _clause(f"{receiver}{name}({', '.join(map(str, arguments))})", found)
+
+    def _sum(self, target: Expression, found: Type) -> str:
+        if not isinstance(target, Comprehension) or target.fold is not Fold.MAP or found.parameters[0] is not AMOUNT:
+            return ""
+        start, end = (place - target.span.start for place in (target.body.span.start, target.body.span.end))
+        written = self._text[target.span.start : target.span.end]
+        integers = f"{written[:start]}quantity({written[start:end]}).asInteger(){written[end:]}"
+        return _clause(f"{_line(integers)}.sum()", [AMOUNT])
+
+    def _quantity(self, node: Expression, kind: Type) -> str:
+        """Return the expression of a value as a quantity; an empty string for a value of another type."""
+        shown = self._shown(node)
+        if kind == QUANTITY:
+            return shown
+        if kind == STRING:
+            return f"quantity({shown})"
+        if kind in _NUMBERS:
+            return f"quantity({self._literal(node) or f'string({shown})'})"
+        return f"quantity({shown}.orValue({self._quote}0{self._quote}))" if _is_amount(kind) else ""
+
+    def _literal(self, node: Expression) -> str:
+        """Return a string literal for the literal of a number, else an empty string."""
+        shown = self._shown(node)
+        return f"{self._quote}{shown}{self._quote}" if _NUMBER.fullmatch(shown) else ""
+
+    def _shown(self, node: Expression) -> str:
+        return _line(self._text[node.span.start : node.span.end])
+
+
+def _line(text: str) -> str:
+    """Return a text in one line, or an ellipsis if it is long."""
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_SHOWN else "…"
+
+
+def _canonical(text: str) -> str:
+    """Return the text that the API server writes for a quantity, if it is another one; else an empty string."""
+    try:
+        canonical = str(parse_quantity(text))
+    except QuantityError:
+        return ""
+    return canonical if canonical != text else ""
+
+
+def _is_amount(kind: Type) -> bool:
+    """Return whether a type is an amount, a quantity, or an optional of one."""
+    inner = kind.parameters[0] if kind.name == types.OPTIONAL.name and kind.parameters else kind
+    return inner is AMOUNT or inner == QUANTITY
+
+
+def _clause(remedy: str, found: Sequence[Type]) -> str:
+    """Return the clause of a message; with the reason, if a string is not what its author expects."""
+    unexpected = any(map(_is_amount, found)) and QUANTITY not in found
+    return f" (amounts are strings: write {remedy})" if unexpected else f" (write {remedy})"

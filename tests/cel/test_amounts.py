@@ -1,0 +1,244 @@
+"""Amounts are strings in CEL: problems and warnings of expressions that use them as numbers, and their remedies."""
+
+import re
+
+import pytest
+
+from rules_engine.cel import CelProblems, Environment, compile_expression, types
+from rules_engine.model.problems import Problem, Severity
+from rules_engine.model.source import SourceText
+from tests.cel.evaluating import outcome
+from tests.cel.test_checker import POLICY
+
+INSIDE = POLICY.extended(
+    c=types.shape("Container"),
+    limit=types.AMOUNT,
+    several=types.list_of(types.AMOUNT),
+    most=types.INT,
+    count=types.UINT,
+    asked=types.optional_of(types.AMOUNT),
+)
+GPUS = "c.resources.limits['nvidia.com/gpu']"
+ASKED = "c.?resources.limits[?'nvidia.com/gpu']"
+
+
+def found(expression: str, environment: Environment = INSIDE) -> tuple[Problem, ...]:
+    """Return the problems of an expression, or else its warnings."""
+    try:
+        return compile_expression(SourceText.inline(expression), environment).warnings
+    except CelProblems as error:
+        return error.problems
+
+
+def remedied(expression: str, problem: Problem) -> str:
+    """Return the expression with the remedy in the message in place of the reported part."""
+    remedy = re.search(r"write (.*)\)$", problem.message)
+    assert remedy
+    start = problem.location.column - 1
+    return expression[:start] + remedy[1] + expression[start + problem.length :]
+
+
+# Operators, with the remedy for the whole expression.
+OPERATORS = [
+    (f"{GPUS} <= 4", f"!quantity({GPUS}).isGreaterThan(quantity('4'))"),
+    (f"{GPUS} < 4", f"quantity({GPUS}).isLessThan(quantity('4'))"),
+    (f"{GPUS} > 4", f"quantity({GPUS}).isGreaterThan(quantity('4'))"),
+    (f"4 >= {GPUS}", f"!quantity('4').isLessThan(quantity({GPUS}))"),
+    (f"{GPUS} == 4", f"quantity({GPUS}) == quantity('4')"),
+    (f"{GPUS} != 4u", f"quantity({GPUS}) != quantity(string(4u))"),
+    (f"-1 < {GPUS}", f"quantity('-1').isLessThan(quantity({GPUS}))"),
+    (f"{GPUS} < 1.5", f"quantity({GPUS}).isLessThan(quantity('1.5'))"),
+    (f"{GPUS} > quantity('4')", f"quantity({GPUS}).isGreaterThan(quantity('4'))"),
+    (f"quantity({GPUS}) > quantity('4')", f"quantity({GPUS}).isGreaterThan(quantity('4'))"),
+    (f"quantity({GPUS}) >= 4", f"!quantity({GPUS}).isLessThan(quantity('4'))"),
+    (f"quantity({GPUS}) == '4'", f"quantity({GPUS}) == quantity('4')"),
+    (f"{GPUS} <= most", f"!quantity({GPUS}).isGreaterThan(quantity(string(most)))"),
+    (f"{GPUS} <= cluster.total('a')", f"!quantity({GPUS}).isGreaterThan(quantity(string(cluster.total('a'))))"),
+    (f"{ASKED} > 4", f"quantity({ASKED}.orValue('0')).isGreaterThan(quantity('4'))"),
+    (f"{GPUS} + 1", f"quantity({GPUS}).add(quantity('1'))"),
+    (f"{GPUS} - 1", f"quantity({GPUS}).sub(quantity('1'))"),
+    (f"{GPUS} * 2", f"quantity({GPUS}).mul(quantity('2'))"),
+    (f"{GPUS} / 2", f"quantity({GPUS}).div(quantity('2'))"),
+    (f"{GPUS} in [1, 2, 4]", f"quantity({GPUS}).asInteger() in [1, 2, 4]"),
+    ('c.resources.limits["cpu"] > 4', 'quantity(c.resources.limits["cpu"]).isGreaterThan(quantity("4"))'),
+    ("c.resources\n  .limits.cpu > 4", "quantity(c.resources .limits.cpu).isGreaterThan(quantity('4'))"),
+    ("object.spec.overhead.cpu > 1", "quantity(object.spec.overhead.cpu).isGreaterThan(quantity('1'))"),
+    ("object.spec.volumes[0].emptyDir.sizeLimit > 1", None),
+    ("object.spec.resources.requests.cpu > 1", None),
+    ("object.spec.initContainers[0].resources.requests.cpu > 1", None),
+    ("object.spec.ephemeralContainers[0].resources.requests.cpu > 1", None),
+    ("oldObject.spec.containers[0].resources.requests.cpu > 1", None),
+    ("node.status.allocatable.cpu > 1", None),
+]
+
+
+@pytest.mark.parametrize(("expression", "remedy"), OPERATORS)
+def test_an_operator_on_an_amount_is_an_error_with_its_remedy(expression: str, remedy: str | None) -> None:
+    [problem] = found(expression)
+    assert (problem.code, problem.severity, problem.location.column) == ("cel-type", Severity.ERROR, 1)
+    assert problem.length == len(expression)
+    assert problem.message.startswith("operator ")
+    assert remedied(expression, problem) == remedy or remedy is None
+    assert {warning.code for warning in found(remedied(expression, problem))} <= {"cel-newer"}
+
+
+def test_the_message_has_the_reason() -> None:
+    assert [problem.message for problem in found("limit <= 4")] == [
+        (
+            "operator <= cannot be applied to string and int (amounts are strings: write"
+            " !quantity(limit).isGreaterThan(quantity('4')))"
+        )
+    ]
+    assert [problem.message for problem in found("quantity(limit) > quantity('4')")] == [
+        (
+            "operator > cannot be applied to kubernetes.Quantity and kubernetes.Quantity"
+            " (write quantity(limit).isGreaterThan(quantity('4')))"
+        )
+    ]
+
+
+# The part that is reported, and its remedy, in expressions where it is not the whole expression.
+PARTS = [
+    ("object.spec.containers.all(d, d.resources.limits.cpu < 4)", "quantity(d.resources.limits.cpu)"),
+    ("c.resources.limits.exists(k, v, v > 4)", "quantity(v)"),
+    ("c.resources.limits.exists(k, c.resources.limits[k] > 4)", "quantity(c.resources.limits[k])"),
+    ("cel.bind(n, limit, n > 4)", "quantity(n)"),
+    ("several.exists(one, one > 4)", "quantity(one)"),
+    ("asked.optMap(one, one > 4).orValue(false)", "quantity(one)"),
+    ("(limit) > 4 && !(4 > limit)", "quantity((limit))"),
+    ("[c.resources.limits, c.resources.requests].exists(amounts, amounts.cpu > 4)", "quantity(amounts.cpu)"),
+    ("c.?resources.limits.orValue({}).exists(k, v, v > 4)", "quantity(v)"),
+]
+
+
+@pytest.mark.parametrize(("expression", "remedy"), PARTS)
+def test_amounts_are_known_in_macros_and_through_optionals(expression: str, remedy: str) -> None:
+    first, *_ = found(expression)
+    assert first.code == "cel-type"
+    while problems := found(expression):
+        assert remedy in remedied(expression, first)
+        expression = remedied(expression, problems[0])
+
+
+CALLS = [
+    ("limit.isGreaterThan(quantity('4'))", "quantity(limit).isGreaterThan(quantity('4'))"),
+    ("limit.isLessThan(4)", "quantity(limit).isLessThan(quantity('4'))"),
+    ("quantity(limit).isGreaterThan(4)", "quantity(limit).isGreaterThan(quantity('4'))"),
+    ("asked.compareTo(quantity('4'))", "quantity(asked.orValue('0')).compareTo(quantity('4'))"),
+    ("sign(limit)", "sign(quantity(limit))"),
+    ("quantity(4)", "quantity('4')"),
+    ("quantity(most)", "quantity(string(most))"),
+    ("quantity(asked)", "quantity(asked.orValue('0'))"),
+    ("quantity(quantity(limit))", "quantity(limit)"),
+    ("asked.orValue(8)", "quantity(asked.orValue('8'))"),
+    ("asked.orValue(most)", "quantity(asked.orValue('0'))"),
+    (
+        "object.spec.containers.map(d, d.resources.limits.cpu).sum()",
+        "object.spec.containers.map(d, quantity(d.resources.limits.cpu).asInteger()).sum()",
+    ),
+    ("has(c.resources) ? limit : 0", "quantity(limit) : quantity('0')"),
+]
+
+
+@pytest.mark.parametrize(("expression", "remedy"), CALLS)
+def test_a_call_and_a_conditional_have_the_remedy(expression: str, remedy: str) -> None:
+    [problem] = found(expression)
+    assert problem.code == "cel-type"
+    assert problem.message.endswith(f"write {remedy})")
+    assert found(expression.split("?")[0] + "? " + remedy if " ? " in expression else remedy) == ()
+
+
+WARNINGS = [
+    ("limit < '4'", "amounts are compared as text, '10' before '9' (write quantity(limit).isLessThan(quantity('4')))"),
+    (
+        "c.resources.requests.cpu > c.resources.limits.cpu",
+        (
+            "amounts are compared as text, '10' before '9'"
+            " (write quantity(c.resources.requests.cpu).isGreaterThan(quantity(c.resources.limits.cpu)))"
+        ),
+    ),
+    ("limit + limit", "amounts are joined as text, '1' and '2' as '12' (write quantity(limit).add(quantity(limit)))"),
+    ("limit == '1000m'", "the API server writes '1000m' as '1' (write quantity(limit) == quantity('1000m'))"),
+    ("'0.5' != limit", "the API server writes '0.5' as '500m' (write quantity('0.5') != quantity(limit))"),
+    (
+        "int(limit)",
+        (
+            "int() fails for amounts such as '500m'"
+            " (write quantity(limit).isGreaterThan(…) to compare, quantity(limit).asInteger() for the number)"
+        ),
+    ),
+    (
+        "double(limit)",
+        (
+            "double() fails for amounts such as '500m'"
+            " (write quantity(limit).isGreaterThan(…) to compare, quantity(limit).asApproximateFloat() for the number)"
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize(("expression", "message"), WARNINGS)
+def test_what_kubernetes_accepts_is_a_warning(expression: str, message: str) -> None:
+    [problem] = found(expression)
+    assert (problem.code, problem.severity, problem.message) == ("cel-amount", Severity.WARNING, message)
+    assert (problem.location.column, problem.length) == (1, len(expression))
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "limit == '4'",
+        "limit in ['1', '2']",
+        "limit == ''",
+        "'limit ' + limit + ', ' + limit",
+        "limit.endsWith('Gi')",
+        "limit <= anything",
+        "string(limit)",
+        "quantity(string(limit))",
+        "type(limit) == string",
+        "asked.orValue('0') == '0'",
+        "'cpu' in c.resources.limits",
+        "has(c.resources.limits.cpu)",
+        "'a' < 'b'",
+        "int(object.metadata.labels.gpus) > 4",
+        "quantity(limit).add(1) == quantity('2')",
+        "several.max() == '4'",
+    ],
+)
+def test_an_amount_is_a_string_like_any_other(expression: str) -> None:
+    assert found(expression) == ()
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "limit < duration('1s')",
+        "limit % 4 == 0",
+        "limit && true",
+        "object.metadata.name < 4",
+        "object.spec.containers.map(d, d.name).sum()",
+        "several.sum()",
+        "limit.join('')",
+        "quantity('4') in [quantity('4').isInteger()]",
+        "asked.orValue([])",
+        "limit.contains(1)",
+        "duration('1s').isGreaterThan(limit)",
+        "sets.contains(limit, limit)",
+        "math.abs(limit)",
+    ],
+)
+def test_a_mistake_without_a_known_remedy_has_none(expression: str) -> None:
+    assert ["write" in problem.message for problem in found(expression)] == [False]
+
+
+def test_a_long_part_is_left_out_of_the_remedy() -> None:
+    expression = f"c.resources.limits['{'a' * 100}.com/{'b' * 50}'] > 4"
+    [problem] = found(expression)
+    assert problem.message.endswith("(amounts are strings: write quantity(…).isGreaterThan(quantity('4')))")
+
+
+def test_the_remedy_has_the_value_that_its_author_means() -> None:
+    for written, expected in (("4", True), ("4k", False), ("3500m", True), ("16", False)):
+        expression = "limit <= 4"
+        program = compile_expression(SourceText.inline(remedied(expression, found(expression)[0])), INSIDE)
+        assert outcome(program.evaluate, {"limit": written}) == ("value", expected)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
+from typing import TypeAlias
 
 from msgspec import Struct, field
 
@@ -113,14 +114,18 @@ class Pod(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def parse(cls, raw: Json) -> "Pod":
-        """Read a Pod. Null counts as absent, as in the API. Raises PodError with the path of a malformed value."""
+        """Read a Pod. Null counts as absent, as in the API. Raises PodError with the path of a malformed value.
+
+        Amounts in `original` are strings, as the API server writes them: a number, which only other callers write,
+        would make expressions fail or compare unequal.
+        """
         pod = mapping(raw, ())
+        texts: _Texts = {}
         metadata = mapping(pod.get("metadata"), ("metadata",))
         spec = mapping(pod.get("spec"), ("spec",))
         level = mapping(spec.get("resources"), ("spec", "resources"))
-        containers = (*_containers(spec, "containers"), *_containers(spec, "initContainers"))
+        containers = (*_containers(spec, "containers", texts), *_containers(spec, "initContainers", texts))
         return cls(
-            original=pod,
             name=string(metadata.get("name"), ("metadata", "name")),
             namespace=string(metadata.get("namespace"), ("metadata", "namespace")),
             node_name=string(spec.get("nodeName"), ("spec", "nodeName")),
@@ -128,9 +133,10 @@ class Pod(Struct, frozen=True, kw_only=True):
             annotations=strings(metadata.get("annotations"), ANNOTATIONS),
             containers=containers,
             resources=_requested(containers),
-            requests=_not_negative(_quantities(level.get("requests"), POD_REQUESTS), POD_REQUESTS),
-            limits=_not_negative(_quantities(level.get("limits"), POD_LIMITS), POD_LIMITS),
-            overhead=_quantities(spec.get("overhead"), ("spec", "overhead")),
+            requests=_not_negative(_quantities(level.get("requests"), POD_REQUESTS, texts), POD_REQUESTS),
+            limits=_not_negative(_quantities(level.get("limits"), POD_LIMITS, texts), POD_LIMITS),
+            overhead=_quantities(spec.get("overhead"), ("spec", "overhead"), texts),
+            original=mapping(applied(pod, texts), ()) if texts else pod,  # last: it needs the texts of the others
         )
 
     @property
@@ -233,7 +239,11 @@ class Pod(Struct, frozen=True, kw_only=True):
         )
 
 
-def _containers(spec: Mapping[str, Json], member: str) -> Iterator[Container]:
+_Texts: TypeAlias = dict[Path, Mapping[str, str]]
+"""Texts of amounts that are written in another way, by the path of their object."""
+
+
+def _containers(spec: Mapping[str, Json], member: str, texts: _Texts) -> Iterator[Container]:
     """Yield the containers of a list that name a resource. Raises PodError for any that is malformed."""
     # Fast path for the usual types; for all others the strict readers make the error.
     for index, item in enumerate(items(spec.get(member), ("spec", member))):
@@ -253,7 +263,7 @@ def _containers(spec: Mapping[str, Json], member: str) -> Iterator[Container]:
             resources = mapping(resources, (*here, "resources"))
         requests, limits = resources.get("requests"), resources.get("limits")
         if requests is not None or limits is not None:
-            read = _container(container, here, requests, limits)
+            read = _container(container, here, requests, limits, texts)
             if read.requests or read.limits:
                 yield read
 
@@ -262,18 +272,18 @@ def _all(spec: Mapping[str, Json], member: str, found: Mapping[Path, Container])
     """Yield every container of a list that _containers has checked."""
     for index, item in enumerate(items(spec.get(member), ("spec", member))):
         here = ("spec", member, index)
-        yield found.get(here) or _container(mapping(item, here), here, None, None)
+        yield found.get(here) or _container(mapping(item, here), here, None, None, {})
 
 
-def _container(members: Mapping[str, Json], here: Path, requests: Json, limits: Json) -> Container:
+def _container(members: Mapping[str, Json], here: Path, requests: Json, limits: Json, texts: _Texts) -> Container:
     name = members.get("name")
     init = here[1] == "initContainers"
     return Container(
         name=name if type(name) is str else "",
         role=(_SIDECAR if members.get("restartPolicy") == "Always" else _INIT) if init else _REGULAR,
         path=here,
-        requests=_NOTHING if requests is None else _quantities(requests, (*here, "resources", "requests")),
-        limits=_NOTHING if limits is None else _quantities(limits, (*here, "resources", "limits")),
+        requests=_NOTHING if requests is None else _quantities(requests, (*here, "resources", "requests"), texts),
+        limits=_NOTHING if limits is None else _quantities(limits, (*here, "resources", "limits"), texts),
     )
 
 
@@ -293,7 +303,7 @@ def _requested(containers: Iterable[Container]) -> frozenset[str]:
 _NOTHING: Mapping[str, Quantity] = MappingProxyType({})
 
 
-def _quantities(raw: Json, path: Path) -> Mapping[str, Quantity]:
+def _quantities(raw: Json, path: Path, texts: _Texts) -> Mapping[str, Quantity]:
     if raw is None:
         return _NOTHING
     members = mapping(raw, path)
@@ -301,7 +311,9 @@ def _quantities(raw: Json, path: Path) -> Mapping[str, Quantity]:
         # Fast path: nearly always all values are strings that are quantities; else the error names the one that is not.
         return {name: parse_quantity(text) for name, text in members.items()}  # type: ignore[arg-type]
     except (TypeError, QuantityError):
-        return {name: _quantity(value, (*path, name)) for name, value in members.items()}
+        read = {name: _quantity(value, (*path, name)) for name, value in members.items()}
+        texts[path] = {name: str(read[name]) for name, value in members.items() if isinstance(value, int | float)}
+        return read
 
 
 def _not_negative(amounts: Mapping[str, Quantity], path: Path) -> Mapping[str, Quantity]:

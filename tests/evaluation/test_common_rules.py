@@ -447,6 +447,14 @@ class TestWhatIsDecided:
             "the pod is malformed: /spec/containers/1/resources/limits/x.com~1y~0z: '8GB' is not a quantity"
         )
 
+    @pytest.mark.parametrize("expression", ["{} == '4'", "quantity({}) == quantity('4')", "{} in ['4']"])
+    def test_an_amount_is_the_same_to_expressions_as_a_number_and_as_text(self, expression: str) -> None:
+        holds = validation(expression.format(f"object.spec.containers[0].resources.limits['{GPU}']"))
+        for amount, allowed in ((4, True), ("4", True), (4.0, True), (5, False), ("5", False)):
+            made: Any = pod(container())
+            made["spec"]["containers"][0]["resources"] = {"limits": {GPU: amount}}
+            assert validated(made, holds).allowed is allowed
+
     def test_an_empty_pod_and_an_empty_rule_set_are_fine(self) -> None:
         assert mutated({}, falls()).allowed
         assert mutated(asks({MIG2: 1})).trace == ()

@@ -101,7 +101,8 @@ def test_each_template_of_an_object_is_a_pod() -> None:
 def test_quantities_are_the_text_that_was_written() -> None:
     text = (
         "kind: Pod\nspec: {overhead: {cpu: 0.10}, priority: 3, containers: [{name: c, resources: "
-        "{limits: {nvidia.com/gpu: 1, cpu: 1e3, memory: 8Gi, a/b: null, c/d: true}, requests: [1.0]}}]}\n"
+        "{limits: {nvidia.com/gpu: 1, cpu: 1e3, memory: 8Gi, a/b: null, c/d: true}, requests: [1.0]}}], "
+        "volumes: [{name: shm, emptyDir: {medium: Memory, sizeLimit: 1024}}]}\n"
     )
     (document,), _ = documents(text, Dialect.MANIFESTS)
     (found,) = manifests(document.root)
@@ -117,6 +118,7 @@ def test_quantities_are_the_text_that_was_written() -> None:
                 },
             }
         ],
+        "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1024"}}],
     }
 
 

@@ -134,7 +134,7 @@ def test_edits_of_the_pods_own_level_are_read() -> None:
     [
         (2, "2"),
         (1.5, "1500m"),
-        (1e3, "1e3"),
+        (1e3, "1k"),
         (-0.0, "0"),
         (0.1, "100m"),
         (1e-7, "100e-9"),
@@ -144,8 +144,25 @@ def test_edits_of_the_pods_own_level_are_read() -> None:
 )
 def test_a_quantity_may_be_a_number_null_or_padded_as_in_the_api(written: Any, read: str) -> None:
     made = json.loads(json.dumps({"spec": {"containers": [{"resources": {"limits": {"a": written}}}]}}))
-    found = Pod.parse(made).containers[0].limits["a"]
-    assert found == Quantity.parse(read)
+    parsed = Pod.parse(made)
+    assert parsed.containers[0].limits["a"] == Quantity.parse(read)
+    # Numbers are written as the API server would, and the request stays as it is.
+    texts = {"a": read if isinstance(written, int | float) else written}
+    assert parsed.raw == {"spec": {"containers": [{"resources": {"limits": texts}}]}}
+    assert made == {"spec": {"containers": [{"resources": {"limits": {"a": written}}}]}}
+
+
+def test_every_amount_of_a_pod_is_text() -> None:
+    amounts = {"requests": {"cpu": 0.5, "memory": "1Gi"}, "limits": {"cpu": 2000}}
+    texts = {"requests": {"cpu": "500m", "memory": "1Gi"}, "limits": {"cpu": "2k"}}
+
+    def spec(amounts: Any, overhead: Any) -> Any:
+        lists = {"containers": [{}, {"resources": amounts}], "initContainers": [{"resources": amounts}]}
+        return {"spec": {**lists, "resources": amounts, "overhead": overhead}}
+
+    parsed = Pod.parse(spec(amounts, {"cpu": 1}))
+    assert parsed == Pod.parse(spec(texts, {"cpu": "1"}))
+    assert parsed.raw == spec(texts, {"cpu": "1"})
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,10 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.source import Location
 
-_AMOUNTS = frozenset({"requests", "limits", "overhead", "allocatable", "capacity"})
-"""Members of Kubernetes objects that hold quantities by resource."""
+_AMOUNTS = frozenset(
+    {"requests", "limits", "overhead", "allocatable", "capacity", "allocatedResources", "emptyDir", "resourceFieldRef"}
+)
+"""Members of Kubernetes objects whose members are quantities (sizeLimit and divisor in the last two), or strings."""
 
 _SPEC = ("spec", "template")
 TEMPLATES: Mapping[str, Path] = {

@@ -37,7 +37,7 @@ class Program:
 
     @property
     def warnings(self) -> tuple[Problem, ...]:
-        """Warnings of functions newer than the known version of Kubernetes, and of amounts used as text or converted."""
+        """Warnings of functions newer than the known version of Kubernetes, and of amounts used as text."""
         return self.checked.warnings
 
     @property

@@ -65,6 +65,23 @@ FAILING = [
     ("cel.bind(x, params.absent, object.spec.hostIPC && x)", "20-26: params has no 'absent' [cel-params]"),
     ("1 / 0 == params.max", "1-20: with the rule's params this always fails: 1 / 0: division by zero [cel-params]"),
     ("params.text", "1-12: the expression must be bool, not string [cel-result-type]"),
+    (
+        "object.spec.containers.all(c, c.resources.limits['a/b'] <= params.max)",
+        (
+            "31-70: operator <= cannot be applied to string and int (amounts are strings: write"
+            " !quantity(c.resources.limits['a/b']).isGreaterThan(quantity(string(params.max)))) [cel-params]"
+        ),
+    ),
+    (
+        "object.spec.containers.all(c, c.resources.limits['a/b'] <= params.text)",
+        (
+            "31-71: amounts are compared as text, '10' before '9' (write"
+            " !quantity(c.resources.limits['a/b']).isGreaterThan(quantity(params.text))) [cel-params]"
+        ),
+    ),
+    ("object.spec.containers.all(c, c.name.startsWith(params.max))", "38-48: there is no string.startsWith(int)"),
+    ("object.spec.containers.all(c, [1].all(c, c > params.text))", "42-57: operator > cannot be applied to int and"),
+    ("cel.bind(n, 1, n > params.text)", "16-31: operator > cannot be applied to int and string"),
 ]
 
 
@@ -96,6 +113,7 @@ FINE = [
     "object.spec.containers.size() <= params.max",
     "object.spec.containers.all(c, c.name.startsWith(params.text))",
     "object.spec.containers.all(c, has(c.name) ? c.name > params.text : params.on)",
+    "object.spec.containers.all(c, [1].all(c, c < params.max) && c.name + string([1].all(c, c > 0)) > params.text)",
     "params.teams.all(t, type(t) == string || t.b == 1)",
     "math.greatest(object.spec.containers.size(), params.max) > 1",
     "params.on && object.spec.hostIPC",

@@ -110,15 +110,16 @@ class Checked:
     """A checked expression and the facts about its nodes.
 
     `references`: the full name of the variable, or the constant, for names and for selections that spell a dotted name;
-    any other name is a variable of a macro. `calls`: the overloads of each call. `namespaced`: calls whose target is
-    part of the function's name. `certain`: the cel.binds whose value every evaluation evaluates. `patterns`: compiled
-    literal patterns.
+    any other name is a variable of a macro, and `locals` has its type. `calls`: the overloads of each call.
+    `namespaced`: calls whose target is part of the function's name. `certain`: the cel.binds whose value every
+    evaluation evaluates. `patterns`: compiled literal patterns.
     """
 
     source: SourceText
     expression: Expression
     result: Type
     references: Mapping[Expression, str | Constant]
+    locals: Mapping[Name, Type]
     calls: Mapping[Call, Dispatch]
     namespaced: frozenset[Call]
     certain: frozenset[Bind]
@@ -142,6 +143,7 @@ def check(source: SourceText, expression: Expression, environment: Environment) 
         expression=expression,
         result=result,
         references=checker.references,
+        locals={name: checker.inference.settled(found) for name, found in checker.local_types.items()},
         calls=checker.calls,
         namespaced=frozenset(checker.namespaced),
         certain=certain,
@@ -169,6 +171,7 @@ class _Checker:
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
     locals: dict[str, Type] = field(default_factory=dict)
+    local_types: dict[Name, Type] = field(default_factory=dict)
     binds: list[Bind] = field(default_factory=list)
 
     def type(self, node: Expression) -> Type:
@@ -200,6 +203,7 @@ class _Checker:
 
     def _type_name(self, node: Name) -> Type:
         if not node.absolute and node.name in self.locals:
+            self.local_types[node] = self.locals[node.name]
             return self.locals[node.name]
         found = self._named(node, node.name, absolute=node.absolute)
         if found is not None:

@@ -196,10 +196,20 @@ class _Reading:
     def _mistyped(self, node: Expression, environment: Environment) -> Iterator[Problem]:
         """Yield the type errors of a node that depends on the pod, found with literals for its constants."""
         written = self._with_constants(node)
-        if written is None or any(name.startswith(_LOCAL) for name in self._reads(node)):
+        if written is None:
             return
-        for problem in check(self._checked.source, written, environment).problems:
+        names = {name.name: self._checked.locals[name] for name in self._free_names(node)}
+        found = check(self._checked.source, written, environment.extended(**names))
+        amounts = (problem for problem in found.warnings if problem.code == Code.CEL_AMOUNT)
+        for problem in (*found.problems, *(problem for problem in amounts if problem not in self._checked.warnings)):
             yield replace(problem, code=Code.CEL_PARAMS)
+
+    def _free_names(self, node: Expression) -> Iterator[Name]:
+        """Yield the names in a part that are variables of macros around it."""
+        if isinstance(node, Name) and node in self._checked.locals:
+            yield node
+        for part, own in self._evaluated(node):
+            yield from (name for name in self._free_names(part) if _LOCAL + name.name not in own)
 
     def _with_constants(self, node: Expression) -> Expression | None:
         """Return a node with literals for the constants whose types matter at run time; None if it has none."""

@@ -34,7 +34,8 @@ NOT_REGULAR = "not a regular file: rules are not read from pipes, devices or ker
 _NOT_RULES = frozenset({"kustomization.yaml", "kustomization.yml"})
 """Names of Kustomize's own files, which may be in the folder of the rules."""
 
-_LINE_END = re.compile(r"\r\n|\n|\r")
+LINE_END = re.compile(r"\r\n|\n|\r")
+"""A line end as YAML counts lines."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class SourceFile:
     @cached_property
     def lines(self) -> Sequence[str]:
         """Lines without their ends, as YAML counts them, with the last one even if it is empty."""
-        return _LINE_END.split(self.text)
+        return LINE_END.split(self.text)
 
 
 def is_folder(path: Path) -> bool:

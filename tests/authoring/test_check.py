@@ -78,6 +78,17 @@ def test_expressions_of_a_rule_with_other_errors_are_checked_too(tmp_path: Path)
     assert "[cel-undeclared]" in out
 
 
+def test_documents_beside_one_with_a_syntax_error_are_checked_against_each_other(tmp_path: Path) -> None:
+    later = GOOD.replace("name: mig", "name: next")
+    write(tmp_path, {"a.yaml": f"{GOOD}---\nkind: [\n---\n{BAD.replace('name: mig', 'name: bad')}---\n{later}"})
+    problems = json.loads(cli("check", tmp_path, "--output", "json").stdout)["problems"]
+    assert [(problem["code"], problem["line"]) for problem in problems] == [
+        ("yaml-syntax", 9),
+        ("unknown-field", 15),
+        ("unreachable-rung", 24),
+    ]
+
+
 def test_rules_that_a_test_refers_to_are_checked_as_well(tmp_path: Path) -> None:
     write(tmp_path, {"tests/t.yaml": TEST, "other/broken.yaml": BAD})
     result = cli("check", tmp_path / "tests")

@@ -122,10 +122,72 @@ def test_a_byte_order_mark_and_windows_line_ends_change_no_place() -> None:
     assert document.root.json() == {"a": 1, "b": {"c": 2}}
 
 
-def test_documents_before_a_syntax_error_are_read() -> None:
-    found, problems = documents("a: 1\n---\nb: [\n")
-    assert [document.root.json() for document in found] == [{"a": 1}]
-    assert codes(problems) == ["yaml-syntax"]
+@pytest.mark.parametrize(
+    "broken",
+    [
+        "b: [",
+        "b: 'x",
+        'b: "\\ud83d"',
+        "b: c: d",
+        "\tb: 1",
+        "{b: 1} c",
+        "b: 1\n}",
+        "b: \u0007",
+        "[" * (MAX_DEPTH + 1),
+        "? [\n- a",
+        "b: |\n  ---\nc\n - d",
+    ],
+)
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("loader", [yaml.SafeLoader, reading.LOADER])
+def test_a_syntax_error_hides_no_other_document(
+    broken: str, end: str, loader: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "LOADER", loader)
+    text = f"a: 1\n---\n{broken}\n--- # the last\nc:\n  - !t d\n  - 'e\n\n    f'\n"
+    found, problems = documents(text.replace("\n", end))
+    assert [document.root.json() for document in found] == [{"a": 1}, {"c": ["d", "e\nf"]}]
+    assert codes(problems)[1:] == ["yaml-tag"]
+    assert 3 <= problems[0].location.line <= 3 + broken.count("\n")
+    last = found[1].root
+    assert isinstance(last, MapNode)
+    items = last.get("c")
+    assert isinstance(items, ListNode)
+    lines = 5 + broken.count("\n")
+    assert [item.location.line for item in (last, items, *items.items)] == [line + lines for line in (0, 1, 1, 2)]
+    assert problems[1].location.line == lines + 1
+    quoted = items.items[1]
+    assert isinstance(quoted, ScalarNode)
+    assert (quoted.source.at(2).line, quoted.source.at(2).column) == (lines + 4, 5)
+
+
+def test_each_document_with_a_syntax_error_is_reported() -> None:
+    found, problems = documents("a: [\n---\nb: 1\n...\n%YAML 1.1\n---\nc: 'd\n---\n{\n")
+    assert [document.root.json() for document in found] == [{"b": 1}]
+    assert [(problem.code, problem.location.line) for problem in problems] == [
+        ("yaml-syntax", 1),
+        ("yaml-syntax", 7),
+        ("yaml-syntax", 9),
+    ]
+
+
+def test_an_unclosed_quote_is_reported_where_it_begins_even_before_another_document() -> None:
+    _, (problem,) = documents("a: 1\nb: 'x\n---\nc: 1\n")
+    assert str(problem) == "x.yaml:2:4: error: the quote is never closed [yaml-syntax]"
+
+
+def test_many_syntax_errors_are_read_in_linear_time() -> None:
+    parts = 2000
+    found, problems = documents("a: [\n---\nb: 1\n---\n" * parts)
+    assert codes(problems) == ["yaml-syntax"] * parts
+    assert len(found) == parts + 1
+
+
+def test_too_many_values_end_the_file_after_a_syntax_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MAX_NODES", 10)
+    found, problems = documents("a: [\n---\n[1,2,3,4]\n---\n[1,2,3,4,5,6]\n---\n[\n")
+    assert codes(problems) == ["yaml-syntax", "yaml-too-many-values"]
+    assert len(found) == 1
 
 
 def test_the_anchors_of_a_document_end_with_it() -> None:

@@ -6,14 +6,16 @@ opening brackets ends the process.
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import pairwise
 from typing import Any
 
 import yaml
 
 from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.loading.files import SourceFile
+from rules_engine.loading.files import LINE_END, SourceFile
 from rules_engine.loading.yaml import positions
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode
 from rules_engine.loading.yaml.scalars import resolve
@@ -35,6 +37,9 @@ LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 _NOT_ALLOWED = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
 """Characters that YAML forbids, or (U+0085, U+2028, U+2029) that end a line in YAML but in no editor."""
+
+_MARKER = re.compile(r"(?:\A|(?<=[\r\n]))(?:%[^\r\n]*(?:\r\n|\n|\r)){0,9}---(?=[ \t\r\n]|\Z)")
+"""The start of a document, with its directives: no value has it in the first column (YAML 1.2.2, section 9.1.2)."""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NEGATION = re.compile(r"!(?:\s*\(|\s*\w+[.(])")
@@ -65,33 +70,56 @@ class Document:
 def read_documents(
     source: SourceFile, diagnostics: Diagnostics, dialect: Dialect = Dialect.RULES
 ) -> tuple[Document, ...]:
-    """Read documents up to the first syntax error, which is reported, as are characters that YAML forbids."""
-    if not _characters(source, diagnostics):
-        return ()
+    """Read documents. Those with a syntax error or a character that YAML forbids are reported and left out."""
     composer = _Composer(source, dialect)
-    try:
-        # In JSON a tab can only be between values, where YAML does not allow it.
-        text = source.text.replace("\t", " ") if source.is_json else source.text
-        for event in yaml.parse(text, Loader=LOADER):
-            composer.take(event)
-    except yaml.MarkedYAMLError as error:
-        diagnostics.error(*_syntax(error, source))
-    except _StopError as excess:
-        diagnostics.error(excess.code, excess.message, excess.location)
+    # In JSON a tab can only be between values, where YAML does not allow it.
+    text = source.text.replace("\t", " ") if source.is_json else source.text
+    if not _NOT_ALLOWED.search(text):
+        try:
+            composer.read(text)
+            return tuple(composer.documents)
+        except (yaml.MarkedYAMLError, _StopError):
+            # A syntax error ends the parser. It may be far from its cause, so all documents are read again, one by one.
+            composer = _Composer(source, dialect)
+    for part in _parts(text):
+        try:
+            _refuse_characters(part, source.name)
+            composer.read(part.text, part.line)
+        except yaml.MarkedYAMLError as error:
+            diagnostics.error(*_syntax(error, source, part))
+        except _StopError as stop:
+            diagnostics.error(stop.code, stop.message, stop.location)
+            if stop.code is Code.YAML_TOO_MANY_VALUES:
+                break
     return tuple(composer.documents)
 
 
-def _characters(source: SourceFile, diagnostics: Diagnostics) -> bool:
-    found = _NOT_ALLOWED.search(source.text)
-    if found is None:
-        return True
-    before = SourceFile(source.name, source.text[: found.start()]).lines
-    diagnostics.error(
-        Code.YAML_CHARACTER,
-        f"character U+{ord(found.group()):04X} is not allowed in YAML: write it as an escape in double quotes",
-        Location(source.name, len(before), len(before[-1]) + 1),
-    )
-    return False
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The text from one document marker to the next; `line` counts the lines before it."""
+
+    text: str
+    line: int
+
+
+def _parts(text: str) -> Iterator[_Part]:
+    starts = sorted({0, *(found.start() for found in _MARKER.finditer(text)), len(text)})
+    line = 0
+    for start, end in pairwise(starts):
+        part = _Part(text[start:end], line)
+        yield part
+        line += len(LINE_END.findall(part.text))
+
+
+def _refuse_characters(part: _Part, name: str) -> None:
+    found = _NOT_ALLOWED.search(part.text)
+    if found is not None:
+        before = LINE_END.split(part.text[: found.start()])
+        raise _StopError(
+            Code.YAML_CHARACTER,
+            f"character U+{ord(found.group()):04X} is not allowed in YAML: write it as an escape in double quotes",
+            Location(name, part.line + len(before), len(before[-1]) + 1),
+        )
 
 
 _HINTS = (
@@ -109,20 +137,22 @@ _HINTS = (
 )
 
 
-def _syntax(error: yaml.MarkedYAMLError, source: SourceFile) -> tuple[Code, str, Location, int]:
+def _syntax(error: yaml.MarkedYAMLError, source: SourceFile, part: _Part) -> tuple[Code, str, Location, int]:
     problem = str(error.problem)
     message = next((hint for words, hint in _HINTS if words in problem), problem)
     # An unclosed value is reported where it begins.
     mark: Any = error.context_mark if "end of stream" in problem else error.problem_mark
-    # libyaml counts one more line after a last line without an end.
-    line = min(mark.line, len(source.lines) - 1)
-    column = mark.column if line == mark.line else len(source.lines[line])
+    line, column = part.line + mark.line, mark.column
+    # An error at the end of the part is reported at its last line with text: the next one begins another document.
+    last = part.line + len(LINE_END.findall(part.text.rstrip()))
+    if line > last:
+        line, column = last, len(source.lines[last])
     if source.lines[line][column:].startswith("\t"):
         message = "a tab cannot indent in YAML: use spaces"
     elif not source.is_json:
-        found = remedy(source.lines, line, column, LOADER)
+        found = remedy(LINE_END.split(part.text), line - part.line, column, LOADER, part.line)
         if found is not None:
-            place = Location(source.name, found.line + 1, found.column + 1)
+            place = Location(source.name, part.line + found.line + 1, found.column + 1)
             return Code.YAML_SYNTAX, found.message, place, max(1, found.length)
     return Code.YAML_SYNTAX, message, Location(source.name, line + 1, column + 1), 1
 
@@ -167,6 +197,19 @@ class _Composer:
         self._stack: list[_Open] = []
         self._anchors: dict[str, _Sized | None] = {}
         self._count = 0
+        self._first = 0
+
+    def read(self, text: str, first: int = 0) -> None:
+        """Read documents of which the text begins after `first` lines; none of them if there is an error."""
+        self._first = first
+        self._stack = []
+        before = len(self.documents)
+        try:
+            for event in yaml.parse(text, Loader=LOADER):
+                self.take(event)
+        except (yaml.MarkedYAMLError, _StopError):
+            del self.documents[before:]
+            raise
 
     def take(self, event: Any) -> None:
         """Process one of PyYAML's events; a document is complete with its root."""
@@ -185,7 +228,7 @@ class _Composer:
             self._anchors = {}
 
     def _at(self, mark: Any) -> Location:
-        return Location(self._source.name, mark.line + 1, mark.column + 1)
+        return Location(self._source.name, self._first + mark.line + 1, mark.column + 1)
 
     def _open(self, event: Any) -> None:
         self._counted(1, event.start_mark)
@@ -247,7 +290,8 @@ class _Composer:
     def _tag(self, event: Any) -> None:
         if event.tag is None:
             return
-        line = self._source.lines[event.start_mark.line]
+        number = self._first + event.start_mark.line
+        line = self._source.lines[number]
         column = max(line.find("!", event.start_mark.column), event.start_mark.column)
         tag = re.split(r"[\s,\]}]", line[column:])[0]
         if _NEGATION.match(line, column) and self._key():
@@ -258,7 +302,7 @@ class _Composer:
                 f"{truncate(tag)} is a tag, and tags are not supported: put text in quotes, write the rest plainly"
             )
         self._diagnostics.error(
-            Code.YAML_TAG, message, Location(self._source.name, event.start_mark.line + 1, column + 1), len(tag)
+            Code.YAML_TAG, message, Location(self._source.name, number + 1, column + 1), len(tag)
         )
 
     def _scalar(self, event: Any) -> ScalarNode:
@@ -302,16 +346,16 @@ class _Composer:
 
     def _breaks(self, event: Any) -> positions.Breaks:
         lines = self._source.lines
-        line, column = event.start_mark.line, event.start_mark.column
+        line, column = self._first + event.start_mark.line, event.start_mark.column
+        end = (self._first + event.end_mark.line, event.end_mark.column)
         if not event.value and not event.style:
-            return ((0, event.end_mark.line + 1, event.end_mark.column + 1),)
+            return ((0, end[0] + 1, end[1] + 1),)
         if event.tag is not None:
             # A document with tags is not read further: an approximate position is enough.
             return ((0, line + 1, column + 1),)
         if event.anchor:
             # The event begins with its anchor.
             line, column = self._after_anchor(line, column)
-        end = (event.end_mark.line, event.end_mark.column)
         match event.style:
             case "'":
                 return positions.single_quoted(lines, (line, column + 1), (end[0], end[1] - 1))

@@ -199,6 +199,12 @@ def test_sighup_without_changes_has_no_effect(running: Running) -> None:
     assert rules_report(running) == before
 
 
+def test_rules_beside_a_document_with_a_syntax_error_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(f"{saying('a')}---\nkind: [\n---\n{saying('b').replace('told', 'also')}")
+    with pytest.raises(UnusableError, match="yaml-syntax"):
+        prepare_rules([tmp_path])
+
+
 def test_with_test_on_reload_rules_whose_cases_fail_are_refused(tmp_path: Path) -> None:
     folder = tmp_path / "rules"
     folder.mkdir()

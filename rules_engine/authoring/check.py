@@ -8,17 +8,21 @@ from pathlib import Path
 from rules_engine.authoring.analysis import analyse, analyse_case
 from rules_engine.authoring.rule_files import RuleFiles, Sources, read_rules
 from rules_engine.model.problems import Problem, Severity, in_file_order
+from rules_engine.model.rules import API_VERSION
 from rules_engine.model.ruletest import FilePath
 from rules_engine.webhooks.configuration import warnings
+
+NOTHING_CHECKED = f"no document with apiVersion {API_VERSION} found"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """The result of a check; `files` is the number of files read."""
+    """The result of a check; `files` is the number of files checked, without those passed over."""
 
     problems: tuple[Problem, ...]
     sources: Sources
     files: int
+    passed_over: tuple[str, ...]
     rules: int
     tests: int
 
@@ -48,7 +52,8 @@ def check(paths: Sequence[Path]) -> Checked:
     return Checked(
         problems=in_file_order(_once(problems), checked.loaded.files),
         sources=sources,
-        files=len(checked.loaded.files),
+        files=len(checked.loaded.files) - len(checked.loaded.passed_over),
+        passed_over=checked.loaded.passed_over,
         rules=len(checked.loaded.rules),
         tests=len(checked.loaded.tests),
     )

@@ -17,6 +17,7 @@ def check(paths: tuple[Path, ...], output: str) -> None:
 
     PATH is a file or a folder; - for standard input. Exits with 1 if there are errors; warnings do not count.
     """
+    from rules_engine.authoring.check import NOTHING_CHECKED
     from rules_engine.authoring.check import check as check_rules
     from rules_engine.authoring.output import machine
 
@@ -33,4 +34,6 @@ def check(paths: tuple[Path, ...], output: str) -> None:
             from rules_engine.authoring.output.terminal import Screen
 
             Screen(sys.stdout).checked(checked)
+    if output != "text" and not checked.files and not checked.errors:
+        click.echo(f"gpu-rules: {NOTHING_CHECKED} in {' '.join(map(str, paths))}", err=True)
     fail_if(checked.errors > 0)

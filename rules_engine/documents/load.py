@@ -1,8 +1,10 @@
 """Loading of files: rules, tests and inventories, with every problem of every file."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 
@@ -11,7 +13,14 @@ from rules_engine.documents.digest import digest
 from rules_engine.kinds import KINDS, Kind
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import section
-from rules_engine.loading.files import MAX_FILE_BYTES, SourceFile, find_files, read_file, report_too_large
+from rules_engine.loading.files import (
+    MAX_FILE_BYTES,
+    OTHER_TOOLS,
+    SourceFile,
+    find_files,
+    read_file,
+    report_too_large,
+)
 from rules_engine.loading.kubernetes.inventory import build_cluster
 from rules_engine.loading.kubernetes.kubectl import is_cluster, read_cluster
 from rules_engine.loading.kubernetes.manifests import Manifest, manifest_json, manifests
@@ -38,6 +47,12 @@ DOCUMENT_KINDS = (*(kind.name for kind in KINDS), _TEST, _CLUSTER)
 
 _EXPECTED_CLUSTER = "a ClusterInventory, or the output of kubectl get nodes,pods,namespaces -A -o json"
 
+_GROUP = "gpurule"
+"""Part of the API group without punctuation, by which misspelt ones are found."""
+
+_MISSPELT_KIND = 0.85
+"""Similarity of a kind to one of ours, in an object of another group: `Test` of other tools is no RuleTest."""
+
 Sources = Mapping[str, Sequence[str]]
 """The lines of each file by its name, for snippets."""
 
@@ -57,7 +72,7 @@ class Loaded:
 
     `drafts` are rules of documents with errors, as far as they could be read: they serve only to find further problems
     in their expressions. `digest` is that of the rule documents, those with errors included. `files` are those of the
-    paths.
+    paths. Those `passed_over` have no document of gpu-rules, and no test refers to them.
     """
 
     rules: tuple[Rule, ...] = ()
@@ -68,12 +83,13 @@ class Loaded:
     problems: tuple[Problem, ...] = ()
     sources: Sources = field(default_factory=lambda: MappingProxyType({}))
     files: tuple[str, ...] = ()
+    passed_over: tuple[str, ...] = ()
 
 
 def load(paths: Sequence[Path], kinds: Sequence[Kind] = KINDS) -> Loaded:
     """Load files and folders. A document with an error is left out; the others of its file are loaded.
 
-    Manifests with pods or pod templates are ignored, even if they are named: they belong to tests, and pre-commit
+    Documents of other tools are passed over, even if their file is named: manifests belong to tests, and pre-commit
     passes any file of a folder.
     """
     loader = _Loader(kinds)
@@ -92,6 +108,7 @@ def load(paths: Sequence[Path], kinds: Sequence[Kind] = KINDS) -> Loaded:
         problems=in_file_order(loader.diagnostics.problems, names),
         sources=loader.sources,
         files=names,
+        passed_over=tuple(name for name in loader.passed_over if os.path.realpath(name) not in loader.referenced),
     )
 
 
@@ -173,6 +190,10 @@ class _Loader:
         self.tests: list[RuleTest] = []
         self.inventories: list[Inventory] = []
         self.other: ScalarNode | None = None
+        self.passed_over: list[str] = []
+        """Files without a document of gpu-rules."""
+        self.referenced: set[str] = set()
+        """Real paths of the files that tests refer to."""
         self._kinds = {kind.name: kind for kind in kinds}
         self._known = (*self._kinds, _TEST, _CLUSTER) if kinds else DOCUMENT_KINDS
         self._wanted = self._known if kinds else (_CLUSTER,)
@@ -189,10 +210,17 @@ class _Loader:
         self.sources[source.name] = source.lines
         diagnostics = Diagnostics()
         documents = read_documents(source, diagnostics)
+        if OTHER_TOOLS.fullmatch(Path(source.name).name) and not any(_has_our_version(d.root) for d in documents):
+            self.passed_over.append(source.name)
+            return
         if not documents and not diagnostics.failed:
             diagnostics.error(Code.EMPTY_FILE, "the file has no documents", Location(source.name, 1, 1))
         self.diagnostics.problems.extend(diagnostics.problems)
+        clusters = len(self.inventories)
         ours = [document for document in documents if not self._passed_over(document.root)]
+        none_ours = len(ours) < len(documents) and all(document.empty for document in ours)
+        if none_ours and len(self.inventories) == clusters and not diagnostics.failed:
+            self.passed_over.append(source.name)
         for document in ours:
             # Manifests may have empty documents among them.
             if not document.empty or len(ours) == len(documents):
@@ -208,10 +236,7 @@ class _Loader:
         return True
 
     def _passed_over(self, root: Node) -> bool:
-        """Read kubectl's output; return True if the document is that, or a manifest among rules.
-
-        Without kinds, all other objects are ignored.
-        """
+        """Read kubectl's output; return True if the document is that, or of another tool."""
         if not self._kinds:
             kind = root.get("kind") if isinstance(root, MapNode) else None
             if isinstance(kind, ScalarNode) and kind.source.text != _CLUSTER:
@@ -220,7 +245,7 @@ class _Loader:
             return False
         if self._read_cluster(manifest_json(root), root.location.file):
             return True
-        return not self._kinds or bool(manifests(root))
+        return not self._kinds or _version(root) is not None or bool(manifests(root))
 
     def _take(self, document: Document) -> None:
         root = document.root
@@ -266,6 +291,7 @@ class _Loader:
             )
 
     def _cluster_file(self, path: Path) -> Cluster | None:
+        self.referenced.add(os.path.realpath(path))
         if path not in self._clusters:
             cluster, problems, sources = load_cluster(path, regular=True)
             self._clusters[path] = cluster
@@ -274,6 +300,7 @@ class _Loader:
         return self._clusters[path]
 
     def _pod_file(self, path: Path) -> Node | None:
+        self.referenced.add(os.path.realpath(path))
         diagnostics = Diagnostics()
         source = read_file(path, diagnostics, regular=True)
         roots = _manifest_documents(source, diagnostics) if source else []
@@ -308,15 +335,27 @@ def _yaml_problems(diagnostics: Diagnostics, document: Document) -> list[Problem
 
 
 def _is_foreign(root: Node, known: Sequence[str]) -> bool:
-    """Return True if a document does not have an apiVersion or kind of gpu-rules."""
+    """Return True if a document does not have an apiVersion or kind of gpu-rules, misspelt ones included."""
     if not isinstance(root, MapNode):
         return False
-    version, kind = root.get("apiVersion"), root.get("kind")
-    return (
-        isinstance(kind, ScalarNode)
-        and not near(kind.source.text, known)
-        and not (isinstance(version, ScalarNode) and version.source.text == API_VERSION)
-    )
+    version, node = _version(root), root.get("kind")
+    kind = node.source.text if isinstance(node, ScalarNode) else None
+    if version is None:
+        return kind is not None and not near(kind, known)
+    if _GROUP in version.casefold().replace("-", "").replace(".", ""):
+        return False
+    # Files of Helm have an apiVersion only; a rule without its kind has a spec.
+    return not get_close_matches(kind, known, 1, _MISSPELT_KIND) if kind else root.get("spec") is None
+
+
+def _version(root: Node) -> str | None:
+    """Return the apiVersion of a document; None if it has none."""
+    version = root.get("apiVersion") if isinstance(root, MapNode) else None
+    return version.source.text if isinstance(version, ScalarNode) else None
+
+
+def _has_our_version(root: Node) -> bool:
+    return _version(root) == API_VERSION
 
 
 def _kind(root: Node, diagnostics: Diagnostics, known: Sequence[str]) -> str | None:

@@ -31,8 +31,8 @@ SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 
 NOT_REGULAR = "not a regular file: rules are not read from pipes, devices or kernel files such as /proc"
 
-_NOT_RULES = frozenset({"kustomization.yaml", "kustomization.yml"})
-"""Names of Kustomize's own files, which may be in the folder of the rules."""
+OTHER_TOOLS = re.compile(r"kustomization\.ya?ml|(?:.+[-_.])?values(?:[-_.].+)?\.(?:ya?ml|json)")
+"""Names of files of Kustomize and Helm that may have no apiVersion, and may be in the folder of the rules."""
 
 LINE_END = re.compile(r"\r\n|\n|\r")
 """A line end as YAML counts lines."""
@@ -106,7 +106,7 @@ def _walk(folder: Path, above: frozenset[str], diagnostics: Diagnostics) -> Iter
             continue
         if is_folder(path):
             yield from _walk(path, above | {here}, diagnostics)
-        elif path.suffix in SUFFIXES and path.name not in _NOT_RULES and not _is_special(path):
+        elif path.suffix in SUFFIXES and not _is_special(path):
             yield path
 
 

@@ -27,7 +27,7 @@ spec:
 def test_a_clean_set_gives_no_warning_and_exit_code_0(tmp_path: Path) -> None:
     write(tmp_path, {"a.yaml": GOOD, "sub/b.yml": injection("v100")})
     result = cli("check", tmp_path)
-    assert (result.stdout, result.stderr, result.exit_code) == ("no problems in 2 files\n", "", 0)
+    assert (result.stdout, result.stderr, result.exit_code) == ("2 files checked, no problems\n", "", 0)
 
 
 def test_every_problem_has_its_line_and_a_caret_in_file_order(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_every_problem_has_its_line_and_a_caret_in_file_order(tmp_path: Path) ->
         f"{tmp_path}/c.yaml:6:19: error: undeclared reference to 'objct' (did you mean 'object'?) [cel-undeclared]\n"
         "    6 |     - expression: objct.spec.hostNetwork\n"
         "      |                   ^~~~~\n"
-        "2 errors, 1 warning in 3 files\n"
+        "3 files checked, 2 errors, 1 warning\n"
     )
     assert result.exit_code == 1
 
@@ -61,7 +61,7 @@ def test_standard_input_is_read_for_a_dash(tmp_path: Path) -> None:
 
 def test_warnings_alone_are_exit_code_0(tmp_path: Path) -> None:
     result = cli("check", write(tmp_path, {"b.yaml": WARNED}) / "b.yaml")
-    assert result.stdout.endswith("\n1 warning in 1 file\n")
+    assert result.stdout.endswith("\n1 file checked, 1 warning\n")
     assert result.exit_code == 0
 
 
@@ -87,6 +87,23 @@ def test_documents_beside_one_with_a_syntax_error_are_checked_against_each_other
         ("unknown-field", 15),
         ("unreachable-rung", 24),
     ]
+
+
+def test_files_of_other_tools_are_counted(tmp_path: Path) -> None:
+    write(tmp_path, {"a.yaml": GOOD, "b.yaml": WARNED, "kustomization.yaml": "resources: [a.yaml]\n"})
+    assert cli("check", tmp_path).stdout.endswith("\n2 files checked, 1 passed over, 1 warning\n")
+    found = json.loads(cli("check", tmp_path, "--output", "json").stdout)
+    assert (found["files"], found["passedOver"]) == (2, [f"{tmp_path}/kustomization.yaml"])
+
+
+def test_a_check_of_nothing_does_not_look_like_success(tmp_path: Path) -> None:
+    path = write(tmp_path, {"map.yaml": "apiVersion: v1\nkind: ConfigMap\n"}) / "map.yaml"
+    missing = "no document with apiVersion gpurules.io/v1 found"
+    for named in (path, tmp_path):
+        result = cli("check", named)
+        assert result.stdout == f"0 files checked, 1 passed over, {missing}\n"
+        for output in ("json", "sarif", "github"):
+            assert cli("check", named, "--output", output).stderr == f"gpu-rules: {missing} in {named}\n"
 
 
 def test_rules_that_a_test_refers_to_are_checked_as_well(tmp_path: Path) -> None:
@@ -134,6 +151,7 @@ def test_json_has_the_same_results(tmp_path: Path) -> None:
         "errors": 1,
         "warnings": 0,
         "files": 1,
+        "passedOver": [],
         "rules": 0,
         "tests": 0,
     }
@@ -208,7 +226,7 @@ SARIF_SHAPE = {
 @pytest.mark.parametrize("name", ["default", "mig-40gb", "mig-80gb"])
 def test_each_shipped_set_alone_gives_no_warning_and_passes_its_tests(name: str) -> None:
     folder = Path(__file__).parents[2] / "rules" / name
-    assert cli("check", folder).stdout.startswith("no problems in ")
+    assert cli("check", folder).stdout.endswith(" checked, no problems\n")
     assert cli("test", folder).exit_code == 0
 
 

@@ -52,9 +52,9 @@ def test_files_are_listed_and_their_lines_kept(tmp_path: Path) -> None:
     assert loaded.sources[str(path)][1] == "kind: FallbackLadder"
 
 
-def test_other_files_hidden_ones_and_kustomizations_are_ignored(tmp_path: Path) -> None:
+def test_other_files_and_hidden_ones_are_ignored(tmp_path: Path) -> None:
     write(tmp_path / "a.yaml", "a")
-    for name in ("README.md", ".hidden.yaml", ".git/b.yaml", "kustomization.yaml", "a.yaml~", "b.txt"):
+    for name in ("README.md", ".hidden.yaml", ".git/b.yaml", "a.yaml~", "b.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("[")
     assert names(tmp_path) == ["a"]
@@ -151,6 +151,58 @@ def test_problems_are_in_the_order_of_the_paths(tmp_path: Path) -> None:
     assert [Path(problem.location.file).name for problem in loaded.problems] == ["b.yaml", "c.yaml", "a.yaml"]
 
 
+OTHER_TOOLS = {
+    "kustomization.yaml": "resources: [a.yaml]\nconfigMapGenerator: [{name: a, files: [a.yaml], literals: [x=1]}]\n",
+    "with-version/kustomization.yml": "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n",
+    "chart/Chart.yaml": "apiVersion: v2\nname: rules\nversion: 010\n",
+    "chart/values.yaml": "replicas: yes\n",
+    "chart/values-prod.yaml": "[",
+    "chart/prod.values.yml": "a: 1\n---\nb: 2\n",
+    "chart/values.schema.json": '{"type": "object"}',
+    "map.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: rules}\n",
+    "number.yaml": "apiVersion: 2\n",
+    "kyverno.yaml": "apiVersion: cli.kyverno.io/v1alpha1\nkind: Test\nspec: {a: 1}\n---\napiVersion: v1\nkind: Pod\n",
+    "pod.json": '{"apiVersion": "v1", "kind": "Pod", "spec": {"hostNetwork": true}}',
+    "job.yaml": "kind: Job\nspec: {template: {spec: {containers: [{name: c}]}}}\n---\n",
+}
+
+
+@pytest.mark.parametrize("name", OTHER_TOOLS)
+def test_a_file_of_another_tool_is_passed_over_whether_it_or_its_folder_is_named(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(OTHER_TOOLS[name])
+    for paths in ([path], [tmp_path]):
+        loaded = load(paths)
+        assert (loaded.problems, loaded.passed_over, loaded.files) == ((), (str(path),), (str(path),))
+    write(tmp_path / "a.yaml", "a")
+    assert names(tmp_path, path) == ["a"]
+
+
+def test_a_rule_among_documents_of_other_tools_is_read(tmp_path: Path) -> None:
+    path = write(tmp_path / "values.yaml", "a")
+    path.write_text(f"a: 1\n---\n{path.read_text()}")
+    loaded = load([tmp_path])
+    assert (codes(loaded.problems), loaded.passed_over) == (["missing-field"] * 2, ())
+    path.write_text(path.read_text().replace("a: 1\n", "apiVersion: v1\nkind: ConfigMap\ndata: {a: yes}\n"))
+    assert names(path) == ["a"]
+
+
+def test_a_file_with_a_syntax_error_is_not_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "map.yaml").write_text("apiVersion: v1\nkind: ConfigMap\n---\n{{ .Values }}\n[")
+    loaded = load([tmp_path])
+    assert (codes(loaded.problems), loaded.passed_over) == (["yaml-syntax"], ())
+
+
+def test_clusters_and_manifests_of_tests_are_not_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "nodes.yaml").write_text("apiVersion: v1\nkind: List\nitems: [{kind: Node, metadata: {name: a}}]\n")
+    (tmp_path / "pod.yaml").write_text("apiVersion: v1\nkind: Pod\nspec: {containers: [{name: c}]}\n")
+    case = "{name: c, podFile: pod.yaml, expect: {allowed: true}}"
+    (tmp_path / "t.yaml").write_text(rule("RuleTest", f"{{cluster: {{file: nodes.yaml}}, cases: [{case}]}}"))
+    loaded = load([tmp_path])
+    assert (loaded.problems, loaded.passed_over) == ((), ())
+
+
 def test_manifests_among_rules_are_ignored(tmp_path: Path) -> None:
     write(tmp_path / "a.yaml", "a")
     (tmp_path / "pod.yaml").write_text("apiVersion: v1\nkind: Pod\nspec: {hostNetwork: yes}\n")
@@ -159,18 +211,25 @@ def test_manifests_among_rules_are_ignored(tmp_path: Path) -> None:
     assert names(tmp_path / "a.yaml", tmp_path / "pod.yaml", tmp_path / "job.yaml") == ["a"]
 
 
-def test_other_kubernetes_objects_in_a_folder_of_rules_are_problems(tmp_path: Path) -> None:
-    text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: rules}\n"
-    (tmp_path / "map.yaml").write_text(text)
-    assert codes(load([tmp_path]).problems) == ["unknown-kind"]
-
-
 def test_a_misspelt_kind_is_never_ignored(tmp_path: Path) -> None:
     pod = "{cases: [{name: a, pod: {spec: {containers: [{name: c}]}}, expect: {allowed: true}}]}"
     (tmp_path / "a.yaml").write_text(rule("RuleTests", pod))
     (tmp_path / "b.yaml").write_text(rule("Cases", pod))
     (tmp_path / "c.yaml").write_text(rule("RuleTest", pod).replace("gpurules", "rules"))
-    assert codes(load([tmp_path]).problems) == ["unknown-kind", "unknown-kind", "unknown-api-version"]
+    (tmp_path / "d.yaml").write_text("kind: Cases\n")
+    (tmp_path / "e.yaml").write_text("apiVersion: gpu-rules.io/v1\nkind: Ruletests\n")
+    (tmp_path / "f.yaml").write_text("apiVersion: v1\nkind: RuleTests\n")
+    (tmp_path / "g.yaml").write_text("apiVersion: v1\nspec: {rungs: []}\n")
+    (tmp_path / "h.yaml").write_text("rungs: []\n")
+    loaded = load([tmp_path])
+    assert codes(loaded.problems) == [
+        *("unknown-kind", "unknown-kind", "unknown-api-version", "unknown-kind"),
+        *("unknown-api-version", "unknown-kind"),
+        *("unknown-api-version", "unknown-kind"),
+        *("missing-field", "unknown-api-version"),
+        *("missing-field", "missing-field"),
+    ]
+    assert loaded.passed_over == ()
 
 
 def test_json_that_is_large_and_no_cluster_is_refused(tmp_path: Path) -> None:

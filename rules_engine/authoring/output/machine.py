@@ -19,6 +19,7 @@ def check_json(checked: Checked) -> Json:
         "errors": checked.errors,
         "warnings": checked.warnings,
         "files": checked.files,
+        "passedOver": list(checked.passed_over),
         "rules": checked.rules,
         "tests": checked.tests,
     }

@@ -10,7 +10,7 @@ from rich.text import Text
 from rich.tree import Tree
 
 from rules_engine.authoring.admission import Admission
-from rules_engine.authoring.check import Checked
+from rules_engine.authoring.check import NOTHING_CHECKED, Checked
 from rules_engine.authoring.explain import Explanation
 from rules_engine.authoring.rule_files import Sources
 from rules_engine.authoring.rule_tests import CaseResult, TestRun
@@ -76,8 +76,13 @@ class Screen:
         self.problems(checked.problems, checked.sources)
         found = [_count(checked.errors, "error"), _count(checked.warnings, "warning")]
         given = [part for part, number in zip(found, (checked.errors, checked.warnings), strict=True) if number]
-        style = _RED if checked.errors else _YELLOW if checked.warnings else _GREEN
-        self._line(Text(f"{', '.join(given) or 'no problems'} in {_count(checked.files, 'file')}", style=style + _BOLD))
+        parts = [
+            f"{_count(checked.files, 'file')} checked",
+            *([f"{len(checked.passed_over)} passed over"] if checked.passed_over else []),
+            *(given or ["no problems" if checked.files else NOTHING_CHECKED]),
+        ]
+        style = _RED if checked.errors else _YELLOW if checked.warnings or not checked.files else _GREEN
+        self._line(Text(", ".join(parts), style=style + _BOLD))
 
     def tests(self, run: TestRun) -> None:
         """Print each case with its mismatches, then the totals."""

@@ -20,6 +20,11 @@ FOLDER = Path(__file__).parent / "problems"
 AREAS = ("files", "yaml", "fields", "rules", "expressions", "tests", "together", "gpuinjector")
 """Files of `FOLDER`, in the order of the reference; those of the kinds follow."""
 
+PROJECT_URL = "https://github.com/gpu-rules/gpu-rules"
+
+DOCUMENT_URL = f"{PROJECT_URL}/blob/main/docs/problems.md"
+"""The page of all entries. That of the main branch is right for each version, as codes do not change."""
+
 RULES = "rules.yaml"
 """File of most examples."""
 
@@ -41,6 +46,34 @@ class Entry:
     wrong: str = ""
     right: str = ""
     commands: str = ""
+
+    @property
+    def url(self) -> str:
+        """The section of the entry in docs/problems.md."""
+        return f"{DOCUMENT_URL}#{self.code}"
+
+    @property
+    def example(self) -> str:
+        """The text with the problem, or the commands that show it."""
+        return self.wrong or "".join(f"$ {command}\n" for command in self.commands.splitlines())
+
+    def explanation(self) -> str:
+        """Return the entry as text."""
+        parts = [
+            f"{self.code} ({self.severity.value}): {self.cause}",
+            f"Example, in {self.file}:" if self.wrong else "Example:",
+            indent(self.example, "    ").rstrip(),
+            f"Remedy: {self.remedy}",
+            *(["Corrected:", indent(self.right, "    ").rstrip()] if self.right else []),
+            self.url,
+        ]
+        return "\n\n".join(parts)
+
+    def markdown(self) -> str:
+        """Return the entry as Markdown, without its code."""
+        language = "console" if self.commands else Path(self.file).suffix[1:]
+        example, *fixed = [f"```{language}\n{text}```" for text in (self.example, self.right) if text]
+        return "\n\n".join([self.cause, example, self.remedy, *fixed])
 
 
 def reference(kinds: Sequence[Kind] = KINDS) -> Mapping[ProblemCode, Entry]:

@@ -2,16 +2,64 @@
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rules_engine.cli.options import PathOrStdin, output_option, paths_argument
 from rules_engine.cli.program import Command, fail_if, print_json
 
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from rules_engine.authoring.problem_reference import Entry
+
+
+class CodeName(click.ParamType["Entry"]):
+    """The code of a problem, as reports have it; brackets and letter case are ignored."""
+
+    name = "CODE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "Entry":
+        from rules_engine.authoring.problem_reference import DOCUMENT_URL, reference
+        from rules_engine.model.problems import did_you_mean
+
+        entries = {str(code): entry for code, entry in reference().items()}
+        name = str(value).strip("[]").casefold()
+        if name not in entries:
+            self.fail(f"unknown code {value!r}{did_you_mean(name, entries)}: {DOCUMENT_URL} has all codes", param, ctx)
+        return entries[name]
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> "list[CompletionItem]":
+        from click.shell_completion import CompletionItem
+
+        from rules_engine.authoring.problem_reference import reference
+
+        return [CompletionItem(code, help=e.cause) for code, e in reference().items() if code.startswith(incomplete)]
+
+
+def _explain(ctx: click.Context, _: click.Parameter, entry: "Entry | None") -> None:
+    if entry is not None and not ctx.resilient_parsing:
+        click.echo(entry.explanation())
+        ctx.exit()
+
 
 @click.command(cls=Command)
 @paths_argument(PathOrStdin(exists=True, path_type=Path))
 @output_option("text", "json", "sarif", "github")
+@click.option(
+    "--explain",
+    type=CodeName(),
+    is_eager=True,
+    expose_value=False,
+    callback=_explain,
+    help="Print cause, example and remedy of a problem's code, and exit. Needs no PATH.",
+)
 def check(paths: tuple[Path, ...], output: str) -> None:
     """Report all problems in rule files.
 

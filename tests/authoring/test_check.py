@@ -1,12 +1,21 @@
-"""`gpu-rules check`: all problems in one run, in file order, in each output format."""
+"""`gpu-rules check`: all problems in one run, in file order, in each output format; explanations of codes."""
 
 import json
+import tomllib
 from pathlib import Path
+from textwrap import indent
+from typing import Any
 
-import jsonschema
+import click
 import pytest
+from click.shell_completion import ShellComplete
+from pydantic_sarif.model import StaticAnalysisResultsFormatSarifVersion210JsonSchema
 
+from rules_engine.authoring.problem_reference import reference
+from rules_engine.cli import COMMANDS
+from rules_engine.model.problem_codes import Code, ProblemCode
 from tests.support.authoring import cli, injection, ladder, validation, write
+from tests.support.documents import REPOSITORY
 
 GOOD = ladder("mig", "nvidia.com/mig-2g.20gb", "nvidia.com/gpu")
 BAD = GOOD.replace("rungs", "rugns")
@@ -173,12 +182,19 @@ def test_github_gets_one_annotation_for_each_problem(tmp_path: Path) -> None:
     ]
 
 
+def sarif_of(*arguments: str | Path) -> dict[str, Any]:
+    """Return the only run of a SARIF log, validated by the schema of SARIF 2.1.0."""
+    text = cli("check", *arguments, "--output", "sarif").stdout
+    StaticAnalysisResultsFormatSarifVersion210JsonSchema.model_validate_json(text)
+    (run,) = json.loads(text)["runs"]
+    assert isinstance(run, dict)
+    return run
+
+
 def test_sarif_names_every_problem_and_its_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path, {"a b.yaml": BAD, "z.yaml": WARNED})
     monkeypatch.chdir(tmp_path)
-    sarif = json.loads(cli("check", "a b.yaml", "z.yaml", "--output", "sarif").stdout)
-    jsonschema.validate(sarif, SARIF_SHAPE)
-    run = sarif["runs"][0]
+    run = sarif_of("a b.yaml", "z.yaml")
     assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == ["matches-nothing", "unknown-field"]
     first, second = run["results"]
     assert first == {
@@ -198,29 +214,57 @@ def test_sarif_names_every_problem_and_its_code(tmp_path: Path, monkeypatch: pyt
     assert (second["ruleId"], second["level"]) == ("matches-nothing", "warning")
 
 
-SARIF_SHAPE = {
-    "type": "object",
-    "required": ["version", "runs"],
-    "properties": {
-        "version": {"const": "2.1.0"},
-        "runs": {
-            "items": {
-                "required": ["tool", "results"],
-                "properties": {
-                    "columnKind": {"enum": ["utf16CodeUnits", "unicodeCodePoints"]},
-                    "tool": {"properties": {"driver": {"required": ["name", "rules"]}}},
-                    "results": {
-                        "items": {
-                            "required": ["message"],
-                            "properties": {"level": {"enum": ["none", "note", "warning", "error"]}},
-                        }
-                    },
-                },
-            }
-        },
-    },
-}
-"""The parts of SARIF 2.1.0's schema that the output uses."""
+def test_sarif_has_the_tool_and_the_text_of_each_rule(tmp_path: Path) -> None:
+    write(tmp_path, {"a.yaml": "apiVersion: gpurules.io/v1\nkind: ["})
+    driver = sarif_of(tmp_path)["tool"]["driver"]
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert (driver["name"], driver["version"]) == (project["name"], project["version"])
+    assert driver["informationUri"] == project["urls"]["Repository"]
+    (rule,) = driver["rules"]
+    entry = reference()[Code.YAML_SYNTAX]
+    assert rule == {
+        "id": "yaml-syntax",
+        "shortDescription": {"text": "The text is not YAML."},
+        "fullDescription": {"text": f"{entry.cause} {entry.remedy}"},
+        "help": {"text": entry.explanation(), "markdown": entry.markdown()},
+        "helpUri": f"{project['urls']['Repository']}/blob/main/docs/problems.md#yaml-syntax",
+        "defaultConfiguration": {"level": "error"},
+    }
+
+
+@pytest.mark.parametrize("code", reference())
+def test_each_code_is_explained_without_a_path(code: ProblemCode) -> None:
+    result = cli("check", "--explain", code)
+    entry = reference()[code]
+    assert result.exit_code == 0
+    assert result.stdout.startswith(f"{code} ({entry.severity.value}): {entry.cause}\n\nExample")
+    assert f"\n\nRemedy: {entry.remedy}\n\n" in result.stdout
+    for example in (entry.wrong, entry.right):
+        assert indent(example, "    ") in result.stdout
+    for command in entry.commands.splitlines():
+        assert f"\n    $ {command}\n" in result.stdout
+    assert result.stdout.endswith(f"/docs/problems.md#{code}\n")
+    assert f"\n### {code}\n" in (REPOSITORY / "docs" / "problems.md").read_text(encoding="utf-8")
+    for text in (entry.cause, entry.remedy, entry.wrong, entry.right):
+        assert text in entry.markdown()
+
+
+def test_an_explained_code_may_be_pasted_from_a_report() -> None:
+    assert cli("check", "--explain", "[Yaml-Syntax]").stdout == cli("check", "--explain", "yaml-syntax").stdout
+
+
+def test_a_mistyped_code_has_a_suggestion() -> None:
+    result = cli("check", "--explain", "yaml-sintax")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "unknown code 'yaml-sintax' (did you mean 'yaml-syntax'?): https://github.com/" in result.stderr
+
+
+def test_a_shell_completes_codes() -> None:
+    complete = ShellComplete(click.Group("gpu-rules", commands=list(COMMANDS)), {}, "gpu-rules", "_COMPLETE")
+    found = complete.get_completions(["check", "--explain"], "yaml-t")
+    assert [item.value for item in found] == ["yaml-tag", "yaml-too-deep", "yaml-too-many-values"]
+    assert found[0].help == reference()[Code.YAML_TAG].cause
+    assert complete.get_completions(["check", "--explain", "yaml-tag"], "--out")[0].value == "--output"
 
 
 @pytest.mark.parametrize("name", ["default", "mig-40gb", "mig-80gb"])

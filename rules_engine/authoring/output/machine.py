@@ -1,11 +1,13 @@
 """Results as JSON, SARIF and GitHub annotations."""
 
 from collections.abc import Iterator, Sequence
+from importlib.metadata import version
 from pathlib import PurePath
 from urllib.parse import quote
 
 from rules_engine.authoring.check import Checked
 from rules_engine.authoring.explain import Explanation
+from rules_engine.authoring.problem_reference import PROJECT_URL, Entry, reference
 from rules_engine.authoring.rule_tests import CaseResult, TestRun
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problem_codes import ProblemCode
@@ -40,7 +42,13 @@ def _problem(problem: Problem) -> Json:
 def check_sarif(checked: Checked) -> Json:
     """Return the log of `check --output sarif` (SARIF 2.1.0, OASIS). Columns count characters; the end is exclusive."""
     codes = sorted({problem.code for problem in checked.problems})
-    driver: Json = {"name": "gpu-rules", "rules": [{"id": code} for code in codes]}
+    entries = reference()
+    driver: Json = {
+        "name": "gpu-rules",
+        "version": version("gpu-rules"),
+        "informationUri": PROJECT_URL,
+        "rules": [_sarif_rule(entries[code]) for code in codes],
+    }
     return {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
@@ -51,6 +59,18 @@ def check_sarif(checked: Checked) -> Json:
                 "results": [_sarif_result(problem, codes) for problem in checked.problems],
             }
         ],
+    }
+
+
+def _sarif_rule(entry: Entry) -> Json:
+    first, *_ = entry.cause.split(". ")
+    return {
+        "id": entry.code,
+        "shortDescription": {"text": f"{first.removesuffix('.')}."},
+        "fullDescription": {"text": f"{entry.cause} {entry.remedy}"},
+        "help": {"text": entry.explanation(), "markdown": entry.markdown()},
+        "helpUri": entry.url,
+        "defaultConfiguration": {"level": entry.severity.value},
     }
 
 

@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rules_engine.authoring.analysis import analyse, analyse_case
+from rules_engine.authoring.ignores import Ignored, apply_ignores
 from rules_engine.authoring.rule_files import RuleFiles, Sources, read_rules
 from rules_engine.model.problems import Problem, Severity, in_file_order
 from rules_engine.model.rules import API_VERSION
@@ -17,9 +18,13 @@ NOTHING_CHECKED = f"no document with apiVersion {API_VERSION} found"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """The result of a check; `files` is the number of files checked, without those passed over."""
+    """The result of a check; `files` is the number of files checked, without those passed over.
+
+    `problems` are without the warnings that comments ignore.
+    """
 
     problems: tuple[Problem, ...]
+    ignored: tuple[Ignored, ...]
     sources: Sources
     files: int
     passed_over: tuple[str, ...]
@@ -33,6 +38,10 @@ class Checked:
     @property
     def warnings(self) -> int:
         return len(self.problems) - self.errors
+
+    def strict(self) -> "Checked":
+        """Return the same result with warnings as errors, but for those that comments ignore."""
+        return replace(self, problems=tuple(replace(problem, severity=Severity.ERROR) for problem in self.problems))
 
 
 def check(paths: Sequence[Path]) -> Checked:
@@ -49,8 +58,10 @@ def check(paths: Sequence[Path]) -> Checked:
         rules = tested[test.rules]
         known = [*rules.loaded.rules, *rules.loaded.drafts]
         problems.extend(problem for case in test.cases for problem in analyse_case(case, known))
+    kept, ignored = apply_ignores(tuple(_once(problems)), sources, checked.loaded.files)
     return Checked(
-        problems=in_file_order(_once(problems), checked.loaded.files),
+        problems=in_file_order(kept, checked.loaded.files),
+        ignored=ignored,
         sources=sources,
         files=len(checked.loaded.files) - len(checked.loaded.passed_over),
         passed_over=checked.loaded.passed_over,

@@ -52,6 +52,7 @@ def _explain(ctx: click.Context, _: click.Parameter, entry: "Entry | None") -> N
 @click.command(cls=Command)
 @paths_argument(PathOrStdin(exists=True, path_type=Path))
 @output_option("text", "json", "sarif", "github")
+@click.option("--strict", is_flag=True, help="Report warnings as errors.")
 @click.option(
     "--explain",
     type=CodeName(),
@@ -60,16 +61,19 @@ def _explain(ctx: click.Context, _: click.Parameter, entry: "Entry | None") -> N
     callback=_explain,
     help="Print cause, example and remedy of a problem's code, and exit. Needs no PATH.",
 )
-def check(paths: tuple[Path, ...], output: str) -> None:
+def check(paths: tuple[Path, ...], output: str, strict: bool) -> None:
     """Report all problems in rule files.
 
-    PATH is a file or a folder; - for standard input. Exits with 1 if there are errors; warnings do not count.
+    PATH is a file or a folder; - for standard input. Exits with 1 if there are errors; warnings do not count
+    without --strict.
     """
     from rules_engine.authoring.check import NOTHING_CHECKED
     from rules_engine.authoring.check import check as check_rules
     from rules_engine.authoring.output import machine
 
     checked = check_rules(paths)
+    if strict:
+        checked = checked.strict()
     match output:
         case "json":
             print_json(machine.check_json(checked))

@@ -39,6 +39,10 @@ class Code(ProblemCode):
     YAML_TOO_MANY_VALUES = "yaml-too-many-values"
     EMPTY_DOCUMENT = "empty-document"
 
+    # Comments that ignore warnings
+    BAD_IGNORE = "bad-ignore"
+    UNUSED_IGNORE = "unused-ignore"
+
     # Schemas
     UNKNOWN_KIND = "unknown-kind"
     UNKNOWN_API_VERSION = "unknown-api-version"

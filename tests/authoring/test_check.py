@@ -159,6 +159,7 @@ def test_json_has_the_same_results(tmp_path: Path) -> None:
         ],
         "errors": 1,
         "warnings": 0,
+        "ignored": 0,
         "files": 1,
         "passedOver": [],
         "rules": 0,
@@ -210,8 +211,20 @@ def test_sarif_names_every_problem_and_its_code(tmp_path: Path, monkeypatch: pyt
                 }
             }
         ],
+        "suppressions": [],
     }
     assert (second["ruleId"], second["level"]) == ("matches-nothing", "warning")
+
+
+def test_sarif_has_ignored_warnings_as_suppressed(tmp_path: Path) -> None:
+    comment = "# gpu-rules: ignore[matches-nothing] until the team moves"
+    ignored = WARNED.replace("name: v}", f"name: v}} {comment}")
+    write(tmp_path, {"a.yaml": ignored, "b.yaml": ladder("x", "a.b/c")})
+    results = sarif_of(tmp_path)["results"]
+    assert [(result["ruleId"], result["level"], result["suppressions"]) for result in results] == [
+        ("single-rung", "warning", []),
+        ("matches-nothing", "warning", [{"kind": "inSource", "justification": "until the team moves"}]),
+    ]
 
 
 def test_sarif_has_the_tool_and_the_text_of_each_rule(tmp_path: Path) -> None:

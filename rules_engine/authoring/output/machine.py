@@ -1,7 +1,6 @@
 """Results as JSON, SARIF and GitHub annotations."""
 
 from collections.abc import Iterator, Sequence
-from importlib.metadata import version
 from pathlib import PurePath
 from urllib.parse import quote
 
@@ -16,10 +15,13 @@ from rules_engine.model.problems import Problem
 
 def check_json(checked: Checked) -> Json:
     """Return the document of `check --output json`."""
+    found: list[Json] = [_problem(problem) for problem in checked.problems]
+    found += [{**_problem(ignored.problem), "ignored": ignored.reason} for ignored in checked.ignored]
     return {
-        "problems": [_problem(problem) for problem in checked.problems],
+        "problems": found,
         "errors": checked.errors,
-        "warnings": checked.warnings,
+        "warnings": checked.warnings + len(checked.ignored),
+        "ignored": len(checked.ignored),
         "files": checked.files,
         "passedOver": list(checked.passed_over),
         "rules": checked.rules,
@@ -27,7 +29,7 @@ def check_json(checked: Checked) -> Json:
     }
 
 
-def _problem(problem: Problem) -> Json:
+def _problem(problem: Problem) -> dict[str, Json]:
     return {
         "code": problem.code,
         "severity": problem.severity.value,
@@ -41,7 +43,9 @@ def _problem(problem: Problem) -> Json:
 
 def check_sarif(checked: Checked) -> Json:
     """Return the log of `check --output sarif` (SARIF 2.1.0, OASIS). Columns count characters; the end is exclusive."""
-    codes = sorted({problem.code for problem in checked.problems})
+    from importlib.metadata import version  # its import takes longer than the other formats
+
+    codes = sorted({problem.code for problem, _ in _with_suppressions(checked)})
     entries = reference()
     driver: Json = {
         "name": "gpu-rules",
@@ -56,10 +60,21 @@ def check_sarif(checked: Checked) -> Json:
             {
                 "tool": {"driver": driver},
                 "columnKind": "unicodeCodePoints",
-                "results": [_sarif_result(problem, codes) for problem in checked.problems],
+                "results": [
+                    {**_sarif_result(problem, codes), "suppressions": suppressions}
+                    for problem, suppressions in _with_suppressions(checked)
+                ],
             }
         ],
     }
+
+
+def _with_suppressions(checked: Checked) -> Iterator[tuple[Problem, Json]]:
+    """Yield each problem with its suppressions; if one result of a log has the list, all have it."""
+    for problem in checked.problems:
+        yield problem, []
+    for ignored in checked.ignored:
+        yield ignored.problem, [{"kind": "inSource", "justification": ignored.reason}]
 
 
 def _sarif_rule(entry: Entry) -> Json:
@@ -74,7 +89,7 @@ def _sarif_rule(entry: Entry) -> Json:
     }
 
 
-def _sarif_result(problem: Problem, codes: Sequence[ProblemCode]) -> Json:
+def _sarif_result(problem: Problem, codes: Sequence[ProblemCode]) -> dict[str, Json]:
     location = problem.location
     region: Json = {
         "startLine": location.line,

@@ -74,8 +74,14 @@ class Screen:
     def checked(self, checked: Checked) -> None:
         """Print the problems that `check` found, and their number."""
         self.problems(checked.problems, checked.sources)
-        found = [_count(checked.errors, "error"), _count(checked.warnings, "warning")]
-        given = [part for part, number in zip(found, (checked.errors, checked.warnings), strict=True) if number]
+        ignored = len(checked.ignored)
+        warnings = checked.warnings + ignored
+        given = [
+            *([_count(checked.errors, "error")] if checked.errors else []),
+            *([_count(warnings, "warning")] if warnings else []),
+        ]
+        if ignored:
+            given[-1] += f" ({ignored} ignored)"
         parts = [
             f"{_count(checked.files, 'file')} checked",
             *([f"{len(checked.passed_over)} passed over"] if checked.passed_over else []),

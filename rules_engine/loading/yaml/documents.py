@@ -81,7 +81,7 @@ def read_documents(
         except (yaml.MarkedYAMLError, _StopError):
             # A syntax error ends the parser. It may be far from its cause, so all documents are read again, one by one.
             composer = _Composer(source, dialect)
-    for part in _parts(text):
+    for part in parts(text):
         try:
             _refuse_characters(part, source.name)
             composer.read(part.text, part.line)
@@ -95,23 +95,24 @@ def read_documents(
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """The text from one document marker to the next; `line` counts the lines before it."""
+class Part:
+    """A text from one document marker to the next; `line` counts the lines before it."""
 
     text: str
     line: int
 
 
-def _parts(text: str) -> Iterator[_Part]:
+def parts(text: str) -> Iterator[Part]:
+    """Split a text before each document marker in the first column."""
     starts = sorted({0, *(found.start() for found in _MARKER.finditer(text)), len(text)})
     line = 0
     for start, end in pairwise(starts):
-        part = _Part(text[start:end], line)
+        part = Part(text[start:end], line)
         yield part
         line += len(LINE_END.findall(part.text))
 
 
-def _refuse_characters(part: _Part, name: str) -> None:
+def _refuse_characters(part: Part, name: str) -> None:
     found = _NOT_ALLOWED.search(part.text)
     if found is not None:
         before = LINE_END.split(part.text[: found.start()])
@@ -137,7 +138,7 @@ _HINTS = (
 )
 
 
-def _syntax(error: yaml.MarkedYAMLError, source: SourceFile, part: _Part) -> tuple[Code, str, Location, int]:
+def _syntax(error: yaml.MarkedYAMLError, source: SourceFile, part: Part) -> tuple[Code, str, Location, int]:
     problem = str(error.problem)
     message = next((hint for words, hint in _HINTS if words in problem), problem)
     # An unclosed value is reported where it begins.

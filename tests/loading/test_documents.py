@@ -173,7 +173,7 @@ def test_each_document_with_a_syntax_error_is_reported() -> None:
 
 def test_an_unclosed_quote_is_reported_where_it_begins_even_before_another_document() -> None:
     _, (problem,) = documents("a: 1\nb: 'x\n---\nc: 1\n")
-    assert str(problem) == "x.yaml:2:4: error: the quote is never closed [yaml-syntax]"
+    assert str(problem) == "x.yaml:2:4: error: the quote is not closed: write 'x' [yaml-syntax]"
 
 
 def test_many_syntax_errors_are_read_in_linear_time() -> None:

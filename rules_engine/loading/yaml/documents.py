@@ -302,9 +302,7 @@ class _Composer:
             message = (
                 f"{truncate(tag)} is a tag, and tags are not supported: put text in quotes, write the rest plainly"
             )
-        self._diagnostics.error(
-            Code.YAML_TAG, message, Location(self._source.name, number + 1, column + 1), len(tag)
-        )
+        self._diagnostics.error(Code.YAML_TAG, message, Location(self._source.name, number + 1, column + 1), len(tag))
 
     def _scalar(self, event: Any) -> ScalarNode:
         self._counted(1, event.start_mark)

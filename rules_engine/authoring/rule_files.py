@@ -1,13 +1,15 @@
 """Rule files for commands: loaded and compiled, with all problems."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rules_engine.documents import Loaded, load
 from rules_engine.evaluation import RuleSet
+from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.kinds import compile_rules
 from rules_engine.model.problems import Problem, Severity, in_file_order
+from rules_engine.model.rules import Rule
 
 _PACKAGE = Path(__file__).parent.parent
 
@@ -33,10 +35,18 @@ class RuleFiles:
         return has_errors(self.problems)
 
 
-def read_rules(paths: Sequence[Path]) -> RuleFiles:
+CompilerOf = Callable[[Rule], Compiler]
+"""A function that makes the compiler of a rule."""
+
+
+def read_rules(paths: Sequence[Path], compiler_of: CompilerOf = Compiler) -> RuleFiles:
     """Load and compile rules; the expressions of rules with errors are checked as well."""
-    loaded = load(paths)
-    rule_set, found = compile_rules(loaded.rules)
+    return compiled(load(paths), compiler_of)
+
+
+def compiled(loaded: Loaded, compiler_of: CompilerOf = Compiler) -> RuleFiles:
+    """Compile loaded rules; the expressions of rules with errors are checked as well."""
+    rule_set, found = compile_rules(loaded.rules, compiler_of=compiler_of)
     _, more = compile_rules(loaded.drafts)
     problems = in_file_order((*loaded.problems, *found, *more), loaded.files)
     return RuleFiles(loaded=loaded, rule_set=rule_set, problems=problems)

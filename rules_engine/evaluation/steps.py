@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from rules_engine.cel import EvaluationError
-from rules_engine.model.decision import Action, Amount, ResourceDecision, Step
+from rules_engine.model.decision import EVALUATION_ERROR, Action, Amount, ResourceDecision, Step
 from rules_engine.model.json.edits import Edits, patch_bytes
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.quantity import QuantityError
@@ -80,6 +80,6 @@ def failed(rule: Rule, error: Exception) -> Step:
     message = _text(error)
     if rule.failure_policy is FailurePolicy.IGNORE:
         warning = f"{rule.id} was ignored: {message}"
-        return stepped(rule, Action.IGNORE, "evaluation-error", message, warnings=(warning,))
+        return stepped(rule, Action.IGNORE, EVALUATION_ERROR, message, warnings=(warning,))
     message = f"could not be evaluated: {message}"
-    return stepped(rule, Action.DENY, "evaluation-error", message, code=500, status_reason="InternalError")
+    return stepped(rule, Action.DENY, EVALUATION_ERROR, message, code=500, status_reason="InternalError")

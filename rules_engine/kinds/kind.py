@@ -12,6 +12,7 @@ from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.schemas import SCHEMAS
 from rules_engine.loading.yaml.nodes import MapNode
 from rules_engine.model.admission import Endpoint
+from rules_engine.model.coverage import Part
 from rules_engine.model.decision import Step
 from rules_engine.model.json.edits import Edits
 from rules_engine.model.problem_codes import ProblemCode
@@ -25,14 +26,21 @@ def no_warnings(rules: Sequence[Rule]) -> Iterator[Problem]:
     return iter(())
 
 
+def no_parts(rule: Rule) -> Iterator[Part]:
+    """Yield nothing: rules of the kind have no parts but their conditions."""
+    del rule
+    return iter(())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """A kind of rule: what evaluation needs (`RuleKind`), and how its documents are read, checked and explained.
 
     `value`: the class of its rules. `read` makes a rule of a validated document. `compile` and `apply` are for
     evaluation. `analyse` yields warnings about all its rules, in the order of evaluation. `codes` has the codes of its
-    problems, and the TOML file `problems` the reference of each. `schemas` is the folder of its JSON Schema. The types
-    are those of the kind's own rules, which only the kind itself knows.
+    problems, and the TOML file `problems` the reference of each. `parts` yields the parts of a rule that test cases
+    cover, beside its conditions. `schemas` is the folder of its JSON Schema. The types are those of the kind's own
+    rules, which only the kind itself knows.
     """
 
     value: type[Rule]
@@ -43,6 +51,7 @@ class Kind:
     codes: type[ProblemCode]
     problems: Path
     analyse: Callable[[Sequence[Any]], Iterator[Problem]] = no_warnings
+    parts: Callable[[Any], Iterator[Part]] = no_parts
     schemas: Path = SCHEMAS
 
     @property

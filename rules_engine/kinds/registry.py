@@ -1,9 +1,10 @@
 """The registry: the only list of the kinds of rules."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rules_engine import evaluation
 from rules_engine.evaluation import RuleSet
+from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.kinds import injection, ladder, validation
 from rules_engine.kinds.kind import Kind
 from rules_engine.model.problems import Problem
@@ -13,6 +14,8 @@ KINDS: Sequence[Kind] = (ladder.KIND, injection.KIND, validation.KIND)
 """The kinds of rules, in the order of evaluation."""
 
 
-def compile_rules(rules: Iterable[Rule], kinds: Sequence[Kind] = KINDS) -> tuple[RuleSet, tuple[Problem, ...]]:
+def compile_rules(
+    rules: Iterable[Rule], kinds: Sequence[Kind] = KINDS, compiler_of: Callable[[Rule], Compiler] = Compiler
+) -> tuple[RuleSet, tuple[Problem, ...]]:
     """Compile rules of these kinds, as `evaluation.compile_rules` does."""
-    return evaluation.compile_rules(rules, kinds)
+    return evaluation.compile_rules(rules, kinds, compiler_of)

@@ -34,6 +34,9 @@ class Action(Enum):
     """The rule could not be evaluated; its failurePolicy is Ignore, and its changes were undone."""
 
 
+EVALUATION_ERROR = "evaluation-error"
+"""Reason of a rule that could not be evaluated."""
+
 _DENY = Action.DENY  # looking a member up on its enum is slow
 
 
@@ -99,9 +102,19 @@ class Step(Struct, frozen=True, kw_only=True):
         return self.action is _DENY and not self.audit
 
     @property
+    def applies(self) -> bool:
+        """True if the rule applied to the pod and could be evaluated."""
+        return self.action is not Action.SKIP and self.reason != EVALUATION_ERROR
+
+    @property
     def decides(self) -> bool:
         """True if this rule contributed to the decision."""
         return not self.audit and self.action not in (Action.SKIP, Action.PASS, Action.IGNORE)
+
+    @property
+    def would_decide(self) -> bool:
+        """True if this rule is in audit mode and would have contributed to the decision."""
+        return self.audit and self.action not in (Action.SKIP, Action.PASS, Action.IGNORE)
 
     def to_json(self) -> dict[str, Json]:
         """Return the step for logs and `--output json`; empty members are left out."""

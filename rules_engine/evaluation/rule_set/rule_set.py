@@ -1,6 +1,6 @@
 """Rule sets: compiled rules of every kind, in the order of evaluation. They never change."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rules_engine.evaluation.rule_set.compiled import CompiledRule, RuleKind
@@ -54,12 +54,14 @@ class RuleSet:
         object.__setattr__(self, "validated_operations", frozenset({Operation.CREATE.value, *operations}))
 
 
-def compile_rules(rules: Iterable[Rule], kinds: Sequence[RuleKind]) -> tuple[RuleSet, tuple[Problem, ...]]:
+def compile_rules(
+    rules: Iterable[Rule], kinds: Sequence[RuleKind], compiler_of: Callable[[Rule], Compiler] = Compiler
+) -> tuple[RuleSet, tuple[Problem, ...]]:
     """Compile every expression of every rule; those of rules that are Off as well, so that they stay valid.
 
     Kinds are evaluated in the order given, and rules of a kind by their `order`. A rule with a problem is not in the
-    rule set: the caller decides whether to use the others. Raises ValueError for a rule of none of the kinds, and for
-    two kinds of one name.
+    rule set: the caller decides whether to use the others. `compiler_of` makes the compiler of a rule. Raises
+    ValueError for a rule of none of the kinds, and for two kinds of one name.
     """
     problems: list[Problem] = []
     by_kind: dict[str, list[CompiledRule[Rule]]] = {kind.name: [] for kind in kinds}
@@ -69,7 +71,7 @@ def compile_rules(rules: Iterable[Rule], kinds: Sequence[RuleKind]) -> tuple[Rul
     for rule in sorted(rules, key=lambda rule: rule.order):
         if rule.kind not in known:
             raise ValueError(f"{rule.id} is of none of the kinds {', '.join(known)}")
-        compiler = Compiler(rule)
+        compiler = compiler_of(rule)
         compiled = known[rule.kind].compile(rule, compiler)
         problems.extend(compiler.problems)
         if not compiler.failed and rule.mode is not Mode.OFF:

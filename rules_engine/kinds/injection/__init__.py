@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from rules_engine.kinds.injection.analysis import analyse
+from rules_engine.kinds.injection.coverage import parts
 from rules_engine.kinds.injection.evaluation import apply_injections, compile_injection
 from rules_engine.kinds.injection.problem_codes import InjectionCode
 from rules_engine.kinds.injection.reading import read
@@ -19,4 +20,5 @@ KIND = Kind(
     analyse=analyse,
     codes=InjectionCode,
     problems=Path(__file__).with_name("problems.toml"),
+    parts=parts,
 )

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from rules_engine.kinds.kind import Kind
 from rules_engine.kinds.ladder.analysis import analyse
+from rules_engine.kinds.ladder.coverage import parts
 from rules_engine.kinds.ladder.evaluation import apply_ladders, compile_ladder
 from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.reading import read
@@ -19,4 +20,5 @@ KIND = Kind(
     analyse=analyse,
     codes=LadderCode,
     problems=Path(__file__).with_name("problems.toml"),
+    parts=parts,
 )

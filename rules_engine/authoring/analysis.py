@@ -12,7 +12,7 @@ from rules_engine.model.json.lenient import items, mapping
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem, did_you_mean, warning
 from rules_engine.model.rules import Mode, Rule, RuleId
-from rules_engine.model.ruletest import Case, Decider
+from rules_engine.model.ruletest import Audited, Case, Decider
 
 
 def analyse(rules: Sequence[Rule], kinds: Sequence[Kind] = KINDS) -> Iterator[Problem]:
@@ -28,8 +28,11 @@ def analyse_case(case: Case, rules: Sequence[Rule]) -> Iterator[Problem]:
     """Yield problems of expectations that `rules` can never meet, and of claims of the pod that no rule reads."""
     known: Mapping[RuleId, Rule] = {rule.id: rule for rule in rules}
     yield from _unseen_claims(case, rules)
-    for decider in case.expect.decided_by or ():
-        yield from _decider(decider, known)
+    for expect in (case.expect, *case.expect_on.values()):
+        for decider in expect.decided_by or ():
+            yield from _decider(decider, known, Mode.ENFORCE, "it never decides")
+        for audited in expect.audited or ():
+            yield from _decider(audited, known, Mode.AUDIT, "only rules in mode Audit are audited")
 
 
 def _unseen_claims(case: Case, rules: Sequence[Rule]) -> Iterator[Problem]:
@@ -43,14 +46,14 @@ def _unseen_claims(case: Case, rules: Sequence[Rule]) -> Iterator[Problem]:
         yield warning(Code.UNSEEN_CLAIMS, message, case.location, case.name)
 
 
-def _decider(decider: Decider, known: Mapping[RuleId, Rule]) -> Iterator[Problem]:
+def _decider(decider: Decider | Audited, known: Mapping[RuleId, Rule], mode: Mode, otherwise: str) -> Iterator[Problem]:
     rule = known.get(decider.rule)
     if rule is None:
         message = f"rule '{decider.rule}' not found{did_you_mean(decider.rule, known)}"
         yield _error(Code.UNKNOWN_RULE, message, decider)
         return
-    if rule.mode is not Mode.ENFORCE:
-        message = f"{rule.id} is in mode {rule.mode.value}: it never decides"
+    if rule.mode is not mode:
+        message = f"{rule.id} is in mode {rule.mode.value}: {otherwise}"
         yield warning(Code.IDLE_RULE, message, decider.location, decider.rule)
     if decider.rung is None:
         return
@@ -68,5 +71,5 @@ def _matches_nothing(rule: Rule) -> Iterator[Problem]:
         yield warning(Code.MATCHES_NOTHING, message, rule.location, rule.name)
 
 
-def _error(code: Code, message: str, decider: Decider) -> Problem:
+def _error(code: Code, message: str, decider: Decider | Audited) -> Problem:
     return Problem(code=code, message=message, location=decider.location, length=max(1, len(decider.rule)))

@@ -1,11 +1,23 @@
 """RuleTests: their cases, and the files that they name."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.loading.fields import flag, items, report_repeated, section, sections, settings, strings, text, texts
+from rules_engine.loading.fields import (
+    flag,
+    items,
+    maps,
+    report_repeated,
+    scalars,
+    section,
+    sections,
+    settings,
+    strings,
+    text,
+    texts,
+)
 from rules_engine.loading.files import exists
 from rules_engine.loading.kubernetes.amounts import amounts
 from rules_engine.loading.kubernetes.inventory import build_cluster
@@ -13,11 +25,12 @@ from rules_engine.loading.kubernetes.manifests import Manifest, the_pod
 from rules_engine.loading.rule_fields import name_of
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.cluster import Cluster
+from rules_engine.model.decision import Action
 from rules_engine.model.excerpt import truncate
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import did_you_mean
 from rules_engine.model.rules import RuleId
-from rules_engine.model.ruletest import Case, Decider, Expectation, FilePath, RuleTest
+from rules_engine.model.ruletest import AmountsByContainer, Audited, Case, Decider, Expectation, FilePath, RuleTest
 
 MAX_PATH = 255
 """Characters of a path that a message quotes: no file's name is longer on Linux."""
@@ -39,13 +52,24 @@ def build_test(root: MapNode, diagnostics: Diagnostics, reader: Reader) -> RuleT
     lines = sections(spec, "cases")
     report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in lines), diagnostics)
     rules = [_existing(item, folder, diagnostics) for item in items(spec, "rules")] or [folder]
+    _report_both(spec, "cluster", "clusters", diagnostics)
+    named = {name.source.text: node for name, node in maps(spec, "clusters")}
     return RuleTest(
         name=name,
         location=location,
         rules=tuple(FilePath(str(path)) for path in rules if path is not None),
         cluster=_cluster(section(spec, "cluster"), folder, diagnostics, reader),
-        cases=tuple(_case(line, folder, diagnostics, reader) for line in lines),
+        clusters={name: _cluster(node, folder, diagnostics, reader) for name, node in named.items()},
+        cases=tuple(_case(line, tuple(named), folder, diagnostics, reader) for line in lines),
     )
+
+
+def _report_both(node: MapNode, one: str, other: str, diagnostics: Diagnostics) -> None:
+    """Report two fields that exclude each other."""
+    key = node.key(other)
+    if node.get(one) is not None and key is not None:
+        message = f"'{one}' and '{other}' cannot be used together"
+        diagnostics.error(Code.CONFLICTING_FIELDS, message, key.location, key.length)
 
 
 def _existing(node: Node | None, folder: Path, diagnostics: Diagnostics) -> Path | None:
@@ -80,7 +104,7 @@ def _cluster(node: MapNode, folder: Path, diagnostics: Diagnostics, reader: Read
     return cluster or Cluster()
 
 
-def _case(line: MapNode, folder: Path, diagnostics: Diagnostics, reader: Reader) -> Case:
+def _case(line: MapNode, clusters: Sequence[str], folder: Path, diagnostics: Diagnostics, reader: Reader) -> Case:
     name = line.get("name") or line
     request = section(line, "request")
     given = settings(request, Case)
@@ -105,11 +129,32 @@ def _case(line: MapNode, folder: Path, diagnostics: Diagnostics, reader: Reader)
         name=text(line, "name"),
         location=name.location,
         pod=made.pod if made else None,
-        expect=_expectation(line, diagnostics),
+        expect=_expectation(section(line, "expect"), line.key("expect") or line, folder, diagnostics, reader),
+        expect_on={
+            key.source.text: _expectation(node, key, folder, diagnostics, reader)
+            for key, node in maps(line, "expectOn")
+        },
+        clusters=_clusters_of(line, clusters, diagnostics),
         namespace_labels=strings(request, "namespaceLabels"),
         old_pod=before.pod if before else None,
         **given,
     )
+
+
+def _clusters_of(line: MapNode, known: Sequence[str], diagnostics: Diagnostics) -> tuple[str, ...]:
+    """Return the clusters on which a case is run: all, or without `expect` those of `expectOn`."""
+    own = [key for key, _ in maps(line, "expectOn")]
+    for key in own:
+        name = key.source.text
+        if not known:
+            message = "expectOn needs 'clusters', which the test does not have"
+            diagnostics.error(Code.MISSING_FIELD, message, key.location, key.length)
+        elif name not in known:
+            message = f"cluster '{truncate(name)}' not found{did_you_mean(name, known)}"
+            diagnostics.error(Code.UNKNOWN_CLUSTER, message, key.location, key.length)
+    if line.get("expect") is not None:
+        return tuple(known) or ("",)
+    return tuple(key.source.text for key in own)
 
 
 def _pod(line: MapNode, folder: Path, diagnostics: Diagnostics, reader: Reader) -> Manifest | None:
@@ -127,25 +172,49 @@ def _pod(line: MapNode, folder: Path, diagnostics: Diagnostics, reader: Reader) 
     return the_pod(document, file, diagnostics)
 
 
-def _expectation(line: MapNode, diagnostics: Diagnostics) -> Expectation:
-    expect = section(line, "expect")
-    containers = section(expect, "containers")
-    annotations = section(expect, "annotations")
+def _expectation(expect: MapNode, place: Node, folder: Path, diagnostics: Diagnostics, reader: Reader) -> Expectation:
+    _report_both(expect, "pod", "podFile", diagnostics)
+    message = expect.key("message")
+    if message is not None and flag(expect, "allowed"):
+        text_of = "message is that of a denial: with allowed: true there is none"
+        diagnostics.error(Code.CONFLICTING_FIELDS, text_of, message.location, message.length)
+    whole = _pod(expect, folder, diagnostics, reader)
     return Expectation(
-        location=(line.key("expect") or line).location,
+        location=place.location,
         allowed=flag(expect, "allowed") if expect.get("allowed") else None,
-        containers={key.source.text: amounts(containers, key.source.text, diagnostics) for key, _ in containers},
+        containers=_by_container(expect, "containers", diagnostics),
+        requests=_by_container(expect, "requests", diagnostics),
+        limits=_by_container(expect, "limits", diagnostics),
+        pod=whole.pod if whole else None,
         annotations={
-            key.source.text: None if value.value is None else value.source.text
-            for key, value in annotations
-            if isinstance(value, ScalarNode)
+            key: None if value.value is None else value.source.text for key, value in scalars(expect, "annotations")
         },
         warnings=texts(expect, "warnings") if expect.get("warnings") else None,
         message=text(expect, "message") if expect.get("message") else None,
         decided_by=tuple(map(_decider, sections(expect, "decidedBy"))) if expect.get("decidedBy") else None,
+        audited=tuple(_audited(line, diagnostics) for line in sections(expect, "audited"))
+        if expect.get("audited")
+        else None,
     )
+
+
+def _by_container(node: MapNode, name: str, diagnostics: Diagnostics) -> AmountsByContainer:
+    containers = section(node, name)
+    return {key.source.text: amounts(containers, key.source.text, diagnostics) for key, _ in containers}
 
 
 def _decider(line: MapNode) -> Decider:
     rule = line.get("rule") or line
     return Decider(RuleId(text(line, "rule")), text(line, "rung") or None, rule.location)
+
+
+def _audited(line: MapNode, diagnostics: Diagnostics) -> Audited:
+    return Audited(
+        rule=RuleId(text(line, "rule")),
+        location=(line.get("rule") or line).location,
+        action=Action(text(line, "action")) if line.get("action") else None,
+        message=text(line, "message") or None,
+        rung=text(line, "rung") or None,
+        containers=_by_container(line, "containers", diagnostics),
+        annotations=strings(line, "annotations"),
+    )

@@ -68,6 +68,7 @@ class Code(ProblemCode):
     BAD_REFERENCE = "bad-reference"
     NOT_A_POD = "not-a-pod"
     NOT_A_CLUSTER = "not-a-cluster"
+    UNKNOWN_CLUSTER = "unknown-cluster"
     DUPLICATE_NODE = "duplicate-node"
     IMPOSSIBLE_MIG = "impossible-mig"
     ALLOCATABLE_CONFLICT = "allocatable-conflict"

@@ -8,6 +8,7 @@ from rules_engine.authoring.check import check
 from rules_engine.model.problems import render
 from tests.support.authoring import injection as inject
 from tests.support.authoring import ladder, validation, write
+from tests.support.loading import rule
 
 ABOVE = "nvidia.com/mig-2g.20gb"
 BELOW = "nvidia.com/mig-1g.10gb"
@@ -314,3 +315,16 @@ def test_a_ladder_condition_that_reads_amounts_is_a_warning(
     rule = ladder("l", ABOVE, BELOW, matchConditions=conditions, variables=variables)
     codes = [text.split()[0] for text in found(tmp_path, rule)]
     assert codes == (["condition-reads-amounts"] if warned else [])
+
+
+def test_expectations_on_a_cluster_and_of_audits_are_analysed_too(tmp_path: Path) -> None:
+    pod = "{spec: {containers: [{name: main}]}}"
+    expect = "{mig: {decidedBy: [{rule: FallbackLadder/x}], audited: [{rule: FallbackLadder/a, rung: b.c/d}]}}"
+    cases = f"[{{name: a, pod: {pod}, expectOn: {expect}}}]"
+    test = rule("RuleTest", f"{{clusters: {{mig: {{nodes: []}}}}, cases: {cases}}}")
+    found = check([write(tmp_path, {"a.yaml": ladder("a", "nvidia.com/gpu", "a.b/c"), "t.yaml": test})]).problems
+    assert [(problem.code, problem.message) for problem in found] == [
+        ("unknown-rule", "rule 'FallbackLadder/x' not found (did you mean 'FallbackLadder/a'?)"),
+        ("idle-rule", "FallbackLadder/a is in mode Enforce: only rules in mode Audit are audited"),
+        ("unknown-rung", "FallbackLadder/a has no rung 'b.c/d'"),
+    ]

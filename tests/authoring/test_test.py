@@ -57,6 +57,8 @@ FULFILLED = [
     "{containers: {main: {nvidia.com/gpu: 1000m}}}",
     "{annotations: {gpu-webhook.k8s.io/fallback: 2g.20gb->gpu, other: null}}",
     "{warnings: []}",
+    "{limits: {main: {nvidia.com/gpu: 1}}, requests: {main: {nvidia.com/gpu: 0}}}",
+    "{audited: []}",
     "{decidedBy: [{rule: FallbackLadder/mig}]}",
     "{decidedBy: [{rule: FallbackLadder/mig, rung: nvidia.com/gpu}]}",
 ]
@@ -86,17 +88,36 @@ def test_a_case_with_the_expected_result_passes(folder: Path, expect: str) -> No
         ),
         (
             f"{{decidedBy: [{{rule: FallbackLadder/mig, rung: {MIG}}}]}}",
-            "decidedBy",
-            f"FallbackLadder/mig ({MIG})",
-            "FallbackLadder/mig (nvidia.com/gpu)",
+            "decidedBy.FallbackLadder/mig.rung",
+            MIG,
+            "nvidia.com/gpu",
         ),
-        ("{decidedBy: []}", "decidedBy", "no rule", "FallbackLadder/mig (nvidia.com/gpu)"),
+        (
+            "{decidedBy: []}",
+            "decidedBy.FallbackLadder/mig",
+            "no decision",
+            f"change ({MIG} → nvidia.com/gpu)",
+        ),
         (
             "{decidedBy: [{rule: FallbackLadder/mig}, {rule: ResourceInjection/v100}]}",
-            "decidedBy",
-            "FallbackLadder/mig, ResourceInjection/v100",
-            "FallbackLadder/mig (nvidia.com/gpu)",
+            "decidedBy.ResourceInjection/v100",
+            "a decision",
+            "skip (the pod is not annotated task.bkbcs.tencent.com/gpu-type: V100)",
         ),
+        (
+            "{audited: [{rule: FallbackLadder/mig}]}",
+            "audited.FallbackLadder/mig",
+            "a decision",
+            f"change ({MIG} → nvidia.com/gpu)",
+        ),
+        (
+            "{requests: {main: {nvidia.com/gpu: 1}}}",
+            "requests.main.nvidia.com/gpu",
+            "1",
+            "none (it requests nvidia.com/gpu: 1)",
+        ),
+        ("{limits: {main: {nvidia.com/gpu: 2}}}", "limits.main.nvidia.com/gpu", "2", "1"),
+        ("{requests: {side: {cpu: 1}}}", "requests.side", "a container", "the pod has main"),
     ],
 )
 def test_a_failed_case_has_expected_and_actual_values_and_reasons(
@@ -159,7 +180,10 @@ def test_a_pod_that_the_mutation_denies_is_not_validated(folder: Path) -> None:
     )
     code, out = run(folder, case("{allowed: false, message: too large, decidedBy: []}", pod=pod))
     assert code == 1
-    assert "actual   FallbackLadder/mig (nvidia.com/gpu), ResourceInjection/v100" in out
+    assert [line.split()[0] for line in out.splitlines() if line.startswith("      decidedBy")] == [
+        "decidedBy.FallbackLadder/mig",
+        "decidedBy.ResourceInjection/v100",
+    ]
     assert "validate: skipped, since the pod is already denied" in out
 
 
@@ -317,3 +341,180 @@ def test_json_has_the_same_results(folder: Path) -> None:
     assert first["source"] == f"{folder}/t.test.yaml:7:13"
     assert first["trace"][0]["rule"] == "FallbackLadder/mig"
     assert (second["case"], second["passed"], second["mismatches"]) == ("b", True, [])
+
+
+PATCHED = (
+    "{metadata: {name: p, annotations: {gpu-webhook.k8s.io/fallback: 2g.20gb->gpu}}, "
+    "spec: {containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]}}"
+)
+
+
+def differences(out: str) -> list[tuple[str, str, str]]:
+    """Return the mismatches of an output: what, expected and actual."""
+    lines = [line.strip() for line in out.splitlines()]
+    return [
+        (lines[index - 1], line.removeprefix("- expected "), lines[index + 1].removeprefix("+ actual   "))
+        for index, line in enumerate(lines)
+        if line.startswith("- expected ")
+    ]
+
+
+def test_the_whole_patched_pod_can_be_expected(folder: Path) -> None:
+    assert run(folder, case(f"{{pod: {PATCHED}}}"))[0] == 0
+    assert run(folder, case(f"{{pod: {PATCHED.replace('gpu: 1', 'gpu: 1000m')}}}"))[0] == 0
+    file = f"kind: Pod\nmetadata: {{name: p, annotations: {{gpu-webhook.k8s.io/fallback: 2g.20gb->gpu}}}}\n{SPEC}"
+    write(folder, {"pods/patched.yaml": file})
+    assert run(folder, case("{podFile: pods/patched.yaml}"))[0] == 0
+
+
+SPEC = "spec: {containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]}\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ("gpu: 1", "gpu: 2", ('pod.spec.containers[main].resources.limits["nvidia.com/gpu"]', '"2"', '"1"')),
+        ("gpu: 1", "gpu: x", ('pod.spec.containers[main].resources.limits["nvidia.com/gpu"]', '"x"', '"1"')),
+        (
+            "[{name: main",
+            "[{name: main, image: cuda",
+            ("pod.spec.containers[main].image", '"cuda"', "none"),
+        ),
+        (
+            "2g.20gb->gpu",
+            "other",
+            ('pod.metadata.annotations["gpu-webhook.k8s.io/fallback"]', '"other"', '"2g.20gb->gpu"'),
+        ),
+        ("}}}]}}", "}}}, {name: side}]}}", ("pod.spec.containers[side]", '{"name": "side"}', "none")),
+        ("{name: p", "{finalizers: [a.b/c], name: p", ("pod.metadata.finalizers", '["a.b/c"]', "none")),
+        ("{name: p", f"{{name: {'q' * 200}", ("pod.metadata.name", f'"{"q" * 98}…', '"p"')),
+    ],
+)  # fmt: skip
+def test_a_mismatch_of_a_whole_pod_is_the_path_that_differs(
+    folder: Path, old: str, new: str, found: tuple[str, str, str]
+) -> None:
+    code, out = run(folder, case(f"{{pod: {PATCHED.replace(old, new)}}}"))
+    assert code == 1
+    assert differences(out) == [found]
+
+
+def test_items_without_names_are_compared_by_position(folder: Path) -> None:
+    pod = POD.replace("{name: main,", "{name: main, args: [a, b],")
+    expected = PATCHED.replace("{name: main,", "{name: main, args: [a, c],")
+    _, out = run(folder, case(f"{{pod: {expected}}}", pod=pod))
+    assert differences(out) == [("pod.spec.containers[main].args[1]", '"c"', '"b"')]
+
+
+def test_many_differences_are_counted(folder: Path) -> None:
+    labels = ", ".join(f"l{number}: x" for number in range(30))
+    expected = PATCHED.replace("{name: p", f"{{name: p, labels: {{{labels}}}")
+    pod = POD.replace("{name: p}", "{name: p, labels: {a: b}}")
+    _, out = run(folder, case(f"{{pod: {expected}}}", pod=pod))
+    found = differences(out)
+    assert len(found) == 21
+    assert found[-1] == ("pod", "no other difference", "11 more")
+
+
+AUDITED = "---\n".join(
+    [
+        ladder("mig", MIG, "{resource: nvidia.com/gpu, assume: true}", mode="Audit"),
+        injection("v100", gpuType="V100", gpuResource=MIG, annotations="{net: eni}", mode="Audit"),
+        validation("no-host", '"!object.spec.?hostNetwork.orValue(false)"', mode="Audit"),
+    ]
+)
+ALL = (
+    "{audited: [{rule: FallbackLadder/mig, action: change, rung: nvidia.com/gpu, message: →, annotations: "
+    "{gpu-webhook.k8s.io/fallback: 2g.20gb->gpu}}, {rule: ResourceInjection/v100, containers: {main: {cpu: 8}}, "
+    "annotations: {net: eni}}, {rule: Validation/no-host, action: deny, message: failed expression}], decidedBy: []}"
+)
+HOST_V100 = V100.replace("spec: {", "spec: {hostNetwork: true, ")
+
+
+def test_the_effect_of_rules_in_audit_mode_can_be_expected(folder: Path) -> None:
+    write(folder, {"rules.yaml": AUDITED})
+    code, out = run(folder, case(ALL, pod=HOST_V100))
+    assert (code, out) == (0, "pass  t: a case\n1 passed\n")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ("action: deny", "action: warn", [("audited.Validation/no-host.action", "warn")]),
+        ("rung: nvidia.com/gpu", f"rung: {MIG}", [("audited.FallbackLadder/mig.rung", MIG)]),
+        ("message: →", "message: nothing", [("audited.FallbackLadder/mig.message", "a text with 'nothing'")]),
+        ("{cpu: 8}", "{cpu: 9}", [("audited.ResourceInjection/v100.containers.main.cpu", "9")]),
+        ("{cpu: 8}", "{memory: 9}", [("audited.ResourceInjection/v100.containers.main.memory", "9")]),
+        ("net: eni}}", "net: other}}", [("audited.ResourceInjection/v100.annotations.net", "'other'")]),
+        (
+            ", {rule: Validation/no-host, action: deny, message: failed expression}",
+            "",
+            [("audited.Validation/no-host", "no decision")],
+        ),
+    ],
+)  # fmt: skip
+def test_another_effect_of_a_rule_in_audit_mode_is_a_mismatch(
+    folder: Path, old: str, new: str, found: list[tuple[str, str]]
+) -> None:
+    write(folder, {"rules.yaml": AUDITED})
+    code, out = run(folder, case(ALL.replace(old, new), pod=HOST_V100))
+    assert code == 1
+    assert [(what, expected) for what, expected, _ in differences(out)] == found
+
+
+def test_a_rule_that_is_not_evaluated_is_named_so(folder: Path) -> None:
+    pod = V100.replace("[{name: main", "[{name: side, resources: {requests: {cpu: 100}}}, {name: main")
+    rules = ("FallbackLadder/mig", "ResourceInjection/v100", "Validation/named")
+    _, out = run(folder, case(f"{{decidedBy: [{', '.join(f'{{rule: {rule}}}' for rule in rules)}]}}", pod=pod))
+    assert differences(out) == [("decidedBy.Validation/named", "a decision", "not evaluated")]
+
+
+SITES = """\
+apiVersion: gpurules.io/v1
+kind: RuleTest
+metadata: {name: sites}
+spec:
+  clusters:
+    mig: {nodes: [{name: a, allocatable: {nvidia.com/mig-2g.20gb: 7}}]}
+    cards: {nodes: [{name: a, cards: 4}]}
+  cases:
+    - name: stays or falls
+      pod: {spec: {containers: [{name: main, resources: {limits: {nvidia.com/mig-2g.20gb: 1}}}]}}
+      request: {namespace: a, namespaceLabels: {team: ml}}
+      expect: {allowed: true}
+      expectOn:
+        mig: {containers: {main: {nvidia.com/mig-2g.20gb: 1}}}
+        cards: {containers: {main: {nvidia.com/gpu: 1}}}
+    - name: falls
+      pod: {spec: {containers: [{name: main, resources: {limits: {nvidia.com/mig-2g.20gb: 1}}}]}}
+      expectOn:
+        cards: {containers: {main: {nvidia.com/gpu: 1}}}
+"""
+
+
+def test_one_case_is_run_on_several_clusters(folder: Path) -> None:
+    write(folder, {"t.test.yaml": SITES})
+    result = cli("test", folder)
+    assert (result.exit_code, result.stdout.splitlines()) == (
+        0,
+        [
+            "pass  sites: stays or falls [mig]",
+            "pass  sites: stays or falls [cards]",
+            "pass  sites: falls [cards]",
+            "3 passed",
+        ],
+    )
+    write(
+        folder,
+        {
+            "t.test.yaml": SITES.replace(
+                "cards: {containers: {main: {nvidia.com/gpu: 1}}}", "cards: {allowed: false}", 1
+            )
+        },
+    )
+    result = cli("test", folder, "--output", "json")
+    found = json.loads(result.stdout)["cases"]
+    assert [(one["case"], one["cluster"], one["passed"]) for one in found] == [
+        ("stays or falls", "mig", True),
+        ("stays or falls", "cards", False),
+        ("falls", "cards", True),
+    ]

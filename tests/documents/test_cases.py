@@ -8,9 +8,10 @@ import pytest
 
 from rules_engine.documents import load
 from rules_engine.model.cluster import Cluster
+from rules_engine.model.decision import Action
 from rules_engine.model.quantity import Quantity
 from rules_engine.model.rules import RuleId
-from rules_engine.model.ruletest import RuleTest
+from rules_engine.model.ruletest import Audited, RuleTest
 from rules_engine.model.source import Location
 from tests.support.loading import codes, load_text, rule
 
@@ -28,14 +29,20 @@ spec:
       oldPod: {kind: Pod, spec: {containers: [{name: c}]}}
       request: {namespace: ml, namespaceLabels: {team: ml}, dryRun: true, operation: UPDATE}
       expect:
-        allowed: true
+        allowed: false
         containers: {main: {nvidia.com/gpu: 1, cpu: 0.5}, other: {}}
+        requests: {main: {cpu: 0}}
+        limits: {main: {cpu: 2}}
+        podFile: pods/job.yaml
         annotations: {gpu-webhook.k8s.io/fallback: 3g.40gb->gpu, gone: null}
         warnings: [slow]
         message: "no"
         decidedBy:
           - {rule: FallbackLadder/mig-80gb, rung: nvidia.com/gpu}
           - {rule: ResourceInjection/v100}
+        audited:
+          - {rule: FallbackLadder/new, action: change, rung: nvidia.com/gpu, message: moved}
+          - {rule: ResourceInjection/t4, containers: {main: {cpu: 3}}, annotations: {net: eni}}
     - name: says little
       podFile: pods/job.yaml
       expect: {allowed: false, warnings: [], decidedBy: []}
@@ -82,15 +89,37 @@ def test_every_field_of_a_test_is_read(folder: Path) -> None:
     assert (case.namespace, case.namespace_labels, case.operation) == ("ml", {"team": "ml"}, "UPDATE")
     assert case.dry_run
     expect = case.expect
-    assert (expect.location, expect.allowed) == (Location(file, 13, 7), True)
+    assert (expect.location, expect.allowed) == (Location(file, 13, 7), False)
     assert expect.containers == {"main": {"nvidia.com/gpu": Quantity.of(1), "cpu": Quantity.parse("500m")}, "other": {}}
     assert expect.annotations == {"gpu-webhook.k8s.io/fallback": "3g.40gb->gpu", "gone": None}
     assert (expect.warnings, expect.message) == (("slow",), "no")
     assert expect.decided_by is not None
     assert [(decider.rule, decider.rung, decider.location.line) for decider in expect.decided_by] == [
-        (RuleId("FallbackLadder/mig-80gb"), "nvidia.com/gpu", 20),
-        (RuleId("ResourceInjection/v100"), None, 21),
+        (RuleId("FallbackLadder/mig-80gb"), "nvidia.com/gpu", 23),
+        (RuleId("ResourceInjection/v100"), None, 24),
     ]
+    assert (expect.requests, expect.limits) == ({"main": {"cpu": Quantity(0)}}, {"main": {"cpu": Quantity.of(2)}})
+    assert expect.pod == {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {},
+        "spec": {"hostIPC": True, "containers": [{"name": "c"}]},
+    }
+    assert expect.audited == (
+        Audited(
+            rule=RuleId("FallbackLadder/new"),
+            location=Location(file, 26, 20),
+            action=Action.CHANGE,
+            message="moved",
+            rung="nvidia.com/gpu",
+        ),
+        Audited(
+            rule=RuleId("ResourceInjection/t4"),
+            location=Location(file, 27, 20),
+            containers={"main": {"cpu": Quantity.of(3)}},
+            annotations={"net": "eni"},
+        ),
+    )
 
 
 def test_members_absent_from_a_case_are_not_compared(folder: Path) -> None:
@@ -132,7 +161,7 @@ def test_problems_of_a_file_that_tests_name_are_reported_once(folder: Path) -> N
     (folder / "set" / "pods" / "job.yaml").write_text("kind: [")
     again = TEST.replace("name: mig-80gb}", "name: again}")
     loaded = load_text(folder, f"{TEST}---\n{again}", "set/test.yaml")
-    assert codes(loaded.problems) == ["bad-reference"] * 4 + ["yaml-syntax"] * 2
+    assert codes(loaded.problems) == ["bad-reference"] * 6 + ["yaml-syntax"] * 2
     assert {Path(name).name for name in loaded.sources} == {"test.yaml", "two-workers.yaml", "job.yaml"}
     assert loaded.tests == ()
 
@@ -148,7 +177,7 @@ def test_a_file_that_cannot_be_read_is_no_manifest(folder: Path) -> None:
     (folder / "set" / "pods" / "job.yaml").unlink()
     (folder / "set" / "pods" / "job.yaml").mkdir()
     loaded = load_text(folder, TEST, "set/test.yaml")
-    assert codes(loaded.problems) == ["bad-reference", "unreadable-file"]
+    assert codes(loaded.problems) == ["bad-reference", "bad-reference", "unreadable-file"]
 
 
 @pytest.mark.parametrize("name", ["pods/job.yaml", "two-workers.yaml"])
@@ -165,3 +194,87 @@ def test_tests_are_found_in_folders_beside_the_pods_they_name(folder: Path) -> N
     loaded = load([folder / "set"])
     assert loaded.problems == ()
     assert (len(loaded.rules), len(loaded.tests), len(loaded.inventories)) == (1, 1, 1)
+
+
+SEVERAL = """\
+apiVersion: gpurules.io/v1
+kind: RuleTest
+metadata: {name: sites}
+spec:
+  clusters:
+    mig: {nodes: [{name: a, allocatable: {nvidia.com/mig-1g.10gb: 7}}]}
+    cards: {file: two-workers.yaml}
+  cases:
+    - name: on both
+      pod: {spec: {containers: [{name: c}]}}
+      expect: {allowed: true}
+      expectOn: {cards: {decidedBy: []}}
+    - name: on one
+      pod: {spec: {containers: [{name: c}]}}
+      expectOn: {mig: {decidedBy: []}}
+"""
+
+
+def test_a_case_is_run_on_the_clusters_that_it_expects_something_of(folder: Path) -> None:
+    test = only(folder, SEVERAL)
+    assert [node.name for name in ("mig", "cards") for node in test.clusters[name].nodes] == ["a", "worker"]
+    both, one = test.cases
+    assert (both.clusters, one.clusters) == (("mig", "cards"), ("mig",))
+    assert [len(both.expectations(name)) for name in both.clusters] == [1, 2]
+    assert [expect.decided_by for expect in one.expectations("mig")] == [None, ()]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "place", "message"),
+    [
+        (
+            "mig: {decidedBy",
+            "migs: {decidedBy",
+            "unknown-cluster",
+            (15, 18),
+            "cluster 'migs' not found (did you mean 'mig'?)",
+        ),
+        (
+            "expectOn: {mig: {decidedBy: []}}",
+            "request: {}",
+            "missing-field",
+            (13, 7),
+            "case needs 'expect' or 'expectOn'",
+        ),
+        (
+            "  cases:",
+            "  cluster: {}\n  cases:",
+            "conflicting-fields",
+            (5, 3),
+            "'cluster' and 'clusters' cannot be used together",
+        ),
+        (
+            "{allowed: true}",
+            "{allowed: true, message: nope}",
+            "conflicting-fields",
+            (11, 31),
+            "message is that of a denial: with allowed: true there is none",
+        ),
+        (
+            "{allowed: true}",
+            "{pod: {spec: {containers: [{name: c}]}}, podFile: pods/job.yaml}",
+            "conflicting-fields",
+            (11, 56),
+            "'pod' and 'podFile' cannot be used together",
+        ),
+    ],
+)
+def test_combinations_that_are_impossible_are_problems_at_their_place(
+    folder: Path, old: str, new: str, code: str, place: tuple[int, int], message: str
+) -> None:
+    (problem,) = load_text(folder, SEVERAL.replace(old, new, 1), "set/test.yaml").problems
+    assert (problem.code, problem.message) == (code, message)
+    assert (problem.location.line, problem.location.column) == place
+
+
+def test_an_expectation_on_a_cluster_needs_clusters(folder: Path) -> None:
+    start, end = SEVERAL.index("  clusters:"), SEVERAL.index("  cases:")
+    loaded = load_text(folder, SEVERAL[:start] + SEVERAL[end:], "set/test.yaml")
+    assert [(p.code, p.location.line, p.message) for p in loaded.problems] == [
+        ("missing-field", line, "expectOn needs 'clusters', which the test does not have") for line in (9, 12)
+    ]

@@ -43,7 +43,7 @@ def test_a_set_on_its_own_has_no_problem_not_even_a_warning(folder: Path) -> Non
 def test_every_case_of_a_set_passes(folder: Path) -> None:
     run = run_tests([folder])
 
-    assert [(result.case.name, result.mismatches) for result in run.results if not result.passed] == []
+    assert [(str(result.name), result.mismatches) for result in run.results if not result.passed] == []
     assert run.succeeded
 
 

@@ -15,8 +15,9 @@ REPOSITORY = Path(__file__).parent.parent.parent
 DOCUMENT = REPOSITORY / "docs" / "rules.md"
 RULE_KINDS = tuple(kind.name for kind in KINDS)
 
-# An inline cluster of a RuleTest has the nodes of an inventory, which are documented there.
-DOCUMENTED_ELSEWHERE = ("spec.cluster.nodes[].",)
+# An inline cluster of a RuleTest has the nodes of an inventory, which are documented there. Each of several clusters is
+# like the one cluster, and an expectation on one of them like that on all.
+DOCUMENTED_ELSEWHERE = ("spec.cluster.nodes[].", "spec.clusters.NAME.", "spec.cases[].expectOn.NAME.")
 
 # Types with fields, which are documented once.
 DOCUMENTED_AS_TYPES = ("#/$defs/labelSelector", "#/$defs/taint")

@@ -19,7 +19,7 @@ from rules_engine.loading.kubernetes.inventory import WrittenNodes
 from rules_engine.loading.schemas import SCHEMAS
 from rules_engine.model.cluster import Cluster, Node, Taint
 from rules_engine.model.rules import LabelRequirement, LabelSelector, Match, Named, Rule
-from rules_engine.model.ruletest import Case, Decider, Expectation, RuleTest
+from rules_engine.model.ruletest import Audited, Case, Decider, Expectation, RuleTest
 
 Schema = dict[str, Any]
 
@@ -53,6 +53,7 @@ VALUES: Mapping[str, tuple[type, ...]] = {
     "request": (Case,),
     "expectation": (Expectation,),
     "decider": (Decider,),
+    "audited rule": (Audited,),
 }
 """The value types of each object with fields, by its title."""
 

@@ -6,11 +6,13 @@ from urllib.parse import quote
 
 from rules_engine.authoring.check import Checked
 from rules_engine.authoring.explain import Explanation
+from rules_engine.authoring.output.coverage import coverage_json
 from rules_engine.authoring.problem_reference import PROJECT_URL, Entry, reference
 from rules_engine.authoring.rule_tests import CaseResult, TestRun
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problem_codes import ProblemCode
 from rules_engine.model.problems import Problem
+from rules_engine.model.source import Location
 
 
 def check_json(checked: Checked) -> Json:
@@ -110,16 +112,23 @@ def _sarif_result(problem: Problem, codes: Sequence[ProblemCode]) -> dict[str, J
 def check_github(checked: Checked) -> Iterator[str]:
     """Yield a workflow command for each problem; GitHub shows it at its line in a pull request."""
     for problem in checked.problems:
-        location = problem.location
-        properties = {
-            "file": location.file,
-            "line": str(location.line),
-            "col": str(location.column),
-            "endColumn": str(location.column + problem.length),
-            "title": problem.code,
-        }
-        written = ",".join(f"{name}={_escaped(value, ':,')}" for name, value in properties.items())
-        yield f"::{problem.severity.value} {written}::{_escaped(problem.message)}"
+        yield _github_problem(problem)
+
+
+def _github_problem(problem: Problem) -> str:
+    return _github(problem.severity.value, problem.location, problem.length, problem.code, problem.message)
+
+
+def _github(level: str, location: Location, length: int, title: str, message: str) -> str:
+    properties = {
+        "file": location.file,
+        "line": str(location.line),
+        "col": str(location.column),
+        "endColumn": str(location.column + length),
+        "title": title,
+    }
+    written = ",".join(f"{name}={_escaped(value, ':,')}" for name, value in properties.items())
+    return f"::{level} {written}::{_escaped(message)}"
 
 
 def _escaped(text: str, also: str = "") -> str:
@@ -135,16 +144,31 @@ def tests_json(run: TestRun) -> Json:
         "succeeded": run.succeeded,
         "cases": [_case(result) for result in run.results],
         "problems": [_problem(problem) for problem in run.problems],
-        "notRun": run.not_run,
+        "notRun": len(run.not_run),
         "leftOut": run.deselected,
+        **({} if run.coverage is None else {"coverage": coverage_json(run.coverage)}),
     }
+
+
+def tests_github(run: TestRun) -> Iterator[str]:
+    """Yield a workflow command for each problem, each mismatch and each uncovered item, at its place."""
+    for problem in run.problems:
+        yield _github_problem(problem)
+    for result in run.results:
+        case = result.name.case
+        for mismatch in result.mismatches:
+            message = f"{mismatch.what}: expected {mismatch.expected}, found {mismatch.actual}"
+            yield _github("error", case.location, len(case.name), str(result.name), message)
+    for item in run.coverage.uncovered if run.coverage is not None else ():
+        yield _github("warning", item.location, len(item.name), "not covered", f"{item.name} is never {item.event}")
 
 
 def _case(result: CaseResult) -> Json:
     return {
-        "test": result.test,
-        "case": result.case.name,
-        "source": str(result.case.location),
+        "test": result.name.test,
+        "case": result.name.case.name,
+        **({"cluster": result.name.cluster} if result.name.cluster else {}),
+        "source": str(result.name.case.location),
         "passed": result.passed,
         "mismatches": [
             {"what": mismatch.what, "expected": mismatch.expected, "actual": mismatch.actual}

@@ -90,17 +90,20 @@ class Screen:
         style = _RED if checked.errors else _YELLOW if checked.warnings or not checked.files else _GREEN
         self._line(Text(", ".join(parts), style=style + _BOLD))
 
-    def tests(self, run: TestRun) -> None:
-        """Print each case with its mismatches, then the totals."""
+    def tests(self, run: TestRun, *, quiet: bool = False) -> None:
+        """Print each case with its mismatches, then the totals. `quiet`: nothing about cases that passed."""
         self.problems(run.problems, run.sources)
         for result in run.results:
-            self._case(result)
+            if not (quiet and result.passed):
+                self._case(result)
+        if quiet and run.succeeded:
+            return
         passed = len(run.results) - run.failures
         errors = sum(problem.severity is Severity.ERROR for problem in run.problems)
         parts = [
             f"{passed} passed",
             *([f"{run.failures} failed"] if run.failures else []),
-            *([f"{run.not_run} not run"] if run.not_run else []),
+            *([f"{len(run.not_run)} not run"] if run.not_run else []),
             *([f"{run.deselected} deselected"] if run.deselected else []),
             *([_count(errors, "error")] if errors else []),
         ]
@@ -125,8 +128,8 @@ class Screen:
 
     def _case(self, result: CaseResult) -> None:
         mark = ("pass", _GREEN) if result.passed else ("FAIL", _RED + _BOLD)
-        place = "" if result.passed else f"  {result.case.location}"
-        self._line(Text.assemble(mark, f"  {result.test}: {_visible(result.case.name)}", (place, _DIM)))
+        place = "" if result.passed else f"  {result.name.case.location}"
+        self._line(Text.assemble(mark, f"  {_visible(str(result.name))}", (place, _DIM)))
         if result.passed:
             return
         for mismatch in result.mismatches:

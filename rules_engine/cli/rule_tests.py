@@ -1,12 +1,60 @@
 """`test`: results of RuleTests. The module is not named after its command, so that pytest does not collect it."""
 
+import json
 import sys
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from rules_engine.cli.options import output_option, paths_argument
-from rules_engine.cli.program import Command, fail_if, print_json
+from rules_engine.cli.options import paths_argument
+from rules_engine.cli.program import Command, fail_if
+
+if TYPE_CHECKING:
+    from rules_engine.authoring.rule_tests import TestRun
+
+FORMATS = ("text", "json", "junit", "github", "lcov")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A format, and the file that it is written to; None: standard output."""
+
+    format: str
+    file: Path | None
+
+
+class TargetType(click.ParamType[Target]):
+    """A format, or FORMAT=FILE."""
+
+    name = "FORMAT[=FILE]"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
+        if isinstance(value, Target):
+            return value
+        form, given, file = str(value).partition("=")
+        if form not in FORMATS:
+            self.fail(f"{form!r} is not one of {', '.join(FORMATS)}", param, ctx)
+        if given and not file:
+            self.fail(f"{value!r} names no file", param, ctx)
+        return Target(form, Path(file) if given else None)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's signature
+        return [CompletionItem(form) for form in FORMATS if form.startswith(incomplete)]
+
+
+def _targets(_context: click.Context, _parameter: click.Parameter, given: Sequence[Target]) -> tuple[Target, ...]:
+    """Check that no two formats go to the same place. Text goes to standard output unless another format does."""
+    files = [target.file for target in given]
+    for target in given:
+        if files.count(target.file) > 1:
+            place = target.file or "standard output"
+            raise click.BadParameter(f"only one format can go to {place}: write {target.format}=FILE for another file")
+    return tuple(given) if None in files else (*given, Target("text", None))
 
 
 @click.command(cls=Command)
@@ -14,24 +62,98 @@ from rules_engine.cli.program import Command, fail_if, print_json
 @click.option(
     "-k", "keyword", metavar="NAME", default="", help="Run only cases whose name, or whose test's name, contains NAME."
 )
-@output_option("text", "json")
-def test(paths: tuple[Path, ...], keyword: str, output: str) -> None:
+@click.option("--coverage", is_flag=True, help="Report what no case covers: rules, rungs, entries, conditions.")
+@click.option(
+    "--coverage-min",
+    "minimum",
+    type=click.FloatRange(0, 100),
+    metavar="PERCENT",
+    help="Report coverage, and exit with 1 if it is less.",
+)
+@click.option(
+    "--output",
+    "targets",
+    type=TargetType(),
+    multiple=True,
+    callback=_targets,
+    help="Output format: text (default), json, junit, github or lcov, to standard output or to FILE. Repeatable.",
+)
+@click.option("-q", "--quiet", is_flag=True, help="Print failures only.")
+@click.option("--watch", is_flag=True, help="Run again when a file changes, until Ctrl-C.")
+def test(
+    paths: tuple[Path, ...],
+    keyword: str,
+    coverage: bool,
+    minimum: float | None,
+    targets: tuple[Target, ...],
+    quiet: bool,
+    watch: bool,
+) -> None:
     """Run the RuleTests in files and folders.
 
     Each case is evaluated by both endpoints. Exits with 1 if a case fails or cannot be run, or if there are no cases.
     """
-    from rules_engine.authoring.output import machine
+    from rules_engine.authoring.file_watch import signature, wait_for_change
+    from rules_engine.authoring.output.coverage import coverage_table
     from rules_engine.authoring.rule_tests import run_tests
 
-    run = run_tests(paths, keyword)
-    if output == "json":
-        print_json(machine.tests_json(run))
-    else:
-        from rules_engine.authoring.output.terminal import Screen
+    measured = coverage or minimum is not None or any(target.format == "lcov" for target in targets)
+    written = [target.file for target in targets if target.file is not None]
+    others: tuple[str, ...] = ()
+    while True:
+        before = signature(paths, others, written)
+        run = run_tests(paths, keyword, coverage=measured)
+        enough = minimum is None or run.coverage is None or run.coverage.reaches(minimum)
+        shown = run.coverage if coverage or (minimum is not None and not (quiet and enough)) else None
+        table = () if shown is None else tuple(coverage_table(shown, minimum or 0))
+        for target in targets:
+            _write(target, run, table, quiet=quiet)
+        if not run.results and not run.problems:
+            places = " ".join(map(str, paths))
+            missing = f"no case with {keyword!r} in its name" if run.deselected else "no RuleTest"
+            click.echo(f"{missing} in {places}", err=True)
+        if not watch:
+            break
+        others = tuple(run.sources)
+        # The signatures from before the run: a file may have changed since it was read.
+        known = {**signature((), others, written), **before}
+        click.echo(f"watching {len(known)} files", err=True)
+        wait_for_change(known, paths, time.sleep, written)
+    fail_if(not (run.succeeded and enough))
 
-        Screen(sys.stdout).tests(run)
-    if not run.results and not run.problems:
-        places = " ".join(map(str, paths))
-        missing = f"no case with {keyword!r} in its name" if run.deselected else "no RuleTest"
-        click.echo(f"{missing} in {places}", err=True)
-    fail_if(not run.succeeded)
+
+def _write(target: Target, run: "TestRun", table: Sequence[str], *, quiet: bool) -> None:
+    """Write the results in a format. Raises FileError if the file cannot be written."""
+    if target.file is None:
+        _print(target.format, run, table, sys.stdout, quiet=quiet)
+        return
+    try:
+        with target.file.open("w", encoding="utf-8") as file:
+            _print(target.format, run, table, file, quiet=quiet)
+    except OSError as error:
+        raise click.FileError(str(target.file), error.strerror) from None
+
+
+def _print(form: str, run: "TestRun", table: Sequence[str], stream: IO[str], *, quiet: bool) -> None:
+    from rules_engine.authoring.output import machine
+    from rules_engine.authoring.output.coverage import lcov
+
+    lines: Iterable[str]
+    match form:
+        case "json":
+            lines = [json.dumps(machine.tests_json(run), indent=2, ensure_ascii=False)]
+        case "junit":
+            from rules_engine.authoring.output.junit import junit
+
+            lines = [junit(run)]
+        case "github":
+            lines = machine.tests_github(run)
+        case "lcov":
+            lines = lcov(run.coverage) if run.coverage is not None else ()
+        case _:
+            from rules_engine.authoring.output.terminal import Screen
+
+            Screen(stream).tests(run, quiet=quiet)
+            lines = table
+    for line in lines:
+        click.echo(line, file=stream)

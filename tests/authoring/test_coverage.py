@@ -1,0 +1,398 @@
+"""`gpu-rules test --coverage`: what no case covers, and the formats of results."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from rules_engine.authoring.coverage import Coverage, Item, Recorder
+from rules_engine.authoring.file_watch import signature, wait_for_change
+from rules_engine.authoring.output.junit import junit
+from rules_engine.authoring.rule_tests import run_tests
+from rules_engine.cli.rule_tests import test as command
+from rules_engine.documents import load
+from rules_engine.evaluation import mutate
+from rules_engine.kinds import KINDS, compile_rules
+from rules_engine.model.rules import RuleId
+from rules_engine.model.source import Location
+from tests.kinds import toy
+from tests.support.authoring import cli, injection, ladder, validation, write
+from tests.support.evaluation import GPU, asks, cluster, request
+
+MIG = "nvidia.com/mig-2g.20gb"
+SMALL = "nvidia.com/mig-1g.10gb"
+CONDITION = "[{name: named, expression: has(object.metadata.name)}]"
+LADDER = ladder("mig", MIG, f"{{resource: {SMALL}, when: 'object.metadata.name == \"small\"'}}", GPU)
+INJECTION = injection(
+    "v100",
+    gpuType="V100",
+    namespaces="{ml: {coefficients: {cpu: 2}}, none: {}}",
+    matchConditions=CONDITION,
+)
+VALIDATION = validation("no-host", '"!object.spec.?hostNetwork.orValue(false)"')
+DENIAL = "Validation/no-host: failed expression: !object.spec.?hostNetwork.orValue(false)"
+RULES = f"{LADDER}---\n{INJECTION}---\n{VALIDATION}"
+NODES = "{nodes: [{name: a, allocatable: {nvidia.com/gpu: 4, nvidia.com/mig-1g.10gb: 4}}]}"
+
+
+def case(*, resource: str = MIG, name: str = "p", namespace: str = "", v100: bool = False, host: bool = False) -> str:
+    metadata = [f"name: {name}"] if name else []
+    metadata += [f"namespace: {namespace}"] if namespace else []
+    metadata += ["annotations: {task.bkbcs.tencent.com/gpu-type: V100}"] if v100 else []
+    network = "hostNetwork: true, " if host else ""
+    limits = f"resources: {{limits: {{{resource}: 1}}}}"
+    pod = f"{{metadata: {{{', '.join(metadata)}}}, spec: {{{network}containers: [{{name: c, {limits}}}]}}}}"
+    return f"    - {{name: case, pod: {pod}, expect: {{allowed: {str(not host).lower()}}}}}\n"
+
+
+def rule_test(*cases: str) -> str:
+    numbered = "".join(one.replace("name: case", f"name: case {number}", 1) for number, one in enumerate(cases))
+    head = "apiVersion: gpurules.io/v1\nkind: RuleTest\nmetadata: {name: t}\n"
+    return f"{head}spec:\n  cluster: {NODES}\n  cases:\n{numbered}"
+
+
+def uncovered(folder: Path) -> list[str]:
+    found = run_tests([folder], coverage=True).coverage
+    assert found is not None
+    return [f"{item.location.line} {item.name} never {item.event}" for item in found.uncovered]
+
+
+def test_everything_is_uncovered_without_a_case_that_reaches_it(tmp_path: Path) -> None:
+    write(tmp_path, {"rules.yaml": RULES, "t.yaml": rule_test(case(resource="example.com/x", name=""))})
+    assert uncovered(tmp_path) == [
+        "3 FallbackLadder/mig never applied",
+        f"6 {MIG} never requested",
+        f"6 {MIG} never given",
+        f"7 {SMALL} never requested",
+        f"7 {SMALL} never given",
+        '7 object.metadata.name == "small" never true',
+        '7 object.metadata.name == "small" never false',
+        f"8 {GPU} never requested",
+        f"8 {GPU} never given",
+        "12 ResourceInjection/v100 never applied",
+        "14 default never used",
+        "16 namespaces.ml never used",
+        "16 namespaces.none never used",
+        "17 has(object.metadata.name) never true",
+        "24 !object.spec.?hostNetwork.orValue(false) never false",
+    ]
+
+
+def test_each_case_covers_what_it_reaches(tmp_path: Path) -> None:
+    write(tmp_path, {"rules.yaml": RULES, "t.yaml": rule_test(case())})
+    before = uncovered(tmp_path)
+    gained = []
+    for one in (
+        case(name="small"),
+        case(resource=SMALL),
+        case(resource=GPU, v100=True),
+        case(resource=GPU, v100=True, namespace="ml"),
+        case(resource=GPU, v100=True, namespace="none"),
+        case(host=True),
+    ):
+        write(tmp_path, {"t.yaml": rule_test(case(), one)})
+        after = uncovered(tmp_path)
+        assert set(after) <= set(before)
+        gained.append([text.partition(" ")[2] for text in before if text not in after])
+    assert gained == [
+        [f"{SMALL} never given", 'object.metadata.name == "small" never true'],
+        [f"{SMALL} never requested", f"{SMALL} never given"],
+        [f"{GPU} never requested", "ResourceInjection/v100 never applied", "default never used"],
+        [f"{GPU} never requested", "ResourceInjection/v100 never applied", "namespaces.ml never used"],
+        [f"{GPU} never requested", "ResourceInjection/v100 never applied", "namespaces.none never used"],
+        ["!object.spec.?hostNetwork.orValue(false) never false"],
+    ]
+
+
+def test_a_rung_that_cannot_be_served_is_requested_and_not_given(tmp_path: Path) -> None:
+    write(tmp_path, {"rules.yaml": ladder("mig", "a.b/c"), "t.yaml": rule_test(case(resource="a.b/c"))})
+    assert uncovered(tmp_path) == ["6 a.b/c never given"]
+
+
+def test_a_pod_that_the_ladder_leaves_undecided_requests_no_rung(tmp_path: Path) -> None:
+    write(
+        tmp_path, {"rules.yaml": ladder("mig", GPU), "t.yaml": rule_test(case(resource=GPU).replace(": 1}", ": 500m}"))}
+    )
+    assert uncovered(tmp_path) == [f"6 {GPU} never requested", f"6 {GPU} never given"]
+
+
+def test_an_error_is_neither_outcome_of_a_condition(tmp_path: Path) -> None:
+    rule = validation("v", "object.metadata.labels.a == 'b'", failurePolicy="Ignore")
+    write(tmp_path, {"rules.yaml": rule, "t.yaml": rule_test(case())})
+    assert uncovered(tmp_path) == [
+        "3 Validation/v never applied",
+        "6 object.metadata.labels.a == 'b' never true",
+        "6 object.metadata.labels.a == 'b' never false",
+    ]
+
+
+def test_rules_that_are_off_are_not_counted_and_those_in_audit_mode_are(tmp_path: Path) -> None:
+    off, audit = ladder("idle", MIG, mode="Off"), validation("audit", "1 < object.spec.containers.size()", mode="Audit")
+    write(tmp_path, {"rules.yaml": f"{off}---\n{audit}", "t.yaml": rule_test(case())})
+    assert uncovered(tmp_path) == ["14 1 < object.spec.containers.size() never true"]
+
+
+def test_rules_that_no_test_names_are_uncovered(tmp_path: Path) -> None:
+    tested = rule_test(case()).replace("spec:\n", "spec:\n  rules: [tested.yaml]\n", 1)
+    other = validation("b", "1 < object.spec.containers.size()")
+    write(tmp_path, {"tested.yaml": ladder("a", "a.b/c"), "other.yaml": other, "t.yaml": tested})
+    assert [line for line in uncovered(tmp_path) if "Validation" in line] == ["3 Validation/b never applied"]
+    write(tmp_path, {"other.yaml": validation("b", "objct.spec")})
+    found = run_tests([tmp_path], coverage=True)
+    assert [problem.code for problem in found.problems] == ["cel-undeclared"]
+
+
+def test_a_rule_that_tests_name_in_two_ways_is_one_rule(tmp_path: Path) -> None:
+    rules = ladder("a", MIG, GPU)
+    first = rule_test(case()).replace("spec:\n", "spec:\n  rules: [rules.yaml]\n", 1)
+    second = rule_test(case(resource=GPU)).replace("spec:\n", "spec:\n  rules: [../x/rules.yaml]\n", 1)
+    folder = write(
+        tmp_path / "x", {"rules.yaml": rules, "a.yaml": first, "b.yaml": second.replace("{name: t}", "{name: u}")}
+    )
+    assert uncovered(folder) == [f"6 {MIG} never given"]
+
+
+def test_a_kind_without_parts_has_its_rules(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(f"apiVersion: gpurules.io/v1\nkind: Mark\nmetadata: {{name: m}}\nspec: {{resource: {GPU}}}\n")
+    kinds = (*KINDS, toy.KIND)
+    recorder = Recorder(kinds)
+    made, problems = compile_rules(load([file], kinds).rules, kinds, recorder.compiler_of)
+    assert problems == ()
+    recorder.add(made)
+    recorder.observe(mutate(made, request(asks({GPU: 1})), cluster({GPU: 4})).trace, "default")
+    assert [(item.name, item.event, item.hits) for item in recorder.coverage.items] == [("Mark/m", "applied", 1)]
+
+
+def item(line: int, hits: int, outcome: bool | None = None, column: int = 1) -> Item:
+    event = "used" if outcome is None else str(outcome).lower()
+    place = Location("a.yaml", line, column)
+    return Item(rule=RuleId("K/a"), location=place, name="x", event=event, hits=hits, outcome=outcome)
+
+
+def test_a_share_is_rounded_down_and_compared_exactly() -> None:
+    most = Coverage((*(item(line, 1) for line in range(2999)), item(3000, 0)))
+    assert (most.percent, most.reaches(100), most.reaches(99.96)) == (99.9, False, True)
+    assert (Coverage(()).percent, Coverage(()).reaches(100)) == (100.0, True)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a denial, a passing case, and rungs that are not covered."""
+    failing = case(host=True).replace("allowed: false", "allowed: true")
+    return write(tmp_path, {"rules.yaml": RULES, "t.yaml": rule_test(case(), failing)})
+
+
+def test_the_table_has_places_and_the_total(folder: Path) -> None:
+    result = cli("test", folder / "t.yaml", "-k", "case 0", "--coverage")
+    assert result.exit_code == 0
+    table = result.stdout.partition("not covered\n")[2].splitlines()
+    assert table[0] == f"  {folder}/rules.yaml:6:18   nvidia.com/mig-2g.20gb                    never given"
+    assert table[-2] == f"  {folder}/rules.yaml:24:20  !object.spec.?hostNetwork.orValue(false)  never false"
+    assert table[-1] == "coverage 38.8 %: 7 of 18"
+
+
+def test_a_minimum_decides_about_the_exit_code(folder: Path) -> None:
+    for minimum, code, last in (
+        ("38.88", 0, "coverage 38.8 %: 7 of 18"),
+        ("38.9", 1, "coverage 38.8 %: 7 of 18, less than 38.9 %"),
+    ):
+        result = cli("test", folder, "-k", "case 0", "--coverage-min", minimum)
+        assert (result.exit_code, result.stdout.splitlines()[-1]) == (code, last)
+    assert cli("test", folder, "--coverage-min", "101").exit_code == 2
+
+
+def test_quiet_prints_failures_only(folder: Path) -> None:
+    assert cli("test", folder, "-q", "-k", "case 0").stdout == ""
+    assert cli("test", folder, "-q", "-k", "case 0", "--coverage-min", "38").stdout == ""
+    assert cli("test", folder, "-q", "-k", "case 0", "--coverage-min", "100").stdout.startswith("not covered\n")
+    found = cli("test", folder, "-q").stdout
+    assert found.startswith("FAIL  t: case 1")
+    assert found.endswith("\n1 passed, 1 failed\n")
+
+
+def test_json_has_the_coverage(folder: Path) -> None:
+    found = json.loads(cli("test", folder, "-k", "case 0", "--coverage", "--output", "json").stdout)["coverage"]
+    assert {name: found[name] for name in ("percent", "covered", "total")} == {
+        "percent": 38.8,
+        "covered": 7,
+        "total": 18,
+    }
+    assert found["uncovered"][0] == {
+        "rule": "FallbackLadder/mig",
+        "file": f"{folder}/rules.yaml",
+        "line": 6,
+        "column": 18,
+        "name": MIG,
+        "never": "given",
+    }
+
+
+def test_several_formats_are_written_in_one_run(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    out = tmp_path_factory.mktemp("out")
+    files = {"json": "r.json", "junit": "r.xml", "lcov": "r.info"}
+    outputs = [text for form, name in files.items() for text in ("--output", f"{form}={out / name}")]
+    result = cli("test", folder, *outputs)
+    assert result.exit_code == 1
+    assert result.stdout.endswith("1 passed, 1 failed\n")
+    assert json.loads((out / "r.json").read_text())["succeeded"] is False
+    assert ET.parse(out / "r.xml").getroot().get("failures") == "1"
+    assert (out / "r.info").read_text().startswith(f"TN:\nSF:{folder}/rules.yaml\n")
+    assert cli("test", folder, "--output", "lcov").stdout == (out / "r.info").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--output", "json", "--output", "junit"], "only one format can go to standard output: write json=FILE"),
+        (["--output", "json=a", "--output", "junit=a"], "only one format can go to a: write json=FILE"),
+        (["--output", "xml"], "'xml' is not one of text, json, junit, github, lcov"),
+        (["--output", "junit="], "'junit=' names no file"),
+    ],
+)
+def test_an_impossible_output_is_a_usage_error(folder: Path, arguments: list[str], message: str) -> None:
+    result = cli("test", folder, *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_a_file_that_cannot_be_written_is_an_error(folder: Path) -> None:
+    result = cli("test", folder, "--output", f"json={folder}/missing/r.json")
+    assert result.exit_code == 1
+    assert result.stderr.endswith("missing/r.json': No such file or directory\n")
+
+
+def test_formats_are_completed() -> None:
+    complete = ShellComplete(command, {}, "test", "_TEST_COMPLETE")
+    assert [found.value for found in complete.get_completions(["--output"], "j")] == ["json", "junit"]
+
+
+def test_the_tracefile_has_lines_and_branches() -> None:
+    from rules_engine.authoring.output.coverage import lcov
+
+    items = (
+        item(1, 3),
+        item(2, 2),
+        item(2, 0, column=9),
+        item(3, 1, True),
+        item(3, 0, False),
+        item(3, 0, True, column=9),
+        item(3, 0, False, column=9),
+        item(4, 2, True),
+        item(4, 3, False),
+    )
+    assert "\n".join(lcov(Coverage(items))).splitlines() == [
+        "TN:",
+        "SF:a.yaml",
+        "BRDA:3,0,0,1",
+        "BRDA:3,0,1,0",
+        "BRDA:3,1,0,-",
+        "BRDA:3,1,1,-",
+        "BRDA:4,0,0,2",
+        "BRDA:4,0,1,3",
+        "BRF:6",
+        "BRH:3",
+        "DA:1,3",
+        "DA:2,0",
+        "DA:3,0",
+        "DA:4,5",
+        "LF:4",
+        "LH:2",
+        "end_of_record",
+    ]
+
+
+def test_junit_has_a_suite_for_each_test_and_one_for_errors(folder: Path) -> None:
+    other = (
+        rule_test(case())
+        .replace("{name: t}", "{name: u}")
+        .replace("allowed: true", "decidedBy: [{rule: Validation/x}]")
+    )
+    write(folder, {"u.yaml": other})
+    run = run_tests([folder])
+    root = ET.fromstring(junit(run))
+    assert (root.tag, root.attrib) == (
+        "testsuites",
+        {"name": "gpu-rules", "tests": "4", "failures": "1", "errors": "2"},
+    )
+    assert [(suite.tag, suite.attrib) for suite in root] == [
+        ("testsuite", {"name": "t", "tests": "2", "failures": "1", "errors": "0"}),
+        ("testsuite", {"name": "u", "tests": "1", "failures": "0", "errors": "1"}),
+        ("testsuite", {"name": "problems", "tests": "1", "failures": "0", "errors": "1"}),
+    ]
+    passed, failed = root[0]
+    assert (passed.tag, passed.attrib, len(passed)) == (
+        "testcase",
+        {"classname": "t", "name": "case 0", "file": f"{folder}/t.yaml", "line": "7"},
+        0,
+    )
+    (failure,) = failed
+    message = f"allowed: expected true, found false ({DENIAL})"
+    assert (failure.tag, failure.attrib) == ("failure", {"message": message, "type": "mismatch"})
+    assert (failure.text or "").endswith(f"{folder}/t.yaml:8:14")
+    assert [found.get("type") for found in root.iter("error")] == ["not-run", "unknown-rule"]
+
+
+def test_junit_escapes_what_no_document_may_have(folder: Path) -> None:
+    write(folder, {"t.yaml": rule_test(case()).replace("name: case 0", r'name: "a\e[31m & <b>"')})
+    root = ET.fromstring(junit(run_tests([folder])))
+    assert root[0][0].get("name") == r"a\x1b[31m & <b>"
+
+
+def test_github_shows_failures_and_what_is_uncovered_at_its_line(folder: Path) -> None:
+    lines = cli("test", folder, "--output", "github", "--coverage").stdout.splitlines()
+    assert lines[0] == (
+        f"::error file={folder}/t.yaml,line=8,col=14,endColumn=20,title=t%3A case 1::"
+        f"allowed: expected true, found false ({DENIAL})"
+    )
+    assert lines[1] == (
+        f"::warning file={folder}/rules.yaml,line=6,col=18,endColumn=40,title=not covered::{MIG} is never given"
+    )
+
+
+def test_a_change_of_any_file_ends_the_wait(tmp_path: Path) -> None:
+    other = write(tmp_path / "b", {"pod.json": "{}"}) / "pod.json"
+    folder = write(tmp_path / "a", {"a.yaml": "1"})
+
+    def rewrite() -> None:
+        (folder / "a.yaml").write_text("12")
+
+    for change in (rewrite, (folder / "b.yaml").touch, (folder / "b.yaml").unlink, other.unlink, other.touch):
+        known = signature([folder], [str(other)])
+        assert signature([folder], known) == known
+        changes = iter([change])
+        wait_for_change(known, [folder], lambda _seconds, left=changes: next(left)())  # type: ignore[misc]
+
+
+PROGRAM = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from rules_engine.cli import COMMANDS, Root; Root('gpu-rules', commands=list(COMMANDS))()"
+)
+
+
+def test_watch_runs_again_until_it_is_interrupted(folder: Path) -> None:
+    arguments = [sys.executable, "-c", PROGRAM, "test", str(folder), "--watch"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    pipe = subprocess.PIPE
+    with subprocess.Popen(arguments, stdout=pipe, stderr=subprocess.STDOUT, text=True, env=environment) as process:
+        assert process.stdout is not None
+        runs: Iterator[str] = iter(process.stdout.readline, "")
+        assert list(runs_until(runs, "watching"))[-2:] == ["1 passed, 1 failed", "watching 2 files"]
+        write(folder, {"t.yaml": rule_test(case())})
+        assert list(runs_until(runs, "watching"))[-2:] == ["1 passed", "watching 2 files"]
+        process.send_signal(signal.SIGINT)
+        assert (process.wait(), process.stdout.read()) == (130, "")
+
+
+def runs_until(lines: Iterator[str], start: str) -> Iterator[str]:
+    for line in lines:
+        yield line.rstrip("\n")
+        if line.startswith(start):
+            return

@@ -7,12 +7,12 @@ JOBS ?= auto
 SECONDS ?= 60
 SEED ?=
 
-.PHONY: demo test lint types imports pytest fuzz bench manifests clean
+.PHONY: demo test lint types imports pytest rules fuzz bench manifests clean
 
 demo: $(STAMP)
 	@$(BIN)/gpu-rules demo
 
-test: lint types imports pytest
+test: lint types imports rules pytest
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -23,6 +23,10 @@ types: $(STAMP)
 
 imports: $(STAMP)
 	$(BIN)/lint-imports
+
+# The shipped rules pass their cases, which cover every rule, rung, entry and outcome of a condition.
+rules: $(STAMP)
+	$(BIN)/gpu-rules test rules examples/rules --quiet --coverage-min 100
 
 # All tests of a file run in one process: some share a server, whose memory and log are checked after the last test.
 pytest: $(STAMP)

@@ -47,6 +47,15 @@ def test_every_case_of_a_set_passes(folder: Path) -> None:
     assert run.succeeded
 
 
+@shipped([*SHIPPED, EXAMPLES])
+def test_the_cases_of_a_set_cover_all_of_its_rules(folder: Path) -> None:
+    coverage = run_tests([folder], coverage=True).coverage
+
+    assert coverage is not None
+    assert coverage.items
+    assert coverage.uncovered == ()
+
+
 def test_the_ladders_of_different_cards_can_be_loaded_together() -> None:
     assert check([RULES / "mig-40gb", RULES / "mig-80gb"]).problems == ()
 

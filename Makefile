@@ -46,6 +46,7 @@ bench: $(STAMP)
 	$(BIN)/python -m bench.server
 	$(BIN)/python -m bench.listener
 	$(BIN)/python -m bench.hostile
+	$(BIN)/python -m bench.rule_tests --check
 
 # Generate match conditions of the webhooks from the default rules, and plain manifests from the chart.
 manifests: $(STAMP)

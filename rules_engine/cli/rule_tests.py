@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 from click.shell_completion import CompletionItem
@@ -91,7 +91,8 @@ def test(
 ) -> None:
     """Run the RuleTests in files and folders.
 
-    Each case is evaluated by both endpoints. Exits with 1 if a case fails or cannot be run, or if there are no cases.
+    Each case is evaluated by both endpoints. Exits with 1 if a case fails or cannot be run, if there are no cases, or
+    if less is covered than --coverage-min.
     """
     from rules_engine.authoring.file_watch import signature, wait_for_change
     from rules_engine.authoring.output.coverage import coverage_table
@@ -108,6 +109,8 @@ def test(
         table = () if shown is None else tuple(coverage_table(shown, minimum or 0))
         for target in targets:
             _write(target, run, table, quiet=quiet)
+        if not enough and all(target.format != "text" for target in targets):
+            click.echo(table[-1], err=True)
         if not run.results and not run.problems:
             places = " ".join(map(str, paths))
             missing = f"no case with {keyword!r} in its name" if run.deselected else "no RuleTest"
@@ -134,14 +137,15 @@ def _write(target: Target, run: "TestRun", table: Sequence[str], *, quiet: bool)
         raise click.FileError(str(target.file), error.strerror) from None
 
 
-def _print(form: str, run: "TestRun", table: Sequence[str], stream: IO[str], *, quiet: bool) -> None:
+def _print(form: str, run: "TestRun", table: Sequence[str], stream: TextIO, *, quiet: bool) -> None:
     from rules_engine.authoring.output import machine
     from rules_engine.authoring.output.coverage import lcov
 
     lines: Iterable[str]
     match form:
         case "json":
-            lines = [json.dumps(machine.tests_json(run), indent=2, ensure_ascii=False)]
+            lossless = (stream.encoding or "").lower().startswith("utf")
+            lines = [json.dumps(machine.tests_json(run), indent=2, ensure_ascii=not lossless)]
         case "junit":
             from rules_engine.authoring.output.junit import junit
 

@@ -54,13 +54,20 @@ def build_test(root: MapNode, diagnostics: Diagnostics, reader: Reader) -> RuleT
     rules = [_existing(item, folder, diagnostics) for item in items(spec, "rules")] or [folder]
     _report_both(spec, "cluster", "clusters", diagnostics)
     named = {name.source.text: node for name, node in maps(spec, "clusters")}
+    cases = tuple(_case(line, tuple(named), folder, diagnostics, reader) for line in lines)
+    used = {cluster for case in cases for cluster in case.clusters}
+    for key, _ in maps(spec, "clusters"):
+        # A misspelt name is one problem, at the expectation.
+        if key.source.text not in used and used <= named.keys():
+            message = f"no case is run on the cluster '{truncate(key.source.text)}': none has an expectation on it"
+            diagnostics.warning(Code.IGNORED_FIELD, message, key.location, key.length)
     return RuleTest(
         name=name,
         location=location,
         rules=tuple(FilePath(str(path)) for path in rules if path is not None),
         cluster=_cluster(section(spec, "cluster"), folder, diagnostics, reader),
         clusters={name: _cluster(node, folder, diagnostics, reader) for name, node in named.items()},
-        cases=tuple(_case(line, tuple(named), folder, diagnostics, reader) for line in lines),
+        cases=cases,
     )
 
 

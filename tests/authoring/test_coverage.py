@@ -209,6 +209,24 @@ def test_a_minimum_decides_about_the_exit_code(folder: Path) -> None:
     assert cli("test", folder, "--coverage-min", "101").exit_code == 2
 
 
+def test_too_little_coverage_is_reported_beside_another_format(folder: Path) -> None:
+    result = cli("test", folder, "-k", "case 0", "--coverage-min", "100", "--output", "json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["succeeded"]
+    assert result.stderr == "coverage 38.8 %: 7 of 18, less than 100 %\n"
+
+
+def test_results_are_whole_in_an_encoding_without_their_characters(folder: Path) -> None:
+    write(folder, {"t.yaml": rule_test(case()).replace("name: case 0", "name: Größe → ✓")})
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2]), "PYTHONIOENCODING": "ascii"}
+    names = []
+    for form in ("json", "junit"):
+        arguments = [sys.executable, "-c", PROGRAM, "test", str(folder), "--output", form]
+        text = subprocess.run(arguments, env=environment, capture_output=True, check=True).stdout.decode("ascii")
+        names.append(json.loads(text)["cases"][0]["case"] if form == "json" else ET.fromstring(text)[0][0].get("name"))
+    assert names == ["Größe → ✓"] * 2
+
+
 def test_quiet_prints_failures_only(folder: Path) -> None:
     assert cli("test", folder, "-q", "-k", "case 0").stdout == ""
     assert cli("test", folder, "-q", "-k", "case 0", "--coverage-min", "38").stdout == ""

@@ -105,12 +105,6 @@ def test_a_case_with_the_expected_result_passes(folder: Path, expect: str) -> No
             "skip (the pod is not annotated task.bkbcs.tencent.com/gpu-type: V100)",
         ),
         (
-            "{audited: [{rule: FallbackLadder/mig}]}",
-            "audited.FallbackLadder/mig",
-            "a decision",
-            f"change ({MIG} → nvidia.com/gpu)",
-        ),
-        (
             "{requests: {main: {nvidia.com/gpu: 1}}}",
             "requests.main.nvidia.com/gpu",
             "1",
@@ -517,4 +511,15 @@ def test_one_case_is_run_on_several_clusters(folder: Path) -> None:
         ("stays or falls", "mig", True),
         ("stays or falls", "cards", False),
         ("falls", "cards", True),
+    ]
+
+
+def test_a_rule_in_audit_mode_that_does_not_apply_is_a_mismatch(folder: Path) -> None:
+    write(folder, {"rules.yaml": AUDITED})
+    _, out = run(folder, case("{audited: [{rule: FallbackLadder/mig}, {rule: Validation/no-host}]}", pod=HOST))
+    found = ("audited.FallbackLadder/mig", "a decision", "skip (the pod requests none of its resources)")
+    assert differences(out) == [found]
+    _, out = run(folder, case("{decidedBy: [{rule: Validation/no-host}]}", pod=HOST))
+    assert [actual for _, _, actual in differences(out)] == [
+        "deny in audit mode (failed expression: !object.spec.?hostNetwork.orValue(false))"
     ]

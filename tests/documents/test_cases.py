@@ -278,3 +278,14 @@ def test_an_expectation_on_a_cluster_needs_clusters(folder: Path) -> None:
     assert [(p.code, p.location.line, p.message) for p in loaded.problems] == [
         ("missing-field", line, "expectOn needs 'clusters', which the test does not have") for line in (9, 12)
     ]
+
+
+def test_a_cluster_without_an_expectation_is_a_warning(folder: Path) -> None:
+    start = SEVERAL.index("    - name: on both")
+    text = SEVERAL[:start] + SEVERAL[SEVERAL.index("    - name: on one") :]
+    (problem,) = load_text(folder, text, "set/test.yaml").problems
+    assert (problem.code, problem.location.line, problem.message) == (
+        "ignored-field",
+        7,
+        "no case is run on the cluster 'cards': none has an expectation on it",
+    )

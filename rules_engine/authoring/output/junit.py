@@ -34,7 +34,9 @@ def junit(run: TestRun) -> str:
         suite.set("failures", str(len(suite.findall(".//failure"))))
         suite.set("errors", str(len(suite.findall(".//error"))))
     ET.indent(root)
-    return ET.tostring(root, encoding="unicode", xml_declaration=False)
+    # ASCII is right in any encoding: other characters become references.
+    document: bytes = ET.tostring(root, encoding="us-ascii", xml_declaration=False)
+    return document.decode("ascii")
 
 
 def _suite(item: tuple[CaseName, CaseResult | None]) -> tuple[str, str]:

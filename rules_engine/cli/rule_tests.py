@@ -34,8 +34,6 @@ class TargetType(click.ParamType[Target]):
     name = "FORMAT[=FILE]"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
-        if isinstance(value, Target):
-            return value
         form, given, file = str(value).partition("=")
         if form not in FORMATS:
             self.fail(f"{form!r} is not one of {', '.join(FORMATS)}", param, ctx)

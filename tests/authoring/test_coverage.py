@@ -133,6 +133,19 @@ def test_an_error_is_neither_outcome_of_a_condition(tmp_path: Path) -> None:
     ]
 
 
+def test_a_value_that_is_no_bool_is_neither_outcome(tmp_path: Path) -> None:
+    rule = validation("v", "dyn(object.metadata.name)", failurePolicy="Ignore")
+    write(tmp_path, {"rules.yaml": rule, "t.yaml": rule_test(case())})
+    assert [line.split(" never ")[1] for line in uncovered(tmp_path)] == ["applied", "true", "false"]
+
+
+def test_a_default_that_is_not_written_is_no_part(tmp_path: Path) -> None:
+    rule = injection("v", gpuResource=MIG, coefficients="{}", namespaces="{ml: {coefficients: {cpu: 2}}}")
+    write(tmp_path, {"rules.yaml": rule, "t.yaml": rule_test(case(namespace="ml"))})
+    assert uncovered(tmp_path) == []
+    assert cli("test", tmp_path, "--coverage").stdout == "pass  t: case 0\n1 passed\ncoverage 100 %: 2 of 2\n"
+
+
 def test_rules_that_are_off_are_not_counted_and_those_in_audit_mode_are(tmp_path: Path) -> None:
     off, audit = ladder("idle", MIG, mode="Off"), validation("audit", "1 < object.spec.containers.size()", mode="Audit")
     write(tmp_path, {"rules.yaml": f"{off}---\n{audit}", "t.yaml": rule_test(case())})

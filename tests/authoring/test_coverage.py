@@ -402,6 +402,11 @@ def test_a_change_of_any_file_ends_the_wait(tmp_path: Path) -> None:
         wait_for_change(known, [folder], lambda _seconds, left=changes: next(left)())  # type: ignore[misc]
 
 
+def test_files_that_the_command_writes_are_not_watched(tmp_path: Path) -> None:
+    folder = write(tmp_path, {"a.yaml": "1", "results.json": "{}"})
+    assert set(signature([folder], [], [folder / "results.json"])) == {f"{folder}/a.yaml"}
+
+
 PROGRAM = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
     "from rules_engine.cli import COMMANDS, Root; Root('gpu-rules', commands=list(COMMANDS))()"

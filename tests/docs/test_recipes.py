@@ -33,7 +33,7 @@ def test_a_recipe_has_no_problem_and_its_cases_pass(name: str, tmp_path: Path) -
 
     assert problems(tmp_path) == []
     run = run_tests([tmp_path])
-    assert [(result.case.name, result.mismatches) for result in run.results if not result.passed] == []
+    assert [(result.name, result.mismatches) for result in run.results if not result.passed] == []
     assert run.succeeded
 
 

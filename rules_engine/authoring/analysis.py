@@ -7,7 +7,8 @@ or the cluster, there is no warning.
 from collections.abc import Iterator, Mapping, Sequence
 
 from rules_engine.kinds import KINDS, Kind
-from rules_engine.kinds.overlap import any_wider
+from rules_engine.kinds.overlap import any_wider, contradictory
+from rules_engine.model.cluster import Cluster
 from rules_engine.model.json.lenient import items, mapping
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem, did_you_mean, warning
@@ -17,11 +18,22 @@ from rules_engine.model.ruletest import Audited, Case, Decider
 
 def analyse(rules: Sequence[Rule], kinds: Sequence[Kind] = KINDS) -> Iterator[Problem]:
     """Yield warnings about rules that are loaded together."""
-    live = sorted((rule for rule in rules if rule.mode is not Mode.OFF), key=lambda rule: rule.order)
+    live = _live(rules)
     for rule in live:
         yield from _matches_nothing(rule)
     for kind in kinds:
         yield from kind.analyse([rule for rule in live if rule.kind == kind.name])
+
+
+def analyse_on(cluster: Cluster, rules: Sequence[Rule], kinds: Sequence[Kind] = KINDS) -> Iterator[Problem]:
+    """Yield warnings about rules that can't work on this cluster."""
+    live = _live(rules)
+    for kind in kinds:
+        yield from kind.analyse_on([rule for rule in live if rule.kind == kind.name], cluster)
+
+
+def _live(rules: Sequence[Rule]) -> Sequence[Rule]:
+    return sorted((rule for rule in rules if rule.mode is not Mode.OFF), key=lambda rule: rule.order)
 
 
 def analyse_case(case: Case, rules: Sequence[Rule]) -> Iterator[Problem]:
@@ -69,6 +81,15 @@ def _matches_nothing(rule: Rule) -> Iterator[Problem]:
     if all(any_wider(excluded, name) for name in rule.match.namespaces):
         message = f"{rule.id} matches no pod: excludeNamespaces excludes all its namespaces"
         yield warning(Code.MATCHES_NOTHING, message, rule.location, rule.name)
+        return
+    for field, selector in (
+        ("namespaceSelector", rule.match.namespace_selector),
+        ("objectSelector", rule.match.object_selector),
+    ):
+        key = contradictory(selector)
+        if key is not None:
+            message = f"{rule.id} matches no pod: no label '{key}' meets all requirements of {field}"
+            yield warning(Code.MATCHES_NOTHING, message, rule.origin.get(("match", field), rule.location), field)
 
 
 def _error(code: Code, message: str, decider: Decider | Audited) -> Problem:

@@ -5,11 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rules_engine.authoring.analysis import analyse, analyse_case
+from rules_engine.authoring.analysis import analyse, analyse_case, analyse_on
 from rules_engine.authoring.ignores import Ignored, apply_ignores
-from rules_engine.authoring.rule_files import RuleFiles, Sources, read_rules
+from rules_engine.authoring.rule_files import CompilerOf, RuleFiles, Sources, read_rules
+from rules_engine.documents import load_cluster
+from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.model.problems import Problem, Severity, in_file_order
-from rules_engine.model.rules import API_VERSION
+from rules_engine.model.rules import API_VERSION, Rule
 from rules_engine.model.ruletest import FilePath
 from rules_engine.webhooks.configuration import warnings
 
@@ -44,21 +46,28 @@ class Checked:
         return replace(self, problems=tuple(replace(problem, severity=Severity.ERROR) for problem in self.problems))
 
 
-def check(paths: Sequence[Path]) -> Checked:
-    """Load, compile and analyse the documents in files and folders, and the rules that their tests refer to."""
-    checked = read_rules(paths)
-    tested = {test.rules: read_tested(test.rules) for test in checked.loaded.tests}
+def check(paths: Sequence[Path], cluster: Path | None = None) -> Checked:
+    """Load, compile and analyse the documents in files and folders, and the rules that their tests refer to.
+
+    `cluster`: a file with a ClusterInventory, or kubectl's output; rules that can't work on it are problems, too.
+    """
+    checked = read_rules(paths, adviser)
+    tested = {test.rules: read_tested(test.rules, adviser) for test in checked.loaded.tests}
     problems = [*checked.problems, *analyse(checked.loaded.rules), *warnings(checked.rule_set)]
     sources = dict(checked.loaded.sources)
     for files in tested.values():
         # The problems of a file that was itself named are already reported.
         problems.extend(p for p in files.problems if p.location.file not in checked.loaded.files)
         sources = {**files.loaded.sources, **sources}
+    if cluster is not None:
+        nodes, wrong, lines = load_cluster(cluster)
+        problems.extend((*wrong, *(analyse_on(nodes, checked.loaded.rules) if nodes else ())))
+        sources = {**lines, **sources}
     for test in checked.loaded.tests:
         rules = tested[test.rules]
         known = [*rules.loaded.rules, *rules.loaded.drafts]
         problems.extend(problem for case in test.cases for problem in analyse_case(case, known))
-    kept, ignored = apply_ignores(tuple(_once(problems)), sources, checked.loaded.files)
+    kept, ignored = apply_ignores(tuple(_once(problems)), sources, checked.loaded.files, on_cluster=cluster is not None)
     return Checked(
         problems=in_file_order(kept, checked.loaded.files),
         ignored=ignored,
@@ -70,9 +79,14 @@ def check(paths: Sequence[Path]) -> Checked:
     )
 
 
-def read_tested(rules: Sequence[FilePath]) -> RuleFiles:
+def adviser(rule: Rule) -> Compiler:
+    """Return a compiler that also warns of expressions and names that are valid and useless."""
+    return Compiler(rule, advice=True)
+
+
+def read_tested(rules: Sequence[FilePath], compiler_of: CompilerOf = Compiler) -> RuleFiles:
     """Read the rules that a test refers to."""
-    return read_rules([Path(name) for name in rules])
+    return read_rules([Path(name) for name in rules], compiler_of)
 
 
 def _once(problems: Sequence[Problem]) -> Iterator[Problem]:

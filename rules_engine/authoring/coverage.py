@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any
 
 from rules_engine.cel import Budget, Program
 from rules_engine.evaluation import RuleSet
@@ -96,8 +95,8 @@ class _RecordingCompiler(Compiler):
         self._outcomes_at = outcomes_at
         super().__init__(rule)
 
-    def condition(self, source: SourceText | None, *details: Any) -> Program | None:
-        program = super().condition(source, *details)
+    def condition(self, source: SourceText | None, effects: Sequence[str]) -> Program | None:
+        program = super().condition(source, effects)
         if program is None:
             return None
         outcomes = self._outcomes_at(program.source.location)

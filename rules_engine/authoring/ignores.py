@@ -32,12 +32,13 @@ class Ignored:
 
 
 def apply_ignores(
-    problems: Sequence[Problem], sources: Mapping[str, Sequence[str]], files: Sequence[str]
+    problems: Sequence[Problem], sources: Mapping[str, Sequence[str]], files: Sequence[str], *, on_cluster: bool = False
 ) -> tuple[tuple[Problem, ...], tuple[Ignored, ...]]:
     """Return the problems that remain, with those of the comments themselves, and the ignored warnings.
 
     A comment that ignores nothing is a warning only in a run without errors, which may hide warnings, and if all files
-    of its folder are in `files`, those of the run: a warning may need the rules of another file.
+    of its folder are in `files`, those of the run: a warning may need the rules of another file. `on_cluster`: the
+    rules were checked on a cluster, without which some warnings cannot be found.
     """
     ignored: dict[Problem, Ignored] = {}
     wrong: list[Problem] = []
@@ -46,7 +47,7 @@ def apply_ignores(
     for problem in problems:
         by_file[problem.location.file].append(problem)
     for name, lines in sources.items():
-        run = _Run(name, by_file[name])
+        run = _Run(name, by_file[name], on_cluster=on_cluster)
         run.read(lines)
         ignored.update(run.ignored)
         wrong.extend(run.wrong)
@@ -61,12 +62,13 @@ def apply_ignores(
 class _Run:
     """The comments of one file, applied to its problems."""
 
-    def __init__(self, name: str, problems: Sequence[Problem]) -> None:
+    def __init__(self, name: str, problems: Sequence[Problem], *, on_cluster: bool) -> None:
         self.ignored: dict[Problem, Ignored] = {}
         self.wrong: list[Problem] = []
         self.unused: list[Problem] = []
         self._name = name
         self._problems = problems
+        self._on_cluster = on_cluster
 
     def read(self, lines: Sequence[str]) -> None:
         """Apply the comments of the file."""
@@ -102,7 +104,7 @@ class _Run:
                 self.ignored[problem] = Ignored(problem=problem, reason=reason)
             if not warnings and (same or known[code].severity is Severity.ERROR):
                 self._error(f"{code} is an error: only warnings can be ignored", comment, column, length)
-            elif not warnings:
+            elif not warnings and (self._on_cluster or not known[code].needs_cluster):
                 message = f"line {comment.target} has no warning {code}: delete it from this comment"
                 place = Location(self._name, comment.line, column + 1)
                 self.unused.append(warning(Code.UNUSED_IGNORE, message, place, code))

@@ -53,6 +53,11 @@ class Entry:
         return f"{DOCUMENT_URL}#{self.code}"
 
     @property
+    def needs_cluster(self) -> bool:
+        """True if only `check --cluster` reports the problem."""
+        return "check --cluster" in self.commands
+
+    @property
     def example(self) -> str:
         """The text with the problem, or the commands that show it."""
         return self.wrong or "".join(f"$ {command}\n" for command in self.commands.splitlines())

@@ -51,6 +51,13 @@ def _explain(ctx: click.Context, _: click.Parameter, entry: "Entry | None") -> N
 
 @click.command(cls=Command)
 @paths_argument(PathOrStdin(exists=True, path_type=Path))
+@click.option(
+    "--cluster",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Report rules that can't work on this cluster, too: a ClusterInventory, or the output of "
+    "kubectl get nodes -o json.",
+)
 @output_option("text", "json", "sarif", "github")
 @click.option("--strict", is_flag=True, help="Report warnings as errors.")
 @click.option(
@@ -61,7 +68,7 @@ def _explain(ctx: click.Context, _: click.Parameter, entry: "Entry | None") -> N
     callback=_explain,
     help="Print cause, example and remedy of a problem's code, and exit. Needs no PATH.",
 )
-def check(paths: tuple[Path, ...], output: str, strict: bool) -> None:
+def check(paths: tuple[Path, ...], cluster: Path | None, output: str, strict: bool) -> None:
     """Report all problems in rule files.
 
     PATH is a file or a folder; - for standard input. Exits with 1 if there are errors; warnings do not count
@@ -71,7 +78,7 @@ def check(paths: tuple[Path, ...], output: str, strict: bool) -> None:
     from rules_engine.authoring.check import check as check_rules
     from rules_engine.authoring.output import machine
 
-    checked = check_rules(paths)
+    checked = check_rules(paths, cluster)
     if strict:
         checked = checked.strict()
     match output:

@@ -12,6 +12,7 @@ from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.schemas import SCHEMAS
 from rules_engine.loading.yaml.nodes import MapNode
 from rules_engine.model.admission import Endpoint
+from rules_engine.model.cluster import Cluster
 from rules_engine.model.coverage import Part
 from rules_engine.model.decision import Step
 from rules_engine.model.json.edits import Edits
@@ -20,9 +21,9 @@ from rules_engine.model.problems import Problem
 from rules_engine.model.rules import Rule
 
 
-def no_warnings(rules: Sequence[Rule]) -> Iterator[Problem]:
-    """Yield nothing: rules of the kind that are valid each on their own have no problem together."""
-    del rules
+def no_warnings(rules: Sequence[Rule], cluster: Cluster | None = None) -> Iterator[Problem]:
+    """Yield nothing: rules of the kind that are valid each on their own have no problem together, or on a cluster."""
+    del rules, cluster
     return iter(())
 
 
@@ -37,10 +38,10 @@ class Kind:
     """A kind of rule: what evaluation needs (`RuleKind`), and how its documents are read, checked and explained.
 
     `value`: the class of its rules. `read` makes a rule of a validated document. `compile` and `apply` are for
-    evaluation. `analyse` yields warnings about all its rules, in the order of evaluation. `codes` has the codes of its
-    problems, and the TOML file `problems` the reference of each. `parts` yields the parts of a rule that test cases
-    cover, beside its conditions. `schemas` is the folder of its JSON Schema. The types are those of the kind's own
-    rules, which only the kind itself knows.
+    evaluation. `analyse` yields warnings about all its rules, in the order of evaluation, and `analyse_on` those that
+    hold on one cluster. `codes` has the codes of its problems, and the TOML file `problems` the reference of each.
+    `parts` yields the parts of a rule that test cases cover, beside its conditions. `schemas` is the folder of its JSON
+    Schema. The types are those of the kind's own rules, which only the kind itself knows.
     """
 
     value: type[Rule]
@@ -51,6 +52,7 @@ class Kind:
     codes: type[ProblemCode]
     problems: Path
     analyse: Callable[[Sequence[Any]], Iterator[Problem]] = no_warnings
+    analyse_on: Callable[[Sequence[Any], Cluster], Iterator[Problem]] = no_warnings
     parts: Callable[[Any], Iterator[Part]] = no_parts
     schemas: Path = SCHEMAS
 

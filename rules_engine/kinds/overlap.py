@@ -1,9 +1,35 @@
 """Overlap of rules: whether one matches every pod that another matches, and which comes first."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Generic, TypeVar
 
 from rules_engine.evaluation.rule_set.globs import is_glob, matches
-from rules_engine.model.rules import Match, Mode, OptOut, Rule
+from rules_engine.model.rules import ConditionKind, LabelSelector, Match, Mode, OptOut, Rule
+
+R = TypeVar("R", bound=Rule)
+
+
+class Earlier(Generic[R]):
+    """Rules in the order of evaluation, by the namespaces of their match: most rules name a few, of thousands."""
+
+    def __init__(self) -> None:
+        self._every: list[R] = []
+        self._by_name: dict[str, list[int]] = {}
+        self._by_glob: dict[str, list[int]] = {}
+
+    def add(self, rule: R) -> None:
+        for name in rule.match.namespaces:
+            (self._by_glob if is_glob(name) else self._by_name).setdefault(name, []).append(len(self._every))
+        self._every.append(rule)
+
+    def matching(self, namespace: str) -> Iterator[R]:
+        """Yield the rules of which a pattern certainly matches all that `namespace`, a name or a glob, matches."""
+        found = {*self._by_name.get(namespace, ())}
+        for glob, positions in self._by_glob.items():
+            if _is_wider(glob, namespace):
+                found.update(positions)
+        for position in sorted(found):
+            yield self._every[position]
 
 
 def always_first(earlier: Rule, later: Rule) -> bool:
@@ -49,3 +75,16 @@ def any_wider(patterns: Sequence[str], name: str) -> bool:
 def _is_wider(pattern: str, name: str) -> bool:
     """Return True if a glob certainly matches all that `name`, a name or a glob, matches."""
     return pattern in ("*", name) or (not is_glob(name) and matches(pattern, name))
+
+
+def contradictory(selector: LabelSelector) -> str | None:
+    """Return the key of which no label, and no absence of one, meets all requirements of a selector."""
+    for key in dict.fromkeys(requirement.key for requirement in selector.requirements):
+        of_key = [requirement for requirement in selector.requirements if requirement.key == key]
+        named = [{*found.values} for found in of_key if found.operator is ConditionKind.IN]
+        # No requirement names a value with a null character: it stands for all others.
+        values = named[0] if named else {"\0"}
+        labels: list[dict[str, str]] = [{}, *({key: value} for value in sorted(values))]
+        if not any(all(found.matches(label) for found in of_key) for label in labels):
+            return key
+    return None

@@ -5,6 +5,7 @@ from typing import Any
 
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import report_repeated, section, sections, settings, source, strings, text, texts
+from rules_engine.loading.kubernetes.amounts import origins
 from rules_engine.loading.kubernetes.selectors import selector
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.problem_codes import Code
@@ -35,6 +36,16 @@ def common_fields(root: MapNode, diagnostics: Diagnostics) -> dict[str, Any]:
         "params": section(spec, "params").json(),
         "variables": _named(spec, "variables", diagnostics),
         "match_conditions": _named(spec, "matchConditions", diagnostics),
+        "origin": {
+            **origins(root, "spec"),
+            **origins(spec, "match"),
+            **origins(spec, "params"),
+            **{
+                ("variables", node.source.text): node.location
+                for line in sections(spec, "variables")
+                if isinstance(node := line.get("name"), ScalarNode)
+            },
+        },
     }
 
 

@@ -62,6 +62,7 @@ class Code(ProblemCode):
     BAD_QUANTITY = "bad-quantity"
     NEGATIVE_QUANTITY = "negative-quantity"
     UNLIKELY_UNIT = "unlikely-unit"
+    UNKNOWN_MIG_PROFILE = "unknown-mig-profile"
     STEERING_ANNOTATION = "steering-annotation"
 
     # Tests, inventories and manifests
@@ -94,6 +95,9 @@ class Code(ProblemCode):
     CEL_PARAMS = "cel-params"
     CEL_NEWER = "cel-newer"
     CEL_AMOUNT = "cel-amount"
+    CONSTANT_CONDITION = "constant-condition"
+    UNUSED_VARIABLE = "unused-variable"
+    UNUSED_PARAM = "unused-param"
 
     # Rules and tests together
     NO_RULES = "no-rules"

@@ -150,6 +150,10 @@ class Rule(ABC):
     match_conditions: tuple[Named, ...] = ()
     failure_policy: FailurePolicy = FailurePolicy.FAIL
     opt_out: OptOut = OptOut.ALLOWED
+    origin: Mapping[tuple[str, str], Location] = field(
+        default_factory=lambda: MappingProxyType({}), repr=False, compare=False
+    )
+    """Location of the name of each member of `spec`, `match`, `params` and `variables`, by field and name."""
     id: RuleId = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -153,7 +153,7 @@ def test_an_unreachable_injection_is_reported_once(tmp_path: Path) -> None:
 def test_an_entry_for_an_unmatched_namespace_is_a_warning(tmp_path: Path) -> None:
     entries = "{ml: {}, ops: {}}"
     assert found(tmp_path, inject("v", match="{excludeNamespaces: [o*]}", namespaces=entries)) == ["unused-entry 7:24"]
-    assert found(tmp_path, inject("v", match="{namespaces: [ops]}", namespaces=entries)) == ["unused-entry 7:16"]
+    assert found(tmp_path, inject("v", match="{namespaces: [ops, x]}", namespaces=entries)) == ["unused-entry 7:16"]
     assert found(tmp_path, inject("v", namespaces=entries)) == []
 
 
@@ -197,7 +197,8 @@ def test_the_warning_is_at_the_namespace_entry_that_injects(tmp_path: Path) -> N
     ],
 )
 def test_injections_that_never_meet_are_no_conflict(tmp_path: Path, one: dict[str, str], other: dict[str, str]) -> None:
-    assert found(tmp_path, inject("a", **one), inject("b", **other)) == []
+    codes = [text.split()[0] for text in found(tmp_path, inject("a", **one), inject("b", **other))]
+    assert "injection-conflict" not in codes
 
 
 TEST = """\
@@ -290,7 +291,7 @@ def test_resource_claims_that_some_rule_reads_are_not(tmp_path: Path, rule: str)
     ],
 )
 def test_a_validation_about_every_pod_is_a_warning(tmp_path: Path, fields: dict[str, str], codes: list[str]) -> None:
-    assert [text.split()[0] for text in found(tmp_path, validation("v", "1 == 1", **fields))] == codes
+    assert [text.split()[0] for text in found(tmp_path, validation("v", "object.spec.hostIPC", **fields))] == codes
 
 
 LIMITS = "object.spec.containers.exists(c, c.?resources.limits.hasValue())"
@@ -314,7 +315,7 @@ def test_a_ladder_condition_that_reads_amounts_is_a_warning(
     conditions = f'[{{name: c, expression: "{condition}"}}]'
     rule = ladder("l", ABOVE, BELOW, matchConditions=conditions, variables=variables)
     codes = [text.split()[0] for text in found(tmp_path, rule)]
-    assert codes == (["condition-reads-amounts"] if warned else [])
+    assert ("condition-reads-amounts" in codes) is warned
 
 
 def test_expectations_on_a_cluster_and_of_audits_are_analysed_too(tmp_path: Path) -> None:

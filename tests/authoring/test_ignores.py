@@ -213,3 +213,16 @@ def test_ignored_warnings_are_no_errors_of_a_strict_check(tmp_path: Path) -> Non
     result = cli("check", tmp_path, "--strict")
     assert (result.exit_code, result.stdout) == (0, "1 file checked, 1 warning (1 ignored)\n")
     assert cli("check", tmp_path, "--output", "github").stdout == ""
+
+
+def test_a_warning_of_check_on_a_cluster_is_not_missed_without_one(tmp_path: Path) -> None:
+    spec = "{rungs: [{resource: a.b/c}, {resource: a.b/d}]}"
+    comment = "# gpu-rules: ignore[rung-not-offered] other clusters have it"
+    text = f"{{apiVersion: gpurules.io/v1, kind: FallbackLadder, metadata: {{name: v}}, spec: {spec}}} {comment}"
+    nodes = "{nodes: [{name: node-a, allocatable: {a.b/c: 1, a.b/d: 1}}]}"
+    cluster = tmp_path / "cluster.yaml"
+    cluster.write_text(f"{{apiVersion: gpurules.io/v1, kind: ClusterInventory, metadata: {{name: c}}, spec: {nodes}}}")
+    folder = tmp_path / "rules"
+    folder.mkdir()
+    assert problems(checked(folder, text)) == []
+    assert [code for code, *_ in problems(checked(folder, text, "--cluster", cluster))] == ["unused-ignore"]

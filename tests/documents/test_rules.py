@@ -207,9 +207,9 @@ def test_an_inheriting_entry_is_merged_with_the_origin_of_each_part(tmp_path: Pa
 @pytest.mark.parametrize("written", ["0.29", "0.1", "1e3", "4000m", "12345678901234567890", "0.000000001"])
 def test_a_quantity_is_read_from_its_text_and_never_through_a_float(tmp_path: Path, written: str) -> None:
     quoted = f'"{written}"' if len(written) > 19 else written
-    injection = only(tmp_path, rule("ResourceInjection", f"{{coefficients: {{cpu: {quoted}}}}}"))
+    injection = only(tmp_path, rule("ResourceInjection", f"{{coefficients: {{hugepages-2Mi: {quoted}}}}}"))
     assert isinstance(injection, ResourceInjection)
-    assert injection.default.coefficients["cpu"] == Quantity.parse(written)
+    assert injection.default.coefficients["hugepages-2Mi"] == Quantity.parse(written)
 
 
 @pytest.mark.parametrize("written", ["Off", '"Off"'])

@@ -1,13 +1,15 @@
 """Compilation of a rule's expressions, with all their problems."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rules_engine.cel import CelProblems, Environment, Program, Type, compile_expression, types
 from rules_engine.cel.check.certainty import evaluation_depth
 from rules_engine.cel.check.environment import VARIABLES
 from rules_engine.evaluation.context import NamedProgram
+from rules_engine.evaluation.rule_set.constant_conditions import constant_conditions
 from rules_engine.evaluation.rule_set.constants import Constants
+from rules_engine.evaluation.rule_set.unused_names import unused_names
 from rules_engine.model.problem_codes import Code, ProblemCode
 from rules_engine.model.problems import Problem, Severity, warning
 from rules_engine.model.rules import Rule
@@ -19,6 +21,9 @@ Python allows, and its callers take up to a hundred."""
 
 VARIABLE_LEVELS = 2
 """Levels that reading a variable counts for: ten frames until its expression is evaluated."""
+
+MATCH_EFFECTS = "the rule applies to no pod", "it has no effect"
+"""Effects of a match condition that is always false, and always true."""
 
 ENVIRONMENT = Environment(
     {
@@ -37,10 +42,14 @@ class Compiler:
     """Compiler of one rule: of its variables and conditions at once, of the expressions of its kind on request.
 
     `problems` are those found so far. An expression with an error is None, so that others are compiled all the same.
+    `advice`: report expressions that are constant, and names that are not read, as well.
     """
 
-    def __init__(self, rule: Rule) -> None:
+    def __init__(self, rule: Rule, *, advice: bool = False) -> None:
         self.problems: list[Problem] = []
+        self._rule = rule
+        self._advice = advice
+        self._programs: list[Program] = []
         self._constants = Constants(rule.params)
         self._levels: dict[str, int] = {}
         """Levels of each variable, with those of the variables that it reads."""
@@ -48,7 +57,7 @@ class Compiler:
         self.conditions = tuple(
             NamedProgram(named.name, program)
             for named in rule.match_conditions
-            if (program := self.condition(named.expression))
+            if (program := self.condition(named.expression, MATCH_EFFECTS))
         )
 
     @property
@@ -60,15 +69,20 @@ class Compiler:
         source = program.source
         self.problems.append(warning(code, message, source.at(0), source.text.partition("\n")[0]))
 
-    def condition(self, source: SourceText | None) -> Program | None:
-        """Compile an expression of type bool."""
-        return None if source is None else self._compile(source, self._environment, types.BOOL)
+    def condition(self, source: SourceText | None, effects: Sequence[str]) -> Program | None:
+        """Compile an expression of type bool. `effects`: those of one that is always false, and always true."""
+        return None if source is None else self._compile(source, self._environment, types.BOOL, effects=effects)
 
     def message(self, source: SourceText | None) -> Program | None:
         """Compile a messageExpression. One that fails is a warning, since the message replaces it."""
         if source is None:
             return None
         return self._compile(source, self._environment, types.STRING, Severity.WARNING)
+
+    def unused(self) -> Iterator[Problem]:
+        """Yield advice about variables and params that no expression reads, when all are compiled without error."""
+        if self._advice and not self.failed:
+            yield from unused_names(self._rule, self.variables, self._programs)
 
     def _variables(self, rule: Rule) -> tuple[Mapping[str, NamedProgram], Environment]:
         """Compile the variables: each may read those before it. One that does not compile is declared all the same."""
@@ -90,10 +104,11 @@ class Compiler:
         result: Type,
         failing: Severity = Severity.ERROR,
         variable: str | None = None,
+        effects: Sequence[str] = (),
     ) -> Program | None:
         """Compile an expression; None, with problems, if it fails. `failing`: severity of failing for every pod.
 
-        `variable`: the name of the variable of which it is the value.
+        `variable`: the name of the variable of which it is the value. `effects`: those of a condition that is constant.
         """
         try:
             program = compile_expression(source, environment, result=result)
@@ -110,8 +125,11 @@ class Compiler:
             if inner <= MAX_LEVELS + VARIABLE_LEVELS:
                 self.problems.append(_too_deep(program))
             return None
-        doomed = self._constants.problems(program, environment, result)
+        self._programs.append(program)
+        doomed = [*self._constants.problems(program, environment, result)]
         self.problems.extend(replace(problem, severity=failing) for problem in doomed)
+        if self._advice and not doomed:
+            self.problems.extend(constant_conditions(program, self._constants, effects))
         return program
 
     def _levels_of_variables(self, program: Program) -> int:

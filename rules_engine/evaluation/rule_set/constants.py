@@ -57,17 +57,21 @@ class Constants:
     def __post_init__(self) -> None:
         self._values = {"params": self.params}
 
+    def reading(self, program: Program) -> "Reading":
+        """Return an expression with these constants."""
+        return Reading(program.checked, self._values)
+
     def learn(self, name: str, program: Program) -> None:
         """Add a variable, if its value is known."""
-        value = _Reading(program.checked, self._values).value(program.checked.expression)
-        if not isinstance(value, _Unknown):
+        value = self.reading(program).value(program.checked.expression)
+        if not isinstance(value, Unknown):
             self._values[name] = value
 
     def problems(self, program: Program, environment: Environment, result: Type) -> Iterator[Problem]:
         """Yield the parts that fail for every pod, in an expression that compiles and must be of the type `result`."""
         if program.reads.isdisjoint(self._values):
             return
-        reading = _Reading(program.checked, self._values)
+        reading = self.reading(program)
         found = list(reading.failures(program.checked.expression, environment))
         yield from found
         if not found:
@@ -75,13 +79,13 @@ class Constants:
 
 
 @dataclass(frozen=True, slots=True)
-class _Unknown:
+class Unknown:
     """The value of a part that depends on the request, or (with an error) always fails."""
 
     error: EvaluationError | None = None
 
 
-class _Reading:
+class Reading:
     """One expression and its dependencies."""
 
     def __init__(self, checked: Checked, values: Mapping[str, object]) -> None:
@@ -92,20 +96,22 @@ class _Reading:
         self._named: dict[Bind, bool] = {}
 
     def value(self, node: Expression) -> object:
-        """Return the value of a part, or an _Unknown."""
+        """Return the value of a part, or an Unknown."""
+        if isinstance(node, Literal):
+            return node.value
         if not self._reads(node) <= self._values.keys():
-            return _Unknown()
+            return Unknown()
         try:
             return interpret(replace(self._checked, expression=node), self._values, self._budget)
         except CostExceeded:
-            return _Unknown()
+            return Unknown()
         except EvaluationError as error:
-            return _Unknown(error)
+            return Unknown(error)
 
     def failures(self, node: Expression, environment: Environment) -> Iterator[Problem]:
         """Yield the innermost parts that fail for every pod; parts that are never evaluated are left out."""
         value = self.value(node)
-        if not isinstance(value, _Unknown):
+        if not isinstance(value, Unknown):
             return
         found = False
         for part in self._parts(node):
@@ -123,7 +129,7 @@ class _Reading:
         """Yield the problem of an expression whose value is known to be of another type."""
         node = self._checked.expression
         value = self.value(node)
-        if wanted != DYN and not isinstance(value, _Unknown) and type_of(value) != wanted:
+        if wanted != DYN and not isinstance(value, Unknown) and type_of(value) != wanted:
             message = f"the expression must be {wanted}, not {type_of(value).plain}"
             yield self._problem(Code.CEL_RESULT_TYPE, message, node.span)
 
@@ -229,7 +235,7 @@ class _Reading:
 
     def _written(self, node: Expression) -> Expression:
         """Return a literal for a scalar constant, else the part itself."""
-        value = self.value(node) if self._reads(node) else _Unknown()
+        value = self.value(node) if self._reads(node) else Unknown()
         return Literal(span=node.span, value=value) if isinstance(value, _SCALARS) else node
 
     def _has_plain_types(self, node: Call) -> bool:

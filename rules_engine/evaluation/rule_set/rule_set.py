@@ -73,7 +73,7 @@ def compile_rules(
             raise ValueError(f"{rule.id} is of none of the kinds {', '.join(known)}")
         compiler = compiler_of(rule)
         compiled = known[rule.kind].compile(rule, compiler)
-        problems.extend(compiler.problems)
+        problems.extend((*compiler.problems, *compiler.unused()))
         if not compiler.failed and rule.mode is not Mode.OFF:
             by_kind[rule.kind].append(compiled)
     rule_set = RuleSet(tuple(KindRules(kind, tuple(by_kind[kind.name])) for kind in kinds))

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from rules_engine.kinds.injection.analysis import analyse
+from rules_engine.kinds.injection.analysis import analyse, analyse_on
 from rules_engine.kinds.injection.coverage import parts
 from rules_engine.kinds.injection.evaluation import apply_injections, compile_injection
 from rules_engine.kinds.injection.problem_codes import InjectionCode
@@ -18,6 +18,7 @@ KIND = Kind(
     compile=compile_injection,
     apply=apply_injections,
     analyse=analyse,
+    analyse_on=analyse_on,
     codes=InjectionCode,
     problems=Path(__file__).with_name("problems.toml"),
     parts=parts,

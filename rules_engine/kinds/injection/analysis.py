@@ -1,20 +1,28 @@
 """Problems of injections that are valid each on their own."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from rules_engine.evaluation.rule_set.globs import is_glob
 from rules_engine.kinds.injection.problem_codes import InjectionCode
 from rules_engine.kinds.injection.value import Entry, ResourceInjection
-from rules_engine.kinds.overlap import always_first, covers, may_match, precedence
+from rules_engine.kinds.overlap import Earlier, always_first, covers, may_match, precedence
+from rules_engine.model.cluster import Cluster, Node
+from rules_engine.model.mig_profiles import unknown_profile
+from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem, warning
 from rules_engine.model.rules import Mode
 from rules_engine.model.source import Location
+
+_FIELD = "coefficients"
 
 
 def analyse(injections: Sequence[ResourceInjection]) -> Iterator[Problem]:
     """Yield warnings about injections that are loaded together, in the order of evaluation."""
     for injection in injections:
         yield from _unused_entries(injection)
+        yield from _unused_default(injection)
+        yield from _unknown_profiles(injection)
     by_resource: dict[str, list[ResourceInjection]] = {}
     for injection in injections:
         by_resource.setdefault(injection.gpu_resource, []).append(injection)
@@ -26,6 +34,43 @@ def analyse(injections: Sequence[ResourceInjection]) -> Iterator[Problem]:
                 yield from _second_pass(one, other)
 
 
+def analyse_on(injections: Sequence[ResourceInjection], cluster: Cluster) -> Iterator[Problem]:
+    """Yield warnings about coefficients that no node of a cluster has for one GPU, in use or not."""
+    for injection in injections:
+        nodes = [node for node in cluster.nodes if node.allocatable.get(injection.gpu_resource)]
+        reported: set[Location] = set()
+        for namespace in dict.fromkeys((None, *injection.namespaces)):
+            if nodes and _is_used(injection, namespace):
+                for problem in _exceeding(injection, namespace, nodes):
+                    if problem.location not in reported:
+                        reported.add(problem.location)
+                        yield problem
+
+
+def _exceeding(injection: ResourceInjection, namespace: str | None, nodes: Sequence[Node]) -> Iterator[Problem]:
+    """Warn of the coefficients of one entry that no node with the GPU resource has, alone or together."""
+    entry = _entry(injection, namespace)
+    exceeded = [_exceeded(entry, node) for node in nodes]
+    if not all(exceeded):
+        return
+    gpu = injection.gpu_resource
+    everywhere = exceeded[0].intersection(*exceeded)
+    for name in everywhere:
+        most = max(node.allocatable[name] for node in nodes)
+        message = f"one {gpu} gets {entry.coefficients[name]} of {name}, and no node with {gpu} has more than {most}"
+        yield warning(InjectionCode.EXCEEDS_NODES, message, entry.origin.get((_FIELD, name), entry.location), name)
+    if not everywhere:
+        names = " and ".join(sorted(frozenset[str]().union(*exceeded)))
+        message = f"no node with {gpu} has the {names} that one {gpu} gets: each has too little of one of them"
+        yield warning(InjectionCode.EXCEEDS_NODES, message, entry.location, namespace or _FIELD)
+
+
+def _exceeded(entry: Entry, node: Node) -> frozenset[str]:
+    """Return the resources of which a node has less than one GPU gets. One that it does not list is not known."""
+    has = node.allocatable
+    return frozenset(name for name, amount in entry.coefficients.items() if name in has and has[name] < amount)
+
+
 def _given(injection: ResourceInjection) -> frozenset[str]:
     """Return the resources that an injection injects in some namespace."""
     entries = (injection.default, *injection.namespaces.values())
@@ -34,14 +79,34 @@ def _given(injection: ResourceInjection) -> frozenset[str]:
 
 def _shadowed(injections: Sequence[ResourceInjection]) -> Iterator[Problem]:
     """Warn of injections of one GPU resource that can never apply; once each, with the first that precedes it."""
-    for index, later in enumerate(injections):
-        for earlier in injections[:index]:
-            if _same_type(earlier, later) and always_first(earlier, later):
+    before = Earlier[ResourceInjection]()
+    for later in injections:
+        rivals = before.matching(later.match.namespaces[0])
+        first = next((item for item in rivals if _same_type(item, later) and always_first(item, later)), None)
+        if first is None:
+            yield from _shadowed_entries(later, before)
+        else:
+            message = (
+                f"{later.id} never injects anything: {first.id} ({first.location}) matches the same pods and "
+                f"comes first by {precedence(first, later)}"
+            )
+            yield warning(InjectionCode.UNREACHABLE_INJECTION, message, later.location, later.name)
+        before.add(later)
+
+
+def _shadowed_entries(later: ResourceInjection, before: Earlier[ResourceInjection]) -> Iterator[Problem]:
+    """Warn of entries for a namespace in which an earlier injection applies to each pod."""
+    for namespace, entry in later.namespaces.items():
+        if not may_match(later.match, namespace):
+            continue
+        there = replace(later, match=replace(later.match, namespaces=(namespace,), exclude_namespaces=()))
+        for earlier in before.matching(namespace):
+            if _same_type(earlier, later) and always_first(earlier, there):
                 message = (
-                    f"{later.id} never injects anything: {earlier.id} ({earlier.location}) matches the same pods and "
-                    f"comes first by {precedence(earlier, later)}"
+                    f"this entry is never used: in the namespace '{namespace}' {earlier.id} ({earlier.location}) "
+                    f"matches the same pods and comes first by {precedence(earlier, later)}"
                 )
-                yield warning(InjectionCode.UNREACHABLE_INJECTION, message, later.location, later.name)
+                yield warning(InjectionCode.UNUSED_ENTRY, message, entry.location, namespace)
                 break
 
 
@@ -50,6 +115,26 @@ def _unused_entries(injection: ResourceInjection) -> Iterator[Problem]:
         if not may_match(injection.match, namespace):
             message = f"this entry is never used: {injection.id} does not match the namespace '{namespace}'"
             yield warning(InjectionCode.UNUSED_ENTRY, message, entry.location, namespace)
+
+
+def _unused_default(injection: ResourceInjection) -> Iterator[Problem]:
+    """Warn of coefficients for all namespaces that no namespace has: each that is matched has an entry of its own."""
+    default = injection.default
+    if not default or _is_used(injection, None):
+        return
+    inherited = {place for entry in injection.namespaces.values() for place in entry.origin.values()}
+    if inherited.isdisjoint(default.origin.values()):
+        field = _FIELD if default.coefficients else "annotations"
+        place = injection.origin.get(("spec", field), injection.location)
+        message = f"these {field} are never used: each namespace that {injection.id} matches has an entry of its own"
+        yield warning(InjectionCode.UNUSED_DEFAULT, message, place, field)
+
+
+def _unknown_profiles(injection: ResourceInjection) -> Iterator[Problem]:
+    message = unknown_profile(injection.gpu_resource)
+    if message:
+        place = injection.origin.get(("spec", "gpuResource"), injection.location)
+        yield warning(Code.UNKNOWN_MIG_PROFILE, message, place, "gpuResource")
 
 
 def _second_pass(one: ResourceInjection, other: ResourceInjection) -> Iterator[Problem]:

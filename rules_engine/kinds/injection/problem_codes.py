@@ -11,3 +11,5 @@ class InjectionCode(ProblemCode):
     UNREACHABLE_INJECTION = "unreachable-injection"
     UNUSED_ENTRY = "unused-entry"
     INJECTION_CONFLICT = "injection-conflict"
+    UNUSED_DEFAULT = "unused-default"
+    EXCEEDS_NODES = "exceeds-nodes"

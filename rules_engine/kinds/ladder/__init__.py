@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rules_engine.kinds.kind import Kind
-from rules_engine.kinds.ladder.analysis import analyse
+from rules_engine.kinds.ladder.analysis import analyse, analyse_on
 from rules_engine.kinds.ladder.coverage import parts
 from rules_engine.kinds.ladder.evaluation import apply_ladders, compile_ladder
 from rules_engine.kinds.ladder.problem_codes import LadderCode
@@ -18,6 +18,7 @@ KIND = Kind(
     compile=compile_ladder,
     apply=apply_ladders,
     analyse=analyse,
+    analyse_on=analyse_on,
     codes=LadderCode,
     problems=Path(__file__).with_name("problems.toml"),
     parts=parts,

@@ -1,11 +1,13 @@
 """Problems of ladders that are valid each on their own."""
 
 from collections.abc import Iterator, Sequence
-from itertools import combinations
 
 from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.value import Direction, FallbackLadder, WhenExhausted
-from rules_engine.kinds.overlap import always_first, precedence
+from rules_engine.kinds.overlap import Earlier, always_first, precedence
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.mig_profiles import SIMULATED, cards_of, common_cards, known_profiles, unknown_profile
+from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem, warning
 
 
@@ -13,8 +15,56 @@ def analyse(ladders: Sequence[FallbackLadder]) -> Iterator[Problem]:
     """Yield warnings about ladders that are loaded together, in the order of evaluation."""
     for ladder in ladders:
         yield from _idle_rungs(ladder)
-    for earlier, later in combinations(ladders, 2):
-        yield from _taken_resources(earlier, later)
+        yield from _unknown_profiles(ladder)
+        yield from _mixed_cards(ladder)
+    before = Earlier[FallbackLadder]()
+    for later in ladders:
+        for earlier in before.matching(later.match.namespaces[0]):
+            yield from _taken_resources(earlier, later)
+        before.add(later)
+
+
+def analyse_on(ladders: Sequence[FallbackLadder], cluster: Cluster) -> Iterator[Problem]:
+    """Yield warnings about rungs that no node of a cluster offers, in use or not; an assumed rung needs none."""
+    for ladder in ladders:
+        nodes = [node for node in cluster.nodes if ladder.query.counts(node)]
+        offered = {name for node in nodes for name, amount in node.allocatable.items() if amount}
+        for index, rung in enumerate(ladder.rungs):
+            if rung.resource not in offered and not rung.assume:
+                effect = "nothing moves to this rung" if _sources(ladder, index) else "each request for it moves"
+                if nodes:
+                    message = f"no node offers {rung.resource}: {effect}"
+                else:
+                    message = f"no node counts for {ladder.id}, so that none offers {rung.resource}: {effect}"
+                yield warning(LadderCode.RUNG_NOT_OFFERED, message, rung.location, rung.resource)
+
+
+def _unknown_profiles(ladder: FallbackLadder) -> Iterator[Problem]:
+    for rung in ladder.rungs:
+        message = unknown_profile(rung.resource, ladder.rung_resources)
+        if message:
+            yield warning(Code.UNKNOWN_MIG_PROFILE, message, rung.location, rung.resource)
+
+
+def _mixed_cards(ladder: FallbackLadder) -> Iterator[Problem]:
+    """Warn of the first rung with a MIG profile that no card has beside those above it."""
+    known = known_profiles(ladder.rung_resources)
+    above: list[str] = []
+    for rung in ladder.rungs:
+        if rung.resource in known:
+            profile = known[rung.resource]
+            if above and not common_cards([*above, profile]):
+                message = (
+                    f"no card has {profile} beside {', '.join(above)}: it is a profile of {_names(cards_of(profile))}, "
+                    f"and those above it are of {_names(common_cards(above))}"
+                )
+                yield warning(LadderCode.MIXED_CARDS, message, rung.location, rung.resource)
+                return
+            above.append(profile)
+
+
+def _names(cards: frozenset[str]) -> str:
+    return " or ".join(sorted(cards - {SIMULATED} or cards))
 
 
 def _idle_rungs(ladder: FallbackLadder) -> Iterator[Problem]:

@@ -27,6 +27,9 @@ from rules_engine.model.rules import Mode, RuleId
 NVIDIA_PREFIX = "nvidia.com/"
 MIG_PREFIX = "mig-"
 
+WHEN_EFFECTS = "nothing moves to this rung", "it has no effect"
+"""Effects of a `when` that is always false, and always true."""
+
 
 @dataclass(frozen=True, slots=True)
 class CompiledRung:
@@ -75,7 +78,7 @@ def compile_ladder(rule: FallbackLadder, compiler: Compiler) -> CompiledLadder:
         rule=rule,
         variables=compiler.variables,
         conditions=compiler.conditions,
-        rungs=tuple(CompiledRung(rung, compiler.condition(rung.when)) for rung in rule.rungs),
+        rungs=tuple(CompiledRung(rung, compiler.condition(rung.when, WHEN_EFFECTS)) for rung in rule.rungs),
     )
 
 

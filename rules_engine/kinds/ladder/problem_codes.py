@@ -13,3 +13,5 @@ class LadderCode(ProblemCode):
     SINGLE_RUNG = "single-rung"
     UNUSED_WHEN = "unused-when"
     UNREACHABLE_RUNG = "unreachable-rung"
+    MIXED_CARDS = "mixed-cards"
+    RUNG_NOT_OFFERED = "rung-not-offered"

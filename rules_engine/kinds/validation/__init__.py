@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from rules_engine.kinds.kind import Kind
+from rules_engine.kinds.validation.analysis import analyse
 from rules_engine.kinds.validation.evaluation import apply_validations, compile_validation
 from rules_engine.kinds.validation.problem_codes import ValidationCode
 from rules_engine.kinds.validation.reading import read
@@ -15,6 +16,7 @@ KIND = Kind(
     read=read,
     compile=compile_validation,
     apply=apply_validations,
+    analyse=analyse,
     codes=ValidationCode,
     problems=Path(__file__).with_name("problems.toml"),
 )

@@ -18,6 +18,9 @@ from rules_engine.model.json.edits import Edits
 MAX_MESSAGE = 5 * 1024
 """Longest result of a message expression, in characters: Kubernetes' bound for its policies."""
 
+CHECK_EFFECTS = "every pod fails it", "every pod passes it"
+"""Effects of an expression that is always false, and always true."""
+
 
 @dataclass(frozen=True, slots=True)
 class CompiledCheck:
@@ -49,7 +52,7 @@ def compile_validation(rule: Validation, compiler: Compiler) -> CompiledValidati
         CompiledCheck(check, expression, message)
         for check in rule.validations
         for message in [compiler.message(check.message_expression)]
-        if (expression := compiler.condition(check.expression))
+        if (expression := compiler.condition(check.expression, CHECK_EFFECTS))
     ]
     return CompiledValidation(
         rule=rule, variables=compiler.variables, conditions=compiler.conditions, checks=tuple(checks)

@@ -14,6 +14,13 @@ from rules_engine.model.source import Location
 _FEW_BYTES = Quantity.parse("1Mi")
 """Least plausible memory: no container runs in less, so that a unit was forgotten, or m written for M."""
 
+_MANY_CORES = Quantity.of(256)
+"""Most cpu that a GPU plausibly gets: machines are sold with at most 128 hardware threads for each GPU, and 256 are
+a whole server of two 64-core sockets. More is an amount in millicores without its m."""
+
+_MANY_BYTES = Quantity.parse("2Ti")
+"""Most memory that a GPU plausibly gets: machines are sold with at most 1 TiB for each. More is Gi written for Mi."""
+
 _THOUSANDS = re.compile(r"[0-9]{1,3}(?:,[0-9]{3}){1,6}")
 _SLIP = re.compile(
     r"([0-9]{1,18}(?:[.,][0-9]{1,9})?|[0-9]{1,3}(?:,[0-9]{3}){1,6})\s{0,9}"
@@ -88,6 +95,11 @@ def _doubt(resource: str, amount: Quantity, text: str, per_gpu: bool) -> str:
         return f"cpu of {text}: cpu is counted in cores (4) or millicores (4000m)"
     if resource in _BYTES and amount and amount < _FEW_BYTES:
         return f"{resource} of {text} is {_bytes(amount)}: write Mi or Gi for more"
+    if per_gpu and resource == "cpu" and amount > _MANY_CORES:
+        unit = f"write {text}m for millicores" if text.isdecimal() else "check its unit"
+        return f"cpu of {text} is {amount.whole} cores for each GPU: {unit}"
+    if per_gpu and resource == "memory" and amount > _MANY_BYTES:
+        return f"memory of {text} for each GPU is more than any machine has for one: check its unit"
     if "/" in resource and not amount.is_whole:
         whole = f"{resource} is given in whole numbers"
         if per_gpu:

@@ -1,0 +1,53 @@
+"""Variables and params that no expression of their rule reads."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from rules_engine.cel import Program
+from rules_engine.cel.check.checker import Constant
+from rules_engine.cel.check.environment import VARIABLES
+from rules_engine.cel.syntax.tree import Binary, Expression, Index, Literal, Select, children
+from rules_engine.evaluation.context import NamedProgram
+from rules_engine.model.problem_codes import Code
+from rules_engine.model.problems import Problem, warning
+from rules_engine.model.rules import Rule
+
+_PARAMS = "params"
+
+
+def unused_names(rule: Rule, variables: Mapping[str, NamedProgram], programs: Sequence[Program]) -> Iterator[Problem]:
+    """Yield a warning for each variable and param that none of a rule's expressions, `programs`, reads."""
+    read = frozenset[str]().union(*(program.reads for program in programs))
+    if VARIABLES not in read:
+        for path, variable in variables.items():
+            if path not in read:
+                yield _unused(rule, Code.UNUSED_VARIABLE, VARIABLES, variable.name)
+    if rule.params:
+        members = {member for program in programs if _PARAMS in program.reads for member in _params(program)}
+        if None not in members:
+            for name in rule.params:
+                if name not in members:
+                    yield _unused(rule, Code.UNUSED_PARAM, _PARAMS, name)
+
+
+def _unused(rule: Rule, code: Code, field: str, name: str) -> Problem:
+    return warning(code, f"no expression reads {field}.{name}", rule.origin.get((field, name), rule.location), name)
+
+
+def _params(program: Program) -> Iterator[str | None]:
+    """Yield the members of params that an expression reads; None if it reads them by a name that it computes."""
+    yield from _members(program.checked.expression, program.checked.references)
+
+
+def _members(node: Expression, references: Mapping[Expression, str | Constant]) -> Iterator[str | None]:
+    match node:
+        case Select(operand=operand, field=str(name)) if references.get(operand) == _PARAMS:
+            yield name
+        case Index(operand=operand, key=Literal(value=str(name))) if references.get(operand) == _PARAMS:
+            yield name
+        case Binary(operator="in", left=Literal(value=str(name)), right=right) if references.get(right) == _PARAMS:
+            yield name
+        case _ if references.get(node) == _PARAMS:
+            yield None
+        case _:
+            for part in children(node):
+                yield from _members(part, references)

@@ -1,0 +1,20 @@
+"""Problems of validations that are valid each on their own."""
+
+from collections.abc import Iterator, Sequence
+
+from rules_engine.evaluation.rule_set.globs import is_glob
+from rules_engine.kinds.validation.value import Validation
+from rules_engine.model.mig_profiles import unknown_profile
+from rules_engine.model.problem_codes import Code
+from rules_engine.model.problems import Problem, warning
+
+
+def analyse(validations: Sequence[Validation]) -> Iterator[Problem]:
+    """Yield warnings about the resources of validations, each on its own."""
+    for rule in validations:
+        names = [name for name in rule.match.resources if not is_glob(name)]
+        place = rule.origin.get(("match", "resources"), rule.location)
+        for name in names:
+            message = unknown_profile(name, names)
+            if message:
+                yield warning(Code.UNKNOWN_MIG_PROFILE, message, place, "resources")

@@ -1,0 +1,337 @@
+"""Findings about GPUs: MIG profiles, cards, coefficients, and what a cluster has."""
+
+from pathlib import Path
+
+import pytest
+
+from rules_engine.authoring.check import check
+from rules_engine.kinds.overlap import contradictory
+from rules_engine.model.mig_profiles import CARDS, profile_of, unknown_profile
+from rules_engine.model.problems import Problem
+from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector
+from tests.support.authoring import cli, injection, ladder, validation, write
+
+MIG = "nvidia.com/mig-"
+GPU = "nvidia.com/gpu"
+
+
+def findings(tmp_path: Path, *documents: str, cluster: str = "") -> list[tuple[str, str, str]]:
+    """Return the code, the text that is marked, and the message of each problem."""
+    write(tmp_path, {"rules/rules.yaml": "---\n".join(documents), "cluster.yaml": cluster})
+    checked = check([tmp_path / "rules"], tmp_path / "cluster.yaml" if cluster else None)
+
+    def marked(problem: Problem) -> str:
+        line = checked.sources[problem.location.file][problem.location.line - 1]
+        return line[problem.location.column - 1 :][: problem.length]
+
+    return [(problem.code.value, marked(problem), problem.message) for problem in checked.problems]
+
+
+@pytest.mark.parametrize(
+    ("resource", "suggested"),
+    [
+        (f"{MIG}3g.45gb", "3g.47gb"),
+        (f"{MIG}9g.90gb", None),
+        (f"{MIG}1g.6gb.extra", "1g.6gb"),
+        (f"{MIG}2c.1g.6gb", "1g.6gb"),
+        (f"{MIG}3g40gb", "3g.40gb"),
+        (f"{MIG}7g.75gb", "7g.79gb"),
+    ],
+)
+def test_a_profile_of_no_known_card_is_reported_with_the_nearest(
+    tmp_path: Path, resource: str, suggested: str | None
+) -> None:
+    [(code, marked, message)] = findings(tmp_path, ladder("l", resource, GPU))
+    profile = resource.removeprefix(MIG)
+    assert (code, marked) == ("unknown-mig-profile", resource)
+    assert message.startswith(f"no known card has the MIG profile '{profile}'")
+    assert suggested is None or message.endswith(f" (did you mean '{suggested}'?)")
+
+
+def test_the_suggestion_is_of_the_cards_that_have_the_other_rungs(tmp_path: Path) -> None:
+    for beside, suggested in (("1g.10gb", "3g.40gb"), ("1g.6gb", ""), ("1g.12gb", "3g.47gb")):
+        [(_, _, message)] = findings(tmp_path, ladder("l", f"{MIG}3g.35gb", f"{MIG}{beside}", GPU))
+        assert suggested in message
+
+
+def test_gpu_resources_and_resources_of_validations_are_checked_too(tmp_path: Path) -> None:
+    found = findings(
+        tmp_path,
+        injection("i", gpuResource=f"{MIG}1g.7gb"),
+        validation(
+            "v",
+            "object.spec.hostIPC",
+            match=f"{{resources: [{GPU}, 'nvidia.com/mig-*.9gb', {MIG}2g.15gb, {MIG}1g.16gb]}}",
+        ),
+    )
+    assert found == [
+        ("unknown-mig-profile", "gpuResource", "no known card has the MIG profile '1g.7gb' (did you mean '1g.6gb'?)"),
+        ("unknown-mig-profile", "resources", "no known card has the MIG profile '2g.15gb' (did you mean '2g.16gb'?)"),
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(frozenset[str]().union(*CARDS.values())))
+def test_every_known_profile_is_accepted(name: str) -> None:
+    for suffix in ("", ".me", ".me.all", "-me", ".gfx", ".shared", ".me.shared"):
+        assert profile_of(f"{MIG}{name}{suffix}") == name
+        assert unknown_profile(f"{MIG}1c.{name}{suffix}") == ""
+
+
+@pytest.mark.parametrize("resource", [GPU, "nvidia.com/gpu.shared", "amd.com/gpu", "example.com/mig-9g.9gb"])
+def test_other_resources_have_no_profile(resource: str) -> None:
+    assert profile_of(resource) is None
+    assert unknown_profile(resource) == ""
+
+
+def test_a_ladder_that_mixes_cards_is_reported_at_the_first_rung_of_another_card(tmp_path: Path) -> None:
+    rungs = [f"{MIG}{name}" for name in ("3g.40gb", "2g.20gb", "1g.5gb", "1g.6gb")]
+    assert findings(tmp_path, ladder("l", GPU, *rungs, "nvidia.com/gpu.shared")) == [
+        (
+            "mixed-cards",
+            f"{MIG}1g.5gb",
+            (
+                "no card has 1g.5gb beside 3g.40gb, 2g.20gb: it is a profile of A100 40 GB, and those above it are of "
+                "A100 and H100 80 GB"
+            ),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    "profiles",
+    [
+        ("2g.10gb", "1g.10gb", "1g.5gb"),
+        ("3g.40gb", "1g.20gb", "1g.10gb"),
+        ("1g.18gb", "1g.35gb"),
+        ("1g.18gb", "1g.36gb"),
+        ("2g.48gb", "1g.24gb.gfx", "1c.2g.48gb"),
+        ("3g.30gb", "2g.20gb", "1g.10gb"),
+    ],
+)
+def test_a_ladder_of_one_family_is_not_reported(tmp_path: Path, profiles: tuple[str, ...]) -> None:
+    assert findings(tmp_path, ladder("l", *(f"{MIG}{name}" for name in profiles), GPU)) == []
+
+
+def test_an_unknown_profile_is_of_no_other_card(tmp_path: Path) -> None:
+    found = findings(tmp_path, ladder("l", f"{MIG}3g.45gb", f"{MIG}1g.5gb", GPU))
+    assert [code for code, _, _ in found] == ["unknown-mig-profile"]
+
+
+@pytest.mark.parametrize(
+    ("coefficients", "message"),
+    [
+        ("{cpu: 4000}", "cpu of 4000 is 4000 cores for each GPU: write 4000m for millicores"),
+        ("{cpu: 257}", "cpu of 257 is 257 cores for each GPU: write 257m for millicores"),
+        ("{cpu: 4k}", "cpu of 4k is 4000 cores for each GPU: check its unit"),
+        ("{memory: 8192Gi}", "memory of 8192Gi for each GPU is more than any machine has for one: check its unit"),
+        ("{memory: 80}", "memory of 80 is 80 bytes: write Mi or Gi for more"),
+    ],
+)
+def test_an_implausible_coefficient_is_reported_at_its_value(tmp_path: Path, coefficients: str, message: str) -> None:
+    value = coefficients.strip("{}").partition(": ")[2]
+    assert findings(tmp_path, injection("i", coefficients=coefficients)) == [("unlikely-unit", value, message)]
+
+
+def test_large_machines_are_plausible(tmp_path: Path) -> None:
+    assert findings(tmp_path, injection("i", coefficients="{cpu: 256, memory: 2Ti}")) == []
+    nodes = inventory("{name: a, allocatable: {cpu: 4000, memory: 8Ti}}")
+    assert findings(tmp_path, nodes) == []
+
+
+OWN = "{a: {coefficients: {cpu: 2}}, b: {}}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"match": "{namespaces: [a, b]}"}, ("unused-default", "coefficients")),
+        (
+            {"match": "{namespaces: [a]}", "coefficients": "{}", "annotations": "{x/y: z}"},
+            ("unused-default", "annotations"),
+        ),
+        ({"match": "{namespaces: [a, c]}"}, None),
+        ({"match": "{namespaces: ['a*']}"}, None),
+        ({"match": "{namespaces: [a]}", "namespaces": "{a: {inherit: Merge, coefficients: {memory: 8Gi}}}"}, None),
+        ({"match": "{namespaces: [a, b]}", "coefficients": "{}"}, None),
+    ],
+)
+def test_a_default_that_no_namespace_has_is_reported(
+    tmp_path: Path, fields: dict[str, str], expected: tuple[str, str] | None
+) -> None:
+    found = findings(tmp_path, injection("i", **{"namespaces": OWN, **fields}))
+    assert [(code, marked) for code, marked, _ in found if code != "unused-entry"] == ([expected] if expected else [])
+
+
+@pytest.mark.parametrize(
+    ("earlier", "reported"),
+    [
+        ({"match": "{namespaces: [a, c]}"}, True),
+        ({"match": "{namespaces: ['a*'], excludeNamespaces: [ab]}"}, True),
+        ({"match": "{namespaces: [c]}"}, False),
+        ({"match": "{namespaces: [a]}", "gpuType": "T4"}, False),
+        ({"match": "{namespaces: [a]}", "mode": "Audit"}, False),
+        ({"match": "{namespaces: [a], objectSelector: {matchLabels: {x: z}}}"}, False),
+        ({"match": "{namespaces: ['*']}", "priority": "-1"}, False),
+    ],
+)
+def test_an_entry_that_an_earlier_injection_shadows_is_reported(
+    tmp_path: Path, earlier: dict[str, str], *, reported: bool
+) -> None:
+    rules = injection("a", **earlier), injection("b", namespaces=OWN)
+    found = [item for item in findings(tmp_path, *rules) if item[0] != "unreachable-injection"]
+    assert [(code, marked) for code, marked, _ in found] == ([("unused-entry", "a")] if reported else [])
+    for _, _, message in found:
+        assert message.startswith("this entry is never used: in the namespace 'a' ResourceInjection/a (")
+        assert message.endswith(") matches the same pods and comes first by name")
+
+
+@pytest.mark.parametrize(
+    ("selector", "reported"),
+    [
+        ("{matchLabels: {a: b}, matchExpressions: [{key: a, operator: NotIn, values: [b, c]}]}", True),
+        ("{matchLabels: {a: b}, matchExpressions: [{key: a, operator: In, values: [c]}]}", True),
+        ("{matchExpressions: [{key: a, operator: Exists}, {key: a, operator: DoesNotExist}]}", True),
+        ("{matchLabels: {a: b}, matchExpressions: [{key: a, operator: NotIn, values: [c]}]}", False),
+        ("{matchExpressions: [{key: a, operator: Exists}, {key: a, operator: NotIn, values: [b]}]}", False),
+        ("{matchExpressions: [{key: a, operator: Exists}, {key: b, operator: DoesNotExist}]}", False),
+    ],
+)
+def test_a_selector_that_no_labels_meet_is_reported(tmp_path: Path, selector: str, *, reported: bool) -> None:
+    for field in ("namespaceSelector", "objectSelector"):
+        found = findings(tmp_path, injection("i", match=f"{{{field}: {selector}}}"))
+        message = f"ResourceInjection/i matches no pod: no label 'a' meets all requirements of {field}"
+        assert found == ([("matches-nothing", field, message)] if reported else [])
+
+
+def test_the_absence_of_a_label_meets_requirements_too() -> None:
+    absent = LabelRequirement("a", ConditionKind.DOES_NOT_EXIST)
+    other = LabelRequirement("a", ConditionKind.NOT_IN, ("b",))
+    assert contradictory(LabelSelector((absent, other))) is None
+    assert contradictory(LabelSelector((absent, LabelRequirement("a", ConditionKind.IN, ("b",))))) == "a"
+    assert contradictory(LabelSelector()) is None
+
+
+def inventory(*nodes: str) -> str:
+    lines = "".join(f"    - {node}\n" for node in nodes)
+    return f"apiVersion: gpurules.io/v1\nkind: ClusterInventory\nmetadata: {{name: c}}\nspec:\n  nodes:\n{lines}"
+
+
+PAIR = "no node with nvidia.com/gpu has the cpu and memory that one nvidia.com/gpu gets"
+JOINTLY = f"{PAIR}: each has too little of one of them"
+
+NODES = inventory(
+    "{name: a, ready: false, allocatable: {nvidia.com/gpu: 4, cpu: 32, memory: 64Gi}}",
+    "{name: b, labels: {pool: big}, allocatable: {nvidia.com/gpu: 4, cpu: 8, memory: 512Gi}}",
+    "{name: c, allocatable: {nvidia.com/mig-2g.20gb: 4, nvidia.com/mig-4g.40gb: 0, cpu: 200, memory: 900Gi}}",
+)
+
+
+def test_rungs_that_no_node_offers_are_reported_unless_assumed(tmp_path: Path) -> None:
+    rungs = [f"{MIG}4g.40gb", f"{MIG}2g.20gb", f"{MIG}1g.10gb", "{resource: nvidia.com/gpus, assume: true}"]
+    assert findings(tmp_path, ladder("l", *rungs), cluster=NODES) == [
+        ("rung-not-offered", f"{MIG}4g.40gb", f"no node offers {MIG}4g.40gb: each request for it moves"),
+        ("rung-not-offered", f"{MIG}1g.10gb", f"no node offers {MIG}1g.10gb: nothing moves to this rung"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "messages"),
+    [
+        (
+            {"nodes": "{selector: {matchLabels: {pool: big}}}"},
+            [f"no node offers {MIG}2g.20gb: each request for it moves"],
+        ),
+        ({"nodes": "{require: [Ready, Schedulable, MatchesPod]}"}, []),
+        (
+            {"nodes": "{selector: {matchLabels: {pool: none}}}"},
+            [
+                f"no node counts for FallbackLadder/l, so that none offers {MIG}2g.20gb: each request for it moves",
+                f"no node counts for FallbackLadder/l, so that none offers {GPU}: nothing moves to this rung",
+            ],
+        ),
+        ({"mode": "'Off'", "nodes": "{selector: {matchLabels: {pool: none}}}"}, []),
+    ],
+)
+def test_only_nodes_that_count_for_the_ladder_offer_its_rungs(
+    tmp_path: Path, fields: dict[str, str], messages: list[str]
+) -> None:
+    found = findings(tmp_path, ladder("l", f"{MIG}2g.20gb", GPU, **fields), cluster=NODES)
+    assert [message for _, _, message in found] == messages
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        (
+            {"coefficients": "{cpu: 33}"},
+            [("cpu", "one nvidia.com/gpu gets 33 of cpu, and no node with nvidia.com/gpu has more than 32")],
+        ),
+        (
+            {"coefficients": "{cpu: 16, memory: 128Gi}"},
+            [
+                (
+                    "coefficients",
+                    JOINTLY,
+                )
+            ],
+        ),
+        (
+            {"namespaces": "{a: {coefficients: {memory: 600Gi}}, b: {inherit: Merge, coefficients: {memory: 1Ti}}}"},
+            [
+                (
+                    "memory",
+                    "one nvidia.com/gpu gets 600Gi of memory, and no node with nvidia.com/gpu has more than 512Gi",
+                ),
+                (
+                    "memory",
+                    "one nvidia.com/gpu gets 1Ti of memory, and no node with nvidia.com/gpu has more than 512Gi",
+                ),
+            ],
+        ),
+        (
+            {"coefficients": "{cpu: 40}", "namespaces": "{a: {inherit: Merge, coefficients: {memory: 8Gi}}}"},
+            [("cpu", "one nvidia.com/gpu gets 40 of cpu, and no node with nvidia.com/gpu has more than 32")],
+        ),
+        ({"coefficients": "{cpu: 32}"}, []),
+        ({"coefficients": "{cpu: 8, memory: 512Gi}"}, []),
+        ({"coefficients": "{ephemeral-storage: 8Ti}"}, []),
+        ({"coefficients": "{cpu: 99}", "gpuResource": "amd.com/gpu"}, []),
+        (
+            {"coefficients": "{cpu: 99}", "match": "{namespaces: [a]}", "namespaces": "{a: {coefficients: {cpu: 1}}}"},
+            [],
+        ),
+    ],
+)
+def test_coefficients_that_no_node_with_gpus_has_are_reported(
+    tmp_path: Path, fields: dict[str, str], expected: list[tuple[str, str]]
+) -> None:
+    found = findings(tmp_path, injection("i", **fields), cluster=NODES)
+    assert [(marked, message) for code, marked, message in found if code == "exceeds-nodes"] == expected
+
+
+def test_without_a_cluster_nothing_depends_on_one(tmp_path: Path) -> None:
+    assert findings(tmp_path, ladder("l", f"{MIG}4g.40gb", GPU), injection("i", coefficients="{cpu: 99}")) == []
+
+
+def test_the_command_reads_the_cluster_like_explain(tmp_path: Path) -> None:
+    write(tmp_path, {"l.yaml": ladder("l", f"{MIG}2g.20gb", "nvidia.com/gpus"), "cluster.yaml": NODES})
+    result = cli("check", tmp_path / "l.yaml", "--cluster", tmp_path / "cluster.yaml")
+    assert result.exit_code == 0
+    assert (
+        "l.yaml:7:18: warning: no node offers nvidia.com/gpus: nothing moves to this rung [rung-not-offered]"
+        in result.stdout
+    )
+    assert result.stdout.endswith("1 warning in 1 file\n")
+    (tmp_path / "list.json").write_text(
+        '{"kind": "NodeList", "items": [{"metadata": {"name": "a"}, "status": {"allocatable": '
+        '{"nvidia.com/gpus": "1", "nvidia.com/mig-2g.20gb": "1"}}}]}'
+    )
+    assert cli("check", tmp_path / "l.yaml", "--cluster", tmp_path / "list.json").stdout == "no problems in 1 file\n"
+
+
+def test_problems_of_the_cluster_are_reported_with_their_lines(tmp_path: Path) -> None:
+    write(tmp_path, {"l.yaml": ladder("l", f"{MIG}2g.20gb", GPU), "cluster.yaml": NODES.replace("cpu: 32", "cpu: x")})
+    result = cli("check", tmp_path / "l.yaml", "--cluster", tmp_path / "cluster.yaml")
+    assert result.exit_code == 1
+    assert "cluster.yaml:6:" in result.stdout
+    assert "[bad-quantity]\n    6 |     - {name: a, " in result.stdout

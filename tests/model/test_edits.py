@@ -161,6 +161,8 @@ def test_a_patch_is_no_larger_than_is_counted_before_it_is_made(data: st.DataObj
     assert len(written.encode()) <= patch_bytes(changes) + len("[]")
 
 
-def test_other_characters_than_ascii_count_four_bytes() -> None:
-    assert patch_bytes({("a",): {"b": "€" * 1000}}) > len(("€" * 1000).encode())
-    assert patch_bytes({("a",): {"b": None}}) < 100
+@pytest.mark.parametrize("text", ["€" * 1000, "x" * 1000 + "é", "\ud800" * 1000, ""])
+def test_characters_count_their_bytes_of_utf_8(text: str) -> None:
+    edits: Edits = {("a",): {"b": text, "c": "x" * 1000, "d": None, "é": "€"}}
+    size = len(text.encode(errors="surrogatepass")) + 1000
+    assert size < patch_bytes(edits) < size + 300

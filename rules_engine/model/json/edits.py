@@ -59,7 +59,7 @@ OPERATION_BYTES = 48
 
 
 def patch_bytes(edits: Edits) -> int:
-    """Return an upper estimate of the bytes of the JSON Patch: a character may take four of UTF-8."""
+    """Return an upper estimate of the bytes of the JSON Patch, without JSON's escapes in texts."""
     total = 0
     texts: list[str] = []
     for path, members in edits.items():
@@ -75,7 +75,7 @@ def _place_bytes(path: Path) -> int:
 
 
 def _bytes(text: str) -> int:
-    return len(text) if text.isascii() else 4 * len(text)
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 def patch(raw: Json, edits: Edits) -> tuple[Operation, ...]:

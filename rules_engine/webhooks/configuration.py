@@ -54,8 +54,8 @@ class Calls:
     """The calls of an endpoint by the API server.
 
     `operations` is empty if no rule needs the endpoint. `expression` None: every pod. `widest` are the rules that may
-    apply to every pod; `simplified`: the matches of single rules were left out, since they name too much.
-    `reserving` are rules that read what is free: /validate reserves the devices of the pods it admits.
+    apply to every pod. `largest`: the rule that names the most, if matches were left out, since together they name
+    too much. `reserving` are rules that read what is free: /validate reserves the devices of the pods it admits.
     """
 
     endpoint: Endpoint
@@ -64,7 +64,7 @@ class Calls:
     operations: tuple[str, ...]
     expression: str | None
     widest: tuple[Rule, ...] = ()
-    simplified: bool = False
+    largest: Rule | None = None
 
     @property
     def resources(self) -> tuple[str, ...]:
@@ -118,9 +118,9 @@ def _held(compiled: CompiledRule[Rule]) -> Set[str]:
 def _calls(endpoint: Endpoint, rules: Sequence[Rule], reserving: Sequence[tuple[Rule, Set[str]]]) -> Calls:
     named = {operation for rule in rules for operation in rule.match.operations}
     named.update({Operation.CREATE} if reserving else ())
-    selections = [selection(rule, named) for rule in rules]
-    selections += [selection_of_holders(resources, named) for _, resources in reserving]
-    condition = match_condition(selections)
+    selections = [(rule, selection(rule, named)) for rule in rules]
+    selections += [(rule, selection_of_holders(resources, named)) for rule, resources in reserving]
+    condition = match_condition([found for _, found in selections])
     return Calls(
         endpoint=endpoint,
         rules=(*rules,),
@@ -128,7 +128,7 @@ def _calls(endpoint: Endpoint, rules: Sequence[Rule], reserving: Sequence[tuple[
         operations=tuple(operation.value for operation in Operation if operation in named),
         expression=condition.expression,
         widest=tuple(rule for rule in rules if selection(rule, {*rule.match.operations}).everything),
-        simplified=condition.simplified,
+        largest=max(selections, key=lambda each: each[1].weight)[0] if condition.simplified else None,
     )
 
 
@@ -219,18 +219,17 @@ def _warnings(calls: Calls) -> Iterator[Problem]:
             "match.objectSelector"
         )
         yield warning(Code.EVERY_POD, message, rule.location, rule.name)
-    if calls.simplified and not calls.widest:
-        rule = max((*calls.rules, *calls.reserving), key=lambda rule: selection(rule, {*Operation}).weight)
-        too_much = f"the rules name too much for one match condition, {rule.id} the most"
+    if (largest := calls.largest) and not calls.widest:
+        too_much = f"the rules name too much for one match condition, {largest.id} the most"
         if calls.expression is None:
             message = (
                 f"every pod is sent to {path}: {too_much}; use fewer names, and globs such as nvidia.com/* rather than "
                 "*-gpu-*"
             )
-            yield warning(Code.EVERY_POD, message, rule.location, rule.name)
+            yield warning(Code.EVERY_POD, message, largest.location, largest.name)
         else:
             message = f"pods of all namespaces and labels that name a resource of a rule are sent to {path}: {too_much}"
-            yield warning(Code.SIMPLIFIED_CONDITION, message, rule.location, rule.name)
+            yield warning(Code.SIMPLIFIED_CONDITION, message, largest.location, largest.name)
 
 
 def _configuration(calls: Calls, settings: Settings) -> dict[str, Json]:

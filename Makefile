@@ -41,6 +41,7 @@ fuzz: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python -m bench.cel --check
+	$(BIN)/python -m bench.check --check
 	$(BIN)/python -m bench.cluster
 	$(BIN)/python -m bench.pods
 	$(BIN)/python -m bench.server

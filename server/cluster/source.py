@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from enum import Enum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements
-from rules_engine.model.admission import AdmissionRequest
-from rules_engine.model.cluster import Cluster
-from rules_engine.model.decision import Decision
+if TYPE_CHECKING:  # the engine takes longer to import than the whole command line, which needs only Live
+    from rules_engine.evaluation.rule_set.cluster_requirements import ClusterRequirements
+    from rules_engine.model.admission import AdmissionRequest
+    from rules_engine.model.cluster import Cluster
+    from rules_engine.model.decision import Decision
 
 
 class Live(Enum):
@@ -42,7 +43,7 @@ class ClusterSource(Protocol):
     def stop(self) -> None:
         """Stop all threads."""
 
-    def current(self) -> Cluster:
+    def current(self) -> "Cluster":
         """Return the current view; never waits."""
 
     @property
@@ -57,10 +58,10 @@ class ClusterSource(Protocol):
     def reservations(self) -> int:
         """Number of admitted pods not yet bound to a node."""
 
-    def need(self, needs: ClusterRequirements) -> bool:
+    def need(self, needs: "ClusterRequirements") -> bool:
         """Read what other rules need as well, and wait for it. Return False, without effect, if it cannot be read."""
 
-    def admitted(self, request: AdmissionRequest, decision: Decision) -> None:
+    def admitted(self, request: "AdmissionRequest", decision: "Decision") -> None:
         """Reserve the devices of a pod that /validate admitted."""
 
 
@@ -71,7 +72,7 @@ class FixedCluster:
     health: Sequence[CollectionHealth] = ()
     reservations = 0
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: "Cluster") -> None:
         self._cluster = cluster
 
     def start(self) -> None:
@@ -80,11 +81,11 @@ class FixedCluster:
     def stop(self) -> None:
         """Do nothing."""
 
-    def current(self) -> Cluster:
+    def current(self) -> "Cluster":
         return self._cluster
 
-    def need(self, needs: ClusterRequirements) -> bool:  # noqa: ARG002 - a file has everything
+    def need(self, needs: "ClusterRequirements") -> bool:  # noqa: ARG002 - a file has everything
         return True
 
-    def admitted(self, request: AdmissionRequest, decision: Decision) -> None:
+    def admitted(self, request: "AdmissionRequest", decision: "Decision") -> None:
         """Do nothing: a file does not change."""

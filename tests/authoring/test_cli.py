@@ -173,10 +173,12 @@ def test_a_missing_path_of_rules_is_reported_for_its_option(bad: Path) -> None:
     assert "Invalid value for '--rules': Path 'absent.yaml' does not exist." in result.stderr
 
 
-def test_help_imports_only_the_command_line() -> None:
+@pytest.mark.parametrize("package", ["rules_engine.cli", "server.cli"])
+def test_help_imports_only_the_command_line(package: str) -> None:
+    others = ("rules_engine.", "rich", "yaml", "jsonschema", "lark", "flask", "uvloop", "kubernetes", "cryptography")
     program = (
-        "import sys, rules_engine.cli; others = ('rules_engine.', 'rich', 'yaml', 'jsonschema', 'lark'); "
-        "print([name for name in sys.modules if name.startswith(others) and not name.startswith('rules_engine.cli')])"
+        f"import sys, {package}; found = [name for name in sys.modules if name.startswith({others})]; "
+        "print([name for name in found if not name.startswith('rules_engine.cli')])"
     )
     result = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, env=environment(), check=True
@@ -213,3 +215,19 @@ def test_every_reference_in_the_combined_schema_resolves() -> None:
     combined = json.loads(cli("schema").stdout)
     references = json.dumps(combined).split('"$ref": "#/$defs/')[1:]
     assert {reference.partition('"')[0] for reference in references} <= combined["$defs"].keys()
+
+
+def test_the_bench_of_the_command_line_prints_figures_with_bounds() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "bench.check", "--runs", "1", "--files", "50"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env=environment(),
+        check=True,
+    )
+    help_text, files = result.stdout.splitlines()
+    assert help_text.startswith("gpu-rules --help ")
+    assert "(at most 0.2 s)" in help_text
+    assert files.startswith("gpu-rules check of 50 files ")
+    assert "(at most 0.5 s)" in files

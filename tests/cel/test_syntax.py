@@ -1,15 +1,20 @@
 """Syntax trees, spans, and the problems of invalid syntax."""
 
+from functools import cache
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rules_engine.cel import CelProblems, Environment, compile_expression, types
 from rules_engine.cel.budget import MAX_EXPRESSION_LENGTH, MAX_NESTING
+from rules_engine.cel.syntax import parser
 from rules_engine.cel.syntax.parser import parse
 from rules_engine.cel.syntax.tree import Logic, Select
 from rules_engine.model.source import SourceText
 from tests.cel.evaluating import evaluate, problems
+from tests.support import cel_tables
 
 EVERYTHING = Environment({"a": types.DYN, "b": types.DYN, "object": types.DYN})
 
@@ -246,11 +251,41 @@ def test_locations_are_those_of_the_yaml_file() -> None:
 
 
 def test_a_missing_grammar_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rules_engine.cel.syntax import parser
-
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(RuntimeError, match="cel-python is not installed"):
         parser._parser.__wrapped__()
+
+
+@pytest.mark.skipif(cel_tables.installed() != cel_tables.LIBRARIES, reason="written with other versions of libraries")
+def test_the_saved_parser_is_that_of_the_grammar() -> None:
+    """If it fails: python -m tests.support.cel_tables."""
+    expected = parser.built_from(parser.grammar_folder())
+    assert parser.TABLES.read_bytes()[: len(expected)] == expected
+
+
+def test_the_saved_parser_is_the_one_that_is_built(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    written = (Path(__file__).parent / "true_expressions.txt").read_text().splitlines()
+    # Each with half of itself: most halves are syntax errors.
+    texts = [part for line in written for part in (line, line[: len(line) // 2])]
+
+    def results(tables: bytes) -> list[str]:
+        (tmp_path / "tables.bin").write_bytes(tables)
+        monkeypatch.setattr(parser, "TABLES", tmp_path / "tables.bin")
+        monkeypatch.setattr(parser, "_parser", cache(parser._parser.__wrapped__))
+        found = []
+        for text in texts:
+            try:
+                found.append(repr(parse(SourceText.inline(text))))
+            except CelProblems as problems:
+                found.append(str(problems))
+        return found
+
+    shipped, saved = parser.TABLES.read_bytes(), cel_tables.saved()
+    built = results(b"of another version of lark")
+
+    assert results(shipped) == built
+    assert results(saved) == built
+    assert any("[cel-syntax]" in result for result in built)
 
 
 PIECES = [

@@ -8,6 +8,8 @@ from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any
 
 from rules_engine.loading import remedies
+from rules_engine.loading.conformance import Conforms, conformance
+from rules_engine.loading.conformance import pattern as ecma_pattern
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, Path, ScalarNode, find, first_key, without
 from rules_engine.model.excerpt import truncate
@@ -97,14 +99,18 @@ class _Bundle:
 
 
 @lru_cache
+def _conforms(kind: str, folder: FilePath) -> Conforms:
+    return conformance(_read(folder / f"{kind}.json"), {COMMON: _read(SCHEMAS / COMMON)})
+
+
+@lru_cache
 def _validator_class() -> Any:
     # Imported on first use: it takes longer than all other imports of a command.
     from jsonschema import Draft202012Validator, ValidationError
     from jsonschema.validators import extend
 
     def pattern(_: Any, wanted: str, instance: Any, __: Any) -> Iterator[ValidationError]:
-        # "$" is the very end, as in ECMA 262, which JSON Schema speaks; Python's also stands before a line end.
-        if isinstance(instance, str) and not re.search(re.sub(r"\$$", r"\\Z", wanted), instance):
+        if isinstance(instance, str) and not ecma_pattern(wanted).search(instance):
             yield ValidationError("no match")
 
     def required(_: Any, wanted: Sequence[str], instance: Any, __: Any) -> Iterator[ValidationError]:
@@ -155,9 +161,12 @@ class _Validator:
 
 def validate(kind: str, root: MapNode, diagnostics: Diagnostics, folder: FilePath = SCHEMAS) -> MapNode:
     """Report violations of the kind's schema; return the document without them, so that the rest can be checked."""
+    value = root.json()
+    if _conforms(kind, folder)(value) and not any(node.surprise for _, node in scalars(root)):
+        return root
     validator = _validator(kind, folder)
     ambiguous = dict(_ambiguous(root, validator))
-    faults = [_Fault(error, root, validator) for error in validator.errors(root.json())]
+    faults = [_Fault(error, root, validator) for error in validator.errors(value)]
     faults = [fault for fault in faults if fault.path not in ambiguous]
     reported: set[Location] = set()
     for code, message, place in ambiguous.values():

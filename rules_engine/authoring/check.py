@@ -52,7 +52,8 @@ def check(paths: Sequence[Path], cluster: Path | None = None) -> Checked:
     `cluster`: a file with a ClusterInventory, or kubectl's output; rules that can't work on it are problems, too.
     """
     checked = read_rules(paths, adviser)
-    tested = {test.rules: read_tested(test.rules, adviser) for test in checked.loaded.tests}
+    names = dict.fromkeys(test.rules for test in checked.loaded.tests)
+    tested = {rules: read_tested(rules, adviser) for rules in names}
     problems = [*checked.problems, *analyse(checked.loaded.rules), *warnings(checked.rule_set)]
     sources = dict(checked.loaded.sources)
     for files in tested.values():

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from rules_engine.documents.cases import Reader, build_test
-from rules_engine.documents.digest import digest
+from rules_engine.documents.digest import digest as digest_of
 from rules_engine.kinds import KINDS, Kind
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import section
@@ -71,19 +71,25 @@ class Loaded:
     """All loaded documents, problems in file order.
 
     `drafts` are rules of documents with errors, as far as they could be read: they serve only to find further problems
-    in their expressions. `digest` is that of the rule documents, those with errors included. `files` are those of the
-    paths. Those `passed_over` have no document of gpu-rules, and no test refers to them.
+    in their expressions. `written` has the rule documents as they were read, those with errors included, each with its
+    kind and name. `files` are those of the paths. Those `passed_over` have no document of gpu-rules, and no test refers
+    to them.
     """
 
     rules: tuple[Rule, ...] = ()
     tests: tuple[RuleTest, ...] = ()
     inventories: tuple[Inventory, ...] = ()
     drafts: tuple[Rule, ...] = ()
-    digest: str = digest(())
+    written: tuple[tuple[str, str, MapNode], ...] = ()
     problems: tuple[Problem, ...] = ()
     sources: Sources = field(default_factory=lambda: MappingProxyType({}))
     files: tuple[str, ...] = ()
     passed_over: tuple[str, ...] = ()
+
+    @property
+    def digest(self) -> str:
+        """Digest of the rule documents, those with errors included."""
+        return digest_of(self.written)
 
 
 def load(paths: Sequence[Path], kinds: Sequence[Kind] = KINDS) -> Loaded:
@@ -104,7 +110,7 @@ def load(paths: Sequence[Path], kinds: Sequence[Kind] = KINDS) -> Loaded:
         tests=tuple(loader.tests),
         inventories=tuple(loader.inventories),
         drafts=tuple(loader.drafts),
-        digest=digest(loader.written),
+        written=tuple(loader.written),
         problems=in_file_order(loader.diagnostics.problems, names),
         sources=loader.sources,
         files=names,

@@ -1,8 +1,8 @@
 """A quick test of documents against their JSON Schema, without the problems of those that do not conform.
 
 Nearly all documents conform, and jsonschema takes a millisecond for each, after a tenth of a second to be imported. It
-finds the problems of the others. A test may be False for a value that conforms, as that of an unknown keyword always is:
-this costs time only.
+finds the problems of the others. A test may be False for a value that conforms, as that of an unknown keyword is:
+this costs only time.
 """
 
 import re

@@ -75,7 +75,7 @@ def test_a_document_that_conforms_is_valid(data: st.DataObject) -> None:
             case "remove":
                 del owner[last]
             case _ if isinstance(owner, list):
-                owner.append(owner[last])
+                owner.append(owner[int(last)])
             case _:
                 owner[data.draw(st.sampled_from(["extra", "file", "pod", "A b", ""]))] = owner[last]
         if not places(document):

@@ -41,6 +41,8 @@ _NOT_ALLOWED = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufef
 _MARKER = re.compile(r"(?:\A|(?<=[\r\n]))(?:%[^\r\n]*(?:\r\n|\n|\r)){0,9}---(?=[ \t\r\n]|\Z)")
 """The start of a document, with its directives: no value has it in the first column (YAML 1.2.2, section 9.1.2)."""
 
+_BLOCKS = ("|", ">")
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NEGATION = re.compile(r"!(?:\s*\(|\s*\w+[.(])")
 """The beginning of an expression, which YAML reads as a tag."""
@@ -355,12 +357,16 @@ class _Composer:
         if event.anchor:
             # The event begins with its anchor.
             line, column = self._after_anchor(line, column)
+        quotes = 1 if event.style else 0
+        if line == end[0] and event.style not in _BLOCKS and end[1] - column == len(event.value) + 2 * quotes:
+            # On one line, without an escape: the text is in the file as it is.
+            return ((0, line + 1, column + quotes + 1),)
         match event.style:
             case "'":
                 return positions.single_quoted(lines, (line, column + 1), (end[0], end[1] - 1))
             case '"':
                 return positions.double_quoted(lines, (line, column + 1), (end[0], end[1] - 1))
-            case "|" | ">":
+            case style if style in _BLOCKS:
                 return positions.block(lines, (line, column), event.value, folded=event.style == ">")
         return positions.plain(lines, (line, column), end)
 

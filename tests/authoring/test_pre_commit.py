@@ -1,21 +1,35 @@
-"""The hook in .pre-commit-hooks.yaml, run by the real pre-commit on a repository of rules.
+"""The hooks in .pre-commit-hooks.yaml, run by the real pre-commit on commits to a repository of rules.
 
 pre-commit clones this project and installs it into an environment of its own, as it does for users: this needs the
 package registry, and takes some ten seconds.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.support.authoring import ladder, write
+from rules_engine.cli.pre_commit import rule_set_of
+from tests.support.authoring import cli, ladder, write
 
 ROOT = Path(__file__).parents[2]
-GOOD = ladder("mig", "nvidia.com/mig-2g.20gb", "nvidia.com/gpu")
+LADDER = ladder("mig", "nvidia.com/mig-2g.20gb", "nvidia.com/gpu")
+TEST = """\
+apiVersion: gpurules.io/v1
+kind: RuleTest
+metadata: {name: mig}
+spec:
+  cluster: {nodes: [{name: worker, allocatable: {nvidia.com/gpu: 4}}]}
+  cases:
+    - name: falls to the whole card
+      pod: {spec: {containers: [{name: main, resources: {limits: {nvidia.com/mig-2g.20gb: 1}}}]}}
+      expect: {containers: {main: {nvidia.com/gpu: 1}}}
+"""
 
 
 def git(folder: Path, *arguments: str) -> str:
@@ -39,47 +53,145 @@ def tree_as_it_is(target: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A user's repository whose configuration names this project's hook."""
+def hooks(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A configuration of pre-commit with both hooks of this project."""
     project = tmp_path_factory.mktemp("project")
-    user = tmp_path_factory.mktemp("user")
     revision = tree_as_it_is(project)
-    config = f"repos: [{{repo: {project}, rev: {revision}, hooks: [{{id: gpu-rules-check}}]}}]\n"
-    write(user, {".pre-commit-config.yaml": config, "other/values.yaml": "kind: of no interest here\n"})
-    git(user, "init", "--quiet")
-    return user
+    listed = "[{id: gpu-rules-check}, {id: gpu-rules-test}]"
+    return f"repos: [{{repo: {project}, rev: {revision}, hooks: {listed}}}]\n"
 
 
-def run_hook(repository: Path, *rules: str) -> subprocess.CompletedProcess[str]:
-    shutil.rmtree(repository / "rules", ignore_errors=True)
-    write(repository, {f"rules/{index}.yaml": rule for index, rule in enumerate(rules)})
-    git(repository, "add", "--all")
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of pre-commit's environments, into which it installs this project once."""
+    return tmp_path_factory.mktemp("pre-commit")
+
+
+@pytest.fixture
+def repository(tmp_path: Path, hooks: str) -> Path:
+    """A user's repository with two rule sets, committed."""
+    files = {f"clusters/{name}/gpu-rules/{file}": text for name in "ab" for file, text in RULE_SET.items()}
+    write(tmp_path, {".pre-commit-config.yaml": hooks, "other/values.yaml": "{{ no.yaml }}\n", **files})
+    git(tmp_path, "init", "--quiet")
+    git(tmp_path, "add", "--all")
+    git(tmp_path, "commit", "--quiet", "--message", "Rules", "--no-verify")
+    return tmp_path
+
+
+RULE_SET = {"ladder.yaml": LADDER, "ladder.test.yaml": TEST}
+
+
+def commit(repository: Path, home: Path, files: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Change files and commit them, through the hook that `pre-commit install` sets up."""
     outside = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "PYTHON", "COV"))}
-    return subprocess.run(
-        [sys.executable, "-m", "pre_commit", "run", "--all-files", "--color", "never"],
-        cwd=repository,
-        env={**outside, "PRE_COMMIT_HOME": str(repository.parent / "pre-commit")},
-        check=False,
-        capture_output=True,
-        text=True,
+    environment = {**outside, "PRE_COMMIT_HOME": str(home), "PRE_COMMIT_COLOR": "never", "LC_ALL": "C.UTF-8"}
+    write(repository, files)
+    identity = ["-c", "user.name=test", "-c", "user.email=test@example.com"]
+    for command in (
+        [sys.executable, "-m", "pre_commit", "install"],
+        ["git", "add", "--all"],
+        ["git", *identity, "commit", "--message", "Change rules"],
+    ):
+        done = subprocess.run(
+            command,
+            cwd=repository,
+            env=environment,
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+    return done
+
+
+def results(output: str) -> list[str]:
+    """Return the result of each hook."""
+    return re.findall(r"^gpu-rules (?:check|test)\.+(?:\(.*\))?(\w+)$", output, re.MULTILINE)
+
+
+def test_a_good_commit_passes(repository: Path, home: Path) -> None:
+    files = {f"clusters/{name}/gpu-rules/ladder.yaml": f"{LADDER}  priority: 7\n" for name in "ab"}
+    result = commit(repository, home, files)
+    assert results(result.stdout) == ["Passed", "Passed"], result.stdout
+    assert result.returncode == 0
+
+
+def test_a_bad_rule_is_refused_with_its_location(repository: Path, home: Path) -> None:
+    result = commit(repository, home, {"clusters/b/gpu-rules/ladder.yaml": LADDER.replace("rungs", "rugns")})
+    assert result.returncode == 1
+    assert results(result.stdout)[0] == "Failed", result.stdout
+    assert (
+        "clusters/b/gpu-rules/ladder.yaml:5:3: error: FallbackLadder spec has no field 'rugns' "
+        "(did you mean 'rungs'?)" in result.stdout
     )
 
 
-def test_a_good_rule_passes_and_other_files_are_ignored(repository: Path) -> None:
-    result = run_hook(repository, GOOD)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "gpu-rules check" in result.stdout
-    assert "Passed" in result.stdout
+def test_a_changed_rule_runs_its_unchanged_tests(repository: Path, home: Path) -> None:
+    result = commit(repository, home, {"clusters/a/gpu-rules/ladder.yaml": f"{LADDER}  mode: Audit\n"})
+    assert result.returncode == 1
+    assert results(result.stdout) == ["Passed", "Failed"], result.stdout
+    assert "FAIL  mig: falls to the whole card  clusters/a/gpu-rules/ladder.test.yaml:7:13" in result.stdout
 
 
-def test_a_bad_rule_stops_the_commit_with_its_location(repository: Path) -> None:
-    result = run_hook(repository, GOOD.replace("rungs", "rugns"))
-    assert result.returncode == 1, result.stdout + result.stderr
-    assert "Failed" in result.stdout
-    assert "rules/0.yaml:5:3: error: FallbackLadder spec has no field 'rugns' (did you mean 'rungs'?)" in result.stdout
+def test_a_changed_test_finds_its_unchanged_rules(repository: Path, home: Path) -> None:
+    result = commit(repository, home, {"clusters/a/gpu-rules/ladder.test.yaml": TEST.replace("/gpu: 1", "/gpu: 2")})
+    assert result.returncode == 1
+    assert results(result.stdout) == ["Passed", "Failed"], result.stdout
+    assert "- expected 2\n        + actual   1\n" in result.stdout
 
 
-def test_one_process_checks_all_files_for_unique_names(repository: Path) -> None:
-    result = run_hook(repository, GOOD, GOOD)
-    assert result.returncode == 1, result.stdout + result.stderr
-    assert "FallbackLadder 'mig' is already defined in rules/0.yaml:3:18" in result.stdout
+def test_a_new_rule_is_checked_against_the_unchanged_ones(repository: Path, home: Path) -> None:
+    result = commit(repository, home, {"clusters/a/gpu-rules/more/again.yaml": LADDER})
+    assert result.returncode == 1
+    assert "FallbackLadder 'mig' is already defined in clusters/a/gpu-rules/ladder.yaml:3:18" in result.stdout
+
+
+def test_other_files_are_ignored(repository: Path, home: Path) -> None:
+    result = commit(repository, home, {"other/values.yaml": "{{ still.no.yaml }}\n"})
+    assert result.returncode == 0
+    assert results(result.stdout) == ["Skipped", "Skipped"], result.stdout
+
+
+# The command behind the hooks
+
+
+@pytest.mark.parametrize(
+    ("file", "folder"),
+    [
+        ("rules/a.yaml", "rules"),
+        ("./rules/a.yaml", "rules"),
+        ("clusters/a/gpu-rules/pods/rules/job.yaml", "clusters/a/gpu-rules"),
+        ("clusters/a/ladder.yaml", "clusters/a"),
+        ("my-rules/a.yaml", "my-rules"),
+        ("a.yaml", "."),
+    ],
+)
+def test_a_rule_set_is_the_outermost_folder_of_that_name(file: str, folder: str) -> None:
+    assert rule_set_of(file) == Path(folder)
+
+
+def test_options_are_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(
+        write(tmp_path, {f"{name}/rules/{file}": text for name in "ab" for file, text in RULE_SET.items()})
+    )
+    passed = cli("pre-commit", "test", "-kno-such-case", "a/rules/ladder.yaml", "b/rules/ladder.yaml")
+    assert (passed.exit_code, passed.stderr) == (
+        1,
+        "no case with 'no-such-case' in its name in a/rules\nno case with 'no-such-case' in its name in b/rules\n",
+    )
+    assert cli("pre-commit", "check", "--output=github", "a/rules/ladder.yaml").stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["check"], "no files are given"),
+        (["lint", "rules/a.yaml"], "'lint' is not one of 'check', 'test'"),
+        (["check", "absent/rules/a.yaml"], "'absent/rules' does not exist"),
+        (["check", "--no-such-option", "rules/a.yaml"], "Usage: gpu-rules check [OPTIONS] PATH..."),
+    ],
+)
+def test_wrong_usage_is_reported(arguments: list[str], message: str) -> None:
+    result = cli("pre-commit", *arguments)
+    assert result.exit_code == 2
+    assert message in result.stderr

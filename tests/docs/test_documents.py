@@ -1,8 +1,9 @@
 """README.md and docs/: outputs are current, and link targets and names exist."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http import HTTPStatus
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -341,20 +342,50 @@ def test_bounds_in_the_text_match_the_server(document: str, text: str) -> None:
     assert text.lower() in (REPOSITORY / "docs" / document).read_text().lower()
 
 
-# The pre-commit hook in docs/testing.md
+# The hooks and jobs in docs/testing.md
 
 
-def test_the_documented_hook_exists() -> None:
+def documented(title: str) -> tuple[Any, str]:
+    """Return a YAML file of docs/testing.md, parsed and as it stands."""
+    (found,) = [b for b in blocks((REPOSITORY / "docs" / "testing.md").read_text()) if b.title == title]
+    return yaml.safe_load(found.text), found.text
+
+
+def test_the_documented_hooks_exist() -> None:
     defined = yaml.safe_load((REPOSITORY / ".pre-commit-hooks.yaml").read_text())
-    documented = [
-        hook
-        for block in blocks((REPOSITORY / "docs" / "testing.md").read_text())
-        if block.text.startswith("repos:")
-        for repository in yaml.safe_load(block.text)["repos"]
-        for hook in repository["hooks"]
-    ]
+    (repository,) = documented(".pre-commit-config.yaml")[0]["repos"]
 
-    assert [hook["id"] for hook in documented] == [hook["id"] for hook in defined]
+    assert [hook["id"] for hook in repository["hooks"]] == [hook["id"] for hook in defined]
+    assert repository["rev"] == f"v{version('gpu-rules')}"
+
+
+def github_commands() -> list[str]:
+    job = documented(".github/workflows/gpu-rules.yaml")[0]["jobs"]["gpu-rules"]
+    return [step["run"] for step in job["steps"] if "run" in step]
+
+
+def gitlab_commands() -> list[str]:
+    commands: list[str] = documented(".gitlab-ci.yml")[0]["gpu-rules"]["script"]
+    return commands
+
+
+@pytest.mark.parametrize("commands", [github_commands, gitlab_commands])
+def test_the_documented_jobs_pass_for_good_rules_and_fail_for_bad_ones(commands: Callable[[], list[str]]) -> None:
+    install, *others = commands()
+    assert install.startswith("pip install ")
+    assert install.endswith(f"@v{version('gpu-rules')}")
+
+    rules = "".join(
+        f"```yaml {name}\n{documented(name)[1]}```\n" for name in ("rules/ladder.yaml", "rules/ladder.test.yaml")
+    )
+    # Like a runner, which ends the job at the first command that fails.
+    script = f'```console\n$ {" && ".join(others)}; echo "exit code $?"\n```\n'
+    assert "2 passed\nexit code 0\n" in renewed(rules + script)
+    bad_rule = renewed(rules.replace("rungs:", "rugns:") + script)
+    assert "exit code 1\n" in bad_rule
+    assert "passed" not in bad_rule
+    failing_test = renewed(rules.replace("fallback: null", "fallback: x") + script)
+    assert "1 passed, 1 failed\nexit code 1\n" in failing_test
 
 
 def test_the_changelog_has_an_unreleased_section() -> None:

@@ -1,0 +1,57 @@
+"""`pre-commit`: `check` or `test` for the files that pre-commit passes."""
+
+import os
+from pathlib import Path, PurePath
+from typing import cast
+
+import click
+
+from rules_engine.cli.program import Command, fail_if
+
+RULE_FOLDERS = frozenset({"rules", "gpu-rules"})
+"""Names of folders that hold a rule set."""
+
+
+@click.command(
+    "pre-commit",
+    cls=Command,
+    short_help="Check or test the rule sets of changed files, for pre-commit.",
+    context_settings={"ignore_unknown_options": True},
+)
+@click.argument("command", type=click.Choice(["check", "test"]))
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS] FILE...")
+@click.pass_context
+def pre_commit(context: click.Context, command: str, arguments: tuple[str, ...]) -> None:
+    """Run check or test on the rule set of each file, for pre-commit, which passes the files of a commit.
+
+    A rule set is the outermost folder named rules or gpu-rules above the file, else the file's own folder. Each is
+    checked whole, since a changed rule can conflict with others and has its tests in other files, and apart from the
+    other sets, which may have rules of the same names. Options are those of the command, with values as --option=value.
+    """
+    files = [argument for argument in arguments if not argument.startswith("-")]
+    options = [argument for argument in arguments if argument.startswith("-")]
+    if not files:
+        raise click.UsageError("no files are given")
+    failed = False
+    for folder in dict.fromkeys(map(rule_set_of, files)):
+        failed |= _fails(context, command, [*options, str(folder)])
+    fail_if(failed)
+
+
+def rule_set_of(file: str) -> Path:
+    """Return the folder of the rule set that a file belongs to."""
+    path = PurePath(os.path.relpath(file))
+    named = [folder for folder in path.parents if folder.name in RULE_FOLDERS]
+    return Path(named[-1] if named else path.parent)
+
+
+def _fails(context: click.Context, name: str, arguments: list[str]) -> bool:
+    """Run another command of the same program; return True if its exit code is not 0."""
+    root = context.find_root()
+    command = cast(click.Group, root.command).commands[name]
+    try:
+        with command.make_context(name, arguments, parent=root) as inner:
+            command.invoke(inner)
+    except SystemExit as end:
+        return bool(end.code)
+    return False

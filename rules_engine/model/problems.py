@@ -9,8 +9,14 @@ from enum import Enum
 from rules_engine.model.problem_codes import ProblemCode
 from rules_engine.model.source import Location
 
-MAX_SHOWN = 160
-"""Characters of a source line that are shown: more would fill a terminal with one line."""
+MAX_COLUMNS = 8 + 160 + 1
+"""Columns of a source line, with its number and the mark of a cut: more would fill a terminal with one line."""
+
+MIN_COLUMNS = 24
+"""Columns that are used even if the terminal has fewer: the number, and some characters around the location."""
+
+TAB_COLUMNS = 8
+"""Columns of a tab, at most."""
 
 
 class Severity(Enum):
@@ -59,43 +65,100 @@ def in_file_order(problems: Iterable[Problem], files: Sequence[str] = ()) -> tup
     return tuple(sorted(set(problems), key=key))
 
 
-def snippet(problem: Problem, line: str) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """The columns and the encoding of a terminal or file, which limit how a source line is shown."""
+
+    columns: int = MAX_COLUMNS
+    encoding: str = "utf-8"
+
+    @property
+    def cut(self) -> str:
+        """The mark of a part that is left out."""
+        return "…" if self._encodes("…") else "..."
+
+    def shown(self, character: str) -> str:
+        """Replace a character that a terminal would interpret or hide, or that the encoding lacks."""
+        if unicodedata.category(character) in ("Cc", "Cf") and character != "\t":
+            character = "\ufffd"
+        return character if self._encodes(character) else "?"
+
+    def _encodes(self, text: str) -> bool:
+        try:
+            text.encode(self.encoding)
+        except UnicodeEncodeError:
+            return False
+        return True
+
+
+_PAGE = Page()
+
+
+def snippet(problem: Problem, line: str, page: Page = _PAGE) -> str:
     """Render the source line with its number, and a caret and a span below it; empty for an empty line.
 
-    A long line is cut to the part around the problem, with … at the cuts.
+    A line that is too long for the page is cut to the part around the problem, and marked at the cuts.
     """
     if not line.strip():
         return ""
+    number = f"{problem.location.line:>5} | "
     start = min(problem.location.column - 1, len(line))
-    end = min(max(start + 1, start + problem.length), max(len(line), start + 1))
-    first = max(0, min(start - MAX_SHOWN // 2, len(line) - MAX_SHOWN))
-    last = first + MAX_SHOWN
-    before, meant, after = line[first:start], line[start : min(end, last)], line[end:last]
-    before = f"…{before}" if first else before
-    after = f"{after}…" if last < len(line) else after
-    number = f"{problem.location.line:>5}"
+    # A line may have millions of characters: far more than fit are left out at once.
+    left, right = max(0, start - 2 * MAX_COLUMNS), start + 2 * MAX_COLUMNS
+    cells = [page.shown(character) for character in line[left:right]]
+    start -= left
+    end = min(max(start + 1, start + problem.length), max(len(cells), start + 1))
+    room = min(max(MIN_COLUMNS, page.columns), MAX_COLUMNS) - len(number)
+    # One width more, since a problem may be at the end of the line.
+    first, last = _window([*map(_columns, cells), 1], start, end, room, len(page.cut))
+    before = f"{page.cut if left + first else ''}{''.join(cells[first:start])}"
+    after = f"{''.join(cells[start:last])}{page.cut if left + last < len(line) else ''}"
     # A tab before the caret stays a tab, so that the two lines are aligned in any terminal.
-    indent = "".join("\t" if character == "\t" else " " * _columns(character) for character in before)
-    width = max(1, sum(map(_columns, meant)))
-    text = "".join(map(_visible, f"{before}{meant}{after}"))
-    return f"{number} | {text}\n{' ' * len(number)} | {indent}^{'~' * (width - 1)}"
+    indent = "".join("\t" if cell == "\t" else " " * _columns(cell) for cell in before)
+    marks = "~" * (max(1, sum(1 if cell == "\t" else _columns(cell) for cell in cells[start : min(end, last)])) - 1)
+    return f"{number}{before}{after}\n{' ' * (len(number) - 2)}| {indent}^{marks}"
+
+
+def _window(widths: Sequence[int], start: int, end: int, room: int, cut: int) -> tuple[int, int]:
+    """Return the range of the characters of a line that are shown: those around `start` that fit into `room` columns.
+
+    `widths` has the columns of each character, and of the end of the line; `cut` is the width of the mark of a cut.
+    """
+    length = len(widths) - 1
+    if sum(widths[:length]) + (start == length) <= room:
+        return 0, length
+    span, rest = sum(widths[start:end]) + cut, sum(widths[start : max(length, end)])
+    # Before the problem: half of the room, less if the problem needs it, more if less follows.
+    left = max(room - rest, min(room // 2, max(room // 4, room - span)))
+    first, used = start, 0
+    if sum(widths[:start]) <= left:
+        first, used = 0, sum(widths[:start])
+    else:
+        used = cut
+        while used + widths[first - 1] <= left:
+            first -= 1
+            used += widths[first]
+    if used + rest <= room:
+        return first, length
+    last, used = start, used + cut
+    while used + widths[last] <= room:
+        used += widths[last]
+        last += 1
+    return first, last
 
 
 def _columns(character: str) -> int:
     """Return the terminal columns of a character (Unicode Standard Annex 11, and combining marks)."""
+    if character == "\t":
+        return TAB_COLUMNS
     if unicodedata.category(character) in ("Mn", "Me"):
         return 0
     return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
 
 
-def _visible(character: str) -> str:
-    """Replace a character that a terminal would interpret or hide by a visible one of one column."""
-    return "\ufffd" if unicodedata.category(character) in ("Cc", "Cf") and character != "\t" else character
-
-
-def render(problem: Problem, sources: Mapping[str, Sequence[str]]) -> str:
+def render(problem: Problem, sources: Mapping[str, Sequence[str]], page: Page = _PAGE) -> str:
     """Render the problem in one line and, if `sources` has its file, the source line with a caret below."""
     lines = sources.get(problem.location.file, ())
     index = problem.location.line - 1
-    below = snippet(problem, lines[index]) if index < len(lines) else ""
+    below = snippet(problem, lines[index], page) if index < len(lines) else ""
     return f"{problem}\n{below}" if below else str(problem)

@@ -4,9 +4,28 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.model.problems import MAX_SHOWN, Problem, Severity, did_you_mean, in_file_order, render, snippet
+from rules_engine.model.problems import (
+    MAX_COLUMNS,
+    MIN_COLUMNS,
+    Page,
+    Problem,
+    Severity,
+    did_you_mean,
+    in_file_order,
+    render,
+    snippet,
+)
 from rules_engine.model.source import Location, SourceText
 from tests.support.laws import law
+
+SHOWN = MAX_COLUMNS - len("    1 | ")
+"""Columns of a source line that are shown in a file."""
+
+
+def terminal_columns(text: str) -> int:
+    """Return the columns of a text without tabs, for the characters that these tests use."""
+    wide = sum(character in "中\U0001f600" for character in text)
+    return len(text) + wide - text.count("\u0301")
 
 
 def problem(
@@ -88,11 +107,13 @@ class TestProblem:
     @pytest.mark.parametrize(
         ("line", "column", "text", "caret"),
         [
-            ("x" * MAX_SHOWN, 1, "x" * MAX_SHOWN, 0),
-            ("x" * 500, 1, f"{'x' * MAX_SHOWN}…", 0),
-            ("x" * 500, 250, f"…{'x' * MAX_SHOWN}…", MAX_SHOWN // 2 + 1),
-            ("x" * 500, 500, f"…{'x' * MAX_SHOWN}", MAX_SHOWN),
-            ("x" * 500, 501, f"…{'x' * MAX_SHOWN}", MAX_SHOWN + 1),
+            ("x" * SHOWN, 1, "x" * SHOWN, 0),
+            ("x" * SHOWN, SHOWN, "x" * SHOWN, SHOWN - 1),
+            ("x" * 500, 1, f"{'x' * (SHOWN - 1)}…", 0),
+            ("x" * 500, 250, f"…{'x' * (SHOWN - 2)}…", SHOWN // 2),
+            ("x" * 500, 500, f"…{'x' * (SHOWN - 1)}", SHOWN - 1),
+            ("x" * 500, 501, f"…{'x' * (SHOWN - 2)}", SHOWN - 1),
+            ("x" * 1_000_000, 500_000, f"…{'x' * (SHOWN - 2)}…", SHOWN // 2),
         ],
     )
     def test_a_long_line_is_truncated_around_the_location(self, line: str, column: int, text: str, caret: int) -> None:
@@ -100,7 +121,42 @@ class TestProblem:
 
     def test_a_span_ends_with_the_truncated_line(self) -> None:
         marks = snippet(problem(1, 10, length=900), "x" * 999).partition("\n")[2]
-        assert marks == f"      | {' ' * 9}^{'~' * (MAX_SHOWN - 10)}"
+        assert marks == f"      | {' ' * 9}^{'~' * (SHOWN - 11)}"
+
+    def test_a_span_gets_more_room_than_the_text_before_it(self) -> None:
+        line = f"{'a' * 40}{'b' * 30}{'c' * 40}"
+        assert snippet(problem(1, 41, length=30), line, Page(columns=60)).splitlines() == [
+            f"    1 | …{'a' * 20}{'b' * 30}…",
+            f"      | {' ' * 21}^{'~' * 29}",
+        ]
+
+    @pytest.mark.parametrize(
+        ("encoding", "cut", "end"),
+        [("utf-8", "…", "é中e\u0301:x"), ("latin-1", "...", "é?e?:x"), ("ascii", "...", "??e?:x")],
+    )
+    def test_characters_that_the_encoding_lacks_keep_the_caret_right(self, encoding: str, cut: str, end: str) -> None:
+        line = f"{'a' * 100}é中e\u0301:x"
+        shown, marks = snippet(problem(1, len(line)), line, Page(columns=40, encoding=encoding)).splitlines()
+        assert shown == f"    1 | {cut}{'a' * (32 - terminal_columns(cut + end))}{end}"
+        assert marks == f"      | {' ' * 31}^"
+        assert shown.encode(encoding)
+
+    @law
+    @given(st.data())
+    def test_a_frame_fits_the_page_and_the_caret_is_below_its_character(self, data: st.DataObject) -> None:
+        around = st.text(st.sampled_from("ab é中\u0301\U0001f600-\x1b"), max_size=300)
+        line = f"{data.draw(around)}!{data.draw(around)}"
+        columns = data.draw(st.integers(MIN_COLUMNS, 200))
+        length = data.draw(st.integers(1, 200))
+        page = Page(columns=columns, encoding=data.draw(st.sampled_from(["utf-8", "ascii"])))
+        shown, marks = snippet(problem(1, line.index("!") + 1, length=length), line, page).splitlines()
+        assert max(terminal_columns(shown), terminal_columns(marks)) <= min(columns, MAX_COLUMNS)
+        assert terminal_columns(shown[: shown.index("!")]) == terminal_columns(marks[: marks.index("^")])
+
+    def test_a_tab_stays_a_tab_and_takes_its_columns(self) -> None:
+        line = "\t\t" + "x" * 100
+        shown, marks = snippet(problem(1, 3), line, Page(columns=60)).splitlines()
+        assert (shown, marks) == (f"    1 | \t\t{'x' * 35}…", "      | \t\t^")
 
     @pytest.mark.parametrize("sources", [{}, {"b.yaml": ["x"]}, {"a.yaml": []}, {"a.yaml": [" "]}])
     def test_without_a_source_line_there_is_no_snippet(self, sources: dict[str, list[str]]) -> None:

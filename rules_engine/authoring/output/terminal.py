@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable
-from typing import IO
+from typing import TextIO
 
 from rich.console import Console
 from rich.style import Style
@@ -15,7 +15,7 @@ from rules_engine.authoring.explain import Explanation
 from rules_engine.authoring.rule_files import Sources
 from rules_engine.authoring.rule_tests import CaseResult, TestRun
 from rules_engine.model.decision import Action, Amount, Decision, ResourceDecision, Step
-from rules_engine.model.problems import Problem, Severity, render
+from rules_engine.model.problems import MAX_COLUMNS, Page, Problem, Severity, render
 
 WIDTH = 100_000
 """Line width in columns, larger than any line: the terminal wraps long lines, so that no text is cut off."""
@@ -41,14 +41,15 @@ _WORDS: dict[Action, tuple[str, Style]] = {
 
 
 class Screen:
-    """A stream for text: coloured on a terminal, unless NO_COLOR (no-color.org) is set."""
+    """A stream for text. Source lines are cut to the width of a terminal; all other text is left to it to wrap."""
 
-    def __init__(self, stream: IO[str]) -> None:
-        terminal = stream.isatty()
+    def __init__(self, stream: TextIO) -> None:
+        self._page = Page(columns=_terminal_columns(stream), encoding=stream.encoding or "utf-8")
+        coloured = _is_coloured(stream)
         self._console = Console(
             file=stream,
-            color_system=None if os.environ.get("NO_COLOR") or not terminal else "auto",
-            force_terminal=terminal,
+            color_system="standard" if coloured else None,
+            force_terminal=coloured,
             highlight=False,
             markup=False,
             emoji=False,
@@ -59,7 +60,7 @@ class Screen:
     def problems(self, problems: Iterable[Problem], sources: Sources) -> None:
         """Print each problem with its source line and a caret."""
         for problem in problems:
-            head, *below = render(problem, sources).split("\n")
+            head, *below = render(problem, sources, self._page).split("\n")
             color = _RED if problem.severity is Severity.ERROR else _YELLOW
             place = f"{problem.location}: "
             line = Text.assemble(
@@ -142,6 +143,29 @@ class Screen:
 
     def _line(self, text: Text) -> None:
         self._console.print(text)
+
+
+def _is_coloured(stream: TextIO) -> bool:
+    """Return True for a terminal, and for any stream with FORCE_COLOR (force-color.org).
+
+    NO_COLOR (no-color.org) overrides both: colours that were not wanted are worse than none.
+    """
+    if os.environ.get("NO_COLOR"):
+        return False
+    return bool(os.environ.get("FORCE_COLOR")) or (
+        stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
+    )
+
+
+def _terminal_columns(stream: TextIO) -> int:
+    """Return the columns of a terminal, of COLUMNS if it is set; MAX_COLUMNS for files and pipes."""
+    if not stream.isatty():
+        return MAX_COLUMNS
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns):
+        return int(columns)
+    # 0 columns: the terminal does not know, as over a serial line.
+    return os.get_terminal_size(stream.fileno()).columns or MAX_COLUMNS
 
 
 def _count(number: int, noun: str) -> str:

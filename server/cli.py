@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from rules_engine.cli import COMMANDS, Command, Root, more_rules_argument, rule_paths
+from rules_engine.cli import COMMANDS, Command, Root, examples, more_rules_argument, rule_paths
 from server.option_types import Seconds
 from server.settings import SETTINGS, Settings
 
@@ -14,7 +14,15 @@ CAPTURE_SECONDS = 300.0
 """Default timeout of a capture: 100,000 pods take 15 s from a server nearby; this is for a distant one."""
 
 
-@click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Root,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=examples(
+        "gpu-rules check rules",
+        "gpu-rules explain -f pod.yaml --rules rules",
+        "gpu-rules COMMAND --help",
+    ),
+)
 @click.version_option(package_name="gpu-rules", prog_name="gpu-rules")
 def main() -> None:
     """Declarative admission rules for GPUs on Kubernetes."""
@@ -24,7 +32,15 @@ for command in COMMANDS:
     main.add_command(command)
 
 
-@main.command(cls=Command, params=[setting.to_option() for setting in SETTINGS])
+@main.command(
+    cls=Command,
+    params=[setting.to_option() for setting in SETTINGS],
+    epilog=examples(
+        "gpu-rules serve",
+        "gpu-rules serve --rules rules --cluster cluster.yaml",
+        "GPU_RULES_CLUSTER=kubeconfig gpu-rules serve",
+    ),
+)
 @more_rules_argument
 def serve(rules: tuple[Path, ...], more_rules: tuple[Path, ...], **options: Any) -> None:
     """Serve admission decisions over HTTPS.
@@ -46,7 +62,14 @@ def serve(rules: tuple[Path, ...], more_rules: tuple[Path, ...], **options: Any)
         raise SystemExit(1) from None
 
 
-@main.command(cls=Command, short_help="Print the live cluster as a ClusterInventory.")
+@main.command(
+    cls=Command,
+    short_help="Print the live cluster as a ClusterInventory.",
+    epilog=examples(
+        "gpu-rules capture > cluster.yaml",
+        "gpu-rules capture --output json > cluster.json",
+    ),
+)
 @click.option(
     "--output",
     "form",
@@ -80,7 +103,11 @@ def capture(form: str, timeout: float) -> None:
     click.echo((capturing.as_json if form == "json" else capturing.as_yaml)(document), nl=False)
 
 
-@main.command(cls=Command, short_help="Send scenarios to a real server over HTTPS.")
+@main.command(
+    cls=Command,
+    short_help="Send scenarios to a real server over HTTPS.",
+    epilog=examples("gpu-rules demo"),
+)
 def demo() -> None:
     """Send scenarios to a real server over HTTPS and print the results."""
     from server.demo.run import run

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rules_engine.cli.options import PathOrStdin, output_option, paths_argument
-from rules_engine.cli.program import Command, fail_if, print_json
+from rules_engine.cli.program import Command, examples, fail_if, print_json
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -49,7 +49,14 @@ def _explain(ctx: click.Context, _: click.Parameter, entry: "Entry | None") -> N
         ctx.exit()
 
 
-@click.command(cls=Command)
+@click.command(
+    cls=Command,
+    epilog=examples(
+        "gpu-rules check rules",
+        "gpu-rules check - < ladder.yaml",
+        "gpu-rules check --output sarif rules > rules.sarif",
+    ),
+)
 @paths_argument(PathOrStdin(exists=True, path_type=Path))
 @click.option(
     "--cluster",

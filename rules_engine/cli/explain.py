@@ -13,10 +13,19 @@ from rules_engine.cli.options import (
     rule_paths,
     rules_option,
 )
-from rules_engine.cli.program import Command, fail_if, print_json
+from rules_engine.cli.program import Command, examples, fail_if, print_json
 
 
-@click.command(cls=Command)
+@click.command(
+    cls=Command,
+    short_help="Show the admission decision for a pod.",
+    epilog=examples(
+        "gpu-rules explain -f pod.yaml",
+        "gpu-rules explain -f pod.yaml --rules rules -n ml",
+        "gpu-rules explain -f job.yaml --cluster cluster.yaml",
+        "kubectl get pod train -o json | gpu-rules explain -f -",
+    ),
+)
 @click.option(
     "-f",
     "--filename",

@@ -6,7 +6,7 @@ from typing import cast
 
 import click
 
-from rules_engine.cli.program import Command, fail_if
+from rules_engine.cli.program import Command, examples, fail_if
 
 RULE_FOLDERS = frozenset({"rules", "gpu-rules"})
 """Names of folders that hold a rule set."""
@@ -17,6 +17,10 @@ RULE_FOLDERS = frozenset({"rules", "gpu-rules"})
     cls=Command,
     short_help="Check or test the rule sets of changed files, for pre-commit.",
     context_settings={"ignore_unknown_options": True},
+    epilog=examples(
+        "gpu-rules pre-commit check rules/ladder.yaml",
+        "gpu-rules pre-commit test -kcard rules/ladder.yaml",
+    ),
 )
 @click.argument("command", type=click.Choice(["check", "test"]))
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[OPTIONS] FILE...")

@@ -42,6 +42,9 @@ codecs.register_error(_ENCODING_ERRORS, _replace)
 class Root(click.Group):
     """The root command. Reports an output error in one line."""
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        _write_examples(self, formatter)
+
     def main(self, *args: Any, **kwargs: Any) -> Any:
         if sys.stdout is None:  # the caller closed it
             sys.stdout = io.StringIO()
@@ -59,8 +62,23 @@ class Root(click.Group):
             sys.exit(OUTPUT_LOST)
 
 
+def examples(*lines: str) -> str:
+    """Return the epilog of a command: command lines, which `_write_examples` prints below its options."""
+    return "\n".join(lines)
+
+
+def _write_examples(command: click.Command, formatter: click.HelpFormatter) -> None:
+    """Write the examples of a command, each in its own line and never wrapped."""
+    with formatter.section("Examples"):
+        for line in (command.epilog or "").splitlines():
+            formatter.write(f"{'':{formatter.current_indent}}{line}\n")
+
+
 class Command(click.Command):
     """A command that ends quietly when interrupted, and replaces characters that the terminal's encoding lacks."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        _write_examples(self, formatter)
 
     def invoke(self, ctx: click.Context) -> Any:
         for stream in (sys.stdout, sys.stderr):
@@ -73,8 +91,9 @@ class Command(click.Command):
 
 
 def print_json(value: Any) -> None:
-    """Print an indented JSON document."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    """Print an indented JSON document. If the encoding may lack characters, they are escaped rather than replaced."""
+    lossless = (sys.stdout.encoding or "").lower().startswith("utf")
+    click.echo(json.dumps(value, indent=2, ensure_ascii=not lossless))
 
 
 def fail_if(condition: bool) -> None:

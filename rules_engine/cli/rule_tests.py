@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from rules_engine.cli.options import paths_argument
-from rules_engine.cli.program import Command, fail_if
+from rules_engine.cli.program import Command, examples, fail_if
 
 if TYPE_CHECKING:
     from rules_engine.authoring.rule_tests import TestRun
@@ -55,7 +55,15 @@ def _targets(_context: click.Context, _parameter: click.Parameter, given: Sequen
     return tuple(given) if None in files else (*given, Target("text", None))
 
 
-@click.command(cls=Command)
+@click.command(
+    cls=Command,
+    short_help="Run the RuleTests in files and folders.",
+    epilog=examples(
+        "gpu-rules test rules",
+        "gpu-rules test rules -k card --watch",
+        "gpu-rules test rules -q --coverage-min 100 --output junit=results.xml",
+    ),
+)
 @paths_argument(click.Path(exists=True, path_type=Path))
 @click.option(
     "-k", "keyword", metavar="NAME", default="", help="Run only cases whose name, or whose test's name, contains NAME."

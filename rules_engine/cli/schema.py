@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from rules_engine.cli.program import Command, print_json
+from rules_engine.cli.program import Command, examples, print_json
 
 
 class KindName(click.ParamType[str]):
@@ -26,7 +26,14 @@ class KindName(click.ParamType[str]):
         return kind
 
 
-@click.command(cls=Command, short_help="Print the JSON Schema of one kind or of all kinds.")
+@click.command(
+    cls=Command,
+    short_help="Print the JSON Schema of one kind or of all kinds.",
+    epilog=examples(
+        "gpu-rules schema FallbackLadder",
+        "gpu-rules schema > gpu-rules.schema.json",
+    ),
+)
 @click.argument("kind", type=KindName(), required=False)
 def schema(kind: str | None) -> None:
     """Print the JSON Schema of one kind, or one schema for all kinds, for editors and other tools."""

@@ -16,7 +16,7 @@ from rules_engine.cli.options import (
     rule_paths,
     rules_option,
 )
-from rules_engine.cli.program import Command, fail_if, print_json
+from rules_engine.cli.program import Command, examples, fail_if, print_json
 from rules_engine.model.names import LABEL
 from rules_engine.webhooks.settings import DEFAULTS, FAIL, IGNORE, Service, Settings
 
@@ -37,7 +37,16 @@ class ServiceAddress(click.ParamType[Service]):
         return Service(address[1], address[2], port)
 
 
-@click.command("webhook-config", cls=Command, short_help="Print the webhook configurations for rules.")
+@click.command(
+    "webhook-config",
+    cls=Command,
+    short_help="Print the webhook configurations for rules.",
+    epilog=examples(
+        "gpu-rules webhook-config --rules rules",
+        "gpu-rules webhook-config --failure-policy Fail",
+        "gpu-rules webhook-config --url https://192.0.2.1:8443",
+    ),
+)
 @rules_option
 @more_rules_argument
 @click.option(

@@ -14,11 +14,14 @@ from pathlib import Path
 import click
 import jsonschema
 import pytest
+from click.testing import CliRunner
+from rich.cells import cell_len
 
 from rules_engine.cli import Command, Root
 from rules_engine.documents import DOCUMENT_KINDS
 from rules_engine.loading import schema
-from tests.support.authoring import cli, ladder, write
+from server.cli import main as server_command
+from tests.support.authoring import cli, ladder, validation, write
 
 PROGRAM = (
     "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
@@ -43,10 +46,10 @@ def bad(tmp_path: Path) -> Path:
     return write(tmp_path, {"a.yaml": ladder("mig", "nvidia.com/gpu").replace("rungs", "rugns")})
 
 
-def on_a_terminal(arguments: list[str], **more: str) -> str:
-    """Return the output of a command on a terminal of 40 columns."""
+def on_a_terminal(arguments: list[str], columns: int = 40, **more: str) -> str:
+    """Return the output of a command on a terminal."""
     ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (25, 40))
+    termios.tcsetwinsize(theirs, (25, columns))
     with subprocess.Popen(arguments, stdout=theirs, stderr=theirs, env=environment(**more)):
         os.close(theirs)
         written = b""
@@ -71,6 +74,103 @@ def test_no_color_is_respected(bad: Path) -> None:
     written = on_a_terminal(command("check", bad), NO_COLOR="1")
     assert "error: " in written
     assert "\x1b" not in written
+
+
+def test_no_color_overrides_force_color(bad: Path) -> None:
+    for columns in ("", "60"):
+        assert "\x1b" not in on_a_terminal(command("check", bad), NO_COLOR="1", FORCE_COLOR="1", COLUMNS=columns)
+
+
+def test_an_empty_no_color_is_not_set(bad: Path) -> None:
+    assert "\x1b[1;31merror: " in on_a_terminal(command("check", bad), NO_COLOR="")
+
+
+def test_force_color_colours_a_pipe_unless_it_is_empty(bad: Path) -> None:
+    def written(**variables: str) -> str:
+        return subprocess.run(
+            command("check", bad), capture_output=True, text=True, env=environment(**variables), check=False
+        ).stdout
+
+    assert "\x1b[1;31merror: " in written(FORCE_COLOR="1", TERM="dumb")
+    assert "\x1b" not in written(FORCE_COLOR="")
+    assert "\x1b" not in written(FORCE_COLOR="1", NO_COLOR="1")
+
+
+def test_a_dumb_terminal_gets_no_colours(bad: Path) -> None:
+    assert "\x1b" not in on_a_terminal(command("check", bad), TERM="dumb")
+
+
+def frame(output: str) -> list[str]:
+    """Return the source line and the marks of the problem in line 6, the last of the file."""
+    lines = output.replace("\r", "").splitlines()
+    (index,) = [index for index, line in enumerate(lines) if line.startswith("    6 | ")]
+    return lines[index : index + 2]
+
+
+@pytest.mark.parametrize("columns", [24, 40, 60, 80, 120])
+def test_source_lines_fit_the_terminal_with_the_caret_below_the_mistake(tmp_path: Path, columns: int) -> None:
+    condition = "object.spec.containers.exists(c, c.name == '中文') && object.spec.containers.all(c, c.nmae != '')"
+    bad = validation("long", f'"{condition}"')
+    written = on_a_terminal(command("check", write(tmp_path, {"a.yaml": bad})), columns=columns, NO_COLOR="1")
+    shown, marks = frame(written)
+    assert max(cell_len(shown), cell_len(marks)) <= columns
+    assert cell_len(shown[: shown.index("nmae")]) == marks.index("^")
+    assert marks.count("^") + marks.count("~") == len("nmae")
+
+
+def test_columns_overrides_the_width_of_a_terminal(tmp_path: Path) -> None:
+    bad = write(tmp_path, {"a.yaml": validation("long", f'"{" " * 100}objct"')})
+    for variable, shown in (("60", "…"), ("x", "…"), ("0", "…"), ("500", "    6 |     - expression")):
+        assert shown in frame(on_a_terminal(command("check", bad), COLUMNS=variable, NO_COLOR="1"))[0]
+
+
+def test_a_terminal_of_unknown_width_is_taken_as_wide(tmp_path: Path) -> None:
+    bad = write(tmp_path, {"a.yaml": validation("long", f'"{" " * 100}objct"')})
+    assert "…" not in on_a_terminal(command("check", bad), columns=0, NO_COLOR="1")
+
+
+@pytest.mark.parametrize(
+    "locale",
+    [
+        {"LC_ALL": "C"},
+        {"LC_ALL": "POSIX"},
+        {"LANG": "C"},
+        {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+    ],
+    ids=str,
+)
+def test_the_c_locale_gets_ascii(tmp_path: Path, locale: dict[str, str]) -> None:
+    main = "{name: c, resources: {limits: {nvidia.com/mig-2g.20gb: 1}}}"
+    rule = validation("long", f"\"'{'é' * 200}' == objct\"")
+    write(
+        tmp_path, {"pod.yaml": f"kind: Pod\nmetadata: {{name: é}}\nspec: {{containers: [{main}]}}\n", "bad.yaml": rule}
+    )
+    variables = {name: value for name, value in environment().items() if not name.startswith(("LC_", "LANG"))}
+
+    def written(*arguments: str | Path, encoding: str = "ascii") -> str:
+        done = subprocess.run(command(*arguments), capture_output=True, env={**variables, **locale}, check=False)
+        assert done.stderr == b""
+        return done.stdout.decode(encoding)
+
+    assert "+-- nvidia.com/mig-2g.20gb -> nvidia.com/gpu\n" in written("explain", "-f", tmp_path / "pod.yaml")
+    shown, marks = frame(written("check", tmp_path / "bad.yaml"))
+    assert shown.startswith("    6 | ...???")
+    assert len(marks) <= len(shown)
+    # What programs read is never replaced.
+    found = json.loads(written("explain", "-f", tmp_path / "pod.yaml", "--output", "json", encoding="utf-8"))
+    assert found["pods"][0]["name"] == "é"
+
+
+def test_json_has_escapes_for_characters_that_the_encoding_lacks(tmp_path: Path) -> None:
+    write(tmp_path, {"pod.yaml": "kind: Pod\nmetadata: {name: é}\nspec: {containers: [{name: c}]}\n"})
+    result = subprocess.run(
+        command("explain", "-f", tmp_path / "pod.yaml", "--output", "json"),
+        capture_output=True,
+        env=environment(PYTHONIOENCODING="ascii"),
+        check=True,
+    )
+    assert b"\\u00e9" in result.stdout
+    assert json.loads(result.stdout)["pods"][0]["name"] == "é"
 
 
 def test_a_narrow_terminal_loses_nothing(tmp_path: Path) -> None:
@@ -171,6 +271,50 @@ def test_a_missing_path_of_rules_is_reported_for_its_option(bad: Path) -> None:
     result = cli("explain", "-f", bad / "a.yaml", "--rules", bad / "a.yaml", "absent.yaml")
     assert result.exit_code == 2
     assert "Invalid value for '--rules': Path 'absent.yaml' does not exist." in result.stderr
+
+
+EXAMPLES = [
+    (name, line) for name, command in server_command.commands.items() for line in (command.epilog or "").splitlines()
+]
+
+
+def test_every_command_has_examples() -> None:
+    assert {name for name, _ in EXAMPLES} == set(server_command.commands)
+    assert server_command.epilog
+
+
+@pytest.mark.parametrize("name", ["", *server_command.commands])
+@pytest.mark.parametrize("columns", [60, 80])
+def test_help_fits_a_narrow_terminal(name: str, columns: int) -> None:
+    arguments = [name, "--help"] if name else ["--help"]
+    shown = CliRunner().invoke(server_command, arguments, prog_name="gpu-rules", terminal_width=columns).stdout
+    assert max(map(len, shown.splitlines())) <= columns
+    assert "\nExamples:\n  " in shown
+    assert "..." not in shown.partition("Commands:")[2].partition("Examples:")[0]
+
+
+@pytest.mark.parametrize(("name", "line"), EXAMPLES, ids=[line for _, line in EXAMPLES])
+def test_examples_of_help_are_right(name: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is run, but those that need a cluster or start a server: these are only parsed."""
+    site = ROOT / "rules" / "default"
+    rules = {"rules/ladder.yaml": (site / "ladder.yaml").read_text()}
+    test = (site / "default.test.yaml").read_text().partition("\n---\n")[0]
+    pod = "kind: Pod\nmetadata: {name: p, namespace: ml}\nspec: {containers: [{name: c}]}\n"
+    cluster = (ROOT / "examples" / "inventories" / "two-workers.yaml").read_text()
+    files = {"rules/ladder.test.yaml": test, "ladder.yaml": rules["rules/ladder.yaml"], "cluster.yaml": cluster}
+    manifests = {"pod.yaml": pod, "job.yaml": pod.replace(", namespace: ml", "")}
+    monkeypatch.chdir(write(tmp_path, {**rules, **files, **manifests}))
+    words = shlex.split(line[line.index("gpu-rules ") :])
+    given = words[: words.index(">")] if ">" in words else words
+    source = given[given.index("<") + 1] if "<" in given else "pod.yaml"
+    given = given[: given.index("<")] if "<" in given else given
+    assert given[:2] == ["gpu-rules", name]
+    if name in ("serve", "capture", "demo"):
+        server_command.commands[name].make_context(name, given[2:])
+        return
+    result = cli(*given[1:], stdin=Path(source).read_text())
+    assert result.exit_code == 0, result.output
+    assert result.stdout
 
 
 @pytest.mark.parametrize("package", ["rules_engine.cli", "server.cli"])

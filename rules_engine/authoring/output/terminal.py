@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from io import TextIOWrapper
 from typing import TextIO
 
 from rich.console import Console
@@ -41,9 +42,14 @@ _WORDS: dict[Action, tuple[str, Style]] = {
 
 
 class Screen:
-    """A stream for text. Source lines are cut to the width of a terminal; all other text is left to it to wrap."""
+    """A stream for text for people, without other characters than ASCII's in the C locale.
+
+    Source lines are cut to the width of a terminal; all other text is left to it to wrap.
+    """
 
     def __init__(self, stream: TextIO) -> None:
+        if isinstance(stream, TextIOWrapper) and _is_ascii_locale():
+            stream.reconfigure(encoding="ascii", errors=stream.errors)
         self._page = Page(columns=_terminal_columns(stream), encoding=stream.encoding or "utf-8")
         coloured = _is_coloured(stream)
         self._console = Console(
@@ -143,6 +149,15 @@ class Screen:
 
     def _line(self, text: Text) -> None:
         self._console.print(text)
+
+
+def _is_ascii_locale() -> bool:
+    """Return True if the user chose the C locale, for which Python writes UTF-8.
+
+    Python also sets LC_CTYPE to C.UTF-8 then (PEP 538), and if no locale is chosen: it is not the user's choice.
+    """
+    chosen = os.environ.get("LC_ALL") or os.environ.get("LANG")
+    return chosen in ("C", "POSIX") and not os.environ.get("PYTHONIOENCODING")
 
 
 def _is_coloured(stream: TextIO) -> bool:

@@ -225,4 +225,4 @@ def test_a_warning_of_check_on_a_cluster_is_not_missed_without_one(tmp_path: Pat
     folder = tmp_path / "rules"
     folder.mkdir()
     assert problems(checked(folder, text)) == []
-    assert [code for code, *_ in problems(checked(folder, text, "--cluster", cluster))] == ["unused-ignore"]
+    assert [code for code, *_ in problems(checked(folder, text, "--cluster", str(cluster)))] == ["unused-ignore"]

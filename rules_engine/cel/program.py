@@ -108,10 +108,13 @@ _SIMPLE = frozenset({str, bool, float, NoneType})
 """Classes of most members of lists and maps, which need no check."""
 
 
-def compile_expression(source: SourceText, environment: Environment, *, result: Type = DYN) -> Program:
+def compile_expression(
+    source: SourceText, environment: Environment, *, result: Type = DYN, generated: bool = True
+) -> Program:
     """Compile an expression whose value must be of the type `result`.
 
-    Raises CelProblems with all problems of the expression.
+    `generated`: with generated code, which is made in a tenth of a millisecond and evaluated ten times as fast. Raises
+    CelProblems with all problems of the expression.
     """
     # Imported with the first expression: lark is a fifth of this package's import time.
     from rules_engine.cel.syntax.parser import parse
@@ -131,7 +134,7 @@ def compile_expression(source: SourceText, environment: Environment, *, result: 
         )
     if problems:
         raise CelProblems(problems)
-    return program_of(checked)
+    return program_of(checked) if generated else Program(checked, None, levels(checked))
 
 
 def program_of(checked: Checked) -> Program:

@@ -42,7 +42,8 @@ class Compiler:
     """Compiler of one rule: of its variables and conditions at once, of the expressions of its kind on request.
 
     `problems` are those found so far. An expression with an error is None, so that others are compiled all the same.
-    `advice`: report expressions that are constant, and names that are not read, as well.
+    `advice`: report expressions that are constant, and names that are not read, as well. Its programs have no generated
+    code: they are reported on, not evaluated for pods.
     """
 
     def __init__(self, rule: Rule, *, advice: bool = False) -> None:
@@ -111,7 +112,7 @@ class Compiler:
         `variable`: the name of the variable of which it is the value. `effects`: those of a condition that is constant.
         """
         try:
-            program = compile_expression(source, environment, result=result)
+            program = compile_expression(source, environment, result=result, generated=not self._advice)
         except CelProblems as found:
             self.problems.extend(found.problems)
             return None

@@ -60,7 +60,7 @@ def _targets(_context: click.Context, _parameter: click.Parameter, given: Sequen
     short_help="Run the RuleTests in files and folders.",
     epilog=examples(
         "gpu-rules test rules",
-        "gpu-rules test rules -k card --watch",
+        "gpu-rules test rules -k card",
         "gpu-rules test rules -q --coverage-min 100 --output junit=results.xml",
     ),
 )

@@ -16,7 +16,7 @@ RULE_FOLDERS = frozenset({"rules", "gpu-rules"})
     "pre-commit",
     cls=Command,
     short_help="Check or test the rule sets of changed files, for pre-commit.",
-    context_settings={"ignore_unknown_options": True},
+    context_settings={"allow_interspersed_args": False},
     epilog=examples(
         "gpu-rules pre-commit check rules/ladder.yaml",
         "gpu-rules pre-commit test -kcard rules/ladder.yaml",

@@ -321,12 +321,12 @@ def test_the_command_reads_the_cluster_like_explain(tmp_path: Path) -> None:
         "l.yaml:7:18: warning: no node offers nvidia.com/gpus: nothing moves to this rung [rung-not-offered]"
         in result.stdout
     )
-    assert result.stdout.endswith("1 warning in 1 file\n")
+    assert result.stdout.endswith("1 file checked, 1 warning\n")
     (tmp_path / "list.json").write_text(
         '{"kind": "NodeList", "items": [{"metadata": {"name": "a"}, "status": {"allocatable": '
         '{"nvidia.com/gpus": "1", "nvidia.com/mig-2g.20gb": "1"}}}]}'
     )
-    assert cli("check", tmp_path / "l.yaml", "--cluster", tmp_path / "list.json").stdout == "no problems in 1 file\n"
+    assert cli("check", tmp_path / "l.yaml", "--cluster", tmp_path / "list.json").stdout == "1 file checked, no problems\n"
 
 
 def test_problems_of_the_cluster_are_reported_with_their_lines(tmp_path: Path) -> None:

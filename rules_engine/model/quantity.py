@@ -78,10 +78,10 @@ class Quantity(Struct, frozen=True):
         return hash(self.nanos)
 
     def __lt__(self, other: "Quantity") -> bool:
-        return self.nanos < other.nanos
+        return self.nanos < other.nanos if isinstance(other, Quantity) else NotImplemented
 
     def __le__(self, other: "Quantity") -> bool:
-        return self.nanos <= other.nanos
+        return self.nanos <= other.nanos if isinstance(other, Quantity) else NotImplemented
 
     def __neg__(self) -> "Quantity":
         return Quantity(-self.nanos, self.format)

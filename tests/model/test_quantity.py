@@ -1,6 +1,8 @@
 """Quantities, exact and in Kubernetes' notation."""
 
+from collections.abc import Callable
 from fractions import Fraction
+from operator import ge, gt, le, lt
 
 import pytest
 from hypothesis import given
@@ -219,6 +221,13 @@ def test_order_and_equality_are_those_of_values_whatever_the_format(left: Quanti
     same = Quantity(left.nanos, right.format)
     assert left == same
     assert hash(left) == hash(same)
+
+
+@pytest.mark.parametrize("compare", [lt, le, gt, ge])
+def test_a_quantity_has_no_order_with_other_types(compare: Callable[[object, object], bool]) -> None:
+    for one, other in ((Quantity(1), 1), (1, Quantity(1))):
+        with pytest.raises(TypeError, match="not supported between instances"):
+            compare(one, other)
 
 
 @law

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 import rules_engine.kinds
 import rules_engine.model
-from rules_engine.evaluation import context, mutate
+from rules_engine.evaluation import applicability, context, mutate
 from tests.support.evaluation import GPU, asks, cluster, compiled, ladder, request, rung
 
 
@@ -20,7 +20,7 @@ def values() -> Iterator[type[Any]]:
     """Yield every value type of the model and of the kinds, and those that evaluation creates for a request."""
     packages = (rules_engine.model, rules_engine.kinds)
     names = [found.name for package in packages for found in walk_packages(package.__path__, f"{package.__name__}.")]
-    for module in (*map(import_module, names), context):
+    for module in (*map(import_module, names), applicability, context):
         for value in vars(module).values():
             is_value = isclass(value) and (is_dataclass(value) or issubclass(value, Struct))
             if is_value and not isabstract(value) and value.__module__ == module.__name__:

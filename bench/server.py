@@ -103,7 +103,7 @@ class Subject:
     """Argument of bench.fixed, which then runs in the server's place."""
     checkout: Path = ROOT
     pause_ms: int = PAUSE_MS
-    """Of a measurement at the same load as others."""
+    """Pause of a connection between two requests, when all servers are measured at the same load."""
 
 
 def load(server: Running, subject: Subject, script: Path, *, seconds: int, connections: int, pause_ms: int = 0) -> Load:
@@ -330,8 +330,22 @@ def rows(folder: Path, checkout: Path = ROOT) -> Rows:
             Subject("/validate", (), "/validate", stays, checkout=checkout),
         ),
         (
-            Subject("/mutate, pods that all differ", (), "/mutate", all_fall, None, checkout, PAUSE_DIFFERENT_MS),
-            Subject("/validate, pods that all differ", (), "/validate", all_stay, None, checkout, PAUSE_DIFFERENT_MS),
+            Subject(
+                "/mutate, pods that all differ",
+                (),
+                "/mutate",
+                all_fall,
+                checkout=checkout,
+                pause_ms=PAUSE_DIFFERENT_MS,
+            ),
+            Subject(
+                "/validate, pods that all differ",
+                (),
+                "/validate",
+                all_stay,
+                checkout=checkout,
+                pause_ms=PAUSE_DIFFERENT_MS,
+            ),
         ),
     )
 

@@ -34,7 +34,8 @@ class Entry:
     """The reference of one code.
 
     `severity`: the usual one. `file` and `wrong`: name and text of a file that has this problem alone. `right`: the
-    corrected text. `commands`: commands of a shell that show the problem, in place of a file.
+    corrected text. `commands`: commands of a shell that show the problem, in place of a file. `needs_cluster`: only
+    `check --cluster` reports it.
     """
 
     code: ProblemCode
@@ -46,16 +47,12 @@ class Entry:
     wrong: str = ""
     right: str = ""
     commands: str = ""
+    needs_cluster: bool = False
 
     @property
     def url(self) -> str:
         """The section of the entry in docs/problems.md."""
         return f"{DOCUMENT_URL}#{self.code}"
-
-    @property
-    def needs_cluster(self) -> bool:
-        """True if only `check --cluster` reports the problem."""
-        return "check --cluster" in self.commands
 
     @property
     def example(self) -> str:

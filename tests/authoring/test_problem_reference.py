@@ -57,6 +57,12 @@ def test_a_corrected_example_has_no_problem(entry: Entry) -> None:
     assert problems(entry, entry.right) == ((), "")
 
 
+def test_problems_that_need_a_cluster_are_shown_on_one() -> None:
+    assert [entry.code for entry in ENTRIES if entry.needs_cluster] == [
+        entry.code for entry in COMMANDS if "check --cluster" in entry.commands
+    ]
+
+
 @pytest.mark.parametrize("entry", COMMANDS, ids=code_of)
 def test_commands_show_their_problem(entry: Entry) -> None:
     """The document has their output, which `tests/docs` compares."""

@@ -7,11 +7,9 @@ from pathlib import Path
 
 from rules_engine.authoring.analysis import analyse, analyse_case, analyse_on
 from rules_engine.authoring.ignores import Ignored, apply_ignores
-from rules_engine.authoring.rule_files import CompilerOf, RuleFiles, Sources, read_rules
+from rules_engine.authoring.rule_files import CompilerOf, ReadFiles, RuleFiles, Sources, read_rules
 from rules_engine.documents import Loaded, load_cluster
 from rules_engine.evaluation.rule_set.compiler import Compiler
-from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.loading.files import find_files
 from rules_engine.model.problems import Problem, Severity, in_file_order
 from rules_engine.model.rules import API_VERSION, Rule
 from rules_engine.model.ruletest import FilePath
@@ -56,15 +54,15 @@ def check(paths: Sequence[Path], cluster: Path | None = None) -> Checked:
     checked = read_rules(paths, adviser)
     problems = [*checked.problems, *analyse(checked.loaded.rules), *warnings(checked.rule_set)]
     sources = dict(checked.loaded.sources)
-    rules = _rules_by_file(checked.loaded)
+    read, rules = ReadFiles(checked.loaded.files), _rules_by_file(checked.loaded)
     tested: dict[tuple[FilePath, ...], Sequence[Rule]] = {}
-    for names in dict.fromkeys(test.rules for test in checked.loaded.tests):
-        among = _among(names, rules)
-        if among is not None:
-            tested[names] = among
+    for paths_of_rules in dict.fromkeys(test.rules for test in checked.loaded.tests):
+        names = read.among(paths_of_rules)
+        if names is not None:
+            tested[paths_of_rules] = [rule for name in names for rule in rules[name]]
             continue
-        files = read_tested(names, adviser)
-        tested[names] = (*files.loaded.rules, *files.loaded.drafts)
+        files = read_tested(paths_of_rules, adviser)
+        tested[paths_of_rules] = (*files.loaded.rules, *files.loaded.drafts)
         # The problems of a file that was itself named are already reported.
         problems.extend(p for p in files.problems if p.location.file not in checked.loaded.files)
         sources = {**files.loaded.sources, **sources}
@@ -98,21 +96,11 @@ def read_tested(rules: Sequence[FilePath], compiler_of: CompilerOf = Compiler) -
 
 
 def _rules_by_file(loaded: Loaded) -> Mapping[str, Sequence[Rule]]:
-    """Return the rules of each file, drafts last, by its real path; all files are among them."""
-    real = {name: os.path.realpath(name) for name in loaded.files}
-    found: dict[str, list[Rule]] = {path: [] for path in real.values()}
+    """Return the rules of each file, drafts last."""
+    found: dict[str, list[Rule]] = {name: [] for name in loaded.files}
     for rule in (*loaded.rules, *loaded.drafts):
-        found[real[rule.location.file]].append(rule)
+        found[rule.location.file].append(rule)
     return found
-
-
-def _among(names: Sequence[FilePath], rules: Mapping[str, Sequence[Rule]]) -> Sequence[Rule] | None:
-    """Return the rules of files and folders; None if they are not all in files that were read."""
-    diagnostics = Diagnostics()
-    files = [os.path.realpath(file) for file in find_files([Path(name) for name in names], diagnostics)]
-    if diagnostics.problems or not rules.keys() >= set(files):
-        return None
-    return [rule for file in files for rule in rules[file]]
 
 
 def _once(problems: Sequence[Problem]) -> Iterator[Problem]:

@@ -1,5 +1,6 @@
 """Rule files for commands: loaded and compiled, with all problems."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,8 +9,11 @@ from rules_engine.documents import Loaded, load
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.kinds import compile_rules
+from rules_engine.loading.diagnostics import Diagnostics
+from rules_engine.loading.files import find_files
 from rules_engine.model.problems import Problem, Severity, in_file_order
 from rules_engine.model.rules import Rule
+from rules_engine.model.ruletest import FilePath
 
 _PACKAGE = Path(__file__).parent.parent
 
@@ -33,6 +37,21 @@ class RuleFiles:
     @property
     def failed(self) -> bool:
         return has_errors(self.problems)
+
+
+class ReadFiles:
+    """Files that are already read, which tests may name in other ways."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = {os.path.realpath(name): name for name in names}
+
+    def among(self, paths: Sequence[FilePath]) -> Sequence[str] | None:
+        """Return the names of all files in files and folders; None if one is not found, or not read yet."""
+        diagnostics = Diagnostics()
+        found = [os.path.realpath(file) for file in find_files([Path(path) for path in paths], diagnostics)]
+        if diagnostics.problems or not self._names.keys() >= set(found):
+            return None
+        return [self._names[file] for file in found]
 
 
 CompilerOf = Callable[[Rule], Compiler]

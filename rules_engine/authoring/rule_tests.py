@@ -1,21 +1,26 @@
 """`test`: RuleTests, each case evaluated by both endpoints."""
 
-import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rules_engine.authoring.admission import Admission, admit
 from rules_engine.authoring.analysis import analyse_case
 from rules_engine.authoring.coverage import Coverage, Recorder
 from rules_engine.authoring.mismatches import Mismatch, mismatches
-from rules_engine.authoring.rule_files import CompilerOf, RuleFiles, Sources, compiled, has_errors, read_rules
+from rules_engine.authoring.rule_files import (
+    CompilerOf,
+    ReadFiles,
+    RuleFiles,
+    Sources,
+    compiled,
+    has_errors,
+    read_rules,
+)
 from rules_engine.documents import Loaded, load
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.loading import SLIPS
-from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.loading.files import find_files
 from rules_engine.model.admission import pod_request
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.json.lenient import mapping, text
@@ -120,34 +125,33 @@ def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = Fals
     )
 
 
-@dataclass(slots=True)
 class _TestedRules:
     """The rules of tests, each set read once; files that are already loaded are not read again."""
 
-    loaded: Loaded
-    recorder: Recorder | None
-    problems: list[Problem] = field(default_factory=list)
-    sources: dict[str, Sequence[str]] = field(default_factory=dict)
-    _sets: dict[tuple[FilePath, ...], RuleFiles] = field(default_factory=dict)
+    def __init__(self, loaded: Loaded, recorder: Recorder | None) -> None:
+        self.loaded = loaded
+        self.recorder = recorder
+        self.problems: list[Problem] = []
+        self.sources: dict[str, Sequence[str]] = {}
+        self._files = ReadFiles(loaded.files)
+        self._sets: dict[tuple[FilePath, ...], RuleFiles] = {}
 
     def of(self, test: RuleTest) -> RuleFiles:
         if test.rules not in self._sets:
-            self._sets[test.rules] = files = self._read([Path(name) for name in test.rules])
+            self._sets[test.rules] = files = self._compiled(test.rules)
             self.sources.update(files.loaded.sources)
             self.problems.extend(problem for problem in files.problems if problem.severity is Severity.ERROR)
             if self.recorder is not None:
                 self.recorder.add(files.rule_set)
         return self._sets[test.rules]
 
-    def _read(self, paths: Sequence[Path]) -> RuleFiles:
+    def _compiled(self, paths: Sequence[FilePath]) -> RuleFiles:
         compiler_of: CompilerOf = Compiler if self.recorder is None else self.recorder.compiler_of
-        known = {os.path.realpath(name): name for name in self.loaded.files}
-        diagnostics = Diagnostics()
-        named = [os.path.realpath(file) for file in find_files(paths, diagnostics)]
         # An error of the whole, such as a name that two folders use, need not be one of its parts.
-        if has_errors((*self.loaded.problems, *diagnostics.problems)) or not known.keys() >= set(named):
-            return read_rules(paths, compiler_of)
-        files = {known[name] for name in named}
+        names = None if has_errors(self.loaded.problems) else self._files.among(paths)
+        if names is None:
+            return read_rules([Path(path) for path in paths], compiler_of)
+        files = frozenset(names)
         rules = tuple(rule for rule in self.loaded.rules if rule.location.file in files)
         return compiled(replace(self.loaded, rules=rules, drafts=(), problems=()), compiler_of)
 

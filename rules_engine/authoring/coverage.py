@@ -12,11 +12,9 @@ from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.kinds import KINDS, Kind
 from rules_engine.model.coverage import Part
 from rules_engine.model.decision import Step
+from rules_engine.model.excerpt import truncate
 from rules_engine.model.rules import Rule, RuleId
 from rules_engine.model.source import Location, SourceText
-
-MAX_SHOWN = 60
-"""Characters of an expression that name it in a report: its place has the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,13 +176,8 @@ def _items(record: _Record) -> Iterator[Item]:
             yield Item(
                 rule=rule.id,
                 location=condition.source.location,
-                name=_shortened(condition.source.text),
+                name=truncate(" ".join(condition.source.text.split())),
                 event=str(outcome).lower(),
                 hits=condition.outcomes[outcome],
                 outcome=outcome,
             )
-
-
-def _shortened(expression: str) -> str:
-    line = " ".join(expression.split())
-    return line if len(line) <= MAX_SHOWN else f"{line[: MAX_SHOWN - 1]}…"

@@ -7,6 +7,7 @@ from itertools import zip_longest
 
 from rules_engine.authoring.admission import Admission
 from rules_engine.model.decision import Action, Step
+from rules_engine.model.excerpt import truncate
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.pod import Container, Pod
@@ -32,6 +33,9 @@ class Mismatch:
     what: str
     expected: str
     actual: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: expected {self.expected}, found {self.actual}"
 
 
 def mismatches(expect: Expectation, admission: Admission) -> Iterator[Mismatch]:
@@ -145,8 +149,7 @@ def _equal_amounts(one: Json, other: Json) -> bool:
 def _shown(value: Json) -> str:
     if value is None:
         return "none"
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= MAX_VALUE else f"{text[: MAX_VALUE - 1]}…"
+    return truncate(json.dumps(value, ensure_ascii=False), MAX_VALUE)
 
 
 def _deciders(expected: Sequence[Decider], trace: Sequence[Step]) -> Iterator[Mismatch]:
@@ -166,7 +169,7 @@ def _rules(
     for rule, rungs in wanted.items():
         step = found.get(rule)
         if step is None:
-            yield Mismatch(f"{what}.{rule}", "a decision", _told(others.get(rule)))
+            yield Mismatch(f"{what}.{rule}", "a decision", _outcome(others.get(rule)))
             continue
         given = _rungs(step)
         for rung in rungs:
@@ -174,15 +177,15 @@ def _rules(
                 yield Mismatch(f"{what}.{rule}.rung", rung, ", ".join(given) or "none")
     for rule, step in found.items():
         if rule not in wanted:
-            yield Mismatch(f"{what}.{rule}", "no decision", _told(step))
+            yield Mismatch(f"{what}.{rule}", "no decision", _outcome(step))
 
 
 def _rungs(step: Step) -> list[str]:
-    return [decision.to or decision.resource for decision in step.resources]
+    return [decision.given for decision in step.resources]
 
 
-def _told(step: Step | None) -> str:
-    """Return what a rule did, and in brackets why."""
+def _outcome(step: Step | None) -> str:
+    """Return the action of a rule, with the reason in brackets."""
     if step is None:
         return "not evaluated"
     mode = " in audit mode" if step.audit and step.action is not Action.SKIP else ""
@@ -201,7 +204,7 @@ def _audits(expected: Sequence[Audited], trace: Sequence[Step]) -> Iterator[Mism
 def _audit(expected: Audited, step: Step) -> Iterator[Mismatch]:
     what = f"audited.{step.rule}"
     if expected.action is not None and expected.action is not step.action:
-        yield Mismatch(f"{what}.action", expected.action.value, _told(step))
+        yield Mismatch(f"{what}.action", expected.action.value, _outcome(step))
     if expected.message is not None and expected.message not in step.message:
         yield Mismatch(f"{what}.message", f"a text with '{expected.message}'", _quoted([step.message]))
     written = {(amount.container, amount.resource): amount.after for amount in step.amounts}

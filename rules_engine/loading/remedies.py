@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode
 from rules_engine.loading.yaml.scalars import resolve
+from rules_engine.model.excerpt import MAX_REMEDY
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems import did_you_mean
 
-MAX_SHOWN = 100
-"""Characters of a remedy in a message: more is not copied from a line."""
-
 Accepts = Callable[[Json], bool]
-"""Whether a field accepts a value."""
+"""A test: True for a value that a field accepts."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_]+(?:[-./]+[A-Za-z0-9_]+)*")
 """Text that no context of YAML reads in another way."""
@@ -48,7 +46,7 @@ def flow(value: Json) -> str:
 
 def clause(written: str) -> str:
     """Return the clause of a message; empty for an empty or a long remedy."""
-    return f": write {written}" if written and len(written) <= MAX_SHOWN else ""
+    return f": write {written}" if written and len(written) <= MAX_REMEDY else ""
 
 
 def as_written(node: Node) -> Json:

@@ -56,6 +56,11 @@ class ResourceDecision(Struct, frozen=True, kw_only=True):
     reason: str
     attempts: tuple[Attempt, ...] = ()
 
+    @property
+    def given(self) -> str:
+        """The resource that the pod gets or keeps."""
+        return self.to or self.resource
+
 
 class Amount(Struct, frozen=True, kw_only=True):
     """An injected amount of a resource in a container: canonical quantities; `before` is None if it had none.

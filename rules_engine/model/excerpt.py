@@ -3,6 +3,9 @@
 MAX_EXCERPT = 60
 """Characters of a value or an expression that a message quotes: enough to find it, and the message fits on one line."""
 
+MAX_REMEDY = 100
+"""Characters of YAML that a message tells to write: more is not copied from it."""
+
 
 def truncate(text: str, limit: int = MAX_EXCERPT) -> str:
     """Shorten a text that a message quotes."""

@@ -381,7 +381,7 @@ SPEC = "spec: {containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}
         ),
         ("}}}]}}", "}}}, {name: side}]}}", ("pod.spec.containers[side]", '{"name": "side"}', "none")),
         ("{name: p", "{finalizers: [a.b/c], name: p", ("pod.metadata.finalizers", '["a.b/c"]', "none")),
-        ("{name: p", f"{{name: {'q' * 200}", ("pod.metadata.name", f'"{"q" * 98}…', '"p"')),
+        ("{name: p", f"{{name: {'q' * 200}", ("pod.metadata.name", f'"{"q" * 99}…', '"p"')),
     ],
 )  # fmt: skip
 def test_a_mismatch_of_a_whole_pod_is_the_path_that_differs(

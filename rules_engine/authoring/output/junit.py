@@ -53,9 +53,7 @@ def _case(suite: ET.Element, name: CaseName, result: CaseResult | None) -> None:
     if result is None:
         ET.SubElement(case, "error", message="not run: its rules or its expectation have errors", type="not-run")
     elif not result.passed:
-        lines = [
-            f"{mismatch.what}: expected {mismatch.expected}, found {mismatch.actual}" for mismatch in result.mismatches
-        ]
+        lines = list(map(str, result.mismatches))
         failure = ET.SubElement(case, "failure", message=_text(lines[0]), type="mismatch")
         failure.text = _text("\n".join([*lines, str(place)]))
 

@@ -157,8 +157,7 @@ def tests_github(run: TestRun) -> Iterator[str]:
     for result in run.results:
         case = result.name.case
         for mismatch in result.mismatches:
-            message = f"{mismatch.what}: expected {mismatch.expected}, found {mismatch.actual}"
-            yield _github("error", case.location, len(case.name), str(result.name), message)
+            yield _github("error", case.location, len(case.name), str(result.name), str(mismatch))
     for item in run.coverage.uncovered if run.coverage is not None else ():
         yield _github("warning", item.location, len(item.name), "not covered", f"{item.name} is never {item.event}")
 

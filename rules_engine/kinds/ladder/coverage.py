@@ -26,6 +26,4 @@ def _is_requested(resource: str, step: Step, _namespace: str) -> bool:
 
 
 def _is_given(resource: str, step: Step, _namespace: str) -> bool:
-    return any(
-        (decision.to or decision.resource) == resource and decision.reason in _GIVEN for decision in step.resources
-    )
+    return any(decision.given == resource and decision.reason in _GIVEN for decision in step.resources)

@@ -8,6 +8,8 @@ from typing import Any
 
 import yaml
 
+from rules_engine.model.excerpt import MAX_REMEDY
+
 MAX_TEXT = 64 * 1024
 """Characters of a document for which remedies are tried: each trial parses it again."""
 
@@ -19,9 +21,6 @@ MAX_LINES = 4
 
 MAX_LINE = 1_000
 """Characters of a line that is changed: bounds the work of the patterns."""
-
-MAX_SHOWN = 100
-"""Characters of a remedy in a message."""
 
 TEMPLATE = "templates are not expanded: write the value, or render the file first"
 
@@ -141,7 +140,7 @@ def _changes(lines: Sequence[str], near: Sequence[int], error: tuple[int, int], 
 
 def _written(line: int, column: int, old: str, new: str, before: str, reason: str) -> Iterator[_Change]:
     """Yield a change of the text from a column on, unless it is too long to be quoted."""
-    if len(new) <= MAX_SHOWN:
+    if len(new) <= MAX_REMEDY:
         yield _Change(f"{reason}: write {new}", line, column, len(old), (before + new,))
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rules_engine.authoring.problem_reference import reference
+from rules_engine.authoring.rule_files import has_errors
 from rules_engine.loading.files import STDIN, SUFFIXES
 from rules_engine.loading.yaml.comments import Comment, find_comments
 from rules_engine.model.excerpt import truncate
@@ -54,7 +55,7 @@ def apply_ignores(
         if run.unused and name in files and (name == str(STDIN) or _is_whole(Path(name).parent, files)):
             unused.extend(run.unused)
     kept = [*(problem for problem in problems if problem not in ignored), *wrong]
-    if not any(problem.severity is Severity.ERROR for problem in kept):
+    if not has_errors(kept):
         kept.extend(unused)
     return tuple(kept), tuple(ignored.values())
 

@@ -258,7 +258,7 @@ def test_a_missing_grammar_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.skipif(cel_tables.installed() != cel_tables.LIBRARIES, reason="written with other versions of libraries")
 def test_the_saved_parser_is_that_of_the_grammar() -> None:
-    """If it fails: python -m tests.support.cel_tables."""
+    """To write it again: python -m tests.support.cel_tables."""
     expected = parser.built_from(parser.grammar_folder())
     assert parser.TABLES.read_bytes()[: len(expected)] == expected
 

@@ -6,6 +6,7 @@ In CEL an amount is a string, as in Kubernetes' policies: JSON has no quantities
 import re
 from collections.abc import Mapping, Sequence
 
+from rules_engine.cel.syntax.hints import quoted
 from rules_engine.cel.syntax.tree import Binary, Call, Comprehension, Conditional, Expression, Fold, Literal
 from rules_engine.cel.values import types
 from rules_engine.cel.values.functions import Overload
@@ -40,7 +41,6 @@ class Amounts:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._quote = '"' if '"' in text and "'" not in text else "'"
 
     def operator(self, node: Binary, found: Sequence[Type]) -> str:
         """Return the remedy for an operator that cannot be applied."""
@@ -94,7 +94,7 @@ class Amounts:
         if name == "sum" and found[0] == list_of(STRING):
             return self._sum(parts[0], found[0])
         if name == "orValue" and _is_amount(found[0]) and found[1] in _NUMBERS:
-            default = self._literal(node.arguments[0]) or f"{self._quote}0{self._quote}"
+            default = self._literal(node.arguments[0]) or quoted("0", self._text)
             return _clause(f"quantity({self._shown(parts[0])}.orValue({default}))", found)
         written = [self._quantity(part, kind) for part, kind in zip(parts, found, strict=True)]
         if not all(written):
@@ -124,12 +124,12 @@ class Amounts:
             return f"quantity({shown})"
         if kind in _NUMBERS:
             return f"quantity({self._literal(node) or f'string({shown})'})"
-        return f"quantity({shown}.orValue({self._quote}0{self._quote}))" if _is_amount(kind) else ""
+        return f"quantity({shown}.orValue({quoted('0', self._text)}))" if _is_amount(kind) else ""
 
     def _literal(self, node: Expression) -> str:
         """Return a string literal for the literal of a number, else an empty string."""
         shown = self._shown(node)
-        return f"{self._quote}{shown}{self._quote}" if _NUMBER.fullmatch(shown) else ""
+        return quoted(shown, self._text) if _NUMBER.fullmatch(shown) else ""
 
     def _shown(self, node: Expression) -> str:
         return _line(self._text[node.span.start : node.span.end])

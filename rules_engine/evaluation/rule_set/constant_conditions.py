@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
 from rules_engine.cel import Program
+from rules_engine.cel.check.checker import PREDICATES
 from rules_engine.cel.syntax.tree import (
     Binary,
     Call,
     Comprehension,
     Conditional,
     Expression,
-    Fold,
     Index,
     Literal,
     Logic,
@@ -36,9 +36,6 @@ _OF_SIZES = {">=": True, "<": False}
 
 _MIRRORED = {"<=": ">=", ">": "<"}
 """Operators on zero, on the left, and a size, by those of which the operands are swapped."""
-
-_TESTS = frozenset({Fold.ALL, Fold.EXISTS, Fold.EXISTS_ONE, Fold.FILTER})
-"""Macros whose body is a condition."""
 
 
 def constant_conditions(program: Program, constants: Constants, effects: Sequence[str]) -> Iterator[Problem]:
@@ -167,7 +164,7 @@ def _is_condition(part: Expression, whole: Expression, *, inherited: bool) -> bo
         case Conditional(condition=condition):
             return inherited or part is condition
         case Comprehension(fold=fold, condition=condition, body=body):
-            return part is condition or (part is body and fold in _TESTS)
+            return part is condition or (part is body and fold in PREDICATES)
     return False
 
 

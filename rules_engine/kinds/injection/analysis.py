@@ -149,7 +149,7 @@ def _second_pass(one: ResourceInjection, other: ResourceInjection) -> Iterator[P
         if not (_is_used(one, namespace) and _is_used(other, namespace)):
             continue
         giving, counting = _entry(one, namespace), _entry(other, namespace)
-        place = giving.origin.get(("coefficients", other.gpu_resource), giving.location)
+        place = giving.origin.get((_FIELD, other.gpu_resource), giving.location)
         if giving.coefficients.get(other.gpu_resource) and counting and place not in reported:
             reported.add(place)
             message = (

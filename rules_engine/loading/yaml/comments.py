@@ -1,4 +1,4 @@
-"""Comments of YAML files, told apart from `#` in values by the positions of the scanner."""
+"""Comments of YAML files, distinguished from `#` in values by the positions of the scanner."""
 
 import re
 from bisect import bisect_right

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rules_engine.authoring.analysis import analyse, analyse_case, analyse_on
 from rules_engine.authoring.ignores import Ignored, apply_ignores
-from rules_engine.authoring.rule_files import CompilerOf, ReadFiles, RuleFiles, Sources, read_rules
-from rules_engine.documents import Loaded, load_cluster
+from rules_engine.authoring.rule_files import CompilerOf, ReadFiles, RuleFiles, read_rules
+from rules_engine.documents import Loaded, Sources, load_cluster
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.model.problems import Problem, Severity, in_file_order
 from rules_engine.model.rules import API_VERSION, Rule

@@ -1,7 +1,7 @@
 """Rule files for commands: loaded and compiled, with all problems."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,8 +22,6 @@ DEFAULT_RULES = _PACKAGE / "rule_sets" / "default"
 
 DEFAULT_CLUSTER = _PACKAGE / "inventories" / "two-workers.yaml"
 """The packaged inventory: a tainted control plane and two workers with four GPUs each."""
-
-Sources = Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

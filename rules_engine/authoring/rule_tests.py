@@ -12,12 +12,11 @@ from rules_engine.authoring.rule_files import (
     CompilerOf,
     ReadFiles,
     RuleFiles,
-    Sources,
     compiled,
     has_errors,
     read_rules,
 )
-from rules_engine.documents import Loaded, load
+from rules_engine.documents import Loaded, Sources, load
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.loading import SLIPS

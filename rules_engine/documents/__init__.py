@@ -1,5 +1,5 @@
 """Documents: the rules, tests and inventories of files, with all their problems."""
 
-from rules_engine.documents.load import DOCUMENT_KINDS, Loaded, load, load_cluster, load_pods
+from rules_engine.documents.load import DOCUMENT_KINDS, Loaded, Sources, load, load_cluster, load_pods
 
-__all__ = ["DOCUMENT_KINDS", "Loaded", "load", "load_cluster", "load_pods"]
+__all__ = ["DOCUMENT_KINDS", "Loaded", "Sources", "load", "load_cluster", "load_pods"]

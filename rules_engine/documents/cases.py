@@ -183,8 +183,8 @@ def _expectation(expect: MapNode, place: Node, folder: Path, diagnostics: Diagno
     _report_both(expect, "pod", "podFile", diagnostics)
     message = expect.key("message")
     if message is not None and flag(expect, "allowed"):
-        text_of = "message is that of a denial: with allowed: true there is none"
-        diagnostics.error(Code.CONFLICTING_FIELDS, text_of, message.location, message.length)
+        conflict = "message is that of a denial: with allowed: true there is none"
+        diagnostics.error(Code.CONFLICTING_FIELDS, conflict, message.location, message.length)
     whole = _pod(expect, folder, diagnostics, reader)
     return Expectation(
         location=place.location,

@@ -13,8 +13,8 @@ from rich.tree import Tree
 from rules_engine.authoring.admission import Admission
 from rules_engine.authoring.check import NOTHING_CHECKED, Checked
 from rules_engine.authoring.explain import Explanation
-from rules_engine.authoring.rule_files import Sources
 from rules_engine.authoring.rule_tests import CaseResult, TestRun
+from rules_engine.documents import Sources
 from rules_engine.model.decision import Action, Amount, Decision, ResourceDecision, Step
 from rules_engine.model.problems import MAX_COLUMNS, Page, Problem, Severity, render
 

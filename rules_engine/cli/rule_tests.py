@@ -61,7 +61,7 @@ def _targets(_context: click.Context, _parameter: click.Parameter, given: Sequen
     epilog=examples(
         "gpu-rules test rules",
         "gpu-rules test rules -k card",
-        "gpu-rules test rules -q --coverage-min 100 --output junit=results.xml",
+        "gpu-rules test rules --coverage --output junit=tests.xml",
     ),
 )
 @paths_argument(click.Path(exists=True, path_type=Path))

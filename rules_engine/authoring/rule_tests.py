@@ -57,7 +57,8 @@ class CaseResult:
 class TestRun:
     """The results of all cases. `problems` prevented `not_run` cases; `deselected` ones do not match the keyword.
 
-    `coverage` is None unless it was recorded. pytest must not collect this class: it is not a test.
+    `coverage` is None unless it was recorded, in a run without errors. pytest must not collect this class: it is not a
+    test.
     """
 
     __test__ = False
@@ -114,13 +115,14 @@ def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = Fals
         files = compiled(replace(loaded, rules=untested, drafts=(), problems=()), recorder.compiler_of)
         problems.extend(problem for problem in files.problems if problem.severity is Severity.ERROR)
         recorder.add(files.rule_set)
+    measured = recorder is not None and not has_errors(problems) and not has_errors(rules.problems)
     return TestRun(
         results=tuple(results),
         problems=in_file_order([*problems, *rules.problems], loaded.files),
         sources={**loaded.sources, **rules.sources},
         not_run=tuple(not_run),
         deselected=deselected,
-        coverage=recorder.coverage if recorder is not None else None,
+        coverage=recorder.coverage if recorder is not None and measured else None,
     )
 
 

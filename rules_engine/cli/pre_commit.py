@@ -15,11 +15,11 @@ RULE_FOLDERS = frozenset({"rules", "gpu-rules"})
 @click.command(
     "pre-commit",
     cls=Command,
-    short_help="Check or test the rule sets of changed files, for pre-commit.",
+    short_help="Check or test the rule sets of changed files.",
     context_settings={"allow_interspersed_args": False},
     epilog=examples(
         "gpu-rules pre-commit check rules/ladder.yaml",
-        "gpu-rules pre-commit test -kcard rules/ladder.yaml",
+        "gpu-rules pre-commit test --coverage rules/ladder.yaml",
     ),
 )
 @click.argument("command", type=click.Choice(["check", "test"]))
@@ -36,6 +36,9 @@ def pre_commit(context: click.Context, command: str, arguments: tuple[str, ...])
     options = [argument for argument in arguments if argument.startswith("-")]
     if not files:
         raise click.UsageError("no files are given")
+    for file in files:
+        if not Path(file).is_file():
+            raise click.UsageError(f"'{file}' is not a file; the value of an option is written --option=value")
     failed = False
     for folder in dict.fromkeys(map(rule_set_of, files)):
         failed |= _fails(context, command, [*options, str(folder)])

@@ -98,7 +98,7 @@ def test(
     """Run the RuleTests in files and folders.
 
     Each case is evaluated by both endpoints. Exits with 1 if a case fails or cannot be run, if there are no cases, or
-    if less is covered than --coverage-min.
+    if coverage is below the minimum.
     """
     from rules_engine.authoring.file_watch import signature, wait_for_change
     from rules_engine.authoring.output.coverage import coverage_table

@@ -222,6 +222,16 @@ def test_a_minimum_decides_about_the_exit_code(folder: Path) -> None:
     assert cli("test", folder, "--coverage-min", "101").exit_code == 2
 
 
+def test_an_error_is_reported_without_coverage(folder: Path) -> None:
+    (folder / "wrong.test.yaml").write_text(
+        "apiVersion: gpurules.io/v1\nkind: RuleTest\nmetadata: {name: w}\nspec: {}\n"
+    )
+    result = cli("test", folder, "--coverage-min", "1")
+    assert result.exit_code == 1
+    assert "missing-field" in result.stdout
+    assert "coverage" not in result.stdout
+
+
 def test_too_little_coverage_is_reported_beside_another_format(folder: Path) -> None:
     result = cli("test", folder, "-k", "case 0", "--coverage-min", "100", "--output", "json")
     assert result.exit_code == 1

@@ -326,7 +326,9 @@ def test_the_command_reads_the_cluster_like_explain(tmp_path: Path) -> None:
         '{"kind": "NodeList", "items": [{"metadata": {"name": "a"}, "status": {"allocatable": '
         '{"nvidia.com/gpus": "1", "nvidia.com/mig-2g.20gb": "1"}}}]}'
     )
-    assert cli("check", tmp_path / "l.yaml", "--cluster", tmp_path / "list.json").stdout == "1 file checked, no problems\n"
+    assert (
+        cli("check", tmp_path / "l.yaml", "--cluster", tmp_path / "list.json").stdout == "1 file checked, no problems\n"
+    )
 
 
 def test_problems_of_the_cluster_are_reported_with_their_lines(tmp_path: Path) -> None:

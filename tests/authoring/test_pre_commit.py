@@ -187,11 +187,18 @@ def test_options_are_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     [
         (["check"], "no files are given"),
         (["lint", "rules/a.yaml"], "'lint' is not one of 'check', 'test'"),
-        (["check", "absent/rules/a.yaml"], "'absent/rules' does not exist"),
+        (["check", "absent/rules/a.yaml"], "'absent/rules/a.yaml' is not a file"),
+        (
+            ["test", "--coverage-min", "100", "rules/a.yaml"],
+            "'100' is not a file; the value of an option is written",
+        ),
         (["check", "--no-such-option", "rules/a.yaml"], "Usage: gpu-rules check [OPTIONS] PATH..."),
     ],
 )
-def test_wrong_usage_is_reported(arguments: list[str], message: str) -> None:
+def test_wrong_usage_is_reported(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(write(tmp_path, {"rules/a.yaml": LADDER}))
     result = cli("pre-commit", *arguments)
     assert result.exit_code == 2
     assert message in result.stderr

@@ -25,7 +25,7 @@ _REPLACEMENTS = {"✓": "ok", "✗": "not", "→": "->", "×": "x", "…": "..."
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 """Errors of a write to a file or device that accepts no more data."""
 
-_ENCODING_ERRORS = "gpu-rules"
+ENCODING_ERRORS = "gpu-rules"
 """Name of the encoding error handler that writes the replacements."""
 
 
@@ -36,7 +36,7 @@ def _replace(error: UnicodeError) -> tuple[str, int]:
     return "".join(_REPLACEMENTS.get(character, "?") for character in missing), error.end
 
 
-codecs.register_error(_ENCODING_ERRORS, _replace)
+codecs.register_error(ENCODING_ERRORS, _replace)
 
 
 class Root(click.Group):
@@ -83,7 +83,7 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper):
-                stream.reconfigure(errors=_ENCODING_ERRORS)
+                stream.reconfigure(errors=ENCODING_ERRORS)
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

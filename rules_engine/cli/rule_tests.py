@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from rules_engine.cli.options import paths_argument
-from rules_engine.cli.program import Command, examples, fail_if
+from rules_engine.cli.program import ENCODING_ERRORS, Command, examples, fail_if
 
 if TYPE_CHECKING:
     from rules_engine.authoring.rule_tests import TestRun
@@ -137,7 +137,7 @@ def _write(target: Target, run: "TestRun", table: Sequence[str], *, quiet: bool)
         _print(target.format, run, table, sys.stdout, quiet=quiet)
         return
     try:
-        with target.file.open("w", encoding="utf-8") as file:
+        with target.file.open("w", encoding="utf-8", errors=ENCODING_ERRORS) as file:
             _print(target.format, run, table, file, quiet=quiet)
     except OSError as error:
         raise click.FileError(str(target.file), error.strerror) from None

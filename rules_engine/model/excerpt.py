@@ -10,3 +10,8 @@ MAX_REMEDY = 100
 def truncate(text: str, limit: int = MAX_EXCERPT) -> str:
     """Shorten a text that a message quotes."""
     return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def visible(text: str) -> str:
+    """Escape control characters in text from pods and files: a terminal or a CI log would interpret them."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

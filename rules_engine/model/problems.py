@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
 
+from rules_engine.model.excerpt import visible
 from rules_engine.model.problem_codes import ProblemCode
 from rules_engine.model.source import Location
 
@@ -161,4 +162,5 @@ def render(problem: Problem, sources: Mapping[str, Sequence[str]], page: Page = 
     lines = sources.get(problem.location.file, ())
     index = problem.location.line - 1
     below = snippet(problem, lines[index], page) if index < len(lines) else ""
-    return f"{problem}\n{below}" if below else str(problem)
+    head = visible(str(problem))
+    return f"{head}\n{below}" if below else head

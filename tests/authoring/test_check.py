@@ -1,6 +1,7 @@
 """`gpu-rules check`: all problems in one run, in file order, in each output format; explanations of codes."""
 
 import json
+import os
 import tomllib
 from pathlib import Path
 from textwrap import indent
@@ -214,6 +215,12 @@ def test_sarif_names_every_problem_and_its_code(tmp_path: Path, monkeypatch: pyt
         "suppressions": [],
     }
     assert (second["ruleId"], second["level"]) == ("matches-nothing", "warning")
+
+
+def test_sarif_has_the_bytes_of_a_file_name_that_is_not_utf_8(tmp_path: Path) -> None:
+    (tmp_path / os.fsdecode(b"\xff.yaml")).write_text(BAD)
+    place = sarif_of(tmp_path)["results"][0]["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"]["uri"].endswith("/%FF.yaml")
 
 
 def test_sarif_has_ignored_warnings_as_suppressed(tmp_path: Path) -> None:

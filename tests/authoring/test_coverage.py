@@ -442,3 +442,18 @@ def runs_until(lines: Iterator[str], start: str) -> Iterator[str]:
         yield line.rstrip("\n")
         if line.startswith(start):
             return
+
+
+def test_control_characters_of_an_expression_are_escaped(tmp_path: Path) -> None:
+    rule = validation("v", "\"object.metadata.name != '\\e[31m'\"")
+    write(tmp_path, {"a.yaml": rule})
+    assert "object.metadata.name != '\\x1b[31m'" in cli("test", tmp_path, "--coverage").stdout
+
+
+@pytest.mark.parametrize("form", ["json", "github", "lcov"])
+def test_a_file_name_that_is_not_utf_8_is_written_to_files(tmp_path: Path, form: str) -> None:
+    write(tmp_path, {os.fsdecode(b"\xff.yaml"): validation("v", "object.metadata.name != ''")})
+    found = tmp_path / "found"
+    result = cli("test", tmp_path, "--coverage", "--output", f"{form}={found}")
+    assert result.exit_code == 1
+    assert "/?.yaml" in found.read_text(encoding="utf-8")

@@ -158,6 +158,10 @@ class TestProblem:
         shown, marks = snippet(problem(1, 3), line, Page(columns=60)).splitlines()
         assert (shown, marks) == (f"    1 | \t\t{'x' * 35}…", "      | \t\t^")
 
+    def test_control_characters_of_the_message_and_the_file_name_are_escaped(self) -> None:
+        found = problem(file="a\nb.yaml", message="unknown '\x1b[31m\n::error::x'")
+        assert render(found, {}) == "a\\nb.yaml:1:1: error: unknown '\\x1b[31m\\n::error::x' [some-code]"
+
     @pytest.mark.parametrize("sources", [{}, {"b.yaml": ["x"]}, {"a.yaml": []}, {"a.yaml": [" "]}])
     def test_without_a_source_line_there_is_no_snippet(self, sources: dict[str, list[str]]) -> None:
         assert render(problem(), sources) == str(problem())

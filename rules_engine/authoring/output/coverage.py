@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from rules_engine.authoring.coverage import Coverage, Item
+from rules_engine.model.excerpt import visible
 from rules_engine.model.json.patch import Json
 
 
 def coverage_table(coverage: Coverage, minimum: float = 0) -> Iterator[str]:
     """Yield a table of what is uncovered, and the total with the minimum that it does not reach."""
-    rows = [(str(item.location), item.name, f"never {item.event}") for item in coverage.uncovered]
+    rows = [(visible(str(item.location)), visible(item.name), f"never {item.event}") for item in coverage.uncovered]
     if rows:
         place, name = (max(len(row[column]) for row in rows) for column in (0, 1))
         yield "not covered"

@@ -99,7 +99,7 @@ def _sarif_result(problem: Problem, codes: Sequence[ProblemCode]) -> dict[str, J
         "endColumn": location.column + problem.length,
     }
     # A relative path becomes a relative reference, with forward slashes on every system.
-    uri = quote(PurePath(location.file).as_posix())
+    uri = quote(PurePath(location.file).as_posix(), errors="surrogateescape")
     return {
         "ruleId": problem.code,
         "ruleIndex": codes.index(problem.code),

@@ -16,6 +16,7 @@ from rules_engine.authoring.explain import Explanation
 from rules_engine.authoring.rule_tests import CaseResult, TestRun
 from rules_engine.documents import Sources
 from rules_engine.model.decision import Action, Amount, Decision, ResourceDecision, Step
+from rules_engine.model.excerpt import visible
 from rules_engine.model.problems import MAX_COLUMNS, Page, Problem, Severity, render
 
 WIDTH = 100_000
@@ -68,11 +69,11 @@ class Screen:
         for problem in problems:
             head, *below = render(problem, sources, self._page).split("\n")
             color = _RED if problem.severity is Severity.ERROR else _YELLOW
-            place = f"{problem.location}: "
+            place = visible(f"{problem.location}: ")
             line = Text.assemble(
-                (_visible(place), _BOLD),
+                (place, _BOLD),
                 (f"{problem.severity.value}: ", color + _BOLD),
-                _visible(head.removeprefix(f"{place}{problem.severity.value}: ")),
+                head.removeprefix(f"{place}{problem.severity.value}: "),
             )
             self._line(line)
             for index, text in enumerate(below):
@@ -126,7 +127,7 @@ class Screen:
                 self._line(Text(line, style=_diff_style(line)))
         self._line(Text())
         for warning in explanation.admission.warnings:
-            self._line(Text.assemble(("warning: ", _YELLOW + _BOLD), _visible(warning)))
+            self._line(Text.assemble(("warning: ", _YELLOW + _BOLD), visible(warning)))
         self._line(_outcome(explanation.admission))
 
     def gap(self) -> None:
@@ -136,13 +137,13 @@ class Screen:
     def _case(self, result: CaseResult) -> None:
         mark = ("pass", _GREEN) if result.passed else ("FAIL", _RED + _BOLD)
         place = "" if result.passed else f"  {result.name.case.location}"
-        self._line(Text.assemble(mark, f"  {_visible(str(result.name))}", (place, _DIM)))
+        self._line(Text.assemble(mark, f"  {visible(str(result.name))}", (place, _DIM)))
         if result.passed:
             return
         for mismatch in result.mismatches:
-            self._line(Text(f"      {_visible(mismatch.what)}", style=_BOLD))
-            self._line(Text(f"        - expected {_visible(mismatch.expected)}", style=_RED))
-            self._line(Text(f"        + actual   {_visible(mismatch.actual)}", style=_GREEN))
+            self._line(Text(f"      {visible(mismatch.what)}", style=_BOLD))
+            self._line(Text(f"        - expected {visible(mismatch.expected)}", style=_RED))
+            self._line(Text(f"        + actual   {visible(mismatch.actual)}", style=_GREEN))
         tree = _trace(result.admission, Text("why", style=_DIM))
         for line in self._console.render_lines(tree, pad=False):
             self._line(Text.assemble("      ", *((part.text, part.style or _NONE) for part in line)))
@@ -187,11 +188,6 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _visible(text: str) -> str:
-    """Escape control characters in text from pods and files: a terminal would interpret them."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-
-
 def _diff_style(line: str) -> Style:
     if line.startswith(("---", "+++")):
         return _BOLD
@@ -200,7 +196,7 @@ def _diff_style(line: str) -> Style:
 
 def _outcome(admission: Admission) -> Text:
     if not admission.allowed:
-        return Text.assemble(("denied: ", _RED + _BOLD), _visible(admission.message))
+        return Text.assemble(("denied: ", _RED + _BOLD), visible(admission.message))
     changed = "changed" if admission.mutation.patch else "unchanged"
     return Text.assemble(("allowed", _GREEN + _BOLD), f", {changed}")
 
@@ -218,7 +214,7 @@ def _trace(admission: Admission, title: Text) -> Tree:
 def _decision(tree: Tree, name: str, decision: Decision) -> None:
     branch = tree.add(Text(name, style=_BOLD))
     if decision.refusal is not None:
-        branch.add(Text(_visible(f"refused: {decision.refusal.message}"), style=_RED))
+        branch.add(Text(visible(f"refused: {decision.refusal.message}"), style=_RED))
     elif not decision.trace:
         branch.add(Text("no rule was evaluated", style=_DIM))
     for step in decision.trace:
@@ -235,7 +231,7 @@ def _step(tree: Tree, step: Step) -> None:
             (step.rule, _DIM if step.action is Action.SKIP else _BOLD),
             "  ",
             (word, style),
-            f": {_visible(details)}" if step.action is not Action.PASS else "",
+            f": {visible(details)}" if step.action is not Action.PASS else "",
             (f"  {step.location}", _DIM),
         )
     )
@@ -244,13 +240,13 @@ def _step(tree: Tree, step: Step) -> None:
     for amount in step.amounts:
         branch.add(_amount(amount))
     for key, value in step.annotations.items():
-        branch.add(Text(f"annotation {key}: {_visible(value)}"))
+        branch.add(Text(f"annotation {key}: {visible(value)}"))
     for note in step.notes:
-        branch.add(Text(f"note: {_visible(note)}", style=_DIM))
+        branch.add(Text(f"note: {visible(note)}", style=_DIM))
     for warning in step.warnings:
         # Most warnings repeat the message of the step.
         if not step.message or step.message not in warning:
-            branch.add(Text(f"warning: {_visible(warning)}", style=_YELLOW))
+            branch.add(Text(f"warning: {visible(warning)}", style=_YELLOW))
 
 
 def _resource(tree: Tree, decision: ResourceDecision) -> None:
@@ -263,4 +259,4 @@ def _resource(tree: Tree, decision: ResourceDecision) -> None:
 
 def _amount(amount: Amount) -> Text:
     before = amount.before if amount.before is not None else "none"
-    return Text(f"{_visible(amount.container)}  {amount.resource}: {before} → {amount.after}")
+    return Text(f"{visible(amount.container)}  {amount.resource}: {before} → {amount.after}")

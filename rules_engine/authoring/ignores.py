@@ -5,6 +5,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from rules_engine.authoring.problem_reference import reference
@@ -22,6 +23,9 @@ _ATTEMPT = re.compile(r"#[ \t]*gpu-?rules[ \t]*:?[ \t]*(?:ignore\b|\w+[ \t]*\[).
 _FORM = re.compile(r"# *gpu-rules: *ignore\[([^\[\]]*)\](.*)")
 _CODE = re.compile(r"[^\s,]+")
 _REASON = re.compile(r"\w.*")
+
+_reference = cache(reference)
+"""The entries of all codes, read from their files once: a rule file may have thousands of comments."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +94,7 @@ class _Run:
             message = "an ignored warning needs a reason: write it after the bracket"
             self._error(message, comment, start, len(text.rstrip()))
         reason = given.group().strip() if given else ""
-        known = reference()
+        known = _reference()
         by_name = {str(code): code for code in known}
         for found in codes:
             column, length = start + form.start(1) + found.start(), len(found.group())

@@ -100,6 +100,7 @@ def test_a_part_that_is_the_same_for_every_pod_is_reported_too(
         "object.metadata.name == 'a' || object.metadata.name == 'b'",
         "object.metadata.name != 'a' && object.metadata.name != 'b'",
         "object.metadata.name == 'a' && object.metadata.name == 'a'",
+        "object.metadata.name.contains('a  b') || !object.metadata.name.contains('a b')",
         "object.spec.containers.size() > 0",
         "object.spec.containers.size() <= 0",
         "0 < object.spec.containers.size()",

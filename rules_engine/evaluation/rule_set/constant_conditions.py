@@ -153,7 +153,9 @@ class _Conditions:
         return None
 
     def _text(self, node: Expression) -> str:
-        return " ".join(self._checked.source.text[node.span.start : node.span.end].split())
+        text = self._checked.source.text[node.span.start : node.span.end]
+        # Blanks inside quotes count.
+        return text if "'" in text or '"' in text else " ".join(text.split())
 
 
 def _is_condition(part: Expression, whole: Expression, *, inherited: bool) -> bool:

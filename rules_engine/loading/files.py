@@ -7,9 +7,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from errno import EBADF
 from functools import cache, cached_property
 from itertools import islice
 from pathlib import Path
+from typing import BinaryIO
 
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.model.problem_codes import Code
@@ -115,6 +117,13 @@ def _is_special(path: Path) -> bool:
     return os.path.exists(path) and not os.path.isfile(path)  # noqa: PTH110, PTH113 - Path's raise where links go in a circle
 
 
+def _standard_input() -> BinaryIO:
+    """Return standard input. Raises OSError if it is closed."""
+    if sys.stdin is None:
+        raise OSError(EBADF, os.strerror(EBADF))
+    return sys.stdin.buffer
+
+
 def read_file(path: Path, diagnostics: Diagnostics, *, regular: bool = False) -> SourceFile | None:
     """Read a file's text as UTF-8, without a byte order mark; None, with a problem, if it cannot be read.
 
@@ -124,7 +133,7 @@ def read_file(path: Path, diagnostics: Diagnostics, *, regular: bool = False) ->
     limit = MAX_CLUSTER_BYTES if is_json else MAX_FILE_BYTES
     opener = _open_at_once if regular else None
     try:
-        with nullcontext(sys.stdin.buffer) if path == STDIN else open(path, "rb", opener=opener) as file:
+        with nullcontext(_standard_input()) if path == STDIN else open(path, "rb", opener=opener) as file:
             if regular and path != STDIN and not _is_regular(os.fstat(file.fileno())):
                 diagnostics.error(Code.NOT_A_REGULAR_FILE, NOT_REGULAR, Location(str(path), 1, 1))
                 return None

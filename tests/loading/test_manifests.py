@@ -129,6 +129,12 @@ def test_json_from_standard_input_may_be_indented_by_tabs(monkeypatch: pytest.Mo
     assert (found.kind, found.location.file, problems, list(sources)) == ("Pod", "<stdin>", (), ["<stdin>"])
 
 
+def test_closed_standard_input_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    found, (problem,), _ = load_pods(STDIN)
+    assert (found, problem.code) == ((), "unreadable-file")
+
+
 def warned(text: str) -> list[str]:
     """Line, column and message of each warning about a text that has pods."""
     found, problems, _ = read_pods(text)

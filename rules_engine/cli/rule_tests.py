@@ -47,9 +47,9 @@ class TargetType(click.ParamType[Target]):
 
 def _targets(_context: click.Context, _parameter: click.Parameter, given: Sequence[Target]) -> tuple[Target, ...]:
     """Check that no two formats go to the same place. Text goes to standard output unless another format does."""
-    files = [target.file for target in given]
-    for target in given:
-        if files.count(target.file) > 1:
+    files = [target.file and target.file.resolve() for target in given]
+    for target, file in zip(given, files, strict=True):
+        if files.count(file) > 1:
             place = target.file or "standard output"
             raise click.BadParameter(f"only one format can go to {place}: write {target.format}=FILE for another file")
     return tuple(given) if None in files else (*given, Target("text", None))

@@ -294,6 +294,7 @@ def test_several_formats_are_written_in_one_run(folder: Path, tmp_path_factory: 
     [
         (["--output", "json", "--output", "junit"], "only one format can go to standard output: write json=FILE"),
         (["--output", "json=a", "--output", "junit=a"], "only one format can go to a: write json=FILE"),
+        (["--output", "json=a", "--output", "junit=./b/../a"], "only one format can go to a: write json=FILE"),
         (["--output", "xml"], "'xml' is not one of text, json, junit, github, lcov"),
         (["--output", "junit="], "'junit=' names no file"),
     ],

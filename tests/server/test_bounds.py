@@ -483,6 +483,8 @@ def test_memory_is_released_at_the_end(running: Running, memory_before: int) -> 
     assert "ERROR" not in running.logged()
 
 
+# Python's ssl does not close a client's socket that is reset before its handshake (SSLSocket._create, recv).
+@pytest.mark.filterwarnings("ignore:Exception ignored in. <ssl.SSLSocket:pytest.PytestUnraisableExceptionWarning")
 def test_sigterm_under_load_answers_every_request(tmp_path: Path) -> None:
     rules = tmp_path / "rules.yaml"
     rules.write_text(saying("no"))

@@ -115,14 +115,14 @@ def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = Fals
         files = compiled(replace(loaded, rules=untested, drafts=(), problems=()), recorder.compiler_of)
         problems.extend(problem for problem in files.problems if problem.severity is Severity.ERROR)
         recorder.add(files.rule_set)
-    measured = recorder is not None and not has_errors(problems) and not has_errors(rules.problems)
+    problems.extend(rules.problems)
     return TestRun(
         results=tuple(results),
-        problems=in_file_order([*problems, *rules.problems], loaded.files),
+        problems=in_file_order(problems, loaded.files),
         sources={**loaded.sources, **rules.sources},
         not_run=tuple(not_run),
         deselected=deselected,
-        coverage=recorder.coverage if recorder is not None and measured else None,
+        coverage=None if recorder is None or has_errors(problems) else recorder.coverage,
     )
 
 

@@ -10,10 +10,12 @@ from typing import Protocol
 import orjson
 
 from rules_engine.evaluation import DecisionCache, RuleSet
+from rules_engine.evaluation.fields_read import fields_read
 from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
 from rules_engine.model.admission import Endpoint
 from rules_engine.model.cluster import Cluster, Freshness
 from server.cluster.source import ClusterSource, FixedCluster
+from server.partial_review import Decode, decoder
 from server.timestamps import rfc3339
 
 
@@ -31,12 +33,20 @@ class Served:
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
     mutate: DecisionCache = field(init=False, repr=False, compare=False)
     validate: DecisionCache = field(init=False, repr=False, compare=False)
+    decoders: Mapping[str, Decode] = field(init=False, repr=False, compare=False)
+    """By path of the endpoint; none if a rule reads a whole pod."""
     reads_free_devices: bool = field(init=False, repr=False, compare=False)
     """True if a rule reads free devices: `offered: Available`, cluster.available."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mutate", DecisionCache(self.rule_set, Endpoint.MUTATE, orjson.dumps))
         object.__setattr__(self, "validate", DecisionCache(self.rule_set, Endpoint.VALIDATE, orjson.dumps))
+        decoders = {
+            endpoint.path: decoder(fields)
+            for endpoint in Endpoint
+            if (fields := fields_read(self.rule_set.rules_at(endpoint))) is not None
+        }
+        object.__setattr__(self, "decoders", MappingProxyType(decoders))
         object.__setattr__(self, "reads_free_devices", cluster_requirements(self.rule_set).pods)
 
 

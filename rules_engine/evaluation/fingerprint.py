@@ -3,11 +3,12 @@
 The pods of one Job or Deployment differ in their names and uids, and in labels and annotations that no rule names.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from marshal import dumps
 from typing import Any, TypeAlias
 
-from rules_engine.cel.field_paths import Chain, chains
+from rules_engine.cel.field_paths import Chain
+from rules_engine.evaluation.fields_read import field_paths
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.json.patch import Json
@@ -24,8 +25,6 @@ MAX_KEY_CONTAINERS = MAX_KEY_BYTES // len(_CONTAINER_MEMBERS)
 
 MAX_CHAINS = 16
 """Field paths that are read separately: if there are more, their common parents are read whole."""
-
-_ROOTS = frozenset({"object", "oldObject", "request"})
 
 _SPEC = ("object", "spec")
 
@@ -52,20 +51,17 @@ class Fingerprint:
 
     __slots__ = ("_annotations", "_encode", "_further", "_labels", "_spec", "repeats")
 
-    def __init__(self, rules: Iterable[CompiledRule[Rule]], encode: Encode = marshalled) -> None:
+    def __init__(self, rules: Sequence[CompiledRule[Rule]], encode: Encode = marshalled) -> None:
         labels: set[str] = set()
         annotations = {SKIP_ANNOTATION}
-        found: set[Chain] = set()
         for compiled in rules:
             rule = compiled.rule
             labels.update(requirement.key for requirement in rule.match.object_selector.requirements)
             annotations |= rule.interests.annotations
-            for program in compiled.programs:
-                found.update(chain for chain in chains(program.checked.expression) if chain[0] in _ROOTS)
         self._encode = encode
         self._labels = frozenset(labels)
         self._annotations = frozenset(annotations)
-        places = _few(found)
+        places = _few(field_paths(rules, messages=False))
         self._spec = [chain[-1] for chain in places if chain[:-1] == _SPEC]
         """Members of spec that are read whole."""
         self._further = [chain for chain in places if chain[:-1] != _SPEC]

@@ -135,13 +135,14 @@ class Admission:
             if media_type != "application/json":
                 message = f"the content type must be application/json, not {media_type or 'absent'}"
                 raise ReviewError(StatusReason.UNSUPPORTED_MEDIA_TYPE, message, uid_of(request.body))
+        served = self._state.served
         try:
-            admission = parse(request.body)
+            admission = parse(request.body, None if served is None else served.decoders.get(request.path))
         except RefusedObjectError as error:
             record.uid, record.decision = error.uid, error.decision
             return respond(error.uid, error.decision)
         record.uid, record.request = admission.uid, admission
-        served, cluster = self._state.served, self._state.cluster
+        cluster = self._state.cluster
         if served is None or cluster is None:
             raise ReviewError(StatusReason.UNAVAILABLE, "the server is still starting: try again", admission.uid)
         decision = ENDPOINTS[request.path](served)(admission, cluster, budget=deadline)

@@ -20,6 +20,7 @@ from rules_engine.model.json.lenient import Object, objects, text
 from rules_engine.model.json.patch import Json, pointer
 from rules_engine.model.json.strict import Path, PodError, kind_of, mapping
 from server.http.limits import LARGE_BODY_BYTES, MAX_DEPTH
+from server.partial_review import Decode
 
 API_VERSION = "admission.k8s.io/v1"
 KIND = "AdmissionReview"
@@ -77,14 +78,20 @@ class RefusedObjectError(Exception):
         self.decision = Decision(refusal=Refusal(HTTPStatus.UNPROCESSABLE_ENTITY, "Invalid", message))
 
 
-def parse(body: bytes) -> AdmissionRequest:
+def parse(body: bytes, partial: Decode | None = None) -> AdmissionRequest:
     """Parse an AdmissionReview v1. Raises ReviewError (always BAD_REQUEST) and RefusedObjectError.
 
-    Of duplicate keys the last one counts, as in the API server.
+    Of duplicate keys the last one counts, as in the API server. `partial` decodes the fields that are read; a review
+    that it does not decode is parsed as a whole.
     """
-    review = _document(body)
+    review = partial(body) if partial is not None else None
+    whole = review is None
+    if whole:
+        review = _document(body)
     uid = _uid_in(review)
     try:
+        if whole:
+            _refuse_depth(review, body)
         return _request(review, uid, body)
     except _MalformedError as error:
         raise ReviewError(StatusReason.BAD_REQUEST, str(error), uid) from None
@@ -168,7 +175,6 @@ def _uid_in(review: Json) -> str | None:
 def _request(review: Json, uid: str | None, body: bytes) -> AdmissionRequest:
     if not isinstance(review, dict):
         raise _MalformedError(f"the body must be an {KIND}, not {kind_of(review)}")
-    _refuse_depth(review, body)
     if review.get("apiVersion") != API_VERSION or review.get("kind") != KIND:
         raise _MalformedError(f"the body must be an {KIND} of {API_VERSION}")
     if review.get("request") is None:
@@ -193,7 +199,7 @@ def _parsed(review: dict[str, Json], uid: str | None) -> AdmissionRequest:
         raise _MalformedError(f"request{error.path.replace('/', '.')} {error.message}") from None
 
 
-def _refuse_depth(document: dict[str, Json], body: bytes) -> None:
+def _refuse_depth(document: Json, body: bytes) -> None:
     """Raise _MalformedError if the nesting is too deep.
 
     A body with few brackets cannot be. Others are checked level by level, not recursively: the parser accepts four
@@ -201,8 +207,8 @@ def _refuse_depth(document: dict[str, Json], body: bytes) -> None:
     """
     if body.count(b"{") + body.count(b"[") <= MAX_DEPTH:
         return
-    level: list[Json] = [document]
-    for _ in range(MAX_DEPTH):
+    level: list[Json] = [[document]]
+    for _ in range(MAX_DEPTH + 1):
         level = [
             child
             for node in level

@@ -1,0 +1,174 @@
+"""Partial decoding of reviews: no answer differs from that of a review decoded as a whole."""
+
+import copy
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.reviews import job_pods
+from bench.reviews import review as from_api_server
+from rules_engine.evaluation import RuleSet, mutate, validate
+from rules_engine.evaluation.fields_read import FieldsRead, fields_read
+from rules_engine.model.admission import AdmissionRequest, Endpoint
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.decision import Decision
+from rules_engine.model.json.patch import Json
+from server.http.admission_record import AdmissionRecord
+from server.http.review import RefusedObjectError, ReviewError, parse
+from server.partial_review import DEPTH, decoder
+from server.rules.sources import Sources, prepare
+from server.state import Served
+from server.telemetry.decision_log import line
+from server.telemetry.events import events
+from tests.evaluation.test_decision_cache import FULL, changed, requests, rule_sets
+from tests.server.http.test_app import PATHS, TEMPLATE, WRONG_TYPES, with_value
+from tests.support.evaluation import check, compiled, validation
+from tests.support.laws import clusters, law
+from tests.support.server import encoded, review
+
+NOTHING = FieldsRead(frozenset(), frozenset(), frozenset(), frozenset())
+
+
+def document(raw: dict[str, Any]) -> dict[str, Any]:
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": raw}
+
+
+def told(request: AdmissionRequest, decision: Decision, endpoint: Endpoint) -> Any:
+    """All that the server says of a request: response, line of the decision log, Events."""
+    record = AdmissionRecord(endpoint.path[1:])
+    record.uid, record.request, record.decision = request.uid, request, decision
+    written = line(record, decision, id="1", at=datetime(2026, 1, 1, tzinfo=UTC), view=1, messages=True)
+    return decision.trace, decision.patch, decision.refusal, b"".join(written.parts), list(events(record))
+
+
+def answers(body: bytes, served: Served, on: Cluster, *, partial: bool) -> list[Any]:
+    found: list[Any] = []
+    for endpoint, decide in ((Endpoint.MUTATE, mutate), (Endpoint.VALIDATE, validate)):
+        try:
+            request = parse(body, served.decoders.get(endpoint.path) if partial else None)
+        except (ReviewError, RefusedObjectError) as error:
+            found.append((type(error), str(error), error.uid))
+        else:
+            found.append(told(request, decide(served.rule_set, request, on), endpoint))
+    return found
+
+
+@law
+@given(st.data(), rule_sets(), requests(), clusters())
+def test_no_answer_depends_on_how_a_review_is_decoded(
+    data: st.DataObject, rule_set: RuleSet, raw: dict[str, Any], on: Cluster
+) -> None:
+    served = Served(rule_set=rule_set)
+    for _ in range(3):
+        body = orjson.dumps(document(raw))
+        assert answers(body, served, on, partial=True) == answers(body, served, on, partial=False)
+        raw = data.draw(changed(raw))
+
+
+PREPARED, _ = prepare(Sources())
+SERVED = Served(rule_set=PREPARED.rules.rule_set)
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: "/".join(map(str, path)) or "whole")
+def test_values_of_a_wrong_type_are_answered_alike(path: tuple[str | int, ...]) -> None:
+    served, on = SERVED, PREPARED.cluster
+    for value in WRONG_TYPES:
+        body = encoded(with_value(TEMPLATE, path, value))
+        assert answers(body, served, on, partial=True) == answers(body, served, on, partial=False)
+
+
+@pytest.mark.parametrize("endpoint", Endpoint)
+def test_a_pod_as_the_api_server_sends_it_is_decoded_in_part(endpoint: Endpoint) -> None:
+    for pod in job_pods("nvidia.com/gpu", 3):
+        decoded: Any = SERVED.decoders[endpoint.path](from_api_server(pod))
+        assert "managedFields" not in decoded["request"]["object"]["metadata"]
+
+
+def spec(**members: Any) -> bytes:
+    return encoded(review({"metadata": {"name": "p"}, "spec": members}))
+
+
+def test_each_member_that_decisions_and_the_log_read_is_decoded() -> None:
+    """FULL has all members that decisions read; a part of them alone would make the same decision of most pods."""
+    owner: Json = {"apiVersion": "batch/v1", "kind": "Job", "name": "a", "uid": "1", "controller": True}
+    full = copy.deepcopy(FULL)
+    full["object"]["metadata"] |= {
+        "name": "a", "generateName": "a-", "uid": "1", "deletionTimestamp": "2026-01-01T00:00:00Z",
+        "ownerReferences": [owner],
+    }  # fmt: skip
+    full["object"]["spec"] |= {"nodeName": "n"}
+    full |= {"subResource": "resize", "requestSubResource": "resize", "options": {"kind": "CreateOptions"}}
+    read = copy.deepcopy(full)
+    for name in ("priority", "securityContext"):
+        del read["object"]["spec"][name]
+    del read["object"]["spec"]["containers"][0]["image"]
+    del read["oldObject"]["spec"]["priority"]
+    assert decoder(NOTHING)(encoded(document(full))) == document(read)
+    everything = FieldsRead(frozenset(), frozenset(), frozenset(), frozenset(full["object"]["spec"]) - {"affinity"})
+    assert decoder(everything)(encoded(document(full))) == document(full)
+
+
+def test_what_no_rule_reads_is_skipped() -> None:
+    decode = decoder(NOTHING)
+    container = {"name": "main", "env": [{"name": "A"}], "resources": {"limits": {"cpu": "1"}, "claims": []}}
+    decoded: Any = decode(spec(containers=[container], volumes=[1]))
+    expected = {"containers": [{"name": "main", "resources": {"limits": {"cpu": "1"}}}]}
+    assert decoded["request"]["object"] == {"metadata": {"name": "p"}, "spec": expected}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        spec(nodeName=1),
+        spec(containers=[1]),
+        spec(overhead={"cpu": 1}),
+        spec(priority=2**63),
+        spec(priority=json.loads("[" * (DEPTH + 1) + "]" * (DEPTH + 1))),
+        spec(priority=1).replace(b"1}", b"1e999}"),
+        spec(volumes="\N{LATIN SMALL LETTER E WITH ACUTE}").replace(b"\\u00e9", b"\xe9"),
+        spec(volumes=1).replace(b"1}", b"[" * 5000 + b"]" * 5000 + b"}"),
+        b"",
+        b"[]",
+    ],
+)
+def test_any_other_body_is_decoded_as_a_whole(body: bytes) -> None:
+    assert decoder(FieldsRead(frozenset(), frozenset(), frozenset(), frozenset({"priority"})))(body) is None
+
+
+def test_fields_of_expressions_and_messages_are_read() -> None:
+    rule_set = compiled(
+        validation(
+            check(
+                "object.spec.?priority.orValue(0) == 0 && !has(object.metadata.finalizers) && request.dryRun == false",
+                message_expression="'no: ' + object.status.phase + oldObject.spec.hostname",
+            )
+        )
+    )
+    assert fields_read(rule_set.rules_at(Endpoint.VALIDATE)) == FieldsRead(
+        request=frozenset({"dryRun"}),
+        pod=frozenset({"status"}),
+        metadata=frozenset({"finalizers"}),
+        spec=frozenset({"priority", "hostname"}),
+    )
+    assert fields_read(rule_set.rules_at(Endpoint.MUTATE)) == NOTHING
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "object == oldObject",
+        "object.metadata == object.metadata",
+        "has(object.spec) && object['spec'] != {}",
+        "request == request",
+        "cel.bind(spec, object.spec, spec.containers.size() > 1)",
+    ],
+)
+def test_a_rule_that_reads_a_whole_pod_has_all_decoded(expression: str) -> None:
+    rule_set = compiled(validation(check(expression, "no")))
+    assert fields_read(rule_set.rules_at(Endpoint.VALIDATE)) is None
+    assert set(Served(rule_set=rule_set).decoders) == {"/mutate"}

@@ -80,13 +80,12 @@ def _mismatch(rule: Rule, context: Context) -> tuple[str, str] | None:
 def _names_any(patterns: Sequence[str], rule: Rule, context: Context) -> bool:
     """Return True if a container names a matching resource, whatever the amount. Raises CostExceeded."""
     budget = context.budget_of(rule)
-    containers = context.pod.containers
-    budget.spend(len(containers) // CONTAINERS_PER_UNIT)
-    amounts = [found for item in containers for found in (item.requests, item.limits)]
-    budget.spend(sum(map(len, amounts)) // AMOUNTS_PER_UNIT)
-    names = {name for name in set[str]().union(*amounts) if len(name) <= MAX_RESOURCE_NAME}
-    if not names.isdisjoint(patterns):
+    pod = context.pod
+    budget.spend(len(pod.containers) // CONTAINERS_PER_UNIT)
+    budget.spend(pod.amounts // AMOUNTS_PER_UNIT)
+    if not pod.named.isdisjoint(patterns):
         return True
+    names = [name for name in pod.named if len(name) <= MAX_RESOURCE_NAME]
     characters = sum(map(len, names))
     for glob in filter(globs.is_glob, patterns):
         # All at once: the names have no order, and the same pod must always cost the same.

@@ -108,6 +108,10 @@ class Pod(Struct, frozen=True, kw_only=True):
     containers: tuple[Container, ...]
     resources: frozenset[str]
     """Resources with a request or limit above zero in some container: rules ignore those that are 0 in all."""
+    named: frozenset[str]
+    """Resources with a request or limit in some container, whatever the amount."""
+    amounts: int
+    """Number of the containers' requests and limits."""
     requests: Mapping[str, Quantity]
     limits: Mapping[str, Quantity]
     overhead: Mapping[str, Quantity]
@@ -125,6 +129,7 @@ class Pod(Struct, frozen=True, kw_only=True):
         spec = mapping(pod.get("spec"), ("spec",))
         level = mapping(spec.get("resources"), ("spec", "resources"))
         containers = (*_containers(spec, "containers", texts), *_containers(spec, "initContainers", texts))
+        amounts = _amounts(containers)
         return cls(
             name=string(metadata.get("name"), ("metadata", "name")),
             namespace=string(metadata.get("namespace"), ("metadata", "namespace")),
@@ -132,7 +137,9 @@ class Pod(Struct, frozen=True, kw_only=True):
             labels=strings(metadata.get("labels"), ("metadata", "labels")),
             annotations=strings(metadata.get("annotations"), ANNOTATIONS),
             containers=containers,
-            resources=_requested(containers),
+            resources=_requested(amounts),
+            named=frozenset[str]().union(*amounts),
+            amounts=sum(map(len, amounts)),
             requests=_not_negative(_quantities(level.get("requests"), POD_REQUESTS, texts), POD_REQUESTS),
             limits=_not_negative(_quantities(level.get("limits"), POD_LIMITS, texts), POD_LIMITS),
             overhead=_quantities(spec.get("overhead"), ("spec", "overhead"), texts),
@@ -223,6 +230,7 @@ class Pod(Struct, frozen=True, kw_only=True):
         containers = tuple(
             [item for container in containers if (item := container.edited(edits)).requests or item.limits]
         )
+        amounts = _amounts(containers)
         return Pod(
             original=self.original,
             edits=merged(self.edits, edits),
@@ -232,7 +240,9 @@ class Pod(Struct, frozen=True, kw_only=True):
             labels=self.labels,
             annotations={key: value for key, value in annotations.items() if value is not None},
             containers=containers,
-            resources=_requested(containers),
+            resources=_requested(amounts),
+            named=frozenset[str]().union(*amounts),
+            amounts=sum(map(len, amounts)),
             requests=_edited(self.requests, edits.get(POD_REQUESTS, {})),
             limits=_edited(self.limits, edits.get(POD_LIMITS, {})),
             overhead=self.overhead,
@@ -287,17 +297,13 @@ def _container(members: Mapping[str, Json], here: Path, requests: Json, limits: 
     )
 
 
-def _requested(containers: Iterable[Container]) -> frozenset[str]:
+def _amounts(containers: Iterable[Container]) -> list[Mapping[str, Quantity]]:
+    return [amounts for item in containers for amounts in (item.requests, item.limits)]
+
+
+def _requested(amounts: Iterable[Mapping[str, Quantity]]) -> frozenset[str]:
     """Return the resources that some container has more than zero of."""
-    return frozenset(
-        [
-            name
-            for item in containers
-            for amounts in (item.requests, item.limits)
-            for name, amount in amounts.items()
-            if amount.nanos
-        ]
-    )
+    return frozenset([name for members in amounts for name, amount in members.items() if amount.nanos])
 
 
 _NOTHING: Mapping[str, Quantity] = MappingProxyType({})

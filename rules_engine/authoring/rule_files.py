@@ -36,6 +36,11 @@ class RuleFiles:
     def failed(self) -> bool:
         return has_errors(self.problems)
 
+    @property
+    def rule_problems(self) -> tuple[Problem, ...]:
+        """The problems without those of tests and of what tests name."""
+        return tuple(problem for problem in self.problems if problem not in self.loaded.test_problems)
+
 
 class ReadFiles:
     """Files that are already read, which tests may name in other ways."""

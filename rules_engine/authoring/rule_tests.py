@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import groupby
 from pathlib import Path
 
 from rules_engine.authoring.admission import Admission, admit
@@ -36,8 +38,32 @@ class CaseName:
     cluster: str
 
     def __str__(self) -> str:
-        on = f" [{self.cluster}]" if self.cluster else ""
-        return f"{self.test}: {self.case.name}{on}"
+        return f"{self.test}: {self.title}"
+
+    @property
+    def title(self) -> str:
+        """The names of the case and of its cluster."""
+        return f"{self.case.name} [{self.cluster}]" if self.cluster else self.case.name
+
+    @property
+    def file(self) -> str:
+        return self.case.location.file
+
+
+class Obstacle(StrEnum):
+    """A reason why a case cannot be run."""
+
+    TEST = "the test has errors"
+    RULES = "the rules have errors"
+    EXPECTATION = "the expectation has errors"
+
+
+@dataclass(frozen=True, slots=True)
+class CaseNotRun:
+    """A case that cannot be run, on one cluster."""
+
+    name: CaseName
+    obstacle: Obstacle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +81,7 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestRun:
-    """The results of all cases. `problems` prevented `not_run` cases; `deselected` ones do not match the keyword.
+    """The results of all cases, and those not run; `deselected` counts those that do not match the keyword.
 
     `coverage` is None unless it was recorded, in a run without errors. pytest must not collect this class: it is not a
     test.
@@ -66,13 +92,20 @@ class TestRun:
     results: tuple[CaseResult, ...]
     problems: tuple[Problem, ...]
     sources: Sources
-    not_run: tuple[CaseName, ...]
+    not_run: tuple[CaseNotRun, ...]
     deselected: int
     coverage: Coverage | None
 
     @property
     def failures(self) -> int:
         return sum(not result.passed for result in self.results)
+
+    @property
+    def not_run_together(self) -> Iterator[tuple[CaseNotRun, int]]:
+        """Yield the first of consecutive cases of a test that are not run for the same reason, and their number."""
+        for _, found in groupby(self.not_run, key=lambda one: (one.name.file, one.name.test, one.obstacle)):
+            first, *others = found
+            yield first, 1 + len(others)
 
     @property
     def succeeded(self) -> bool:
@@ -83,28 +116,31 @@ class TestRun:
 def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = False) -> TestRun:
     """Run the cases in files and folders whose name, or whose test's name, contains `keyword`, ignoring letter case.
 
-    A test whose rules have errors is not run, nor is a case with an impossible expectation. Warnings of rules are
-    reported by `check` only; those of the cases' pods are reported here too. `coverage`: it is recorded, for the rules
-    of all tests and all others in `paths`.
+    A test with errors is not run, nor is one whose rules have errors, nor a case with an impossible expectation.
+    Warnings of rules are reported by `check` only; those of the cases' pods are reported here too. `coverage`: it is
+    recorded, for the rules of all tests and all others in `paths`.
     """
     loaded = load(paths)
     recorder = Recorder() if coverage else None
     rules = _TestedRules(loaded, recorder)
     problems = [problem for problem in loaded.problems if problem.severity is Severity.ERROR or problem.code in SLIPS]
     results: list[CaseResult] = []
-    not_run: list[CaseName] = []
-    deselected = 0
+    not_run = [
+        CaseNotRun(name, Obstacle.TEST)
+        for test in loaded.test_drafts
+        for case in _selected(test, keyword)
+        for name in _names(test, case)
+    ]
     for test in loaded.tests:
         files = rules.of(test)
-        for case in test.cases:
-            names = [CaseName(test.name, case, cluster) for cluster in case.clusters]
-            if not _is_selected(keyword, test, case):
-                deselected += len(names)
-                continue
-            impossible = () if files.failed else tuple(analyse_case(case, files.loaded.rules))
+        failed = has_errors(files.rule_problems)
+        for case in _selected(test, keyword):
+            names = _names(test, case)
+            impossible = () if failed else tuple(analyse_case(case, files.loaded.rules))
             problems.extend(impossible)
-            if files.failed or has_errors(impossible):
-                not_run.extend(names)
+            if failed or has_errors(impossible):
+                obstacle = Obstacle.RULES if failed else Obstacle.EXPECTATION
+                not_run.extend(CaseNotRun(name, obstacle) for name in names)
                 continue
             for name in names:
                 results.append(_run(name, test.clusters.get(name.cluster, test.cluster), files.rule_set))
@@ -116,12 +152,13 @@ def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = Fals
         problems.extend(problem for problem in files.problems if problem.severity is Severity.ERROR)
         recorder.add(files.rule_set)
     problems.extend(rules.problems)
+    cases = sum(len(_names(test, case)) for test in (*loaded.test_drafts, *loaded.tests) for case in test.cases)
     return TestRun(
         results=tuple(results),
         problems=in_file_order(problems, loaded.files),
         sources={**loaded.sources, **rules.sources},
         not_run=tuple(not_run),
-        deselected=deselected,
+        deselected=cases - len(results) - len(not_run),
         coverage=None if recorder is None or has_errors(problems) else recorder.coverage,
     )
 
@@ -141,7 +178,7 @@ class _TestedRules:
         if test.rules not in self._sets:
             self._sets[test.rules] = files = self._compiled(test.rules)
             self.sources.update(files.loaded.sources)
-            self.problems.extend(problem for problem in files.problems if problem.severity is Severity.ERROR)
+            self.problems.extend(problem for problem in files.rule_problems if problem.severity is Severity.ERROR)
             if self.recorder is not None:
                 self.recorder.add(files.rule_set)
         return self._sets[test.rules]
@@ -149,7 +186,8 @@ class _TestedRules:
     def _compiled(self, paths: Sequence[FilePath]) -> RuleFiles:
         compiler_of: CompilerOf = Compiler if self.recorder is None else self.recorder.compiler_of
         # An error of the whole, such as a name that two folders use, need not be one of its parts.
-        names = None if has_errors(self.loaded.problems) else self._files.among(paths)
+        failed = has_errors([problem for problem in self.loaded.problems if problem not in self.loaded.test_problems])
+        names = None if failed else self._files.among(paths)
         if names is None:
             return read_rules([Path(path) for path in paths], compiler_of)
         files = frozenset(names)
@@ -157,8 +195,15 @@ class _TestedRules:
         return compiled(replace(self.loaded, rules=rules, drafts=(), problems=()), compiler_of)
 
 
-def _is_selected(keyword: str, test: RuleTest, case: Case) -> bool:
-    return keyword.casefold() in f"{test.name} {case.name}".casefold()
+def _selected(test: RuleTest, keyword: str) -> Iterator[Case]:
+    for case in test.cases:
+        if keyword.casefold() in f"{test.name} {case.name}".casefold():
+            yield case
+
+
+def _names(test: RuleTest, case: Case) -> list[CaseName]:
+    """Return the names of a case on each of its clusters; a case without an expectation has none."""
+    return [CaseName(test.name, case, cluster) for cluster in case.clusters or ("",)]
 
 
 def _namespace(case: Case) -> str:

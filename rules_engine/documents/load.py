@@ -2,7 +2,9 @@
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -27,7 +29,7 @@ from rules_engine.loading.kubernetes.manifests import Manifest, manifest_json, m
 from rules_engine.loading.kubernetes.pods import read_pod
 from rules_engine.loading.rule_fields import name_of
 from rules_engine.loading.schemas import SCHEMAS, near, validate
-from rules_engine.loading.yaml.documents import Dialect, Document, read_documents
+from rules_engine.loading.yaml.documents import Dialect, Document, parts, read_documents
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.loading.yaml.scalars import AMBIGUOUS
 from rules_engine.model.cluster import Cluster
@@ -44,6 +46,12 @@ _TEST = "RuleTest"
 
 DOCUMENT_KINDS = (*(kind.name for kind in KINDS), _TEST, _CLUSTER)
 """The kinds of documents that files may have."""
+
+_FOR_TESTS = frozenset({_TEST, _CLUSTER})
+"""Kinds of documents of which an error leaves the rules as they are."""
+
+_WRITTEN_KIND = re.compile(r"^kind:[ \t]*[\"']?(\w*)", re.MULTILINE)
+"""The kind of a document that YAML cannot read."""
 
 _EXPECTED_CLUSTER = "a ClusterInventory, or the output of kubectl get nodes,pods,namespaces -A -o json"
 
@@ -72,16 +80,19 @@ class Loaded:
 
     `drafts` are rules of documents with errors, as far as they could be read: they serve only to find further problems
     in their expressions. `written` has the rule documents as they were read, those with errors included, each with its
-    kind and name. `files` are those of the paths. Those `passed_over` have no document of gpu-rules, and no test refers
-    to them.
+    kind and name. `test_drafts` are tests with errors: their cases cannot be run. `test_problems` are those of tests,
+    of inventories and of the files that tests name; the rules are complete in spite of them. `files` are those of the
+    paths. Those `passed_over` have no document of gpu-rules, and no test refers to them.
     """
 
     rules: tuple[Rule, ...] = ()
     tests: tuple[RuleTest, ...] = ()
     inventories: tuple[Inventory, ...] = ()
     drafts: tuple[Rule, ...] = ()
+    test_drafts: tuple[RuleTest, ...] = ()
     written: tuple[tuple[str, str, MapNode], ...] = ()
     problems: tuple[Problem, ...] = ()
+    test_problems: frozenset[Problem] = frozenset()
     sources: Sources = field(default_factory=lambda: MappingProxyType({}))
     files: tuple[str, ...] = ()
     passed_over: tuple[str, ...] = ()
@@ -110,8 +121,10 @@ def load(paths: Sequence[Path], kinds: Sequence[Kind] = KINDS) -> Loaded:
         tests=tuple(loader.tests),
         inventories=tuple(loader.inventories),
         drafts=tuple(loader.drafts),
+        test_drafts=tuple(loader.test_drafts),
         written=tuple(loader.written),
-        problems=in_file_order(loader.diagnostics.problems, names),
+        problems=in_file_order(loader.problems, names),
+        test_problems=frozenset(loader.test_diagnostics.problems),
         sources=loader.sources,
         files=names,
         passed_over=tuple(name for name in loader.passed_over if os.path.realpath(name) not in loader.referenced),
@@ -128,7 +141,7 @@ def load_cluster(path: Path, *, regular: bool = False) -> tuple[Cluster | None, 
     if source is not None:
         loader.read(source)
     found = loader.inventories
-    if not loader.diagnostics.failed:
+    if not loader.failed:
         if len(found) > 1:
             message = f"expected one ClusterInventory, not {len(found)}"
             loader.diagnostics.error(Code.NOT_A_CLUSTER, message, found[1].location)
@@ -137,8 +150,8 @@ def load_cluster(path: Path, *, regular: bool = False) -> tuple[Cluster | None, 
             given = f"{truncate(kind.source.text)} is not a cluster: " if kind else ""
             place, length = (kind.location, kind.length) if kind else (Location(str(path), 1, 1), 1)
             loader.diagnostics.error(Code.NOT_A_CLUSTER, f"{given}expected {_EXPECTED_CLUSTER}", place, length)
-    cluster = None if loader.diagnostics.failed else found[0].cluster
-    return cluster, in_file_order(loader.diagnostics.problems), loader.sources
+    cluster = None if loader.failed else found[0].cluster
+    return cluster, in_file_order(loader.problems), loader.sources
 
 
 def load_pods(path: Path) -> tuple[tuple[Manifest, ...], tuple[Problem, ...], Sources]:
@@ -188,12 +201,15 @@ class _Loader:
 
     def __init__(self, kinds: Sequence[Kind] = ()) -> None:
         self.diagnostics = Diagnostics()
+        self.test_diagnostics = Diagnostics()
+        """Problems of tests and inventories, and of the files that tests name."""
         self.sources: dict[str, Sequence[str]] = {}
         self.rules: list[Rule] = []
         self.drafts: list[Rule] = []
         self.written: list[tuple[str, str, MapNode]] = []
         """Kind, name and document of each rule, as written."""
         self.tests: list[RuleTest] = []
+        self.test_drafts: list[RuleTest] = []
         self.inventories: list[Inventory] = []
         self.other: ScalarNode | None = None
         self.passed_over: list[str] = []
@@ -205,6 +221,14 @@ class _Loader:
         self._wanted = self._known if kinds else (_CLUSTER,)
         self._places: dict[tuple[str, str], Location] = {}
         self._clusters: dict[Path, Cluster | None] = {}
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        return (*self.diagnostics.problems, *self.test_diagnostics.problems)
+
+    @property
+    def failed(self) -> bool:
+        return self.diagnostics.failed or self.test_diagnostics.failed
 
     def read(self, source: SourceFile) -> None:
         """Read every document of a file."""
@@ -221,7 +245,8 @@ class _Loader:
             return
         if not documents and not diagnostics.failed:
             diagnostics.error(Code.EMPTY_FILE, "the file has no documents", Location(source.name, 1, 1))
-        self.diagnostics.problems.extend(diagnostics.problems)
+        for problem, kind in _with_kinds(diagnostics.problems, source):
+            self._diagnostics_of(kind).problems.append(problem)
         clusters = len(self.inventories)
         ours = [document for document in documents if not self._passed_over(document.root)]
         none_ours = len(ours) < len(documents) and all(document.empty for document in ours)
@@ -237,7 +262,7 @@ class _Loader:
         if not is_cluster(value):
             return False
         location = Location(file, 1, 1)
-        cluster = read_cluster(value, location, self.diagnostics)
+        cluster = read_cluster(value, location, self.test_diagnostics)
         self.inventories.append(Inventory(name=Path(file).stem, location=location, cluster=cluster))
         return True
 
@@ -252,6 +277,9 @@ class _Loader:
         if self._read_cluster(manifest_json(root), root.location.file):
             return True
         return not self._kinds or _version(root) is not None or bool(manifests(root))
+
+    def _diagnostics_of(self, kind: str | None) -> Diagnostics:
+        return self.test_diagnostics if kind in _FOR_TESTS else self.diagnostics
 
     def _take(self, document: Document) -> None:
         root = document.root
@@ -268,7 +296,7 @@ class _Loader:
             self._build(kind, root, document, diagnostics)
         elif kind is not None:
             return
-        self.diagnostics.problems.extend(_yaml_problems(diagnostics, document))
+        self._diagnostics_of(kind).problems.extend(_yaml_problems(diagnostics, document))
 
     def _build(self, kind: str, written: MapNode, document: Document, diagnostics: Diagnostics) -> None:
         folder = self._kinds[kind].schemas if kind in self._kinds else SCHEMAS
@@ -281,8 +309,7 @@ class _Loader:
                 self.inventories.append(Inventory(name=name, location=location, cluster=cluster))
         elif kind == _TEST:
             test = build_test(root, diagnostics, Reader(self._cluster_file, self._pod_file))
-            if not _failed(diagnostics, document):
-                self.tests.append(test)
+            (self.test_drafts if _failed(diagnostics, document) else self.tests).append(test)
         else:
             self.written.append((kind, name, written))
             rule = self._kinds[kind].read(root, diagnostics)
@@ -301,7 +328,7 @@ class _Loader:
         if path not in self._clusters:
             cluster, problems, sources = load_cluster(path, regular=True)
             self._clusters[path] = cluster
-            self.diagnostics.problems.extend(problems)
+            self.test_diagnostics.problems.extend(problems)
             self.sources.update(sources)
         return self._clusters[path]
 
@@ -310,10 +337,21 @@ class _Loader:
         diagnostics = Diagnostics()
         source = read_file(path, diagnostics, regular=True)
         roots = _manifest_documents(source, diagnostics) if source else []
-        self.diagnostics.problems.extend(diagnostics.problems)
+        self.test_diagnostics.problems.extend(diagnostics.problems)
         if source is not None:
             self.sources[source.name] = source.lines
         return roots[0] if len(roots) == 1 and not diagnostics.failed else None
+
+
+def _with_kinds(problems: Sequence[Problem], source: SourceFile) -> Iterator[tuple[Problem, str | None]]:
+    """Yield problems of documents that YAML cannot read, with the kind that is written there; None if it is not one."""
+    found = list(parts(source.text)) if problems else []
+    starts = [part.line for part in found]
+    for problem in problems:
+        # An empty file has no parts.
+        around = found[bisect_left(starts, problem.location.line) - 1 :][:1]
+        kinds = [kind for part in around for kind in _WRITTEN_KIND.findall(part.text)]
+        yield problem, kinds[0] if len(kinds) == 1 else None
 
 
 def _json(text: str) -> Json:

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -270,6 +271,100 @@ def test_a_test_with_errors_is_reported(folder: Path) -> None:
     assert "(did you mean 'allowed'?) [unknown-field]" in out
 
 
+BROKEN = rule_test(case("{alowed: true}"), case("{allowed: true}", name="second"), name="broken")
+UNCLOSED = "apiVersion: gpurules.io/v1\nkind: RuleTest\nmetadata: {name: [unclosed}\nspec: {cases: []}\n"
+UNREAD_CLUSTER = "apiVersion: gpurules.io/v1\nkind: ClusterInventory\nmetadata: {name: c}\nspec: {node: []}\n"
+
+
+def test_errors_of_a_test_do_not_stop_the_others_of_its_folder(folder: Path) -> None:
+    write(folder, {"broken.test.yaml": BROKEN})
+    code, out = run(folder, case("{containers: {main: {nvidia.com/gpu: 1}}}"))
+    assert code == 1
+    assert "(did you mean 'allowed'?) [unknown-field]" in out
+    assert out.endswith(
+        f"\nnot run  broken: 2 cases, since the test has errors  {folder}/broken.test.yaml:7:13\n"
+        "pass  t: a case\n1 passed, 2 not run, 1 error\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        UNCLOSED,
+        f"---\n{UNCLOSED}---\n{UNCLOSED}",
+        UNREAD_CLUSTER,
+        UNREAD_CLUSTER.replace("{node: []}", "{nodes: [}"),
+        BROKEN.replace("cluster: {nodes", "cluster: {file: absent.yaml, nodes"),
+        rule_test(case("{allowed: true}").replace(f"pod: {POD}", "podFile: pod.txt"), name="broken"),
+        rule_test(case("{allowed: true}"), name="broken", cluster="{file: cluster.txt}"),
+        rule_test("    - name: nothing is expected\n      pod: {}\n", name="broken"),
+    ],
+)
+def test_errors_of_what_tests_need_do_not_stop_other_tests(folder: Path, text: str) -> None:
+    write(folder, {"a.yaml": text, "pod.txt": "kind: Pod\nspec: [\n", "cluster.txt": UNREAD_CLUSTER})
+    code, out = run(folder, case("{containers: {main: {nvidia.com/gpu: 1}}}"))
+    assert (code, "\npass  t: a case\n1 passed, " in out) == (1, True), out
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        RULES.replace("rungs:", "rungs: ["),
+        RULES.replace("kind: FallbackLadder", "kind: FallbackLader"),
+        UNCLOSED.replace("kind: RuleTest", "kind: FallbackLadder"),
+        UNCLOSED.replace("kind: RuleTest\n", ""),
+        UNCLOSED.replace("kind: RuleTest", "kind: FallbackLadder\nkind: RuleTest"),
+        "",
+    ],
+)
+def test_no_case_is_run_without_a_document_that_may_be_a_rule(folder: Path, text: str) -> None:
+    write(folder, {"a.yaml": text})
+    code, out = run(folder, case("{allowed: true}"))
+    assert (code, out.count("not run  t: a case, since the rules have errors")) == (1, 1), out
+    assert "\n0 passed, 1 not run, " in out
+
+
+def test_only_errors_of_rules_count_in_a_folder_that_a_test_names(folder: Path, tmp_path: Path) -> None:
+    named = rule_test(case("{containers: {main: {nvidia.com/gpu: 1}}}")).replace(
+        "  cluster:", "  rules: [..]\n  cluster:"
+    )
+    write(tmp_path, {"broken.test.yaml": BROKEN, "tests/t.test.yaml": named})
+    result = cli("test", folder / "tests")
+    assert (result.exit_code, result.stdout) == (0, "pass  t: a case\n1 passed\n")
+
+
+def test_a_case_not_run_is_selected_by_its_name_as_well(folder: Path) -> None:
+    write(folder, {"broken.test.yaml": BROKEN})
+    out = cli("test", folder, "-k", "second").stdout
+    assert "not run  broken: second, since the test has errors" in out
+    assert out.endswith("0 passed, 1 not run, 1 deselected, 1 error\n")
+
+
+def test_each_format_has_the_cases_not_run_with_the_reason(folder: Path) -> None:
+    impossible = "{decidedBy: [{rule: FallbackLadder/mgi}]}"
+    write(folder, {"broken.test.yaml": BROKEN, "t.test.yaml": rule_test(case(impossible, name="wrong"))})
+    broken, wrong = f"{folder}/broken.test.yaml:7:13", f"{folder}/t.test.yaml:7:13"
+
+    assert f"not run  t: wrong, since the expectation has errors  {wrong}\n" in cli("test", folder, "-q").stdout
+    found = json.loads(cli("test", folder, "--output", "json").stdout)["notRun"]
+    assert [(one["case"], one["reason"]) for one in found] == [
+        ("a case", "the test has errors"),
+        ("second", "the test has errors"),
+        ("wrong", "the expectation has errors"),
+    ]
+    assert (found[0]["source"], found[2]["source"]) == (broken, wrong)
+    lines = cli("test", folder, "--output", "github").stdout.splitlines()
+    assert f"::error file={folder}/broken.test.yaml,line=7,col=13,endColumn=19,title=broken" in lines[2]
+    assert lines[2].endswith("::2 cases not run, since the test has errors")
+    assert lines[3].endswith("title=t%3A wrong::not run, since the expectation has errors")
+    errors = ET.fromstring(cli("test", folder, "--output", "junit").stdout).findall(".//error[@type='not-run']")
+    assert [error.get("message") for error in errors] == [
+        "not run: the test has errors",
+        "not run: the test has errors",
+        "not run: the expectation has errors",
+    ]
+
+
 def test_misspelt_fields_of_a_case_are_warnings(folder: Path) -> None:
     code, out = run(folder, case("{allowed: true}", pod=POD.replace("resources", "resource")))
     assert code == 0
@@ -328,7 +423,7 @@ def test_json_has_the_same_results(folder: Path) -> None:
     result = cli("test", folder, "--output", "json")
     found = json.loads(result.stdout)
     assert result.exit_code == 1
-    assert [found[name] for name in ("succeeded", "notRun", "leftOut", "problems")] == [False, 0, 0, []]
+    assert [found[name] for name in ("succeeded", "notRun", "leftOut", "problems")] == [False, [], 0, []]
     first, second = found["cases"]
     assert first["mismatches"] == [{"what": "allowed", "expected": "false", "actual": "true"}]
     assert (first["test"], first["case"], first["passed"]) == ("t", "a case", False)

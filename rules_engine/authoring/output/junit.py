@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from xml.etree import ElementTree as ET
 
-from rules_engine.authoring.rule_tests import CaseName, CaseResult, TestRun
+from rules_engine.authoring.rule_tests import CaseName, CaseNotRun, CaseResult, TestRun
 from rules_engine.model.problems import Problem, Severity
 
 _PROBLEMS = "problems"
@@ -18,14 +18,12 @@ def junit(run: TestRun) -> str:
     times: results do not depend on a clock.
     """
     root = ET.Element("testsuites", name="gpu-rules")
-    cases: list[tuple[CaseName, CaseResult | None]] = [
-        *((result.name, result) for result in run.results),
-        *((name, None) for name in run.not_run),
-    ]
-    for (_, test), found in groupby(sorted(cases, key=_suite), key=_suite):
+    cases: list[CaseResult | CaseNotRun] = [*run.results, *run.not_run]
+    cases.sort(key=lambda case: _suite(case.name))
+    for (_, test), found in groupby(cases, key=lambda case: _suite(case.name)):
         suite = ET.SubElement(root, "testsuite", name=_text(test))
-        for name, result in found:
-            _case(suite, name, result)
+        for case in found:
+            _case(suite, case)
     errors = [problem for problem in run.problems if problem.severity is Severity.ERROR]
     if errors:
         _problems(ET.SubElement(root, "testsuite", name=_PROBLEMS), errors)
@@ -39,19 +37,23 @@ def junit(run: TestRun) -> str:
     return document.decode("ascii")
 
 
-def _suite(item: tuple[CaseName, CaseResult | None]) -> tuple[str, str]:
-    name, _ = item
-    return name.case.location.file, name.test
+def _suite(name: CaseName) -> tuple[str, str]:
+    return name.file, name.test
 
 
-def _case(suite: ET.Element, name: CaseName, result: CaseResult | None) -> None:
+def _case(suite: ET.Element, result: CaseResult | CaseNotRun) -> None:
+    name = result.name
     place = name.case.location
-    title = f"{name.case.name} [{name.cluster}]" if name.cluster else name.case.name
     case = ET.SubElement(
-        suite, "testcase", classname=_text(name.test), name=_text(title), file=_text(place.file), line=str(place.line)
+        suite,
+        "testcase",
+        classname=_text(name.test),
+        name=_text(name.title),
+        file=_text(place.file),
+        line=str(place.line),
     )
-    if result is None:
-        ET.SubElement(case, "error", message="not run: its rules or its expectation have errors", type="not-run")
+    if isinstance(result, CaseNotRun):
+        ET.SubElement(case, "error", message=f"not run: {result.obstacle}", type="not-run")
     elif not result.passed:
         lines = list(map(str, result.mismatches))
         failure = ET.SubElement(case, "failure", message=_text(lines[0]), type="mismatch")

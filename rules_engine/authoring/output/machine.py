@@ -8,7 +8,7 @@ from rules_engine.authoring.check import Checked
 from rules_engine.authoring.explain import Explanation
 from rules_engine.authoring.output.coverage import coverage_json
 from rules_engine.authoring.problem_reference import PROJECT_URL, Entry, reference
-from rules_engine.authoring.rule_tests import CaseResult, TestRun
+from rules_engine.authoring.rule_tests import CaseName, CaseResult, TestRun
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problem_codes import ProblemCode
 from rules_engine.model.problems import Problem
@@ -144,16 +144,23 @@ def tests_json(run: TestRun) -> Json:
         "succeeded": run.succeeded,
         "cases": [_case(result) for result in run.results],
         "problems": [_problem(problem) for problem in run.problems],
-        "notRun": len(run.not_run),
+        "notRun": [{**_case_name(case.name), "reason": case.obstacle.value} for case in run.not_run],
         "leftOut": run.deselected,
         **({} if run.coverage is None else {"coverage": coverage_json(run.coverage)}),
     }
 
 
 def tests_github(run: TestRun) -> Iterator[str]:
-    """Yield a workflow command for each problem, each mismatch and each uncovered item, at its place."""
+    """Yield a workflow command for each problem, each mismatch and each uncovered item, at its place.
+
+    Cases not run are reported together, since GitHub shows few annotations.
+    """
     for problem in run.problems:
         yield _github_problem(problem)
+    for first, number in run.not_run_together:
+        case = first.name.case
+        title, cases = (str(first.name), "") if number == 1 else (first.name.test, f"{number} cases ")
+        yield _github("error", case.location, len(case.name), title, f"{cases}not run, since {first.obstacle}")
     for result in run.results:
         case = result.name.case
         for mismatch in result.mismatches:
@@ -162,12 +169,18 @@ def tests_github(run: TestRun) -> Iterator[str]:
         yield _github("warning", item.location, len(item.name), "not covered", f"{item.name} is never {item.event}")
 
 
+def _case_name(name: CaseName) -> dict[str, Json]:
+    return {
+        "test": name.test,
+        "case": name.case.name,
+        **({"cluster": name.cluster} if name.cluster else {}),
+        "source": str(name.case.location),
+    }
+
+
 def _case(result: CaseResult) -> Json:
     return {
-        "test": result.name.test,
-        "case": result.name.case.name,
-        **({"cluster": result.name.cluster} if result.name.cluster else {}),
-        "source": str(result.name.case.location),
+        **_case_name(result.name),
         "passed": result.passed,
         "mismatches": [
             {"what": mismatch.what, "expected": mismatch.expected, "actual": mismatch.actual}

@@ -101,6 +101,15 @@ class Screen:
     def tests(self, run: TestRun, *, quiet: bool = False) -> None:
         """Print each case with its mismatches, then the totals. `quiet`: nothing about cases that passed."""
         self.problems(run.problems, run.sources)
+        for first, number in run.not_run_together:
+            name = str(first.name) if number == 1 else f"{first.name.test}: {number} cases"
+            self._line(
+                Text.assemble(
+                    ("not run", _RED + _BOLD),
+                    f"  {visible(name)}, since {first.obstacle}",
+                    (f"  {visible(str(first.name.case.location))}", _DIM),
+                )
+            )
         for result in run.results:
             if not (quiet and result.passed):
                 self._case(result)

@@ -35,7 +35,7 @@ class Mismatch:
     actual: str
 
     def __str__(self) -> str:
-        return f"{self.what}: expected {self.expected}, found {self.actual}"
+        return f"{self.what}: expected {self.expected}, actual {self.actual}"
 
 
 def mismatches(expect: Expectation, admission: Admission) -> Iterator[Mismatch]:

@@ -376,7 +376,7 @@ def test_junit_has_a_suite_for_each_test_and_one_for_errors(folder: Path) -> Non
         0,
     )
     (failure,) = failed
-    message = f"allowed: expected true, found false ({DENIAL})"
+    message = f"allowed: expected true, actual false ({DENIAL})"
     assert (failure.tag, failure.attrib) == ("failure", {"message": message, "type": "mismatch"})
     assert (failure.text or "").endswith(f"{folder}/t.yaml:8:14")
     assert [found.get("type") for found in root.iter("error")] == ["not-run", "unknown-rule"]
@@ -392,7 +392,7 @@ def test_github_shows_failures_and_what_is_uncovered_at_its_line(folder: Path) -
     lines = cli("test", folder, "--output", "github", "--coverage").stdout.splitlines()
     assert lines[0] == (
         f"::error file={folder}/t.yaml,line=8,col=14,endColumn=20,title=t%3A case 1::"
-        f"allowed: expected true, found false ({DENIAL})"
+        f"allowed: expected true, actual false ({DENIAL})"
     )
     assert lines[1] == (
         f"::warning file={folder}/rules.yaml,line=6,col=18,endColumn=40,title=not covered::{MIG} is never given"

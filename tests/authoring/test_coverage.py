@@ -451,6 +451,23 @@ def test_control_characters_of_an_expression_are_escaped(tmp_path: Path) -> None
     assert "object.metadata.name != '\\x1b[31m'" in cli("test", tmp_path, "--coverage").stdout
 
 
+def test_a_line_end_in_a_file_name_ends_no_record_of_a_tracefile(tmp_path: Path) -> None:
+    write(tmp_path, {"a\nDA:1,1\r.yaml": validation("v", "object.metadata.name != ''")})
+    lines = cli("test", tmp_path, "--output", "lcov").stdout.splitlines()
+    assert lines[1] == f"SF:{tmp_path}/a\\nDA:1,1\\r.yaml"
+    assert [line for line in lines if line.startswith("DA:")] == ["DA:3,0", "DA:6,0"]
+
+
+def test_a_control_character_in_a_file_name_is_escaped_on_a_terminal(tmp_path: Path) -> None:
+    files = {
+        "rules\x1b[31m.yaml": validation("v", "object.metadata.name != ''"),
+        "t\x1b[31m.yaml": rule_test(case().replace("true", "false")),
+    }
+    out = cli("test", write(tmp_path, files)).stdout
+    assert "\x1b" not in out
+    assert out.count("\\x1b[31m.yaml:") == 2
+
+
 @pytest.mark.parametrize("form", ["json", "github", "lcov"])
 def test_a_file_name_that_is_not_utf_8_is_written_to_files(tmp_path: Path, form: str) -> None:
     write(tmp_path, {os.fsdecode(b"\xff.yaml"): validation("v", "object.metadata.name != ''")})

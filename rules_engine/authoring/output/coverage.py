@@ -7,6 +7,9 @@ from rules_engine.authoring.coverage import Coverage, Item
 from rules_engine.model.excerpt import visible
 from rules_engine.model.json.patch import Json
 
+_LINE_ENDS = str.maketrans({"\r": r"\r", "\n": r"\n"})
+"""Escapes for a file's name in a tracefile, which has none: a name with a line end could add records."""
+
 
 def coverage_table(coverage: Coverage, minimum: float = 0) -> Iterator[str]:
     """Yield a table of what is uncovered, and the total with the minimum that it does not reach."""
@@ -47,7 +50,7 @@ def lcov(coverage: Coverage) -> Iterator[str]:
     """
     for file, items in coverage.by_file:
         yield "TN:"
-        yield f"SF:{file}"
+        yield f"SF:{file.translate(_LINE_ENDS)}"
         taken = [branch for line in _by_line(items) for branch in _branches(*line)]
         yield from (f"BRDA:{line},{block},{branch},{hits}" for line, block, branch, hits in taken)
         yield f"BRF:{len(taken)}"

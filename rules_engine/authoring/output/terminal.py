@@ -145,7 +145,7 @@ class Screen:
 
     def _case(self, result: CaseResult) -> None:
         mark = ("pass", _GREEN) if result.passed else ("FAIL", _RED + _BOLD)
-        place = "" if result.passed else f"  {result.name.case.location}"
+        place = "" if result.passed else f"  {visible(str(result.name.case.location))}"
         self._line(Text.assemble(mark, f"  {visible(str(result.name))}", (place, _DIM)))
         if result.passed:
             return
@@ -241,7 +241,7 @@ def _step(tree: Tree, step: Step) -> None:
             "  ",
             (word, style),
             f": {visible(details)}" if step.action is not Action.PASS else "",
-            (f"  {step.location}", _DIM),
+            (f"  {visible(str(step.location))}", _DIM),
         )
     )
     for resource in step.resources:

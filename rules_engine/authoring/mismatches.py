@@ -169,7 +169,7 @@ def _rules(
     for rule, rungs in wanted.items():
         step = found.get(rule)
         if step is None:
-            yield Mismatch(f"{what}.{rule}", "a decision", _outcome(others.get(rule)))
+            yield Mismatch(f"{what}.{rule}", "a decision", outcome(others.get(rule)))
             continue
         given = _rungs(step)
         for rung in rungs:
@@ -177,14 +177,14 @@ def _rules(
                 yield Mismatch(f"{what}.{rule}.rung", rung, ", ".join(given) or "none")
     for rule, step in found.items():
         if rule not in wanted:
-            yield Mismatch(f"{what}.{rule}", "no decision", _outcome(step))
+            yield Mismatch(f"{what}.{rule}", "no decision", outcome(step))
 
 
 def _rungs(step: Step) -> list[str]:
     return [decision.given for decision in step.resources]
 
 
-def _outcome(step: Step | None) -> str:
+def outcome(step: Step | None) -> str:
     """Return the action of a rule, with the reason in brackets."""
     if step is None:
         return "not evaluated"
@@ -204,7 +204,7 @@ def _audits(expected: Sequence[Audited], trace: Sequence[Step]) -> Iterator[Mism
 def _audit(expected: Audited, step: Step) -> Iterator[Mismatch]:
     what = f"audited.{step.rule}"
     if expected.action is not None and expected.action is not step.action:
-        yield Mismatch(f"{what}.action", expected.action.value, _outcome(step))
+        yield Mismatch(f"{what}.action", expected.action.value, outcome(step))
     if expected.message is not None and expected.message not in step.message:
         yield Mismatch(f"{what}.message", f"a text with '{expected.message}'", _quoted([step.message]))
     written = {(amount.container, amount.resource): amount.after for amount in step.amounts}

@@ -9,7 +9,7 @@ from pathlib import Path
 from rules_engine.authoring.admission import Admission, admit
 from rules_engine.authoring.analysis import analyse_case
 from rules_engine.authoring.coverage import Coverage, Recorder
-from rules_engine.authoring.mismatches import Mismatch, mismatches
+from rules_engine.authoring.mismatches import Mismatch, mismatches, outcome
 from rules_engine.authoring.rule_files import (
     CompilerOf,
     ReadFiles,
@@ -77,6 +77,16 @@ class CaseResult:
     @property
     def passed(self) -> bool:
         return not self.mismatches
+
+    @property
+    def explanation(self) -> str:
+        """The mismatches, and the reasons of the decision: the outcome of each rule, a line each."""
+        refusals = [decision.refusal for decision in self.admission.decisions if decision.refusal is not None]
+        reasons = [
+            *(f"refused: {refusal.message}" for refusal in refusals),
+            *(f"{step.rule}: {outcome(step)}" for step in self.admission.trace),
+        ]
+        return "\n".join([*map(str, self.mismatches), "why:", *(reasons or ["no rule was evaluated"])])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

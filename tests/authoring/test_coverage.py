@@ -351,6 +351,15 @@ def test_the_tracefile_has_lines_and_branches() -> None:
     ]
 
 
+EXPLANATION = [
+    f"allowed: expected true, actual false ({DENIAL})",
+    "why:",
+    f"FallbackLadder/mig: change ({MIG} → nvidia.com/gpu)",
+    "ResourceInjection/v100: skip (the pod is not annotated task.bkbcs.tencent.com/gpu-type: V100)",
+    "Validation/no-host: deny (failed expression: !object.spec.?hostNetwork.orValue(false))",
+]
+
+
 def test_junit_has_a_suite_for_each_test_and_one_for_errors(folder: Path) -> None:
     other = (
         rule_test(case())
@@ -378,8 +387,19 @@ def test_junit_has_a_suite_for_each_test_and_one_for_errors(folder: Path) -> Non
     (failure,) = failed
     message = f"allowed: expected true, actual false ({DENIAL})"
     assert (failure.tag, failure.attrib) == ("failure", {"message": message, "type": "mismatch"})
-    assert (failure.text or "").endswith(f"{folder}/t.yaml:8:14")
+    assert (failure.text or "").splitlines() == [*EXPLANATION, f"{folder}/t.yaml:8:14"]
     assert [found.get("type") for found in root.iter("error")] == ["not-run", "unknown-rule"]
+
+
+def test_the_reasons_of_a_failure_name_a_refusal_and_rules_that_were_not_evaluated(tmp_path: Path) -> None:
+    malformed = case(name="p").replace(f"{MIG}: 1", f"{MIG}: two")
+    off = ladder("mig", MIG, "nvidia.com/gpu", mode="Off")
+    refused, unread = run_tests(
+        [write(tmp_path, {"a.yaml": off, "t.yaml": rule_test(malformed, case(host=True))})]
+    ).results
+    _, why, reason = refused.explanation.splitlines()
+    assert (why, reason.startswith("refused: the pod is malformed: /spec/containers/0/")) == ("why:", True)
+    assert unread.explanation.splitlines() == ["allowed: expected false, actual true", "why:", "no rule was evaluated"]
 
 
 def test_junit_escapes_what_no_document_may_have(folder: Path) -> None:
@@ -391,9 +411,9 @@ def test_junit_escapes_what_no_document_may_have(folder: Path) -> None:
 def test_github_shows_failures_and_what_is_uncovered_at_its_line(folder: Path) -> None:
     lines = cli("test", folder, "--output", "github", "--coverage").stdout.splitlines()
     assert lines[0] == (
-        f"::error file={folder}/t.yaml,line=8,col=14,endColumn=20,title=t%3A case 1::"
-        f"allowed: expected true, actual false ({DENIAL})"
+        f"::error file={folder}/t.yaml,line=8,col=14,endColumn=20,title=t%3A case 1::{'%0A'.join(EXPLANATION)}"
     )
+    assert len([line for line in lines if line.startswith("::error ")]) == 1
     assert lines[1] == (
         f"::warning file={folder}/rules.yaml,line=6,col=18,endColumn=40,title=not covered::{MIG} is never given"
     )

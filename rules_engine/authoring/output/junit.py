@@ -55,9 +55,8 @@ def _case(suite: ET.Element, result: CaseResult | CaseNotRun) -> None:
     if isinstance(result, CaseNotRun):
         ET.SubElement(case, "error", message=f"not run: {result.obstacle}", type="not-run")
     elif not result.passed:
-        lines = list(map(str, result.mismatches))
-        failure = ET.SubElement(case, "failure", message=_text(lines[0]), type="mismatch")
-        failure.text = _text("\n".join([*lines, str(place)]))
+        failure = ET.SubElement(case, "failure", message=_text(str(result.mismatches[0])), type="mismatch")
+        failure.text = _text(f"{result.explanation}\n{place}")
 
 
 def _problems(suite: ET.Element, errors: Sequence[Problem]) -> None:

@@ -151,7 +151,7 @@ def tests_json(run: TestRun) -> Json:
 
 
 def tests_github(run: TestRun) -> Iterator[str]:
-    """Yield a workflow command for each problem, each mismatch and each uncovered item, at its place.
+    """Yield a workflow command for each problem, each failed case and each uncovered item, at its place.
 
     Cases not run are reported together, since GitHub shows few annotations.
     """
@@ -163,8 +163,8 @@ def tests_github(run: TestRun) -> Iterator[str]:
         yield _github("error", case.location, len(case.name), title, f"{cases}not run, since {first.obstacle}")
     for result in run.results:
         case = result.name.case
-        for mismatch in result.mismatches:
-            yield _github("error", case.location, len(case.name), str(result.name), str(mismatch))
+        if not result.passed:
+            yield _github("error", case.location, len(case.name), str(result.name), result.explanation)
     for item in run.coverage.uncovered if run.coverage is not None else ():
         yield _github("warning", item.location, len(item.name), "not covered", f"{item.name} is never {item.event}")
 

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import pty
+import re
 import shlex
 import signal
 import subprocess
@@ -173,13 +174,47 @@ def test_json_has_escapes_for_characters_that_the_encoding_lacks(tmp_path: Path)
     assert json.loads(result.stdout)["pods"][0]["name"] == "é"
 
 
-def test_a_narrow_terminal_loses_nothing(tmp_path: Path) -> None:
-    rules = write(tmp_path, {"rules.yaml": ladder("mig", "nvidia.com/gpu", "nvidia.com/mig-2g.20gb")})
-    write(tmp_path, {"pod.yaml": "kind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c}]}\n"})
-    arguments = command("explain", "-f", tmp_path / "pod.yaml", "--rules", rules / "rules.yaml")
-    assert f"skipped: the pod requests none of its resources  {tmp_path}/rules.yaml:3:18" in on_a_terminal(
-        arguments, NO_COLOR="1"
-    )
+TRACED_TEST = """\
+apiVersion: gpurules.io/v1
+kind: RuleTest
+metadata: {name: t}
+spec:
+  cases: [{name: case, podFile: pod.yaml, expect: {warnings: [none]}}]
+"""
+TRACED_POD = "kind: Pod\nspec: {containers: [{name: c, resources: {limits: {nvidia.com/mig-2g.20gb: 1}}}]}\n"
+TRACE = (
+    "mutate",
+    "FallbackLadder/mig  changed: nvidia.com/mig-2g.20gb → nvidia.com/gpu  rules.yaml:3:18",
+    "nvidia.com/mig-2g.20gb → nvidia.com/gpu",
+    "✗ nvidia.com/mig-2g.20gb: requested, but no node offers 1",
+    "✓ nvidia.com/gpu: assumed: nothing else is offered",
+    "annotation gpu-webhook.k8s.io/fallback: 2g.20gb->gpu",
+    "validate",
+    "no rule was evaluated",
+)
+
+
+@pytest.mark.parametrize("columns", [20, 60, 400])
+@pytest.mark.parametrize("name", ["test", "explain"])
+def test_a_trace_fits_the_terminal_and_loses_nothing(
+    name: str, columns: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules = ladder("mig", "nvidia.com/mig-2g.20gb", "{resource: nvidia.com/gpu, assume: true}")
+    write(tmp_path, {"rules.yaml": rules, "t.yaml": TRACED_TEST, "pod.yaml": TRACED_POD, "none.yaml": NO_NODES})
+    monkeypatch.chdir(tmp_path)
+    arguments = ["t.yaml"] if name == "test" else ["-f", "pod.yaml", "--rules", "rules.yaml", "--cluster", "none.yaml"]
+    written = on_a_terminal(command(name, *arguments), columns, NO_COLOR="1").replace("\r", "").splitlines()
+    (first,) = [index for index, line in enumerate(written) if line.endswith("├── mutate")]
+    (last,) = [index for index, line in enumerate(written) if line.endswith("└── no rule was evaluated")]
+    frames = [re.fullmatch(r"([ │├└─]*)(.*)", line) for line in written[first : last + 1]]
+    shown = [(found[1].rstrip(), found[2].rstrip()) for found in frames if found is not None]
+    assert max(map(cell_len, written[first : last + 1])) <= max(columns, 46)
+    assert "".join(text for _, text in shown).replace(" ", "") == "".join(TRACE).replace(" ", "")
+    assert (len(shown) == len(TRACE)) == (columns == 400)
+    assert all(frame.endswith(("──", "│")) or not frame.strip() for frame, _ in shown)
+
+
+NO_NODES = "apiVersion: gpurules.io/v1\nkind: ClusterInventory\nmetadata: {name: none}\nspec: {nodes: []}\n"
 
 
 def test_a_pipe_gets_no_colours_and_unbroken_lines(bad: Path) -> None:

@@ -22,6 +22,12 @@ from rules_engine.model.problems import MAX_COLUMNS, Page, Problem, Severity, re
 WIDTH = 100_000
 """Line width in columns, larger than any line: the terminal wraps long lines, so that no text is cut off."""
 
+MIN_TRACE = 40
+"""Columns of a trace at least: the frame of its innermost lines takes 16, and words must fit beside it."""
+
+_INDENT = " " * 6
+"""Indentation of what is written below the name of a failed case."""
+
 _NONE = Style.null()
 _BOLD = Style(bold=True)
 _DIM = Style(dim=True)
@@ -45,13 +51,15 @@ _WORDS: dict[Action, tuple[str, Style]] = {
 class Screen:
     """A stream for text for people, without other characters than ASCII's in the C locale.
 
-    Source lines are cut to the width of a terminal; all other text is left to it to wrap.
+    Source lines are cut to the width of a terminal and traces are wrapped within their frame; all other text is left to
+    the terminal to wrap.
     """
 
     def __init__(self, stream: TextIO) -> None:
         if isinstance(stream, TextIOWrapper) and _is_ascii_locale():
             stream.reconfigure(encoding="ascii", errors=stream.errors)
         self._page = Page(columns=_terminal_columns(stream), encoding=stream.encoding or "utf-8")
+        self._trace_columns = self._page.columns if stream.isatty() else WIDTH
         coloured = _is_coloured(stream)
         self._console = Console(
             file=stream,
@@ -129,7 +137,7 @@ class Screen:
     def explained(self, explanation: Explanation) -> None:
         """Print the trace as a tree, the changes as a diff, the warnings and the outcome."""
         title = Text.assemble((explanation.title, _BOLD), f" in namespace {explanation.namespace}")
-        self._console.print(_trace(explanation.admission, title))
+        self._tree(_trace(explanation.admission, title))
         if explanation.admission.mutation.patch:
             self._line(Text())
             for line in explanation.diff:
@@ -150,12 +158,16 @@ class Screen:
         if result.passed:
             return
         for mismatch in result.mismatches:
-            self._line(Text(f"      {visible(mismatch.what)}", style=_BOLD))
-            self._line(Text(f"        - expected {visible(mismatch.expected)}", style=_RED))
-            self._line(Text(f"        + actual   {visible(mismatch.actual)}", style=_GREEN))
-        tree = _trace(result.admission, Text("why", style=_DIM))
-        for line in self._console.render_lines(tree, pad=False):
-            self._line(Text.assemble("      ", *((part.text, part.style or _NONE) for part in line)))
+            self._line(Text(f"{_INDENT}{visible(mismatch.what)}", style=_BOLD))
+            self._line(Text(f"{_INDENT}  - expected {visible(mismatch.expected)}", style=_RED))
+            self._line(Text(f"{_INDENT}  + actual   {visible(mismatch.actual)}", style=_GREEN))
+        self._tree(_trace(result.admission, Text("why", style=_DIM)), _INDENT)
+
+    def _tree(self, tree: Tree, indent: str = "") -> None:
+        """Print a tree. Lines that are too long for the terminal continue within its frame."""
+        options = self._console.options.update(width=max(self._trace_columns - len(indent), MIN_TRACE))
+        for line in self._console.render_lines(tree, options, pad=False):
+            self._line(Text.assemble(indent, *((part.text, part.style or _NONE) for part in line)))
 
     def _line(self, text: Text) -> None:
         self._console.print(text)

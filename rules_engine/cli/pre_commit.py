@@ -1,6 +1,7 @@
 """`pre-commit`: `check` or `test` for the files that pre-commit passes."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import cast
 
@@ -32,8 +33,7 @@ def pre_commit(context: click.Context, command: str, arguments: tuple[str, ...])
     checked whole, since a changed rule can conflict with others and has its tests in other files, and apart from the
     other sets, which may have rules of the same names. Options are those of the command, with values as --option=value.
     """
-    files = [argument for argument in arguments if not argument.startswith("-")]
-    options = [argument for argument in arguments if argument.startswith("-")]
+    options, files = _split(arguments)
     if not files:
         raise click.UsageError("no files are given")
     for file in files:
@@ -41,8 +41,20 @@ def pre_commit(context: click.Context, command: str, arguments: tuple[str, ...])
             raise click.UsageError(f"'{file}' is not a file; the value of an option is written --option=value")
     failed = False
     for folder in dict.fromkeys(map(rule_set_of, files)):
-        failed |= _fails(context, command, [*options, str(folder)])
+        failed |= _fails(context, command, [*options, "--", str(folder)])
     fail_if(failed)
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return options and files. All arguments after `--` are files.
+
+    pre-commit writes no `--` between its `args` and the files of a commit, so before it a file is known by its
+    existence: no name in a commit can become an option.
+    """
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    mixed, files = arguments[:end], arguments[end + 1 :]
+    options = [argument for argument in mixed if argument.startswith("-") and not Path(argument).is_file()]
+    return options, [*(argument for argument in mixed if argument not in options), *files]
 
 
 def rule_set_of(file: str) -> Path:

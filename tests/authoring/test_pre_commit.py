@@ -182,10 +182,27 @@ def test_options_are_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert cli("pre-commit", "check", "--output=github", "a/rules/ladder.yaml").stdout == ""
 
 
+@pytest.mark.parametrize("marker", [[], ["--"]])
+@pytest.mark.parametrize("file", ["-x.yaml", "--strict", "-rules/a.yaml", "--output=junit=found/rules/a.yaml"])
+def test_a_file_whose_name_begins_like_an_option_is_a_file(
+    file: str, marker: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = file if file.endswith(".yaml") else "a.yaml"
+    monkeypatch.chdir(write(tmp_path, {file: "", name: LADDER, f"{rule_set_of(name)}/b.test.yaml": TEST}))
+    checked = cli("pre-commit", "check", "--strict", *marker, file)
+    assert (checked.exit_code, checked.stdout) == (0, "2 files checked, no problems\n")
+    tested = cli("pre-commit", "test", "-q", *marker, file)
+    assert (tested.exit_code, tested.stdout) == (0, "")
+    assert not Path("found").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["check"], "no files are given"),
+        (["check", "--"], "no files are given"),
+        (["check", "--", "-absent.yaml"], "'-absent.yaml' is not a file"),
+        (["check", "-absent.yaml", "rules/a.yaml"], "Usage: gpu-rules check [OPTIONS] PATH..."),
         (["lint", "rules/a.yaml"], "'lint' is not one of 'check', 'test'"),
         (["check", "absent/rules/a.yaml"], "'absent/rules/a.yaml' is not a file"),
         (

@@ -1,11 +1,12 @@
 """README.md and docs/: outputs are current, and link targets and names exist."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 import yaml
@@ -369,23 +370,83 @@ def gitlab_commands() -> list[str]:
     return commands
 
 
-@pytest.mark.parametrize("commands", [github_commands, gitlab_commands])
-def test_the_documented_jobs_pass_for_good_rules_and_fail_for_bad_ones(commands: Callable[[], list[str]]) -> None:
-    install, *others = commands()
+RULE_FILES = ("rules/ladder.yaml", "rules/ladder.test.yaml", "rules/sites.test.yaml", "rules/card.test.yaml")
+FAILED_CASE = "file=rules/ladder.test.yaml,line=21,col=13,endColumn=42,title=a100%3A a slice that is offered stays"
+
+
+def run_job(commands: list[str], files: Mapping[str, str], then: str = "true") -> str:
+    """Run the commands of a job like a runner, which ends it at the first command that fails; return the output."""
+    install, *others = commands
     assert install.startswith("pip install ")
     assert install.endswith(f"@v{version('gpu-rules')}")
+    rules = "".join(f"```yaml {name}\n{text}```\n" for name, text in files.items())
+    script = f'$ {" && ".join(others)}; echo "exit code $?"; {then}\n'
+    return renewed(f"{rules}```console\n{script}```\n").partition(script)[2]
 
-    rules = "".join(
-        f"```yaml {name}\n{documented(name)[1]}```\n" for name in ("rules/ladder.yaml", "rules/ladder.test.yaml")
-    )
-    # Like a runner, which ends the job at the first command that fails.
-    script = f'```console\n$ {" && ".join(others)}; echo "exit code $?"\n```\n'
-    assert "2 passed\nexit code 0\n" in renewed(rules + script)
-    bad_rule = renewed(rules.replace("rungs:", "rugns:") + script)
+
+@pytest.mark.parametrize(
+    ("commands", "passed", "uncovered", "failed"),
+    [
+        (
+            github_commands,
+            "",
+            (
+                "::warning file=rules/ladder.yaml,line=8,col=18,endColumn=32,title=not covered::"
+                "nvidia.com/gpu is never requested\n"
+                "coverage 85.7 %: 6 of 7, less than 100 %\n"
+            ),
+            (
+                f"::error {FAILED_CASE}::annotations.gpu-webhook.k8s.io/fallback: expected 'x', actual none%0A"
+                "why:%0AFallbackLadder/a100: keep (nvidia.com/mig-1g.10gb is offered)\n"
+            ),
+        ),
+        (
+            gitlab_commands,
+            "6 passed\ncoverage 100 %: 7 of 7\n",
+            (
+                "not covered\n  rules/ladder.yaml:8:18  nvidia.com/gpu  never requested\n"
+                "coverage 85.7 %: 6 of 7, less than 100 %\n"
+            ),
+            "5 passed, 1 failed\ncoverage 100 %: 7 of 7\n",
+        ),
+    ],
+)
+def test_the_documented_jobs_pass_for_good_rules_and_fail_for_bad_ones(
+    commands: Callable[[], list[str]], passed: str, uncovered: str, failed: str
+) -> None:
+    good = {name: documented(name)[1] for name in RULE_FILES}
+
+    def output(**changed: tuple[str, str]) -> str:
+        """Return the output for files with a text replaced, by their names without path and suffix."""
+        files = {
+            name: text.replace(*changed.get(name.split("/")[1].split(".")[0], ("", ""))) for name, text in good.items()
+        }
+        return run_job(commands(), files)
+
+    assert output().endswith(f"{passed}exit code 0\n```\n")
+    assert output(card=("/gpu: 1", "/mig-1g.10gb: 1")).endswith(f"{uncovered}exit code 1\n```\n")
+    assert failed in output(ladder=("fallback: null", "fallback: x"))
+    assert "exit code 1\n" in output(ladder=("fallback: null", "fallback: x"))
+    bad_rule = output(ladder=("rungs:", "rugns:"))
     assert "exit code 1\n" in bad_rule
     assert "passed" not in bad_rule
-    failing_test = renewed(rules.replace("fallback: null", "fallback: x") + script)
-    assert "1 passed, 1 failed\nexit code 1\n" in failing_test
+
+
+def test_gitlab_gets_the_failed_cases_and_the_coverage() -> None:
+    job = documented(".gitlab-ci.yml")[0]["gpu-rules"]
+    good = {name: documented(name)[1] for name in RULE_FILES}
+    report = job["artifacts"]["reports"]["junit"]
+    assert job["artifacts"]["when"] == "always"
+    output = run_job(gitlab_commands(), good, f"cat {report}")
+    # GitLab searches the log for the pattern between the slashes.
+    assert re.findall(job["coverage"].strip("/"), output) == ["coverage 100 %"]
+    wrong = good["rules/card.test.yaml"].replace(
+        "expect: {limits: {main: {nvidia.com/gpu: 1", "expect: {limits: {main: {nvidia.com/gpu: 2"
+    )
+    failed = run_job(gitlab_commands(), {**good, "rules/card.test.yaml": wrong}, f"cat {report}")
+    _, found, document = failed.removesuffix("```\n").partition("<testsuites")
+    assert "exit code 1\n" in failed
+    assert len(ET.fromstring(found + document).findall(".//failure")) == 1
 
 
 def test_the_changelog_has_an_unreleased_section() -> None:

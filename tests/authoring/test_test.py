@@ -132,6 +132,21 @@ def test_a_failed_case_has_expected_and_actual_values_and_reasons(
     assert out.endswith("\n0 passed, 1 failed\n")
 
 
+def test_requests_and_limits_are_compared_apart(folder: Path) -> None:
+    pod = "{spec: {containers: [{name: main, resources: {requests: {cpu: 1}, limits: {cpu: 2}}}]}}"
+    both = "{requests: {main: {cpu: 1}}, limits: {main: {cpu: 2}}, containers: {main: {cpu: 2}}}"
+    assert run(folder, case(both, pod=pod))[0] == 0
+    code, out = run(folder, case(both.replace("cpu: 1", "cpu: 3").replace("cpu: 2", "cpu: 1"), pod=pod))
+    assert (code, differences(out)) == (
+        1,
+        [
+            ("containers.main.cpu", "1", "2"),
+            ("requests.main.cpu", "3", "1"),
+            ("limits.main.cpu", "1", "2"),
+        ],
+    )
+
+
 def test_every_mismatch_of_a_case_is_reported(folder: Path) -> None:
     _, out = run(folder, case("{allowed: false, containers: {main: {cpu: 1, memory: 1Gi}}}"))
     assert out.count("- expected") == 3

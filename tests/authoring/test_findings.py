@@ -107,6 +107,10 @@ def test_a_part_that_is_the_same_for_every_pod_is_reported_too(
         "object.spec.containers.all(c, true)",
         "object.spec.containers.map(c, 1 == 1).size() < 4",
         "object.spec.?hostIPC.orValue(true)",
+        # NaN differs from itself.
+        "double(object.metadata.name) == double(object.metadata.name)",
+        "[double(object.metadata.name)] != [double(object.metadata.name)]",
+        "object.spec.containers.exists(c, double(c.name) <= double(c.name))",
         f"!{POD} || object.spec.hostPID",
         "object.spec.containers.all(c, c.name == 'a') && object.spec.containers.exists(c, c.name == 'b')",
     ],

@@ -8,7 +8,7 @@ reported, in its innermost part. A part that may fail counts with the value that
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import combinations
 
-from rules_engine.cel import Program
+from rules_engine.cel import Environment, Program
 from rules_engine.cel.check.checker import PREDICATES
 from rules_engine.cel.syntax.tree import (
     Binary,
@@ -38,12 +38,14 @@ _MIRRORED = {"<=": ">=", ">": "<"}
 """Operators on zero, on the left, and a size, by those of which the operands are swapped."""
 
 
-def constant_conditions(program: Program, constants: Constants, effects: Sequence[str]) -> Iterator[Problem]:
+def constant_conditions(
+    program: Program, environment: Environment, constants: Constants, effects: Sequence[str]
+) -> Iterator[Problem]:
     """Yield the constant parts of an expression.
 
     `effects`: those of an expression that is itself a condition and is false, and true; empty if it is none.
     """
-    conditions = _Conditions(program)
+    conditions = _Conditions(program, environment)
     expression = program.checked.expression
     if effects:
         decision = conditions.decision(expression)
@@ -64,8 +66,9 @@ def constant_conditions(program: Program, constants: Constants, effects: Sequenc
 class _Conditions:
     """The conditions in one expression."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, environment: Environment) -> None:
         self._checked = program.checked
+        self._environment = environment
         self._reading = Reading(program.checked, {})
         self._decisions: dict[Expression, bool | None] = {}
 
@@ -117,7 +120,7 @@ class _Conditions:
                     return self.decision(then if decision else otherwise)
                 return self.decision(then) if self.decision(then) is self.decision(otherwise) else None
             case Binary(operator=operator, left=left, right=right) if operator in _REFLEXIVE:
-                if self._text(left) == self._text(right):
+                if self._text(left) == self._text(right) and not self._reading.may_be_nan(left, self._environment):
                     return _REFLEXIVE[operator]
                 if _is_size(left) and _is_zero(right):
                     return _OF_SIZES.get(operator)

@@ -108,6 +108,10 @@ class Reading:
         except EvaluationError as error:
             return Unknown(error)
 
+    def may_be_nan(self, node: Expression, environment: Environment) -> bool:
+        """Return True if a part may have the double NaN as its value or in it: so it differs from itself."""
+        return _mentions_double(self._check(node, node, environment).result)
+
     def failures(self, node: Expression, environment: Environment) -> Iterator[Problem]:
         """Yield the innermost parts that fail for every pod; parts that are never evaluated are left out."""
         value = self.value(node)
@@ -204,11 +208,15 @@ class Reading:
         written = self._with_constants(node)
         if written is None:
             return
-        names = {name.name: self._checked.locals[name] for name in self._free_names(node)}
-        found = check(self._checked.source, written, environment.extended(**names))
+        found = self._check(node, written, environment)
         amounts = (problem for problem in found.warnings if problem.code == Code.CEL_AMOUNT)
         for problem in (*found.problems, *(problem for problem in amounts if problem not in self._checked.warnings)):
             yield replace(problem, code=Code.CEL_PARAMS)
+
+    def _check(self, node: Expression, written: Expression, environment: Environment) -> Checked:
+        """Check a part on its own, as it is written or with literals."""
+        names = {name.name: self._checked.locals[name] for name in self._free_names(node)}
+        return check(self._checked.source, written, environment.extended(**names))
 
     def _free_names(self, node: Expression) -> Iterator[Name]:
         """Yield the names in a part that are variables of macros around it."""
@@ -275,3 +283,7 @@ def _outside(node: Expression) -> Expression | None:
 
 def _mentions_any(found: Type) -> bool:
     return found in PARAMETERS or found == types.DYN or any(map(_mentions_any, found.parameters))
+
+
+def _mentions_double(found: Type) -> bool:
+    return found in (types.DOUBLE, types.DYN) or any(map(_mentions_double, found.parameters))

@@ -4,7 +4,7 @@ import io
 import pickle
 from importlib.metadata import version
 
-from rules_engine.cel.syntax.parser import TABLES, build, built_from, grammar_folder
+from rules_engine.cel.syntax.parser import TABLES, build, digest, grammar_folder
 
 LIBRARIES = {"lark": "1.3.1", "cel-python": "0.5.0"}
 """The versions that the file was written with; with others the parser is built at run time."""
@@ -21,7 +21,8 @@ def saved() -> bytes:
     build(folder).save(buffer)
     parser = pickle.loads(buffer.getvalue())
     parser["data"]["options"]["import_paths"] = []
-    return built_from(folder) + pickle.dumps(parser, protocol=pickle.HIGHEST_PROTOCOL)
+    content = pickle.dumps(parser, protocol=pickle.HIGHEST_PROTOCOL)
+    return digest(folder, content) + content
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ lark's LALR parser calls the methods of _Builder bottom-up, so neither parsing n
 
 import hashlib
 import importlib.util
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -108,7 +109,7 @@ def parse(source: SourceText) -> Expression:
 
 
 TABLES = Path(__file__).with_name("tables.bin")
-"""The parser as lark saves it, after a digest of what it was built from (python -m tests.support.cel_tables).
+"""The parser as lark saves it, after a digest of it and of what it was built from (python -m tests.support.cel_tables).
 
 Building takes 0.12 s, the larger part of a check of some files; loading takes 5 ms.
 """
@@ -116,13 +117,11 @@ Building takes 0.12 s, the larger part of a check of some files; loading takes 5
 
 @lru_cache(maxsize=1)
 def _parser() -> lark.Lark:
-    """Return the parser, loaded on first use; built if another version of lark or cel-python is installed."""
+    """Return the parser, loaded on first use; built if the file is damaged or of other versions of the libraries."""
     folder = grammar_folder()
-    with TABLES.open("rb") as tables:
-        expected = built_from(folder)
-        if tables.read(len(expected)) == expected:
-            return lark.Lark.load(tables)
-    return build(folder)
+    found = TABLES.read_bytes()
+    saved = found[hashlib.sha256().digest_size :]
+    return lark.Lark.load(io.BytesIO(saved)) if found == digest(folder, saved) + saved else build(folder)
 
 
 def grammar_folder() -> Path:
@@ -133,9 +132,9 @@ def grammar_folder() -> Path:
     return Path(package.submodule_search_locations[0])
 
 
-def built_from(folder: Path) -> bytes:
-    """Return a digest of all that a parser depends on: both grammars and the version of lark."""
-    parts = (lark.__version__.encode(), (folder / "cel.lark").read_bytes(), _GRAMMAR.read_bytes())
+def digest(folder: Path, saved: bytes) -> bytes:
+    """Return a digest of a saved parser and all that it depends on: both grammars and the version of lark."""
+    parts = (lark.__version__.encode(), (folder / "cel.lark").read_bytes(), _GRAMMAR.read_bytes(), saved)
     return hashlib.sha256(b"\0".join(parts)).digest()
 
 

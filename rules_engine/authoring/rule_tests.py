@@ -105,6 +105,8 @@ class TestRun:
     not_run: tuple[CaseNotRun, ...]
     deselected: int
     coverage: Coverage | None
+    references: tuple[Path, ...]
+    """Files and folders that tests refer to, found or not."""
 
     @property
     def failures(self) -> int:
@@ -170,6 +172,7 @@ def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = Fals
         not_run=tuple(not_run),
         deselected=cases - len(results) - len(not_run),
         coverage=None if recorder is None or has_errors(problems) else recorder.coverage,
+        references=loaded.references,
     )
 
 

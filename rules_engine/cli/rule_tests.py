@@ -106,9 +106,9 @@ def test(
 
     measured = coverage or minimum is not None or any(target.format == "lcov" for target in targets)
     written = [target.file for target in targets if target.file is not None]
-    others: tuple[str, ...] = ()
+    watched = paths
     while True:
-        before = signature(paths, others, written)
+        before = signature(watched, (), written)
         run = run_tests(paths, keyword, coverage=measured)
         enough = minimum is None or run.coverage is None or run.coverage.reaches(minimum)
         shown = run.coverage if coverage or (minimum is not None and not (quiet and enough)) else None
@@ -123,11 +123,11 @@ def test(
             click.echo(f"{missing} in {places}", err=True)
         if not watch:
             break
-        others = tuple(run.sources)
+        watched = (*paths, *run.references)
         # The signatures from before the run: a file may have changed since it was read.
-        known = {**signature((), others, written), **before}
+        known = {**signature(watched, (), written), **before}
         click.echo(f"watching {len(known)} files", err=True)
-        wait_for_change(known, paths, time.sleep, written)
+        wait_for_change(known, watched, time.sleep, written)
     fail_if(not (run.succeeded and enough))
 
 

@@ -36,12 +36,17 @@ MAX_PATH = 255
 """Characters of a path that a message quotes: no file's name is longer on Linux."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Reader:
-    """Reader of the files that a test names; both methods return None for a file with errors, which are reported."""
+    """Reader of the files that a test names.
+
+    `cluster` and `pod` return None for a file with errors, which are reported. `refer` is called first with each file
+    or folder, found or not.
+    """
 
     cluster: Callable[[Path], Cluster | None]
     pod: Callable[[Path], Node | None]
+    refer: Callable[[Path], None]
 
 
 def build_test(root: MapNode, diagnostics: Diagnostics, reader: Reader) -> RuleTest:
@@ -51,7 +56,9 @@ def build_test(root: MapNode, diagnostics: Diagnostics, reader: Reader) -> RuleT
     folder = Path(location.file).parent
     lines = sections(spec, "cases")
     report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in lines), diagnostics)
-    rules = [_existing(item, folder, diagnostics) for item in items(spec, "rules")] or [folder]
+    rules = [_existing(item, folder, diagnostics, reader) for item in items(spec, "rules")] or [folder]
+    if folder in rules:
+        reader.refer(folder)
     _report_both(spec, "cluster", "clusters", diagnostics)
     named = {name.source.text: node for name, node in maps(spec, "clusters")}
     cases = tuple(_case(line, tuple(named), folder, diagnostics, reader) for line in lines)
@@ -79,11 +86,13 @@ def _report_both(node: MapNode, one: str, other: str, diagnostics: Diagnostics) 
         diagnostics.error(Code.CONFLICTING_FIELDS, message, key.location, key.length)
 
 
-def _existing(node: Node | None, folder: Path, diagnostics: Diagnostics) -> Path | None:
+def _existing(node: Node | None, folder: Path, diagnostics: Diagnostics, reader: Reader) -> Path | None:
     """Resolve a file name relative to the file it is written in; None, with a problem, if it does not exist."""
     if not isinstance(node, ScalarNode):
         return None
     path = folder / node.source.text
+    if "\0" not in node.source.text:  # which no file system accepts
+        reader.refer(path)
     if not exists(path):
         message = f"file or folder '{truncate(str(path), MAX_PATH)}' not found{_near(path)}"
         diagnostics.error(Code.MISSING_FILE, message, node.location, node.length)
@@ -104,7 +113,7 @@ def _cluster(node: MapNode, folder: Path, diagnostics: Diagnostics, reader: Read
     file = node.get("file")
     if file is None:
         return build_cluster(node, diagnostics)
-    path = _existing(file, folder, diagnostics)
+    path = _existing(file, folder, diagnostics, reader)
     cluster = reader.cluster(path) if path else Cluster()
     if cluster is None:
         diagnostics.error(Code.BAD_REFERENCE, f"'{path}' is not a cluster, or has errors", file.location, file.length)
@@ -169,7 +178,7 @@ def _pod(line: MapNode, folder: Path, diagnostics: Diagnostics, reader: Reader) 
     if written is not None:
         return the_pod(written, line.key("pod") or written, diagnostics)
     file = line.get("podFile")
-    path = _existing(file, folder, diagnostics)
+    path = _existing(file, folder, diagnostics, reader)
     if file is None or path is None:
         return None
     document = reader.pod(path)

@@ -96,6 +96,8 @@ class Loaded:
     sources: Sources = field(default_factory=lambda: MappingProxyType({}))
     files: tuple[str, ...] = ()
     passed_over: tuple[str, ...] = ()
+    references: tuple[Path, ...] = ()
+    """Files and folders that tests refer to, found or not."""
 
     @property
     def digest(self) -> str:
@@ -116,6 +118,7 @@ def load(paths: Sequence[Path], kinds: Sequence[Kind] = KINDS) -> Loaded:
         if source is not None:
             loader.read(source)
     names = tuple(map(str, files))
+    referenced = set(map(os.path.realpath, loader.references))
     return Loaded(
         rules=tuple(loader.rules),
         tests=tuple(loader.tests),
@@ -127,7 +130,8 @@ def load(paths: Sequence[Path], kinds: Sequence[Kind] = KINDS) -> Loaded:
         test_problems=frozenset(loader.test_diagnostics.problems),
         sources=loader.sources,
         files=names,
-        passed_over=tuple(name for name in loader.passed_over if os.path.realpath(name) not in loader.referenced),
+        passed_over=tuple(name for name in loader.passed_over if os.path.realpath(name) not in referenced),
+        references=tuple(loader.references),
     )
 
 
@@ -214,8 +218,8 @@ class _Loader:
         self.other: ScalarNode | None = None
         self.passed_over: list[str] = []
         """Files without a document of gpu-rules."""
-        self.referenced: set[str] = set()
-        """Real paths of the files that tests refer to."""
+        self.references: dict[Path, None] = {}
+        """Files and folders that tests refer to, found or not, in order."""
         self._kinds = {kind.name: kind for kind in kinds}
         self._known = (*self._kinds, _TEST, _CLUSTER) if kinds else DOCUMENT_KINDS
         self._wanted = self._known if kinds else (_CLUSTER,)
@@ -308,7 +312,8 @@ class _Loader:
             if not _failed(diagnostics, document):
                 self.inventories.append(Inventory(name=name, location=location, cluster=cluster))
         elif kind == _TEST:
-            test = build_test(root, diagnostics, Reader(self._cluster_file, self._pod_file))
+            reader = Reader(cluster=self._cluster_file, pod=self._pod_file, refer=self.references.setdefault)
+            test = build_test(root, diagnostics, reader)
             (self.test_drafts if _failed(diagnostics, document) else self.tests).append(test)
         else:
             self.written.append((kind, name, written))
@@ -324,7 +329,6 @@ class _Loader:
             )
 
     def _cluster_file(self, path: Path) -> Cluster | None:
-        self.referenced.add(os.path.realpath(path))
         if path not in self._clusters:
             cluster, problems, sources = load_cluster(path, regular=True)
             self._clusters[path] = cluster
@@ -333,7 +337,6 @@ class _Loader:
         return self._clusters[path]
 
     def _pod_file(self, path: Path) -> Node | None:
-        self.referenced.add(os.path.realpath(path))
         diagnostics = Diagnostics()
         source = read_file(path, diagnostics, regular=True)
         roots = _manifest_documents(source, diagnostics) if source else []

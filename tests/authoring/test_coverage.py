@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -444,18 +445,38 @@ PROGRAM = (
 )
 
 
-def test_watch_runs_again_until_it_is_interrupted(folder: Path) -> None:
+@contextmanager
+def watch(folder: Path) -> Iterator[Iterator[str]]:
+    """Run `test --watch`, yield its lines, and interrupt it."""
     arguments = [sys.executable, "-c", PROGRAM, "test", str(folder), "--watch"]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     pipe = subprocess.PIPE
     with subprocess.Popen(arguments, stdout=pipe, stderr=subprocess.STDOUT, text=True, env=environment) as process:
         assert process.stdout is not None
-        runs: Iterator[str] = iter(process.stdout.readline, "")
+        try:
+            yield iter(process.stdout.readline, "")
+        finally:
+            process.send_signal(signal.SIGINT)
+        assert (process.wait(), process.stdout.read()) == (130, "")
+
+
+def test_watch_runs_again_until_it_is_interrupted(folder: Path) -> None:
+    with watch(folder) as runs:
         assert list(runs_until(runs, "watching"))[-2:] == ["1 passed, 1 failed", "watching 2 files"]
         write(folder, {"t.yaml": rule_test(case())})
         assert list(runs_until(runs, "watching"))[-2:] == ["1 passed", "watching 2 files"]
-        process.send_signal(signal.SIGINT)
-        assert (process.wait(), process.stdout.read()) == (130, "")
+
+
+def test_watch_waits_for_files_that_tests_name(tmp_path: Path) -> None:
+    spec = "  rules: [../rules]\n  cases: [{name: case, podFile: ../pod.yaml, expect: {allowed: true}}]\n"
+    head = "apiVersion: gpurules.io/v1\nkind: RuleTest\nmetadata: {name: t}\nspec:\n"
+    write(tmp_path, {"tests/t.yaml": head + spec, "rules/a.yaml": VALIDATION})
+    with watch(tmp_path / "tests") as runs:
+        assert list(runs_until(runs, "watching"))[-1:] == ["watching 3 files"]
+        write(tmp_path, {"pod.yaml": json.dumps(asks({GPU: 1}))})
+        assert list(runs_until(runs, "watching"))[-2:] == ["1 passed", "watching 3 files"]
+        write(tmp_path, {"rules/b.yaml": validation("none", '"false"')})
+        assert list(runs_until(runs, "watching"))[-2:] == ["0 passed, 1 failed", "watching 4 files"]
 
 
 def runs_until(lines: Iterator[str], start: str) -> Iterator[str]:

@@ -226,10 +226,13 @@ NODES = inventory(
 )
 
 
+NO_NODE = "no node counts for FallbackLadder/l, so that none offers"
+
+
 def test_rungs_that_no_node_offers_are_reported_unless_assumed(tmp_path: Path) -> None:
     rungs = [f"{MIG}4g.40gb", f"{MIG}2g.20gb", f"{MIG}1g.10gb", "{resource: nvidia.com/gpus, assume: true}"]
     assert findings(tmp_path, ladder("l", *rungs), cluster=NODES) == [
-        ("rung-not-offered", f"{MIG}4g.40gb", f"no node offers {MIG}4g.40gb: each request for it moves"),
+        ("rung-not-offered", f"{MIG}4g.40gb", f"no node offers {MIG}4g.40gb: each request for it must move"),
         ("rung-not-offered", f"{MIG}1g.10gb", f"no node offers {MIG}1g.10gb: nothing moves to this rung"),
     ]
 
@@ -239,14 +242,14 @@ def test_rungs_that_no_node_offers_are_reported_unless_assumed(tmp_path: Path) -
     [
         (
             {"nodes": "{selector: {matchLabels: {pool: big}}}"},
-            [f"no node offers {MIG}2g.20gb: each request for it moves"],
+            [f"no node offers {MIG}2g.20gb: each request for it must move"],
         ),
         ({"nodes": "{require: [Ready, Schedulable, MatchesPod]}"}, []),
         (
             {"nodes": "{selector: {matchLabels: {pool: none}}}"},
             [
-                f"no node counts for FallbackLadder/l, so that none offers {MIG}2g.20gb: each request for it moves",
-                f"no node counts for FallbackLadder/l, so that none offers {GPU}: nothing moves to this rung",
+                f"{NO_NODE} {MIG}2g.20gb: each request for it must move, and no node offers another rung",
+                f"{NO_NODE} {GPU}: nothing moves to this rung",
             ],
         ),
         ({"mode": "'Off'", "nodes": "{selector: {matchLabels: {pool: none}}}"}, []),

@@ -31,7 +31,12 @@ def analyse_on(ladders: Sequence[FallbackLadder], cluster: Cluster) -> Iterator[
         offered = {name for node in nodes for name, amount in node.allocatable.items() if amount}
         for index, rung in enumerate(ladder.rungs):
             if rung.resource not in offered and not rung.assume:
-                effect = "nothing moves to this rung" if _sources(ladder, index) else "each request for it moves"
+                if _sources(ladder, index):
+                    effect = "nothing moves to this rung"
+                elif any(other.assume or other.resource in offered for other in ladder.rungs):
+                    effect = "each request for it must move"
+                else:
+                    effect = "each request for it must move, and no node offers another rung"
                 if nodes:
                     message = f"no node offers {rung.resource}: {effect}"
                 else:

@@ -391,6 +391,9 @@ def _is_foreign(root: Node, known: Sequence[str]) -> bool:
         return kind is not None and not near(kind, known)
     if _GROUP in version.casefold().replace("-", "").replace(".", ""):
         return False
+    # A file that is not written to its end yet is not another tool's.
+    if kind is None and API_VERSION.startswith(version):
+        return False
     # Files of Helm have an apiVersion only; a rule without its kind has a spec.
     return not get_close_matches(kind, known, 1, _MISSPELT_KIND) if kind else root.get("spec") is None
 

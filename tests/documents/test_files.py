@@ -9,6 +9,7 @@ import pytest
 
 from rules_engine.documents import load, load_cluster, load_pods
 from rules_engine.loading.files import MAX_FILE_BYTES
+from rules_engine.model.rules import API_VERSION
 from tests.support.loading import codes, load_text, rule
 
 LADDER = "{rungs: [{resource: a.b/c}]}"
@@ -192,6 +193,14 @@ def test_a_file_with_a_syntax_error_is_not_passed_over(tmp_path: Path) -> None:
     (tmp_path / "map.yaml").write_text("apiVersion: v1\nkind: ConfigMap\n---\n{{ .Values }}\n[")
     loaded = load([tmp_path])
     assert (codes(loaded.problems), loaded.passed_over) == (["yaml-syntax"], ())
+
+
+def test_a_rule_that_is_not_written_to_its_end_is_not_passed_over(tmp_path: Path) -> None:
+    start = f"apiVersion: {API_VERSION}\nkind: ResourceInjection\n"
+    for length in range(len("apiVersion:"), len(start)):
+        loaded = load_text(tmp_path, start[:length])
+        assert loaded.problems, start[:length]
+        assert loaded.passed_over == ()
 
 
 def test_clusters_and_manifests_of_tests_are_not_passed_over(tmp_path: Path) -> None:

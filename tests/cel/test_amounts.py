@@ -1,13 +1,18 @@
 """Amounts are strings in CEL: problems and warnings of expressions that use them as numbers, and their remedies."""
 
+import operator
 import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any
 
 import pytest
 
-from rules_engine.cel import CelProblems, Environment, compile_expression, types
+from rules_engine.cel import CelProblems, Environment, Program, compile_expression, types
+from rules_engine.cel.syntax.hints import IN_QUOTES
 from rules_engine.model.problems import Problem, Severity
 from rules_engine.model.source import SourceText
-from tests.cel.evaluating import outcome
+from tests.cel.evaluating import both, outcome
 from tests.cel.test_checker import POLICY
 
 INSIDE = POLICY.extended(
@@ -17,9 +22,12 @@ INSIDE = POLICY.extended(
     most=types.INT,
     count=types.UINT,
     asked=types.optional_of(types.AMOUNT),
+    variables=types.object_of("variables", {"limit": types.AMOUNT}),
 )
 GPUS = "c.resources.limits['nvidia.com/gpu']"
 ASKED = "c.?resources.limits[?'nvidia.com/gpu']"
+LIMIT = f"quantity({ASKED}.orValue('0'))"
+"""The limit of any container, 0 where it has none."""
 
 
 def found(expression: str, environment: Environment = INSIDE) -> tuple[Problem, ...]:
@@ -32,37 +40,69 @@ def found(expression: str, environment: Environment = INSIDE) -> tuple[Problem, 
 
 def remedied(expression: str, problem: Problem) -> str:
     """Return the expression with the remedy in the message in place of the reported part."""
+    start = problem.location.column - 1
+    return expression[:start] + advised(problem) + expression[start + problem.length :]
+
+
+def advised(problem: Problem) -> str:
     remedy = re.search(r"write (.*)\)$", problem.message)
     assert remedy
-    start = problem.location.column - 1
-    return expression[:start] + remedy[1] + expression[start + problem.length :]
+    return remedy[1].removesuffix(IN_QUOTES)
+
+
+@cache
+def compiled(expression: str) -> Program:
+    return compile_expression(SourceText.inline(expression), INSIDE)
+
+
+def value_of(expression: str, **variables: object) -> object:
+    """Return the value of an expression without problems, apart from functions that are newer than Kubernetes'."""
+    program = compiled(expression)
+    assert {warning.code for warning in program.warnings} <= {"cel-newer"}
+    kind, value = both(program, variables)
+    assert kind == "value", value
+    return value
 
 
 # Operators, with the remedy for the whole expression.
 OPERATORS = [
-    (f"{GPUS} <= 4", f"!quantity({GPUS}).isGreaterThan(quantity('4'))"),
-    (f"{GPUS} < 4", f"quantity({GPUS}).isLessThan(quantity('4'))"),
-    (f"{GPUS} > 4", f"quantity({GPUS}).isGreaterThan(quantity('4'))"),
-    (f"4 >= {GPUS}", f"!quantity('4').isLessThan(quantity({GPUS}))"),
-    (f"{GPUS} == 4", f"quantity({GPUS}) == quantity('4')"),
-    (f"{GPUS} != 4u", f"quantity({GPUS}) != quantity(string(4u))"),
-    (f"-1 < {GPUS}", f"quantity('-1').isLessThan(quantity({GPUS}))"),
-    (f"{GPUS} < 1.5", f"quantity({GPUS}).isLessThan(quantity('1.5'))"),
-    (f"{GPUS} > quantity('4')", f"quantity({GPUS}).isGreaterThan(quantity('4'))"),
-    (f"quantity({GPUS}) > quantity('4')", f"quantity({GPUS}).isGreaterThan(quantity('4'))"),
-    (f"quantity({GPUS}) >= 4", f"!quantity({GPUS}).isLessThan(quantity('4'))"),
-    (f"quantity({GPUS}) == '4'", f"quantity({GPUS}) == quantity('4')"),
-    (f"{GPUS} <= most", f"!quantity({GPUS}).isGreaterThan(quantity(string(most)))"),
-    (f"{GPUS} <= cluster.total('a')", f"!quantity({GPUS}).isGreaterThan(quantity(string(cluster.total('a'))))"),
-    (f"{ASKED} > 4", f"quantity({ASKED}.orValue('0')).isGreaterThan(quantity('4'))"),
-    (f"{GPUS} + 1", f"quantity({GPUS}).add(quantity('1'))"),
-    (f"{GPUS} - 1", f"quantity({GPUS}).sub(quantity('1'))"),
-    (f"{GPUS} * 2", f"quantity({GPUS}).mul(quantity('2'))"),
-    (f"{GPUS} / 2", f"quantity({GPUS}).div(quantity('2'))"),
-    (f"{GPUS} in [1, 2, 4]", f"quantity({GPUS}).asInteger() in [1, 2, 4]"),
-    ('c.resources.limits["cpu"] > 4', 'quantity(c.resources.limits["cpu"]).isGreaterThan(quantity("4"))'),
-    ("c.resources\n  .limits.cpu > 4", "quantity(c.resources .limits.cpu).isGreaterThan(quantity('4'))"),
-    ("object.spec.overhead.cpu > 1", "quantity(object.spec.overhead.cpu).isGreaterThan(quantity('1'))"),
+    (f"{GPUS} <= 4", f"!{LIMIT}.isGreaterThan(quantity('4'))"),
+    (f"{GPUS} < 4", f"{LIMIT}.isLessThan(quantity('4'))"),
+    (f"{GPUS} > 4", f"{LIMIT}.isGreaterThan(quantity('4'))"),
+    (f"4 >= {GPUS}", f"!quantity('4').isLessThan({LIMIT})"),
+    (f"{GPUS} == 4", f"{LIMIT} == quantity('4')"),
+    (f"{GPUS} != 4u", f"{LIMIT} != quantity(string(4u))"),
+    (f"-1 < {GPUS}", f"quantity('-1').isLessThan({LIMIT})"),
+    (f"{GPUS} < 1.5", f"{LIMIT}.isLessThan(quantity('1.5'))"),
+    (f"{GPUS} > quantity('4')", f"{LIMIT}.isGreaterThan(quantity('4'))"),
+    (f"quantity({GPUS}) > quantity('4')", f"{LIMIT}.isGreaterThan(quantity('4'))"),
+    (f"quantity({GPUS}) >= 4", f"!{LIMIT}.isLessThan(quantity('4'))"),
+    (f"quantity({GPUS}) == '4'", f"{LIMIT} == quantity('4')"),
+    (f"{GPUS} <= most", f"!{LIMIT}.isGreaterThan(quantity(string(most)))"),
+    (f"{GPUS} <= cluster.total('a')", f"!{LIMIT}.isGreaterThan(quantity(string(cluster.total('a'))))"),
+    (f"{ASKED} > 4", f"{LIMIT}.isGreaterThan(quantity('4'))"),
+    ("c.resources.?limits.cpu > 4", "quantity(c.?resources.?limits.cpu.orValue('0')).isGreaterThan(quantity('4'))"),
+    (f"{GPUS} + 1", f"{LIMIT}.add(quantity('1'))"),
+    (f"{GPUS} - 1", f"{LIMIT}.sub(quantity('1'))"),
+    (f"{GPUS} * 2", f"{LIMIT}.mul(quantity('2'))"),
+    (f"{GPUS} / 2", f"{LIMIT}.div(quantity('2'))"),
+    (f"{GPUS} in [1, 2, 4]", f"{LIMIT} in [1, 2, 4].map(n, quantity(string(n)))"),
+    (
+        'c.resources.limits["cpu"] > 4',
+        'quantity(c.?resources.limits[?"cpu"].orValue("0")).isGreaterThan(quantity("4"))',
+    ),
+    ("c.resources\n  .limits.cpu > 4", "quantity(c.?resources.limits.cpu.orValue('0')).isGreaterThan(quantity('4'))"),
+    ("limit > 4", "quantity(limit).isGreaterThan(quantity('4'))"),
+    ("variables.limit > 4", "quantity(variables.limit).isGreaterThan(quantity('4'))"),
+    ("asked > 4", "quantity(asked.orValue('0')).isGreaterThan(quantity('4'))"),
+    (
+        "object.spec.overhead.cpu > 1",
+        "quantity(object.spec.?overhead.cpu.orValue('0')).isGreaterThan(quantity('1'))",
+    ),
+    (
+        "object.spec.containers[0].resources.limits.cpu > 1",
+        "quantity(object.spec.containers[?0].resources.limits.cpu.orValue('0')).isGreaterThan(quantity('1'))",
+    ),
     ("object.spec.volumes[0].emptyDir.sizeLimit > 1", None),
     ("object.spec.resources.requests.cpu > 1", None),
     ("object.spec.initContainers[0].resources.requests.cpu > 1", None),
@@ -86,7 +126,7 @@ def test_the_message_has_the_reason() -> None:
     assert [problem.message for problem in found("limit <= 4")] == [
         (
             "operator <= cannot be applied to string and int (amounts are strings: write"
-            " !quantity(limit).isGreaterThan(quantity('4')))"
+            " !quantity(limit).isGreaterThan(quantity('4')), and the expression in quotes)"
         )
     ]
     assert [problem.message for problem in found("quantity(limit) > quantity('4')")] == [
@@ -99,14 +139,17 @@ def test_the_message_has_the_reason() -> None:
 
 # The part that is reported, and its remedy, in expressions where it is not the whole expression.
 PARTS = [
-    ("object.spec.containers.all(d, d.resources.limits.cpu < 4)", "quantity(d.resources.limits.cpu)"),
+    ("object.spec.containers.all(d, d.resources.limits.cpu < 4)", "quantity(d.?resources.limits.cpu.orValue('0'))"),
     ("c.resources.limits.exists(k, v, v > 4)", "quantity(v)"),
-    ("c.resources.limits.exists(k, c.resources.limits[k] > 4)", "quantity(c.resources.limits[k])"),
+    ("c.resources.limits.exists(k, c.resources.limits[k] > 4)", "quantity(c.?resources.limits[?k].orValue('0'))"),
     ("cel.bind(n, limit, n > 4)", "quantity(n)"),
     ("several.exists(one, one > 4)", "quantity(one)"),
     ("asked.optMap(one, one > 4).orValue(false)", "quantity(one)"),
     ("(limit) > 4 && !(4 > limit)", "quantity((limit))"),
-    ("[c.resources.limits, c.resources.requests].exists(amounts, amounts.cpu > 4)", "quantity(amounts.cpu)"),
+    (
+        "[c.resources.limits, c.resources.requests].exists(amounts, amounts.cpu > 4)",
+        "quantity(amounts.?cpu.orValue('0'))",
+    ),
     ("c.?resources.limits.orValue({}).exists(k, v, v > 4)", "quantity(v)"),
 ]
 
@@ -132,9 +175,15 @@ CALLS = [
     ("quantity(quantity(limit))", "quantity(limit)"),
     ("asked.orValue(8)", "quantity(asked.orValue('8'))"),
     ("asked.orValue(most)", "quantity(asked.orValue('0'))"),
+    (f"{GPUS}.isGreaterThan(quantity('4'))", f"{LIMIT}.isGreaterThan(quantity('4'))"),
+    ("c.resources.limits[?'nvidia.com/gpu'].orValue(0)", LIMIT),
+    *(
+        (f"object.spec.containers.map(c, {body}).sum()", f"object.spec.containers.map(c, {LIMIT}.asInteger()).sum()")
+        for body in (GPUS, f"quantity({GPUS})", LIMIT, ASKED)
+    ),
     (
         "object.spec.containers.map(d, d.resources.limits.cpu).sum()",
-        "object.spec.containers.map(d, quantity(d.resources.limits.cpu).asInteger()).sum()",
+        ("object.spec.containers.map(d, quantity(d.?resources.limits.cpu.orValue('0')).asApproximateFloat()).sum()"),
     ),
     ("has(c.resources) ? limit : 0", "quantity(limit) : quantity('0')"),
 ]
@@ -148,13 +197,119 @@ def test_a_call_and_a_conditional_have_the_remedy(expression: str, remedy: str) 
     assert found(expression.split("?")[0] + "? " + remedy if " ? " in expression else remedy) == ()
 
 
+Json = Mapping[str, Any]
+
+ABSENT: Sequence[Json] = (
+    {"name": "main"},
+    {"name": "main", "resources": {}},
+    {"name": "main", "resources": {"limits": {}}},
+    {"name": "main", "resources": {"limits": {"cpu": "500m"}}},
+)
+"""Containers without GPUs."""
+
+CONTAINERS = (*((0, container) for container in ABSENT), (3, {"resources": {"limits": {"nvidia.com/gpu": "3"}}}))
+"""The number of GPUs of each container, and the container."""
+
+COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+
+
+@pytest.mark.parametrize("amount", [GPUS, ASKED, f"quantity({GPUS})", "c.?resources.limits['nvidia.com/gpu']"])
+@pytest.mark.parametrize("compared", COMPARISONS)
+def test_the_remedy_compares_the_amount_of_any_container(compared: str, amount: str) -> None:
+    for number in (0, 3, 4):
+        written, reverse = f"{amount} {compared} {number}", f"{number} {compared} {amount}"
+        remedy, other = (remedied(expression, found(expression)[0]) for expression in (written, reverse))
+        for gpus, container in CONTAINERS:
+            assert value_of(remedy, c=container) is COMPARISONS[compared](gpus, number)
+            assert value_of(other, c=container) is COMPARISONS[compared](number, gpus)
+
+
+@pytest.mark.parametrize(("gpus", "container"), CONTAINERS)
+@pytest.mark.parametrize(
+    ("written", "more", "expected"),
+    [
+        (f"{GPUS} + 1", "== quantity('1')", lambda gpus: gpus == 0),
+        (f"1 + {GPUS}", "== quantity('1')", lambda gpus: gpus == 0),
+        (f"{GPUS} - 1", "== quantity('2')", lambda gpus: gpus == 3),
+        (f"1 - {GPUS}", "== quantity('-2')", lambda gpus: gpus == 3),
+        (f"{GPUS} * 2", "== quantity('6')", lambda gpus: gpus == 3),
+        (f"2 * {GPUS}", "== quantity('6')", lambda gpus: gpus == 3),
+        (f"{GPUS} / 3", "== quantity('1')", lambda gpus: gpus == 3),
+        (f"{GPUS} in [1, 3]", "", lambda gpus: gpus == 3),
+        (f"{GPUS} in [most]", "", lambda gpus: gpus == 3),
+        (f"!({GPUS} in [1, 3])", "", lambda gpus: gpus == 0),
+        ("c.resources.limits.cpu in [1, 2]", "", lambda gpus: False),
+        (f"{GPUS}.isLessThan(1)", "", lambda gpus: gpus == 0),
+        (f"{ASKED}.orValue(8)", "== quantity('8')", lambda gpus: gpus == 0),
+        ("c.resources.limits[?'nvidia.com/gpu'].orValue(8)", "== quantity('8')", lambda gpus: gpus == 0),
+        (f"true ? {GPUS} : 0", "== quantity('0')", lambda gpus: gpus == 0),
+        (f"!({GPUS} == 3)", "", lambda gpus: gpus == 0),
+        (f"{GPUS} < '1'", "", lambda gpus: gpus == 0),
+        (f"'1' > {GPUS}", "", lambda gpus: gpus == 0),
+        (f"{GPUS} > {GPUS}", "", lambda gpus: False),
+        (f"{GPUS} + {GPUS}", "== quantity('6')", lambda gpus: gpus == 3),
+        (f"{GPUS} == '3000m'", "", lambda gpus: gpus == 3),
+    ],
+)
+def test_a_remedy_works_on_any_container(
+    written: str, more: str, expected: Callable[[int], bool], gpus: int, container: Json
+) -> None:
+    [problem] = found(written)
+    # The remedy of a call is the whole of it, though only its name is marked.
+    remedy = advised(problem) if problem.message.startswith("there is no") else remedied(written, problem)
+    if " : " in remedy:
+        remedy = f"true ? {remedy}"
+    assert value_of(f"({remedy}) {more}", c=container, most=3) is expected(gpus)
+
+
+@pytest.mark.parametrize(("gpus", "container"), CONTAINERS)
+@pytest.mark.parametrize("amount", [GPUS, ASKED, f"quantity({GPUS})", LIMIT])
+def test_the_remedy_of_a_sum_adds_the_amounts_of_any_containers(amount: str, gpus: int, container: Json) -> None:
+    [problem] = found(f"object.spec.containers.map(c, {amount}).sum()")
+    remedy = advised(problem)
+    pod = {"spec": {"containers": [container, CONTAINERS[-1][1]]}}
+    assert value_of(remedy, object=pod) == gpus + 3
+
+
+@pytest.mark.parametrize(
+    ("pod", "expected"),
+    [
+        ({}, True),
+        ({"overhead": {"cpu": "2"}}, False),
+        ({"containers": []}, True),
+        ({"containers": [{}]}, True),
+        ({"containers": [{"resources": {"limits": {"cpu": "2500m"}}}]}, False),
+    ],
+)
+def test_a_remedy_works_on_any_pod(pod: Json, expected: bool) -> None:
+    container = "object.spec.containers[0].resources.limits.cpu"
+    written = {"containers": f"{container} <= 2"}.get(next(iter(pod), ""), "object.spec.overhead.cpu <= 1")
+    assert value_of(remedied(written, found(written)[0]), object={"spec": pod}) is expected
+
+
+@pytest.mark.parametrize("container", ABSENT)
+def test_the_remedy_of_a_conversion_works_on_any_container(container: Json) -> None:
+    for written in (f"int({GPUS})", f"double({GPUS})"):
+        remedies = re.findall(r"write (.*)\.isGreaterThan\(…\) to compare, (.*) for the number", str(found(written)))
+        assert [value_of(f"{amount} == quantity('0')", c=container) for amount, _ in remedies] == [True]
+        assert [value_of(number, c=container) for _, number in remedies] == [0]
+
+
 WARNINGS = [
     ("limit < '4'", "amounts are compared as text, '10' before '9' (write quantity(limit).isLessThan(quantity('4')))"),
     (
         "c.resources.requests.cpu > c.resources.limits.cpu",
         (
             "amounts are compared as text, '10' before '9'"
-            " (write quantity(c.resources.requests.cpu).isGreaterThan(quantity(c.resources.limits.cpu)))"
+            " (write quantity(c.?resources.requests.cpu.orValue('0'))"
+            ".isGreaterThan(quantity(c.?resources.limits.cpu.orValue('0'))))"
         ),
     ),
     ("limit + limit", "amounts are joined as text, '1' and '2' as '12' (write quantity(limit).add(quantity(limit)))"),
@@ -212,6 +367,7 @@ def test_an_amount_is_a_string_like_any_other(expression: str) -> None:
 @pytest.mark.parametrize(
     "expression",
     [
+        "4 / limit",
         "limit < duration('1s')",
         "limit % 4 == 0",
         "limit && true",
@@ -234,7 +390,9 @@ def test_a_mistake_without_a_known_remedy_has_none(expression: str) -> None:
 def test_a_long_part_is_left_out_of_the_remedy() -> None:
     expression = f"c.resources.limits['{'a' * 100}.com/{'b' * 50}'] > 4"
     [problem] = found(expression)
-    assert problem.message.endswith("(amounts are strings: write quantity(…).isGreaterThan(quantity('4')))")
+    assert problem.message.endswith(
+        "(amounts are strings: write quantity(….orValue('0')).isGreaterThan(quantity('4')))"
+    )
 
 
 def test_the_remedy_has_the_value_that_its_author_means() -> None:

@@ -69,14 +69,15 @@ FAILING = [
         "object.spec.containers.all(c, c.resources.limits['a/b'] <= params.max)",
         (
             "31-70: operator <= cannot be applied to string and int (amounts are strings: write"
-            " !quantity(c.resources.limits['a/b']).isGreaterThan(quantity(string(params.max)))) [cel-params]"
+            " !quantity(c.?resources.limits[?'a/b'].orValue('0')).isGreaterThan(quantity(string(params.max))))"
+            " [cel-params]"
         ),
     ),
     (
         "object.spec.containers.all(c, c.resources.limits['a/b'] <= params.text)",
         (
             "31-71: amounts are compared as text, '10' before '9' (write"
-            " !quantity(c.resources.limits['a/b']).isGreaterThan(quantity(params.text))) [cel-params]"
+            " !quantity(c.?resources.limits[?'a/b'].orValue('0')).isGreaterThan(quantity(params.text))) [cel-params]"
         ),
     ),
     ("object.spec.containers.all(c, c.name.startsWith(params.max))", "38-48: there is no string.startsWith(int)"),

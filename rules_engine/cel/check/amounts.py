@@ -1,13 +1,26 @@
 """Remedies for expressions that use amounts of Kubernetes objects, such as limits, as numbers.
 
-In CEL an amount is a string, as in Kubernetes' policies: JSON has no quantities, and the API server writes strings.
+In CEL an amount is a string, as in Kubernetes' policies: JSON has no quantities, and the API server writes strings. A
+container without an amount has none of it: remedies read it as 0, since any part of its path may be absent.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 
-from rules_engine.cel.syntax.hints import quoted
-from rules_engine.cel.syntax.tree import Binary, Call, Comprehension, Conditional, Expression, Fold, Literal
+from rules_engine.cel.check.environment import VARIABLES
+from rules_engine.cel.syntax.hints import IN_QUOTES, quoted
+from rules_engine.cel.syntax.tree import (
+    Binary,
+    Call,
+    Comprehension,
+    Conditional,
+    Expression,
+    Fold,
+    Index,
+    Literal,
+    Select,
+    qualified,
+)
 from rules_engine.cel.values import types
 from rules_engine.cel.values.functions import Overload
 from rules_engine.cel.values.types import AMOUNT, QUANTITY, STRING, Type, list_of
@@ -32,6 +45,9 @@ _OPERATORS: Mapping[str, str] = {
     "/": "{}.div({})",
 }
 _CONVERSIONS: Mapping[str, str] = {"int": "asInteger", "uint": "asInteger", "double": "asApproximateFloat"}
+_PRESENT = frozenset({"metadata", "spec", "containers"})
+"""Fields that every pod has."""
+
 _NUMBERS = (types.INT, types.UINT, types.DOUBLE)
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 
@@ -41,19 +57,33 @@ class Amounts:
 
     def __init__(self, text: str) -> None:
         self._text = text
+        self._nodes: set[Expression] = set()
+
+    def add(self, node: Expression) -> None:
+        """Add a part of the expression that is an amount."""
+        self._nodes.add(node)
 
     def operator(self, node: Binary, found: Sequence[Type]) -> str:
         """Return the remedy for an operator that cannot be applied."""
         remedy = self._operator(node, found)
-        return _clause(remedy, found) if remedy else ""
+        # "!" at the beginning of an unquoted value is a tag in YAML.
+        quotes = IN_QUOTES if remedy.startswith("!") and not self._text[: node.span.start].strip() else ""
+        return _clause(f"{remedy}{quotes}", found) if remedy else ""
 
     def _operator(self, node: Binary, found: Sequence[Type]) -> str:
         left, right = (self._quantity(part, kind) for part, kind in zip((node.left, node.right), found, strict=True))
         if not left or not any(map(_is_amount, found)):
             return ""
         if node.operator == "in" and found[1] == list_of(types.INT):
-            return f"{left}.asInteger() in {self._shown(node.right)}"
-        return _OPERATORS[node.operator].format(left, right) if right and node.operator in _OPERATORS else ""
+            written = f"{left} in {self._shown(node.right)}.map(n, quantity(string(n)))"
+        elif node.operator == "/" and _is_amount(found[1]):
+            return ""  # An absent amount cannot divide.
+        elif right and node.operator in _OPERATORS:
+            written = _OPERATORS[node.operator].format(left, right)
+        else:
+            return ""
+        # The span of a part in parentheses includes them.
+        return f"({written})" if node.left.span.start > node.span.start else written
 
     def as_text(self, node: Binary, found: Sequence[Type]) -> str:
         """Return the warning for amounts that an operator orders, joins or compares as text."""
@@ -91,11 +121,11 @@ class Amounts:
         target = node.target if len(found) > len(node.arguments) else None
         parts = [part for part in (target, *node.arguments) if part is not None]
         name = overloads[0].name
-        if name == "sum" and found[0] == list_of(STRING):
+        if name == "sum" and found[0].name == "list":
             return self._sum(parts[0], found[0])
         if name == "orValue" and _is_amount(found[0]) and found[1] in _NUMBERS:
             default = self._literal(node.arguments[0]) or quoted("0", self._text)
-            return _clause(f"quantity({self._shown(parts[0])}.orValue({default}))", found)
+            return _clause(f"quantity({_line(self._path(parts[0])[0])}.orValue({default}))", found)
         written = [self._quantity(part, kind) for part, kind in zip(parts, found, strict=True)]
         if not all(written):
             return ""
@@ -108,23 +138,48 @@ class Amounts:
         return _clause(f"{receiver}{name}({', '.join(map(str, arguments))})", found)
 
     def _sum(self, target: Expression, found: Type) -> str:
-        if not isinstance(target, Comprehension) or target.fold is not Fold.MAP or found.parameters[0] is not AMOUNT:
+        kind = found.parameters[0]
+        if not isinstance(target, Comprehension) or target.fold is not Fold.MAP or not _is_amount(kind):
             return ""
         start, end = (place - target.span.start for place in (target.body.span.start, target.body.span.end))
         written = self._text[target.span.start : target.span.end]
-        integers = f"{written[:start]}quantity({written[start:end]}).asInteger(){written[end:]}"
-        return _clause(f"{_line(integers)}.sum()", [AMOUNT])
+        number = f"{self._quantity(target.body, kind)}.{self._whole(target.body)}()"
+        return _clause(f"{_line(written[:start] + number + written[end:])}.sum()", [kind])
+
+    def _whole(self, node: Expression) -> str:
+        """Return the method for the number of an amount: extended resources are whole, others may be `500m`."""
+        while isinstance(node, Call):
+            node = node.target or node.arguments[0]
+        key = node.key if isinstance(node, Index) else None
+        extended = isinstance(key, Literal) and "/" in str(key.value)
+        return "asInteger" if extended else "asApproximateFloat"
 
     def _quantity(self, node: Expression, kind: Type) -> str:
         """Return the expression of a value as a quantity; an empty string for a value of another type."""
         shown = self._shown(node)
         if kind == QUANTITY:
-            return shown
-        if kind == STRING:
-            return f"quantity({shown})"
+            amount = node.arguments[0] if isinstance(node, Call) and node.function == "quantity" else None
+            return self._quantity(amount, AMOUNT) if amount in self._nodes else shown
         if kind in _NUMBERS:
             return f"quantity({self._literal(node) or f'string({shown})'})"
-        return f"quantity({shown}.orValue({quoted('0', self._text)}))" if _is_amount(kind) else ""
+        if not _is_amount(kind):
+            return f"quantity({shown})" if kind == STRING else ""
+        path, optional = self._path(node)
+        if optional or kind != STRING:
+            return f"quantity({_line(path)}.orValue({quoted('0', self._text)}))"
+        return f"quantity({shown})"
+
+    def _path(self, node: Expression) -> tuple[str, bool]:
+        """Return a value's path in which any part may be absent, and whether this makes it an optional."""
+        if isinstance(node, Select) and qualified(node.operand) != VARIABLES:
+            before, optional = self._path(node.operand)
+            name = self._text[node.name_span.start : node.name_span.end]
+            absent = not optional and node.field not in _PRESENT
+            return f"{before}.{'?' if absent or node.optional else ''}{name}", absent or optional or node.optional
+        if isinstance(node, Index):
+            key = self._text[node.key.span.start : node.key.span.end]
+            return f"{self._path(node.operand)[0]}[?{key}]", True
+        return self._text[node.span.start : node.span.end], False
 
     def _literal(self, node: Expression) -> str:
         """Return a string literal for the literal of a number, else an empty string."""

@@ -177,6 +177,8 @@ class _Checker:
     def type(self, node: Expression) -> Type:
         method: Any = getattr(self, f"_type_{type(node).__name__.lower()}")
         found: Type = method(node)
+        if found is types.AMOUNT:
+            self.amounts.add(node)
         return self.inference.resolved(found)
 
     def problem(self, code: Code, message: str, span: Span) -> Type:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from rules_engine.authoring.problem_reference import reference
+from rules_engine.authoring.problem_reference import nearest_code, reference
 from rules_engine.authoring.rule_files import has_errors
 from rules_engine.loading.files import STDIN, SUFFIXES
 from rules_engine.loading.yaml.comments import Comment, find_comments
 from rules_engine.model.excerpt import truncate
 from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import Problem, Severity, did_you_mean, warning
+from rules_engine.model.problems import Problem, Severity, warning
 from rules_engine.model.source import Location
 
 _ATTEMPT = re.compile(r"#[ \t]*gpu-?rules[ \t]*:?[ \t]*(?:ignore\b|\w+[ \t]*\[).*", re.IGNORECASE)
@@ -100,7 +100,7 @@ class _Run:
             column, length = start + form.start(1) + found.start(), len(found.group())
             code = by_name.get(found.group())
             if code is None:
-                meant = did_you_mean(found.group(), by_name)
+                meant = nearest_code(found.group(), by_name)
                 self._error(f"unknown code '{truncate(found.group())}'{meant}", comment, column, length)
                 continue
             same = [problem for problem in problems if problem.code == code]

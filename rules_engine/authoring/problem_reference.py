@@ -4,15 +4,16 @@ The texts are TOML: a file for each area in the folder `problems`, and `problems
 """
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from textwrap import indent
 from typing import Any
 
 from rules_engine.kinds import KINDS, Kind
 from rules_engine.model.problem_codes import Code, ProblemCode
-from rules_engine.model.problems import Severity
+from rules_engine.model.problems import MAX_NAME, Severity, did_you_mean
 from rules_engine.model.rules import API_VERSION
 
 FOLDER = Path(__file__).parent / "problems"
@@ -83,6 +84,16 @@ def reference(kinds: Sequence[Kind] = KINDS) -> Mapping[ProblemCode, Entry]:
     files: list[tuple[Path, type[ProblemCode]]] = [(FOLDER / f"{area}.toml", Code) for area in AREAS]
     files += [(kind.problems, kind.codes) for kind in kinds]
     return {entry.code: entry for path, codes in files for entry in _entries(path, codes)}
+
+
+def nearest_code(written: str, codes: Iterable[str]) -> str:
+    """Return a "did you mean" clause for a code that is nearly the written one, word by word.
+
+    Many codes share all but one word, which is the one that counts.
+    """
+    words = written[:MAX_NAME].split("-")
+    likely = [code for code in codes if all(get_close_matches(word, code.split("-"), cutoff=0.8) for word in words)]
+    return did_you_mean(written, likely)
 
 
 def _entries(path: Path, codes: type[ProblemCode]) -> Iterator[Entry]:

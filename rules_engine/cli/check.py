@@ -21,13 +21,12 @@ class CodeName(click.ParamType["Entry"]):
     name = "CODE"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> "Entry":
-        from rules_engine.authoring.problem_reference import DOCUMENT_URL, reference
-        from rules_engine.model.problems import did_you_mean
+        from rules_engine.authoring.problem_reference import DOCUMENT_URL, nearest_code, reference
 
         entries = {str(code): entry for code, entry in reference().items()}
         name = str(value).strip("[]").casefold()
         if name not in entries:
-            self.fail(f"unknown code {value!r}{did_you_mean(name, entries)}: {DOCUMENT_URL} has all codes", param, ctx)
+            self.fail(f"unknown code {value!r}{nearest_code(name, entries)}: {DOCUMENT_URL} has all codes", param, ctx)
         return entries[name]
 
     def shell_complete(

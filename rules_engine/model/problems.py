@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
+from itertools import islice
 
 from rules_engine.model.excerpt import visible
 from rules_engine.model.problem_codes import ProblemCode
@@ -18,6 +19,12 @@ MIN_COLUMNS = 24
 
 TAB_COLUMNS = 8
 """Columns of a tab, at most."""
+
+MAX_CANDIDATES = 128
+"""Candidates that a misspelt name is compared with: more than any object has fields, and CEL functions."""
+
+MAX_NAME = 128
+"""Characters of a name that is compared with others, and of those: a comparison takes the product of both."""
 
 
 class Severity(Enum):
@@ -50,8 +57,14 @@ def warning(code: ProblemCode, message: str, location: Location, text: str) -> P
 
 
 def did_you_mean(name: str, candidates: Iterable[str]) -> str:
-    """Return a clause such as " (did you mean 'object'?)" for the nearest candidate; empty if none is near."""
-    near = get_close_matches(name, sorted(candidates), n=1, cutoff=0.6)
+    """Return a clause such as " (did you mean 'object'?)" for the nearest candidate.
+
+    Empty if none is near, and if the comparison would take long.
+    """
+    compared = sorted(islice(candidates, MAX_CANDIDATES + 1))
+    if len(name) > MAX_NAME or len(compared) > MAX_CANDIDATES:
+        return ""
+    near = get_close_matches(name, [each for each in compared if len(each) <= MAX_NAME], n=1, cutoff=0.6)
     return f" (did you mean '{near[0]}'?)" if near else ""
 
 

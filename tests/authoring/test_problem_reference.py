@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.authoring.problem_reference import FOLDER, Entry, reference
+from rules_engine.authoring.problem_reference import FOLDER, Entry, nearest_code, reference
 from rules_engine.kinds import KINDS
 from rules_engine.model.problem_codes import Code, ProblemCode
 from rules_engine.model.problems import Problem
@@ -26,6 +26,25 @@ def test_each_code_has_an_entry() -> None:
     every: set[ProblemCode] = {*Code, *(code for kind in KINDS for code in kind.codes)}
     assert set(reference()) == every
     assert len({code.value for code in every}) == len(every)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("yaml-sintax", "yaml-syntax"),
+        ("match-nothing", "matches-nothing"),
+        ("duplicate-key", "yaml-duplicate-key"),
+        ("unknown-code", None),
+        ("cel-unknown", None),
+        ("missing-pod", None),
+        ("wrong-field", None),
+        ("yaml-int", None),
+        ("", None),
+        ("a" * 10_000, None),
+    ],
+)
+def test_only_a_code_of_nearly_the_same_words_is_suggested(written: str, meant: str | None) -> None:
+    assert nearest_code(written, map(str, reference())) == (f" (did you mean '{meant}'?)" if meant else "")
 
 
 def test_a_new_kind_brings_its_own_entries() -> None:

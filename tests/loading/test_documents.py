@@ -10,7 +10,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from rules_engine.loading.yaml import documents as reading
-from rules_engine.loading.yaml.documents import MAX_CANDIDATES, MAX_DEPTH, Dialect
+from rules_engine.loading.yaml.documents import MAX_DEPTH, Dialect
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, ScalarNode
 from rules_engine.loading.yaml.scalars import resolve
 from rules_engine.model.json.patch import Json
@@ -210,13 +210,6 @@ def test_no_message_repeats_a_long_value(text: str) -> None:
     _, problems = documents(text.replace("%s", "a" * 10_000))
     assert problems
     assert all(len(problem.message) < 200 for problem in problems)
-
-
-def test_a_misspelt_alias_is_compared_with_few_anchors() -> None:
-    for anchors, hint in ((2, "did you mean 'name1'?"), (MAX_CANDIDATES + 1, 'write "*naem1" for the text')):
-        lines = [f"k{number}: &name{number} x\n" for number in range(anchors)]
-        _, (problem,) = documents("".join(lines) + "alias: *naem1\n")
-        assert hint in problem.message
 
 
 def test_the_greatest_depth_is_still_read() -> None:

@@ -1,11 +1,15 @@
 """Locations in source texts, and the text of problems."""
 
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.model.problems import (
+    MAX_CANDIDATES,
     MAX_COLUMNS,
+    MAX_NAME,
     MIN_COLUMNS,
     Page,
     Problem,
@@ -68,9 +72,14 @@ class TestProblem:
             ("resourc", {"resource"}, " (did you mean 'resource'?)"),
             ("zzz", ["object"], ""),
             ("a", [], ""),
+            ("naem1", (f"name{number}" for number in range(MAX_CANDIDATES)), " (did you mean 'name1'?)"),
+            ("naem1", (f"name{number}" for number in range(MAX_CANDIDATES + 1)), ""),
+            ("b" + "a" * (MAX_NAME - 1), ["a" * MAX_NAME], f" (did you mean '{'a' * MAX_NAME}'?)"),
+            ("b" + "a" * MAX_NAME, ["a" * MAX_NAME], ""),
+            ("b" + "a" * (MAX_NAME - 1), ["a" * (MAX_NAME + 1)], ""),
         ],
     )
-    def test_the_nearest_name_is_offered(self, name: str, candidates: list[str], clause: str) -> None:
+    def test_the_nearest_name_is_offered(self, name: str, candidates: Iterable[str], clause: str) -> None:
         assert did_you_mean(name, candidates) == clause
 
     def test_the_line_is_rendered_with_a_caret_and_a_span(self) -> None:

@@ -32,9 +32,6 @@ recurse this far."""
 MAX_NODES = 500_000
 """Values in a file, with those that aliases repeat: an inventory of 10,000 nodes has some 300,000."""
 
-MAX_CANDIDATES = 100
-"""Most anchors of a document among which a misspelt alias is looked for: each alias is compared with each of them."""
-
 LOADER: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's parser if PyYAML was built with it: about ten times as fast."""
 
@@ -275,8 +272,7 @@ class _Composer:
         name = event.anchor
         length = len(name) + 1
         if name not in self._anchors:
-            near = did_you_mean(name, self._anchors) if len(self._anchors) <= MAX_CANDIDATES else ""
-            advice = near or f': write "*{truncate(name)}" for the text'
+            advice = did_you_mean(name, self._anchors) or f': write "*{truncate(name)}" for the text'
             message = f"no anchor '{truncate(name)}' precedes this alias{advice}"
         else:
             target = self._anchors[name]

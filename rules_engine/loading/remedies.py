@@ -4,7 +4,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode
+from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, Path, ScalarNode, child, find
 from rules_engine.loading.yaml.scalars import resolve
 from rules_engine.model.excerpt import MAX_REMEDY
 from rules_engine.model.json.patch import Json
@@ -23,6 +23,12 @@ QUOTES = "“”„‘’‚«»\"'`"
 """Quotes, those of word processors included."""
 
 _TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
+_VERDICTS: Mapping[str, bool] = {
+    **dict.fromkeys(("allow", "admit", "admitted", "accepted", "permitted"), True),
+    **dict.fromkeys(("denied", "deny", "refused", "rejected", "forbidden"), False),
+}
+"""Words for a verdict, each with the value of `allowed` if it is true."""
+
 _NAMES = frozenset({"DNS name", "qualified name", "CEL identifier", "namespace name", "namespace name or glob"})
 """Titles of names in which capitals or separators are slips, unlike in values that are compared with those of pods."""
 
@@ -100,9 +106,28 @@ def for_map(node: Node, accepts: Accepts, fields: Iterable[str]) -> str:
     if isinstance(value, list) and all(isinstance(item, dict) for item in value):
         maps = [item for item in value if isinstance(item, dict)]
         candidates.append({name: part for item in maps for name, part in item.items()})
-        named = {str(item.get("name")): {k: part for k, part in item.items() if k != "name"} for item in maps}
-        candidates.append({**named})
+        if all("name" in item for item in maps):
+            named = {str(item["name"]): {k: part for k, part in item.items() if k != "name"} for item in maps}
+            candidates.append({**named})
     return _first(candidates, accepts)
+
+
+def verdict(name: str, value: Json, fields: Iterable[str]) -> str:
+    """Return the field of an expected verdict for another word for it, or an empty string."""
+    if "allowed" not in fields or not isinstance(value, bool) or name.lower() not in _VERDICTS:
+        return ""
+    return f"allowed: {flow(value is _VERDICTS[name.lower()])}"
+
+
+def only_container(root: Node, path: Path) -> str:
+    """Return the name of the only container of the pod that is beside a part of the path, or an empty string."""
+    for length in reversed(range(len(path))):
+        pod = child(find(root, path[:length]), "pod")
+        containers = child(child(pod, "spec") or root, "containers") if pod else None
+        if isinstance(containers, ListNode) and len(containers.items) == 1:
+            name = child(containers.items[0], "name")
+            return name.source.text if isinstance(name, ScalarNode) else ""
+    return ""
 
 
 def _first(candidates: Iterable[Json], accepts: Accepts) -> str:

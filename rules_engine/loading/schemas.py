@@ -31,6 +31,7 @@ COMMON = "common.json"
 _EXPRESSION = "CEL expression"
 _SELECTOR = "label selector"
 _QUANTITY = "quantity"
+_AMOUNTS = "amounts"
 """Titles of types in which a slip has its own remedy."""
 
 _TYPE = re.compile(r"[^#]*#/\$defs/([^/]+)")
@@ -226,6 +227,7 @@ class _Fault:
         self._instance: Any = error.instance
         self.path: Path = tuple(error.absolute_path)
         self._of_key = "propertyNames" in error.absolute_schema_path
+        self._root = root
         self._node = find(root, self.path)
         self._owner = self._find_owner(root)
 
@@ -320,7 +322,8 @@ class _Fault:
             yield Code.UNKNOWN_FIELD, message, node
             return
         for name in self._extras():
-            hint = remedies.clause(remedies.glued(name, fields)) or near(name, fields) or self._home(name)
+            opposite = remedies.verdict(name, self._instance[name], fields)
+            hint = remedies.clause(opposite or remedies.glued(name, fields)) or near(name, fields) or self._home(name)
             yield Code.UNKNOWN_FIELD, f"{self._title} has no field '{truncate(name)}'{hint}", self._key(name)
 
     def _selector(self, fields: Mapping[str, Any]) -> str:
@@ -355,10 +358,29 @@ class _Fault:
         if isinstance(self._instance, float) and isinstance(self._node, ScalarNode):
             given = truncate(self._node.source.text)
         message = f"{self._name} must be {expected}, not {_GIVEN.get(given, given)}"
+        if "object" in wanted and not isinstance(self._instance, dict | list):
+            moved = self._file() or self._container()
+            if moved:
+                return Code.WRONG_TYPE, f"{message}{moved}", self._owner
         if isinstance(self._node, MapNode) and "array" in wanted and self._node.length == 1:
             key = first_key(self._node)
             return Code.WRONG_TYPE, f"{message}{self._dash(key)}", key
         return Code.WRONG_TYPE, f"{message}{self._replacement(wanted)}", self._node
+
+    def _file(self) -> str:
+        """Return a clause with the field for the name of a file, if a text is where a map or a file may be given."""
+        name = f"{self._name}File"
+        beside = name in self._validator.at(self.path[:-1]).get("properties", {})
+        return remedies.clause(f"{name}: {remedies.scalar(self._text)}") if beside and self._text else ""
+
+    def _container(self) -> str:
+        """Return a clause for an amount without the name of its container above it."""
+        if self._title != _AMOUNTS or not self._accepts({self._name: self._instance}):
+            return ""
+        amounts, container = find(self._root, self.path[:-1]), remedies.only_container(self._root, self.path)
+        if container and isinstance(amounts, MapNode) and len(amounts.members) == 1:
+            return remedies.clause(f"{remedies.scalar(container)}: {{{self._name}: {remedies.flow(self._instance)}}}")
+        return ": it belongs below the name of a container"
 
     def _dash(self, key: Node) -> str:
         """Return a clause for a map in lines of their own where a list is expected."""
@@ -389,7 +411,9 @@ class _Fault:
                     written, unquoted = remedies.for_list(self._node, self._accepts), ""
                 case "object":
                     found = remedies.glued(self._text, fields) or remedies.for_map(
-                        self._node, self._accepts, self._schema.get("required", ())
+                        self._node,
+                        self._accepts,
+                        self._schema.get("required", [name for name in fields if name == "file"]),
                     )
                     written, unquoted = found, ""
         return remedies.clause(f"{written}{unquoted}" if written else "")

@@ -43,6 +43,13 @@ def rule_test(pod: str, more: str = "expect: {allowed: true}") -> str:
     return document("RuleTest", f"rules: [rules.yaml]\ncases:\n  - name: one\n    pod: {pod}\n    {more}")
 
 
+def case(lines: str) -> str:
+    """Return a RuleTest of these lines, which begin in line 6."""
+    return document("RuleTest", f"rules: [rules.yaml]\n{lines}")
+
+
+POD = "{spec: {containers: [{name: main}]}}"
+
 Row = tuple[str, str, str]
 """A mistake, a file with it, and the first error: line, column and message."""
 
@@ -264,6 +271,57 @@ FIELDS: Sequence[Row] = (
         "no space after the colon in a map",
         ladder("rungs: [{resource:nvidia.com/gpu}, {resource: nvidia.com/mig-3g.40gb}]"),
         "5:12: rung has no field 'resource:nvidia.com/gpu': write resource: nvidia.com/gpu",
+    ),
+    (
+        "file for a pod",
+        case("cases: [{name: one, pod: pod.yaml, expect: {allowed: true}}]"),
+        "6:23: pod must be a map, not text: write podFile: pod.yaml",
+    ),
+    (
+        "file for a pod in a block",
+        case("cases:\n  - name: one\n    pod: pod.yaml\n    expect: {allowed: true}"),
+        "8:7: pod must be a map, not text: write podFile: pod.yaml",
+    ),
+    (
+        "file for an expected pod",
+        rule_test(POD, "expect: {pod: pod.yaml}"),
+        "9:16: pod must be a map, not text: write podFile: pod.yaml",
+    ),
+    (
+        "file for a cluster",
+        case(f"cluster: cluster.yaml\ncases: [{{name: one, pod: {POD}, expect: {{allowed: true}}}}]"),
+        "6:12: cluster must be a map, not text: write {file: cluster.yaml}",
+    ),
+    (
+        "file for one of several clusters",
+        case(f"clusters: {{a: cluster.yaml}}\ncases: [{{name: one, pod: {POD}, expect: {{allowed: true}}}}]"),
+        "6:17: a must be a map, not text: write {file: cluster.yaml}",
+    ),
+    *(
+        (
+            f"{field} without a container",
+            rule_test(POD, f"expect: {{{field}: {{nvidia.com/gpu: 2}}}}"),
+            (f"9:{19 + len(field)}: nvidia.com/gpu must be a map, not a number: write main: {{nvidia.com/gpu: 2}}"),
+        )
+        for field in ("containers", "limits", "requests")
+    ),
+    (
+        "audited containers without a container",
+        rule_test(POD, "expect: {audited: [{rule: FallbackLadder/example, containers: {cpu: 500m}}]}"),
+        "9:70: cpu must be a map, not text: write main: {cpu: 500m}",
+    ),
+    *(
+        (
+            f"{written} for a verdict",
+            rule_test(POD, f"expect: {{{written}}}"),
+            f"9:16: expectation has no field '{written.split(':')[0]}': write {meant}",
+        )
+        for written, meant in (
+            ("denied: true", "allowed: false"),
+            ("rejected: false", "allowed: true"),
+            ("admitted: true", "allowed: true"),
+            ("allow: false", "allowed: false"),
+        )
     ),
     (
         "no space after a dash",
@@ -798,6 +856,38 @@ ADVICE: Sequence[Row] = (
         "5:11: item 1 of rungs must be a map, not text",
     ),
     (
+        "amounts without a container",
+        rule_test(POD, "expect: {limits: {nvidia.com/gpu: 2, cpu: 1}}"),
+        "9:25: nvidia.com/gpu must be a map, not a number: it belongs below the name of a container",
+    ),
+    *(
+        (
+            f"amount without a container, which is {where}",
+            rule_test(pod, "expect: {limits: {cpu: 1}}"),
+            "9:25: cpu must be a map, not a number: it belongs below the name of a container",
+        )
+        for where, pod in (
+            ("one of two", "{spec: {containers: [{name: a}, {name: b}]}}"),
+            ("nameless", "{spec: {containers: [{image: a}]}}"),
+            ("in a template", "{kind: Job, spec: {template: {spec: {containers: [{name: a}]}}}}"),
+        )
+    ),
+    (
+        "boolean for an amount without a container",
+        rule_test(POD, "expect: {limits: {cpu: true}}"),
+        "9:30: cpu must be a map, not a boolean",
+    ),
+    (
+        "list of amounts",
+        rule_test(POD, "expect: {limits: [{cpu: 1}]}"),
+        "9:24: limits must be a map, not a list",
+    ),
+    (
+        "text for a verdict",
+        rule_test(POD, "expect: {denied: policy}"),
+        "9:16: expectation has no field 'denied' (did you mean 'decidedBy'?)",
+    ),
+    (
         "long value",
         ladder(f"description: a: {'b' * 200}\n" + RUNGS),
         "5:17: a second ': ' on this line: put the value in quotes, or use a block (|)",
@@ -819,6 +909,14 @@ ADVICE: Sequence[Row] = (
     ),
 )
 """Messages without a text to copy: there is none, or it depends on what is meant."""
+
+
+BESIDE = {
+    "rules.yaml": ladder(),
+    "pod.yaml": f"apiVersion: v1\nkind: Pod\nmetadata: {{name: one}}\n{POD[1:-1]}\n",
+    "cluster.yaml": document("ClusterInventory", "nodes: [{name: worker}]"),
+}
+"""Files that the examples name."""
 
 
 def errors(folder: Path) -> list[Problem]:
@@ -865,8 +963,11 @@ def remedied(text: str, problem: Problem) -> list[str]:
             )
             for new in texts
         ]
-    if re.search(r"write [a-zA-Z]+: \{", message):
-        # The remedy of a member is written in place of its value, too.
+    member = re.match(r": *[^ {},][^{},]*", line[end:])
+    # The remedy of a marked key is written in place of its value, too.
+    if member and all(": " in new for new in texts):
+        end += member.end()
+    elif re.search(r"write [a-zA-Z]+: \{", message):
         end = len(line)
     after = [f"{line[:start]}{new}{line[end:]}" for new in texts]
     if "and the expression in quotes" in message:
@@ -903,7 +1004,7 @@ ROWS = [
 
 @pytest.mark.parametrize(("mistake", "text", "message"), ROWS)
 def test_a_remedy_leaves_no_error(tmp_path: Path, mistake: str, text: str, message: str) -> None:
-    folder = write(tmp_path, {"example.yaml": text, "rules.yaml": ladder()})
+    folder = write(tmp_path, {"example.yaml": text, **BESIDE})
     assert shown(errors(folder)[0]) == message, mistake
     for after in remedied(text, errors(folder)[0]):
         write(tmp_path, {"example.yaml": after})

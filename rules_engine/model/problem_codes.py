@@ -74,6 +74,7 @@ class Code(ProblemCode):
     IMPOSSIBLE_MIG = "impossible-mig"
     ALLOCATABLE_CONFLICT = "allocatable-conflict"
     BAD_POD = "bad-pod"
+    BAD_AMOUNT = "bad-amount"
     UNKNOWN_POD_FIELD = "unknown-pod-field"
     NO_CONTAINERS = "no-containers"
     DUPLICATE_CONTAINER = "duplicate-container"

@@ -1033,3 +1033,18 @@ def test_a_file_in_place_of_a_pod_is_not_one(tmp_path: Path) -> None:
     assert [shown(problem) for problem in errors(folder)] == [
         "7:28: expected a Pod (spec, with a list of containers) or something with a pod template"
     ]
+
+
+def test_an_amount_of_a_pod_that_is_no_quantity_is_a_warning(tmp_path: Path) -> None:
+    amounts = "{memory: 1 Gi, cpu: -1, nvidia.com/gpu: one, a/b: null, a/c: 010}"
+    text = rule_test(f"{{spec: {{containers: [{{name: main, resources: {{requests: {amounts}}}}}]}}}}")
+    folder = write(tmp_path, {"example.yaml": text, **BESIDE})
+    found = [problem for problem in check([folder / "example.yaml"]).problems if problem.code == "bad-amount"]
+    assert {problem.severity for problem in found} == {Severity.WARNING}
+    assert [shown(problem) for problem in found] == [
+        "8:77: '1 Gi' is not a quantity: write 1Gi",
+        (
+            "8:108: 'one' is not a quantity: write a number, then one of n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi"
+            ", Ei or an exponent"
+        ),
+    ]

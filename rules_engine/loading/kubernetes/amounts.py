@@ -43,15 +43,26 @@ def quantity(node: ScalarNode, diagnostics: Diagnostics) -> Quantity | None:
     try:
         amount = Quantity.parse(node.source.text)
     except QuantityError as error:
-        text = node.source.text
-        meant = _meant(text)
-        message = f"'{truncate(text)}' is not a quantity: write {' or '.join(meant)}" if meant else str(error)
-        diagnostics.error(Code.BAD_QUANTITY, message, node.location, node.length)
+        diagnostics.error(Code.BAD_QUANTITY, _message(node, error), node.location, node.length)
         return None
     if amount.nanos < 0:
         diagnostics.error(Code.NEGATIVE_QUANTITY, "a quantity cannot be negative here", node.location, node.length)
         return None
     return amount
+
+
+def warn_of_quantity(node: ScalarNode, diagnostics: Diagnostics) -> None:
+    """Warn of an amount of a pod that is not a quantity: an author may want a pod that is refused."""
+    try:
+        Quantity.parse(node.source.text)
+    except QuantityError as error:
+        diagnostics.warning(Code.BAD_AMOUNT, _message(node, error), node.location, node.length)
+
+
+def _message(node: ScalarNode, error: QuantityError) -> str:
+    text = node.source.text
+    meant = _meant(text)
+    return f"'{truncate(text)}' is not a quantity: write {' or '.join(meant)}" if meant else str(error)
 
 
 def _meant(text: str) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import items, section, sections
+from rules_engine.loading.kubernetes.amounts import warn_of_quantity
 from rules_engine.loading.remedies import as_written, clause, flow
 from rules_engine.loading.schemas import near
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode, find, first_key
@@ -130,6 +131,9 @@ def _warn_of_values(node: Node | None, written: str, diagnostics: Diagnostics) -
             _warn_of_values(value, written[1:-1], diagnostics)
     elif written[0].isupper() and isinstance(node, MapNode):
         _warn_of_fields(node, written, diagnostics)
+    elif isinstance(node, ScalarNode) and written == "quantity":
+        if node.value is not None:
+            warn_of_quantity(node, diagnostics)
     elif isinstance(node, ScalarNode):
         _report_ambiguous(node, written, diagnostics)
 

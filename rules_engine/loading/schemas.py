@@ -430,7 +430,7 @@ class _Fault:
         if "resource" in self._title:
             hint = _resource_hint(text, remedy) or hint
         elif "{{" in text:
-            hint = ": templates are not expanded"
+            hint = f": templates are not expanded{', use messageExpression' if self._title == 'message' else ''}"
         hint = f"{hint}, write {remedy}" if ":" in hint and remedy else remedies.clause(remedy) or hint
         return Code.WRONG_FORM, f"'{truncate(text)}' is not {_article(self._title)} {self._title}{hint}", node
 

@@ -767,6 +767,14 @@ ADVICE: Sequence[Row] = (
         "5:25: '{{ x }}' is not a namespace name or glob: templates are not expanded",
     ),
     (
+        "template in a message in quotes",
+        validation("object.spec.hostIPC\n    message: 'not for {{ object.metadata.name }}'"),
+        (
+            "8:17: 'not for {{ object.metadata.name }}' is not a message: templates are not expanded"
+            ", use messageExpression"
+        ),
+    ),
+    (
         "template in an expression",
         validation("'{{ .Values.x }} == 1'"),
         "7:20: unexpected '{{' (write the value: templates are not expanded)",

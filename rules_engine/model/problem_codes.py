@@ -62,6 +62,7 @@ class Code(ProblemCode):
     BAD_QUANTITY = "bad-quantity"
     NEGATIVE_QUANTITY = "negative-quantity"
     UNLIKELY_UNIT = "unlikely-unit"
+    UNLIKELY_RESOURCE = "unlikely-resource"
     UNKNOWN_MIG_PROFILE = "unknown-mig-profile"
     STEERING_ANNOTATION = "steering-annotation"
 

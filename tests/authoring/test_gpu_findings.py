@@ -70,6 +70,24 @@ def test_gpu_resources_and_resources_of_validations_are_checked_too(tmp_path: Pa
     ]
 
 
+def test_a_domain_without_its_end_is_reported(tmp_path: Path) -> None:
+    found = findings(
+        tmp_path,
+        ladder("l", "nvidia/mig-1g.10gb", "nvidia.com/gpu", "smarter-devices/gpu"),
+        injection("i", gpuResource="amd/gpu"),
+        validation("v", "object.spec.hostIPC", match="{resources: [nvidia/gpu, nvidia.com/gpu, 'nvidia/*']}"),
+    )
+    assert found == [
+        (
+            "unlikely-resource",
+            "nvidia/mig-1g.10gb",
+            "no device plugin offers nvidia/mig-1g.10gb (did you mean 'nvidia.com/mig-1g.10gb'?)",
+        ),
+        ("unlikely-resource", "gpuResource", "no device plugin offers amd/gpu (did you mean 'amd.com/gpu'?)"),
+        ("unlikely-resource", "resources", "no device plugin offers nvidia/gpu (did you mean 'nvidia.com/gpu'?)"),
+    ]
+
+
 @pytest.mark.parametrize("name", sorted(frozenset[str]().union(*CARDS.values())))
 def test_every_known_profile_is_accepted(name: str) -> None:
     for suffix in ("", ".me", ".me.all", "-me", ".gfx", ".shared", ".me.shared"):

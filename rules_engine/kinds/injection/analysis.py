@@ -7,9 +7,8 @@ from rules_engine.evaluation.rule_set.globs import is_glob
 from rules_engine.kinds.injection.problem_codes import InjectionCode
 from rules_engine.kinds.injection.value import Entry, ResourceInjection
 from rules_engine.kinds.overlap import Earlier, always_first, covers, may_match, precedence
+from rules_engine.kinds.resource_names import doubts
 from rules_engine.model.cluster import Cluster, Node
-from rules_engine.model.mig_profiles import unknown_profile
-from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem, warning
 from rules_engine.model.rules import Mode
 from rules_engine.model.source import Location
@@ -22,7 +21,8 @@ def analyse(injections: Sequence[ResourceInjection]) -> Iterator[Problem]:
     for injection in injections:
         yield from _unused_entries(injection)
         yield from _unused_default(injection)
-        yield from _unknown_profiles(injection)
+        place = injection.origin.get(("spec", "gpuResource"), injection.location)
+        yield from doubts(injection.gpu_resource, (), place, "gpuResource")
     by_resource: dict[str, list[ResourceInjection]] = {}
     for injection in injections:
         by_resource.setdefault(injection.gpu_resource, []).append(injection)
@@ -128,13 +128,6 @@ def _unused_default(injection: ResourceInjection) -> Iterator[Problem]:
         place = injection.origin.get(("spec", field), injection.location)
         message = f"these {field} are never used: each namespace that {injection.id} matches has an entry of its own"
         yield warning(InjectionCode.UNUSED_DEFAULT, message, place, field)
-
-
-def _unknown_profiles(injection: ResourceInjection) -> Iterator[Problem]:
-    message = unknown_profile(injection.gpu_resource)
-    if message:
-        place = injection.origin.get(("spec", "gpuResource"), injection.location)
-        yield warning(Code.UNKNOWN_MIG_PROFILE, message, place, "gpuResource")
 
 
 def _second_pass(one: ResourceInjection, other: ResourceInjection) -> Iterator[Problem]:

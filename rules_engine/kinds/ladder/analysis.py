@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.value import Direction, FallbackLadder, WhenExhausted
 from rules_engine.kinds.overlap import Earlier, always_first, precedence
+from rules_engine.kinds.resource_names import doubts
 from rules_engine.model.cluster import Cluster
-from rules_engine.model.mig_profiles import SIMULATED, cards_of, common_cards, known_profiles, unknown_profile
-from rules_engine.model.problem_codes import Code
+from rules_engine.model.mig_profiles import SIMULATED, cards_of, common_cards, known_profiles
 from rules_engine.model.problems import Problem, warning
 
 
@@ -15,7 +15,7 @@ def analyse(ladders: Sequence[FallbackLadder]) -> Iterator[Problem]:
     """Yield warnings about ladders that are loaded together, in the order of evaluation."""
     for ladder in ladders:
         yield from _idle_rungs(ladder)
-        yield from _unknown_profiles(ladder)
+        yield from _doubtful_resources(ladder)
         yield from _mixed_cards(ladder)
     before = Earlier[FallbackLadder]()
     for later in ladders:
@@ -44,11 +44,9 @@ def analyse_on(ladders: Sequence[FallbackLadder], cluster: Cluster) -> Iterator[
                 yield warning(LadderCode.RUNG_NOT_OFFERED, message, rung.location, rung.resource)
 
 
-def _unknown_profiles(ladder: FallbackLadder) -> Iterator[Problem]:
+def _doubtful_resources(ladder: FallbackLadder) -> Iterator[Problem]:
     for rung in ladder.rungs:
-        message = unknown_profile(rung.resource, ladder.rung_resources)
-        if message:
-            yield warning(Code.UNKNOWN_MIG_PROFILE, message, rung.location, rung.resource)
+        yield from doubts(rung.resource, ladder.rung_resources, rung.location, rung.resource)
 
 
 def _mixed_cards(ladder: FallbackLadder) -> Iterator[Problem]:

@@ -3,10 +3,9 @@
 from collections.abc import Iterator, Sequence
 
 from rules_engine.evaluation.rule_set.globs import is_glob
+from rules_engine.kinds.resource_names import doubts
 from rules_engine.kinds.validation.value import Validation
-from rules_engine.model.mig_profiles import unknown_profile
-from rules_engine.model.problem_codes import Code
-from rules_engine.model.problems import Problem, warning
+from rules_engine.model.problems import Problem
 
 
 def analyse(validations: Sequence[Validation]) -> Iterator[Problem]:
@@ -15,6 +14,4 @@ def analyse(validations: Sequence[Validation]) -> Iterator[Problem]:
         names = [name for name in rule.match.resources if not is_glob(name)]
         place = rule.origin.get(("match", "resources"), rule.location)
         for name in names:
-            message = unknown_profile(name, names)
-            if message:
-                yield warning(Code.UNKNOWN_MIG_PROFILE, message, place, "resources")
+            yield from doubts(name, names, place, "resources")

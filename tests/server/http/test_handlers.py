@@ -34,6 +34,7 @@ from server.http.limits import (
 from server.http.listener import Listener
 from server.http.messages import Refusal, Request, Response
 from server.http.review import parse
+from server.partial_review import Decode
 from server.state import State
 from tests.support.evaluation import limited
 from tests.support.listener import Reachable, Reply, pages, reachable
@@ -120,9 +121,9 @@ class Held:
         self._now = 0
         self._lock = threading.Lock()
 
-        def held(body: bytes) -> Any:
+        def held(body: bytes, partial: Decode | None) -> Any:
             if not holds(body):
-                return parse(body)
+                return parse(body, partial)
             with self._lock:
                 self.threads.append(threading.current_thread().name)
                 self._now += 1
@@ -130,7 +131,7 @@ class Held:
             try:
                 assert self.proceed.wait(PATIENCE_SECONDS)
                 sleep(0.02)
-                return parse(body)
+                return parse(body, partial)
             finally:
                 with self._lock:
                     self._now -= 1

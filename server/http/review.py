@@ -85,13 +85,11 @@ def parse(body: bytes, partial: Decode | None = None) -> AdmissionRequest:
     that it does not decode is parsed as a whole.
     """
     review = partial(body) if partial is not None else None
-    whole = review is None
-    if whole:
+    if review is None:
         review = _document(body)
     uid = _uid_in(review)
     try:
-        if whole:
-            _refuse_depth(review, body)
+        _refuse_depth(review, body)
         return _request(review, uid, body)
     except _MalformedError as error:
         raise ReviewError(StatusReason.BAD_REQUEST, str(error), uid) from None
@@ -200,7 +198,7 @@ def _parsed(review: dict[str, Json], uid: str | None) -> AdmissionRequest:
 
 
 def _refuse_depth(document: Json, body: bytes) -> None:
-    """Raise _MalformedError if the nesting is too deep.
+    """Raise _MalformedError if the nesting of what was decoded is too deep.
 
     A body with few brackets cannot be. Others are checked level by level, not recursively: the parser accepts four
     times the depth.

@@ -1,7 +1,6 @@
 """Partial decoding of reviews: no answer differs from that of a review decoded as a whole."""
 
 import copy
-import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,8 +18,9 @@ from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Decision
 from rules_engine.model.json.patch import Json
 from server.http.admission_record import AdmissionRecord
+from server.http.limits import MAX_DEPTH
 from server.http.review import RefusedObjectError, ReviewError, parse
-from server.partial_review import DEPTH, decoder
+from server.partial_review import CONTAINER_DEPTH, decoder
 from server.rules.sources import Sources, prepare
 from server.state import Served
 from server.telemetry.decision_log import line
@@ -29,7 +29,7 @@ from tests.evaluation.test_decision_cache import FULL, changed, requests, rule_s
 from tests.server.http.test_app import PATHS, TEMPLATE, WRONG_TYPES, with_value
 from tests.support.evaluation import check, compiled, validation
 from tests.support.laws import clusters, law
-from tests.support.server import encoded, review
+from tests.support.server import UID, encoded, review
 
 NOTHING = FieldsRead(frozenset(), frozenset(), frozenset(), frozenset())
 
@@ -108,8 +108,9 @@ def test_each_member_that_decisions_and_the_log_read_is_decoded() -> None:
         del read["object"]["spec"][name]
     del read["object"]["spec"]["containers"][0]["image"]
     del read["oldObject"]["spec"]["priority"]
+    del read["options"]["kind"]
     assert decoder(NOTHING)(encoded(document(full))) == document(read)
-    everything = FieldsRead(frozenset(), frozenset(), frozenset(), frozenset(full["object"]["spec"]) - {"affinity"})
+    everything = FieldsRead(frozenset({"options"}), frozenset(), frozenset(), frozenset(full["object"]["spec"]))
     assert decoder(everything)(encoded(document(full))) == document(full)
 
 
@@ -127,17 +128,51 @@ def test_what_no_rule_reads_is_skipped() -> None:
         spec(nodeName=1),
         spec(containers=[1]),
         spec(overhead={"cpu": 1}),
-        spec(priority=2**63),
-        spec(priority=json.loads("[" * (DEPTH + 1) + "]" * (DEPTH + 1))),
+        spec(tolerations=[{"tolerationSeconds": 2**63}]),
+        spec(initContainers=[{"resources": {"limits": {"cpu": 2**64}}}]),
+        spec(initContainers=orjson.loads("[" * (CONTAINER_DEPTH + 1) + "]" * (CONTAINER_DEPTH + 1))),
         spec(priority=1).replace(b"1}", b"1e999}"),
         spec(volumes="\N{LATIN SMALL LETTER E WITH ACUTE}").replace(b"\\u00e9", b"\xe9"),
         spec(volumes=1).replace(b"1}", b"[" * 5000 + b"]" * 5000 + b"}"),
         b"",
         b"[]",
+        b"null",
     ],
 )
 def test_any_other_body_is_decoded_as_a_whole(body: bytes) -> None:
-    assert decoder(FieldsRead(frozenset(), frozenset(), frozenset(), frozenset({"priority"})))(body) is None
+    assert (
+        decoder(FieldsRead(frozenset(), frozenset(), frozenset(), frozenset({"priority", "initContainers"})))(body)
+        is None
+    )
+
+
+TOKEN: Json = {
+    "name": "kube-api-access-x2x4k",
+    "projected": {
+        "sources": [
+            {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+        ]
+    },
+}
+"""The volume of a service account's token, which nearly every pod has."""
+
+
+@pytest.mark.parametrize("value", [[TOKEN], 2**63, 2**64, -(2**70), 1.0, "\ud83d\ude00", None, [None], True])
+def test_what_expressions_read_is_decoded_as_in_a_whole_body(value: Json) -> None:
+    names = frozenset({"volumes"})
+    pod: Json = {"volumes": value, "metadata": {"volumes": value}, "spec": {"volumes": value}}
+    body = encoded(document({"options": value, "object": pod, "oldObject": pod}))
+    decode = decoder(FieldsRead(frozenset({"options"}), names, names, names))
+    assert repr(decode(body)) == repr(orjson.loads(body))
+
+
+def test_nesting_is_bounded_in_what_is_read() -> None:
+    decode = decoder(FieldsRead(frozenset(), frozenset(), frozenset(), frozenset({"volumes"})))
+    nested = spec(volumes=1).replace(b"1}", b"[" * MAX_DEPTH + b"]" * MAX_DEPTH + b"}")
+    assert decode(nested) is not None
+    with pytest.raises(ReviewError, match="nested more than"):
+        parse(nested, decode)
+    assert parse(nested.replace(b"volumes", b"other"), decode).uid == UID
 
 
 def test_fields_of_expressions_and_messages_are_read() -> None:

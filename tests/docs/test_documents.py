@@ -283,7 +283,7 @@ def test_every_limit_is_in_the_table_of_bounds() -> None:
         ),
         ("decisions under way", f"`--max-concurrent`, {limits.CONCURRENT_DECISIONS}"),
         ("a request's time", f"`--request-timeout`, {limits.REQUEST_SECONDS:g} s"),
-        ("nesting of JSON", f"{MAX_DEPTH} levels"),
+        ("nesting of JSON in the fields that are read", f"{MAX_DEPTH} levels"),
     ],
 )
 def test_the_table_of_bounds_matches_the_server(what: str, bound: str) -> None:

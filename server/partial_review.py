@@ -1,9 +1,9 @@
 """Typed decoder of AdmissionReviews for the fields that the rules of an endpoint read.
 
 No rule reads most of a pod: environment variables, volumes, probes, managedFields. Making objects of all that takes
-half of the time of a cached decision, so it is skipped, with only its syntax checked. What is read has the types that
-the API server writes, or any type if only expressions read it. Any other body is not decoded here but as a whole, so
-that no error depends on this module.
+half of the time of a cached decision, so it is skipped, with only its syntax checked: numbers beyond a double and any
+nesting are accepted there. What is read has the types that the API server writes, or any type if only expressions read
+it. Any other body is not decoded here but as a whole, so that no other error depends on this module.
 """
 
 from collections.abc import Callable, Iterable
@@ -17,7 +17,7 @@ from rules_engine.evaluation.fields_read import FieldsRead
 from rules_engine.model.json.patch import Json
 
 Decode: TypeAlias = Callable[[bytes], Json]
-"""Returns the part of a review that is read; None if the body must be decoded as a whole."""
+"""Function from a body to the part of the review that is read; None if the body must be decoded as a whole."""
 
 CONTAINER_DEPTH = 7
 """Nesting of the containers if they are read as a whole: hooks with HTTP headers. A pod with deeper ones is decoded as

@@ -1,4 +1,4 @@
-"""Partial decoding of reviews: no answer differs from that of a review decoded as a whole."""
+"""Partial decoding of reviews: answers are those for a review decoded as a whole, but for what is skipped."""
 
 import copy
 from datetime import UTC, datetime
@@ -38,8 +38,8 @@ def document(raw: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": raw}
 
 
-def told(request: AdmissionRequest, decision: Decision, endpoint: Endpoint) -> Any:
-    """All that the server says of a request: response, line of the decision log, Events."""
+def outputs(request: AdmissionRequest, decision: Decision, endpoint: Endpoint) -> Any:
+    """Return all that the server writes for a request: response, line of the decision log, Events."""
     record = AdmissionRecord(endpoint.path[1:])
     record.uid, record.request, record.decision = request.uid, request, decision
     written = line(record, decision, id="1", at=datetime(2026, 1, 1, tzinfo=UTC), view=1, messages=True)
@@ -54,7 +54,7 @@ def answers(body: bytes, served: Served, on: Cluster, *, partial: bool) -> list[
         except (ReviewError, RefusedObjectError) as error:
             found.append((type(error), str(error), error.uid))
         else:
-            found.append(told(request, decide(served.rule_set, request, on), endpoint))
+            found.append(outputs(request, decide(served.rule_set, request, on), endpoint))
     return found
 
 
@@ -120,6 +120,13 @@ def test_what_no_rule_reads_is_skipped() -> None:
     decoded: Any = decode(spec(containers=[container], volumes=[1]))
     expected = {"containers": [{"name": "main", "resources": {"limits": {"cpu": "1"}}}]}
     assert decoded["request"]["object"] == {"metadata": {"name": "p"}, "spec": expected}
+
+
+def test_a_number_beyond_a_double_is_accepted_where_it_is_skipped() -> None:
+    body = spec(volumes=1).replace(b"1}", b"1e999}")
+    assert parse(body, decoder(NOTHING)).operation == "CREATE"
+    with pytest.raises(ReviewError, match="infinity"):
+        parse(body)
 
 
 @pytest.mark.parametrize(

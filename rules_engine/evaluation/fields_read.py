@@ -10,7 +10,7 @@ from rules_engine.model.rules import Rule
 _PODS = ("object", "oldObject")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FieldsRead:
     """Names of members that expressions read, with all that is in them; those of object and oldObject together."""
 
@@ -32,7 +32,10 @@ def field_paths(rules: Iterable[CompiledRule[Rule]], *, messages: bool) -> set[C
 
 
 def fields_read(rules: Iterable[CompiledRule[Rule]]) -> FieldsRead | None:
-    """Return the fields that rules and their messages read. None if one reads a pod, metadata or spec as a whole."""
+    """Return the fields that rules and their messages read.
+
+    None if one reads the request, a pod, its metadata or its spec as a whole.
+    """
     found: dict[Chain, set[str]] = {("request",): set(), (): set(), ("metadata",): set(), ("spec",): set()}
     for root, *members in field_paths(rules, messages=True):
         path: Chain = tuple(members)

@@ -1,6 +1,7 @@
 """Partial decoding of reviews: answers are those for a review decoded as a whole, but for what is skipped."""
 
 import copy
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -31,7 +32,7 @@ from tests.support.evaluation import check, compiled, validation
 from tests.support.laws import clusters, law
 from tests.support.server import UID, encoded, review
 
-NOTHING = FieldsRead(frozenset(), frozenset(), frozenset(), frozenset())
+NOTHING = FieldsRead(request=frozenset(), pod=frozenset(), metadata=frozenset(), spec=frozenset())
 
 
 def document(raw: dict[str, Any]) -> dict[str, Any]:
@@ -110,7 +111,7 @@ def test_each_member_that_decisions_and_the_log_read_is_decoded() -> None:
     del read["oldObject"]["spec"]["priority"]
     del read["options"]["kind"]
     assert decoder(NOTHING)(encoded(document(full))) == document(read)
-    everything = FieldsRead(frozenset({"options"}), frozenset(), frozenset(), frozenset(full["object"]["spec"]))
+    everything = replace(NOTHING, request=frozenset({"options"}), spec=frozenset(full["object"]["spec"]))
     assert decoder(everything)(encoded(document(full))) == document(full)
 
 
@@ -147,10 +148,7 @@ def test_a_number_beyond_a_double_is_accepted_where_it_is_skipped() -> None:
     ],
 )
 def test_any_other_body_is_decoded_as_a_whole(body: bytes) -> None:
-    assert (
-        decoder(FieldsRead(frozenset(), frozenset(), frozenset(), frozenset({"priority", "initContainers"})))(body)
-        is None
-    )
+    assert decoder(replace(NOTHING, spec=frozenset({"priority", "initContainers"})))(body) is None
 
 
 TOKEN: Json = {
@@ -169,12 +167,12 @@ def test_what_expressions_read_is_decoded_as_in_a_whole_body(value: Json) -> Non
     names = frozenset({"volumes"})
     pod: Json = {"volumes": value, "metadata": {"volumes": value}, "spec": {"volumes": value}}
     body = encoded(document({"options": value, "object": pod, "oldObject": pod}))
-    decode = decoder(FieldsRead(frozenset({"options"}), names, names, names))
+    decode = decoder(FieldsRead(request=frozenset({"options"}), pod=names, metadata=names, spec=names))
     assert repr(decode(body)) == repr(orjson.loads(body))
 
 
 def test_nesting_is_bounded_in_what_is_read() -> None:
-    decode = decoder(FieldsRead(frozenset(), frozenset(), frozenset(), frozenset({"volumes"})))
+    decode = decoder(replace(NOTHING, spec=frozenset({"volumes"})))
     nested = spec(volumes=1).replace(b"1}", b"[" * MAX_DEPTH + b"]" * MAX_DEPTH + b"}")
     assert decode(nested) is not None
     with pytest.raises(ReviewError, match="nested more than"):

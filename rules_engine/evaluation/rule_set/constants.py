@@ -109,7 +109,7 @@ class Reading:
             return Unknown(error)
 
     def may_be_nan(self, node: Expression, environment: Environment) -> bool:
-        """Return True if a part may have the double NaN as its value or in it: so it differs from itself."""
+        """Return True if the value of a part may be or contain NaN, which differs from itself."""
         return _mentions_double(self._check(node, node, environment).result)
 
     def failures(self, node: Expression, environment: Environment) -> Iterator[Problem]:

@@ -11,7 +11,7 @@ _DOMAINS: Mapping[str, str] = {"nvidia": "nvidia.com", "amd": "amd.com"}
 """Domains of the vendors' device plugins, by what is written for them. Others have domains of one word in use."""
 
 
-def doubts(resource: str, beside: Iterable[str], place: Location, marked: str) -> Iterator[Problem]:
+def name_warnings(resource: str, beside: Iterable[str], place: Location, marked: str) -> Iterator[Problem]:
     """Yield warnings about the name of a resource, at the text that is `marked`; `beside`: the other names there."""
     domain, _, name = resource.partition("/")
     if domain in _DOMAINS:

@@ -7,7 +7,7 @@ from rules_engine.evaluation.rule_set.globs import is_glob
 from rules_engine.kinds.injection.problem_codes import InjectionCode
 from rules_engine.kinds.injection.value import Entry, ResourceInjection
 from rules_engine.kinds.overlap import Earlier, always_first, covers, may_match, precedence
-from rules_engine.kinds.resource_names import doubts
+from rules_engine.kinds.resource_names import name_warnings
 from rules_engine.model.cluster import Cluster, Node
 from rules_engine.model.problems import Problem, warning
 from rules_engine.model.rules import Mode
@@ -22,7 +22,7 @@ def analyse(injections: Sequence[ResourceInjection]) -> Iterator[Problem]:
         yield from _unused_entries(injection)
         yield from _unused_default(injection)
         place = injection.origin.get(("spec", "gpuResource"), injection.location)
-        yield from doubts(injection.gpu_resource, (), place, "gpuResource")
+        yield from name_warnings(injection.gpu_resource, (), place, "gpuResource")
     by_resource: dict[str, list[ResourceInjection]] = {}
     for injection in injections:
         by_resource.setdefault(injection.gpu_resource, []).append(injection)

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.value import Direction, FallbackLadder, WhenExhausted
 from rules_engine.kinds.overlap import Earlier, always_first, precedence
-from rules_engine.kinds.resource_names import doubts
+from rules_engine.kinds.resource_names import name_warnings
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.mig_profiles import SIMULATED, cards_of, common_cards, known_profiles
 from rules_engine.model.problems import Problem, warning
@@ -15,7 +15,7 @@ def analyse(ladders: Sequence[FallbackLadder]) -> Iterator[Problem]:
     """Yield warnings about ladders that are loaded together, in the order of evaluation."""
     for ladder in ladders:
         yield from _idle_rungs(ladder)
-        yield from _doubtful_resources(ladder)
+        yield from _unlikely_names(ladder)
         yield from _mixed_cards(ladder)
     before = Earlier[FallbackLadder]()
     for later in ladders:
@@ -44,9 +44,9 @@ def analyse_on(ladders: Sequence[FallbackLadder], cluster: Cluster) -> Iterator[
                 yield warning(LadderCode.RUNG_NOT_OFFERED, message, rung.location, rung.resource)
 
 
-def _doubtful_resources(ladder: FallbackLadder) -> Iterator[Problem]:
+def _unlikely_names(ladder: FallbackLadder) -> Iterator[Problem]:
     for rung in ladder.rungs:
-        yield from doubts(rung.resource, ladder.rung_resources, rung.location, rung.resource)
+        yield from name_warnings(rung.resource, ladder.rung_resources, rung.location, rung.resource)
 
 
 def _mixed_cards(ladder: FallbackLadder) -> Iterator[Problem]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from rules_engine.evaluation.rule_set.globs import is_glob
-from rules_engine.kinds.resource_names import doubts
+from rules_engine.kinds.resource_names import name_warnings
 from rules_engine.kinds.validation.value import Validation
 from rules_engine.model.problems import Problem
 
@@ -14,4 +14,4 @@ def analyse(validations: Sequence[Validation]) -> Iterator[Problem]:
         names = [name for name in rule.match.resources if not is_glob(name)]
         place = rule.origin.get(("match", "resources"), rule.location)
         for name in names:
-            yield from doubts(name, names, place, "resources")
+            yield from name_warnings(name, names, place, "resources")

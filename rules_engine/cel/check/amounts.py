@@ -53,7 +53,7 @@ _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
 
 
 class Amounts:
-    """Remedies for the parts of one expression, in its author's words. Each method may return an empty string."""
+    """Remedies for the parts of one expression, in its author's words; an empty string if there is none."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -143,10 +143,10 @@ class Amounts:
             return ""
         start, end = (place - target.span.start for place in (target.body.span.start, target.body.span.end))
         written = self._text[target.span.start : target.span.end]
-        number = f"{self._quantity(target.body, kind)}.{self._whole(target.body)}()"
+        number = f"{self._quantity(target.body, kind)}.{self._number_method(target.body)}()"
         return _clause(f"{_line(written[:start] + number + written[end:])}.sum()", [kind])
 
-    def _whole(self, node: Expression) -> str:
+    def _number_method(self, node: Expression) -> str:
         """Return the method for the number of an amount: extended resources are whole, others may be `500m`."""
         while isinstance(node, Call):
             node = node.target or node.arguments[0]

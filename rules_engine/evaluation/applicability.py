@@ -82,7 +82,7 @@ def _names_any(patterns: Sequence[str], rule: Rule, context: Context) -> bool:
     budget = context.budget_of(rule)
     pod = context.pod
     budget.spend(len(pod.containers) // CONTAINERS_PER_UNIT)
-    budget.spend(pod.amounts // AMOUNTS_PER_UNIT)
+    budget.spend(pod.amount_count // AMOUNTS_PER_UNIT)
     if not pod.named.isdisjoint(patterns):
         return True
     names = [name for name in pod.named if len(name) <= MAX_RESOURCE_NAME]

@@ -110,7 +110,7 @@ class Pod(Struct, frozen=True, kw_only=True):
     """Resources with a request or limit above zero in some container: rules ignore those that are 0 in all."""
     named: frozenset[str]
     """Resources with a request or limit in some container, whatever the amount."""
-    amounts: int
+    amount_count: int
     """Number of the containers' requests and limits."""
     requests: Mapping[str, Quantity]
     limits: Mapping[str, Quantity]
@@ -139,7 +139,7 @@ class Pod(Struct, frozen=True, kw_only=True):
             containers=containers,
             resources=_requested(amounts),
             named=frozenset[str]().union(*amounts),
-            amounts=sum(map(len, amounts)),
+            amount_count=sum(map(len, amounts)),
             requests=_not_negative(_quantities(level.get("requests"), POD_REQUESTS, texts), POD_REQUESTS),
             limits=_not_negative(_quantities(level.get("limits"), POD_LIMITS, texts), POD_LIMITS),
             overhead=_quantities(spec.get("overhead"), ("spec", "overhead"), texts),
@@ -242,7 +242,7 @@ class Pod(Struct, frozen=True, kw_only=True):
             containers=containers,
             resources=_requested(amounts),
             named=frozenset[str]().union(*amounts),
-            amounts=sum(map(len, amounts)),
+            amount_count=sum(map(len, amounts)),
             requests=_edited(self.requests, edits.get(POD_REQUESTS, {})),
             limits=_edited(self.limits, edits.get(POD_LIMITS, {})),
             overhead=self.overhead,

@@ -123,7 +123,7 @@ def only_container(root: Node, path: Path) -> str:
     """Return the name of the only container of the pod that is beside a part of the path, or an empty string."""
     for length in reversed(range(len(path))):
         pod = child(find(root, path[:length]), "pod")
-        containers = child(child(pod, "spec") or root, "containers") if pod else None
+        containers = find(pod, ("spec", "containers")) if pod else None
         if isinstance(containers, ListNode) and len(containers.items) == 1:
             name = child(containers.items[0], "name")
             return name.source.text if isinstance(name, ScalarNode) else ""

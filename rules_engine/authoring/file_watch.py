@@ -15,7 +15,7 @@ Signature = Mapping[str, tuple[int, int, int] | None]
 """By file the time of its last change, its size and its inode; None for a file that does not exist."""
 
 
-def signature(paths: Sequence[Path], others: Iterable[str], written: Collection[Path] = ()) -> Signature:
+def signature(paths: Sequence[Path], others: Iterable[str] = (), written: Collection[Path] = ()) -> Signature:
     """Return the signature of all files in files and folders, and of others, by their names.
 
     `written`: files that the command itself writes, which are not watched.

@@ -108,7 +108,7 @@ def test(
     written = [target.file for target in targets if target.file is not None]
     watched = paths
     while True:
-        before = signature(watched, (), written)
+        before = signature(watched, written=written)
         run = run_tests(paths, keyword, coverage=measured)
         enough = minimum is None or run.coverage is None or run.coverage.reaches(minimum)
         shown = run.coverage if coverage or (minimum is not None and not (quiet and enough)) else None
@@ -125,7 +125,7 @@ def test(
             break
         watched = (*paths, *run.references)
         # The signatures from before the run: a file may have changed since it was read.
-        known = {**signature(watched, (), written), **before}
+        known = {**signature(watched, written=written), **before}
         click.echo(f"watching {len(known)} files", err=True)
         wait_for_change(known, watched, time.sleep, written)
     fail_if(not (run.succeeded and enough))

@@ -436,7 +436,7 @@ def test_a_change_of_any_file_ends_the_wait(tmp_path: Path) -> None:
 
 def test_files_that_the_command_writes_are_not_watched(tmp_path: Path) -> None:
     folder = write(tmp_path, {"a.yaml": "1", "results.json": "{}"})
-    assert set(signature([folder], [], [folder / "results.json"])) == {f"{folder}/a.yaml"}
+    assert set(signature([folder], written=[folder / "results.json"])) == {f"{folder}/a.yaml"}
 
 
 PROGRAM = (

@@ -18,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 from rich.cells import cell_len
 
+from rules_engine.authoring.output.terminal import MIN_TRACE
 from rules_engine.cli import Command, Root
 from rules_engine.documents import DOCUMENT_KINDS
 from rules_engine.loading import schema
@@ -208,7 +209,7 @@ def test_a_trace_fits_the_terminal_and_loses_nothing(
     (last,) = [index for index, line in enumerate(written) if line.endswith("└── no rule was evaluated")]
     frames = [re.fullmatch(r"([ │├└─]*)(.*)", line) for line in written[first : last + 1]]
     shown = [(found[1].rstrip(), found[2].rstrip()) for found in frames if found is not None]
-    assert max(map(cell_len, written[first : last + 1])) <= max(columns, 46)
+    assert max(map(cell_len, written[first : last + 1])) <= max(columns, MIN_TRACE + 6)
     assert "".join(text for _, text in shown).replace(" ", "") == "".join(TRACE).replace(" ", "")
     assert (len(shown) == len(TRACE)) == (columns == 400)
     assert all(frame.endswith(("──", "│")) or not frame.strip() for frame, _ in shown)

@@ -23,7 +23,7 @@ WIDTH = 100_000
 """Line width in columns, larger than any line: the terminal wraps long lines, so that no text is cut off."""
 
 MIN_TRACE = 40
-"""Columns of a trace at least: the frame of its innermost lines takes 16, and words must fit beside it."""
+"""Minimum width of a trace in columns: the frame of its innermost lines takes 16, and words must fit beside it."""
 
 _INDENT = " " * 6
 """Indentation of what is written below the name of a failed case."""

@@ -279,19 +279,22 @@ def test_the_remedy_of_a_sum_adds_the_amounts_of_any_containers(amount: str, gpu
 
 
 @pytest.mark.parametrize(
-    ("pod", "expected"),
+    ("amount", "spec", "expected"),
     [
-        ({}, True),
-        ({"overhead": {"cpu": "2"}}, False),
-        ({"containers": []}, True),
-        ({"containers": [{}]}, True),
-        ({"containers": [{"resources": {"limits": {"cpu": "2500m"}}}]}, False),
+        ("overhead.cpu", {}, True),
+        ("overhead.cpu", {"overhead": {"cpu": "2"}}, False),
+        ("containers[0].resources.limits.cpu", {"containers": []}, True),
+        ("containers[0].resources.limits.cpu", {"containers": [{}]}, True),
+        (
+            "containers[0].resources.limits.cpu",
+            {"containers": [{"resources": {"limits": {"cpu": "1500m"}}}]},
+            False,
+        ),
     ],
 )
-def test_a_remedy_works_on_any_pod(pod: Json, expected: bool) -> None:
-    container = "object.spec.containers[0].resources.limits.cpu"
-    written = {"containers": f"{container} <= 2"}.get(next(iter(pod), ""), "object.spec.overhead.cpu <= 1")
-    assert value_of(remedied(written, found(written)[0]), object={"spec": pod}) is expected
+def test_a_remedy_works_on_any_pod(amount: str, spec: Json, expected: bool) -> None:
+    written = f"object.spec.{amount} <= 1"
+    assert value_of(remedied(written, found(written)[0]), object={"spec": spec}) is expected
 
 
 @pytest.mark.parametrize("container", ABSENT)

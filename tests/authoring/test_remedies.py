@@ -542,6 +542,11 @@ FIELDS: Sequence[Row] = (
 
 EXPRESSIONS: Sequence[Row] = (
     (
+        "amount without quotes",
+        validation("object.spec.containers.all(c, quantity(c.resources.limits.memory) < 64Gi)"),
+        "7:87: unexpected '64Gi' (write quantity('64Gi'))",
+    ),
+    (
         "quoted key after a dot",
         validation("object.metadata.annotations.\"a/b\" == 'x'"),
         '7:46: unexpected \'."a/b"\' (write ["a/b"])',
@@ -994,7 +999,7 @@ def alternatives(message: str) -> list[str]:
         return [found[1]]
     if found := re.search(r"is not one of (.*)$", message):
         return found[1].split(", ")
-    found = re.search(r" \(write (.*)\)$", message) or re.search(r"[:,] write (.*)$", message)
+    found = re.search(r" \((?:amounts are strings: )?write (.*)\)$", message) or re.search(r"[:,] write (.*)$", message)
     assert found, message
     advised = re.sub(r" without quotes$|, and .* in quotes$|, and indent .*$", "", found[1]).removeprefix("….")
     if choice := re.fullmatch(r"(.*), or (.*) for the text", advised):

@@ -101,6 +101,8 @@ HINTS = [
     ("a == “it's”", "1:6: unexpected '“' (write \"it's\")"),
     ('a == ‘x’ || b == "y"', "1:6: unexpected '‘' (write \"x\")"),
     ("a.'b/c' == 1", "1:2: unexpected '.'b/c'' (write ['b/c'])"),
+    ("a < 64Gi", "1:5: unexpected '64Gi' (write quantity('64Gi'))"),
+    ('a["b"] < 1.5k', "1:10: unexpected '1.5k' (write quantity(\"1.5k\"))"),
     ("a[*].b == 1", "1:2: unexpected '[*]' (write ….all(x, …) or ….exists(x, …))"),
     ("a[].b == 1", "1:2: unexpected '[]' (write ….all(x, …) or ….exists(x, …))"),
     ("{{ object.metadata.name }} == 'x'", "1:1: unexpected '{{' (write object.metadata.name)"),
@@ -121,6 +123,8 @@ HINTS = [
     ("has(a + b)", "1:1: has() takes a field selection such as has(a.b)"),
     ("has(a)", "1:5: has() takes a field selection such as has(a.b)"),
     # No hint.
+    ("a == 64Giga", "1:8: unexpected 'Giga'"),
+    ("a == b1 Gi", "1:9: unexpected 'Gi'"),
     ("a + b[* 2]", "1:7: unexpected '*'"),
     ("a ==\xa0\xa0b {{ c }}", "1:5: unexpected no-break space (write a space)"),
     ("a; b", "1:2: unexpected ';'"),

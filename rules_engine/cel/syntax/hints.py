@@ -71,6 +71,7 @@ _CURLY = re.compile("[“„”«](?P<double>[^“„”«»]*)[“”»]|[‘�
 _TEMPLATE = re.compile(r"\{\{-?\s*(?P<a>.*?)\s*-?\}\}|\$\{\s*(?P<b>.*?)\s*\}|\$\(\s*(?P<c>.*?)\s*\)", re.DOTALL)
 _PATH = re.compile(r"(?:request\.)?(?P<path>(?:object|oldObject|request|params|variables|namespaceObject)\.[\w.]+)")
 _MEMBER = re.compile(r"""\.("[^"\\]*"|'[^'\\]*')""")
+_AMOUNT = re.compile(r"(?<![\w.])[0-9]+(?:\.[0-9]+)?(?:[KMGTPE]i|[mkMGTPE])(?!\w)")
 _EVERY = re.compile(r"\[\s*\*?\s*\]")
 _KEY = re.compile(r"\w+(?:[./-]+\w+)*")
 _LOOKUP = re.compile(r"(?P<map>[\w.]+?\.(?:labels|annotations|limits|requests|nodeSelector))\.(?P<key>[\w.-]+/[\w.-]+)")
@@ -119,7 +120,7 @@ _FUNCTIONS: Mapping[str, str] = {
 
 def unexpected(text: str, offset: int) -> tuple[Span, str] | None:
     """Return the span and the message of another language's syntax at a syntax error, or None."""
-    for hint in (_template, _curly, _member, _every, _symbol, _word, _tuple, _superfluous):
+    for hint in (_template, _curly, _member, _amount, _every, _symbol, _word, _tuple, _superfluous):
         found = hint(text, offset)
         if found is not None:
             return found
@@ -155,6 +156,15 @@ def _member(text: str, offset: int) -> tuple[Span, str] | None:
     """Return the hint for a string after a dot."""
     found = _MEMBER.match(text, offset - 1) if offset else None
     return _instead(found.group(), found.start(), found.end(), f"[{found[1]}]") if found else None
+
+
+def _amount(text: str, offset: int) -> tuple[Span, str] | None:
+    """Return the hint for an amount without quotes, whose unit is at the offset."""
+    number = len(text[:offset]) - len(text[:offset].rstrip("0123456789."))
+    found = _AMOUNT.match(text, offset - number) if number else None
+    if found is None:
+        return None
+    return _instead(found.group(), found.start(), found.end(), f"quantity({quoted(found.group(), text)})")
 
 
 def _every(text: str, offset: int) -> tuple[Span, str] | None:

@@ -547,6 +547,11 @@ EXPRESSIONS: Sequence[Row] = (
         "7:87: unexpected '64Gi' (write quantity('64Gi'))",
     ),
     (
+        "resource after a dot",
+        validation("object.spec.containers.all(c, c.resources.limits.nvidia.com/gpu <= 8)"),
+        "7:67: 'nvidia.com/gpu' is not a name (write ['nvidia.com/gpu'])",
+    ),
+    (
         "quoted key after a dot",
         validation("object.metadata.annotations.\"a/b\" == 'x'"),
         '7:46: unexpected \'."a/b"\' (write ["a/b"])',

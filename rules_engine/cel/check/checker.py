@@ -290,8 +290,8 @@ class _Checker:
                 if len(self.problems) > before or start + len(key) <= selection.name_span.end:
                     break
                 message = f"'{key}' is not a name{hints.clause(f'[{hints.quoted(key, self.source.text)}]')}"
-                self.problem(Code.CEL_TYPE, message, Span(start - 1, start + len(key)))
-                return operand.parameters[1]
+                # Problems of the value's use would be about the text as it is, and advise to keep it.
+                return self.problem(Code.CEL_TYPE, message, Span(start - 1, start + len(key)))
         del self.problems[before:]
         return None
 

@@ -76,6 +76,8 @@ class Amounts:
             return ""
         if node.operator == "in" and found[1] == list_of(types.INT):
             written = f"{left} in {self._shown(node.right)}.map(n, quantity(string(n)))"
+        elif node.operator == "%" and found[1] == types.INT and self._number_method(node.left) == "asInteger":
+            written = f"{left}.asInteger() % {self._shown(node.right)}"
         elif node.operator == "/" and _is_amount(found[1]):
             return ""  # An absent amount cannot divide.
         elif right and node.operator in _OPERATORS:

@@ -649,6 +649,14 @@ EXPRESSIONS: Sequence[Row] = (
             " and the expression in quotes)"
         ),
     ),
+    (
+        "label not null",
+        validation("object.metadata.labels['team'] != null"),
+        (
+            "7:19: operator != cannot be applied to string and null_type"
+            " (write object.metadata.?labels[?'team'].hasValue())"
+        ),
+    ),
     ("None", validation("object.metadata.labels != None"), "7:45: undeclared reference to 'None' (write null)"),
     (
         "index in has",
@@ -671,7 +679,7 @@ EXPRESSIONS: Sequence[Row] = (
     (
         "contains of a map",
         validation("object.spec.hostIPC || object.metadata.labels.contains('team')"),
-        "7:42: map(string, string) has no contains() (write 'team' in object.metadata.labels)",
+        "7:42: map(string, string) has no contains() (write 'team' in object.metadata.?labels.orValue({}))",
     ),
     (
         "text in text",

@@ -403,3 +403,19 @@ def test_the_remedy_has_the_value_that_its_author_means() -> None:
         expression = "limit <= 4"
         program = compile_expression(SourceText.inline(remedied(expression, found(expression)[0])), INSIDE)
         assert outcome(program.evaluate, {"limit": written}) == ("value", expected)
+
+
+@pytest.mark.parametrize(
+    ("mistake", "value"),
+    [
+        ("object.metadata.labels.team != null", False),
+        ("object.metadata.labels['team'] == null", True),
+        ("object.spec.nodeSelector.zone == null", True),
+        ("object.metadata.labels.contains('team')", False),
+        ("object.spec.containers.exists(c, c.args.contains('a'))", False),
+    ],
+)
+def test_a_remedy_for_a_value_that_may_be_absent_can_be_evaluated_without_it(mistake: str, value: bool) -> None:
+    [problem] = found(mistake)
+    pod = {"metadata": {}, "spec": {"containers": [{"name": "main"}]}}
+    assert value_of(remedied(mistake, problem), object=pod) is value

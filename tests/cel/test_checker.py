@@ -87,6 +87,25 @@ PROBLEMS = [
         "true && object.spec.nodeName == null",
         "1:9: operator == cannot be applied to string and null_type (write !has(object.spec.nodeName)) [cel-type]",
     ),
+    (
+        "object.metadata.labels.team != null",
+        (
+            "1:1: operator != cannot be applied to string and null_type"
+            " (write object.metadata.?labels.team.hasValue()) [cel-type]"
+        ),
+    ),
+    (
+        "object.metadata.labels['a/b'] != null",
+        (
+            "1:1: operator != cannot be applied to string and null_type"
+            " (write object.metadata.?labels[?'a/b'].hasValue()) [cel-type]"
+        ),
+    ),
+    ("['a'].contains('a')", "1:1: list(string) has no contains() (write 'a' in ['a']) [cel-type]"),
+    (
+        "object.spec.containers.exists(c, c.args.contains('a'))",
+        "1:34: list(string) has no contains() (write 'a' in c.?args.orValue([])) [cel-type]",
+    ),
     ("1 == null", "1:1: operator == cannot be applied to int and null_type [cel-type]"),
     (
         "'a' in object.metadata.name",
@@ -97,7 +116,7 @@ PROBLEMS = [
     ("'1' < [1].size()", "1:1: operator < cannot be applied to string and int (write 1 < [1].size()) [cel-type]"),
     (
         "object.metadata.labels.contains('a')",
-        "1:1: map(string, string) has no contains() (write 'a' in object.metadata.labels) [cel-type]",
+        "1:1: map(string, string) has no contains() (write 'a' in object.metadata.?labels.orValue({})) [cel-type]",
     ),
     (
         "''.matches('*-prod')",

@@ -127,7 +127,7 @@ class Amounts:
             return self._sum(parts[0], found[0])
         if name == "orValue" and _is_amount(found[0]) and found[1] in _NUMBERS:
             default = self._literal(node.arguments[0]) or quoted("0", self._text)
-            return _clause(f"quantity({_line(self._path(parts[0])[0])}.orValue({default}))", found)
+            return _clause(f"quantity({_line(self.path(parts[0])[0])}.orValue({default}))", found)
         written = [self._quantity(part, kind) for part, kind in zip(parts, found, strict=True)]
         if not all(written):
             return ""
@@ -166,21 +166,21 @@ class Amounts:
             return f"quantity({self._literal(node) or f'string({shown})'})"
         if not _is_amount(kind):
             return f"quantity({shown})" if kind == STRING else ""
-        path, optional = self._path(node)
+        path, optional = self.path(node)
         if optional or kind != STRING:
             return f"quantity({_line(path)}.orValue({quoted('0', self._text)}))"
         return f"quantity({shown})"
 
-    def _path(self, node: Expression) -> tuple[str, bool]:
+    def path(self, node: Expression) -> tuple[str, bool]:
         """Return a value's path in which any part may be absent, and whether this makes it an optional."""
         if isinstance(node, Select) and qualified(node.operand) != VARIABLES:
-            before, optional = self._path(node.operand)
+            before, optional = self.path(node.operand)
             name = self._text[node.name_span.start : node.name_span.end]
             absent = not optional and node.field not in _PRESENT
             return f"{before}.{'?' if absent or node.optional else ''}{name}", absent or optional or node.optional
         if isinstance(node, Index):
             key = self._text[node.key.span.start : node.key.span.end]
-            return f"{self._path(node.operand)[0]}[?{key}]", True
+            return f"{self.path(node.operand)[0]}[?{key}]", True
         return self._text[node.span.start : node.span.end], False
 
     def _literal(self, node: Expression) -> str:

@@ -455,7 +455,9 @@ class _Checker:
     def _no_overload(self, node: Call, overloads: tuple[Overload, ...], found: list[Type]) -> Type:
         shown = [self.shown(kind) for kind in found]
         if node.function == "contains" and node.target is not None and found[0].name in ("list", "map"):
-            hint = hints.clause(f"{self._text(node.arguments[0])} in {self._text(node.target)}")
+            path, optional = self.amounts.path(node.target)
+            default = f".orValue({'[]' if found[0].name == 'list' else '{}'})" if optional else ""
+            hint = hints.clause(f"{self._text(node.arguments[0])} in {path}{default}")
             return self.problem(Code.CEL_TYPE, f"{shown[0]} has no contains(){hint}", node.span)
         if overloads[0].method:
             call = f"{shown[0]}.{overloads[0].name}({', '.join(shown[1:])})"
@@ -545,7 +547,8 @@ class _Checker:
             field = node.left if found[1] == types.NULL else node.right
             absent = "!" if node.operator == "==" else ""
             quotes = hints.IN_QUOTES if absent and node.span.start == 0 else ""
-            return hints.clause(f"{absent}has({self._text(field)}){quotes}") if isinstance(field, Select) else ""
+            present = self._present(field) if isinstance(field, Select | Index) else ""
+            return hints.clause(f"{absent}{present}{quotes}") if present else ""
         if node.operator == "in" and found == [types.STRING, types.STRING] and not isinstance(node.right, Binary):
             return hints.clause(f"{right}.contains({left})")
         if types.INT in found and types.STRING in found:
@@ -554,6 +557,12 @@ class _Checker:
                     pair = (literal.value, other) if literal is node.left else (other, literal.value)
                     return hints.clause(f" {node.operator} ".join(pair))
         return ""
+
+    def _present(self, node: Select | Index) -> str:
+        """Return the condition that a value is present, in which any part of its path may be absent."""
+        if isinstance(node, Select) and not self.amounts.path(node.operand)[1]:
+            return f"has({self._text(node)})"
+        return f"{self.amounts.path(node)[0]}.hasValue()"
 
     def _text(self, node: Expression) -> str:
         return self.source.text[node.span.start : node.span.end]

@@ -662,14 +662,17 @@ EXPRESSIONS: Sequence[Row] = (
         "index in has",
         validation('has(object.metadata.labels["team"])'),
         (
-            '7:19: has() takes a field selection such as has(a.b) (write "team" in object.metadata.labels,'
+            '7:19: has() takes a field selection such as has(a.b) (write "team" in object.metadata.?labels.orValue({}),'
             " and the expression in quotes)"
         ),
     ),
     (
         "slash in has",
         validation("object.spec.hostIPC || has(object.metadata.labels.a.b/team)"),
-        "7:42: has() takes a field selection such as has(a.b) (write 'a.b/team' in object.metadata.labels)",
+        (
+            "7:42: has() takes a field selection such as has(a.b)"
+            " (write 'a.b/team' in object.metadata.?labels.orValue({}))"
+        ),
     ),
     (
         "index without quotes",

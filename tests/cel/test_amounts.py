@@ -412,6 +412,8 @@ def test_the_remedy_has_the_value_that_its_author_means() -> None:
         ("object.metadata.labels['team'] == null", True),
         ("object.spec.nodeSelector.zone == null", True),
         ("object.metadata.labels.contains('team')", False),
+        ("object.spec.containers.exists(c, has(c.resources.limits['nvidia.com/gpu']))", False),
+        ("true && has(object.metadata.labels.a/b)", False),
         ("object.spec.containers.exists(c, c.args.contains('a'))", False),
     ],
 )

@@ -118,7 +118,7 @@ HINTS = [
     ("has(a[b])", "1:1: has() takes a field selection such as has(a.b) (write b in a)"),
     (
         "b && has(object.metadata.labels.b/c)",
-        "1:6: has() takes a field selection such as has(a.b) (write 'b/c' in object.metadata.labels)",
+        "1:6: has() takes a field selection such as has(a.b) (write 'b/c' in object.metadata.?labels.orValue({}))",
     ),
     ("has(a + b)", "1:1: has() takes a field selection such as has(a.b)"),
     ("has(a)", "1:5: has() takes a field selection such as has(a.b)"),

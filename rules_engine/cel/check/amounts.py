@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from rules_engine.cel.check.environment import VARIABLES
-from rules_engine.cel.syntax.hints import IN_QUOTES, quoted
+from rules_engine.cel.syntax.hints import IN_QUOTES, PRESENT, quoted
 from rules_engine.cel.syntax.tree import (
     Binary,
     Call,
@@ -45,8 +45,6 @@ _OPERATORS: Mapping[str, str] = {
     "/": "{}.div({})",
 }
 _CONVERSIONS: Mapping[str, str] = {"int": "asInteger", "uint": "asInteger", "double": "asApproximateFloat"}
-_PRESENT = frozenset({"metadata", "spec", "containers"})
-"""Fields that every pod has."""
 
 _NUMBERS = (types.INT, types.UINT, types.DOUBLE)
 _NUMBER = re.compile(r"-?[0-9]+(?:\.[0-9]+)?")
@@ -176,7 +174,7 @@ class Amounts:
         if isinstance(node, Select) and qualified(node.operand) != VARIABLES:
             before, optional = self.path(node.operand)
             name = self._text[node.name_span.start : node.name_span.end]
-            absent = not optional and node.field not in _PRESENT
+            absent = not optional and node.field not in PRESENT
             return f"{before}.{'?' if absent or node.optional else ''}{name}", absent or optional or node.optional
         if isinstance(node, Index):
             key = self._text[node.key.span.start : node.key.span.end]

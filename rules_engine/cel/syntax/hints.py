@@ -74,7 +74,12 @@ _MEMBER = re.compile(r"""\.("[^"\\]*"|'[^'\\]*')""")
 _AMOUNT = re.compile(r"(?<![\w.])[0-9]+(?:\.[0-9]+)?(?:[KMGTPE]i|[mkMGTPE])(?!\w)")
 _EVERY = re.compile(r"\[\s*\*?\s*\]")
 _KEY = re.compile(r"\w+(?:[./-]+\w+)*")
-_LOOKUP = re.compile(r"(?P<map>[\w.]+?\.(?:labels|annotations|limits|requests|nodeSelector))\.(?P<key>[\w.-]+/[\w.-]+)")
+PRESENT = frozenset({"metadata", "spec", "containers"})
+"""Fields that every pod has."""
+
+_MAPS = "(?:labels|annotations|limits|requests|nodeSelector)"
+_LOOKUP = re.compile(rf"(?P<map>[\w.]+?\.{_MAPS})\.(?P<key>[\w.-]+/[\w.-]+)")
+_ABSENT = re.compile(rf"(?P<before>\w+(?:\.(?:{'|'.join(sorted(PRESENT))}))*)\.(?P<absent>(?:\w+\.)*{_MAPS})")
 
 _NAMES: Mapping[str, str] = {
     "None": "null",
@@ -236,6 +241,9 @@ def lookup(text: str, span: Span) -> str:
         operand, key = found["map"], quoted(found["key"], text)
     else:
         operand, _, key = argument.removesuffix("]").rpartition("[")
+    # The pod may lack the map, too.
+    if absent := _ABSENT.fullmatch(operand):
+        operand = absent.expand(r"\g<before>.?\g<absent>.orValue({})")
     # A quote at the beginning of an unquoted value would end it in YAML.
     first = key[:1] in "'\"" and not text[: span.start].strip().removeprefix("has").strip("( \n")
     return f" (write {key} in {operand}{IN_QUOTES if first else ''})" if operand else ""

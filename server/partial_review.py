@@ -23,6 +23,14 @@ CONTAINER_DEPTH = 7
 """Nesting of the containers if they are read as a whole: hooks with HTTP headers. A pod with deeper ones is decoded as
 a whole. Each level doubles the time to make a decoder: 10 ms with this depth."""
 
+MEMBER_BRACKETS = 200
+"""Objects and lists in a member of any type, and so its nesting. A pod with more is decoded as a whole, which checks
+the nesting: counting the brackets of a whole review takes half as long as its partial decoding."""
+
+
+class _NestedError(Exception):
+    """A member that may be nested too deeply."""
+
 
 @lru_cache(maxsize=8)
 def decoder(fields: FieldsRead) -> Decode:
@@ -35,7 +43,7 @@ def decoder(fields: FieldsRead) -> Decode:
         try:
             review: Json = decode(body)
             _decode_members(review, fields)
-        except (msgspec.DecodeError, RecursionError, orjson.JSONDecodeError):
+        except (msgspec.DecodeError, RecursionError, orjson.JSONDecodeError, _NestedError):
             return None
         return review
 
@@ -43,7 +51,7 @@ def decoder(fields: FieldsRead) -> Decode:
 
 
 def _decode_members(review: Any, fields: FieldsRead) -> None:
-    """Decode, in place, the members of any type."""
+    """Decode, in place, the members of any type. Raises JSONDecodeError and _NestedError."""
     request = None if review is None else review.get("request")
     if request is None:
         return
@@ -61,7 +69,10 @@ def _decode(members: dict[str, Any] | None, names: Iterable[str]) -> None:
         for name in names:
             value = members.get(name)
             if type(value) is msgspec.Raw:
-                members[name] = orjson.loads(memoryview(value))
+                text = bytes(value)
+                if text.count(b"{") + text.count(b"[") > MEMBER_BRACKETS:
+                    raise _NestedError
+                members[name] = orjson.loads(text)
 
 
 _Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]

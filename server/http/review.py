@@ -85,11 +85,13 @@ def parse(body: bytes, partial: Decode | None = None) -> AdmissionRequest:
     that it does not decode is parsed as a whole.
     """
     review = partial(body) if partial is not None else None
-    if review is None:
+    whole = review is None
+    if whole:
         review = _document(body)
     uid = _uid_in(review)
     try:
-        _refuse_depth(review, body)
+        if whole:  # in part, the nesting is bounded by the types of what is read
+            _refuse_depth(review, body)
         return _request(review, uid, body)
     except _MalformedError as error:
         raise ReviewError(StatusReason.BAD_REQUEST, str(error), uid) from None
@@ -198,7 +200,7 @@ def _parsed(review: dict[str, Json], uid: str | None) -> AdmissionRequest:
 
 
 def _refuse_depth(document: Json, body: bytes) -> None:
-    """Raise _MalformedError if the nesting of what was decoded is too deep.
+    """Raise _MalformedError if the nesting is too deep.
 
     A body with few brackets cannot be. Others are checked level by level, not recursively: the parser accepts four
     times the depth.

@@ -21,7 +21,7 @@ from rules_engine.model.json.patch import Json
 from server.http.admission_record import AdmissionRecord
 from server.http.limits import MAX_DEPTH
 from server.http.review import RefusedObjectError, ReviewError, parse
-from server.partial_review import CONTAINER_DEPTH, decoder
+from server.partial_review import CONTAINER_DEPTH, MEMBER_BRACKETS, decoder
 from server.rules.sources import Sources, prepare
 from server.state import Served
 from server.telemetry.decision_log import line
@@ -174,10 +174,17 @@ def test_what_expressions_read_is_decoded_as_in_a_whole_body(value: Json) -> Non
 def test_nesting_is_bounded_in_what_is_read() -> None:
     decode = decoder(replace(NOTHING, spec=frozenset({"volumes"})))
     nested = spec(volumes=1).replace(b"1}", b"[" * MAX_DEPTH + b"]" * MAX_DEPTH + b"}")
-    assert decode(nested) is not None
     with pytest.raises(ReviewError, match="nested more than"):
         parse(nested, decode)
     assert parse(nested.replace(b"volumes", b"other"), decode).uid == UID
+
+
+def test_a_member_of_any_type_is_decoded_with_so_many_brackets_at_most() -> None:
+    decode = decoder(replace(NOTHING, spec=frozenset({"volumes"})))
+    assert decode(spec(volumes=[{}] * (MEMBER_BRACKETS - 1))) is not None
+    assert decode(spec(volumes=[{}] * MEMBER_BRACKETS)) is None
+    # review, request, object and spec
+    assert 4 + max(MEMBER_BRACKETS, CONTAINER_DEPTH) <= MAX_DEPTH
 
 
 def test_fields_of_expressions_and_messages_are_read() -> None:

@@ -1,0 +1,43 @@
+"""Rules of files as a table and as JSON."""
+
+from collections.abc import Iterator
+
+from rules_engine.authoring.rule_list import RuleList
+from rules_engine.model.excerpt import visible
+from rules_engine.model.json.patch import Json
+
+_HEADER = ("KIND", "NAME", "MODE", "PRIORITY", "PLACE")
+
+
+def rule_table(found: RuleList) -> Iterator[str]:
+    """Yield a table of the rules, and their digest."""
+    rows = [
+        _HEADER,
+        *(
+            (rule.kind, rule.name, rule.mode.value, str(rule.priority), visible(str(rule.location)))
+            for rule in found.rules
+        ),
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+    yield f"digest {found.digest}"
+
+
+def rule_list_json(found: RuleList) -> Json:
+    """Return the document of `list --output json`."""
+    return {
+        "digest": found.digest,
+        "rules": [
+            {
+                "kind": rule.kind,
+                "name": rule.name,
+                "mode": rule.mode.value,
+                "priority": rule.priority,
+                "file": rule.location.file,
+                "line": rule.location.line,
+                "column": rule.location.column,
+            }
+            for rule in found.rules
+        ],
+    }

@@ -1,0 +1,40 @@
+"""`list`: the rules of files, and their digest."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rules_engine.authoring.rule_files import has_errors, read_rules
+from rules_engine.documents import Sources
+from rules_engine.kinds import KINDS
+from rules_engine.model.problems import Problem
+from rules_engine.model.rules import Rule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleList:
+    """The rules of files by kind, those of a kind in order of evaluation, rules in mode Off included.
+
+    `digest` is that of the rule documents, as a server with these files reports it.
+    """
+
+    rules: tuple[Rule, ...]
+    digest: str
+    problems: tuple[Problem, ...]
+    sources: Sources
+
+    @property
+    def failed(self) -> bool:
+        return has_errors(self.problems)
+
+
+def list_rules(paths: Sequence[Path]) -> RuleList:
+    """Load and compile the rules in files and folders."""
+    files = read_rules(paths)
+    kinds = [kind.name for kind in KINDS]
+    return RuleList(
+        rules=tuple(sorted(files.loaded.rules, key=lambda rule: (kinds.index(rule.kind), rule.order))),
+        digest=files.loaded.digest,
+        problems=files.problems,
+        sources=files.loaded.sources,
+    )

@@ -1,0 +1,44 @@
+"""`list`: rules of files, with their digest. The module is not named after its command, a builtin of Python."""
+
+import sys
+from pathlib import Path
+
+import click
+
+from rules_engine.cli.options import PathOrStdin, output_option, paths_argument
+from rules_engine.cli.program import Command, examples, fail_if, print_json
+
+
+@click.command(
+    "list",
+    cls=Command,
+    short_help="List the rules in files and folders, with their digest.",
+    epilog=examples(
+        "gpu-rules list rules",
+        "gpu-rules list --output json rules",
+    ),
+)
+@paths_argument(PathOrStdin(exists=True, path_type=Path))
+@output_option("text", "json")
+def list_command(paths: tuple[Path, ...], output: str) -> None:
+    """List the rules in files and folders, with their digest.
+
+    PATH is a file or a folder; - for standard input. Rules of a kind are in order of evaluation. The digest is the one
+    that a server with these rules reports at /rules. Exits with 1 if there are errors, or no rules.
+    """
+    from rules_engine.authoring.output.rule_list import rule_list_json, rule_table
+    from rules_engine.authoring.output.terminal import Screen
+    from rules_engine.authoring.rule_list import list_rules
+    from rules_engine.model.excerpt import visible
+
+    found = list_rules(paths)
+    Screen(sys.stderr).problems(found.problems, found.sources)
+    fail_if(found.failed)
+    if not found.rules:
+        click.echo(visible(f"no rules in {' '.join(map(str, paths))}"), err=True)
+    elif output == "text":
+        for line in rule_table(found):
+            click.echo(line)
+    if output == "json":
+        print_json(rule_list_json(found))
+    fail_if(not found.rules)

@@ -73,7 +73,7 @@ def serve(settings: Settings) -> None:
         stack.callback(source.stop)
         state = State(
             cluster=source,
-            served=Served(rule_set=rules.rule_set, digest=rules.digest, rules_by_kind=rules.rules_by_kind),
+            served=Served(rule_set=rules.rule_set, digest=rules.digest, listed=rules.listed),
         )
         state.reserves = _reserves(settings)
         if settings.events and not state.reserves:

@@ -1,5 +1,6 @@
 """State of the server: rules, cluster, readiness."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from rules_engine.evaluation.fields_read import fields_read
 from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
 from rules_engine.model.admission import Endpoint
 from rules_engine.model.cluster import Cluster, Freshness
+from rules_engine.model.rules import Rule
 from server.cluster.source import ClusterSource, FixedCluster
 from server.partial_review import Decode, decoder
 from server.timestamps import rfc3339
@@ -23,13 +25,14 @@ from server.timestamps import rfc3339
 class Served:
     """A rule set in force. `digest` is that of the rule documents: replicas that agree on it have the same rules.
 
-    `generation` counts the sets that this process has put in force, from 1.
+    `generation` counts the sets that this process has put in force, from 1. `listed` has all rules by kind, in
+    order of evaluation, also those in mode Off.
     """
 
     rule_set: RuleSet
     generation: int = 1
     digest: str = ""
-    rules_by_kind: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    listed: tuple[Rule, ...] = ()
     since: datetime = field(default_factory=lambda: datetime.now(UTC))
     mutate: DecisionCache = field(init=False, repr=False, compare=False)
     validate: DecisionCache = field(init=False, repr=False, compare=False)
@@ -48,6 +51,10 @@ class Served:
         }
         object.__setattr__(self, "decoders", MappingProxyType(decoders))
         object.__setattr__(self, "reads_free_devices", cluster_requirements(self.rule_set).pods)
+
+    @property
+    def rules_by_kind(self) -> Mapping[str, int]:
+        return Counter(rule.kind for rule in self.listed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """`list`: the rules of files, and their digest."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from rules_engine.model.rules import Rule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleList:
-    """The rules of files by kind, those of a kind in order of evaluation, rules in mode Off included.
+    """The rules of files, those in mode Off included, in the order of `in_order`.
 
     `digest` is that of the rule documents, as a server with these files reports it.
     """
@@ -31,10 +31,15 @@ class RuleList:
 def list_rules(paths: Sequence[Path]) -> RuleList:
     """Load and compile the rules in files and folders."""
     files = read_rules(paths)
-    kinds = [kind.name for kind in KINDS]
     return RuleList(
-        rules=tuple(sorted(files.loaded.rules, key=lambda rule: (kinds.index(rule.kind), rule.order))),
+        rules=in_order(files.loaded.rules),
         digest=files.loaded.digest,
         problems=files.problems,
         sources=files.loaded.sources,
     )
+
+
+def in_order(rules: Iterable[Rule]) -> tuple[Rule, ...]:
+    """Return rules by kind, in the order of the registry, and those of a kind in order of evaluation."""
+    kinds = [kind.name for kind in KINDS]
+    return tuple(sorted(rules, key=lambda rule: (kinds.index(rule.kind), rule.order)))

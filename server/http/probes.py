@@ -7,11 +7,15 @@ from time import monotonic
 from typing import Any, TypeAlias
 
 from rules_engine.model.cluster import Freshness
+from rules_engine.model.rules import Rule
 from server.http.limits import STALLED_SECONDS
 from server.state import Compared, State
 from server.timestamps import rfc3339
 
 Page: TypeAlias = tuple[HTTPStatus, dict[str, Any]]
+
+MAX_LISTED = 1_000
+"""Rules in `GET /rules`."""
 
 OVERPROMISES = (
     "no devices are reserved for admitted pods, so a burst of pods may be given more devices than are free: "
@@ -48,7 +52,8 @@ def rules(state: State) -> Page:
         "generation": served.generation,
         "digest": served.digest,
         "since": rfc3339(served.since),
-        "rules": dict(served.rules_by_kind),
+        "rulesByKind": served.rules_by_kind,
+        "rules": [_rule(rule) for rule in served.listed[:MAX_LISTED]],
         "lastReload": None,
         "webhooks": None,
     }
@@ -62,6 +67,10 @@ def rules(state: State) -> Page:
     if state.webhooks is not None:
         report["webhooks"] = {endpoint: _compared(found) for endpoint, found in state.webhooks.items()}
     return HTTPStatus.OK, report
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    return {"kind": rule.kind, "name": rule.name, "mode": rule.mode.value, "priority": rule.priority}
 
 
 def _compared(found: Compared) -> dict[str, Any]:

@@ -90,7 +90,7 @@ class Reloader:
             rule_set=rules.rule_set,
             generation=generation,
             digest=rules.digest,
-            rules_by_kind=rules.rules_by_kind,
+            listed=rules.listed,
             since=unchanged.since if unchanged else now,
         )
         if unchanged:

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_errors, read_rules
+from rules_engine.authoring.rule_list import in_order
 from rules_engine.documents import load_cluster
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.problems import Problem, render
+from rules_engine.model.rules import Rule
 from server.cluster.source import Live
 
 
@@ -24,13 +26,20 @@ class Sources:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Compiled rules: `digest` is that of the documents, `tests` the number of RuleTests among them."""
+    """Compiled rules, and all `listed` by kind, in order of evaluation.
+
+    `digest` is that of the documents, `tests` the number of RuleTests among them.
+    """
 
     rule_set: RuleSet
-    rules_by_kind: Mapping[str, int]
+    listed: tuple[Rule, ...]
     digest: str
     tests: int
     diagnostics: str
+
+    @property
+    def rules_by_kind(self) -> Mapping[str, int]:
+        return Counter(rule.kind for rule in self.listed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +86,7 @@ def prepare_rules(paths: Sequence[Path]) -> Rules:
         raise UnusableError(message, loaded.digest)
     return Rules(
         rule_set=rules.rule_set,
-        rules_by_kind=dict(sorted(Counter(rule.kind for rule in loaded.rules).items())),
+        listed=in_order(loaded.rules),
         digest=loaded.digest,
         tests=len(loaded.tests),
         diagnostics=diagnostics,

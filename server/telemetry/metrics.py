@@ -1,7 +1,7 @@
 """Metrics for Prometheus, derived from decisions and from the server's state.
 
 Requests are counted here, under one lock; prometheus-client renders the counts on each scrape. Every label
-has a bounded set of values: endpoints, outcomes, and names that the loaded rules contain.
+has a bounded set of values: endpoints, outcomes, and the names and the digest of the loaded rules.
 """
 
 from bisect import bisect_left
@@ -87,6 +87,7 @@ BUILD_INFO = _gauge("build_info", "1, labelled with the versions of gpu-rules an
 HANDSHAKES_FAILED = _counter("http_handshakes_failed", "Failed TLS handshakes.", "listener", "reason")
 READY = _gauge("ready", "1 if the server is ready for requests, else 0.")
 RULES = _gauge("rules", "Rules in force, by kind.", "kind")
+RULES_INFO = _gauge("rules_info", "1, labelled with the digest of the rules in force.", "digest")
 GENERATION = _gauge("rules_generation", "Number of rule sets that this process has put in force.")
 RULES_SINCE = _gauge("rules_since_timestamp_seconds", "Time at which the rules in force were put in force.")
 RELOAD_SUCCESSFUL = _gauge("rules_last_reload_successful", "1 if the last reload succeeded, else 0.")
@@ -129,6 +130,7 @@ FAMILIES = (
     BUILD_INFO,
     READY,
     RULES,
+    RULES_INFO,
     GENERATION,
     RULES_SINCE,
     RELOAD_SUCCESSFUL,
@@ -319,6 +321,7 @@ class Metrics(Collector):
         yield READY, (), state.not_ready(self._now()) is None
         served, reload = state.served, state.last_reload
         if served is not None:
+            yield RULES_INFO, (served.digest,), 1
             yield GENERATION, (), served.generation
             yield RULES_SINCE, (), served.since.timestamp()
             for kind, count in served.rules_by_kind.items():

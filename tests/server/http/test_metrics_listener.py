@@ -11,15 +11,23 @@ from time import monotonic
 
 import pytest
 
+from rules_engine.authoring.rule_files import DEFAULT_RULES
 from rules_engine.evaluation import RuleSet
 from rules_engine.model.cluster import Cluster
+from rules_engine.model.rules import Mode
+from server.http import probes
 from server.http.app import create_metrics_app
 from server.http.limits import PAGE_THREADS, PLAIN_CONNECTIONS
 from server.http.messages import Request, Response
-from server.state import State
+from server.http.probes import MAX_LISTED
+from server.state import Served, State
+from tests.support.authoring import cli
+from tests.support.evaluation import ladder, validation
 from tests.support.listener import Reachable, Recorder, pages, reachable
-from tests.support.operating import fetched, until
-from tests.support.server import PATIENCE_SECONDS
+from tests.support.operating import METRICS, fetched, metrics_url, rules_report, until
+from tests.support.server import PATIENCE_SECONDS, started
+
+GPU = "nvidia.com/gpu"
 
 
 @pytest.fixture
@@ -58,6 +66,31 @@ def test_pages_say_what_the_server_says_of_itself(server: Reachable, state: Stat
     assert (status, json.loads(body)["reason"]) == (503, "the server is stopping")
     state.served = None
     assert fetched(f"{url}/rules")[0] == 503
+
+
+def test_rules_are_listed_up_to_a_bound() -> None:
+    rules = (ladder(GPU, name="first", mode=Mode.AUDIT, priority=7), validation("true", name="last", mode=Mode.OFF))
+    report = probes.rules(State(served=Served(rule_set=RuleSet(), listed=rules)))[1]
+    assert report["rules"] == [
+        {"kind": "FallbackLadder", "name": "first", "mode": "Audit", "priority": 7},
+        {"kind": "Validation", "name": "last", "mode": "Off", "priority": 0},
+    ]
+    assert report["rulesByKind"] == {"FallbackLadder": 1, "Validation": 1}
+    many = (rules[0],) * (MAX_LISTED + 1)
+    report = probes.rules(State(served=Served(rule_set=RuleSet(), listed=many)))[1]
+    assert len(report["rules"]) == MAX_LISTED
+    assert report["rulesByKind"] == {"FallbackLadder": MAX_LISTED + 1}
+
+
+def test_a_server_reports_the_rules_and_the_digest_of_list(tmp_path: Path) -> None:
+    listed = json.loads(cli("list", "--output", "json", DEFAULT_RULES).stdout)
+    with started(tmp_path, *METRICS) as running:
+        report = rules_report(running)
+        _, content = fetched(f"{metrics_url(running)}/metrics")
+    names = [(rule["kind"], rule["name"], rule["mode"], rule["priority"]) for rule in listed["rules"]]
+    assert names == [(rule["kind"], rule["name"], rule["mode"], rule["priority"]) for rule in report["rules"]]
+    assert listed["digest"] == report["digest"]
+    assert f'gpu_rules_rules_info{{digest="{listed["digest"]}"}} 1.0\n' in content
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,8 @@ def test_series_of_former_rules_are_deleted() -> None:
     for _ in range(2):
         metrics(admission_record("/mutate", asks({MIG: 1}), state=state))
     assert counted(metrics, "gpu_rules_ladder_falls_total")
-    state.served = Served(rule_set=compiled(ladder(MIG, GPU, name="other")), generation=2)
+    state.served = Served(rule_set=compiled(ladder(MIG, GPU, name="other")), generation=2, digest="new")
+    assert counted(metrics, "gpu_rules_rules_info") == {"{digest=new}": 1}
     assert counted(metrics, "gpu_rules_ladder_falls_total") == {}
     assert counted(metrics, "gpu_rules_rule_steps_total") == {}
     assert counted(metrics, "gpu_rules_requests_total")
@@ -221,7 +222,7 @@ class Listening:
 
 def test_gauges_are_read_from_the_state_on_each_scrape() -> None:
     at = datetime(2026, 1, 2, tzinfo=UTC)
-    served = Served(rule_set=compiled(FALLS), generation=7, rules_by_kind={"FallbackLadder": 1}, since=at)
+    served = Served(rule_set=compiled(FALLS), generation=7, digest="abc", listed=(FALLS,), since=at)
     state = State(served=served, cluster=Live(cluster()))
     state.certificate_not_after = at
     state.last_reload = Reload(at=at, refused=("rules.yaml:1:1: error [a]",))
@@ -240,6 +241,7 @@ def test_gauges_are_read_from_the_state_on_each_scrape() -> None:
         "http_limits_exceeded_total{limit=body-bytes}{listener=admission}": 0,
         "http_handshakes_failed_total{listener=admission}{reason=not-tls}": 2,
         "rules{kind=FallbackLadder}": 1,
+        "rules_info{digest=abc}": 1,
         "rules_generation": 7,
         "rules_since_timestamp_seconds": at.timestamp(),
         "rules_last_reload_successful": 0,

@@ -116,6 +116,13 @@ def test_a_good_commit_passes(repository: Path, home: Path) -> None:
     assert result.returncode == 0
 
 
+def test_the_files_of_init_pass(repository: Path, home: Path, hooks: str) -> None:
+    assert cli("init", repository).exit_code == 0
+    result = commit(repository, home, {".pre-commit-config.yaml": hooks})
+    assert results(result.stdout) == ["Passed", "Passed"], result.stdout
+    assert result.returncode == 0
+
+
 def test_a_bad_rule_is_refused_with_its_location(repository: Path, home: Path) -> None:
     result = commit(repository, home, {"clusters/b/gpu-rules/ladder.yaml": LADDER.replace("rungs", "rugns")})
     assert result.returncode == 1

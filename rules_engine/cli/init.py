@@ -1,0 +1,45 @@
+"""`init`: a repository of rules to start from."""
+
+import shlex
+from pathlib import Path
+
+import click
+
+from rules_engine.cli.program import Command, examples, fail_if
+
+
+@click.command(
+    cls=Command,
+    short_help="Start a repository of rules.",
+    epilog=examples(
+        "gpu-rules init",
+        "gpu-rules init gpu-policies",
+        "gpu-rules init --ci gitlab gpu-policies",
+    ),
+)
+@click.argument("folder", metavar="[DIR]", default=".", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--ci",
+    type=click.Choice(["github", "gitlab"]),
+    default="github",
+    show_default=True,
+    help="CI system that checks and tests the rules.",
+)
+def init(folder: Path, ci: str) -> None:
+    """Start a repository of rules in DIR, by default the current folder.
+
+    Writes a rule with its test, the schema of rules, the configuration of pre-commit and VS Code, and a CI job.
+    Existing files are never changed, and a folder rules that is not empty gets no rule. Exits with 1 if a file cannot
+    be written.
+    """
+    from rules_engine.authoring.starter import NotWrittenError, start
+    from rules_engine.model.excerpt import visible
+
+    try:
+        for file in start(folder, ci):
+            click.echo(visible(f"wrote {file.path}" if file.written else f"kept {file.path}: it exists"))
+    except NotWrittenError as error:
+        click.echo(visible(f"gpu-rules init: {error}"), err=True)
+        fail_if(True)
+    rules = shlex.quote(str(folder / "rules"))
+    click.echo(visible(f"next: gpu-rules check {rules} && gpu-rules test {rules}"))

@@ -6,7 +6,7 @@ from difflib import unified_diff
 from pathlib import Path
 
 from rules_engine.authoring.admission import Admission, admit
-from rules_engine.authoring.rule_files import read_rules
+from rules_engine.authoring.rule_files import no_rules, read_rules
 from rules_engine.authoring.yaml_text import dump
 from rules_engine.documents import Sources, load_cluster
 from rules_engine.evaluation import RuleSet
@@ -14,9 +14,7 @@ from rules_engine.loading import Manifest
 from rules_engine.model.admission import pod_request
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.json.patch import Json
-from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem, in_file_order
-from rules_engine.model.source import Location
 
 DEFAULT_NAMESPACE = "default"
 """The namespace of objects without one, as for kubectl."""
@@ -82,17 +80,13 @@ def read_material(rules: Sequence[Path], cluster: Path) -> Material:
     """Read rules and the cluster. An empty rule set is a problem: it would allow every pod."""
     files = read_rules(rules)
     found, unclear, lines = load_cluster(cluster)
-    nothing = () if files.failed or files.loaded.rules else (_no_rules(rules[0]),)
+    nothing = () if files.failed or files.loaded.rules else (no_rules(rules[0]),)
     return Material(
         rule_set=files.rule_set,
         cluster=found or Cluster(),
         problems=in_file_order((*files.problems, *nothing, *unclear), (*files.loaded.files, str(cluster))),
         sources={**files.loaded.sources, **lines},
     )
-
-
-def _no_rules(path: Path) -> Problem:
-    return Problem(code=Code.NO_RULES, message="no rule found", location=Location(str(path), 1, 1))
 
 
 def explain(

@@ -11,9 +11,11 @@ from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.kinds import compile_rules
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import find_files
+from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem, Severity, in_file_order
 from rules_engine.model.rules import Rule
 from rules_engine.model.ruletest import FilePath
+from rules_engine.model.source import Location
 
 _PACKAGE = Path(__file__).parent.parent
 
@@ -77,3 +79,8 @@ def compiled(loaded: Loaded, compiler_of: CompilerOf = Compiler) -> RuleFiles:
 def has_errors(problems: Sequence[Problem]) -> bool:
     """Return True if a problem is an error."""
     return any(problem.severity is Severity.ERROR for problem in problems)
+
+
+def no_rules(path: Path) -> Problem:
+    """Return the problem of paths without a rule, of which `path` is the first."""
+    return Problem(code=Code.NO_RULES, message="no rule found", location=Location(str(path), 1, 1))

@@ -1,1 +1,1 @@
-"""The offline commands: check, test, explain, schema and convert. Results are values, rendered by `output`."""
+"""The offline commands: check, test, explain, effective, schema, convert. Results are values, rendered by `output`."""

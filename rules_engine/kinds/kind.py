@@ -15,6 +15,7 @@ from rules_engine.model.admission import Endpoint
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.coverage import Part
 from rules_engine.model.decision import Step
+from rules_engine.model.effective import Setting
 from rules_engine.model.json.edits import Edits
 from rules_engine.model.problem_codes import ProblemCode
 from rules_engine.model.problems import Problem
@@ -33,6 +34,12 @@ def no_parts(rule: Rule) -> Iterator[Part]:
     return iter(())
 
 
+def no_settings(rule: Rule, namespace: str) -> Iterator[Setting]:
+    """Yield nothing: rules of the kind have no fields but those of every kind, and scalar ones."""
+    del rule, namespace
+    return iter(())
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """A kind of rule: what evaluation needs (`RuleKind`), and how its documents are read, checked and explained.
@@ -40,8 +47,9 @@ class Kind:
     `value`: the class of its rules. `read` makes a rule of a validated document. `compile` and `apply` are for
     evaluation. `analyse` yields warnings about all its rules, in the order of evaluation, and `analyse_on` those that
     hold on one cluster. `codes` has the codes of its problems, and the TOML file `problems` the reference of each.
-    `parts` yields the parts of a rule that test cases cover, beside its conditions. `schemas` is the folder of its JSON
-    Schema. The types are those of the kind's own rules, which only the kind itself knows.
+    `parts` yields the parts of a rule that test cases cover, beside its conditions. `effective` yields the settings of
+    a rule in a namespace, beside scalar fields and those of every kind. `schemas` is the folder of its JSON Schema. The
+    types are those of the kind's own rules, which only the kind itself knows.
     """
 
     value: type[Rule]
@@ -54,6 +62,7 @@ class Kind:
     analyse: Callable[[Sequence[Any]], Iterator[Problem]] = no_warnings
     analyse_on: Callable[[Sequence[Any], Cluster], Iterator[Problem]] = no_warnings
     parts: Callable[[Any], Iterator[Part]] = no_parts
+    effective: Callable[[Any, str], Iterator[Setting]] = no_settings
     schemas: Path = SCHEMAS
 
     @property

@@ -70,6 +70,11 @@ def section(node: MapNode, name: str) -> MapNode:
     return value if isinstance(value, MapNode) else MapNode(location=node.location)
 
 
+def key_locations(node: MapNode) -> dict[str, Location]:
+    """Return the location of each key of a map."""
+    return {key.source.text: key.location for key, _ in node}
+
+
 def items(node: MapNode, name: str) -> tuple[Node, ...]:
     """Read the items of a list."""
     value = node.get(name)

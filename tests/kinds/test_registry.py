@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from rules_engine.authoring.analysis import analyse
+from rules_engine.authoring.effective import effective
 from rules_engine.documents import load
 from rules_engine.evaluation import DecisionCache, RuleSet, mutate, validate
 from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
@@ -68,6 +69,13 @@ def test_the_webhooks_follow_from_its_interests(rule_set: RuleSet) -> None:
     assert GPU in (mutating.expression or "")
     assert validating.operations == ()
     assert cluster_requirements(rule_set).nodes
+
+
+def test_its_scalar_fields_are_effective_settings(rule_set: RuleSet) -> None:
+    view = effective([found.rule for found in rule_set.rules], "ml", kinds=WITH_TOY)
+    mark = view.rules[-1]
+    assert (mark.rule.id, mark.endpoint) == ("Mark/marked", Endpoint.MUTATE)
+    assert [setting.value for setting in mark.settings if setting.location is not None] == [GPU]
 
 
 def test_a_rule_of_no_kind_and_two_kinds_of_one_name_are_errors(rule_set: RuleSet) -> None:

@@ -1,7 +1,8 @@
 """Results as text, on a terminal or in a pipe. The only module that imports rich."""
 
+import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from io import TextIOWrapper
 from typing import TextIO
 
@@ -12,12 +13,21 @@ from rich.tree import Tree
 
 from rules_engine.authoring.admission import Admission
 from rules_engine.authoring.check import NOTHING_CHECKED, Checked
+from rules_engine.authoring.effective import Effective, EffectiveRule
 from rules_engine.authoring.explain import Explanation
+from rules_engine.authoring.rule_files import DEFAULT_RULES
 from rules_engine.authoring.rule_tests import CaseResult, TestRun
 from rules_engine.documents import Sources
+from rules_engine.model.cluster import NAMESPACE_NAME_LABEL
 from rules_engine.model.decision import Action, Amount, Decision, ResourceDecision, Step
-from rules_engine.model.excerpt import visible
+from rules_engine.model.effective import Setting
+from rules_engine.model.excerpt import truncate, visible
+from rules_engine.model.json.patch import Json
 from rules_engine.model.problems import MAX_COLUMNS, Page, Problem, Severity, render
+from rules_engine.model.source import Location
+
+MAX_VALUE = 120
+"""Characters of a value in the text of `effective`: the place beside it has the whole value, and JSON too."""
 
 WIDTH = 100_000
 """Line width in columns, larger than any line: the terminal wraps long lines, so that no text is cut off."""
@@ -146,6 +156,34 @@ class Screen:
         for warning in explanation.admission.warnings:
             self._line(Text.assemble(("warning: ", _YELLOW + _BOLD), visible(warning)))
         self._line(_outcome(explanation.admission))
+
+    def effective(self, effective: Effective, *, packaged: bool) -> None:
+        """Print the rules that can apply in a namespace as a tree, then those that cannot.
+
+        `packaged`: the user named no rules.
+        """
+        if packaged:
+            self._line(Text(f"rules: the packaged set {DEFAULT_RULES.name} (--rules names others)", style=_DIM))
+            self.gap()
+        title = Text.assemble(
+            (f"namespace {effective.namespace}", _BOLD),
+            f", {_labels('namespace', effective.labels)}, {_labels('pod', effective.pod_labels)}",
+        )
+        tree = Tree(title, guide_style=_DIM)
+        branches: dict[str, Tree] = {}
+        for item in effective.rules:
+            name = item.endpoint.name.lower()
+            if name not in branches:
+                branches[name] = tree.add(Text(name, style=_BOLD))
+            _effective_rule(branches[name], item)
+        if not effective.rules:
+            tree.add(Text("no rule can apply", style=_DIM))
+        self._tree(tree)
+        if effective.others:
+            self.gap()
+            self._line(Text("cannot apply here"))
+        for other in effective.others:
+            self._line(Text.assemble(f"  {other.rule.id}: {other.field}", _place(other.location)))
 
     def gap(self) -> None:
         """Print an empty line between results."""
@@ -281,3 +319,58 @@ def _resource(tree: Tree, decision: ResourceDecision) -> None:
 def _amount(amount: Amount) -> Text:
     before = amount.before if amount.before is not None else "none"
     return Text(f"{visible(amount.container)}  {amount.resource}: {before} → {amount.after}")
+
+
+def _labels(of: str, labels: Mapping[str, str] | None) -> str:
+    if labels is None:
+        return f"any {of} labels"
+    written = ",".join(f"{key}={value}" for key, value in sorted(labels.items()) if key != NAMESPACE_NAME_LABEL)
+    return f"{of} labels {visible(written)}" if written else f"no {of} labels"
+
+
+def _place(location: Location) -> tuple[str, Style]:
+    return visible(f"  {location}"), _DIM
+
+
+def _effective_rule(tree: Tree, item: EffectiveRule) -> None:
+    rule = item.rule
+    branch = tree.add(Text.assemble((rule.id, _BOLD), _place(rule.location)))
+    for first in item.preceded_by:
+        when = "always decided" if first.always else "if both match, decided"
+        names = ", ".join(first.resources)
+        text = f"{names}: {when} by {first.rule.id}, which comes first by {first.by}"
+        branch.add(Text.assemble((text, _YELLOW), _place(first.rule.location)))
+    if item.more_preceding:
+        branch.add(Text("more earlier rules may decide first", style=_YELLOW))
+    for setting in item.settings:
+        if setting.location is not None:
+            branch.add(_setting(setting, setting.location))
+    defaults = [setting for setting in item.settings if setting.location is None]
+    if defaults:
+        values = ", ".join(f"{setting.name} {_value(setting.value)}" for setting in defaults)
+        branch.add(Text(f"defaults: {values}", style=_DIM))
+
+
+def _setting(setting: Setting, location: Location) -> Text:
+    text = Text.assemble(f"{visible(setting.name)}: ", _value(setting.value), _place(location))
+    if setting.inherited:
+        text.append(" (inherited)", _DIM)
+    overridden = setting.overrides
+    if overridden is not None and overridden.location is not None:
+        text.append(f", overrides {_value(overridden.value)}", _YELLOW)
+        text.append(*_place(overridden.location))
+    return text
+
+
+def _value(value: Json) -> str:
+    """Return a value as text in one line, an expression of several lines too; a long one is cut."""
+    match value:
+        case None:
+            text = "none"
+        case str():
+            text = " ".join(line.strip() for line in value.splitlines()) or '""'
+        case [*items]:
+            text = ", ".join(map(_value, items)) or "[]"
+        case _:
+            text = json.dumps(value, ensure_ascii=False)
+    return visible(truncate(text, MAX_VALUE))

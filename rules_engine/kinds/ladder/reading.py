@@ -6,7 +6,19 @@ from rules_engine.evaluation.nodes import NodeFilter, NodeRequirement
 from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.value import Counts, FallbackLadder, Rung
 from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.loading.fields import flag, number, report_repeated, section, sections, settings, source, text, texts
+from rules_engine.loading.fields import (
+    flag,
+    key_locations,
+    number,
+    report_repeated,
+    section,
+    sections,
+    settings,
+    source,
+    text,
+    texts,
+)
+from rules_engine.loading.kubernetes.amounts import origins
 from rules_engine.loading.kubernetes.selectors import selector
 from rules_engine.loading.rule_fields import common_fields, report_steering
 from rules_engine.loading.yaml.nodes import MapNode
@@ -19,8 +31,9 @@ def read(root: MapNode, diagnostics: Diagnostics) -> FallbackLadder:
     spec = section(root, "spec")
     lines = sections(spec, "rungs")
     nodes = section(spec, "nodes")
+    common = common_fields(root, diagnostics)
     ladder = FallbackLadder(
-        **common_fields(root, diagnostics) | settings(spec, FallbackLadder),
+        **common | settings(spec, FallbackLadder) | {"origin": {**common["origin"], **origins(spec, "nodes")}},
         rungs=tuple(_rung(line) for line in lines),
         nodes=NodeFilter(
             selector(nodes, "selector", diagnostics),
@@ -46,6 +59,7 @@ def _rung(line: MapNode) -> Rung:
         location=resource.location,
         weight=number(line, "weight"),
         when=source(line, "when"),
+        origin=key_locations(line),
         **settings(line, Rung),
     )
 

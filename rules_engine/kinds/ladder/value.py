@@ -1,7 +1,9 @@
 """FallbackLadder, as loaded."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 
 from rules_engine.evaluation.nodes import NodeFilter, NodeQuery, Offered
 from rules_engine.model.rules import Interests, Mode, Rule
@@ -35,13 +37,14 @@ class WhenExhausted(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rung:
-    """One rung of a ladder; `when` is evaluated if this rung is a target."""
+    """One rung of a ladder; `when` is evaluated if this rung is a target. `origin` has the location of each key."""
 
     resource: str
     location: Location
     weight: int | None = None
     when: SourceText | None = None
     assume: bool = False
+    origin: Mapping[str, Location] = field(default_factory=lambda: MappingProxyType({}), repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

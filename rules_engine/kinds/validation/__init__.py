@@ -4,6 +4,7 @@ from pathlib import Path
 
 from rules_engine.kinds.kind import Kind
 from rules_engine.kinds.validation.analysis import analyse
+from rules_engine.kinds.validation.effective import effective
 from rules_engine.kinds.validation.evaluation import apply_validations, compile_validation
 from rules_engine.kinds.validation.problem_codes import ValidationCode
 from rules_engine.kinds.validation.reading import read
@@ -19,4 +20,5 @@ KIND = Kind(
     analyse=analyse,
     codes=ValidationCode,
     problems=Path(__file__).with_name("problems.toml"),
+    effective=effective,
 )

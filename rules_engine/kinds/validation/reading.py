@@ -3,7 +3,7 @@
 from rules_engine.kinds.validation.problem_codes import ValidationCode
 from rules_engine.kinds.validation.value import Check, Validation, ValidationAction
 from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.loading.fields import section, sections, settings, source, texts
+from rules_engine.loading.fields import key_locations, section, sections, settings, source, texts
 from rules_engine.loading.rule_fields import common_fields
 from rules_engine.loading.yaml.nodes import MapNode
 from rules_engine.model.source import SourceText
@@ -33,5 +33,6 @@ def _check(line: MapNode, expression: SourceText) -> Check:
         expression=expression,
         location=line.location,
         message_expression=source(line, "messageExpression"),
+        origin=key_locations(line),
         **settings(line, Check),
     )

@@ -1,7 +1,9 @@
 """Validation, as loaded."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 
 from rules_engine.model.rules import Mode, OptOut, Rule
 from rules_engine.model.source import Location, SourceText
@@ -33,13 +35,17 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One check of a Validation: `expression` must be true; the message expression precedes the message."""
+    """One check of a Validation: `expression` must be true; the message expression precedes the message.
+
+    `origin` has the location of each key.
+    """
 
     expression: SourceText
     location: Location
     message: str = ""
     message_expression: SourceText | None = None
     reason: Reason = Reason.INVALID
+    origin: Mapping[str, Location] = field(default_factory=lambda: MappingProxyType({}), repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,113 @@
+"""`effective`: the rules that can apply in a namespace, with the place of each value."""
+
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rules_engine.cli.options import NamespaceName, more_rules_argument, output_option, rule_paths, rules_option
+from rules_engine.cli.program import Command, examples, fail_if, print_json
+from rules_engine.model.names import MAX_LABEL, is_subdomain
+
+_NAME = re.compile(rf"(?=.{{1,{MAX_LABEL}}}\Z)[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
+"""The name part of a label's key, and a value that is not empty (apimachinery: IsQualifiedName, IsValidLabelValue)."""
+
+
+class Labels(click.ParamType[Mapping[str, str]]):
+    """Labels as kubectl writes them: KEY=VALUE, separated by commas. Empty: no labels."""
+
+    name = "LABELS"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Mapping[str, str]:
+        labels: dict[str, str] = {}
+        for text in filter(None, str(value).split(",")):
+            key, sign, given = text.partition("=")
+            prefix, slash, name = key.rpartition("/")
+            valid = _NAME.fullmatch(name) and (is_subdomain(prefix) if slash else True)
+            if not (sign and valid and (not given or _NAME.fullmatch(given))):
+                self.fail(f"{text!r} is not a label: write KEY=VALUE, separated by commas", param, ctx)
+            if labels.setdefault(key, given) != given:
+                self.fail(f"the label {key} has two values", param, ctx)
+        return labels
+
+
+@click.command(
+    cls=Command,
+    short_help="Show what applies in a namespace.",
+    epilog=examples(
+        "gpu-rules effective -n ml",
+        "gpu-rules effective -n ml --cluster cluster.yaml",
+        "gpu-rules effective -n ml --labels team=ml --output json",
+        "gpu-rules effective -n ml --rules rules --pod-labels a=b",
+    ),
+)
+@click.option("-n", "--namespace", required=True, type=NamespaceName(), metavar="NAME", help="The namespace.")
+@rules_option
+@more_rules_argument
+@click.option(
+    "--labels",
+    type=Labels(),
+    metavar="KEY=VALUE,...",
+    help="Labels of the namespace, instead of those in --cluster. Default without both: any labels.",
+)
+@click.option("--pod-labels", type=Labels(), metavar="KEY=VALUE,...", help="Labels of the pods. Default: any labels.")
+@click.option(
+    "--cluster",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="A ClusterInventory, or the output of kubectl get nodes,pods,namespaces -A -o json, with the labels of the "
+    "namespace.",
+)
+@output_option("text", "json")
+def effective(
+    namespace: str,
+    rules: tuple[Path, ...],
+    more_rules: tuple[Path, ...],
+    labels: Mapping[str, str] | None,
+    pod_labels: Mapping[str, str] | None,
+    cluster: Path | None,
+    output: str,
+) -> None:
+    """Show the rules that can apply to pods of a namespace, in the order of evaluation.
+
+    Each value has the file and line where it is written, and the value that it overrides there.
+
+    Exits with 1 if rules or cluster have errors.
+    """
+    paths = rule_paths(rules, more_rules)
+    from rules_engine.authoring.effective import effective as view
+    from rules_engine.authoring.output.terminal import Screen
+    from rules_engine.authoring.rule_files import DEFAULT_RULES, has_errors, no_rules, read_rules
+    from rules_engine.documents import load_cluster
+    from rules_engine.model.cluster import NAMESPACE_NAME_LABEL
+    from rules_engine.model.excerpt import visible
+    from rules_engine.model.problems import did_you_mean
+
+    if labels is not None and labels.get(NAMESPACE_NAME_LABEL, namespace) != namespace:
+        raise click.UsageError(f"the label {NAMESPACE_NAME_LABEL} of the namespace {namespace} is its name")
+    chosen = paths or (DEFAULT_RULES,)
+    files = read_rules(chosen)
+    problems, sources = files.problems, files.loaded.sources
+    unlisted, meant = False, ""
+    if not files.failed and not files.loaded.rules:
+        problems = (*problems, no_rules(chosen[0]))
+    if cluster is not None:
+        found, more, lines = load_cluster(cluster)
+        problems, sources = (*problems, *more), {**sources, **lines}
+        if found is not None and labels is None:
+            labels = found.namespace_labels(namespace)
+            unlisted = namespace not in found.namespaces
+            meant = did_you_mean(namespace, found.namespaces) if unlisted else ""
+    Screen(sys.stderr).problems(problems, sources)
+    fail_if(has_errors(problems))
+    if unlisted:
+        name = visible(str(cluster))
+        click.echo(f"warning: namespace {namespace} is not in {name}{meant}: it has no labels there", err=True)
+    shown = view(files.loaded.rules, namespace, labels=labels, pod_labels=pod_labels)
+    if output == "json":
+        print_json(shown.to_json())
+    else:
+        Screen(sys.stdout).effective(shown, packaged=not paths)

@@ -1,0 +1,46 @@
+"""Settings of an injection in one namespace: the amounts and annotations of its entry, and what it overrides."""
+
+from collections.abc import Iterator, Mapping
+
+from rules_engine.kinds.injection.value import Entry, ResourceInjection
+from rules_engine.model.effective import Setting
+
+_DEFAULT = "default"
+
+
+def effective(injection: ResourceInjection, namespace: str) -> Iterator[Setting]:
+    """Yield the entry that holds in a namespace, then its values and the default's that it overrides or removes."""
+    default, entry = injection.default, injection.entry(namespace)
+    base = Setting(name="entry", value=_DEFAULT, path="", location=default.location)
+    if entry is default:
+        yield base
+    else:
+        path = f"namespaces.{namespace}"
+        overridden = base if default else None
+        yield Setting(name="entry", value=path, path=path, location=entry.location, overrides=overridden)
+    for field in ("coefficients", "annotations"):
+        values, before = _values(entry, field), _values(default, field)
+        for key in (*values, *(key for key in before if key not in values)):
+            yield _setting(injection, namespace, field, key)
+
+
+def _values(entry: Entry, field: str) -> Mapping[str, str]:
+    if field == "annotations":
+        return entry.annotations
+    return {resource: str(amount) for resource, amount in entry.coefficients.items()}
+
+
+def _setting(injection: ResourceInjection, namespace: str, field: str, key: str) -> Setting:
+    default, entry = injection.default, injection.entry(namespace)
+    name = f"{field}.{key}"
+    place = default.origin.get((field, key))
+    base = None
+    if place is not None:
+        base = Setting(name=name, value=_values(default, field).get(key), path=name, location=place)
+    value, location = _values(entry, field).get(key), entry.origin.get((field, key))
+    if location is not None and location == place:
+        return Setting(name=name, value=value, path=name, location=place, inherited=entry is not default)
+    path = f"namespaces.{namespace}"
+    if location is None:  # an entry that does not inherit removes what it does not name
+        return Setting(name=name, value=None, path=path, location=entry.location, overrides=base)
+    return Setting(name=name, value=value, path=f"{path}.{name}", location=location, overrides=base)

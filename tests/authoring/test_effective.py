@@ -1,0 +1,510 @@
+"""`gpu-rules effective`: the rules that can apply in a namespace, each value with its place."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import jsonschema
+import pytest
+from click.shell_completion import ShellComplete
+
+from rules_engine.authoring.effective import effective
+from rules_engine.authoring.rule_files import read_rules
+from rules_engine.cli import COMMANDS
+from rules_engine.evaluation import validate
+from rules_engine.model.admission import pod_request
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.effective import selector_text
+from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector
+from tests.support.authoring import cli, injection, ladder, validation, write
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "output" / "effective.json").read_text())
+
+INJECTION = """\
+apiVersion: gpurules.io/v1
+kind: ResourceInjection
+metadata: {name: v100}
+spec:
+  coefficients: {cpu: 4000m, memory: 8Gi}
+  annotations: {net: eni}
+  namespaces:
+    replaces: {coefficients: {cpu: 6000m, x.y/shm: 1}}
+    inherits:
+      inherit: Merge
+      coefficients: {memory: 4Gi}
+    sandbox: {}
+"""
+CLUSTER = """\
+apiVersion: gpurules.io/v1
+kind: ClusterInventory
+metadata: {name: site}
+spec: {nodes: [], namespaces: {ml: {team: ml}}}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(write(tmp_path, {"rules/injection.yaml": INJECTION, "cluster.yaml": CLUSTER}))
+    return tmp_path
+
+
+def shown(*arguments: str) -> Any:
+    """Return the view as JSON; it agrees with its schema."""
+    result = cli("effective", "--rules", "rules", *arguments, "--output", "json")
+    assert (result.stderr, result.exit_code) == ("", 0)
+    view = json.loads(result.stdout)
+    jsonschema.Draft202012Validator(SCHEMA).validate(view)
+    return view
+
+
+def settings(view: Any, rule: int = 0) -> dict[str, Any]:
+    return {setting["name"]: setting for setting in view["rules"][rule]["settings"]}
+
+
+def values(view: Any, rule: int = 0) -> dict[str, Any]:
+    return {name: setting["value"] for name, setting in settings(view, rule).items()}
+
+
+def test_the_schema_is_valid_and_refuses_other_members() -> None:
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    view: dict[str, Any] = {"namespace": "ml", "labels": None, "podLabels": None, "rules": [], "others": []}
+    validator = jsonschema.Draft202012Validator(SCHEMA)
+    validator.validate(view)
+    assert not validator.is_valid({**view, "more": 1})
+
+
+def test_the_entry_of_a_namespace_overrides_the_default_and_removes_what_it_does_not_name(folder: Path) -> None:
+    found = cli("effective", "-n", "replaces", "--rules", "rules")
+    assert (found.exit_code, found.stderr) == (0, "")
+    assert found.stdout == (
+        """\
+namespace replaces, any namespace labels, any pod labels
+└── mutate
+    └── ResourceInjection/v100  rules/injection.yaml:3:18
+        ├── entry: namespaces.replaces  rules/injection.yaml:8:5, overrides default  rules/injection.yaml:5:3
+        ├── coefficients.cpu: 6  rules/injection.yaml:8:31, overrides 4  rules/injection.yaml:5:18
+        ├── coefficients.x.y/shm: 1  rules/injection.yaml:8:43
+        ├── coefficients.memory: none  rules/injection.yaml:8:5, overrides 8Gi  rules/injection.yaml:5:30
+        ├── annotations.net: none  rules/injection.yaml:8:5, overrides eni  rules/injection.yaml:6:17
+        └── defaults: match.namespaces *, mode Enforce, priority 0, failurePolicy Fail, optOut Allowed, """
+        "gpuTypeAnnotation task.bkbcs.tencent.com/gpu-type, gpuResource nvidia.com/gpu, onConflict Overwrite, "
+        "initContainers Ignore\n"
+    )
+
+
+def test_an_entry_that_inherits_merges_the_default_by_name(folder: Path) -> None:
+    found = settings(shown("-n", "inherits"))
+    assert found["coefficients.cpu"] == {
+        "name": "coefficients.cpu",
+        "value": "4",
+        "path": "coefficients.cpu",
+        "source": "rules/injection.yaml:5:18",
+        "inherited": True,
+        "overrides": None,
+    }
+    memory = found["coefficients.memory"]
+    assert (memory["value"], memory["path"]) == ("4Gi", "namespaces.inherits.coefficients.memory")
+    assert memory["source"] == "rules/injection.yaml:11:22"
+    assert (memory["overrides"]["value"], memory["overrides"]["source"]) == ("8Gi", "rules/injection.yaml:5:30")
+    assert (found["annotations.net"]["value"], found["annotations.net"]["inherited"]) == ("eni", True)
+    text = cli("effective", "-n", "inherits", "--rules", "rules").stdout
+    assert "coefficients.cpu: 4  rules/injection.yaml:5:18 (inherited)\n" in text
+
+
+def test_an_empty_entry_removes_all_and_other_namespaces_have_the_default(folder: Path) -> None:
+    sandbox = values(shown("-n", "sandbox"))
+    assert [sandbox[name] for name in ("coefficients.cpu", "coefficients.memory", "annotations.net")] == [None] * 3
+    other = settings(shown("-n", "other"))
+    assert (other["entry"]["value"], other["entry"]["overrides"]) == ("default", None)
+    assert (other["coefficients.cpu"]["value"], other["coefficients.cpu"]["inherited"]) == ("4", False)
+
+
+def test_an_entry_without_a_default_overrides_nothing(folder: Path) -> None:
+    only = "  namespaces: {ml: {coefficients: {cpu: 1}}}\n"
+    write(folder, {"rules/injection.yaml": INJECTION.partition("  coefficients")[0] + only})
+    found = settings(shown("-n", "ml"))
+    assert (found["entry"]["overrides"], found["coefficients.cpu"]["overrides"]) == (None, None)
+
+
+def test_every_field_of_a_rule_has_its_place_or_is_a_default(folder: Path) -> None:
+    first = "{resource: x.y/a, weight: 2}"
+    second = "{resource: x.y/b, weight: 1, assume: true, when: \"params.team == 'ml'\"}"
+    write(
+        folder,
+        {
+            "rules/injection.yaml": ladder(
+                "mig",
+                first,
+                second,
+                direction="Up",
+                params="{team: ml}",
+                nodes="{selector: {matchLabels: {pool: a}}, require: [Schedulable, Ready]}",
+                match="{excludeNamespaces: [x-*], objectSelector: {matchExpressions: [{key: a, operator: Exists}]}}",
+                variables='[{name: team, expression: "params.team"}]',
+                matchConditions="[{name: ml, expression: \"variables.team != 'x'\"}]",
+            )
+        },
+    )
+    view = shown("-n", "ml")
+    found = settings(view)
+    assert values(view) == {
+        "match.namespaces": ["*"],
+        "match.excludeNamespaces": ["x-*"],
+        "match.objectSelector": "a",
+        "mode": "Enforce",
+        "priority": 0,
+        "failurePolicy": "Fail",
+        "optOut": "Allowed",
+        "params.team": "ml",
+        "variables.team": "params.team",
+        "matchConditions.ml": "variables.team != 'x'",
+        "offered": "Allocatable",
+        "direction": "Up",
+        "counts": "Keep",
+        "whenExhausted": "Keep",
+        "annotation": "gpu-webhook.k8s.io/fallback",
+        "rungs[0]": "x.y/a",
+        "rungs[0].weight": 2,
+        "rungs[1]": "x.y/b",
+        "rungs[1].weight": 1,
+        "rungs[1].when": "params.team == 'ml'",
+        "rungs[1].assume": True,
+        "nodes.selector": "pool in (a)",
+        "nodes.require": ["Ready", "Schedulable"],
+    }
+    assert {name for name, setting in found.items() if setting["source"] is None} == {
+        "match.namespaces",
+        "mode",
+        "priority",
+        "failurePolicy",
+        "optOut",
+        "offered",
+        "counts",
+        "whenExhausted",
+        "annotation",
+    }
+    assert found["rungs[1]"]["source"] == "rules/injection.yaml:7:18"
+    lines = (folder / "rules/injection.yaml").read_text().splitlines()
+    for name, setting in found.items():
+        if setting["source"] is not None:
+            _, line, column = setting["source"].split(":")
+            field = name.rpartition(".")[2]
+            written = {"rungs[0]": "x.y/a", "rungs[1]": "x.y/b", "variables.team": "params.team"}.get(name, field)
+            expression = values(view)[name] if field in ("when", "ml") else written
+            assert lines[int(line) - 1][int(column) - 1 :].startswith(expression)
+
+
+def test_the_parts_of_rungs_and_checks_have_their_own_lines(folder: Path) -> None:
+    rungs = ladder("mig", "{resource: x.y/a,\n       weight: 2}", "{resource: x.y/b,\n       assume: true}")
+    check = validation("named", "'true'") + "      message: m\n      reason: Invalid\n"
+    write(folder, {"rules/injection.yaml": f"{rungs}---\n{check}"})
+    view = shown("-n", "ml")
+    found = settings(view) | settings(view, 1)
+    parts = ("rungs[0].weight", "rungs[1].assume", "validations[0].message", "validations[0].reason")
+    places = [found[name]["source"].removeprefix("rules/injection.yaml:") for name in parts]
+    assert places == ["7:8", "9:8", "17:7", "18:7"]
+
+
+def test_the_checks_of_a_validation_have_their_messages(folder: Path) -> None:
+    more = "      message: m\n      messageExpression: \"'x'\"\n      reason: Forbidden\n    - expression: 'false'\n"
+    rule = validation("named", '"has(object.metadata.name)"') + more + "  description: Names.\n"
+    write(folder, {"rules/injection.yaml": rule})
+    view = shown("-n", "ml")
+    assert (view["rules"][0]["endpoint"], view["rules"][0]["description"]) == ("validate", "Names.")
+    found = values(view)
+    assert [(name, found[name]) for name in found if name.startswith("validation")] == [
+        ("validationActions", ["Deny"]),
+        ("validations[0]", "has(object.metadata.name)"),
+        ("validations[0].message", "m"),
+        ("validations[0].messageExpression", "'x'"),
+        ("validations[0].reason", "Forbidden"),
+        ("validations[1]", "false"),
+    ]
+
+
+def test_an_expression_of_several_lines_is_one_line_of_text(folder: Path) -> None:
+    rule = validation("named", "|\n        has(object.metadata)\n          && true", params="{a: {b: 1}, c: '', d: []}")
+    write(folder, {"rules/injection.yaml": rule})
+    out = cli("effective", "-n", "ml", "--rules", "rules").stdout
+    assert "validations[0]: has(object.metadata) && true  rules/" in out
+    assert 'params.a: {"b": 1}  rules/' in out
+    assert 'params.c: ""  rules/' in out
+    assert "params.d: []  rules/" in out
+
+
+def test_long_values_are_cut_and_control_characters_escaped(folder: Path) -> None:
+    rule = validation("named", "'true'", params=f'{{a: "\\e[1m", b: {"x" * 200}}}')
+    write(folder, {"rules/injection.yaml": "", "rules/a\x1b.yaml": rule})
+    (folder / "rules/injection.yaml").unlink()
+    out = cli("effective", "-n", "ml", "--rules", "rules").stdout
+    assert "\x1b" not in out
+    assert "params.a: \\x1b[1m  rules/a\\x1b.yaml:" in out
+    assert f"params.b: {'x' * 120}…  rules/" in out
+    assert values(shown("-n", "ml"))["params.b"] == "x" * 200
+
+
+def test_rules_are_in_the_order_of_evaluation_and_those_that_cannot_apply_name_the_field(folder: Path) -> None:
+    write(
+        folder,
+        {
+            "rules/injection.yaml": "---\n".join(
+                (
+                    validation("last", "'true'"),
+                    injection("b", priority="1", gpuResource="x.y/gpu"),
+                    injection("a"),
+                    ladder("first", "x.y/a", "x.y/b"),
+                    injection("idle", mode='"Off"'),
+                    injection("elsewhere", match='{namespaces: ["web-*"]}'),
+                    injection("excluded", match="{excludeNamespaces: [ml]}"),
+                    injection("selected", match="{namespaceSelector: {matchLabels: {team: web}}}"),
+                    injection("labelled", match="{objectSelector: {matchLabels: {app: web}}}"),
+                )
+            )
+        },
+    )
+    view = shown("-n", "ml", "--labels", "team=ml", "--pod-labels", "app=train")
+    assert [rule["rule"] for rule in view["rules"]] == [
+        "FallbackLadder/first",
+        "ResourceInjection/b",
+        "ResourceInjection/a",
+        "Validation/last",
+    ]
+    assert {other["rule"].partition("/")[2]: other["field"] for other in view["others"]} == {
+        "idle": "mode",
+        "elsewhere": "match.namespaces",
+        "excluded": "match.excludeNamespaces",
+        "selected": "match.namespaceSelector",
+        "labelled": "match.objectSelector",
+    }
+    out = cli("effective", "-n", "ml", "--rules", "rules", "--labels", "team=ml", "--pod-labels", "").stdout
+    assert out.startswith("namespace ml, namespace labels team=ml, no pod labels\n├── mutate\n")
+    assert "\ncannot apply here\n" in out
+    assert "  ResourceInjection/idle: mode  rules/injection.yaml:" in out
+    any_labels = shown("-n", "ml")
+    assert {"ResourceInjection/selected", "ResourceInjection/labelled"} <= {
+        rule["rule"] for rule in any_labels["rules"]
+    }
+
+
+def test_the_label_with_the_name_of_a_namespace_is_always_known(folder: Path) -> None:
+    named = "{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: web}}}"
+    write(folder, {"rules/injection.yaml": injection("a", match=named)})
+    assert shown("-n", "ml")["rules"] == []
+    assert "no rule can apply" in cli("effective", "-n", "ml", "--rules", "rules").stdout
+    assert len(shown("-n", "web")["rules"]) == 1
+    assert len(shown("-n", "web", "--labels", "")["rules"]) == 1
+    assert len(shown("-n", "web", "--labels", "kubernetes.io/metadata.name=web")["rules"]) == 1
+
+
+def test_a_selector_that_no_labels_match_excludes_its_rule(folder: Path) -> None:
+    match = "{objectSelector: {matchLabels: {a: b}, matchExpressions: [{key: a, operator: DoesNotExist}]}}"
+    write(folder, {"rules/injection.yaml": injection("a", match=match)})
+    (other,) = json.loads(cli("effective", "-n", "ml", "--rules", "rules", "--output", "json").stdout)["others"]
+    assert other["field"] == "match.objectSelector"
+
+
+def test_the_labels_of_a_namespace_are_those_of_the_cluster_unless_given(folder: Path) -> None:
+    rule = injection("a", match="{namespaceSelector: {matchLabels: {team: ml}}}")
+    write(folder, {"rules/injection.yaml": rule})
+    assert len(shown("-n", "ml", "--cluster", "cluster.yaml")["rules"]) == 1
+    assert shown("-n", "web", "--cluster", "cluster.yaml", "--labels", "")["rules"] == []
+    assert shown("-n", "ml", "--cluster", "cluster.yaml", "--labels", "team=web")["rules"] == []
+
+
+@pytest.mark.parametrize(("name", "meant"), [("web", ""), ("mll", " (did you mean 'ml'?)")])
+def test_a_namespace_that_the_cluster_does_not_list_has_no_labels(folder: Path, name: str, meant: str) -> None:
+    result = cli("effective", "-n", name, "--rules", "rules", "--cluster", "cluster.yaml")
+    assert result.exit_code == 0
+    assert result.stderr == f"warning: namespace {name} is not in cluster.yaml{meant}: it has no labels there\n"
+    assert result.stdout.startswith(f"namespace {name}, no namespace labels, any pod labels\n")
+
+
+@pytest.mark.parametrize(
+    ("earlier", "options", "always"),
+    [
+        ({}, (), True),
+        ({"match": "{namespaces: [ml, web]}"}, (), True),
+        ({"match": "{namespaceSelector: {matchLabels: {team: ml}}}"}, (), False),
+        ({"match": "{namespaceSelector: {matchLabels: {team: ml}}}"}, ("--labels", "team=ml"), True),
+        ({"match": "{objectSelector: {matchLabels: {app: a}}}"}, (), False),
+        ({"match": "{objectSelector: {matchLabels: {app: a}}}"}, ("--pod-labels", "app=a"), True),
+        ({"matchConditions": "[{name: a, expression: \"object.metadata.name != 'x'\"}]"}, (), False),
+        ({"gpuType": "T4"}, (), False),
+    ],
+    ids=str,
+)
+def test_an_earlier_rule_decides_the_same_resource(
+    folder: Path, earlier: dict[str, str], options: tuple[str, ...], always: bool
+) -> None:
+    write(folder, {"rules/injection.yaml": f"{injection('z', priority='1', **earlier)}---\n{injection('a')}"})
+    first, second = shown("-n", "ml", *options)["rules"]
+    assert first["precededBy"] == []
+    assert second["precededBy"] == [
+        {
+            "rule": "ResourceInjection/z",
+            "source": "rules/injection.yaml:3:18",
+            "resources": ["nvidia.com/gpu"],
+            "by": "priority",
+            "always": always,
+        }
+    ]
+    out = cli("effective", "-n", "ml", "--rules", "rules", *options).stdout
+    when = "always decided" if always else "if both match, decided"
+    message = f"nvidia.com/gpu: {when} by ResourceInjection/z, which comes first by priority"
+    assert f"{message}  rules/injection.yaml:3:18\n" in out
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later"),
+    [
+        ({"mode": "Audit"}, {}),
+        ({"gpuType": "T4"}, {"gpuType": "V100"}),
+        ({"gpuResource": "x.y/gpu"}, {}),
+        ({"match": "{namespaces: [web]}"}, {}),
+    ],
+    ids=str,
+)
+def test_an_earlier_rule_that_decides_nothing_of_a_later_one_is_not_named(
+    folder: Path, earlier: dict[str, str], later: dict[str, str]
+) -> None:
+    write(folder, {"rules/injection.yaml": f"{injection('a', **earlier)}---\n{injection('b', **later)}"})
+    assert shown("-n", "ml")["rules"][-1]["precededBy"] == []
+
+
+def test_only_the_first_of_equal_rules_is_named(folder: Path) -> None:
+    conditional = injection("d", matchConditions="[{name: a, expression: \"object.metadata.name != 'x'\"}]")
+    write(folder, {"rules/injection.yaml": "---\n".join((*map(injection, "abc"), conditional, injection("e")))})
+    named = [[first["rule"] for first in rule["precededBy"]] for rule in shown("-n", "ml")["rules"]]
+    assert named == [[], *[["ResourceInjection/a"]] * 4]
+
+
+def test_of_many_earlier_rules_the_first_ones_and_one_that_always_decides_are_named(folder: Path) -> None:
+    rules = [injection(f"r{n:02}", match=f"{{objectSelector: {{matchLabels: {{a: '{n}'}}}}}}") for n in range(15)]
+    always, last = injection("s"), injection("t")
+    write(folder, {"rules/injection.yaml": "---\n".join((*rules, always, last, injection("u", priority="-1")))})
+    found = {rule["rule"]: rule for rule in shown("-n", "ml")["rules"]}
+    ten = [f"ResourceInjection/r{n:02}" for n in range(10)]
+    assert [found[f"ResourceInjection/r{n:02}"]["morePreceding"] for n in (10, 11)] == [False, True]
+    assert [first["rule"] for first in found["ResourceInjection/s"]["precededBy"]] == ten
+    for name, by in (("t", "name"), ("u", "priority")):
+        preceding = found[f"ResourceInjection/{name}"]["precededBy"]
+        assert [first["rule"] for first in preceding] == [*ten, "ResourceInjection/s"]
+        assert [first["always"] for first in preceding] == [False] * 10 + [True]
+        assert {first["by"] for first in preceding} == {by}
+    assert "more earlier rules may decide first\n" in cli("effective", "-n", "ml", "--rules", "rules").stdout
+
+
+def test_ladders_name_the_rungs_that_an_earlier_one_decides(folder: Path) -> None:
+    rules = f"{ladder('a', 'x.y/a', 'x.y/b', 'x.y/c')}---\n{ladder('b', 'x.y/c', 'x.y/b', 'x.y/d')}"
+    write(folder, {"rules/injection.yaml": rules})
+    (preceding,) = shown("-n", "ml")["rules"][1]["precededBy"]
+    assert (preceding["resources"], preceding["by"]) == (["x.y/b", "x.y/c"], "name")
+
+
+@pytest.mark.parametrize("namespace", ["ml", "web-1", "kube-system"])
+@pytest.mark.parametrize("labels", [{}, {"team": "ml"}, {"team": "web"}])
+@pytest.mark.parametrize("pod_labels", [{}, {"app": "train"}])
+def test_the_rules_that_can_apply_are_those_that_decisions_evaluate(
+    tmp_path: Path, namespace: str, labels: dict[str, str], pod_labels: dict[str, str]
+) -> None:
+    matches = (
+        "{}",
+        '{namespaces: [ml, "web-?"]}',
+        '{namespaces: ["w*"], excludeNamespaces: [web-1]}',
+        "{excludeNamespaces: [kube-system]}",
+        "{namespaceSelector: {matchLabels: {team: ml}}}",
+        "{namespaceSelector: {matchExpressions: [{key: team, operator: NotIn, values: [ml]}]}}",
+        "{objectSelector: {matchExpressions: [{key: app, operator: DoesNotExist}]}}",
+    )
+    text = "---\n".join(validation(f"r{index}", "'true'", match=match) for index, match in enumerate(matches))
+    files = read_rules([write(tmp_path, {"rules.yaml": text})])
+    assert files.problems == ()
+    view = effective(files.loaded.rules, namespace, labels=labels, pod_labels=pod_labels)
+    pod: Any = {"metadata": {"labels": pod_labels}, "spec": {"containers": [{"name": "c"}]}}
+    request = pod_request(pod, namespace=namespace)
+    trace = validate(files.rule_set, request, Cluster(namespaces={namespace: labels})).trace
+    assert {item.rule.id for item in view.rules} == {step.rule for step in trace if step.applies}
+    assert {other.rule.id for other in view.others} == {step.rule for step in trace if not step.applies}
+
+
+def test_selectors_are_written_as_for_kubectl() -> None:
+    selector = LabelSelector(
+        (
+            LabelRequirement("a", ConditionKind.IN, ("1", "2")),
+            LabelRequirement("b", ConditionKind.NOT_IN, ("1",)),
+            LabelRequirement("c", ConditionKind.EXISTS),
+            LabelRequirement("d", ConditionKind.DOES_NOT_EXIST),
+        )
+    )
+    assert selector_text(selector) == "a in (1, 2), b notin (1), c, !d"
+    assert selector_text(LabelSelector()) == ""
+
+
+@pytest.mark.parametrize(
+    ("option", "given", "message"),
+    [
+        ("--labels", "team", "'team' is not a label: write KEY=VALUE, separated by commas"),
+        ("--labels", "=ml", "'=ml' is not a label"),
+        ("--labels", "a/b/c=1", "'a/b/c=1' is not a label"),
+        ("--labels", "/a=1", "'/a=1' is not a label"),
+        ("--pod-labels", "a=b c", "'a=b c' is not a label"),
+        ("--pod-labels", f"a={'x' * 64}", "is not a label"),
+        ("--labels", "a=1,a=2", "the label a has two values"),
+        ("--labels", "kubernetes.io/metadata.name=web", "kubernetes.io/metadata.name of the namespace ml is its name"),
+        ("-n", "Not_A_Name", "'Not_A_Name' is not a valid namespace name"),
+    ],
+)
+def test_labels_and_names_that_kubernetes_refuses_are_usage_errors(
+    folder: Path, option: str, given: str, message: str
+) -> None:
+    result = cli("effective", "-n", "ml", "--rules", "rules", option, given)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+
+
+def test_valid_labels_are_accepted(folder: Path) -> None:
+    labels = shown("-n", "ml", "--pod-labels", "example.com/a_b.C=x-1,empty=,a=1,a=1")["podLabels"]
+    assert labels == {"example.com/a_b.C": "x-1", "empty": "", "a": "1"}
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"\x00\xff\xfe", "[not-utf-8]"),
+        (b"", "[empty-file]"),
+        (b"kind: [", "bad.yaml:1:"),
+        (b"apiVersion: v1\nkind: Pod\n", "no rule found [no-rules]"),
+    ],
+)
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_rules_with_errors_are_reported_and_nothing_is_shown(
+    folder: Path, content: bytes, problem: str, output: str
+) -> None:
+    (folder / "bad.yaml").write_bytes(content)
+    result = cli("effective", "-n", "ml", "--rules", "bad.yaml", "--output", output)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert problem in result.stderr
+
+
+def test_a_file_that_is_no_cluster_and_a_missing_file_are_reported(folder: Path) -> None:
+    result = cli("effective", "-n", "ml", "--rules", "rules", "--cluster", "rules/injection.yaml")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "ResourceInjection is not a cluster" in result.stderr
+    missing = cli("effective", "-n", "ml", "--rules", "absent.yaml")
+    assert missing.exit_code == 2
+    assert "'absent.yaml' does not exist" in missing.stderr
+
+
+def test_the_packaged_rules_are_the_default(folder: Path) -> None:
+    result = cli("effective", "-n", "ml")
+    assert (result.stderr, result.exit_code) == ("", 0)
+    assert result.stdout.startswith("rules: the packaged set default (--rules names others)\n\nnamespace ml,")
+    assert "FallbackLadder/mig-to-gpu" in result.stdout
+
+
+def test_a_shell_completes_the_command_and_its_options() -> None:
+    complete = ShellComplete(click.Group("gpu-rules", commands=list(COMMANDS)), {}, "gpu-rules", "_COMPLETE")
+    assert [found.value for found in complete.get_completions([], "eff")] == ["effective"]
+    assert [found.value for found in complete.get_completions(["effective"], "--lab")] == ["--labels"]
+    assert [found.value for found in complete.get_completions(["effective", "--output"], "")] == ["text", "json"]

@@ -302,7 +302,12 @@ class _Amount:
             return None
         value = Decimal(number.text if number else "0")
         if value < 0:
-            message = f"negative coefficient: gpuinjector denies every pod with '{self._resource} too large'"
+            effect = (
+                f"denies every pod with '{self._resource} too large'"
+                if self._resource in SHARED
+                else f"injects the negative amount of {self._resource}, and the API server rejects the pod"
+            )
+            message = f"negative coefficient: gpuinjector {effect}"
             self._findings.wrong(Code.GPUINJECTOR_NEGATIVE, message, self._place)
             return None
         if value and not -MAX_EXPONENT <= value.adjusted() <= MAX_EXPONENT:

@@ -163,6 +163,13 @@ def test_fractions_are_reported_as_they_were_rounded_or_truncated() -> None:
     assert codes(one(name="memory", coefficient=3, unit="Gi")) == []
 
 
+def test_a_negative_coefficient_is_reported_as_it_was_denied_or_injected() -> None:
+    assert "gpuinjector denies every pod with 'memory too large'" in messages(one(name="memory", coefficient=-1))
+    assert "gpuinjector injects the negative amount of x.y/z, and the API server rejects the pod" in messages(
+        one(name="x.y/z", coefficient=-1)
+    )
+
+
 def test_problems_have_the_line_of_the_configuration() -> None:
     conversion = convert(
         '{"resourceMap": {"V100":\n  {"nvidia.com/gpu": {"resourceList": [\n    {"name": "cpu", "value": "8"}]}}}}'

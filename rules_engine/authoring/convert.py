@@ -9,16 +9,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from types import MappingProxyType
 from typing import cast
 
+from rules_engine.authoring.gpuinjector import MOST_GPUS, SHARED, Coefficient
 from rules_engine.authoring.positioned_json import JsonError, Member, Node, Number, Object, parse
 from rules_engine.authoring.rule_files import has_errors
 from rules_engine.authoring.yaml_text import dump
 from rules_engine.kinds.injection.reading import read
 from rules_engine.kinds.injection.value import ResourceInjection
 from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.loading.files import SourceFile
+from rules_engine.loading.files import MAX_FILE_BYTES, SourceFile, read_file, report_too_large
 from rules_engine.loading.schemas import validate
 from rules_engine.loading.yaml.documents import read_documents
 from rules_engine.loading.yaml.nodes import MapNode
@@ -32,11 +34,23 @@ from rules_engine.model.rules import API_VERSION
 MAX_NAME = 50
 """Characters of a GPU type or resource in a rule's name: with a number appended, it is still a label value."""
 
-SHARED = frozenset({"cpu", "memory", "ephemeral-storage"})
-"""Resources whose total per pod gpuinjector rounds down; it truncates any other for each container."""
-
 _UNIT = re.compile(r"(?P<zeros>0*)(?:\.0*)?(?P<suffix>[numkMGTPE]?|[KMGTPE]i|[eE][+-]?[0-9]{1,3})")
 """Units that gpuinjector appends to a whole number: zeros, then a quantity's suffix or exponent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvertedEntry:
+    """An entry of the configuration, at `path`, with its findings.
+
+    `rule` is the index of its rule in `Conversion.rules`; None if the entry has no effect. `namespace` "" is that of a
+    default.
+    """
+
+    path: str
+    rule: int | None
+    namespace: str
+    coefficients: Mapping[str, Coefficient]
+    findings: tuple[Problem, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +58,34 @@ class Conversion:
     """The result of a conversion.
 
     `text` holds one YAML document for each rule, and `rules` is what it loads to; both are empty where a finding is an
-    error. `findings` are in file order, each with a place in the JSON; `sources` holds its lines, for snippets.
+    error, and so are `documents`, the text of each rule, and `entries`. `findings` are in file order, those of entries
+    included, each with a place in the JSON; `sources` holds its lines, for snippets.
     """
 
-    text: str = ""
+    documents: tuple[str, ...] = ()
     rules: tuple[ResourceInjection, ...] = ()
+    entries: tuple[ConvertedEntry, ...] = ()
     findings: tuple[Problem, ...] = ()
     sources: Mapping[str, Sequence[str]] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def text(self) -> str:
+        return "---\n".join(self.documents)
+
+    @property
+    def failed(self) -> bool:
+        return has_errors(self.findings)
+
+
+def convert_file(path: Path) -> Conversion:
+    """Convert a configuration file of at most MAX_FILE_BYTES."""
+    diagnostics = Diagnostics()
+    source = read_file(path, diagnostics)
+    if source is not None and len(source.text) > MAX_FILE_BYTES:
+        report_too_large(source.name, MAX_FILE_BYTES, diagnostics)
+    if source is None or diagnostics.problems:
+        return Conversion(findings=tuple(diagnostics.problems))
+    return convert(source.text, source.name)
 
 
 def convert(text: str, file: str = "gpuinjector.conf") -> Conversion:
@@ -61,12 +96,34 @@ def convert(text: str, file: str = "gpuinjector.conf") -> Conversion:
     except JsonError as error:
         return Conversion(findings=(error.problem,), sources=sources)
     findings = _Findings()
-    drafts = _drafts(_Reader(findings).configuration(root), findings)
-    texts = [draft.text for draft in drafts]
-    rules = [rule for draft, text in zip(drafts, texts, strict=True) if (rule := _load(draft, text, findings))]
+    configuration = _Reader(findings).configuration(root)
+    drafts = _drafts(configuration)
+    rules = [rule for draft in drafts if (rule := _load(draft, draft.text, findings))]
     if findings.failed:
         return Conversion(findings=findings.in_order(), sources=sources)
-    return Conversion(text="---\n".join(texts), rules=tuple(rules), findings=findings.in_order(), sources=sources)
+    return Conversion(
+        documents=tuple([draft.text for draft in drafts]),
+        rules=tuple(rules),
+        entries=tuple(_converted_entries(configuration, [draft.triple for draft in drafts])),
+        findings=findings.in_order(),
+        sources=sources,
+    )
+
+
+def _converted_entries(configuration: "_Configuration", converted: Sequence["_Triple"]) -> Iterator[ConvertedEntry]:
+    """Yield all entries: the defaults, then those of namespaces."""
+    index = {triple: number for number, triple in enumerate(converted)}
+    places = {"": configuration.defaults, **configuration.by_namespace}
+    for namespace, entries in places.items():
+        above = f"namespaceResourceMap.{namespace}" if namespace else "resourceMap"
+        for triple, entry in entries.items():
+            yield ConvertedEntry(
+                path=".".join((above, *triple)),
+                rule=index.get(triple),
+                namespace=namespace,
+                coefficients=entry.amounts,
+                findings=entry.findings,
+            )
 
 
 class _Findings:
@@ -96,18 +153,26 @@ class _Findings:
     def failed(self) -> bool:
         return has_errors(self._problems)
 
+    def __len__(self) -> int:
+        return len(self._problems)
+
+    def since(self, number: int) -> tuple[Problem, ...]:
+        """Return the problems without the first `number`, in file order."""
+        return in_file_order(self._problems[number:])
+
     def in_order(self) -> tuple[Problem, ...]:
-        return in_file_order(self._problems)
+        return self.since(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
-    """Quantities per GPU by resource, and annotations. `empty`: the entry had no members."""
+    """Quantities per GPU by resource, and annotations. `amounts` are the quantities as gpuinjector reads them."""
 
     place: Node
     coefficients: Mapping[str, str]
+    amounts: Mapping[str, Coefficient]
     annotations: Mapping[str, str]
-    empty: bool
+    findings: tuple[Problem, ...]
 
     def __bool__(self) -> bool:
         return bool(self.coefficients or self.annotations)
@@ -138,6 +203,7 @@ class _Configuration:
 class _Draft:
     """The draft of a rule: its document, and the entry at which its problems are reported."""
 
+    triple: _Triple
     place: Node
     text: str
 
@@ -178,20 +244,29 @@ class _Reader:
         return entries
 
     def _entry(self, member: Member) -> _Entry:
+        before = len(self._findings)
         fields = self._fields(member.value, ("resourceList", "annotations"), "an entry")
         coefficients: dict[str, str] = {}
+        amounts: dict[str, Coefficient] = {}
         items = self._items(fields.get("resourceList"))
         for item in items:
-            self._coefficient(item, coefficients)
+            self._coefficient(item, coefficients, amounts)
         annotations = {
             annotation.name: self._string(annotation.value, "an annotation") or ""
             for annotation in self._members(fields.get("annotations"), "annotations")
         }
+        if not (items or annotations):
+            message = "an empty entry injects nothing, and no longer causes a conflict of different GPU resources"
+            self._findings.different(Code.GPUINJECTOR_EMPTY_ENTRY, message, member.key)
         return _Entry(
-            place=member.key, coefficients=coefficients, annotations=annotations, empty=not (items or annotations)
+            place=member.key,
+            coefficients=coefficients,
+            amounts=amounts,
+            annotations=annotations,
+            findings=self._findings.since(before),
         )
 
-    def _coefficient(self, item: Node, coefficients: dict[str, str]) -> None:
+    def _coefficient(self, item: Node, coefficients: dict[str, str], amounts: dict[str, Coefficient]) -> None:
         fields = self._fields(item, ("name", "coefficient", "unit", "value"), "an item of resourceList")
         name = self._text(fields, "name")
         place = fields.get("name", item)
@@ -203,13 +278,15 @@ class _Reader:
             self._findings.wrong(Code.GPUINJECTOR_UNKNOWN_FIELD, message, fields["value"])
             return
         amount = _Amount(name, fields.get("coefficient", item), fields.get("unit"), self._findings)
-        written = amount.text(self._number(fields, "coefficient"), self._text(fields, "unit"))
+        number, unit = self._number(fields, "coefficient"), self._text(fields, "unit")
+        written = amount.text(number, unit)
         if written is None:
             return
         if name in coefficients:
             message = f"'{name}' occurs twice in this list: the last one is used, as by gpuinjector"
             self._findings.different(Code.GPUINJECTOR_DUPLICATE_NAME, message, place)
         coefficients[name] = written
+        amounts[name] = Coefficient(number.text if number else "0", unit)
 
     def _fields(self, node: Node, known: Sequence[str], owner: str) -> dict[str, Node]:
         """Return the fields of a Go struct by name; null counts as absent."""
@@ -326,6 +403,9 @@ class _Amount:
             return None
         rounded = quantity.nanos != Fraction(digits) * _nanos(suffix)
         self._compare(value, written, quantity, rounded=rounded)
+        if Coefficient(str(value), unit).amounts(self._resource, (MOST_GPUS,), Quantity(0)) is None:
+            message = f"{written} for each of {MOST_GPUS} GPUs exceeds gpuinjector's 64-bit integers: now it is exact"
+            self._findings.different(Code.GPUINJECTOR_OVERFLOW, message, self._place)
         return written
 
     def _compare(self, value: Decimal, written: str, quantity: Quantity, *, rounded: bool) -> None:
@@ -356,7 +436,7 @@ def _nanos(suffix: str) -> Fraction:
     return Fraction(Quantity.parse(f"1{suffix}").nanos)
 
 
-def _drafts(configuration: _Configuration, findings: _Findings) -> list[_Draft]:
+def _drafts(configuration: _Configuration) -> list[_Draft]:
     """Draft one rule for each GPU type and GPU resource, in the order of first occurrence."""
     everywhere = [configuration.defaults, *configuration.by_namespace.values()]
     triples = list(dict.fromkeys(triple for entries in everywhere for triple in entries))
@@ -364,13 +444,9 @@ def _drafts(configuration: _Configuration, findings: _Findings) -> list[_Draft]:
     drafts = []
     for triple in triples:
         found = [entries[triple] for entries in everywhere if triple in entries]
-        for entry in found:
-            if entry.empty:
-                message = "an empty entry injects nothing, and no longer causes a conflict of different GPU resources"
-                findings.different(Code.GPUINJECTOR_EMPTY_ENTRY, message, entry.place)
         if any(found):
             document = _document(names.take(triple), triple, configuration)
-            drafts.append(_Draft(place=found[0].place, text=dump(document)))
+            drafts.append(_Draft(triple=triple, place=found[0].place, text=dump(document)))
     return drafts
 
 

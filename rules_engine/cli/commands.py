@@ -8,6 +8,7 @@ quick.
 import click
 
 from rules_engine.cli.check import check
+from rules_engine.cli.convert import convert
 from rules_engine.cli.effective import effective
 from rules_engine.cli.explain import explain
 from rules_engine.cli.init import init
@@ -17,5 +18,16 @@ from rules_engine.cli.rule_tests import test
 from rules_engine.cli.schema import schema
 from rules_engine.cli.webhook_config import webhook_config
 
-COMMANDS: tuple[click.Command, ...] = (check, effective, explain, init, list_command, pre_commit, schema, test, webhook_config)
+COMMANDS: tuple[click.Command, ...] = (
+    check,
+    convert,
+    effective,
+    explain,
+    init,
+    list_command,
+    pre_commit,
+    schema,
+    test,
+    webhook_config,
+)
 """All offline commands; the root command adds those that need the server's libraries."""

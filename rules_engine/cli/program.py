@@ -39,11 +39,15 @@ def _replace(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error(ENCODING_ERRORS, _replace)
 
 
-class Root(click.Group):
-    """The root command. Reports an output error in one line."""
+class Group(click.Group):
+    """A command that has commands of its own."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         _write_examples(self, formatter)
+
+
+class Root(Group):
+    """The root command. Reports an output error in one line."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         if sys.stdout is None:  # the caller closed it

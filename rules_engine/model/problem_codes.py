@@ -124,6 +124,7 @@ class Code(ProblemCode):
     GPUINJECTOR_GLUED_UNIT = "gpuinjector-glued-unit"
     GPUINJECTOR_NEGATIVE = "gpuinjector-negative"
     GPUINJECTOR_BAD_QUANTITY = "gpuinjector-bad-quantity"
+    GPUINJECTOR_OVERFLOW = "gpuinjector-overflow"
     GPUINJECTOR_ROUNDED = "gpuinjector-rounded"
     GPUINJECTOR_EXACT = "gpuinjector-exact"
     GPUINJECTOR_NEVER_MATCHES = "gpuinjector-never-matches"

@@ -309,8 +309,16 @@ def test_a_missing_path_of_rules_is_reported_for_its_option(bad: Path) -> None:
     assert "Invalid value for '--rules': Path 'absent.yaml' does not exist." in result.stderr
 
 
+NESTED = {
+    f"{name} {inner}": command
+    for name, group in server_command.commands.items()
+    if isinstance(group, click.Group)
+    for inner, command in group.commands.items()
+}
 EXAMPLES = [
-    (name, line) for name, command in server_command.commands.items() for line in (command.epilog or "").splitlines()
+    (name.partition(" ")[0], line)
+    for name, command in {**server_command.commands, **NESTED}.items()
+    for line in (command.epilog or "").splitlines()
 ]
 
 
@@ -319,10 +327,10 @@ def test_every_command_has_examples() -> None:
     assert server_command.epilog
 
 
-@pytest.mark.parametrize("name", ["", *server_command.commands])
+@pytest.mark.parametrize("name", ["", *server_command.commands, *NESTED])
 @pytest.mark.parametrize("columns", [60, 80])
 def test_help_fits_a_narrow_terminal(name: str, columns: int) -> None:
-    arguments = [name, "--help"] if name else ["--help"]
+    arguments = [*name.split(), "--help"]
     shown = CliRunner().invoke(server_command, arguments, prog_name="gpu-rules", terminal_width=columns).stdout
     assert max(map(len, shown.splitlines())) <= columns
     assert "\nExamples:\n  " in shown
@@ -338,7 +346,8 @@ def test_examples_of_help_are_right(name: str, line: str, tmp_path: Path, monkey
     pod = "kind: Pod\nmetadata: {name: p, namespace: ml}\nspec: {containers: [{name: c}]}\n"
     cluster = (ROOT / "examples" / "inventories" / "two-workers.yaml").read_text()
     files = {"rules/ladder.test.yaml": test, "ladder.yaml": rules["rules/ladder.yaml"], "cluster.yaml": cluster}
-    manifests = {"pod.yaml": pod, "job.yaml": pod.replace(", namespace: ml", "")}
+    injector = '{"resourceMap": {"V100": {"nvidia.com/gpu": {"annotations": {"a": "b"}}}}}'
+    manifests = {"old.json": injector, "pod.yaml": pod, "job.yaml": pod.replace(", namespace: ml", "")}
     monkeypatch.chdir(write(tmp_path, {**rules, **files, **manifests}))
     words = shlex.split(line[line.index("gpu-rules ") :])
     given = words[: words.index(">")] if ">" in words else words

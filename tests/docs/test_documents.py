@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
+import click
 import pytest
 import yaml
 
@@ -142,9 +143,9 @@ def test_named_commands_exist(document: Path) -> None:
 
 @pytest.mark.parametrize("document", EVERY, ids=named)
 def test_named_options_exist(document: Path) -> None:
-    known = {name for command in main.commands.values() for option in command.params for name in option.opts} | {
-        "--help"
-    }
+    groups = [command for command in main.commands.values() if isinstance(command, click.Group)]
+    commands = [*main.commands.values(), *(command for group in groups for command in group.commands.values())]
+    known = {name for command in commands for option in command.params for name in option.opts} | {"--help"}
     named_here = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", document.read_text()))
 
     assert named_here <= known

@@ -1,0 +1,110 @@
+"""`convert`: configurations of other webhooks → rules."""
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from rules_engine.cli.new_files import FOLDER, write_new_files
+from rules_engine.cli.options import ObjectName, PathOrStdin
+from rules_engine.cli.program import Command, Group, examples, fail_if
+
+if TYPE_CHECKING:
+    from rules_engine.authoring.convert import Conversion
+
+
+@click.group(
+    cls=Group,
+    short_help="Convert other webhooks' settings to rules.",
+    epilog=examples(
+        "gpu-rules convert gpuinjector old.json > rules.yaml",
+        "gpu-rules convert webhook-ladder --resources x.io/a,x.io/b",
+    ),
+)
+def convert() -> None:
+    """Convert the configuration of another webhook to rules."""
+
+
+@convert.command(
+    cls=Command,
+    short_help="Convert gpuinjector's configuration to ResourceInjections.",
+    epilog=examples(
+        "gpu-rules convert gpuinjector old.json > rules.yaml",
+        "gpu-rules convert gpuinjector -o injections old.json",
+    ),
+)
+@click.argument("file", metavar="FILE", type=PathOrStdin(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "-o",
+    "folder",
+    type=FOLDER,
+    metavar="DIR",
+    help="Write a file for each rule and a RuleTest beside it to this folder; existing files are never overwritten.",
+)
+def gpuinjector(file: Path, folder: Path | None) -> None:
+    """Convert the JSON configuration of gpuinjector to ResourceInjections.
+
+    FILE is the configuration; - for standard input. The rules are written to standard output, and a report of each
+    entry with every difference to standard error. The RuleTests that -o writes pin the results of gpuinjector; where
+    those of the rules differ, the name of the case says so. Exits with 1 if the configuration has an error.
+    """
+    from rules_engine.authoring.convert import convert_file
+
+    conversion = convert_file(file)
+    _report(conversion, file)
+    fail_if(not conversion.rules)
+    if folder is None:
+        click.echo(conversion.text, nl=False)
+        return
+    from rules_engine.authoring.pinned_results import pinned_results
+
+    names = [rule.name for rule in conversion.rules]
+    rules = {f"{name}.yaml": text for name, text in zip(names, conversion.documents, strict=True)}
+    write_new_files(folder, {**rules, **pinned_results(conversion, tuple(rules))})
+
+
+def _report(conversion: "Conversion", file: Path) -> None:
+    """Print each entry with its rule and its differences to standard error, after the other findings."""
+    from rules_engine.authoring.output.terminal import Screen
+    from rules_engine.model.excerpt import visible
+
+    screen = Screen(sys.stderr)
+    of_entries = {finding for entry in conversion.entries for finding in entry.findings}
+    screen.problems((other for other in conversion.findings if other not in of_entries), conversion.sources)
+    for entry in conversion.entries:
+        rule = "not converted" if entry.rule is None else str(conversion.rules[entry.rule].id)
+        count = len(entry.findings)
+        differences = "1 difference" if count == 1 else f"{count or 'no'} differences"
+        click.echo(f"{visible(entry.path)}: {rule}, {differences}", err=True)
+        screen.problems(entry.findings, conversion.sources)
+    if not (conversion.rules or conversion.failed):
+        click.echo(f"gpu-rules: no entry to convert in {visible(str(file))}", err=True)
+
+
+@convert.command(
+    "webhook-ladder",
+    cls=Command,
+    short_help="Convert the GPU allocation webhook's ladder.",
+    epilog=examples("gpu-rules convert webhook-ladder --resources x.io/a,x.io/b"),
+)
+@click.option(
+    "--resources",
+    required=True,
+    metavar="NAME,NAME...",
+    help="Resources of the ladder, the highest first. The last one is assumed: taken without asking the cluster.",
+)
+@click.option("--name", type=ObjectName(), default="webhook", show_default=True, help="Name of the FallbackLadder.")
+def webhook_ladder(resources: str, name: str) -> None:
+    """Print the FallbackLadder that does what the GPU allocation webhook did with these resources."""
+    from rules_engine.authoring.webhook_ladder import webhook_ladder as ladder
+    from rules_engine.model.excerpt import visible
+
+    names = resources.split(",")
+    [(most, count)] = Counter(names).most_common(1)
+    text, problems = ladder(names, name)
+    if problems:
+        message = problems[0].message if count == 1 else f"'{most}' occurs {count} times"
+        raise click.BadParameter(visible(message), param_hint="'--resources'")
+    click.echo(text, nl=False)

@@ -1,0 +1,33 @@
+"""Files that a command makes, and never overwrites."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+FOLDER = click.Path(file_okay=False, path_type=Path)
+"""A folder that need not exist."""
+
+
+def write_new_files(folder: Path, files: Mapping[str, str]) -> None:
+    """Write files to a folder, which is made if needed, and print their paths.
+
+    Raises UsageError, and writes nothing, if one of them exists, and FileError if one cannot be written.
+    """
+    from rules_engine.loading.files import exists
+    from rules_engine.model.excerpt import visible
+
+    existing = next((folder / name for name in files if exists(folder / name)), None)
+    if existing:
+        raise click.UsageError(visible(f"nothing is written, since {existing} exists"))
+    path = folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, text in files.items():
+            path = folder / name
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+    except OSError as error:
+        raise click.FileError(str(path), error.strerror) from None
+    for name in files:
+        click.echo(visible(str(folder / name)))

@@ -16,6 +16,7 @@ from rules_engine.cli.pre_commit import pre_commit
 from rules_engine.cli.rule_list import list_command
 from rules_engine.cli.rule_tests import test
 from rules_engine.cli.schema import schema
+from rules_engine.cli.sets import sets
 from rules_engine.cli.webhook_config import webhook_config
 
 COMMANDS: tuple[click.Command, ...] = (
@@ -27,6 +28,7 @@ COMMANDS: tuple[click.Command, ...] = (
     list_command,
     pre_commit,
     schema,
+    sets,
     test,
     webhook_config,
 )

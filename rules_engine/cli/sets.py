@@ -1,0 +1,91 @@
+"""`sets`: the packaged rule sets."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from rules_engine.cli.new_files import FOLDER, write_new_files
+from rules_engine.cli.program import Command, Group, examples
+
+
+class SetName(click.ParamType[str]):
+    """The name of a packaged rule set."""
+
+    name = "NAME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        from rules_engine.authoring.packaged_sets import packaged_sets
+        from rules_engine.model.problems import did_you_mean
+
+        known = packaged_sets()
+        if value not in known:
+            near = did_you_mean(str(value), known)
+            self.fail(f"unknown set {value!r}{near}: must be one of {', '.join(known)}", param, ctx)
+        return str(value)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's signature
+        from rules_engine.authoring.packaged_sets import packaged_sets
+
+        return [CompletionItem(name) for name in packaged_sets() if name.startswith(incomplete)]
+
+
+@click.group(
+    cls=Group,
+    short_help="List, show and copy the packaged rule sets.",
+    epilog=examples(
+        "gpu-rules sets list",
+        "gpu-rules sets copy mig-80gb my-rules",
+    ),
+)
+def sets() -> None:
+    """List, show and copy the packaged rule sets, such as a ladder for a type of card."""
+
+
+@sets.command(
+    "list",
+    cls=Command,
+    short_help="List the packaged sets with their rules.",
+    epilog=examples("gpu-rules sets list"),
+)
+def list_sets() -> None:
+    """List the packaged sets with the description of each rule."""
+    from rules_engine.authoring.packaged_sets import packaged_sets
+    from rules_engine.authoring.rule_files import DEFAULT_RULES
+
+    for found in packaged_sets().values():
+        click.echo(f"{found.name}  used without --rules" if found.name == DEFAULT_RULES.name else found.name)
+        for rule in found.rules:
+            click.echo(f"  {rule.id}  {rule.description}")
+
+
+@sets.command(
+    cls=Command,
+    short_help="Print the files of a packaged set.",
+    epilog=examples(
+        "gpu-rules sets show default",
+        "gpu-rules sets show mig-80gb > mig-80gb.yaml",
+    ),
+)
+@click.argument("name", metavar="NAME", type=SetName())
+def show(name: str) -> None:
+    """Print the rules and then the RuleTests of a packaged set as one stream of YAML documents."""
+    from rules_engine.authoring.packaged_sets import packaged_sets
+
+    texts = packaged_sets()[name].texts()
+    click.echo("---\n".join(f"# {file}\n{text}" for file, text in texts.items()), nl=False)
+
+
+@sets.command(
+    cls=Command,
+    short_help="Copy the files of a packaged set.",
+    epilog=examples("gpu-rules sets copy mig-80gb my-rules"),
+)
+@click.argument("name", metavar="NAME", type=SetName())
+@click.argument("folder", metavar="DIR", type=FOLDER)
+def copy(name: str, folder: Path) -> None:
+    """Copy the rules and RuleTests of a packaged set to the folder DIR; existing files are never overwritten."""
+    from rules_engine.authoring.packaged_sets import packaged_sets
+
+    write_new_files(folder, packaged_sets()[name].texts())

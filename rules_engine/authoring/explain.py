@@ -11,7 +11,7 @@ from rules_engine.authoring.yaml_text import dump
 from rules_engine.documents import Sources, load_cluster
 from rules_engine.evaluation import RuleSet
 from rules_engine.loading import Manifest
-from rules_engine.model.admission import pod_request
+from rules_engine.model.admission import AdmissionRequest, pod_request
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems import Problem, in_file_order
@@ -47,11 +47,8 @@ class Explanation:
 
     @property
     def title(self) -> str:
-        """The object's name as in kubectl, with the template if there may be several."""
-        manifest = self.manifest
-        name = f"{manifest.kind}/{manifest.name or '(no name)'}"
-        inner = ".".join(map(str, manifest.path))
-        return f"{name} {inner}" if inner and manifest.path != ("spec", "template") else name
+        """The title of the manifest."""
+        return title_of(self.manifest)
 
     @property
     def diff(self) -> tuple[str, ...]:
@@ -76,6 +73,13 @@ class Explanation:
         }
 
 
+def title_of(manifest: Manifest) -> str:
+    """Return the object's name as in kubectl, with the template if there may be several."""
+    name = f"{manifest.kind}/{manifest.name or '(no name)'}"
+    inner = ".".join(map(str, manifest.path))
+    return f"{name} {inner}" if inner and manifest.path != ("spec", "template") else name
+
+
 def read_material(rules: Sequence[Path], cluster: Path) -> Material:
     """Read rules and the cluster. An empty rule set is a problem: it would allow every pod."""
     files = read_rules(rules)
@@ -96,16 +100,24 @@ def explain(
 
     Raises NamespaceError.
     """
+    request = request_of(manifest, namespace=namespace, operation=operation, dry_run=dry_run)
+    admission = admit(material.rule_set, request, material.cluster)
+    return Explanation(manifest=manifest, namespace=request.namespace, admission=admission)
+
+
+def request_of(
+    manifest: Manifest, *, namespace: str = "", operation: str = "CREATE", dry_run: bool = False
+) -> AdmissionRequest:
+    """Return the request for a pod; the namespace is as for `explain`. Raises NamespaceError.
+
+    An UPDATE is one without changes: the old pod equals the new one.
+    """
     if namespace and manifest.namespace not in ("", namespace):
         name = f"{manifest.kind}/{manifest.name}"
         raise NamespaceError(f"{name} has namespace {manifest.namespace}, not {namespace}")
     chosen = namespace or manifest.namespace or DEFAULT_NAMESPACE
-    # An UPDATE is explained as one without changes: the old pod equals the new one.
     old = manifest.pod if operation == "UPDATE" else None
-    request = pod_request(manifest.pod, namespace=chosen, operation=operation, dry_run=dry_run, old_pod=old)
-    return Explanation(
-        manifest=manifest, namespace=chosen, admission=admit(material.rule_set, request, material.cluster)
-    )
+    return pod_request(manifest.pod, namespace=chosen, operation=operation, dry_run=dry_run, old_pod=old)
 
 
 def _yaml(pod: Json) -> list[str]:

@@ -10,6 +10,7 @@ import click
 from rules_engine.cli.check import check
 from rules_engine.cli.convert import convert
 from rules_engine.cli.effective import effective
+from rules_engine.cli.eval import evaluate
 from rules_engine.cli.explain import explain
 from rules_engine.cli.init import init
 from rules_engine.cli.pre_commit import pre_commit
@@ -23,6 +24,7 @@ COMMANDS: tuple[click.Command, ...] = (
     check,
     convert,
     effective,
+    evaluate,
     explain,
     init,
     list_command,

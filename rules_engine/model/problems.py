@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
 from itertools import islice
+from typing import Protocol
 
 from rules_engine.model.excerpt import visible
 from rules_engine.model.problem_codes import ProblemCode
@@ -108,7 +109,19 @@ class Page:
 _PAGE = Page()
 
 
-def snippet(problem: Problem, line: str, page: Page = _PAGE) -> str:
+class Marked(Protocol):
+    """A place in a file that a caret and a span mark."""
+
+    @property
+    def location(self) -> Location:
+        """The first character."""
+
+    @property
+    def length(self) -> int:
+        """The columns from there on."""
+
+
+def snippet(problem: Marked, line: str, page: Page = _PAGE) -> str:
     """Render the source line with its number, and a caret and a span below it; empty for an empty line.
 
     A line that is too long for the page is cut to the part around the problem, and marked at the cuts.
@@ -170,8 +183,8 @@ def _columns(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
 
 
-def render(problem: Problem, sources: Mapping[str, Sequence[str]], page: Page = _PAGE) -> str:
-    """Render the problem in one line and, if `sources` has its file, the source line with a caret below."""
+def render(problem: Marked, sources: Mapping[str, Sequence[str]], page: Page = _PAGE) -> str:
+    """Render the problem as text in one line and, if `sources` has its file, the source line with a caret below."""
     lines = sources.get(problem.location.file, ())
     index = problem.location.line - 1
     below = snippet(problem, lines[index], page) if index < len(lines) else ""

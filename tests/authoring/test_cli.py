@@ -45,7 +45,11 @@ def environment(**more: str) -> dict[str, str]:
 
 @pytest.fixture
 def bad(tmp_path: Path) -> Path:
-    return write(tmp_path, {"a.yaml": ladder("mig", "nvidia.com/gpu").replace("rungs", "rugns")})
+    pod = "kind: Pod\nspec: {containers: [{name: c}]}\n"
+    return write(tmp_path, {"a.yaml": ladder("mig", "nvidia.com/gpu").replace("rungs", "rugns"), "pod.txt": pod})
+
+
+EVALUATION = ["eval", "object", "-f", "pod.txt"]
 
 
 def on_a_terminal(arguments: list[str], columns: int = 40, **more: str) -> str:
@@ -267,7 +271,9 @@ def test_ctrl_c_ends_quietly_with_130(tmp_path: Path) -> None:
     assert (process.returncode, out, err) == (130, "", "")
 
 
-@pytest.mark.parametrize("arguments", [["check", "a.yaml"], ["check", "a.yaml", "--output", "json"], ["schema"]])
+@pytest.mark.parametrize(
+    "arguments", [["check", "a.yaml"], ["check", "a.yaml", "--output", "json"], ["schema"], EVALUATION]
+)
 def test_a_closed_pipe_causes_no_traceback(bad: Path, arguments: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
@@ -278,7 +284,9 @@ def test_a_closed_pipe_causes_no_traceback(bad: Path, arguments: list[str]) -> N
     assert (result.returncode, result.stderr) == (1, b"")
 
 
-@pytest.mark.parametrize("arguments", [["check", "a.yaml"], ["check", "a.yaml", "--output", "json"], ["--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["check", "a.yaml"], ["check", "a.yaml", "--output", "json"], ["--help"], EVALUATION]
+)
 def test_a_full_disk_is_reported_in_one_line(bad: Path, arguments: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:
         result = subprocess.run(
@@ -364,7 +372,8 @@ def test_examples_of_help_are_right(name: str, line: str, tmp_path: Path, monkey
 
 @pytest.mark.parametrize("package", ["rules_engine.cli", "server.cli"])
 def test_help_imports_only_the_command_line(package: str) -> None:
-    others = ("rules_engine.", "rich", "yaml", "jsonschema", "lark", "flask", "uvloop", "kubernetes", "cryptography")
+    readers = ("yaml", "jsonschema", "lark")
+    others = ("rules_engine.", "rich", "prompt_toolkit", *readers, "flask", "uvloop", "kubernetes", "cryptography")
     program = (
         f"import sys, {package}; found = [name for name in sys.modules if name.startswith({others})]; "
         "print([name for name in found if not name.startswith('rules_engine.cli')])"

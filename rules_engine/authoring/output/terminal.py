@@ -14,6 +14,7 @@ from rich.tree import Tree
 from rules_engine.authoring.admission import Admission
 from rules_engine.authoring.check import NOTHING_CHECKED, Checked
 from rules_engine.authoring.effective import Effective, EffectiveRule
+from rules_engine.authoring.eval import Evaluated, Failure
 from rules_engine.authoring.explain import Explanation
 from rules_engine.authoring.rule_files import DEFAULT_RULES
 from rules_engine.authoring.rule_tests import CaseResult, TestRun
@@ -82,7 +83,7 @@ class Screen:
             width=WIDTH,
         )
 
-    def problems(self, problems: Iterable[Problem], sources: Sources) -> None:
+    def problems(self, problems: Iterable[Problem | Failure], sources: Sources) -> None:
         """Print each problem with its source line and a caret."""
         for problem in problems:
             head, *below = render(problem, sources, self._page).split("\n")
@@ -184,6 +185,10 @@ class Screen:
             self._line(Text("cannot apply here"))
         for other in effective.others:
             self._line(Text.assemble(f"  {other.rule.id}: {other.field}", _place(other.location)))
+
+    def evaluated(self, evaluated: Evaluated) -> None:
+        """Print the value of an expression, and its type."""
+        self._line(Text.assemble(evaluated.value, (f" : {evaluated.type}", _DIM)))
 
     def gap(self) -> None:
         """Print an empty line between results."""

@@ -80,6 +80,10 @@ class Compiler:
             return None
         return self._compile(source, self._environment, types.STRING, Severity.WARNING)
 
+    def expression(self, source: SourceText) -> Program | None:
+        """Compile an expression of any type, that is not one of the rule's own."""
+        return self._compile(source, self._environment, types.DYN)
+
     def unused(self) -> Iterator[Problem]:
         """Yield advice about variables and params that no expression reads, when all are compiled without error."""
         if self._advice and not self.failed:

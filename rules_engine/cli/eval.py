@@ -1,0 +1,146 @@
+"""`eval`: one CEL expression on the pods of a manifest."""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rules_engine.cli.options import NamespaceName, PathOrStdin
+from rules_engine.cli.program import Command, examples, fail_if
+
+if TYPE_CHECKING:
+    from rules_engine.authoring.eval import Subject
+
+
+class _Expression(click.ParamType[str]):
+    """An expression. Bytes of the command line that are no UTF-8 are refused: no string of CEL has them."""
+
+    name = "EXPR"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        if any("\ud800" <= character <= "\udfff" for character in str(value)):
+            self.fail("the expression is not UTF-8", param, ctx)
+        return str(value)
+
+
+@click.command(
+    name="eval",
+    cls=Command,
+    short_help="Evaluate a CEL expression on a pod.",
+    epilog=examples(
+        "gpu-rules eval 'object.spec.containers.size()' -f pod.yaml",
+        "gpu-rules eval request -f pod.yaml -n ml",
+        "kubectl get pod p -o json | gpu-rules eval object -f -",
+    ),
+)
+@click.argument("expression", required=False, metavar="[EXPR]", type=_Expression())
+@click.option(
+    "-f",
+    "--filename",
+    "manifest",
+    required=True,
+    metavar="FILE",
+    type=PathOrStdin(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    help="Manifests of pods or workloads (Deployment, Job, ...); - for standard input.",
+)
+@click.option(
+    "--cluster",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="A ClusterInventory, or the output of kubectl get nodes,pods,namespaces -A -o json. "
+    "Default: two workers with four GPUs each.",
+)
+@click.option(
+    "--rule", "rule_id", metavar="KIND/NAME", help="A rule whose variables and params the expression may use."
+)
+@click.option(
+    "--rules",
+    type=click.Path(exists=True, path_type=Path),
+    multiple=True,
+    metavar="PATH",
+    help="File or folder with that rule, repeatable. Default: the packaged set named default.",
+)
+@click.option(
+    "-n",
+    "--namespace",
+    type=NamespaceName(empty=True),
+    default="",
+    metavar="NAME",
+    help="Namespace of the request. Default: the manifest's, or else default.",
+)
+def evaluate(
+    expression: str | None,
+    manifest: Path,
+    cluster: Path | None,
+    rule_id: str | None,
+    rules: tuple[Path, ...],
+    namespace: str,
+) -> None:
+    """Evaluate a CEL expression on a pod, and print its value and type.
+
+    Without EXPR, on a terminal: a prompt for expressions, with history (up, down) and completion (Tab); Ctrl-D ends it.
+
+    Exits with 1 if the expression has errors or fails, or if rules, cluster or manifests have errors.
+    """
+    if rules and rule_id is None:
+        raise click.UsageError("--rules has an effect only with --rule")
+    if expression is None and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise click.UsageError("Missing argument 'EXPR': a prompt needs a terminal.")
+    from rules_engine.authoring.eval import EXPRESSION, Subject
+    from rules_engine.authoring.explain import NamespaceError
+    from rules_engine.authoring.output.terminal import Screen
+    from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_errors, read_rules
+    from rules_engine.documents import load_cluster, load_pods
+    from rules_engine.model.cluster import Cluster
+    from rules_engine.model.problems import did_you_mean
+
+    files = read_rules(rules or (DEFAULT_RULES,)) if rule_id is not None else None
+    found, unclear, cluster_sources = load_cluster(cluster or DEFAULT_CLUSTER)
+    pods, pod_problems, pod_sources = load_pods(manifest)
+    problems = (*(files.problems if files else ()), *unclear, *pod_problems)
+    sources = {**(files.loaded.sources if files else {}), **cluster_sources, **pod_sources}
+    errors, screen = Screen(sys.stderr), Screen(sys.stdout)
+    errors.problems(problems, sources)
+    fail_if(has_errors(problems))
+    rule = None
+    if files is not None:
+        by_id = {str(rule.id): rule for rule in files.loaded.rules}
+        rule = by_id.get(str(rule_id))
+        if rule is None:
+            raise click.BadParameter(
+                f"rule {rule_id!r} not found{did_you_mean(str(rule_id), by_id)}", param_hint="'--rule'"
+            )
+    try:
+        subjects = [Subject(pod, found or Cluster(), namespace=namespace, rule=rule) for pod in pods]
+    except NamespaceError as error:
+        raise click.UsageError(str(error)) from None
+    failed = False
+    for text in _expressions(expression, subjects[0]):
+        for index, subject in enumerate(subjects):
+            evaluated = subject.evaluate(text)
+            places = {**sources, EXPRESSION: evaluated.lines}
+            if index == 0:
+                errors.problems(evaluated.problems, places)
+            if has_errors(evaluated.problems):
+                failed = True
+                break
+            if len(subjects) > 1:
+                click.echo(f"{subject.title}:")
+            if evaluated.failure is None:
+                screen.evaluated(evaluated)
+            else:
+                failed = True
+                sys.stdout.flush()
+                errors.problems((evaluated.failure,), places)
+    fail_if(failed and expression is not None)
+
+
+def _expressions(expression: str | None, subject: "Subject") -> Iterable[str]:
+    """Return the expression, or those that the user enters at the prompt."""
+    if expression is not None:
+        return (expression,)
+    from rules_engine.authoring.output.prompt import lines
+
+    return lines(subject.completions)

@@ -1,0 +1,315 @@
+"""`gpu-rules eval`: value and type of an expression, errors, completion, the prompt."""
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from prompt_toolkit.application import create_app_session
+from prompt_toolkit.input import PipeInput, create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+from rules_engine.authoring import cel_text
+from rules_engine.authoring.eval import Subject
+from rules_engine.authoring.output.prompt import lines
+from rules_engine.documents import load, load_pods
+from rules_engine.model.cluster import Cluster
+from tests.support.authoring import cli, ladder, write
+
+ROOT = Path(__file__).parents[2]
+POD = """\
+kind: Pod
+metadata: {name: train, namespace: ml, labels: {team: vision, a/b: c}}
+spec: {containers: [{name: main, image: cuda, resources: {limits: {nvidia.com/gpu: 1}}}]}
+"""
+RULE = ladder(
+    "mig",
+    "nvidia.com/mig-1g.10gb",
+    "nvidia.com/gpu",
+    params="{limit: 3}",
+    variables="[{name: first, expression: 'object.spec.containers[0].name'}, "
+    "{name: bad, expression: '[1][size(object.spec.containers)]'}]",
+)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(write(tmp_path, {"pod.yaml": POD, "rules/ladder.yaml": RULE}))
+    return tmp_path
+
+
+def evaluated(expression: str, *more: str) -> str:
+    result = cli("eval", expression, "-f", "pod.yaml", *more)
+    assert (result.exit_code, result.stderr) == (0, "")
+    return result.stdout
+
+
+@pytest.mark.parametrize(
+    ("expression", "printed"),
+    [
+        ("1 + 1", "2 : int"),
+        ("2u", "2u : uint"),
+        ("1.0", "1.0 : double"),
+        ("1.0 / 0.0", 'double("Infinity") : double'),
+        ("(-1.0) / 0.0", 'double("-Infinity") : double'),
+        ("0.0 / 0.0", 'double("NaN") : double'),
+        ("true", "true : bool"),
+        ("!true", "false : bool"),
+        ("null", "null : null_type"),
+        (r"'a\n\u200bé\"'", r'"a\n\u200bé\"" : string'),
+        (r"b'a\x00\"'", r'b"a\x00\x22" : bytes'),
+        ("[]", "[] : list(dyn)"),
+        ("[1, 2]", "[1, 2] : list(int)"),
+        ("{}", "{} : map(dyn, dyn)"),
+        ("{1: 'a', true: 'b'}", '{1: "a", true: "b"} : map(dyn, string)'),
+        ("type(1)", "int : type"),
+        ("duration('90m')", 'duration("5400s") : google.protobuf.Duration'),
+        ("timestamp('2024-01-01T00:00:00Z')", 'timestamp("2024-01-01T00:00:00Z") : google.protobuf.Timestamp'),
+        ("quantity('1024Mi')", 'quantity("1Gi") : kubernetes.Quantity'),
+        ("url('https://a/b?c=d')", 'url("https://a/b?c=d") : kubernetes.URL'),
+        ("url('/b')", 'url("/b") : kubernetes.URL'),
+        ("semver('1.2.3-rc.1')", 'semver("1.2.3-rc.1") : kubernetes.Semver'),
+        ("semver('1.2.3')", 'semver("1.2.3") : kubernetes.Semver'),
+        ("ip('::1')", 'ip("::1") : net.IP'),
+        ("cidr('10.0.0.0/8')", 'cidr("10.0.0.0/8") : net.CIDR'),
+        ("format.dns1123Label()", "format.dns1123Label() : kubernetes.NamedFormat"),
+        ("optional.of(1)", "optional.of(1) : optional_type(int)"),
+        ("object.?spec.?hostname", "optional.none() : optional_type(string)"),
+        ("cluster", "gpurules.Cluster : gpurules.Cluster"),
+        ("cluster.total('nvidia.com/gpu')", "8 : int"),
+        ("object.metadata.labels", '{"team": "vision", "a/b": "c"} : map(string, string)'),
+        ("object.spec.containers[0].resources.limits['nvidia.com/gpu']", '"1" : string'),
+        ("dyn(1)", "1 : int"),
+        ("object.spec.containers[0].resources", '{"limits": {"nvidia.com/gpu": "1"}} : ResourceRequirements'),
+        ("request.namespace", '"ml" : string'),
+        ("oldObject", "null : null_type"),
+    ],
+)  # fmt: skip
+def test_the_value_is_printed_as_cel_with_its_type(expression: str, printed: str) -> None:
+    assert evaluated(expression) == f"{printed}\n"
+
+
+def test_a_printed_value_has_the_same_value() -> None:
+    value = evaluated("[object.metadata, {1: b'a'}, optional.of([2u, 1.0, quantity('1Gi')])]").rpartition(" : ")[0]
+    assert evaluated(f"{value} == [object.metadata, {{1: b'a'}}, optional.of([2u, 1.0, quantity('1Gi')])]") == (
+        "true : bool\n"
+    )
+
+
+def test_a_long_list_has_a_line_for_each_member() -> None:
+    text = "a" * 100
+    assert evaluated(f"[['{text}'], {{1: 2}}, []]") == (
+        f'[\n  [\n    "{text}"\n  ],\n  {{\n    1: 2\n  }},\n  []\n] : list(dyn)\n'
+    )
+
+
+def test_a_value_is_cut_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cel_text, "MAX_CHARACTERS", 120)
+    assert evaluated(f"'{'a' * 150}'") == f'"{"a" * 119}… : string\n'
+
+
+def test_a_rule_adds_its_variables_and_params() -> None:
+    rule = ("--rules", "rules", "--rule", "FallbackLadder/mig")
+    assert evaluated("[variables.first, string(params.limit)]", *rule) == '["main", "3"] : list(string)\n'
+    assert evaluated("params", "--rule", "FallbackLadder/mig-to-gpu") == "{} : map\n"
+
+
+def test_an_expression_with_an_error_has_a_caret() -> None:
+    result = cli("eval", "1 +\nobjct", "-f", "pod.yaml")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == (
+        "<expression>:2:1: error: undeclared reference to 'objct' (did you mean 'object'?) [cel-undeclared]\n"
+        "    2 | objct\n      | ^~~~~\n"
+    )
+
+
+def test_an_expression_that_fails_on_the_pod_has_a_caret() -> None:
+    result = cli("eval", "true && object.spec.containers[1].name == ''", "-f", "pod.yaml")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == (
+        "<expression>:1:9: error: object.spec.containers[1]: index out of range\n"
+        "    1 | true && object.spec.containers[1].name == ''\n      |         ^\n"
+    )
+
+
+def test_a_failure_in_a_variable_is_shown_in_its_file() -> None:
+    result = cli("eval", "variables.bad", "-f", "pod.yaml", "--rules", "rules", "--rule", "FallbackLadder/mig")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("rules/ladder.yaml:9:")
+    assert "index out of range" in result.stderr
+
+
+def test_each_pod_of_a_file_has_a_value(folder: Path) -> None:
+    other = POD.replace("train", "other").replace("[{name: main", "[{name: x, image: a}, {name: main")
+    write(folder, {"pod.yaml": f"{POD}---\n{other}"})
+    result = cli("eval", "object.spec.containers[1].name", "-f", "pod.yaml")
+    assert (result.exit_code, result.stdout) == (
+        1,
+        'Pod/train in namespace ml:\nPod/other in namespace ml:\n"main" : string\n',
+    )
+    assert result.stderr.count("error: ") == 1
+    assert cli("eval", "objct", "-f", "pod.yaml").stderr.count("error: ") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--rules", "rules"), "--rules has an effect only with --rule"),
+        (
+            ("--rules", "rules", "--rule", "FallbackLadder/mgi"),
+            "rule 'FallbackLadder/mgi' not found (did you mean 'FallbackLadder/mig'?)",
+        ),
+        (("-n", "other"), "Pod/train has namespace ml, not other"),
+    ],
+)  # fmt: skip
+def test_usage_errors(arguments: tuple[str, ...], message: str) -> None:
+    result = cli("eval", "1", "-f", "pod.yaml", *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+
+
+def test_without_a_terminal_the_expression_is_required() -> None:
+    result = cli("eval", "-f", "pod.yaml", stdin="1\n")
+    assert result.exit_code == 2
+    assert "Missing argument 'EXPR': a prompt needs a terminal." in result.stderr
+
+
+def test_an_expression_that_is_not_utf_8_is_a_usage_error() -> None:
+    result = cli("eval", "'\udcff'", "-f", "pod.yaml")
+    assert result.exit_code == 2
+    assert "the expression is not UTF-8" in result.stderr
+
+
+@pytest.mark.parametrize("content", [b"", b"\x00\xff", b"kind: Pod\nspec: {containers: [", b"kind: Node\n"])
+@pytest.mark.parametrize("option", ["-f", "--cluster"])
+def test_a_wrong_file_is_reported(folder: Path, content: bytes, option: str) -> None:
+    (folder / "bad.yaml").write_bytes(content)
+    given = {"-f": "pod.yaml", option: "bad.yaml"}
+    result = cli("eval", "1", *(word for pair in given.items() for word in pair))
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "bad.yaml:" in result.stderr
+
+
+# Completion
+
+
+@pytest.fixture
+def subject() -> Subject:
+    (pod,), _, _ = load_pods(Path("pod.yaml"))
+    (rule,) = load([Path("rules")]).rules
+    return Subject(pod, Cluster(), rule=rule)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("obj", ("object",)),
+        ("1 + vari", ("variables",)),
+        ("variables.fir", ("first",)),
+        ("params.", ("limit",)),
+        ("object.metadata.labels.te", ("team",)),
+        ("object.spec.hostNet", ("hostNetwork",)),
+        ("object.?metad", ("metadata",)),
+        ("object.spec.containers[0].ima", ("image", "imagePullPolicy")),
+        ("object.spec.containers.filter(c, c.name == 'a')[0].ima", ("image", "imagePullPolicy")),
+        ("(object.spec.containers.exi", ("exists", "existsOne", "exists_one")),
+        ("object.metadata.name.low", ("lowerAscii",)),
+        ("optional.of(1).hasV", ("hasValue",)),
+        ("math.gr", ("greatest",)),
+        ("cel.b", ("bind",)),
+        ("'obj", ()),
+        ("object.spec.containers.all(c, c.ima", ()),
+        ("objct.", ()),
+    ],
+)  # fmt: skip
+def test_names_are_completed(subject: Subject, text: str, names: tuple[str, ...]) -> None:
+    word, found = subject.completions(text)
+    assert text.endswith(word)
+    assert set(names) <= set(found)
+    if names != ("limit",):
+        assert found == names
+
+
+def test_an_operand_that_fails_on_the_pod_has_the_fields_of_its_type(subject: Subject) -> None:
+    assert subject.completions("object.spec.containers[7].imagePul") == ("imagePul", ("imagePullPolicy",))
+
+
+# The prompt
+
+
+@pytest.fixture
+def keys() -> Iterator[PipeInput]:
+    with create_pipe_input() as pipe, create_app_session(input=pipe, output=DummyOutput()):
+        yield pipe
+
+
+UP, CTRL_C, CTRL_D = "\x1b[A", "\x03", "\x04"
+
+READY = "\x1b[?2004h"
+"""Sequence by which a prompt enables bracketed paste."""
+
+PATIENCE_SECONDS = 60
+"""Time without output after which a prompt is taken to hang."""
+
+_ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+def test_the_prompt_has_history_and_ends_with_ctrl_d(keys: PipeInput, subject: Subject) -> None:
+    entered = lines(subject.completions)
+    keys.send_text("first\n \n")
+    assert next(entered) == "first"
+    keys.send_text(f"{UP}{UP}!\n")
+    assert next(entered) == "first!"
+    keys.send_text(CTRL_D)
+    assert list(entered) == []
+
+
+def test_ctrl_c_ends_the_prompt(keys: PipeInput, subject: Subject) -> None:
+    keys.send_text(CTRL_C)
+    with pytest.raises(KeyboardInterrupt):
+        next(lines(subject.completions))
+
+
+@pytest.mark.parametrize(("end", "code"), [(CTRL_D, 0), (CTRL_C, 130)])
+def test_the_prompt_on_a_terminal(end: str, code: int) -> None:
+    program = "from rules_engine.cli import COMMANDS, Root; Root('gpu-rules', commands=list(COMMANDS))()"
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (25, 80))
+    arguments = [sys.executable, "-c", program, "eval", "-f", "pod.yaml"]
+    paths = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
+    more = {"PYTHONPATH": os.pathsep.join(paths), "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
+    with subprocess.Popen(arguments, stdin=theirs, stdout=theirs, stderr=theirs, env={**os.environ, **more}) as process:
+        os.close(theirs)
+        _read_until(ours, READY)
+        os.write(ours, b"objct\r")
+        _read_until(ours, "undeclared reference")
+        _read_until(ours, READY)
+        os.write(ours, b"object.metadata.labels.te\t")
+        _read_until(ours, "labels.team")
+        os.write(ours, b"\r")
+        _read_until(ours, '"vision"')
+        _read_until(ours, READY)
+        os.write(ours, end.encode())
+        assert "Traceback" not in _read_until(ours, None)
+        assert process.wait() == code
+    os.close(ours)
+
+
+def _read_until(descriptor: int, text: str | None) -> str:
+    """Read from a terminal until a text, which escape sequences may interrupt, or until its end."""
+    written = b""
+    while text is None or not (text in (raw := written.decode(errors="replace")) or text in _ESCAPE.sub("", raw)):
+        ready, _, _ = select.select([descriptor], [], [], PATIENCE_SECONDS)
+        assert ready, written
+        try:
+            written += os.read(descriptor, 1)
+        except OSError:  # EIO: Linux reports a closed terminal as an error
+            assert text is None, written
+            break
+    return written.decode(errors="replace")

@@ -33,8 +33,8 @@ SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 
 NOT_REGULAR = "not a regular file: rules are not read from pipes, devices or kernel files such as /proc"
 
-OTHER_TOOLS = re.compile(r"kustomization\.ya?ml|(?:.+[-_.])?values(?:[-_.].+)?\.(?:ya?ml|json)")
-"""Names of files of Kustomize and Helm that may have no apiVersion, and may be in the folder of the rules."""
+OTHER_TOOLS = re.compile(r"kustomization\.ya?ml|(?:.+[-_.])?values(?:[-_.].+)?\.(?:ya?ml|json)|.+\.schema\.json")
+"""Names of files of Kustomize and Helm and of JSON Schemas: they may have no apiVersion, and may be beside rules."""
 
 LINE_END = re.compile(r"\r\n|\n|\r")
 """A line end as YAML counts lines."""

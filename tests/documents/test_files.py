@@ -160,6 +160,7 @@ OTHER_TOOLS = {
     "chart/values-prod.yaml": "[",
     "chart/prod.values.yml": "a: 1\n---\nb: 2\n",
     "chart/values.schema.json": '{"type": "object"}',
+    "gpu-rules.schema.json": '{"$schema": "https://json-schema.org/draft/2020-12/schema"}',
     "map.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: rules}\n",
     "number.yaml": "apiVersion: 2\n",
     "kyverno.yaml": "apiVersion: cli.kyverno.io/v1alpha1\nkind: Test\nspec: {a: 1}\n---\napiVersion: v1\nkind: Pod\n",

@@ -1,0 +1,32 @@
+"""Schemas in editors: the comments of shipped rules, and the settings in docs/testing.md."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from rules_engine.authoring.schemas import SCHEMA_FILE, schema_comment
+from tests.support.documents import REPOSITORY, blocks
+
+SHIPPED = sorted([*REPOSITORY.glob("rules/*/*.yaml"), *REPOSITORY.glob("examples/rules/*.yaml")])
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(REPOSITORY)))
+def test_every_shipped_document_names_the_schema_of_its_kind(path: Path) -> None:
+    for document in re.split(r"^---\n", path.read_text(), flags=re.MULTILINE):
+        schema = f"../../schemas/{yaml.safe_load(document)['kind']}.json"
+        assert document.startswith(f"{schema_comment(schema)}\n")
+        assert document.count("yaml-language-server") == 1
+        assert (path.parent / schema).is_file()
+
+
+def test_the_settings_of_editors_name_the_schema_that_is_written_there() -> None:
+    text = (REPOSITORY / "docs" / "testing.md").read_text().partition("\n## In an editor\n")[2].partition("\n## ")[0]
+    found = {block.language: block.text for block in blocks(text)}
+    files = {f"./{SCHEMA_FILE}": "rules/**/*.yaml"}
+    assert found["sh"] == f"gpu-rules schema > {SCHEMA_FILE}\n"
+    assert json.loads(found["json"]) == {"yaml.schemas": files}
+    assert dict(re.findall(r'\["(.+?)"\] = "(.+?)"', found["lua"])) == files
+    assert found["yaml"] == f"{schema_comment(f'../{SCHEMA_FILE}')}\n"

@@ -1,10 +1,13 @@
 """`schema`: JSON Schemas of rule files."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rules_engine.cli.program import Command, examples, print_json
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 
 class KindName(click.ParamType[str]):
@@ -24,6 +27,18 @@ class KindName(click.ParamType[str]):
                 f"unknown kind {value!r}{did_you_mean(str(value), DOCUMENT_KINDS)}: must be one of {known}", param, ctx
             )
         return kind
+
+    def shell_complete(
+        self,
+        ctx: click.Context,  # noqa: ARG002 - click's signature
+        param: click.Parameter,  # noqa: ARG002
+        incomplete: str,
+    ) -> "list[CompletionItem]":
+        from click.shell_completion import CompletionItem
+
+        from rules_engine.documents import DOCUMENT_KINDS
+
+        return [CompletionItem(kind) for kind in DOCUMENT_KINDS if kind.casefold().startswith(incomplete.casefold())]
 
 
 @click.command(

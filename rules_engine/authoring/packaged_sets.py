@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rules_engine.authoring.rule_files import DEFAULT_RULES
+from rules_engine.authoring.schemas import without_schema_comments
 from rules_engine.documents import load
 from rules_engine.model.rules import Rule
 
@@ -24,8 +25,8 @@ class PackagedSet:
         return load(self.files).rules
 
     def texts(self) -> dict[str, str]:
-        """Read the files; the result is by file name."""
-        return {file.name: file.read_text(encoding="utf-8") for file in self.files}
+        """Read the files; the result is by file name. The comments that name schemas hold in this package only."""
+        return {file.name: without_schema_comments(file.read_text(encoding="utf-8")) for file in self.files}
 
 
 def packaged_sets() -> dict[str, PackagedSet]:

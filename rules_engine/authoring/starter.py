@@ -6,15 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from rules_engine.authoring.schemas import combined_schema
+from rules_engine.authoring.schemas import SCHEMA_FILE, combined_schema
 
 _TEMPLATES = Path(__file__).parent / "starter_files"
 
 _RULES = "rules"
 """Folder of the rule and its test. They are written together: a test of another rule would fail."""
-
-_SCHEMA = ".gpu-rules.schema.json"
-"""File of the schema. It is hidden, since `check` would read another JSON file as rules."""
 
 _RULE_FILES = ("ladder.yaml", "ladder.test.yaml")
 
@@ -59,7 +56,7 @@ def start(folder: Path, ci: str) -> Iterator[StarterFile]:
     else:
         for name in _RULE_FILES:
             yield _create(rules / name, _template(name))
-    yield _create(folder / _SCHEMA, json.dumps(combined_schema(), indent=2) + "\n")
+    yield _create(folder / SCHEMA_FILE, json.dumps(combined_schema(), indent=2) + "\n")
     for name, template in (*_EDITOR_FILES.items(), _CI_FILES[ci]):
         yield _create(folder / name, _template(template))
 

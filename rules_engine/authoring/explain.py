@@ -25,8 +25,10 @@ CONTEXT_LINES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Material:
-    """Rules and a cluster for decisions; unusable if `problems` has errors."""
+    """Rules and a cluster for decisions, with the paths that they were read from; unusable if `problems` has errors."""
 
+    rule_paths: tuple[Path, ...]
+    cluster_path: Path
     rule_set: RuleSet
     cluster: Cluster
     problems: tuple[Problem, ...]
@@ -86,6 +88,8 @@ def read_material(rules: Sequence[Path], cluster: Path) -> Material:
     found, unclear, lines = load_cluster(cluster)
     nothing = () if files.failed or files.loaded.rules else (no_rules(rules[0]),)
     return Material(
+        rule_paths=tuple(rules),
+        cluster_path=cluster,
         rule_set=files.rule_set,
         cluster=found or Cluster(),
         problems=in_file_order((*files.problems, *nothing, *unclear), (*files.loaded.files, str(cluster))),

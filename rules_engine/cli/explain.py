@@ -22,7 +22,7 @@ from rules_engine.cli.program import Command, examples, fail_if, print_json
     epilog=examples(
         "gpu-rules explain -f pod.yaml",
         "gpu-rules explain -f pod.yaml --rules rules -n ml",
-        "gpu-rules explain -f job.yaml --cluster cluster.yaml",
+        "gpu-rules explain -f job.yaml --cluster cluster.yaml --all",
         "kubectl get pod train -o json | gpu-rules explain -f -",
     ),
 )
@@ -60,6 +60,7 @@ from rules_engine.cli.program import Command, examples, fail_if, print_json
     help="Operation of the request.",
 )
 @click.option("--dry-run", is_flag=True, help="Set dryRun in the request.")
+@click.option("--all", "every", is_flag=True, help="Show each rule that was skipped, with its reason.")
 @output_option("text", "json")
 def explain(
     manifest: Path,
@@ -69,6 +70,7 @@ def explain(
     namespace: str,
     operation: str,
     dry_run: bool,
+    every: bool,
     output: str,
 ) -> None:
     """Show the admission decision for a pod, and the reasons.
@@ -95,11 +97,12 @@ def explain(
     except NamespaceError as error:
         raise click.UsageError(str(error)) from None
     if output == "json":
-        print_json(machine.explain_json(explanations))
+        print_json(machine.explain_json(material, explanations))
     else:
         screen = Screen(sys.stdout)
+        screen.assumed(rules=not paths, cluster=cluster is None)
         for index, explanation in enumerate(explanations):
             if index:
                 screen.gap()
-            screen.explained(explanation)
+            screen.explained(explanation, skipped=every)
     fail_if(not all(explanation.admission.allowed for explanation in explanations))

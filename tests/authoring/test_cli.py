@@ -238,7 +238,7 @@ def test_characters_that_the_encoding_lacks_are_replaced(tmp_path: Path) -> None
         check=False,
     )
     assert (result.returncode, result.stderr) == (0, b"")
-    assert result.stdout.startswith(b"Pod/? in namespace default\n")
+    assert b"\n\nPod/? in namespace default\n" in result.stdout
 
 
 def test_marks_that_the_encoding_lacks_become_words(tmp_path: Path) -> None:

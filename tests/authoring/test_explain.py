@@ -214,7 +214,7 @@ def test_a_manifest_may_come_from_standard_input(folder: Path) -> None:
     for stdin in (POD, json.dumps(as_json), "\ufeff" + POD):
         result = cli("explain", "-f", "-", "--rules", "rules", stdin=stdin)
         assert result.exit_code == 0
-        assert result.stdout.startswith("Pod/")
+        assert "\n\nPod/" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -319,6 +319,42 @@ def test_without_rules_and_cluster_the_packaged_ones_are_used(folder: Path) -> N
     out = cli("explain", "-f", "pod.yaml").stdout
     assert "FallbackLadder/mig-to-gpu  changed: nvidia.com/mig-2g.20gb → nvidia.com/gpu" in out
     assert "rule_sets/default/ladder.yaml:" in out
+
+
+def test_defaults_are_named_and_no_other_rules_and_clusters(folder: Path) -> None:
+    rules = "rules: the packaged set default (--rules names others)\n"
+    cluster = "cluster: the packaged inventory two-workers (--cluster names another one)\n"
+    assert cli("explain", "-f", "pod.yaml").stdout.startswith(f"{rules}{cluster}\nPod/train in")
+    assert cli(*EXPLAINED[:5]).stdout.startswith(f"{cluster}\nPod/train in")
+    assert cli(*EXPLAINED[:3], *EXPLAINED[5:]).stdout.startswith(f"{rules}\nPod/train in")
+    named = json.loads(cli(*EXPLAINED, "--output", "json").stdout)
+    assert (named["rules"], named["cluster"]) == (["rules"], "cluster.yaml")
+    assumed = json.loads(cli("explain", "-f", "pod.yaml", "--output", "json").stdout)
+    assert Path(assumed["rules"][0]).name == "default"
+    assert Path(assumed["cluster"]).name == "two-workers.yaml"
+
+
+def test_several_skipped_rules_are_one_line_without_all(folder: Path) -> None:
+    elsewhere = ladder("other", MIG, "nvidia.com/gpu", match="{namespaces: [other]}")
+    write(folder, {"rules/more.yaml": f"{elsewhere}---\n{injection('a')}---\n{injection('b')}"})
+    folded = "│   └── 3 rules skipped: 2 no-request, 1 namespace (--all shows each)\n"
+    each = [
+        "FallbackLadder/other  skipped: not for the namespace default",
+        "ResourceInjection/a  skipped: no container requests nvidia.com/gpu",
+        "ResourceInjection/b  skipped: no container requests nvidia.com/gpu",
+    ]
+    write(folder, {"cluster.yaml": INVENTORY.replace("1g.10gb: 1", "2g.20gb: 2")})
+    short, whole = cli(*EXPLAINED).stdout, cli(*EXPLAINED, "--all").stdout
+    assert folded in short
+    assert "skipped: n" not in short
+    assert folded not in whole
+    assert all(line in whole for line in each)
+    assert len(json.loads(cli(*EXPLAINED, "--output", "json").stdout)["pods"][0]["mutation"]["trace"]) == 4
+
+
+def test_a_single_skipped_rule_is_shown(folder: Path) -> None:
+    write(folder, {"rules/more.yaml": ladder("other", MIG, "nvidia.com/gpu", match="{namespaces: [other]}")})
+    assert "FallbackLadder/other  skipped: not for the namespace default" in cli(*EXPLAINED).stdout
 
 
 def test_several_paths_may_follow_rules(folder: Path) -> None:

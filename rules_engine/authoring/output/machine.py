@@ -5,7 +5,7 @@ from pathlib import PurePath
 from urllib.parse import quote
 
 from rules_engine.authoring.check import Checked
-from rules_engine.authoring.explain import Explanation
+from rules_engine.authoring.explain import Explanation, Material
 from rules_engine.authoring.output.coverage import coverage_json
 from rules_engine.authoring.problem_reference import PROJECT_URL, Entry, reference
 from rules_engine.authoring.rule_tests import CaseName, CaseResult, TestRun
@@ -190,9 +190,11 @@ def _case(result: CaseResult) -> Json:
     }
 
 
-def explain_json(explanations: tuple[Explanation, ...]) -> Json:
+def explain_json(material: Material, explanations: tuple[Explanation, ...]) -> Json:
     """Return the document of `explain --output json`."""
     return {
+        "rules": [str(path) for path in material.rule_paths],
+        "cluster": str(material.cluster_path),
         "allowed": all(explanation.admission.allowed for explanation in explanations),
         "pods": [explanation.to_json() for explanation in explanations],
     }

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from io import TextIOWrapper
 from typing import TextIO
@@ -16,7 +17,7 @@ from rules_engine.authoring.check import NOTHING_CHECKED, Checked
 from rules_engine.authoring.effective import Effective, EffectiveRule
 from rules_engine.authoring.eval import Evaluated, Failure
 from rules_engine.authoring.explain import Explanation
-from rules_engine.authoring.rule_files import DEFAULT_RULES
+from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
 from rules_engine.authoring.rule_tests import CaseResult, TestRun
 from rules_engine.documents import Sources
 from rules_engine.model.cluster import NAMESPACE_NAME_LABEL
@@ -145,10 +146,23 @@ class Screen:
         ]
         self._line(Text(", ".join(parts), style=(_GREEN if run.succeeded else _RED) + _BOLD))
 
-    def explained(self, explanation: Explanation) -> None:
-        """Print the trace as a tree, the changes as a diff, the warnings and the outcome."""
+    def assumed(self, *, rules: bool, cluster: bool) -> None:
+        """Print the rules and the cluster of `explain` that the user did not name, if any."""
+        if rules:
+            self._line(Text(f"rules: the packaged set {DEFAULT_RULES.name} (--rules names others)", style=_DIM))
+        if cluster:
+            text = f"cluster: the packaged inventory {DEFAULT_CLUSTER.stem} (--cluster names another one)"
+            self._line(Text(text, style=_DIM))
+        if rules or cluster:
+            self.gap()
+
+    def explained(self, explanation: Explanation, *, skipped: bool = False) -> None:
+        """Print the trace as a tree, the changes as a diff, the warnings and the outcome.
+
+        `skipped`: each rule that was skipped is in the tree; else only their number, if there are several.
+        """
         title = Text.assemble((explanation.title, _BOLD), f" in namespace {explanation.namespace}")
-        self._tree(_trace(explanation.admission, title))
+        self._tree(_trace(explanation.admission, title, skipped=skipped))
         if explanation.admission.mutation.patch:
             self._line(Text())
             for line in explanation.diff:
@@ -204,7 +218,7 @@ class Screen:
             self._line(Text(f"{_INDENT}{visible(mismatch.what)}", style=_BOLD))
             self._line(Text(f"{_INDENT}  - expected {visible(mismatch.expected)}", style=_RED))
             self._line(Text(f"{_INDENT}  + actual   {visible(mismatch.actual)}", style=_GREEN))
-        self._tree(_trace(result.admission, Text("why", style=_DIM)), _INDENT)
+        self._tree(_trace(result.admission, Text("why", style=_DIM), skipped=True), _INDENT)
 
     def _tree(self, tree: Tree, indent: str = "") -> None:
         """Print a tree. Lines that are too long for the terminal continue within its frame."""
@@ -265,24 +279,30 @@ def _outcome(admission: Admission) -> Text:
     return Text.assemble(("allowed", _GREEN + _BOLD), f", {changed}")
 
 
-def _trace(admission: Admission, title: Text) -> Tree:
+def _trace(admission: Admission, title: Text, *, skipped: bool) -> Tree:
     tree = Tree(title, guide_style=_DIM)
-    _decision(tree, "mutate", admission.mutation)
+    _decision(tree, "mutate", admission.mutation, skipped=skipped)
     if admission.validation is None:
         tree.add(Text("validate: skipped, since the pod is already denied", style=_DIM))
     else:
-        _decision(tree, "validate", admission.validation)
+        _decision(tree, "validate", admission.validation, skipped=skipped)
     return tree
 
 
-def _decision(tree: Tree, name: str, decision: Decision) -> None:
+def _decision(tree: Tree, name: str, decision: Decision, *, skipped: bool) -> None:
     branch = tree.add(Text(name, style=_BOLD))
     if decision.refusal is not None:
         branch.add(Text(visible(f"refused: {decision.refusal.message}"), style=_RED))
     elif not decision.trace:
         branch.add(Text("no rule was evaluated", style=_DIM))
+    reasons = Counter(step.reason for step in decision.trace if step.action is Action.SKIP)
+    folded = not skipped and reasons.total() > 1
     for step in decision.trace:
-        _step(branch, step)
+        if not (folded and step.action is Action.SKIP):
+            _step(branch, step)
+    if folded:
+        by_reason = ", ".join(f"{count} {reason}" for reason, count in reasons.most_common())
+        branch.add(Text(f"{reasons.total()} rules skipped: {by_reason} (--all shows each)", style=_DIM))
 
 
 def _step(tree: Tree, step: Step) -> None:

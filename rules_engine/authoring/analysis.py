@@ -50,7 +50,7 @@ def analyse_case(case: Case, rules: Sequence[Rule]) -> Iterator[Problem]:
 def _unseen_claims(case: Case, rules: Sequence[Rule]) -> Iterator[Problem]:
     """Warn of a pod that requests devices by Dynamic Resource Allocation, which no rule reads."""
     claims = items(mapping(mapping(case.pod).get("spec")).get("resourceClaims"))
-    if claims and not any("claims" in source.text.lower() for rule in rules for source in rule.expressions):
+    if claims and not any("claims" in source.text.lower() for rule in rules for source in rule.expressions.values()):
         message = (
             "this pod requests devices by spec.resourceClaims, which no rule reads: ladders and injections count "
             "extended resources only"

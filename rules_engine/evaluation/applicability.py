@@ -6,7 +6,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from rules_engine.cel import EvaluationError
-from rules_engine.evaluation.context import Context, Scope
+from rules_engine.evaluation.context import Context, NamedProgram, Scope
 from rules_engine.evaluation.rule_set import globs
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.steps import failed, skipped
@@ -39,7 +39,8 @@ def applicability(compiled: CompiledRule[R], context: Context) -> Applies | Step
     try:
         mismatch = _mismatch(rule, context)
         if mismatch:
-            return skipped(rule, *mismatch)
+            reason, message, member = mismatch
+            return skipped(rule, reason, message, rule.fields.get(member, ()))
         skip = context.pod.annotations.get(SKIP_ANNOTATION)
         wants_out = skip == "true"
         if wants_out and rule.opt_out is OptOut.ALLOWED:
@@ -49,7 +50,7 @@ def applicability(compiled: CompiledRule[R], context: Context) -> Applies | Step
     except Exception as error:
         return failed(rule, error)
     if unmet is not None:
-        return skipped(rule, "condition", f"the match condition {unmet} is false")
+        return skipped(rule, "condition", f"the match condition {unmet.name} is false", unmet.fields)
     if wants_out:
         return Applies(scope, (f"{rule.id} cannot be skipped by the annotation {SKIP_ANNOTATION}",))
     if skip is not None:
@@ -58,22 +59,23 @@ def applicability(compiled: CompiledRule[R], context: Context) -> Applies | Step
     return Applies(scope)
 
 
-def _mismatch(rule: Rule, context: Context) -> tuple[str, str] | None:
-    """Return the reason and message of a pod that the rule does not match, else None. Raises EvaluationError."""
+def _mismatch(rule: Rule, context: Context) -> tuple[str, str, str] | None:
+    """Return reason, message and field if the rule does not match the pod, else None. Raises EvaluationError."""
     match, namespace = rule.match, context.namespace
     if context.request.operation not in [operation.value for operation in match.operations]:
-        return "operation", f"not for {context.request.operation}"
+        return "operation", f"not for {context.request.operation}", "match.operations"
     if "*" not in match.namespaces and not globs.in_any(match.namespaces, namespace):
-        return "namespace", f"not for the namespace {namespace}"
+        return "namespace", f"not for the namespace {namespace}", "match.namespaces"
     if match.exclude_namespaces and globs.in_any(match.exclude_namespaces, namespace):
-        return "namespace", f"the namespace {namespace} is excluded"
+        return "namespace", f"the namespace {namespace} is excluded", "match.excludeNamespaces"
     if match.object_selector and not match.object_selector.matches(context.pod.labels):
-        return "object-selector", "the labels of the pod do not match"
+        return "object-selector", "the labels of the pod do not match", "match.objectSelector"
     if match.resources and not _names_any(match.resources, rule, context):
-        return "resources", "no container names one of its resources"
+        return "resources", "no container names one of its resources", "match.resources"
     # Last: where another one does not match, the namespace need not be known.
     if match.namespace_selector and not match.namespace_selector.matches(context.namespace_labels()):
-        return "namespace-selector", f"the labels of the namespace {namespace} do not match"
+        message = f"the labels of the namespace {namespace} do not match"
+        return "namespace-selector", message, "match.namespaceSelector"
     return None
 
 
@@ -95,13 +97,13 @@ def _names_any(patterns: Sequence[str], rule: Rule, context: Context) -> bool:
     return False
 
 
-def _unmet_condition(compiled: CompiledRule[R], scope: Scope) -> str | None:
-    """Return the name of the first condition that is false. Raises the first error only if none is false."""
+def _unmet_condition(compiled: CompiledRule[R], scope: Scope) -> NamedProgram | None:
+    """Return the first condition that is false. Raises the first error only if none is false."""
     first_error: EvaluationError | None = None
     for condition in compiled.conditions:
         try:
             if not scope.holds(condition.program):
-                return condition.name
+                return condition
         except EvaluationError as error:
             first_error = first_error or error
     if first_error is not None:

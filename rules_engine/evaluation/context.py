@@ -15,14 +15,16 @@ from rules_engine.model.json.lenient import mapping, text
 from rules_engine.model.pod import Pod
 from rules_engine.model.quantity import NANOS
 from rules_engine.model.rules import Mode, Rule
+from rules_engine.model.source import Field
 
 
 @dataclass(frozen=True, slots=True)
 class NamedProgram:
-    """A variable or a match condition, compiled."""
+    """A variable or a match condition, compiled; `fields` has that of its expression."""
 
     name: str
     program: Program
+    fields: tuple[Field, ...] = ()
 
 
 class Context(Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from rules_engine.model.json.edits import Edits, patch_bytes
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.quantity import QuantityError
 from rules_engine.model.rules import FailurePolicy, Mode, Rule
+from rules_engine.model.source import Field
 
 _AUDIT, _SKIP = Mode.AUDIT, Action.SKIP  # looking a member up on its enum is slow
 
@@ -31,6 +32,7 @@ class Details(TypedDict, total=False):
     notes: tuple[str, ...]
     recorded: bool
     cluster_unknown: bool
+    fields: tuple[Field, ...]
 
 
 def stepped(rule: Rule, action: Action, reason: str, message: str, **details: Unpack[Details]) -> Step:
@@ -46,9 +48,9 @@ def stepped(rule: Rule, action: Action, reason: str, message: str, **details: Un
     )
 
 
-def skipped(rule: Rule, reason: str, message: str) -> Step:
-    """Return the step of a rule that does not apply."""
-    return stepped(rule, _SKIP, reason, message)
+def skipped(rule: Rule, reason: str, message: str, fields: tuple[Field, ...] = ()) -> Step:
+    """Return the step of a rule that does not apply because of these fields."""
+    return stepped(rule, _SKIP, reason, message, fields=fields)
 
 
 def too_large(edits: Edits, before: int = 0) -> EvaluationError | None:
@@ -78,8 +80,9 @@ def failed(rule: Rule, error: Exception) -> Step:
     Raises PodError and QuantityError.
     """
     message = _text(error)
+    fields = rule.fields_at(error.location) if isinstance(error, EvaluationError) else ()
     if rule.failure_policy is FailurePolicy.IGNORE:
         warning = f"{rule.id} was ignored: {message}"
-        return stepped(rule, Action.IGNORE, EVALUATION_ERROR, message, warnings=(warning,))
+        return stepped(rule, Action.IGNORE, EVALUATION_ERROR, message, warnings=(warning,), fields=fields)
     message = f"could not be evaluated: {message}"
-    return stepped(rule, Action.DENY, EVALUATION_ERROR, message, code=500, status_reason="InternalError")
+    return stepped(rule, Action.DENY, EVALUATION_ERROR, message, code=500, status_reason="InternalError", fields=fields)

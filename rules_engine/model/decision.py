@@ -10,7 +10,7 @@ from msgspec import Struct, field
 from rules_engine.model.json.edits import Edits, applied
 from rules_engine.model.json.patch import Json, Operation
 from rules_engine.model.rules import RuleId
-from rules_engine.model.source import Location
+from rules_engine.model.source import Field, Location
 
 T = TypeVar("T")
 
@@ -41,11 +41,20 @@ _DENY = Action.DENY  # looking a member up on its enum is slow
 
 
 class Attempt(Struct, frozen=True):
-    """A rung that was tried for a request, with the reason for taking or rejecting it."""
+    """A rung that was tried for a request, with the reason for taking or rejecting it.
+
+    `field`: the expression that rejected it, if one did.
+    """
 
     resource: str
     taken: bool
     reason: str
+    field: Field | None = None
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the attempt for logs and `--output json`."""
+        where = self.field.to_json() if self.field is not None else {}
+        return {"resource": self.resource, "taken": self.taken, "reason": self.reason, **where}
 
 
 class ResourceDecision(Struct, frozen=True, kw_only=True):
@@ -66,13 +75,25 @@ class Amount(Struct, frozen=True, kw_only=True):
     """An injected amount of a resource in a container: canonical quantities; `before` is None if it had none.
 
     `container` may also be spec.resources.requests or spec.resources.limits, the pod level; no container's name has a
-    dot.
+    dot. `field`: the default coefficient that the entry of a namespace inherits, if it is not its own.
     """
 
     container: str
     resource: str
     before: str | None
     after: str
+    field: Field | None = None
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the amount for logs and `--output json`."""
+        where = self.field.to_json() if self.field is not None else {}
+        return {
+            "container": self.container,
+            "resource": self.resource,
+            "before": self.before,
+            "after": self.after,
+            **where,
+        }
 
 
 class Step(Struct, frozen=True, kw_only=True):
@@ -82,6 +103,7 @@ class Step(Struct, frozen=True, kw_only=True):
     people. `audit`: the rule is in audit mode; the step has no effect. `code` is the HTTP status of a denial.
     `recorded`: it also goes to the audit log. `cluster_unknown`: nothing was decided, since the cluster is not known.
     `static`: the same step with static messages, if a message expression made some of its own: they may quote the pod.
+    `fields`: the entries or expressions that decided; none if it was the rule as a whole, which is at `location`.
     """
 
     rule: RuleId
@@ -100,6 +122,7 @@ class Step(Struct, frozen=True, kw_only=True):
     recorded: bool = False
     cluster_unknown: bool = False
     static: "Step | None" = None
+    fields: tuple[Field, ...] = ()
 
     @property
     def denies(self) -> bool:
@@ -123,9 +146,11 @@ class Step(Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> dict[str, Json]:
         """Return the step for logs and `--output json`; empty members are left out."""
+        where = [field.to_json() for field in self.fields] or [{"source": str(self.location)}]
         members: dict[str, Json] = {
             "rule": self.rule,
-            "source": str(self.location),
+            **where[0],
+            "furtherFields": [{**further} for further in where[1:]],
             "action": self.action.value,
             "reason": self.reason,
             "message": self.message,
@@ -137,22 +162,11 @@ class Step(Struct, frozen=True, kw_only=True):
                     "resource": decision.resource,
                     "to": decision.to,
                     "reason": decision.reason,
-                    "attempts": [
-                        {"resource": attempt.resource, "taken": attempt.taken, "reason": attempt.reason}
-                        for attempt in decision.attempts
-                    ],
+                    "attempts": [attempt.to_json() for attempt in decision.attempts],
                 }
                 for decision in self.resources
             ],
-            "amounts": [
-                {
-                    "container": amount.container,
-                    "resource": amount.resource,
-                    "before": amount.before,
-                    "after": amount.after,
-                }
-                for amount in self.amounts
-            ],
+            "amounts": [amount.to_json() for amount in self.amounts],
             "annotations": dict(self.annotations),
             "notes": list(self.notes),
         }

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import ClassVar, NewType
 
 from rules_engine.model.json.patch import Json
-from rules_engine.model.source import Location, SourceText
+from rules_engine.model.source import Field, Location, SourceText
 
 API_VERSION = "gpurules.io/v1"
 SKIP_ANNOTATION = "gpurules.io/skip"
@@ -155,9 +155,17 @@ class Rule(ABC):
     )
     """Location of the name of each member of `spec`, `match`, `params` and `variables`, by field and name."""
     id: RuleId = field(init=False, repr=False, compare=False)
+    fields: Mapping[str, tuple[Field]] = field(init=False, repr=False, compare=False)
+    """The members of `spec` and `match`, and all expressions, by path: what steps of the rule refer to."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "id", RuleId(f"{self.kind}/{self.name}"))
+        places = {
+            name if owner == "spec" else f"{owner}.{name}": location
+            for (owner, name), location in self.origin.items()
+            if owner in ("spec", "match")
+        } | {path: expression.location for path, expression in self.expressions.items()}
+        object.__setattr__(self, "fields", {path: (Field(path, location),) for path, location in places.items()})
 
     @property
     def order(self) -> tuple[int, str]:
@@ -175,15 +183,31 @@ class Rule(ABC):
         """True if the rule can deny a pod even if all its expressions are evaluated without error."""
 
     @property
-    def expressions(self) -> tuple[SourceText, ...]:
-        """The expressions that may change a decision, so not those of messages."""
-        common = (named.expression for named in (*self.variables, *self.match_conditions))
-        return (*common, *self.own_expressions)
+    def expressions(self) -> Mapping[str, SourceText]:
+        """The expressions that may change a decision, so not those of messages, by the paths of their fields."""
+        listed = (("variables", self.variables), ("matchConditions", self.match_conditions))
+        common = {
+            f"{name}[{index}].expression": named.expression
+            for name, members in listed
+            for index, named in enumerate(members)
+        }
+        return {**common, **self.own_expressions}
 
     @property
-    def own_expressions(self) -> tuple[SourceText, ...]:
+    def own_expressions(self) -> Mapping[str, SourceText]:
         """The `expressions` that only this kind has."""
-        return ()
+        return {}
+
+    def fields_at(self, place: Location | None) -> tuple[Field, ...]:
+        """Return the field of the expression that has this place, with the place; none if no expression has it."""
+        if place is None:
+            return ()
+        starts = [
+            (expression.location, path)
+            for path, expression in self.expressions.items()
+            if expression.file == place.file and expression.location <= place
+        ]
+        return tuple(Field(path, place) for _, path in sorted(starts)[-1:])
 
     @property
     def rung_resources(self) -> tuple[str, ...]:

@@ -17,6 +17,21 @@ class Location:
 
 
 @dataclass(frozen=True, slots=True)
+class Field:
+    """A field of a rule: its path below `spec`, such as `namespaces.team-b` or `rungs[2].when`, and its location."""
+
+    path: str
+    location: Location
+
+    def __str__(self) -> str:
+        return f"{self.location} {self.path}"
+
+    def to_json(self) -> dict[str, str]:
+        """Return its members in `--output json` and in logs."""
+        return {"source": str(self.location), "field": self.path}
+
+
+@dataclass(frozen=True, slots=True)
 class SourceText:
     """A string read from a file, with the location of each of its characters.
 

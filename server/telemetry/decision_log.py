@@ -334,7 +334,8 @@ def _ending(members: Mapping[str, object]) -> bytes:
 
 def _parts(step: Step) -> int:
     attempts = sum([1 + len(found.attempts) for found in step.resources])
-    return 1 + len(step.amounts) + len(step.annotations) + len(step.notes) + len(step.warnings) + attempts
+    texts = len(step.annotations) + len(step.notes) + len(step.warnings) + len(step.fields)
+    return 1 + len(step.amounts) + texts + attempts
 
 
 def _shortened(step: Step, cut: dict[str, None]) -> Json:
@@ -345,6 +346,8 @@ def _shortened(step: Step, cut: dict[str, None]) -> Json:
         cut["annotations"] = None
     if any(len(found.attempts) > MAX_ITEMS for found in step.resources):
         cut["attempts"] = None
+    if len(step.fields) > MAX_ITEMS:
+        cut["furtherFields"] = None
     brief = replace(
         step,
         resources=tuple([replace(found, attempts=found.attempts[:MAX_ITEMS]) for found in step.resources[:MAX_ITEMS]]),
@@ -352,6 +355,7 @@ def _shortened(step: Step, cut: dict[str, None]) -> Json:
         notes=step.notes[:MAX_ITEMS],
         warnings=step.warnings[:MAX_ITEMS],
         annotations=dict(islice(step.annotations.items(), MAX_ITEMS)),
+        fields=step.fields[:MAX_ITEMS],
     )
     members = brief.to_json()
     for name, value in members.items():

@@ -46,7 +46,7 @@ def test_the_output_has_the_trace_the_change_and_the_outcome(folder: Path) -> No
         """\
 Pod/train in namespace default
 ├── mutate
-│   └── FallbackLadder/mig  changed: nvidia.com/mig-2g.20gb → nvidia.com/gpu  rules/ladder.yaml:3:18
+│   └── FallbackLadder/mig  changed: nvidia.com/mig-2g.20gb → nvidia.com/gpu  rules/ladder.yaml:8:18 rungs[2]
 │       ├── nvidia.com/mig-2g.20gb → nvidia.com/gpu
 │       │   ├── ✗ nvidia.com/mig-2g.20gb: requested, but no node offers 2
 │       │   ├── ✗ nvidia.com/mig-1g.10gb: no node offers 2 of nvidia.com/mig-1g.10gb
@@ -92,7 +92,7 @@ def test_the_output_has_old_and_new_amounts_notes_and_annotations(folder: Path) 
     init = "  initContainers: [{name: init, resources: {limits: {x.y/gpu: 1}}}]\n"
     write(folder, {"rules/ladder.yaml": rule, "pod.yaml": pod + init})
     out = cli(*EXPLAINED).stdout
-    assert "ResourceInjection/gpu  changed: 2 × x.y/gpu  rules/ladder.yaml:3:18" in out
+    assert "ResourceInjection/gpu  changed: 2 × x.y/gpu  rules/ladder.yaml:5:3 coefficients\n" in out
     assert "├── main  cpu: 1500m → 8\n" in out
     assert "├── main  memory: none → 16Gi\n" in out
     assert "├── annotation net: eni\n" in out
@@ -110,7 +110,10 @@ def test_a_denial_is_exit_code_1_with_the_reason(folder: Path) -> None:
     write(folder, {"rules/validation.yaml": rule})
     result = cli(*EXPLAINED)
     assert result.exit_code == 1
-    assert "Validation/no-name  denied: names are too much  rules/validation.yaml:3:18" in result.stdout
+    assert (
+        "Validation/no-name  denied: names are too much  rules/validation.yaml:6:20 validations[0].expression\n"
+        in result.stdout
+    )
     assert result.stdout.endswith("\ndenied: Validation/no-name: names are too much\n")
 
 
@@ -319,6 +322,25 @@ def test_without_rules_and_cluster_the_packaged_ones_are_used(folder: Path) -> N
     out = cli("explain", "-f", "pod.yaml").stdout
     assert "FallbackLadder/mig-to-gpu  changed: nvidia.com/mig-2g.20gb → nvidia.com/gpu" in out
     assert "rule_sets/default/ladder.yaml:" in out
+
+
+def test_the_place_is_that_of_the_entry_or_expression_that_decided(folder: Path) -> None:
+    namespaces = "{team-b: {inherit: Merge, coefficients: {memory: 8Gi}}}"
+    several = validation("v", "1 > 2") + "    - expression: 3 > 4\n"
+    steps = f"{LADDER.replace('1g.10gb}', '1g.10gb, when: 1 > 2}')}---\n{injection('gpu', namespaces=namespaces)}"
+    write(folder, {"rules/ladder.yaml": f"{steps}---\n{several}"})
+    out = cli(*EXPLAINED, "-n", "team-b").stdout
+    assert "→ nvidia.com/gpu  rules/ladder.yaml:8:18 rungs[2]\n" in out
+    rejected = "✗ nvidia.com/mig-1g.10gb: its condition is false  rules/ladder.yaml:7:48 rungs[1].when\n"
+    assert rejected in out
+    assert "ResourceInjection/gpu  changed: 2 × nvidia.com/gpu  rules/ladder.yaml:15:16 namespaces.team-b\n" in out
+    assert "├── main  cpu: none → 8  rules/ladder.yaml:14:18 coefficients.cpu\n" in out
+    assert "└── main  memory: none → 16Gi\n" in out
+    first, second = (
+        "rules/ladder.yaml:22:19 validations[0].expression",
+        "rules/ladder.yaml:23:19 validations[1].expression",
+    )
+    assert f"failed expression: 3 > 4  {first}, {second}\n" in out
 
 
 def test_defaults_are_named_and_no_other_rules_and_clusters(folder: Path) -> None:

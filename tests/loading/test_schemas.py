@@ -225,11 +225,12 @@ def with_defaults(document: Any, of: Schema, definitions: Schema) -> Any:
 
 
 def without_locations(value: Any) -> Any:
-    """Return a loaded value without its locations."""
+    """Return a loaded value without its locations, and what is derived from them."""
+    located = ("location", "origin", "fields", "inherited")
     if isinstance(value, SourceText):
         return value.text
     if dataclasses.is_dataclass(value):
-        fields = [field.name for field in dataclasses.fields(value) if field.name not in ("location", "origin")]
+        fields = [field.name for field in dataclasses.fields(value) if field.name not in located]
         return {name: without_locations(getattr(value, name)) for name in fields}
     if isinstance(value, Mapping):
         return {name: without_locations(below) for name, below in value.items()}

@@ -316,7 +316,7 @@ def _step(tree: Tree, step: Step) -> None:
             "  ",
             (word, style),
             f": {visible(details)}" if step.action is not Action.PASS else "",
-            (f"  {visible(str(step.location))}", _DIM),
+            (f"  {visible(', '.join(map(str, step.fields)) or str(step.location))}", _DIM),
         )
     )
     for resource in step.resources:
@@ -338,12 +338,14 @@ def _resource(tree: Tree, decision: ResourceDecision) -> None:
     branch = tree.add(Text(outcome))
     for attempt in decision.attempts:
         mark = ("✓ ", _GREEN) if attempt.taken else ("✗ ", _RED)
-        branch.add(Text.assemble(mark, f"{attempt.resource}: {attempt.reason}"))
+        place = f"  {attempt.field}" if attempt.field is not None else ""
+        branch.add(Text.assemble(mark, f"{attempt.resource}: {attempt.reason}", (place, _DIM)))
 
 
 def _amount(amount: Amount) -> Text:
     before = amount.before if amount.before is not None else "none"
-    return Text(f"{visible(amount.container)}  {amount.resource}: {before} → {amount.after}")
+    change = f"{visible(amount.container)}  {amount.resource}: {before} → {amount.after}"
+    return Text.assemble(change, (f"  {amount.field}" if amount.field is not None else "", _DIM))
 
 
 def _labels(of: str, labels: Mapping[str, str] | None) -> str:

@@ -56,8 +56,8 @@ class Compiler:
         """Levels of each variable, with those of the variables that it reads."""
         self.variables, self._environment = self._variables(rule)
         self.conditions = tuple(
-            NamedProgram(named.name, program)
-            for named in rule.match_conditions
+            NamedProgram(named.name, program, rule.fields[f"matchConditions[{index}].expression"])
+            for index, named in enumerate(rule.match_conditions)
             if (program := self.condition(named.expression, MATCH_EFFECTS))
         )
 

@@ -75,7 +75,8 @@ def apply_injections(
             steps[index] = found
         elif rule.gpu_resource in holders:
             winner = holders[rule.gpu_resource].id
-            steps[index] = skipped(rule, "already-decided", f"{rule.gpu_resource} was decided by {winner}")
+            message = f"{rule.gpu_resource} was decided by {winner}"
+            steps[index] = skipped(rule, "already-decided", message, rule.fields.get("gpuResource", ()))
         elif rule.mode is Mode.AUDIT:
             audited[index] = found
         else:
@@ -97,14 +98,16 @@ def _triggered(injection: CompiledRule[ResourceInjection], context: Context) -> 
     rule = injection.rule
     gpu_type = context.pod.annotations.get(rule.gpu_type_annotation)
     if rule.gpu_type is not None and gpu_type != rule.gpu_type:
-        return skipped(rule, "gpu-type", f"the pod is not annotated {rule.gpu_type_annotation}: {rule.gpu_type}")
+        message = f"the pod is not annotated {rule.gpu_type_annotation}: {rule.gpu_type}"
+        return skipped(rule, "gpu-type", message, rule.fields.get("gpuType", ()))
     pod, entry = context.pod, rule.entry(context.namespace)
     named = rule.gpu_resource in pod.resources
     if named and entry and len(pod.containers) > MAX_CONTAINERS:
         return failed(rule, too_many_containers(pod))
     requesting = [container for container in pod.containers if container.requested(rule.gpu_resource)] if named else []
     if not requesting:
-        return skipped(rule, "no-request", f"no container requests {rule.gpu_resource}")
+        message = f"no container requests {rule.gpu_resource}"
+        return skipped(rule, "no-request", message, rule.fields.get("gpuResource", ()))
     return _Triggered(
         rule=rule,
         entry=entry,
@@ -133,30 +136,32 @@ def _inject(triggered: _Triggered, enforced: Sequence[_Triggered], context: Cont
     rule, entry, warnings = triggered.rule, triggered.entry, triggered.warnings
     if not entry:
         message = f"nothing is injected in the namespace {context.namespace}"
-        return stepped(rule, Action.KEEP, "empty-entry", message, warnings=warnings), {}
+        return stepped(rule, Action.KEEP, "empty-entry", message, warnings=warnings, fields=entry.fields), {}
     rivals = {other.rule.gpu_resource for other in enforced if other.injects} | {rule.gpu_resource}
     if triggered.served and len(rivals) > 1:
         message = f"pod {context.display} has different gpu resource {', '.join(sorted(rivals))}"
-        return stepped(rule, Action.DENY, "conflict", message, warnings=warnings), {}
+        return stepped(rule, Action.DENY, "conflict", message, warnings=warnings, fields=entry.fields), {}
     passed_over = [f"the {container.role.value} {container.name}" for container in triggered.passed_over]
     if passed_over and rule.init_containers is InitContainers.DENY:
         message = (
             f"pod {context.display} requests {rule.gpu_resource} in {', '.join(passed_over)} (initContainers: Deny)"
         )
-        return stepped(rule, Action.DENY, "init-containers", message, warnings=warnings), {}
+        fields = rule.fields.get("initContainers", ())
+        return stepped(rule, Action.DENY, "init-containers", message, warnings=warnings, fields=fields), {}
     warnings += tuple(
         f"{rule.id} injects nothing into {one}, which requests {rule.gpu_resource} (initContainers: Ignore)"
         for one in passed_over
     )
     if not triggered.served:
         message = f"no regular container requests {rule.gpu_resource}"
-        return stepped(rule, Action.KEEP, "init-containers", message, warnings=warnings), {}
+        fields = rule.fields.get("initContainers", ())
+        return stepped(rule, Action.KEEP, "init-containers", message, warnings=warnings, fields=fields), {}
     counted = [container for container in context.pod.containers if _may_serve(rule, container)]
     wrong = [text for container in counted if (text := malformed(container, rule.gpu_resource))]
     if wrong:
         message = "; ".join(wrong)
         warnings += (f"{rule.id} left the pod as it is: {message}",)
-        return stepped(rule, Action.KEEP, "malformed", message, warnings=warnings), {}
+        return stepped(rule, Action.KEEP, "malformed", message, warnings=warnings, fields=entry.fields), {}
     return _Calculation(triggered, context, warnings).outcome()
 
 
@@ -195,8 +200,9 @@ class _Calculation:
                 f"other containers request {self._beside(name)} of {coefficients[name] * total} {name} for {total} GPUs"
                 for name in short
             )
+            fields = self._entry.fields
             message = f"pod {self._context.display} resource {', '.join(short)} too large: {why}"
-            return stepped(rule, Action.DENY, "too-large", message, warnings=self._warnings), {}
+            return stepped(rule, Action.DENY, "too-large", message, warnings=self._warnings, fields=fields), {}
         amounts: list[Amount] = []
         edits: dict[Path, dict[str, str | None]] = {}
         for name, coefficient in coefficients.items():
@@ -224,6 +230,7 @@ class _Calculation:
             amounts=tuple(amounts),
             annotations=annotations,
             notes=self._notes,
+            fields=self._entry.fields,
         )
         return step, edits
 
@@ -274,7 +281,8 @@ class _Calculation:
             return
         text = str(injected)
         before = str(request) if request is not None else None
-        amounts.append(Amount(container=container.name, resource=name, before=before, after=text))
+        field = self._entry.inherited.get(name)
+        amounts.append(Amount(container=container.name, resource=name, before=before, after=text, field=field))
         for path in (container.requests_path, container.limits_path):
             edits.setdefault(path, {})[name] = text
 
@@ -297,9 +305,8 @@ class _Calculation:
                 before = own.get(name)
                 if before is not None and before < least:
                     text = str(least)
-                    amounts.append(
-                        Amount(container=".".join(map(str, path)), resource=name, before=str(before), after=text)
-                    )
+                    level, field = ".".join(map(str, path)), self._entry.inherited.get(name)
+                    amounts.append(Amount(container=level, resource=name, before=str(before), after=text, field=field))
                     edits.setdefault(path, {})[name] = text
 
     def _annotations(self) -> Mapping[str, str]:

@@ -8,15 +8,17 @@ from rules_engine.loading.kubernetes.amounts import amounts, origins, warn_of_un
 from rules_engine.loading.rule_fields import common_fields, report_steering
 from rules_engine.loading.yaml.nodes import MapNode, Node
 from rules_engine.model.rules import SKIP_ANNOTATION
+from rules_engine.model.source import Field
 
 
 def read(root: MapNode, diagnostics: Diagnostics) -> ResourceInjection:
     """Read a ResourceInjection; it is valid only if neither the schema nor `diagnostics` has an error."""
     spec = section(root, "spec")
-    default = _entry(spec, spec.key("coefficients") or root, diagnostics)
+    written = spec.key("coefficients") or spec.key("annotations")
+    default = _entry(spec, written or root, written.source.text if written else "", diagnostics)
     namespaces: dict[str, Entry] = {}
     for key, node in maps(spec, "namespaces"):
-        entry = _entry(node, key, diagnostics)
+        entry = _entry(node, key, f"namespaces.{key.source.text}", diagnostics)
         if text(node, "inherit") == "Merge":
             _report_nothing_to_inherit(default, node, diagnostics)
             entry = _merged(default, entry)
@@ -34,11 +36,12 @@ def read(root: MapNode, diagnostics: Diagnostics) -> ResourceInjection:
     return injection
 
 
-def _entry(node: MapNode, place: Node, diagnostics: Diagnostics) -> Entry:
+def _entry(node: MapNode, place: Node, path: str, diagnostics: Diagnostics) -> Entry:
     coefficients = amounts(node, "coefficients", diagnostics)
     warn_of_units(node, "coefficients", coefficients, diagnostics, per_gpu=True)
     return Entry(
         location=place.location,
+        fields=(Field(path, place.location),) if path else (),
         coefficients=coefficients,
         annotations=strings(node, "annotations"),
         origin={**origins(node, "coefficients"), **origins(node, "annotations")},
@@ -46,8 +49,11 @@ def _entry(node: MapNode, place: Node, diagnostics: Diagnostics) -> Entry:
 
 
 def _merged(default: Entry, entry: Entry) -> Entry:
+    inherited = default.coefficients.keys() - entry.coefficients.keys()
     return Entry(
         location=entry.location,
+        fields=entry.fields,
+        inherited={name: Field(f"coefficients.{name}", default.origin["coefficients", name]) for name in inherited},
         coefficients={**default.coefficients, **entry.coefficients},
         annotations={**default.annotations, **entry.annotations},
         origin={**default.origin, **entry.origin},

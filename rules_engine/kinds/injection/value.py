@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from rules_engine.model.quantity import Quantity
 from rules_engine.model.rules import EMPTY, Interests, Mode, Rule
-from rules_engine.model.source import Location
+from rules_engine.model.source import Field, Location
 
 GPU_TYPE_ANNOTATION = "task.bkbcs.tencent.com/gpu-type"
 """Default annotation of pods with the type of their GPUs."""
@@ -33,10 +33,13 @@ class InitContainers(Enum):
 class Entry:
     """Amounts that are injected per GPU, by resource, and annotations of the pod.
 
-    `origin` has the location of each key of the two maps: that of an inherited one is in the default.
+    `origin` has the location of each key of the two maps: that of an inherited one is in the default. `fields` has the
+    field of the entry; none for a default that is not written. `inherited`: the fields of the inherited coefficients.
     """
 
     location: Location
+    fields: tuple[Field, ...] = ()
+    inherited: Mapping[str, Field] = field(default_factory=lambda: MappingProxyType({}))
     coefficients: Mapping[str, Quantity] = field(default_factory=lambda: MappingProxyType({}))
     annotations: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     origin: Mapping[tuple[str, str], Location] = field(default_factory=lambda: MappingProxyType({}))

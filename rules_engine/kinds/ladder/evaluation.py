@@ -1,6 +1,6 @@
 """Fallback ladders: they replace a requested GPU resource that no node offers."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import Struct
@@ -23,6 +23,7 @@ from rules_engine.model.json.edits import Edits, merged
 from rules_engine.model.pod import ANNOTATIONS
 from rules_engine.model.quantity import Quantity
 from rules_engine.model.rules import Mode, RuleId
+from rules_engine.model.source import Field
 
 NVIDIA_PREFIX = "nvidia.com/"
 MIG_PREFIX = "mig-"
@@ -31,23 +32,33 @@ WHEN_EFFECTS = "nothing moves to this rung", "it has no effect"
 """Effects of a `when` that is always false, and always true."""
 
 
+_UNMET = "its condition is false"
+
+
 @dataclass(frozen=True, slots=True)
 class CompiledRung:
-    """A rung and its `when`."""
+    """A rung and its `when`, with the field of each."""
 
     rung: Rung
     when: Program | None
+    field: Field
+    when_field: Field | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledLadder(CompiledRule[FallbackLadder]):
-    """A compiled ladder: `resources` are those of the rungs, in order; `query` finds the nodes that offer them."""
+    """A compiled ladder: `resources` are those of the rungs, in order; `query` finds the nodes that offer them.
+
+    `fields_of_rungs` has the field of each rung by its resource.
+    """
 
     rungs: tuple[CompiledRung, ...]
     resources: tuple[str, ...] = field(init=False, repr=False, compare=False)
     query: NodeQuery = field(init=False, repr=False, compare=False)
+    fields_of_rungs: Mapping[str, Field] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "fields_of_rungs", {rung.rung.resource: rung.field for rung in self.rungs})
         object.__setattr__(self, "resources", self.rule.rung_resources)
         object.__setattr__(self, "query", self.rule.query)
 
@@ -78,7 +89,15 @@ def compile_ladder(rule: FallbackLadder, compiler: Compiler) -> CompiledLadder:
         rule=rule,
         variables=compiler.variables,
         conditions=compiler.conditions,
-        rungs=tuple(CompiledRung(rung, compiler.condition(rung.when, WHEN_EFFECTS)) for rung in rule.rungs),
+        rungs=tuple(
+            CompiledRung(
+                rung,
+                compiler.condition(rung.when, WHEN_EFFECTS),
+                Field(f"rungs[{index}]", rung.location),
+                next(iter(rule.fields.get(f"rungs[{index}].when", ())), None),
+            )
+            for index, rung in enumerate(rule.rungs)
+        ),
     )
 
 
@@ -175,8 +194,9 @@ class _LadderRun:
         requested = [self._ladder.resources.index(name) for name in mine if name in counted]
         if not requested:
             if notes:
-                return skipped(self._rule, "already-decided", "; ".join(notes)), {}
-            return skipped(self._rule, "no-request", "the pod requests none of its resources"), {}
+                return skipped(self._rule, "already-decided", "; ".join(notes), self._fields(self._lost)), {}
+            message = "the pod requests none of its resources"
+            return skipped(self._rule, "no-request", message, self._rule.fields.get("rungs", ())), {}
         if not self._context.cluster.known and not all(self._rule.rungs[index].assume for index in requested):
             return self._kept(mine, "cluster-unknown", self._context.cluster.freshness.unknown), {}
         return self._finished(self._decided(requested), notes)
@@ -206,7 +226,12 @@ class _LadderRun:
             warnings=(*self._warnings, f"{self._rule.id} left the pod as it is: {message}"),
             resources=tuple(ResourceDecision(resource=name, to=None, reason=reason) for name in mine),
             cluster_unknown=reason == "cluster-unknown",
+            fields=self._fields(mine),
         )
+
+    def _fields(self, resources: Iterable[str]) -> tuple[Field, ...]:
+        """Return the fields of the rungs of these resources."""
+        return tuple([self._ladder.fields_of_rungs[name] for name in resources])
 
     def _keep(self, index: int) -> ResourceDecision:
         rung = self._rule.rungs[index]
@@ -221,7 +246,8 @@ class _LadderRun:
         for target in self._targets(index):
             after = self._moved(index, target)
             refusal = self._refusal(target, after)
-            attempts.append(Attempt(target.rung.resource, refusal is None, refusal or _taken(target)))
+            field = target.when_field if refusal is _UNMET else None
+            attempts.append(Attempt(target.rung.resource, refusal is None, refusal or _taken(target), field))
             if refusal is None:
                 self._counts = after
                 self._settled.append(target.rung.resource)
@@ -254,7 +280,7 @@ class _LadderRun:
     def _refusal(self, target: CompiledRung, after: DeviceCounts) -> str | None:
         """Return the reason against a target, if any. `when` comes first: its errors must not depend on the cluster."""
         if target.when is not None and not self._scope.holds(target.when):
-            return "its condition is false"
+            return _UNMET
         resource = target.rung.resource
         together = dict.fromkeys((resource, *self._settled))
         # Each attempt reads all containers: a pod with many containers and many resources would take minutes.
@@ -286,9 +312,11 @@ class _LadderRun:
         common: Details = {"resources": tuple(decisions), "notes": notes, "warnings": self._warnings}
         if exhausted and self._rule.when_exhausted is WhenExhausted.DENY:
             message = f"no rung can serve {', '.join(exhausted)} for pod {self._context.display}"
+            common["fields"] = self._rule.fields.get("whenExhausted", ())
             return stepped(self._rule, Action.DENY, "exhausted", message, **common), {}
         if not moves:
             message = ", ".join(f"{decision.resource} is {decision.reason}" for decision in decisions)
+            common["fields"] = self._fields([decision.resource for decision in decisions])
             return stepped(self._rule, Action.KEEP, decisions[0].reason, message, **common), {}
         message = ", ".join(f"{source} → {target}" for source, target in moves.items())
         annotations = self._annotations(moves)
@@ -296,6 +324,7 @@ class _LadderRun:
         if annotations:
             written = {**written, ANNOTATIONS: annotations}
         common["annotations"] = annotations
+        common["fields"] = self._fields(dict.fromkeys(moves.values()))
         return stepped(self._rule, Action.CHANGE, "moved", message, **common), written
 
     def _annotations(self, moves: Mapping[str, str]) -> Mapping[str, str]:

@@ -70,8 +70,8 @@ class FallbackLadder(Rule):
         return self.mode is Mode.ENFORCE and self.when_exhausted is WhenExhausted.DENY
 
     @property
-    def own_expressions(self) -> tuple[SourceText, ...]:
-        return tuple(rung.when for rung in self.rungs if rung.when is not None)
+    def own_expressions(self) -> Mapping[str, SourceText]:
+        return {f"rungs[{index}].when": rung.when for index, rung in enumerate(self.rungs) if rung.when is not None}
 
     @property
     def query(self) -> NodeQuery:

@@ -14,6 +14,7 @@ from rules_engine.evaluation.steps import failed, stepped
 from rules_engine.kinds.validation.value import Check, Validation, ValidationAction
 from rules_engine.model.decision import Action, Step
 from rules_engine.model.json.edits import Edits
+from rules_engine.model.source import Field
 
 MAX_MESSAGE = 5 * 1024
 """Longest result of a message expression, in characters: Kubernetes' bound for its policies."""
@@ -24,11 +25,12 @@ CHECK_EFFECTS = "every pod fails it", "every pod passes it"
 
 @dataclass(frozen=True, slots=True)
 class CompiledCheck:
-    """A compiled check of a Validation."""
+    """A compiled check of a Validation; `fields` has that of its expression."""
 
     check: Check
     expression: Program
     message: Program | None
+    fields: tuple[Field, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +51,8 @@ class CompiledValidation(CompiledRule[Validation]):
 def compile_validation(rule: Validation, compiler: Compiler) -> CompiledValidation:
     """Compile the checks."""
     checks = [
-        CompiledCheck(check, expression, message)
-        for check in rule.validations
+        CompiledCheck(check, expression, message, rule.fields[f"validations[{index}].expression"])
+        for index, check in enumerate(rule.validations)
         for message in [compiler.message(check.message_expression)]
         if (expression := compiler.condition(check.expression, CHECK_EFFECTS))
     ]
@@ -75,12 +77,12 @@ def _step(validation: CompiledValidation, context: Context) -> Step:
         return _enforced(rule, failed(rule, error))
     if not unmet:
         return stepped(rule, Action.PASS, "valid", "", warnings=found.warnings)
-    return _invalid(rule, [check.check for check in unmet], [_message(check, found.scope) for check in unmet], found)
+    return _invalid(rule, unmet, [_message(check, found.scope) for check in unmet], found)
 
 
-def _invalid(rule: Validation, unmet: Sequence[Check], messages: Sequence[str], found: Applies) -> Step:
+def _invalid(rule: Validation, unmet: Sequence[CompiledCheck], messages: Sequence[str], found: Applies) -> Step:
     """Return the step of checks that do not hold, with the message of each."""
-    reason = unmet[0].reason
+    reason = unmet[0].check.reason
     step, static = (
         _acted(
             rule,
@@ -89,8 +91,9 @@ def _invalid(rule: Validation, unmet: Sequence[Check], messages: Sequence[str], 
             found.warnings,
             code=reason.code,
             status_reason=reason.value,
+            fields=tuple([field for check in unmet for field in check.fields]),
         )
-        for texts in (messages, [_static_message(check) for check in unmet])
+        for texts in (messages, [_static_message(check.check) for check in unmet])
     )
     return step if step == static else replace(step, static=static)
 
@@ -99,7 +102,9 @@ def _enforced(rule: Validation, step: Step) -> Step:
     """Treat a failure like a validation that does not hold: validationActions decide, as in Kubernetes."""
     if step.action is not Action.DENY:
         return step
-    return _acted(rule, step.reason, (step.message,), (), code=step.code, status_reason=step.status_reason)
+    return _acted(
+        rule, step.reason, (step.message,), (), code=step.code, status_reason=step.status_reason, fields=step.fields
+    )
 
 
 def _acted(
@@ -110,6 +115,7 @@ def _acted(
     *,
     code: int,
     status_reason: str,
+    fields: tuple[Field, ...],
 ) -> Step:
     actions = rule.validation_actions
     if ValidationAction.DENY in actions:
@@ -128,6 +134,7 @@ def _acted(
         status_reason=status_reason,
         warnings=warnings,
         recorded=ValidationAction.AUDIT in actions,
+        fields=fields,
     )
 
 

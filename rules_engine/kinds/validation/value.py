@@ -63,5 +63,5 @@ class Validation(Rule):
         return self.mode is Mode.ENFORCE and ValidationAction.DENY in self.validation_actions
 
     @property
-    def own_expressions(self) -> tuple[SourceText, ...]:
-        return tuple(check.expression for check in self.validations)
+    def own_expressions(self) -> Mapping[str, SourceText]:
+        return {f"validations[{index}].expression": check.expression for index, check in enumerate(self.validations)}

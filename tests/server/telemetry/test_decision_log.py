@@ -87,6 +87,19 @@ def test_a_line_has_the_decision_its_inputs_and_its_trace(tmp_path: Path) -> Non
     }
 
 
+def test_a_step_has_the_place_of_what_decided(tmp_path: Path) -> None:
+    several = validation(check("1 > 2"), check("3 > 4"))
+    [line] = log_lines(tmp_path, admission_record("/validate", asks({MIG: 2}), several))
+    [step] = line["trace"]
+    assert (step["source"], step["field"]) == ("<expression>:1:1", "validations[0].expression")
+    assert step["furtherFields"] == [{"source": "<expression>:1:1", "field": "validations[1].expression"}]
+    failing = [check(f"{number} > 9") for number in range(9)]
+    wordy = [check("1 > 9", "x" * MAX_REASONS_BYTES)]
+    [line] = log_lines(tmp_path, admission_record("/validate", asks({MIG: 2}), validation(*failing, *wordy)))
+    assert len(line["trace"][0]["furtherFields"]) == MAX_ITEMS - 1
+    assert "furtherFields" in line["truncated"]
+
+
 def test_the_time_of_a_line_is_in_utc() -> None:
     record = admission_record("/mutate", asks({MIG: 1}), FALLS)
     assert record.decision is not None

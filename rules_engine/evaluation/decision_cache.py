@@ -105,9 +105,9 @@ def _size(key: bytes, decision: Decision) -> int:
     objects = len(decision.patch) + sum(map(len, decision.edits.values()))
     size = len(key)
     for step in decision.trace:
-        objects += 1 + len(step.amounts) + len(step.annotations)
+        objects += 1 + len(step.requests) + len(step.amounts) + len(step.annotations)
         objects += sum(1 + len(found.attempts) for found in step.resources)
-        names = [amount.container for amount in step.amounts]
+        names = [request.container for request in step.requests] + [amount.container for amount in step.amounts]
         size += sum(map(getsizeof, (step.message, *step.notes, *step.warnings, *names)))
     return size + _OBJECT_BYTES * (1 + objects)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from rules_engine.cel import EvaluationError
-from rules_engine.model.decision import EVALUATION_ERROR, Action, Amount, ResourceDecision, Step
+from rules_engine.model.decision import EVALUATION_ERROR, Action, Amount, ContainerRequest, ResourceDecision, Step
 from rules_engine.model.json.edits import Edits, patch_bytes
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.quantity import QuantityError
@@ -26,6 +26,7 @@ class Details(TypedDict, total=False):
     code: int
     status_reason: str
     warnings: tuple[str, ...]
+    requests: tuple[ContainerRequest, ...]
     resources: tuple[ResourceDecision, ...]
     amounts: tuple[Amount, ...]
     annotations: Mapping[str, str]

@@ -71,6 +71,18 @@ class ResourceDecision(Struct, frozen=True, kw_only=True):
         return self.to or self.resource
 
 
+class ContainerRequest(Struct, frozen=True):
+    """A container's request of a GPU resource, before the rule changed it: a whole number of devices."""
+
+    container: str
+    resource: str
+    count: int
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the request for logs and `--output json`."""
+        return {"container": self.container, "resource": self.resource, "count": self.count}
+
+
 class Amount(Struct, frozen=True, kw_only=True):
     """An injected amount of a resource in a container: canonical quantities; `before` is None if it had none.
 
@@ -103,6 +115,7 @@ class Step(Struct, frozen=True, kw_only=True):
     people. `audit`: the rule is in audit mode; the step has no effect. `code` is the HTTP status of a denial.
     `recorded`: it also goes to the audit log. `cluster_unknown`: nothing was decided, since the cluster is not known.
     `static`: the same step with static messages, if a message expression made some of its own: they may quote the pod.
+    `requests`: the containers that request the resources that the rule decides on.
     `fields`: the entries or expressions that decided; none if it was the rule as a whole, which is at `location`.
     """
 
@@ -115,6 +128,7 @@ class Step(Struct, frozen=True, kw_only=True):
     code: int = 403
     status_reason: str = "Forbidden"
     warnings: tuple[str, ...] = ()
+    requests: tuple[ContainerRequest, ...] = ()
     resources: tuple[ResourceDecision, ...] = ()
     amounts: tuple[Amount, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -157,6 +171,7 @@ class Step(Struct, frozen=True, kw_only=True):
             "audit": self.audit,
             "code": self.code if self.action is Action.DENY else None,
             "warnings": list(self.warnings),
+            "requests": [request.to_json() for request in self.requests],
             "resources": [
                 {
                     "resource": decision.resource,

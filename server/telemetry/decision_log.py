@@ -335,12 +335,18 @@ def _ending(members: Mapping[str, object]) -> bytes:
 def _parts(step: Step) -> int:
     attempts = sum([1 + len(found.attempts) for found in step.resources])
     texts = len(step.annotations) + len(step.notes) + len(step.warnings) + len(step.fields)
-    return 1 + len(step.amounts) + texts + attempts
+    return 1 + len(step.requests) + len(step.amounts) + texts + attempts
 
 
 def _shortened(step: Step, cut: dict[str, None]) -> Json:
     """Return a step with truncated lists and texts; the names of truncated members are added to `cut`."""
-    lists = {"resources": step.resources, "amounts": step.amounts, "notes": step.notes, "warnings": step.warnings}
+    lists = {
+        "requests": step.requests,
+        "resources": step.resources,
+        "amounts": step.amounts,
+        "notes": step.notes,
+        "warnings": step.warnings,
+    }
     cut.update((name, None) for name, items in lists.items() if len(items) > MAX_ITEMS)
     if len(step.annotations) > MAX_ITEMS:
         cut["annotations"] = None
@@ -351,6 +357,7 @@ def _shortened(step: Step, cut: dict[str, None]) -> Json:
     brief = replace(
         step,
         resources=tuple([replace(found, attempts=found.attempts[:MAX_ITEMS]) for found in step.resources[:MAX_ITEMS]]),
+        requests=step.requests[:MAX_ITEMS],
         amounts=step.amounts[:MAX_ITEMS],
         notes=step.notes[:MAX_ITEMS],
         warnings=step.warnings[:MAX_ITEMS],

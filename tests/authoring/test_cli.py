@@ -189,7 +189,8 @@ spec:
 TRACED_POD = "kind: Pod\nspec: {containers: [{name: c, resources: {limits: {nvidia.com/mig-2g.20gb: 1}}}]}\n"
 TRACE = (
     "mutate",
-    "FallbackLadder/mig  changed: nvidia.com/mig-2g.20gb → nvidia.com/gpu  rules.yaml:3:18",
+    "FallbackLadder/mig  changed: nvidia.com/mig-2g.20gb → nvidia.com/gpu  rules.yaml:7:18  rungs[1]",
+    "c requests 1 of nvidia.com/mig-2g.20gb",
     "nvidia.com/mig-2g.20gb → nvidia.com/gpu",
     "✗ nvidia.com/mig-2g.20gb: requested, but no node offers 1",
     "✓ nvidia.com/gpu: assumed: nothing else is offered",

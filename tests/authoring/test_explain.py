@@ -47,6 +47,7 @@ def test_the_output_has_the_trace_the_change_and_the_outcome(folder: Path) -> No
 Pod/train in namespace default
 ├── mutate
 │   └── FallbackLadder/mig  changed: nvidia.com/mig-2g.20gb → nvidia.com/gpu  rules/ladder.yaml:8:18 rungs[2]
+│       ├── main requests 2 of nvidia.com/mig-2g.20gb
 │       ├── nvidia.com/mig-2g.20gb → nvidia.com/gpu
 │       │   ├── ✗ nvidia.com/mig-2g.20gb: requested, but no node offers 2
 │       │   ├── ✗ nvidia.com/mig-1g.10gb: no node offers 2 of nvidia.com/mig-1g.10gb
@@ -75,6 +76,20 @@ Pod/train in namespace default
 allowed, changed
 """
     )
+
+
+def test_each_container_that_requests_a_resource_is_named(folder: Path) -> None:
+    side = "    - {name: side, resources: {requests: {nvidia.com/mig-2g.20gb: 1}}}\n    - {name: idle}\n"
+    write(folder, {"pod.yaml": POD + side, "rules/more.yaml": injection("gpu")})
+    out = cli(*EXPLAINED).stdout
+    assert "├── main requests 2 of nvidia.com/mig-2g.20gb\n│   │   ├── side requests 1 of nvidia.com/mig-2g" in out
+    assert "├── main requests 2 of nvidia.com/gpu\n│       ├── side requests 1 of nvidia.com/gpu\n" in out
+    assert "idle requests" not in out
+    trace = json.loads(cli(*EXPLAINED, "--output", "json").stdout)["pods"][0]["mutation"]["trace"]
+    assert [step["requests"] for step in trace] == [
+        [{"container": "main", "resource": name, "count": 2}, {"container": "side", "resource": name, "count": 1}]
+        for name in (MIG, "nvidia.com/gpu")
+    ]
 
 
 def test_an_unchanged_pod_has_no_diff(folder: Path) -> None:

@@ -319,6 +319,8 @@ def _step(tree: Tree, step: Step) -> None:
             (f"  {visible(', '.join(map(str, step.fields)) or str(step.location))}", _DIM),
         )
     )
+    for request in step.requests:
+        branch.add(Text(f"{visible(request.container)} requests {request.count} of {request.resource}"))
     for resource in step.resources:
         _resource(branch, resource)
     for amount in step.amounts:

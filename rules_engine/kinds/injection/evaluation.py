@@ -12,9 +12,9 @@ from rules_engine.evaluation.context import Context
 from rules_engine.evaluation.pod_checks import MAX_CONTAINERS, malformed, too_many_containers
 from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.evaluation.rule_set.compiler import Compiler
-from rules_engine.evaluation.steps import failed, skipped, stepped, too_large
+from rules_engine.evaluation.steps import Details, failed, skipped, stepped, too_large
 from rules_engine.kinds.injection.value import Entry, InitContainers, OnConflict, ResourceInjection
-from rules_engine.model.decision import Action, Amount, Step
+from rules_engine.model.decision import Action, Amount, ContainerRequest, Step
 from rules_engine.model.json.edits import Edits, merged, patch_bytes
 from rules_engine.model.json.strict import Path
 from rules_engine.model.pod import ANNOTATIONS, POD_LIMITS, POD_REQUESTS, Container, Role
@@ -50,6 +50,12 @@ class _Triggered(Struct, frozen=True, kw_only=True):
     def injects(self) -> bool:
         """True if some container gets an amount."""
         return bool(self.entry and self.served)
+
+    @property
+    def requests(self) -> tuple[ContainerRequest, ...]:
+        """The requests of the containers that get their amounts."""
+        resource = self.rule.gpu_resource
+        return tuple([ContainerRequest(item.name, resource, _count(item, resource)) for item in self.served])
 
 
 def compile_injection(rule: ResourceInjection, compiler: Compiler) -> CompiledRule[ResourceInjection]:
@@ -117,6 +123,11 @@ def _triggered(injection: CompiledRule[ResourceInjection], context: Context) -> 
     )
 
 
+def _count(container: Container, gpu_resource: str) -> int:
+    requested = container.requested(gpu_resource)
+    return requested.whole if requested else 0
+
+
 def _may_serve(rule: ResourceInjection, container: Container) -> bool:
     return container.role is Role.REGULAR or rule.init_containers is InitContainers.INJECT
 
@@ -140,7 +151,8 @@ def _inject(triggered: _Triggered, enforced: Sequence[_Triggered], context: Cont
     rivals = {other.rule.gpu_resource for other in enforced if other.injects} | {rule.gpu_resource}
     if triggered.served and len(rivals) > 1:
         message = f"pod {context.display} has different gpu resource {', '.join(sorted(rivals))}"
-        return stepped(rule, Action.DENY, "conflict", message, warnings=warnings, fields=entry.fields), {}
+        common: Details = {"warnings": warnings, "requests": triggered.requests, "fields": entry.fields}
+        return stepped(rule, Action.DENY, "conflict", message, **common), {}
     passed_over = [f"the {container.role.value} {container.name}" for container in triggered.passed_over]
     if passed_over and rule.init_containers is InitContainers.DENY:
         message = (
@@ -175,6 +187,7 @@ class _Calculation:
         self._warnings = warnings
         self._notes: tuple[str, ...] = ()
         self._served = triggered.served
+        self._requests = triggered.requests
         served = {container.path for container in triggered.served}
         self._others = [
             container
@@ -187,6 +200,7 @@ class _Calculation:
 
     def outcome(self) -> tuple[Step, Edits]:
         rule, coefficients = self._rule, self._coefficients
+        common: Details = {"warnings": self._warnings, "requests": self._requests, "fields": self._entry.fields}
         total = sum([self._count(container) for container in self._served if container.role is not Role.INIT])
         # Only GPU containers that keep running share an amount, from which that of the other containers is subtracted.
         left = {
@@ -200,9 +214,8 @@ class _Calculation:
                 f"other containers request {self._beside(name)} of {coefficients[name] * total} {name} for {total} GPUs"
                 for name in short
             )
-            fields = self._entry.fields
             message = f"pod {self._context.display} resource {', '.join(short)} too large: {why}"
-            return stepped(rule, Action.DENY, "too-large", message, warnings=self._warnings, fields=fields), {}
+            return stepped(rule, Action.DENY, "too-large", message, **common), {}
         amounts: list[Amount] = []
         edits: dict[Path, dict[str, str | None]] = {}
         for name, coefficient in coefficients.items():
@@ -227,6 +240,7 @@ class _Calculation:
             "injected" if action is Action.CHANGE else "unchanged",
             f"{total} × {rule.gpu_resource}" + (f", {started} in init containers" if started else ""),
             warnings=self._warnings,
+            requests=self._requests,
             amounts=tuple(amounts),
             annotations=annotations,
             notes=self._notes,
@@ -248,8 +262,7 @@ class _Calculation:
 
     def _count(self, container: Container) -> int:
         """Return the number of GPUs that a container requests."""
-        requested = container.requested(self._rule.gpu_resource)
-        return requested.whole if requested else 0
+        return _count(container, self._rule.gpu_resource)
 
     def _beside(self, name: str) -> Quantity:
         """Return the amount that the containers without GPUs request."""

@@ -18,7 +18,7 @@ from rules_engine.evaluation.steps import Details, failed, skipped, stepped, too
 from rules_engine.kinds.ladder.counts import DeviceCounts, edits_between
 from rules_engine.kinds.ladder.problem_codes import LadderCode
 from rules_engine.kinds.ladder.value import Counts, Direction, FallbackLadder, Rung, WhenExhausted
-from rules_engine.model.decision import Action, Attempt, ResourceDecision, Step
+from rules_engine.model.decision import Action, Attempt, ContainerRequest, ResourceDecision, Step
 from rules_engine.model.json.edits import Edits, merged
 from rules_engine.model.pod import ANNOTATIONS
 from rules_engine.model.quantity import Quantity
@@ -218,6 +218,7 @@ class _LadderRun:
 
     def _kept(self, mine: Sequence[str], reason: str, message: str) -> Step:
         """Return the step of a ladder that moves nothing, with a warning."""
+        unknown = reason == "cluster-unknown"
         return stepped(
             self._rule,
             Action.KEEP,
@@ -225,8 +226,20 @@ class _LadderRun:
             message,
             warnings=(*self._warnings, f"{self._rule.id} left the pod as it is: {message}"),
             resources=tuple(ResourceDecision(resource=name, to=None, reason=reason) for name in mine),
-            cluster_unknown=reason == "cluster-unknown",
+            cluster_unknown=unknown,
+            requests=self._requests(mine) if unknown else (),
             fields=self._fields(mine),
+        )
+
+    def _requests(self, resources: Sequence[str]) -> tuple[ContainerRequest, ...]:
+        """Return the requests of these resources, by container."""
+        return tuple(
+            [
+                ContainerRequest(container.name, name, counts[name])
+                for container, counts in zip(self._context.pod.containers, self._before.by_container, strict=True)
+                for name in resources
+                if name in counts
+            ]
         )
 
     def _fields(self, resources: Iterable[str]) -> tuple[Field, ...]:
@@ -309,7 +322,12 @@ class _LadderRun:
     def _finished(self, decisions: Sequence[ResourceDecision], notes: tuple[str, ...]) -> tuple[Step, Edits]:
         exhausted = [decision.resource for decision in decisions if decision.reason == "exhausted"]
         moves = {decision.resource: decision.to for decision in decisions if decision.to is not None}
-        common: Details = {"resources": tuple(decisions), "notes": notes, "warnings": self._warnings}
+        common: Details = {
+            "requests": self._requests([decision.resource for decision in decisions]),
+            "resources": tuple(decisions),
+            "notes": notes,
+            "warnings": self._warnings,
+        }
         if exhausted and self._rule.when_exhausted is WhenExhausted.DENY:
             message = f"no rung can serve {', '.join(exhausted)} for pod {self._context.display}"
             common["fields"] = self._rule.fields.get("whenExhausted", ())

@@ -446,8 +446,8 @@ def test_the_longest_line_fits_the_longest_names_and_reasons() -> None:
     ("made", "rules", "truncated"),
     [
         (pod_of(100), (FALLS,), ["patch"]),
-        (pod_of(200), (FALLS, INJECTS), ["patch", "amounts"]),
-        (pod_of(20, "c" * 10_000), (FALLS, INJECTS), ["patch", "amounts"]),
+        (pod_of(200), (FALLS, INJECTS), ["patch", "requests", "amounts"]),
+        (pod_of(20, "c" * 10_000), (FALLS, INJECTS), ["patch", "requests", "amounts"]),
     ],
     ids=["patch", "amounts", "long"],
 )

@@ -117,7 +117,7 @@ def _is_special(path: Path) -> bool:
     return os.path.exists(path) and not os.path.isfile(path)  # noqa: PTH110, PTH113 - Path's raise where links go in a circle
 
 
-def _standard_input() -> BinaryIO:
+def standard_input() -> BinaryIO:
     """Return standard input. Raises OSError if it is closed."""
     if sys.stdin is None:
         raise OSError(EBADF, os.strerror(EBADF))
@@ -133,7 +133,7 @@ def read_file(path: Path, diagnostics: Diagnostics, *, regular: bool = False) ->
     limit = MAX_CLUSTER_BYTES if is_json else MAX_FILE_BYTES
     opener = _open_at_once if regular else None
     try:
-        with nullcontext(_standard_input()) if path == STDIN else open(path, "rb", opener=opener) as file:
+        with nullcontext(standard_input()) if path == STDIN else open(path, "rb", opener=opener) as file:
             if regular and path != STDIN and not _is_regular(os.fstat(file.fileno())):
                 diagnostics.error(Code.NOT_A_REGULAR_FILE, NOT_REGULAR, Location(str(path), 1, 1))
                 return None

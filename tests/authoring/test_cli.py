@@ -357,7 +357,8 @@ def test_examples_of_help_are_right(name: str, line: str, tmp_path: Path, monkey
     files = {"rules/ladder.test.yaml": test, "ladder.yaml": rules["rules/ladder.yaml"], "cluster.yaml": cluster}
     injector = '{"resourceMap": {"V100": {"nvidia.com/gpu": {"annotations": {"a": "b"}}}}}'
     manifests = {"old.json": injector, "pod.yaml": pod, "job.yaml": pod.replace(", namespace: ml", "")}
-    monkeypatch.chdir(write(tmp_path, {**rules, **files, **manifests}))
+    log = {"log.jsonl": '{"endpoint": "mutate", "namespace": "ml", "pod": "train", "outcome": "Allowed"}\n'}
+    monkeypatch.chdir(write(tmp_path, {**rules, **files, **manifests, **log}))
     words = shlex.split(line[line.index("gpu-rules ") :])
     given = words[: words.index(">")] if ">" in words else words
     source = given[given.index("<") + 1] if "<" in given else "pod.yaml"

@@ -17,6 +17,7 @@ from rules_engine.authoring.check import NOTHING_CHECKED, Checked
 from rules_engine.authoring.effective import Effective, EffectiveRule
 from rules_engine.authoring.eval import Evaluated, Failure
 from rules_engine.authoring.explain import Explanation
+from rules_engine.authoring.recorded import Record
 from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
 from rules_engine.authoring.rule_tests import CaseResult, TestRun
 from rules_engine.documents import Sources
@@ -172,6 +173,20 @@ class Screen:
             self._line(Text.assemble(("warning: ", _YELLOW + _BOLD), visible(warning)))
         self._line(_outcome(explanation.admission))
 
+    def recorded(self, record: Record, *, skipped: bool = False) -> None:
+        """Print a decision of a decision log as `explained` does; the log has the patch, and not the pod."""
+        tree = Tree(Text.assemble((record.pod, _BOLD), record.title), guide_style=_DIM)
+        _decision(tree, record.endpoint, record.decision, skipped=skipped)
+        self._tree(tree)
+        self._line(Text())
+        for change in record.patch:
+            self._line(Text(change, style=_RED if change.startswith("remove") else _GREEN))
+        for warning in record.decision.warnings:
+            self._line(Text.assemble(("warning: ", _YELLOW + _BOLD), visible(warning)))
+        if record.truncated:
+            self._line(Text(f"shortened in the log: {', '.join(record.truncated)}", style=_YELLOW))
+        self._line(_recorded_outcome(record))
+
     def effective(self, effective: Effective, *, packaged: bool) -> None:
         """Print the rules that can apply in a namespace as a tree, then those that cannot.
 
@@ -277,6 +292,14 @@ def _outcome(admission: Admission) -> Text:
         return Text.assemble(("denied: ", _RED + _BOLD), visible(admission.message))
     changed = "changed" if admission.mutation.patch else "unchanged"
     return Text.assemble(("allowed", _GREEN + _BOLD), f", {changed}")
+
+
+def _recorded_outcome(record: Record) -> Text:
+    if record.outcome in ("Allowed", "Changed"):
+        changed = "changed" if record.outcome == "Changed" else "unchanged"
+        return Text.assemble(("allowed", _GREEN + _BOLD), f", {changed}")
+    message = f": {record.message}" if record.message else ""
+    return Text.assemble((record.outcome.lower(), _RED + _BOLD), message)
 
 
 def _trace(admission: Admission, title: Text, *, skipped: bool) -> Tree:

@@ -1,7 +1,11 @@
 """`explain`: decisions for the pods of a manifest, with their reasons."""
 
 import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
@@ -14,7 +18,12 @@ from rules_engine.cli.options import (
     rule_paths,
     rules_option,
 )
-from rules_engine.cli.program import Command, examples, fail_if, print_json
+from rules_engine.cli.program import PROBLEMS_FOUND, Command, examples, fail_if, json_text, print_json
+
+if TYPE_CHECKING:
+    from rules_engine.authoring.explain import Explanation
+    from rules_engine.documents import PodPart
+    from rules_engine.loading import Manifest
 
 
 @click.command(
@@ -101,34 +110,61 @@ def explain(
     if manifest is None:
         raise click.UsageError("Missing option '-f' / '--filename'.")
     paths = rule_paths(rules, more_rules)
-    from rules_engine.authoring.explain import NamespaceError, read_material
     from rules_engine.authoring.explain import explain as explain_pod
+    from rules_engine.authoring.explain import read_material
     from rules_engine.authoring.output import machine
     from rules_engine.authoring.output.terminal import Screen
     from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES, has_errors
-    from rules_engine.documents import load_pods
+    from rules_engine.documents import stream_pods
 
     material = read_material(paths or (DEFAULT_RULES,), cluster or DEFAULT_CLUSTER)
-    pods, pod_problems, pod_sources = load_pods(manifest)
-    problems = (*material.problems, *pod_problems)
-    Screen(sys.stderr).problems(problems, {**material.sources, **pod_sources})
-    fail_if(has_errors(problems))
-    try:
-        explanations = tuple(
-            explain_pod(material, pod, namespace=namespace, operation=operation, dry_run=dry_run) for pod in pods
-        )
-    except NamespaceError as error:
-        raise click.UsageError(str(error)) from None
+    parts = stream_pods(manifest)
+    first = next(parts)
+    Screen(sys.stderr).problems((*material.problems, *first.problems), {**material.sources, **first.sources})
+    fail_if(has_errors(material.problems))
+    run = _Run(partial(explain_pod, material, namespace=namespace, operation=operation, dry_run=dry_run))
+    made = run.explanations(first, parts)
+    start = next(made, None)
+    if start is None:
+        raise SystemExit(PROBLEMS_FOUND)
     if output == "json":
-        print_json(machine.explain_json(material, explanations))
+        for text in machine.explain_json(material, chain((start,), made), json_text):
+            click.echo(text, nl=False)
     else:
         screen = Screen(sys.stdout)
         screen.assumed(rules=not paths, cluster=cluster is None)
-        for index, explanation in enumerate(explanations):
+        for index, explanation in enumerate(chain((start,), made)):
             if index:
                 screen.gap()
             screen.explained(explanation, skipped=every)
-    fail_if(not all(explanation.admission.allowed for explanation in explanations))
+    fail_if(run.failed)
+
+
+class _Run:
+    """Explanations of the pods of a file, one part after the other. `failed`: an error was found, or a denial."""
+
+    def __init__(self, explain_pod: Callable[["Manifest"], "Explanation"]) -> None:
+        self.failed = False
+        self._explain_pod = explain_pod
+
+    def explanations(self, first: "PodPart", parts: Iterator["PodPart"]) -> Iterator["Explanation"]:
+        """Yield the explanations. The problems of the first part are already reported."""
+        from rules_engine.authoring.explain import NamespaceError
+        from rules_engine.authoring.output.terminal import Screen
+        from rules_engine.authoring.rule_files import has_errors
+
+        screen = Screen(sys.stderr)
+        for part in chain((first,), parts):
+            if part is not first:
+                screen.problems(part.problems, part.sources)
+            self.failed = self.failed or has_errors(part.problems)
+            try:
+                explanations = [self._explain_pod(pod) for pod in part.pods]
+            except NamespaceError as error:
+                raise click.UsageError(str(error)) from None
+            for explanation in explanations:
+                self.failed = self.failed or not explanation.admission.allowed
+                yield explanation
 
 
 _WITH_LOG = frozenset({"log", "pod", "every", "output"})

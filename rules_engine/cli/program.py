@@ -94,10 +94,15 @@ class Command(click.Command):
             ctx.exit(INTERRUPTED)
 
 
-def print_json(value: Any) -> None:
-    """Print an indented JSON document. If the encoding may lack characters, they are escaped rather than replaced."""
+def json_text(value: Any) -> str:
+    """Return indented JSON. If the encoding may lack characters, they are escaped rather than replaced."""
     lossless = (sys.stdout.encoding or "").lower().startswith("utf")
-    click.echo(json.dumps(value, indent=2, ensure_ascii=not lossless))
+    return json.dumps(value, indent=2, ensure_ascii=not lossless)
+
+
+def print_json(value: Any) -> None:
+    """Print a document as indented JSON."""
+    click.echo(json_text(value))
 
 
 def fail_if(condition: bool) -> None:

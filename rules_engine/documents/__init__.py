@@ -1,5 +1,6 @@
 """Documents: the rules, tests and inventories of files, with all their problems."""
 
 from rules_engine.documents.load import DOCUMENT_KINDS, Loaded, Sources, load, load_cluster, load_pods
+from rules_engine.documents.manifest_stream import PodPart, stream_pods
 
-__all__ = ["DOCUMENT_KINDS", "Loaded", "Sources", "load", "load_cluster", "load_pods"]
+__all__ = ["DOCUMENT_KINDS", "Loaded", "PodPart", "Sources", "load", "load_cluster", "load_pods", "stream_pods"]

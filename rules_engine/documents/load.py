@@ -164,14 +164,32 @@ def load_pods(path: Path) -> tuple[tuple[Manifest, ...], tuple[Problem, ...], So
     source = read_file(path, diagnostics)
     if source is None:
         return (), tuple(diagnostics.problems), {}
+    found = pods_in(source, diagnostics)
+    return found, in_file_order(diagnostics.problems), {source.name: source.lines}
+
+
+def pods_in(source: SourceFile, diagnostics: Diagnostics) -> tuple[Manifest, ...]:
+    """Read every pod of a text of manifests; none if it has errors."""
     roots = _manifest_documents(source, diagnostics)
     found = [manifest for root in roots for manifest in manifests(root)]
     if not found and not diagnostics.failed:
         _report_no_pod(source, roots, diagnostics)
-    for manifest in () if diagnostics.failed else found:
+    if not diagnostics.failed:
+        _check_pods(found, diagnostics)
+    return () if diagnostics.failed else tuple(found)
+
+
+def pods_below(root: Node, diagnostics: Diagnostics) -> tuple[Manifest, ...]:
+    """Read every pod of an object, which may have none."""
+    found = manifests(root)
+    _check_pods(found, diagnostics)
+    return found
+
+
+def _check_pods(found: Sequence[Manifest], diagnostics: Diagnostics) -> None:
+    for manifest in found:
         if read_pod(manifest.pod, manifest.node, diagnostics) is not None:
             manifest.warn(diagnostics)
-    return () if diagnostics.failed else tuple(found), in_file_order(diagnostics.problems), {source.name: source.lines}
 
 
 def _report_no_pod(source: SourceFile, roots: Sequence[Node], diagnostics: Diagnostics) -> None:

@@ -101,7 +101,7 @@ def _walk(folder: Path, above: frozenset[str], diagnostics: Diagnostics) -> Iter
     try:
         entries = sorted(folder.iterdir(), key=lambda entry: entry.name)
     except OSError as error:
-        _report_unreadable(folder, error, diagnostics)
+        report_unreadable(folder, error, diagnostics)
         return
     for path in entries:
         if path.name.startswith("."):
@@ -129,8 +129,7 @@ def read_file(path: Path, diagnostics: Diagnostics, *, regular: bool = False) ->
 
     With `regular`, pipes, devices and files of the kernel are problems, and are never waited for. Links are followed.
     """
-    is_json = path.suffix == ".json"
-    limit = MAX_CLUSTER_BYTES if is_json else MAX_FILE_BYTES
+    limit = MAX_CLUSTER_BYTES if path.suffix == ".json" else MAX_FILE_BYTES
     opener = _open_at_once if regular else None
     try:
         with nullcontext(standard_input()) if path == STDIN else open(path, "rb", opener=opener) as file:
@@ -142,11 +141,17 @@ def read_file(path: Path, diagnostics: Diagnostics, *, regular: bool = False) ->
         diagnostics.error(Code.MISSING_FILE, "file or folder not found", Location(str(path), 1, 1))
         return None
     except OSError as error:
-        _report_unreadable(path, error, diagnostics)
+        report_unreadable(path, error, diagnostics)
         return None
     if len(data) > limit:
         report_too_large(str(path), limit, diagnostics)
         return None
+    return decoded(path, data, diagnostics)
+
+
+def decoded(path: Path, data: bytes, diagnostics: Diagnostics) -> SourceFile | None:
+    """Decode the content of a file as UTF-8, without a byte order mark; None, with a problem, if it is none."""
+    is_json = path.suffix == ".json"
     try:
         text = data.decode("utf-8-sig")
         return SourceFile(str(path), text, is_json or (path == STDIN and text.lstrip().startswith("{")))
@@ -177,5 +182,6 @@ def report_too_large(name: str, limit: int, diagnostics: Diagnostics) -> None:
     diagnostics.error(Code.FILE_TOO_LARGE, f"the file is larger than {limit // 2**20} MiB", Location(name, 1, 1))
 
 
-def _report_unreadable(path: Path, error: OSError, diagnostics: Diagnostics) -> None:
+def report_unreadable(path: Path, error: OSError, diagnostics: Diagnostics) -> None:
+    """Report a file that cannot be read."""
     diagnostics.error(Code.UNREADABLE_FILE, f"cannot be read: {error.strerror or error}", Location(str(path), 1, 1))

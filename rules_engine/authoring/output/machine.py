@@ -1,7 +1,8 @@
 """Results as JSON, SARIF and GitHub annotations."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import PurePath
+from textwrap import indent
 from urllib.parse import quote
 
 from rules_engine.authoring.check import Checked
@@ -190,11 +191,15 @@ def _case(result: CaseResult) -> Json:
     }
 
 
-def explain_json(material: Material, explanations: tuple[Explanation, ...]) -> Json:
-    """Return the document of `explain --output json`."""
-    return {
-        "rules": [str(path) for path in material.rule_paths],
-        "cluster": str(material.cluster_path),
-        "allowed": all(explanation.admission.allowed for explanation in explanations),
-        "pods": [explanation.to_json() for explanation in explanations],
-    }
+def explain_json(
+    material: Material, explanations: Iterable[Explanation], encode: Callable[[Json], str]
+) -> Iterator[str]:
+    """Yield the document of `explain --output json` pod by pod, of which there may be many thousands."""
+    rules: Json = [str(path) for path in material.rule_paths]
+    yield f'{{\n  "rules": {indent(encode(rules), "  ").lstrip()},\n'
+    yield f'  "cluster": {encode(str(material.cluster_path))},\n  "pods": ['
+    allowed = True
+    for index, explanation in enumerate(explanations):
+        allowed = allowed and explanation.admission.allowed
+        yield f"{',' if index else ''}\n{indent(encode(explanation.to_json()), '    ')}"
+    yield f'\n  ],\n  "allowed": {encode(allowed)}\n}}\n'

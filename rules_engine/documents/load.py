@@ -25,7 +25,7 @@ from rules_engine.loading.files import (
 )
 from rules_engine.loading.kubernetes.inventory import build_cluster
 from rules_engine.loading.kubernetes.kubectl import is_cluster, read_cluster
-from rules_engine.loading.kubernetes.manifests import Manifest, manifest_json, manifests
+from rules_engine.loading.kubernetes.manifests import TEMPLATES, Manifest, manifest_json, manifests
 from rules_engine.loading.kubernetes.pods import read_pod
 from rules_engine.loading.rule_fields import name_of
 from rules_engine.loading.schemas import SCHEMAS, near, validate
@@ -200,7 +200,8 @@ def _report_no_pod(source: SourceFile, roots: Sequence[Node], diagnostics: Diagn
         diagnostics.error(Code.NOT_A_POD, message, Location(source.name, 1, 1))
         return
     kind = place.source.text
-    hint = ": pass rules with --rules" if kind in {known.name for known in KINDS} else ""
+    rules = ": pass rules with --rules" if kind in {known.name for known in KINDS} else ""
+    hint = rules or near(kind, ["Pod", *TEMPLATES])
     message = f"{truncate(kind)} is not a pod and has no pod template{hint}"
     diagnostics.error(Code.NOT_A_POD, message, place.location, place.length)
 

@@ -161,6 +161,48 @@ def test_other_projects_templates_may_have_extra_fields() -> None:
     ]
 
 
+POD_TEMPLATE = "{spec: {containers: [{name: c}]}}"
+
+
+@pytest.mark.parametrize(
+    ("text", "warnings"),
+    [
+        (
+            "kind: Deploymnet\nspec: {template: T}",
+            ["1:7: Kubernetes has no kind 'Deploymnet' (did you mean 'Deployment'?)"],
+        ),
+        (
+            "kind: job\napiVersion: batch/v1\nspec: {template: T}",
+            ["1:7: Kubernetes has no kind 'job' (did you mean 'Job'?)"],
+        ),
+        (
+            "kind: Job\napiVersion: batch/v1\nmetadata: {nme: x}\nspec: {template: T}",
+            ["3:12: ObjectMeta has no field 'nme' (did you mean 'name'?): Kubernetes drops it"],
+        ),
+        ("kind: Job\nspec: {templte: T}", ["2:8: Job has no field 'templte' here: Kubernetes expects 'template'"]),
+        ("kind: Job\nspc: {template: T}", ["2:1: Job has no field 'spc' here: Kubernetes expects 'spec'"]),
+        (
+            "kind: CronJob\nspec: {job: {spec: {template: T}}}",
+            ["2:8: CronJob has no field 'job' here: Kubernetes expects 'jobTemplate'"],
+        ),
+        ("kind: Job\nspec: [{template: T}]", []),
+        ("kind: Job\nspec: {template: [T]}", []),
+        ("kind: Job\napiVersion: batch.volcano.sh/v1\nmetadata: {nme: x}\nspec: {tasks: [{template: T}]}", []),
+        ("kind: Deploymnet\napiVersion: x.y/v1\nspec: {template: T}", []),
+        ("kind: Rollout\nspec: {template: T}", []),
+        ("spec: {template: T}", []),
+    ],
+)
+def test_a_mistyped_workload_is_a_warning(text: str, warnings: list[str]) -> None:
+    assert warned(f"{text.replace('T}', POD_TEMPLATE + '}').replace('T]', POD_TEMPLATE + ']')}\n") == warnings
+
+
+@pytest.mark.parametrize(("kind", "meant"), [("pod", "Pod"), ("Jbo", "Job"), ("StatefulSets", "StatefulSet")])
+def test_a_mistyped_kind_of_an_object_without_pods_has_a_suggestion(kind: str, meant: str) -> None:
+    _, (problem,), _ = read_pods(f"kind: {kind}\nspec: {{}}\n")
+    assert problem.message == f"{kind} is not a pod and has no pod template (did you mean '{meant}'?)"
+
+
 def test_fields_are_checked_in_lists_and_objects_not_in_open_maps() -> None:
     text = (
         "kind: Pod\nmetadata: {labels: {anything: x}, lables: {}}\nspec:\n  containers:\n"

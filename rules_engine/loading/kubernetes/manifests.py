@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import cast
 
 from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.loading.kubernetes.pods import containers_slip, warn_of_pod
+from rules_engine.loading.kubernetes.pods import containers_slip, warn_of_pod, warn_of_values
+from rules_engine.loading.schemas import near
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, Path, ScalarNode, find, first_key
+from rules_engine.model.excerpt import truncate
 from rules_engine.model.json.lenient import Object, mapping, text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problem_codes import Code
@@ -30,13 +33,19 @@ TEMPLATES: Mapping[str, Path] = {
 }
 """Paths of the pod templates of Kubernetes' own objects: the value there is a template, whatever its members."""
 
+_MISSPELT = 0.85
+"""Similarity of a kind to one of these: JobSet is another one."""
+
+_GROUPS = frozenset({"", "apps", "batch"})
+"""API groups of these kinds."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """A pod as an object creates it.
 
     `kind`, `name` and `namespace` ("" if absent) are the object's; `path` is the template's path in it, empty for a
-    Pod. `pod` is a whole Pod, made from `node`.
+    Pod. `pod` is a whole Pod, made from `node`, which is at `path` below `root`.
     """
 
     kind: str
@@ -45,6 +54,7 @@ class Manifest:
     path: Path
     pod: dict[str, Json]
     node: MapNode
+    root: Node
 
     @property
     def location(self) -> Location:
@@ -52,7 +62,36 @@ class Manifest:
 
     def warn(self, diagnostics: Diagnostics) -> None:
         """Warn of members that Kubernetes would drop or refuse."""
+        if self.path:
+            self._warn_of_object(diagnostics)
         warn_of_pod(self.node, diagnostics, plain=not self.path or self.kind in TEMPLATES)
+
+    def _warn_of_object(self, diagnostics: Diagnostics) -> None:
+        """Warn of slips around the template of one of Kubernetes' own kinds, and of a kind that is misspelt."""
+        root = cast(MapNode, self.root)
+        version, kind = root.get("apiVersion"), root.get("kind")
+        group = version.source.text.rpartition("/")[0] if isinstance(version, ScalarNode) else ""
+        if group not in _GROUPS or not isinstance(kind, ScalarNode):
+            return
+        if self.kind in TEMPLATES:
+            warn_of_values(root.get("metadata"), "ObjectMeta", diagnostics)
+            self._warn_of_path(TEMPLATES[self.kind], diagnostics)
+        elif get_close_matches(self.kind.casefold(), map(str.casefold, TEMPLATES), 1, _MISSPELT):
+            message = f"Kubernetes has no kind '{truncate(self.kind)}'{near(self.kind, TEMPLATES)}"
+            diagnostics.warning(Code.UNKNOWN_KIND, message, kind.location, kind.length)
+
+    def _warn_of_path(self, expected: Path, diagnostics: Diagnostics) -> None:
+        """Warn of the first member on the way to the template that has another name than in the kind."""
+        above = self.root
+        for step, name in zip(self.path, expected, strict=False):
+            if step == name:
+                above = find(above, (step,))
+                continue
+            if isinstance(above, MapNode):
+                key = next(key for key, _ in above if key.source.text == step)
+                message = f"{self.kind} has no field '{truncate(key.source.text)}' here: Kubernetes expects '{name}'"
+                diagnostics.warning(Code.UNKNOWN_POD_FIELD, message, key.location, key.length)
+            return
 
 
 def manifest_json(node: Node) -> Json:
@@ -104,6 +143,7 @@ def _manifests(value: Json, node: Node) -> Iterator[Manifest]:
                 **{key: part for key, part in template.items() if key not in ("apiVersion", "kind", "metadata")},
             },
             node=cast(MapNode, find(node, path)),
+            root=node,
         )
 
 

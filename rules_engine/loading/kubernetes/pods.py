@@ -51,7 +51,7 @@ def warn_of_pod(node: MapNode, diagnostics: Diagnostics, *, plain: bool = True) 
         warn_of_fields(node, diagnostics)
     else:
         for name in _CONTAINERS[:2]:
-            _warn_of_values(spec.get(name), "[Container]", diagnostics)
+            warn_of_values(spec.get(name), "[Container]", diagnostics)
     if not items(spec, "containers") and not _misspells_containers(node, spec):
         place = spec.key("containers") or node.key("spec") or first_key(node)
         message = "the pod has no containers: Kubernetes rejects it"
@@ -73,7 +73,7 @@ def _warn_of_repeated(spec: MapNode, diagnostics: Diagnostics) -> None:
 
 def warn_of_fields(node: Node, diagnostics: Diagnostics) -> None:
     """Warn of fields that Pods do not have."""
-    _warn_of_values(node, "Pod", diagnostics)
+    warn_of_values(node, "Pod", diagnostics)
 
 
 def _misspells_containers(node: MapNode, spec: MapNode) -> bool:
@@ -115,20 +115,20 @@ def _warn_of_fields(node: MapNode, shape: str, diagnostics: Diagnostics) -> None
     for key, value in node:
         name = key.source.text
         if name in fields:
-            _warn_of_values(value, fields[name], diagnostics)
+            warn_of_values(value, fields[name], diagnostics)
         else:
             message = f"{shape} has no field '{truncate(name)}'{near(name, fields)}: Kubernetes drops it"
             diagnostics.warning(Code.UNKNOWN_POD_FIELD, message, key.location, key.length)
 
 
-def _warn_of_values(node: Node | None, written: str, diagnostics: Diagnostics) -> None:
+def warn_of_values(node: Node | None, written: str, diagnostics: Diagnostics) -> None:
     """Warn of fields in a value; `written` is its type in the notation of shapes.json."""
     if written.startswith("["):
         for item in node.items if isinstance(node, ListNode) else ():
-            _warn_of_values(item, written[1:-1], diagnostics)
+            warn_of_values(item, written[1:-1], diagnostics)
     elif written.startswith("{") and isinstance(node, MapNode):
         for _, value in node:
-            _warn_of_values(value, written[1:-1], diagnostics)
+            warn_of_values(value, written[1:-1], diagnostics)
     elif written[0].isupper() and isinstance(node, MapNode):
         _warn_of_fields(node, written, diagnostics)
     elif isinstance(node, ScalarNode) and written == "quantity":

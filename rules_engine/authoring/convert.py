@@ -431,7 +431,7 @@ def _plain(value: Decimal, zeros: int) -> str:
 
 def _nanos(suffix: str) -> Fraction:
     """Return the nanos of a unit, without the rounding of quantities."""
-    if suffix[1:] and suffix[0] in "eE":
+    if suffix[1:] and suffix[0] in "eE" and suffix != "Ei":
         return Fraction(10) ** (int(suffix[1:]) + 9)
     return Fraction(Quantity.parse(f"1{suffix}").nanos)
 

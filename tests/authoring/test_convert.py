@@ -126,6 +126,7 @@ def test_names_are_unique_whatever_the_types_are_called() -> None:
         ({"coefficient": 1e3, "unit": "m"}, "1000m"),
         ({"coefficient": 8, "unit": "e9"}, "8e9"),
         ({"coefficient": 2, "unit": "E"}, "2E"),
+        ({"coefficient": 2, "unit": "Ei"}, "2Ei"),
         ({"coefficient": 4, "unit": "0"}, "40"),
         ({"coefficient": 1.5, "unit": "00Mi"}, "150Mi"),
         ({"coefficient": 4, "unit": ".0Gi"}, "4Gi"),

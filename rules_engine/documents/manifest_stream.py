@@ -5,6 +5,7 @@ A list of more than MAX_FILE_BYTES is read object by object, as JSON. A problem 
 
 import codecs
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from rules_engine.loading.files import (
 from rules_engine.loading.kubernetes.manifests import Manifest
 from rules_engine.loading.yaml.documents import MAX_DEPTH
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, ScalarNode
+from rules_engine.model.excerpt import truncate
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem, in_file_order
@@ -75,7 +77,7 @@ def stream_pods(path: Path, limit: int = MAX_CLUSTER_BYTES) -> Iterator[PodPart]
     yield PodPart(pods, in_file_order(diagnostics.problems), lines)
 
 
-class _StreamError(ValueError):
+class _StreamError(Exception):
     """A list that cannot be read any further."""
 
     def __init__(self, code: Code, message: str) -> None:
@@ -92,7 +94,7 @@ class _List:
         self._left = limit - len(head)
         self._limit = limit
         self._decode = codecs.getincrementaldecoder("utf-8-sig")()
-        self._value = json.JSONDecoder(parse_float=str).raw_decode
+        self._value = json.JSONDecoder(parse_float=str, object_pairs_hook=_members).raw_decode
         self._ended = False
         self._line, self._column, self._mark = 1, 1, 0
         """The last place that was computed, and its offset in the text."""
@@ -184,6 +186,8 @@ class _List:
                     self._at = error.pos
                     message = "the text is not JSON, or it is cut" if cut else "the text is not JSON"
                     raise _StreamError(Code.JSON_SYNTAX, message) from None
+            except ValueError:  # of int(): sys.get_int_max_str_digits
+                raise _StreamError(Code.JSON_SYNTAX, "a number has too many digits") from None
             if len(self._text) - self._at > MAX_FILE_BYTES:
                 raise _StreamError(Code.FILE_TOO_LARGE, _too_large("an object of the list"))
             self._more()
@@ -219,6 +223,16 @@ class _List:
         self._column += self._at - self._mark
         self._mark = self._at
         return Location(self._name, self._line, self._column)
+
+
+def _members(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    """Return the members of an object. Raises _StreamError if two have one name."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        repeated = next(name for name, count in counts.items() if count > 1)
+        raise _StreamError(Code.YAML_DUPLICATE_KEY, f"'{truncate(repeated)}' is set twice in an object")
+    return members
 
 
 def _too_large(what: str) -> str:

@@ -123,8 +123,12 @@ DEEPER = listed("DEEP").replace('"DEEP"', "[" * 50_000 + "]" * 50_000)
         (DEEP, "error: more than 64 levels of lists and maps [yaml-too-deep]"),
         (listed(pod("a")).encode().replace("é".encode(), b"\xff"), "byte 0xFF is not UTF-8: save the file as UTF-8"),
         ("# " * SMALL, "pods.json:1:1: error: the file is larger than"),
+        (
+            listed(pod("a")).replace('"name": "é"', '"image": "", "name": "é", "name": "b"'),
+            "error: 'name' is set twice in an object [yaml-duplicate-key]",
+        ),
     ],
-    ids=range(12),
+    ids=range(13),
 )
 def test_a_text_that_is_no_list_is_a_problem(tmp_path: Path, text: str | bytes, message: str) -> None:
     data = text if isinstance(text, bytes) else text.encode()
@@ -136,6 +140,12 @@ def test_a_text_too_deep_for_the_parser_is_a_problem(tmp_path: Path, monkeypatch
     monkeypatch.setattr(manifest_stream, "CHUNK_BYTES", 200_000)
     text = DEEPER.replace("y" * 600, "y" * 190_000)
     assert problems(parts(tmp_path, text))[-1].endswith("levels of lists and maps [yaml-too-deep]")
+
+
+def test_a_number_too_long_for_the_parser_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifest_stream, "MAX_FILE_BYTES", 5500)
+    text = listed(pod("a")).replace('"é"', "9" * 5000)
+    assert problems(parts(tmp_path, text))[-1].endswith("error: a number has too many digits [json-syntax]")
 
 
 def test_a_list_larger_than_the_limit_is_a_problem_after_its_first_pods(tmp_path: Path) -> None:

@@ -175,6 +175,7 @@ def _explain_recorded(context: click.Context, log: Path | None, pod: str | None,
     """Show the decisions of a decision log."""
     from rules_engine.authoring.output.terminal import Screen
     from rules_engine.authoring.recorded import PodName, read_log
+    from rules_engine.model.excerpt import visible
 
     if log is None or pod is None:
         raise click.UsageError("--from-log and --pod need each other")
@@ -187,16 +188,17 @@ def _explain_recorded(context: click.Context, log: Path | None, pod: str | None,
     if not namespace or not name:
         raise click.UsageError(f"--pod must be NAMESPACE/NAME, not {pod!r}")
     wanted = PodName(namespace, name)
+    shown = visible(str(log))
     try:
         found = read_log(log, wanted)
     except OSError as error:
-        raise click.ClickException(f"{log} cannot be read: {error.strerror or error}") from None
+        raise click.ClickException(f"{shown} cannot be read: {error.strerror or error}") from None
     if found.unread:
         lines = "1 line is no decision" if found.unread == 1 else f"{found.unread} lines are no decisions"
-        click.echo(f"{log}: warning: {lines}", err=True)
+        click.echo(f"{shown}: warning: {lines}", err=True)
     if not found.records:
         among = f"among {found.decisions}" if found.decisions else "and none at all: is it a decision log?"
-        raise click.ClickException(f"{log}: no decision for pod {wanted} {among}")
+        raise click.ClickException(visible(f"{log}: no decision for pod {wanted} {among}"))
     if output == "json":
         print_json(found.to_json())
         return
@@ -206,4 +208,4 @@ def _explain_recorded(context: click.Context, log: Path | None, pod: str | None,
             screen.gap()
         screen.recorded(record, skipped=every)
     if found.found > len(found.records):
-        click.echo(f"{log}: the newest {len(found.records)} of {found.found} decisions are shown", err=True)
+        click.echo(f"{shown}: the newest {len(found.records)} of {found.found} decisions are shown", err=True)

@@ -35,7 +35,7 @@ from rules_engine.model.source import Field, Location
 MAX_RECORDS = 100
 """Decisions that are shown, the newest ones: more than a pod gets, even if its Job makes it again for a day."""
 
-MAX_LINE_BYTES = 1024 * 1024
+MAX_LINE_BYTES = 128 * 1024
 """Longest line that is read: the server's have 30 KiB, and programs that forward logs add to them."""
 
 GENERATED = re.compile(r"[a-z0-9]{5}")

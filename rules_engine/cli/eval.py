@@ -86,7 +86,8 @@ def evaluate(
     """
     if rules and rule_id is None:
         raise click.UsageError("--rules has an effect only with --rule")
-    if expression is None and not (sys.stdin.isatty() and sys.stdout.isatty()):
+    terminal = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+    if expression is None and not terminal:
         raise click.UsageError("Missing argument 'EXPR': a prompt needs a terminal.")
     from rules_engine.authoring.eval import EXPRESSION, Subject
     from rules_engine.authoring.explain import NamespaceError

@@ -52,6 +52,8 @@ class Root(Group):
     def main(self, *args: Any, **kwargs: Any) -> Any:
         if sys.stdout is None:  # the caller closed it
             sys.stdout = io.StringIO()
+        if sys.stderr is None:
+            sys.stderr = io.StringIO()
         try:
             try:
                 return super().main(*args, **kwargs)

@@ -303,6 +303,12 @@ def test_closed_output_is_no_error(bad: Path) -> None:
     assert (result.returncode, result.stderr) == (1, b"")
 
 
+def test_closed_standard_error_is_no_error(bad: Path) -> None:
+    line = f"{shlex.join(command('explain', '-f', 'pod.txt'))} 2>&-"
+    result = subprocess.run(["/bin/sh", "-c", line], cwd=bad, stdout=subprocess.PIPE, env=environment(), check=False)
+    assert (result.returncode, result.stdout.splitlines()[-1]) == (0, b"allowed, unchanged")
+
+
 def test_an_error_about_another_file_is_not_a_full_disk() -> None:
     @click.command(cls=Command)
     def fails() -> None:

@@ -10,6 +10,7 @@ import termios
 from collections.abc import Iterator
 from pathlib import Path
 
+import click
 import pytest
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.input import PipeInput, create_pipe_input
@@ -18,6 +19,7 @@ from prompt_toolkit.output import DummyOutput
 from rules_engine.authoring import cel_text
 from rules_engine.authoring.eval import Subject
 from rules_engine.authoring.output.prompt import lines
+from rules_engine.cli.eval import evaluate
 from rules_engine.documents import load, load_pods
 from rules_engine.model.cluster import Cluster
 from tests.support.authoring import cli, ladder, write
@@ -178,6 +180,12 @@ def test_without_a_terminal_the_expression_is_required() -> None:
     result = cli("eval", "-f", "pod.yaml", stdin="1\n")
     assert result.exit_code == 2
     assert "Missing argument 'EXPR': a prompt needs a terminal." in result.stderr
+
+
+def test_closed_standard_input_is_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(click.UsageError, match="a prompt needs a terminal"):
+        evaluate.main(["-f", "pod.yaml"], standalone_mode=False)
 
 
 def test_an_expression_that_is_not_utf_8_is_a_usage_error() -> None:

@@ -1,5 +1,6 @@
 """Files that a command makes, and never overwrites."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,10 +15,10 @@ def write_new_files(folder: Path, files: Mapping[str, str]) -> None:
 
     Raises UsageError, and writes nothing, if one of them exists, and FileError if one cannot be written.
     """
-    from rules_engine.loading.files import exists
     from rules_engine.model.excerpt import visible
 
-    existing = next((folder / name for name in files if exists(folder / name)), None)
+    # A link to nowhere exists as well: no file can be made in its place.
+    existing = next((folder / name for name in files if os.path.lexists(folder / name)), None)
     if existing:
         raise click.UsageError(visible(f"nothing is written, since {existing} exists"))
     path = folder

@@ -11,7 +11,7 @@ FOLDER = click.Path(file_okay=False, path_type=Path)
 
 
 def write_new_files(folder: Path, files: Mapping[str, str]) -> None:
-    """Write files to a folder, which is made if needed, and print their paths.
+    """Write files to a folder, which is made if needed, and print their paths. One that cannot be written is removed.
 
     Raises UsageError, and writes nothing, if one of them exists, and FileError if one cannot be written.
     """
@@ -26,8 +26,13 @@ def write_new_files(folder: Path, files: Mapping[str, str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in files.items():
             path = folder / name
-            with path.open("x", encoding="utf-8") as file:
-                file.write(text)
+            file = path.open("x", encoding="utf-8")
+            try:
+                with file:
+                    file.write(text)
+            except BaseException:
+                path.unlink()
+                raise
     except OSError as error:
         raise click.FileError(str(path), error.strerror) from None
     for name in files:

@@ -1,5 +1,8 @@
 """`sets`: the packaged rule sets on screen and in a folder."""
 
+import resource
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -78,6 +81,20 @@ def test_a_link_to_nowhere_is_not_followed(tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert result.stderr.splitlines()[-1] == f"Error: nothing is written, since {link} exists"
     assert list(tmp_path.iterdir()) == [link]
+
+
+def test_a_file_that_cannot_be_written_whole_is_removed(tmp_path: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "server", "sets", "copy", "mig-80gb", tmp_path],
+        cwd=SHIPPED.parent,
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)),
+        check=False,
+    )
+    assert result.returncode == 1
+    assert result.stderr.endswith(": File too large\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("folder", ["file/below", "x" * 300])

@@ -141,6 +141,13 @@ def test_named_commands_exist(document: Path) -> None:
     assert named_here <= set(main.commands)
 
 
+def test_the_readme_names_every_command() -> None:
+    text = README.read_text()
+    run_by_make_and_pre_commit = {"demo", "pre-commit"}
+
+    assert {name for name in main.commands if f"gpu-rules {name}" not in text} == run_by_make_and_pre_commit
+
+
 @pytest.mark.parametrize("document", EVERY, ids=named)
 def test_named_options_exist(document: Path) -> None:
     groups = [command for command in main.commands.values() if isinstance(command, click.Group)]

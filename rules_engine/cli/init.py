@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from rules_engine.cli.program import Command, examples, fail_if
+from rules_engine.cli.program import Command, examples
 
 
 @click.command(
@@ -35,11 +35,15 @@ def init(folder: Path, ci: str) -> None:
     from rules_engine.authoring.starter import NotWrittenError, start
     from rules_engine.model.excerpt import visible
 
+    lines = []
     try:
         for file in start(folder, ci):
-            click.echo(visible(f"wrote {file.path}" if file.written else f"kept {file.path}: it exists"))
+            text = f"wrote {file.path}" if file.written else f"kept {file.path}: it exists"
+            lines.append(text)
+        rules = shlex.quote(str(folder / "rules"))
+        lines.append(f"next: gpu-rules check {rules} && gpu-rules test {rules}")
     except NotWrittenError as error:
-        click.echo(visible(f"gpu-rules init: {error}"), err=True)
-        fail_if(True)
-    rules = shlex.quote(str(folder / "rules"))
-    click.echo(visible(f"next: gpu-rules check {rules} && gpu-rules test {rules}"))
+        raise click.ClickException(visible(str(error))) from None
+    finally:  # once all files are written: the reader of this output may be gone
+        for line in lines:
+            click.echo(visible(line))

@@ -149,15 +149,31 @@ def test_a_file_is_no_folder(tmp_path: Path) -> None:
     assert "is a file" in result.stderr
     result = cli("init", tmp_path / "file" / "new")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == f"gpu-rules init: {tmp_path}/file/new/rules cannot be read: Not a directory\n"
+    assert result.stderr == f"Error: {tmp_path}/file/new/rules cannot be read: Not a directory\n"
     result = cli("init", tmp_path / "repository")
     assert result.exit_code == 1
     workflow = tmp_path / "repository" / WORKFLOW
-    assert result.stderr == f"gpu-rules init: {workflow} cannot be written: Not a directory\n"
+    assert result.stderr == f"Error: {workflow} cannot be written: Not a directory\n"
 
 
 def test_control_characters_in_names_are_escaped(tmp_path: Path) -> None:
     assert "\x1b" not in cli("init", tmp_path / "\x1b[31m").stdout
+
+
+def test_all_files_are_written_if_nobody_reads_the_output(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "server", "init", tmp_path],
+        cwd=REPOSITORY,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
+    assert files(tmp_path) == sorted([*RULES, *EDITOR, WORKFLOW])
 
 
 def test_a_file_that_cannot_be_written_whole_is_removed(tmp_path: Path) -> None:
@@ -171,5 +187,5 @@ def test_a_file_that_cannot_be_written_whole_is_removed(tmp_path: Path) -> None:
         check=False,
     )
     assert result.returncode == 1
-    assert result.stderr == f"gpu-rules init: {tmp_path}/gpu-rules.schema.json cannot be written: File too large\n"
+    assert result.stderr == f"Error: {tmp_path}/gpu-rules.schema.json cannot be written: File too large\n"
     assert files(tmp_path) == RULES

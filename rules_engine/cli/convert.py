@@ -79,6 +79,8 @@ def _report(conversion: "Conversion", file: Path) -> None:
         differences = "1 difference" if count == 1 else f"{count or 'no'} differences"
         click.echo(f"{visible(entry.path)}: {rule}, {differences}", err=True)
         screen.problems(entry.findings, conversion.sources)
+    if conversion.failed and len(conversion.findings) > 1:  # an error among warnings is easily missed
+        click.echo(f"gpu-rules: nothing is converted, since {visible(str(file))} has errors", err=True)
     if not (conversion.rules or conversion.failed):
         click.echo(f"gpu-rules: no entry to convert in {visible(str(file))}", err=True)
 

@@ -136,7 +136,17 @@ def test_a_wrong_file_is_reported_and_nothing_is_written(tmp_path: Path, content
     result = cli("convert", "gpuinjector", file, "-o", tmp_path / "made")
     assert (result.exit_code, result.stdout) == (1, "")
     assert message in result.stderr.splitlines()[0]
+    assert "nothing is converted" not in result.stderr
     assert not (tmp_path / "made").exists()
+
+
+def test_an_error_among_differences_is_named_at_the_end(tmp_path: Path) -> None:
+    coefficients = [{"name": "cpu", "coefficient": 1.5}, {"name": "x.io/shm", "coefficient": -1}]
+    file = tmp_path / "gpuinjector.json"
+    file.write_text(json.dumps({"resourceMap": {"V100": {GPU: {"resourceList": coefficients}}}}))
+    result = cli("convert", "gpuinjector", file)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.splitlines()[-1] == f"gpu-rules: nothing is converted, since {file} has errors"
 
 
 def test_a_missing_file_is_a_usage_error() -> None:

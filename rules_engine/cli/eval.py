@@ -1,5 +1,6 @@
 """`eval`: one CEL expression on the pods of a manifest."""
 
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,6 +13,8 @@ from rules_engine.cli.program import Command, examples, fail_if
 
 if TYPE_CHECKING:
     from rules_engine.authoring.eval import Subject
+
+_OF_A_RULE = re.compile(r"\b(?:variables|params)\b")
 
 
 class _Expression(click.ParamType[str]):
@@ -126,6 +129,7 @@ def evaluate(
                 errors.problems(evaluated.problems, places)
             if has_errors(evaluated.problems):
                 failed = True
+                _point_to_rule(text, rule_id)
                 break
             if len(subjects) > 1:
                 click.echo(f"{subject.title}:")
@@ -136,6 +140,12 @@ def evaluate(
                 sys.stdout.flush()
                 errors.problems((evaluated.failure,), places)
     fail_if(failed and expression is not None)
+
+
+def _point_to_rule(expression: str, rule_id: str | None) -> None:
+    """Print the option that adds the variables and params of a rule, if an expression reads them without it."""
+    if rule_id is None and _OF_A_RULE.search(expression):
+        click.echo("variables and params are those of a rule: --rule KIND/NAME names it", err=True)
 
 
 def _expressions(expression: str | None, subject: "Subject") -> Iterable[str]:

@@ -122,6 +122,16 @@ def test_a_rule_adds_its_variables_and_params() -> None:
     assert evaluated("params", "--rule", "FallbackLadder/mig-to-gpu") == "{} : map\n"
 
 
+def test_variables_without_a_rule_point_to_the_option() -> None:
+    hint = "variables and params are those of a rule: --rule KIND/NAME names it\n"
+    for expression in ("variables.first", "params.limit > 1"):
+        result = cli("eval", expression, "-f", "pod.yaml")
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert result.stderr.endswith(f"^\n{hint}") or result.stderr.endswith(f"~\n{hint}")
+    for arguments in (["objct"], ["variables.frist", "--rule", "FallbackLadder/mig", "--rules", "rules"]):
+        assert hint not in cli("eval", *arguments, "-f", "pod.yaml").stderr
+
+
 def test_an_expression_with_an_error_has_a_caret() -> None:
     result = cli("eval", "1 +\nobjct", "-f", "pod.yaml")
     assert (result.exit_code, result.stdout) == (1, "")

@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 @click.option(
     "--pod",
     metavar="NAMESPACE/NAME",
-    help="The pod of --from-log: its name, or its generateName.",
+    help="The pod of --from-log: its name, or its generateName, such as train-.",
 )
 @output_option("text", "json")
 @click.pass_context
@@ -100,6 +100,8 @@ def explain(
     output: str,
 ) -> None:
     """Show the admission decision for a pod, and the reasons.
+
+    A pod of the cluster has been changed already: --from-log shows the decision that changed it.
 
     Exits with 1 if a pod is denied, or if rules, cluster or manifests have errors; with --from-log, if the log has no
     decision for the pod.

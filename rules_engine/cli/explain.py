@@ -195,7 +195,7 @@ def _explain_recorded(context: click.Context, log: Path | None, pod: str | None,
         found = read_log(log, wanted)
     except OSError as error:
         raise click.ClickException(f"{shown} cannot be read: {error.strerror or error}") from None
-    if found.unread:
+    if found.unread and found.decisions:
         lines = "1 line is no decision" if found.unread == 1 else f"{found.unread} lines are no decisions"
         click.echo(f"{shown}: warning: {lines}", err=True)
     if not found.records:

@@ -8,7 +8,14 @@ from typing import Any
 
 import click
 
-from rules_engine.cli.options import NamespaceName, more_rules_argument, output_option, rule_paths, rules_option
+from rules_engine.cli.options import (
+    NamespaceName,
+    cluster_option,
+    more_rules_argument,
+    output_option,
+    rule_paths,
+    rules_option,
+)
 from rules_engine.cli.program import Command, examples, fail_if, print_json
 from rules_engine.model.names import MAX_LABEL, is_subdomain
 
@@ -54,13 +61,7 @@ class Labels(click.ParamType[Mapping[str, str]]):
     help="Labels of the namespace, instead of those in --cluster. Default without both: any labels.",
 )
 @click.option("--pod-labels", type=Labels(), metavar="KEY=VALUE,...", help="Labels of the pods. Default: any labels.")
-@click.option(
-    "--cluster",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="A ClusterInventory, or the output of kubectl get nodes,pods,namespaces -A -o json, with the labels of the "
-    "namespace.",
-)
+@cluster_option(", with the labels of the namespace.")
 @output_option("text", "json")
 def effective(
     namespace: str,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rules_engine.cli.options import NamespaceName, PathOrStdin
+from rules_engine.cli.options import cluster_option, manifest_option, request_namespace_option
 from rules_engine.cli.program import Command, examples, fail_if
 
 if TYPE_CHECKING:
@@ -39,22 +39,8 @@ class _Expression(click.ParamType[str]):
     ),
 )
 @click.argument("expression", required=False, metavar="[EXPR]", type=_Expression())
-@click.option(
-    "-f",
-    "--filename",
-    "manifest",
-    required=True,
-    metavar="FILE",
-    type=PathOrStdin(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
-    help="Manifests of pods or workloads (Deployment, Job, ...); - for standard input.",
-)
-@click.option(
-    "--cluster",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="A ClusterInventory, or the output of kubectl get nodes,pods,namespaces -A -o json. "
-    "Default: two workers with four GPUs each.",
-)
+@manifest_option(required=True)
+@cluster_option(". Default: two workers with four GPUs each.")
 @click.option(
     "--rule", "rule_id", metavar="KIND/NAME", help="A rule whose variables and params the expression may use."
 )
@@ -65,14 +51,7 @@ class _Expression(click.ParamType[str]):
     metavar="PATH",
     help="File or folder with that rule, repeatable. Default: the packaged set named default.",
 )
-@click.option(
-    "-n",
-    "--namespace",
-    type=NamespaceName(empty=True),
-    default="",
-    metavar="NAME",
-    help="Namespace of the request. Default: the manifest's, or else default.",
-)
+@request_namespace_option
 def evaluate(
     expression: str | None,
     manifest: Path,

@@ -11,10 +11,12 @@ import click
 from click.core import ParameterSource
 
 from rules_engine.cli.options import (
-    NamespaceName,
     PathOrStdin,
+    cluster_option,
+    manifest_option,
     more_rules_argument,
     output_option,
+    request_namespace_option,
     rule_paths,
     rules_option,
 )
@@ -37,31 +39,11 @@ if TYPE_CHECKING:
         "kubectl get pod train -o json | gpu-rules explain -f -",
     ),
 )
-@click.option(
-    "-f",
-    "--filename",
-    "manifest",
-    metavar="FILE",
-    type=PathOrStdin(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
-    help="Manifests of pods or workloads (Deployment, Job, ...); - for standard input.",
-)
+@manifest_option(required=False)
 @rules_option
 @more_rules_argument
-@click.option(
-    "--cluster",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="A ClusterInventory, or the output of kubectl get nodes,pods,namespaces -A -o json. "
-    "Default: two workers with four GPUs each.",
-)
-@click.option(
-    "-n",
-    "--namespace",
-    type=NamespaceName(empty=True),
-    default="",
-    metavar="NAME",
-    help="Namespace of the request. Default: the manifest's, or else default.",
-)
+@cluster_option(". Default: two workers with four GPUs each.")
+@request_namespace_option
 @click.option(
     "--operation",
     type=click.Choice(["CREATE", "UPDATE"]),
@@ -75,7 +57,7 @@ if TYPE_CHECKING:
     "--from-log",
     "log",
     metavar="FILE",
-    type=PathOrStdin(exists=True, dir_okay=False, allow_dash=True, path_type=Path),
+    type=PathOrStdin(exists=True, dir_okay=False, path_type=Path),
     help="Show decisions of a server's decision log instead, newest first; - for standard input.",
 )
 @click.option(

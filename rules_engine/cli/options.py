@@ -88,6 +88,39 @@ def paths_argument(path_type: click.Path) -> Decorator:
     return click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=path_type)
 
 
+def manifest_option(*, required: bool) -> Decorator:
+    """Return the option `-f`: the file `manifest`."""
+    return click.option(
+        "-f",
+        "--filename",
+        "manifest",
+        required=required,
+        metavar="FILE",
+        type=PathOrStdin(exists=True, dir_okay=False, path_type=Path),
+        help="Manifests of pods or workloads (Deployment, Job, ...); - for standard input.",
+    )
+
+
+request_namespace_option: Decorator = click.option(
+    "-n",
+    "--namespace",
+    type=NamespaceName(empty=True),
+    default="",
+    metavar="NAME",
+    help="Namespace of the request. Default: the manifest's, or else default.",
+)
+
+
+def cluster_option(help_end: str) -> Decorator:
+    """Return the option `--cluster`: a file with a whole cluster. `help_end` ends its help, after the formats."""
+    return click.option(
+        "--cluster",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help=f"A ClusterInventory, or the output of kubectl get nodes,pods,namespaces -A -o json{help_end}",
+    )
+
+
 def output_option(*formats: str) -> Decorator:
     """Return the option `--output` of these formats; text, the default, is among them."""
     return click.option(

@@ -1,21 +1,20 @@
 """`check`: problems of rule files."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from rules_engine.cli.options import PathOrStdin, output_option, paths_argument
+from rules_engine.cli.options import KnownValue, PathOrStdin, output_option, paths_argument
 from rules_engine.cli.program import Command, examples, fail_if, print_json
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
-
     from rules_engine.authoring.problem_reference import Entry
 
 
-class CodeName(click.ParamType["Entry"]):
+class CodeName(KnownValue["Entry"]):
     """The code of a problem, as reports have it; brackets and letter case are ignored."""
 
     name = "CODE"
@@ -29,17 +28,10 @@ class CodeName(click.ParamType["Entry"]):
             self.fail(f"unknown code {value!r}{nearest_code(name, entries)}: {DOCUMENT_URL} has all codes", param, ctx)
         return entries[name]
 
-    def shell_complete(
-        self,
-        ctx: click.Context,  # noqa: ARG002 - click's signature
-        param: click.Parameter,  # noqa: ARG002
-        incomplete: str,
-    ) -> "list[CompletionItem]":
-        from click.shell_completion import CompletionItem
-
+    def known(self) -> Mapping[str, str]:
         from rules_engine.authoring.problem_reference import reference
 
-        return [CompletionItem(code, help=e.cause) for code, e in reference().items() if code.startswith(incomplete)]
+        return {str(code): entry.cause for code, entry in reference().items()}
 
 
 def _explain(ctx: click.Context, _: click.Parameter, entry: "Entry | None") -> None:

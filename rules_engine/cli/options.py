@@ -1,17 +1,37 @@
 """Parameter types, options and arguments that several commands share."""
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from rules_engine.model.names import MAX_SUBDOMAIN, is_label, is_subdomain
+
+T = TypeVar("T")
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 """A decorator that adds a parameter to a command's function."""
 
 LAST_PORT = 65535
+
+
+class KnownValue(click.ParamType[T], ABC):
+    """A value out of those that are known: shells complete it, in any letter case."""
+
+    @abstractmethod
+    def known(self) -> Mapping[str, str | None]:
+        """Return the values, each with its description for shells that show one."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's signature
+        start = incomplete.casefold()
+        return [
+            CompletionItem(value, help=text)
+            for value, text in self.known().items()
+            if value.casefold().startswith(start)
+        ]
 
 
 class NamespaceName(click.ParamType[str]):

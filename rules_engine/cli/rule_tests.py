@@ -3,15 +3,14 @@
 import json
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
-from click.shell_completion import CompletionItem
 
-from rules_engine.cli.options import paths_argument
+from rules_engine.cli.options import KnownValue, paths_argument
 from rules_engine.cli.program import ENCODING_ERRORS, Command, examples, fail_if
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ class Target:
     file: Path | None
 
 
-class TargetType(click.ParamType[Target]):
+class TargetType(KnownValue[Target]):
     """A format, or FORMAT=FILE."""
 
     name = "FORMAT[=FILE]"
@@ -41,8 +40,8 @@ class TargetType(click.ParamType[Target]):
             self.fail(f"{value!r} names no file", param, ctx)
         return Target(form, Path(file) if given else None)
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's signature
-        return [CompletionItem(form) for form in FORMATS if form.startswith(incomplete)]
+    def known(self) -> Mapping[str, None]:
+        return dict.fromkeys(FORMATS)
 
 
 def _targets(_context: click.Context, _parameter: click.Parameter, given: Sequence[Target]) -> tuple[Target, ...]:

@@ -1,16 +1,15 @@
 """`schema`: JSON Schemas of rule files."""
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import click
 
+from rules_engine.cli.options import KnownValue
 from rules_engine.cli.program import Command, examples, print_json
 
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
 
-
-class KindName(click.ParamType[str]):
+class KindName(KnownValue[str]):
     """The kind of a document; letter case is ignored."""
 
     name = "KIND"
@@ -28,17 +27,10 @@ class KindName(click.ParamType[str]):
             )
         return kind
 
-    def shell_complete(
-        self,
-        ctx: click.Context,  # noqa: ARG002 - click's signature
-        param: click.Parameter,  # noqa: ARG002
-        incomplete: str,
-    ) -> "list[CompletionItem]":
-        from click.shell_completion import CompletionItem
-
+    def known(self) -> Mapping[str, None]:
         from rules_engine.documents import DOCUMENT_KINDS
 
-        return [CompletionItem(kind) for kind in DOCUMENT_KINDS if kind.casefold().startswith(incomplete.casefold())]
+        return dict.fromkeys(DOCUMENT_KINDS)
 
 
 @click.command(

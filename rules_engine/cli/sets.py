@@ -1,16 +1,17 @@
 """`sets`: the packaged rule sets."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from rules_engine.cli.new_files import FOLDER, write_new_files
+from rules_engine.cli.options import KnownValue
 from rules_engine.cli.program import Command, Group, examples
 
 
-class SetName(click.ParamType[str]):
+class SetName(KnownValue[str]):
     """The name of a packaged rule set."""
 
     name = "NAME"
@@ -25,10 +26,10 @@ class SetName(click.ParamType[str]):
             self.fail(f"unknown set {value!r}{near}: must be one of {', '.join(known)}", param, ctx)
         return str(value)
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002 - click's signature
+    def known(self) -> Mapping[str, None]:
         from rules_engine.authoring.packaged_sets import packaged_sets
 
-        return [CompletionItem(name) for name in packaged_sets() if name.startswith(incomplete)]
+        return dict.fromkeys(packaged_sets())
 
 
 @click.group(

@@ -1,11 +1,12 @@
 """`init`: the files that a repository of rules starts with."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from rules_engine.authoring.new_files import create_file
 from rules_engine.authoring.schemas import SCHEMA_FILE, combined_schema
 
 _TEMPLATES = Path(__file__).parent / "starter_files"
@@ -24,7 +25,7 @@ _EDITOR_FILES = MappingProxyType(
 )
 """Templates by the paths that they are written to."""
 
-_CI_FILES: Mapping[str, tuple[str, str]] = MappingProxyType(
+_CI_FILES = MappingProxyType(
     {
         "github": (".github/workflows/gpu-rules.yaml", "github-workflow.yaml"),
         "gitlab": (".gitlab-ci.yml", "gitlab-ci.yml"),
@@ -75,19 +76,7 @@ def _is_used(folder: Path) -> bool:
 
 
 def _create(path: Path, text: str) -> StarterFile:
-    """Create a file and its folders. What cannot be written whole is removed."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            file = path.open("x", encoding="utf-8")
-        except FileExistsError:
-            return StarterFile(path, written=False)
-        try:
-            with file:
-                file.write(text)
-        except BaseException:
-            path.unlink()
-            raise
+        return StarterFile(path, written=create_file(path, text))
     except OSError as error:
         raise NotWrittenError(f"{path} cannot be written: {error.strerror}") from None
-    return StarterFile(path, written=True)

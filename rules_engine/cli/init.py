@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from rules_engine.cli.new_files import FOLDER
 from rules_engine.cli.program import Command, examples
 
 
@@ -17,7 +18,7 @@ from rules_engine.cli.program import Command, examples
         "gpu-rules init --ci gitlab gpu-policies",
     ),
 )
-@click.argument("folder", metavar="[DIR]", default=".", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("folder", metavar="[DIR]", default=".", type=FOLDER)
 @click.option(
     "--ci",
     type=click.Choice(["github", "gitlab"]),

@@ -1,7 +1,8 @@
-"""Files that a command makes, and never overwrites."""
+"""Folders of new files, which are never overwritten."""
 
 import os
 from collections.abc import Mapping
+from errno import EEXIST
 from pathlib import Path
 
 import click
@@ -15,25 +16,19 @@ def write_new_files(folder: Path, files: Mapping[str, str]) -> None:
 
     Raises UsageError, and writes nothing, if one of them exists, and FileError if one cannot be written.
     """
+    from rules_engine.authoring.new_files import create_file
     from rules_engine.model.excerpt import visible
 
     # A link to nowhere exists as well: no file can be made in its place.
     existing = next((folder / name for name in files if os.path.lexists(folder / name)), None)
     if existing:
         raise click.UsageError(visible(f"nothing is written, since {existing} exists"))
-    path = folder
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            path = folder / name
-            file = path.open("x", encoding="utf-8")
-            try:
-                with file:
-                    file.write(text)
-            except BaseException:
-                path.unlink()
-                raise
-    except OSError as error:
-        raise click.FileError(str(path), error.strerror) from None
+    for name, text in files.items():
+        path = folder / name
+        try:
+            if not create_file(path, text):
+                raise FileExistsError(EEXIST, os.strerror(EEXIST))
+        except OSError as error:
+            raise click.FileError(str(path), error.strerror) from None
     for name in files:
         click.echo(visible(str(folder / name)))

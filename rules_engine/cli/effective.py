@@ -111,4 +111,6 @@ def effective(
     if output == "json":
         print_json(shown.to_json())
     else:
-        Screen(sys.stdout).effective(shown, packaged=not paths)
+        screen = Screen(sys.stdout)
+        screen.assumed(rules=not paths)
+        screen.effective(shown)

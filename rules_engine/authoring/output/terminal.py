@@ -147,8 +147,8 @@ class Screen:
         ]
         self._line(Text(", ".join(parts), style=(_GREEN if run.succeeded else _RED) + _BOLD))
 
-    def assumed(self, *, rules: bool, cluster: bool) -> None:
-        """Print the rules and the cluster of `explain` that the user did not name, if any."""
+    def assumed(self, *, rules: bool, cluster: bool = False) -> None:
+        """Print that the packaged rules and the packaged cluster are used, where the user named none."""
         if rules:
             self._line(Text(f"rules: the packaged set {DEFAULT_RULES.name} (--rules names others)", style=_DIM))
         if cluster:
@@ -187,14 +187,8 @@ class Screen:
             self._line(Text(f"shortened in the log: {', '.join(record.truncated)}", style=_YELLOW))
         self._line(_recorded_outcome(record))
 
-    def effective(self, effective: Effective, *, packaged: bool) -> None:
-        """Print the rules that can apply in a namespace as a tree, then those that cannot.
-
-        `packaged`: the user named no rules.
-        """
-        if packaged:
-            self._line(Text(f"rules: the packaged set {DEFAULT_RULES.name} (--rules names others)", style=_DIM))
-            self.gap()
+    def effective(self, effective: Effective) -> None:
+        """Print the rules that can apply in a namespace as a tree, then those that cannot."""
         title = Text.assemble(
             (f"namespace {effective.namespace}", _BOLD),
             f", {_labels('namespace', effective.labels)}, {_labels('pod', effective.pod_labels)}",

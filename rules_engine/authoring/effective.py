@@ -11,7 +11,7 @@ from rules_engine.kinds.overlap import always_first, contradictory, precedence
 from rules_engine.loading.fields import camel_case
 from rules_engine.model.admission import Endpoint
 from rules_engine.model.cluster import NAMESPACE_NAME_LABEL
-from rules_engine.model.effective import Setting, selector_text
+from rules_engine.model.effective import Setting, setting
 from rules_engine.model.json.patch import Json
 from rules_engine.model.rules import LabelRequirement, LabelSelector, Mode, Rule, RuleId
 from rules_engine.model.source import Location
@@ -248,16 +248,14 @@ def _settings(rule: Rule) -> Iterator[Setting]:
     for field, value in _match(rule):
         place = origin.get(("match", field))
         if place is not None or field == "namespaces":
-            yield Setting(name=f"match.{field}", value=value, path=f"match.{field}", location=place)
+            yield setting(f"match.{field}", value, place)
     for field, value in _scalars(rule):
-        yield Setting(name=field, value=value, path=field, location=origin.get(("spec", field)))
+        yield setting(field, value, origin.get(("spec", field)))
     for name, given in rule.params.items():
-        path = f"params.{name}"
-        yield Setting(name=path, value=given, path=path, location=origin.get(("params", name)))
+        yield setting(f"params.{name}", given, origin.get(("params", name)))
     for field, expressions in (("variables", rule.variables), ("matchConditions", rule.match_conditions)):
         for named in expressions:
-            path = f"{field}.{named.name}"
-            yield Setting(name=path, value=named.expression.text, path=path, location=named.expression.location)
+            yield setting(f"{field}.{named.name}", named.expression.text, named.expression.location)
 
 
 def _match(rule: Rule) -> tuple[tuple[str, Json], ...]:
@@ -265,8 +263,8 @@ def _match(rule: Rule) -> tuple[tuple[str, Json], ...]:
     return (
         ("namespaces", [*match.namespaces]),
         ("excludeNamespaces", [*match.exclude_namespaces]),
-        ("namespaceSelector", selector_text(match.namespace_selector)),
-        ("objectSelector", selector_text(match.object_selector)),
+        ("namespaceSelector", str(match.namespace_selector)),
+        ("objectSelector", str(match.object_selector)),
         ("resources", [*match.resources]),
         ("operations", [operation.value for operation in match.operations]),
     )

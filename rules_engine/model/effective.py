@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from rules_engine.model.json.patch import Json
-from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector
 from rules_engine.model.source import Location
 
 
@@ -24,16 +23,6 @@ class Setting:
     overrides: "Setting | None" = None
 
 
-def selector_text(selector: LabelSelector) -> str:
-    """Return a selector in the syntax of `kubectl get --selector`."""
-    return ", ".join(map(_requirement_text, selector.requirements))
-
-
-def _requirement_text(requirement: LabelRequirement) -> str:
-    match requirement.operator:
-        case ConditionKind.EXISTS:
-            return requirement.key
-        case ConditionKind.DOES_NOT_EXIST:
-            return f"!{requirement.key}"
-        case operator:
-            return f"{requirement.key} {operator.value.lower()} ({', '.join(requirement.values)})"
+def setting(path: str, value: Json, location: Location | None) -> Setting:
+    """Return a value that holds for the field in which it is written."""
+    return Setting(name=path, value=value, path=path, location=location)

@@ -71,6 +71,16 @@ class LabelRequirement:
             case _:
                 return self.key not in labels
 
+    def __str__(self) -> str:
+        """The requirement in the syntax of `kubectl get --selector`."""
+        match self.operator:
+            case ConditionKind.EXISTS:
+                return self.key
+            case ConditionKind.DOES_NOT_EXIST:
+                return f"!{self.key}"
+            case operator:
+                return f"{self.key} {operator.value.lower()} ({', '.join(self.values)})"
+
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
@@ -83,6 +93,10 @@ class LabelSelector:
 
     def __bool__(self) -> bool:
         return bool(self.requirements)
+
+    def __str__(self) -> str:
+        """The selector in the syntax of `kubectl get --selector`."""
+        return ", ".join(map(str, self.requirements))
 
 
 class Operation(Enum):

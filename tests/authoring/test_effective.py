@@ -15,7 +15,6 @@ from rules_engine.cli import COMMANDS
 from rules_engine.evaluation import validate
 from rules_engine.model.admission import pod_request
 from rules_engine.model.cluster import Cluster
-from rules_engine.model.effective import selector_text
 from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector
 from tests.support.authoring import cli, injection, ladder, validation, write
 
@@ -437,8 +436,8 @@ def test_selectors_are_written_as_for_kubectl() -> None:
             LabelRequirement("d", ConditionKind.DOES_NOT_EXIST),
         )
     )
-    assert selector_text(selector) == "a in (1, 2), b notin (1), c, !d"
-    assert selector_text(LabelSelector()) == ""
+    assert str(selector) == "a in (1, 2), b notin (1), c, !d"
+    assert str(LabelSelector()) == ""
 
 
 @pytest.mark.parametrize(

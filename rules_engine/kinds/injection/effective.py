@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from rules_engine.kinds.injection.value import Entry, ResourceInjection
-from rules_engine.model.effective import Setting
+from rules_engine.model.effective import Setting, setting
 
 _DEFAULT = "default"
 
@@ -36,7 +36,7 @@ def _setting(injection: ResourceInjection, namespace: str, field: str, key: str)
     place = default.origin.get((field, key))
     base = None
     if place is not None:
-        base = Setting(name=name, value=_values(default, field).get(key), path=name, location=place)
+        base = setting(name, _values(default, field).get(key), place)
     value, location = _values(entry, field).get(key), entry.origin.get((field, key))
     if location is not None and location == place:
         return Setting(name=name, value=value, path=name, location=place, inherited=entry is not default)

@@ -3,28 +3,23 @@
 from collections.abc import Iterator
 
 from rules_engine.kinds.ladder.value import FallbackLadder
-from rules_engine.model.effective import Setting, selector_text
+from rules_engine.model.effective import Setting, setting
 from rules_engine.model.json.patch import Json
-from rules_engine.model.source import Location
 
 
 def effective(ladder: FallbackLadder, _namespace: str) -> Iterator[Setting]:
     """Yield the rungs, from the highest down, and the filter of nodes; they are the same in every namespace."""
     for index, rung in enumerate(ladder.rungs):
         path = f"rungs[{index}]"
-        yield _part(path, rung.resource, rung.location)
+        yield setting(path, rung.resource, rung.location)
         if rung.weight is not None:
-            yield _part(f"{path}.weight", rung.weight, rung.origin.get("weight"))
+            yield setting(f"{path}.weight", rung.weight, rung.origin.get("weight"))
         if rung.when is not None:
-            yield _part(f"{path}.when", rung.when.text, rung.when.location)
+            yield setting(f"{path}.when", rung.when.text, rung.when.location)
         if rung.assume:
-            yield _part(f"{path}.assume", rung.assume, rung.origin.get("assume"))
+            yield setting(f"{path}.assume", rung.assume, rung.origin.get("assume"))
     if ladder.nodes.selector:
-        yield _part("nodes.selector", selector_text(ladder.nodes.selector), ladder.origin.get(("nodes", "selector")))
+        yield setting("nodes.selector", str(ladder.nodes.selector), ladder.origin.get(("nodes", "selector")))
     if ladder.nodes.require:
         needs: list[Json] = [*sorted(need.value for need in ladder.nodes.require)]
-        yield _part("nodes.require", needs, ladder.origin.get(("nodes", "require")))
-
-
-def _part(path: str, value: Json, location: Location | None) -> Setting:
-    return Setting(name=path, value=value, path=path, location=location)
+        yield setting("nodes.require", needs, ladder.origin.get(("nodes", "require")))

@@ -3,26 +3,21 @@
 from collections.abc import Iterator
 
 from rules_engine.kinds.validation.value import Validation
-from rules_engine.model.effective import Setting
+from rules_engine.model.effective import Setting, setting
 from rules_engine.model.json.patch import Json
-from rules_engine.model.source import Location
 
 
 def effective(validation: Validation, _namespace: str) -> Iterator[Setting]:
     """Yield the actions and the checks; they are the same in every namespace."""
     field = "validationActions"
     actions: list[Json] = [*sorted(action.value for action in validation.validation_actions)]
-    yield _part(field, actions, validation.origin.get(("spec", field)))
+    yield setting(field, actions, validation.origin.get(("spec", field)))
     for index, check in enumerate(validation.validations):
         path = f"validations[{index}]"
-        yield _part(path, check.expression.text, check.expression.location)
+        yield setting(path, check.expression.text, check.expression.location)
         if check.message:
-            yield _part(f"{path}.message", check.message, check.origin.get("message"))
+            yield setting(f"{path}.message", check.message, check.origin.get("message"))
         if (message := check.message_expression) is not None:
-            yield _part(f"{path}.messageExpression", message.text, message.location)
+            yield setting(f"{path}.messageExpression", message.text, message.location)
         if (place := check.origin.get("reason")) is not None:
-            yield _part(f"{path}.reason", check.reason.value, place)
-
-
-def _part(path: str, value: Json, location: Location | None) -> Setting:
-    return Setting(name=path, value=value, path=path, location=location)
+            yield setting(f"{path}.reason", check.reason.value, place)

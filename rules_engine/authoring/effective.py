@@ -254,8 +254,13 @@ def _settings(rule: Rule) -> Iterator[Setting]:
     for name, given in rule.params.items():
         yield setting(f"params.{name}", given, origin.get(("params", name)))
     for field, expressions in (("variables", rule.variables), ("matchConditions", rule.match_conditions)):
-        for named in expressions:
-            yield setting(f"{field}.{named.name}", named.expression.text, named.expression.location)
+        for index, named in enumerate(expressions):
+            yield Setting(
+                name=f"{field}.{named.name}",
+                value=named.expression.text,
+                field=f"{field}[{index}].expression",
+                location=named.expression.location,
+            )
 
 
 def _match(rule: Rule) -> tuple[tuple[str, Json], ...]:
@@ -305,7 +310,7 @@ def _setting_json(setting: Setting) -> dict[str, Json]:
     return {
         "name": setting.name,
         "value": setting.value,
-        "path": setting.path,
+        "field": setting.field,
         "source": None if setting.location is None else str(setting.location),
         "inherited": setting.inherited,
         "overrides": None if overridden is None else _setting_json(overridden),

@@ -10,19 +10,19 @@ from rules_engine.model.source import Location
 class Setting:
     """A value that holds in a namespace.
 
-    `name` is the field for which it holds and `path` the field of the spec in which it is written: they differ for an
-    entry of a namespace. `location` None: the default of the field, which no file has. `value` None: an entry removes
-    the value that it overrides. `inherited`: an entry of the namespace merges the value.
+    `name` is the field for which it holds and `field` the field of the spec in which it is written: they differ for an
+    entry of a namespace and for a named expression. `location` None: the default of the field, which no file has.
+    `value` None: an entry removes the value that it overrides. `inherited`: an entry of the namespace merges the value.
     """
 
     name: str
     value: Json
-    path: str
+    field: str
     location: Location | None = None
     inherited: bool = False
     overrides: "Setting | None" = None
 
 
-def setting(path: str, value: Json, location: Location | None) -> Setting:
+def setting(field: str, value: Json, location: Location | None) -> Setting:
     """Return a value that holds for the field in which it is written."""
-    return Setting(name=path, value=value, path=path, location=location)
+    return Setting(name=field, value=value, field=field, location=location)

@@ -97,13 +97,13 @@ def test_an_entry_that_inherits_merges_the_default_by_name(folder: Path) -> None
     assert found["coefficients.cpu"] == {
         "name": "coefficients.cpu",
         "value": "4",
-        "path": "coefficients.cpu",
+        "field": "coefficients.cpu",
         "source": "rules/injection.yaml:5:18",
         "inherited": True,
         "overrides": None,
     }
     memory = found["coefficients.memory"]
-    assert (memory["value"], memory["path"]) == ("4Gi", "namespaces.inherits.coefficients.memory")
+    assert (memory["value"], memory["field"]) == ("4Gi", "namespaces.inherits.coefficients.memory")
     assert memory["source"] == "rules/injection.yaml:11:22"
     assert (memory["overrides"]["value"], memory["overrides"]["source"]) == ("8Gi", "rules/injection.yaml:5:30")
     assert (found["annotations.net"]["value"], found["annotations.net"]["inherited"]) == ("eni", True)
@@ -214,19 +214,34 @@ def test_the_checks_of_a_validation_have_their_messages(folder: Path) -> None:
     found = values(view)
     assert [(name, found[name]) for name in found if name.startswith("validation")] == [
         ("validationActions", ["Deny"]),
-        ("validations[0]", "has(object.metadata.name)"),
+        ("validations[0].expression", "has(object.metadata.name)"),
         ("validations[0].message", "m"),
         ("validations[0].messageExpression", "'x'"),
         ("validations[0].reason", "Forbidden"),
-        ("validations[1]", "false"),
+        ("validations[1].expression", "false"),
     ]
+
+
+def test_expressions_have_the_fields_that_explain_names(folder: Path) -> None:
+    given = "object.metadata.name == ''"
+    common = {
+        "variables": f'[{{name: empty, expression: "{given}"}}]',
+        "matchConditions": f'[{{name: filled, expression: "!variables.empty && {given}"}}]',
+    }
+    texts = (ladder("a", "x.y/a", f'{{resource: x.y/b, when: "{given}"}}', **common), validation("a", given, **common))
+    write(folder, {"rules/injection.yaml": "---\n".join(texts)})
+    view = shown("-n", "ml")
+    for index, rule in enumerate(read_rules([Path("rules")]).loaded.rules):
+        places = {setting["field"]: setting["source"] for setting in settings(view, index).values()}
+        assert len(rule.expressions) == 3
+        assert {field: str(text.location) for field, text in rule.expressions.items()}.items() <= places.items()
 
 
 def test_an_expression_of_several_lines_is_one_line_of_text(folder: Path) -> None:
     rule = validation("named", "|\n        has(object.metadata)\n          && true", params="{a: {b: 1}, c: '', d: []}")
     write(folder, {"rules/injection.yaml": rule})
     out = cli("effective", "-n", "ml", "--rules", "rules").stdout
-    assert "validations[0]: has(object.metadata) && true  rules/" in out
+    assert "validations[0].expression: has(object.metadata) && true  rules/" in out
     assert 'params.a: {"b": 1}  rules/' in out
     assert 'params.c: ""  rules/' in out
     assert "params.d: []  rules/" in out

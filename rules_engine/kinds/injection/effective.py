@@ -11,13 +11,13 @@ _DEFAULT = "default"
 def effective(injection: ResourceInjection, namespace: str) -> Iterator[Setting]:
     """Yield the entry that holds in a namespace, then its values and the default's that it overrides or removes."""
     default, entry = injection.default, injection.entry(namespace)
-    base = Setting(name="entry", value=_DEFAULT, path="", location=default.location)
+    base = Setting(name="entry", value=_DEFAULT, field="", location=default.location)
     if entry is default:
         yield base
     else:
         path = f"namespaces.{namespace}"
         overridden = base if default else None
-        yield Setting(name="entry", value=path, path=path, location=entry.location, overrides=overridden)
+        yield Setting(name="entry", value=path, field=path, location=entry.location, overrides=overridden)
     for field in ("coefficients", "annotations"):
         values, before = _values(entry, field), _values(default, field)
         for key in (*values, *(key for key in before if key not in values)):
@@ -39,8 +39,8 @@ def _setting(injection: ResourceInjection, namespace: str, field: str, key: str)
         base = setting(name, _values(default, field).get(key), place)
     value, location = _values(entry, field).get(key), entry.origin.get((field, key))
     if location is not None and location == place:
-        return Setting(name=name, value=value, path=name, location=place, inherited=entry is not default)
+        return Setting(name=name, value=value, field=name, location=place, inherited=entry is not default)
     path = f"namespaces.{namespace}"
     if location is None:  # an entry that does not inherit removes what it does not name
-        return Setting(name=name, value=None, path=path, location=entry.location, overrides=base)
-    return Setting(name=name, value=value, path=f"{path}.{name}", location=location, overrides=base)
+        return Setting(name=name, value=None, field=path, location=entry.location, overrides=base)
+    return Setting(name=name, value=value, field=f"{path}.{name}", location=location, overrides=base)

@@ -14,7 +14,7 @@ def effective(validation: Validation, _namespace: str) -> Iterator[Setting]:
     yield setting(field, actions, validation.origin.get(("spec", field)))
     for index, check in enumerate(validation.validations):
         path = f"validations[{index}]"
-        yield setting(path, check.expression.text, check.expression.location)
+        yield setting(f"{path}.expression", check.expression.text, check.expression.location)
         if check.message:
             yield setting(f"{path}.message", check.message, check.origin.get("message"))
         if (message := check.message_expression) is not None:

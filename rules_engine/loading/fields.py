@@ -75,6 +75,11 @@ def key_locations(node: MapNode) -> dict[str, Location]:
     return {key.source.text: key.location for key, _ in node}
 
 
+def origins(node: MapNode, *names: str) -> dict[tuple[str, str], Location]:
+    """Return the location of each key of several maps, by the map's name and the key."""
+    return {(name, key): place for name in names for key, place in key_locations(section(node, name)).items()}
+
+
 def items(node: MapNode, name: str) -> tuple[Node, ...]:
     """Read the items of a list."""
     value = node.get(name)

@@ -4,8 +4,17 @@ from collections.abc import Container
 from typing import Any
 
 from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.loading.fields import report_repeated, section, sections, settings, source, strings, text, texts
-from rules_engine.loading.kubernetes.amounts import origins
+from rules_engine.loading.fields import (
+    origins,
+    report_repeated,
+    section,
+    sections,
+    settings,
+    source,
+    strings,
+    text,
+    texts,
+)
 from rules_engine.loading.kubernetes.selectors import selector
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.problem_codes import Code
@@ -21,8 +30,11 @@ def name_of(root: MapNode) -> tuple[str, Location, int]:
     return "", root.location, 1
 
 
-def common_fields(root: MapNode, diagnostics: Diagnostics) -> dict[str, Any]:
-    """Read the fields that every kind has, as keyword arguments of `Rule`."""
+def common_fields(root: MapNode, diagnostics: Diagnostics, *maps: str) -> dict[str, Any]:
+    """Read the fields that every kind has, as keyword arguments of `Rule`.
+
+    `maps` are maps in the spec of one kind, whose keys have an origin, too.
+    """
     spec = section(root, "spec")
     name, location, _ = name_of(root)
     metadata = section(root, "metadata")
@@ -38,8 +50,7 @@ def common_fields(root: MapNode, diagnostics: Diagnostics) -> dict[str, Any]:
         "match_conditions": _named(spec, "matchConditions", diagnostics),
         "origin": {
             **origins(root, "spec"),
-            **origins(spec, "match"),
-            **origins(spec, "params"),
+            **origins(spec, "match", "params", *maps),
             **{
                 ("variables", node.source.text): node.location
                 for line in sections(spec, "variables")

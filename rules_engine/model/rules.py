@@ -167,7 +167,7 @@ class Rule(ABC):
     origin: Mapping[tuple[str, str], Location] = field(
         default_factory=lambda: MappingProxyType({}), repr=False, compare=False
     )
-    """Location of the name of each member of `spec`, `match`, `params` and `variables`, by field and name."""
+    """Location of the name of each member of `spec`, `match`, `params`, `variables` and others, by field and name."""
     id: RuleId = field(init=False, repr=False, compare=False)
     fields: Mapping[str, tuple[Field]] = field(init=False, repr=False, compare=False)
     """The members of `spec` and `match`, and all expressions, by path: what steps of the rule refer to."""

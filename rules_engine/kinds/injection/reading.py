@@ -3,8 +3,8 @@
 from rules_engine.kinds.injection.problem_codes import InjectionCode
 from rules_engine.kinds.injection.value import Entry, ResourceInjection
 from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.loading.fields import maps, section, settings, strings, text
-from rules_engine.loading.kubernetes.amounts import amounts, origins, warn_of_units
+from rules_engine.loading.fields import maps, origins, section, settings, strings, text
+from rules_engine.loading.kubernetes.amounts import amounts, warn_of_units
 from rules_engine.loading.rule_fields import common_fields, report_steering
 from rules_engine.loading.yaml.nodes import MapNode, Node
 from rules_engine.model.rules import SKIP_ANNOTATION
@@ -44,7 +44,7 @@ def _entry(node: MapNode, place: Node, path: str, diagnostics: Diagnostics) -> E
         fields=(Field(path, place.location),) if path else (),
         coefficients=coefficients,
         annotations=strings(node, "annotations"),
-        origin={**origins(node, "coefficients"), **origins(node, "annotations")},
+        origin=origins(node, "coefficients", "annotations"),
     )
 
 

@@ -18,7 +18,6 @@ from rules_engine.loading.fields import (
     text,
     texts,
 )
-from rules_engine.loading.kubernetes.amounts import origins
 from rules_engine.loading.kubernetes.selectors import selector
 from rules_engine.loading.rule_fields import common_fields, report_steering
 from rules_engine.loading.yaml.nodes import MapNode
@@ -31,9 +30,8 @@ def read(root: MapNode, diagnostics: Diagnostics) -> FallbackLadder:
     spec = section(root, "spec")
     lines = sections(spec, "rungs")
     nodes = section(spec, "nodes")
-    common = common_fields(root, diagnostics)
     ladder = FallbackLadder(
-        **common | settings(spec, FallbackLadder) | {"origin": {**common["origin"], **origins(spec, "nodes")}},
+        **common_fields(root, diagnostics, "nodes") | settings(spec, FallbackLadder),
         rungs=tuple(_rung(line) for line in lines),
         nodes=NodeFilter(
             selector(nodes, "selector", diagnostics),

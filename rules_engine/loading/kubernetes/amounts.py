@@ -4,12 +4,11 @@ import re
 from collections.abc import Mapping
 
 from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.loading.fields import scalars, section
+from rules_engine.loading.fields import scalars
 from rules_engine.loading.yaml.nodes import MapNode, ScalarNode
 from rules_engine.model.excerpt import truncate
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.quantity import NANOS, Format, Quantity, QuantityError
-from rules_engine.model.source import Location
 
 _FEW_BYTES = Quantity.parse("1Mi")
 """Least plausible memory: no container runs in less, so that a unit was forgotten, or m written for M."""
@@ -124,8 +123,3 @@ def _bytes(amount: Quantity) -> str:
     if amount.nanos < NANOS:
         return "less than a byte (m is a thousandth)"
     return "1 byte" if amount.whole == 1 else f"{amount.whole} bytes"
-
-
-def origins(node: MapNode, name: str) -> dict[tuple[str, str], Location]:
-    """Return the location of each key of a map, by the map's name and the key."""
-    return {(name, key.source.text): key.location for key, _ in section(node, name)}

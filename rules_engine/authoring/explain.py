@@ -6,7 +6,7 @@ from difflib import unified_diff
 from pathlib import Path
 
 from rules_engine.authoring.admission import Admission, admit
-from rules_engine.authoring.rule_files import no_rules, read_rules
+from rules_engine.authoring.rule_files import read_some_rules
 from rules_engine.authoring.yaml_text import dump
 from rules_engine.documents import Sources, load_cluster
 from rules_engine.evaluation import RuleSet
@@ -83,16 +83,15 @@ def title_of(manifest: Manifest) -> str:
 
 
 def read_material(rules: Sequence[Path], cluster: Path) -> Material:
-    """Read rules and the cluster. An empty rule set is a problem: it would allow every pod."""
-    files = read_rules(rules)
+    """Read rules and the cluster."""
+    files = read_some_rules(rules)
     found, unclear, lines = load_cluster(cluster)
-    nothing = () if files.failed or files.loaded.rules else (no_rules(rules[0]),)
     return Material(
         rule_paths=tuple(rules),
         cluster_path=cluster,
         rule_set=files.rule_set,
         cluster=found or Cluster(),
-        problems=in_file_order((*files.problems, *nothing, *unclear), (*files.loaded.files, str(cluster))),
+        problems=in_file_order((*files.problems, *unclear), (*files.loaded.files, str(cluster))),
         sources={**files.loaded.sources, **lines},
     )
 

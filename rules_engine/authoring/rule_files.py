@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rules_engine.documents import Loaded, load
@@ -68,6 +68,15 @@ def read_rules(paths: Sequence[Path], compiler_of: CompilerOf = Compiler) -> Rul
     return compiled(load(paths), compiler_of)
 
 
+def read_some_rules(paths: Sequence[Path]) -> RuleFiles:
+    """Load and compile rules; no rule at all is a problem at the first path: it would allow every pod."""
+    files = read_rules(paths)
+    if files.failed or files.loaded.rules:
+        return files
+    problem = Problem(code=Code.NO_RULES, message="no rule found", location=Location(str(paths[0]), 1, 1))
+    return replace(files, problems=(*files.problems, problem))
+
+
 def compiled(loaded: Loaded, compiler_of: CompilerOf = Compiler) -> RuleFiles:
     """Compile loaded rules; the expressions of rules with errors are checked as well."""
     rule_set, found = compile_rules(loaded.rules, compiler_of=compiler_of)
@@ -79,8 +88,3 @@ def compiled(loaded: Loaded, compiler_of: CompilerOf = Compiler) -> RuleFiles:
 def has_errors(problems: Sequence[Problem]) -> bool:
     """Return True if a problem is an error."""
     return any(problem.severity is Severity.ERROR for problem in problems)
-
-
-def no_rules(path: Path) -> Problem:
-    """Return the problem of paths without a rule, of which `path` is the first."""
-    return Problem(code=Code.NO_RULES, message="no rule found", location=Location(str(path), 1, 1))

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rules_engine.authoring.rule_files import has_errors, read_rules
+from rules_engine.authoring.rule_files import has_errors, read_some_rules
 from rules_engine.documents import Sources
 from rules_engine.kinds import KINDS
 from rules_engine.model.problems import Problem
@@ -29,8 +29,8 @@ class RuleList:
 
 
 def list_rules(paths: Sequence[Path]) -> RuleList:
-    """Load and compile the rules in files and folders."""
-    files = read_rules(paths)
+    """Load and compile the rules in files and folders; no rule at all is a problem."""
+    files = read_some_rules(paths)
     return RuleList(
         rules=in_order(files.loaded.rules),
         digest=files.loaded.digest,

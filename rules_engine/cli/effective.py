@@ -81,7 +81,7 @@ def effective(
     paths = rule_paths(rules, more_rules)
     from rules_engine.authoring.effective import effective as view
     from rules_engine.authoring.output.terminal import Screen
-    from rules_engine.authoring.rule_files import DEFAULT_RULES, has_errors, no_rules, read_rules
+    from rules_engine.authoring.rule_files import DEFAULT_RULES, has_errors, read_some_rules
     from rules_engine.documents import load_cluster
     from rules_engine.model.cluster import NAMESPACE_NAME_LABEL
     from rules_engine.model.excerpt import visible
@@ -89,12 +89,9 @@ def effective(
 
     if labels is not None and labels.get(NAMESPACE_NAME_LABEL, namespace) != namespace:
         raise click.UsageError(f"the label {NAMESPACE_NAME_LABEL} of the namespace {namespace} is its name")
-    chosen = paths or (DEFAULT_RULES,)
-    files = read_rules(chosen)
+    files = read_some_rules(paths or (DEFAULT_RULES,))
     problems, sources = files.problems, files.loaded.sources
     unlisted, meant = False, ""
-    if not files.failed and not files.loaded.rules:
-        problems = (*problems, no_rules(chosen[0]))
     if cluster is not None:
         found, more, lines = load_cluster(cluster)
         problems, sources = (*problems, *more), {**sources, **lines}

@@ -29,16 +29,12 @@ def list_command(paths: tuple[Path, ...], output: str) -> None:
     from rules_engine.authoring.output.rule_list import rule_list_json, rule_table
     from rules_engine.authoring.output.terminal import Screen
     from rules_engine.authoring.rule_list import list_rules
-    from rules_engine.model.excerpt import visible
 
     found = list_rules(paths)
     Screen(sys.stderr).problems(found.problems, found.sources)
     fail_if(found.failed)
-    if not found.rules:
-        click.echo(visible(f"no rules in {' '.join(map(str, paths))}"), err=True)
-    elif output == "text":
-        for line in rule_table(found):
-            click.echo(line)
     if output == "json":
         print_json(rule_list_json(found))
-    fail_if(not found.rules)
+    else:
+        for line in rule_table(found):
+            click.echo(line)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from rules_engine.authoring.cel_text import cel_text
-from rules_engine.authoring.explain import request_of, title_of
+from rules_engine.authoring.explain import request_of
 from rules_engine.authoring.rule_files import has_errors
 from rules_engine.cel import Budget, EvaluationError, Program, Type
 from rules_engine.cel.library import functions
@@ -93,7 +93,7 @@ class Subject:
     @property
     def title(self) -> str:
         """The name and the namespace of the pod."""
-        return f"{title_of(self._manifest)} in namespace {self._request.namespace}"
+        return f"{self._manifest.title} in namespace {self._request.namespace}"
 
     def evaluate(self, text: str) -> Evaluated:
         """Return the value of an expression, or its problems."""

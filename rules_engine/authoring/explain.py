@@ -48,11 +48,6 @@ class Explanation:
     admission: Admission
 
     @property
-    def title(self) -> str:
-        """The title of the manifest."""
-        return title_of(self.manifest)
-
-    @property
     def diff(self) -> tuple[str, ...]:
         """The mutation's changes of the pod's YAML, as lines of a unified diff; empty without changes."""
         before, after = (_yaml(pod) for pod in (self.manifest.pod, self.admission.result))
@@ -73,13 +68,6 @@ class Explanation:
             "validation": validation.to_json() if validation is not None else None,
             "pod": self.admission.result,
         }
-
-
-def title_of(manifest: Manifest) -> str:
-    """Return the object's name as in kubectl, with the template if there may be several."""
-    name = f"{manifest.kind}/{manifest.name or '(no name)'}"
-    inner = ".".join(map(str, manifest.path))
-    return f"{name} {inner}" if inner and manifest.path != ("spec", "template") else name
 
 
 def read_material(rules: Sequence[Path], cluster: Path) -> Material:

@@ -60,6 +60,13 @@ class Manifest:
     def location(self) -> Location:
         return first_key(self.node).location
 
+    @property
+    def title(self) -> str:
+        """The object's name as in kubectl, with the template if there may be several."""
+        name = f"{self.kind}/{self.name or '(no name)'}"
+        inner = ".".join(map(str, self.path))
+        return f"{name} {inner}" if inner and self.path != ("spec", "template") else name
+
     def warn(self, diagnostics: Diagnostics) -> None:
         """Warn of members that Kubernetes would drop or refuse."""
         if self.path:

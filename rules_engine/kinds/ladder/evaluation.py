@@ -32,9 +32,6 @@ WHEN_EFFECTS = "nothing moves to this rung", "it has no effect"
 """Effects of a `when` that is always false, and always true."""
 
 
-_UNMET = "its condition is false"
-
-
 @dataclass(frozen=True, slots=True)
 class CompiledRung:
     """A rung and its `when`, with the field of each."""
@@ -49,16 +46,16 @@ class CompiledRung:
 class CompiledLadder(CompiledRule[FallbackLadder]):
     """A compiled ladder: `resources` are those of the rungs, in order; `query` finds the nodes that offer them.
 
-    `fields_of_rungs` has the field of each rung by its resource.
+    `rung_fields` has the field of each rung by its resource.
     """
 
     rungs: tuple[CompiledRung, ...]
     resources: tuple[str, ...] = field(init=False, repr=False, compare=False)
     query: NodeQuery = field(init=False, repr=False, compare=False)
-    fields_of_rungs: Mapping[str, Field] = field(init=False, repr=False, compare=False)
+    rung_fields: Mapping[str, Field] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fields_of_rungs", {rung.rung.resource: rung.field for rung in self.rungs})
+        object.__setattr__(self, "rung_fields", {rung.rung.resource: rung.field for rung in self.rungs})
         object.__setattr__(self, "resources", self.rule.rung_resources)
         object.__setattr__(self, "query", self.rule.query)
 
@@ -244,7 +241,7 @@ class _LadderRun:
 
     def _fields(self, resources: Iterable[str]) -> tuple[Field, ...]:
         """Return the fields of the rungs of these resources."""
-        return tuple([self._ladder.fields_of_rungs[name] for name in resources])
+        return tuple([self._ladder.rung_fields[name] for name in resources])
 
     def _keep(self, index: int) -> ResourceDecision:
         rung = self._rule.rungs[index]
@@ -258,10 +255,9 @@ class _LadderRun:
         attempts = [Attempt(resource, False, f"requested, but no node offers {need}")]
         for target in self._targets(index):
             after = self._moved(index, target)
-            refusal = self._refusal(target, after)
-            field = target.when_field if refusal is _UNMET else None
-            attempts.append(Attempt(target.rung.resource, refusal is None, refusal or _taken(target), field))
-            if refusal is None:
+            attempt = self._attempt(target, after)
+            attempts.append(attempt)
+            if attempt.taken:
                 self._counts = after
                 self._settled.append(target.rung.resource)
                 return ResourceDecision(
@@ -290,22 +286,23 @@ class _LadderRun:
             return self._counts.moved(source.resource, target.rung.resource, 1, 1)
         return self._counts.moved(source.resource, target.rung.resource, source.weight or 1, target.rung.weight or 1)
 
-    def _refusal(self, target: CompiledRung, after: DeviceCounts) -> str | None:
-        """Return the reason against a target, if any. `when` comes first: its errors must not depend on the cluster."""
-        if target.when is not None and not self._scope.holds(target.when):
-            return _UNMET
+    def _attempt(self, target: CompiledRung, after: DeviceCounts) -> Attempt:
+        """Try a target. `when` comes first: its errors must not depend on the cluster."""
         resource = target.rung.resource
+        if target.when is not None and not self._scope.holds(target.when):
+            return Attempt(resource, False, "its condition is false", target.when_field)
         together = dict.fromkeys((resource, *self._settled))
         # Each attempt reads all containers: a pod with many containers and many resources would take minutes.
         work = len(after.by_container) * len(together)
         self._context.budget_of(self._rule).spend(work // AMOUNTS_PER_UNIT)
         demand = {name: after.effective(name) for name in together}
         if not target.rung.assume and not self._offers.cover(demand):
-            return "no node offers " + " and ".join(f"{Quantity(demand[name])} of {name}" for name in together)
+            missing = " and ".join(f"{Quantity(demand[name])} of {name}" for name in together)
+            return Attempt(resource, False, f"no node offers {missing}")
         for earlier in self._claims.ladders:
             if not self._would_keep(earlier, resource, demand[resource]):
-                return f"{earlier.rule.id} would move it on"
-        return None
+                return Attempt(resource, False, f"{earlier.rule.id} would move it on")
+        return Attempt(resource, True, "assumed: nothing else is offered" if target.rung.assume else "offered")
 
     def _would_keep(self, earlier: CompiledLadder, resource: str, need: int) -> bool:
         """Return True if an earlier ladder keeps the resource: else a second admission would change the pod again."""
@@ -366,7 +363,3 @@ def short_name(resource: str) -> str:
     if not resource.startswith(NVIDIA_PREFIX):
         return resource
     return resource.removeprefix(NVIDIA_PREFIX).removeprefix(MIG_PREFIX)
-
-
-def _taken(target: CompiledRung) -> str:
-    return "assumed: nothing else is offered" if target.rung.assume else "offered"

@@ -389,6 +389,11 @@ def test_several_skipped_rules_are_one_line_without_all(folder: Path) -> None:
     assert len(json.loads(cli(*EXPLAINED, "--output", "json").stdout)["pods"][0]["mutation"]["trace"]) == 4
 
 
+def test_control_characters_in_names_of_pods_are_escaped(folder: Path) -> None:
+    write(folder, {"pod.yaml": POD.replace("train", '"a\\eb"', 1)})
+    assert "\nPod/a\\x1bb in namespace default\n" in cli("explain", "-f", "pod.yaml").stdout
+
+
 def test_a_single_skipped_rule_is_shown(folder: Path) -> None:
     write(folder, {"rules/more.yaml": ladder("other", MIG, "nvidia.com/gpu", match="{namespaces: [other]}")})
     assert "FallbackLadder/other  skipped: not for the namespace default" in cli(*EXPLAINED).stdout

@@ -9,7 +9,7 @@ from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.kubernetes.pods import containers_slip, warn_of_pod, warn_of_values
 from rules_engine.loading.schemas import near
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, Path, ScalarNode, find, first_key
-from rules_engine.model.excerpt import truncate
+from rules_engine.model.excerpt import truncate, visible
 from rules_engine.model.json.lenient import Object, mapping, text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problem_codes import Code
@@ -62,10 +62,10 @@ class Manifest:
 
     @property
     def title(self) -> str:
-        """The object's name as in kubectl, with the template if there may be several."""
+        """The object's name as in kubectl, with the template if there may be several, and no control characters."""
         name = f"{self.kind}/{self.name or '(no name)'}"
         inner = ".".join(map(str, self.path))
-        return f"{name} {inner}" if inner and self.path != ("spec", "template") else name
+        return visible(f"{name} {inner}" if inner and self.path != ("spec", "template") else name)
 
     def warn(self, diagnostics: Diagnostics) -> None:
         """Warn of members that Kubernetes would drop or refuse."""

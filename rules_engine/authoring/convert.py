@@ -11,19 +11,16 @@ from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from types import MappingProxyType
-from typing import cast
 
 from rules_engine.authoring.gpuinjector import MOST_GPUS, SHARED, Coefficient
 from rules_engine.authoring.positioned_json import JsonError, Member, Node, Number, Object, parse
 from rules_engine.authoring.rule_files import has_errors
+from rules_engine.authoring.rule_text import read_rule
 from rules_engine.authoring.yaml_text import dump
 from rules_engine.kinds.injection.reading import read
 from rules_engine.kinds.injection.value import ResourceInjection
 from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.loading.files import MAX_FILE_BYTES, SourceFile, read_file, report_too_large
-from rules_engine.loading.schemas import validate
-from rules_engine.loading.yaml.documents import read_documents
-from rules_engine.loading.yaml.nodes import MapNode
+from rules_engine.loading.files import MAX_FILE_BYTES, read_file, report_too_large
 from rules_engine.model.json.patch import Json
 from rules_engine.model.names import is_label
 from rules_engine.model.problem_codes import Code, ProblemCode
@@ -98,7 +95,7 @@ def convert(text: str, file: str = "gpuinjector.conf") -> Conversion:
     findings = _Findings()
     configuration = _Reader(findings).configuration(root)
     drafts = _drafts(configuration)
-    rules = [rule for draft in drafts if (rule := _load(draft, draft.text, findings))]
+    rules = [rule for draft in drafts if (rule := _load(draft, findings))]
     if findings.failed:
         return Conversion(findings=findings.in_order(), sources=sources)
     return Conversion(
@@ -497,15 +494,9 @@ def _numbered(name: str, number: int) -> str:
     return name if number == 1 else f"{name}-{number}"
 
 
-def _load(draft: _Draft, text: str, findings: _Findings) -> ResourceInjection | None:
+def _load(draft: _Draft, findings: _Findings) -> ResourceInjection | None:
     """Load the rule like any file; its problems are reported at the entry that it comes from."""
-    diagnostics = Diagnostics()
-    documents = read_documents(SourceFile("converted.yaml", text), diagnostics)
-    rules: list[ResourceInjection] = []
-    for document in documents:
-        diagnostics.problems.extend(document.diagnostics.problems)
-        root = validate(ResourceInjection.kind, cast(MapNode, document.root), diagnostics)
-        rules.append(read(root, diagnostics))
-    for problem in diagnostics.problems:
+    rule, problems = read_rule(draft.text, ResourceInjection.kind, read)
+    for problem in problems:
         findings.of_rule(problem, draft.place)
-    return next(iter(rules), None)
+    return rule

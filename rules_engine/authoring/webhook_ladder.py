@@ -1,16 +1,11 @@
 """The GPU allocation webhook's ladder as a FallbackLadder."""
 
 from collections.abc import Sequence
-from typing import cast
 
+from rules_engine.authoring.rule_text import read_rule
 from rules_engine.authoring.yaml_text import dump
 from rules_engine.kinds.ladder.reading import read
 from rules_engine.kinds.ladder.value import FallbackLadder
-from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.loading.files import SourceFile
-from rules_engine.loading.schemas import validate
-from rules_engine.loading.yaml.documents import read_documents
-from rules_engine.loading.yaml.nodes import MapNode
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems import Problem
 from rules_engine.model.rules import API_VERSION
@@ -29,8 +24,5 @@ def webhook_ladder(resources: Sequence[str], name: str) -> tuple[str, tuple[Prob
         "annotation": "gpu-webhook.k8s.io/fallback",
     }
     text = dump({"apiVersion": API_VERSION, "kind": FallbackLadder.kind, "metadata": {"name": name}, "spec": spec})
-    diagnostics = Diagnostics()
-    for document in read_documents(SourceFile("ladder.yaml", text), diagnostics):
-        diagnostics.problems.extend(document.diagnostics.problems)
-        read(validate(FallbackLadder.kind, cast(MapNode, document.root), diagnostics), diagnostics)
-    return text, tuple(diagnostics.problems)
+    _, problems = read_rule(text, FallbackLadder.kind, read)
+    return text, problems

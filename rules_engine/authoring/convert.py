@@ -54,9 +54,9 @@ class ConvertedEntry:
 class Conversion:
     """The result of a conversion.
 
-    `text` holds one YAML document for each rule, and `rules` is what it loads to; both are empty where a finding is an
-    error, and so are `documents`, the text of each rule, and `entries`. `findings` are in file order, those of entries
-    included, each with a place in the JSON; `sources` holds its lines, for snippets.
+    `documents` has the YAML of each rule, and `rules` the same rules loaded. They and `entries` are empty if a finding
+    is an error. `findings` are in file order, those of entries included, each with a place in the JSON; `sources` has
+    its lines, for snippets.
     """
 
     documents: tuple[str, ...] = ()
@@ -67,6 +67,7 @@ class Conversion:
 
     @property
     def text(self) -> str:
+        """The documents as one stream."""
         return "---\n".join(self.documents)
 
     @property

@@ -38,8 +38,8 @@ class Entry:
     """
 
     location: Location
-    fields: tuple[Field, ...] = ()
-    inherited: Mapping[str, Field] = field(default_factory=lambda: MappingProxyType({}))
+    fields: tuple[Field, ...] = field(default=(), repr=False, compare=False)
+    inherited: Mapping[str, Field] = field(default_factory=lambda: MappingProxyType({}), repr=False, compare=False)
     coefficients: Mapping[str, Quantity] = field(default_factory=lambda: MappingProxyType({}))
     annotations: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     origin: Mapping[tuple[str, str], Location] = field(default_factory=lambda: MappingProxyType({}))

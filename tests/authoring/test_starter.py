@@ -178,14 +178,12 @@ def test_all_files_are_written_if_nobody_reads_the_output(tmp_path: Path) -> Non
 
 def test_a_file_that_cannot_be_written_whole_is_removed(tmp_path: Path) -> None:
     size = len(json.dumps(combined_schema())) // 2
-    result = subprocess.run(
-        [sys.executable, "-m", "server", "init", tmp_path],
-        cwd=REPOSITORY,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 1
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        result = cli("init", tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert result.exit_code == 1
     assert result.stderr == f"Error: {tmp_path}/gpu-rules.schema.json cannot be written: File too large\n"
     assert files(tmp_path) == RULES

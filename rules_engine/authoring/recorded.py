@@ -79,7 +79,7 @@ class Record:
         by = f" by {user}" if (user := _text(self.members, "user")) else ""
         digest = f", rules {name[:12]}" if (name := _text(rules, "digest")) else ""
         dry_run = ", dry run" if self.members.get("dryRun") is True else ""
-        return f" at {_text(self.members, 'time')}{by}{digest}{dry_run}"
+        return f"at {_text(self.members, 'time')}{by}{digest}{dry_run}"
 
     @property
     def pod(self) -> str:
@@ -111,7 +111,7 @@ class Record:
 class Recorded:
     """The newest decisions for a pod, the newest first.
 
-    `found` counts all, `decisions` those for any pod; `unread` the lines that are no decisions.
+    `found` counts all, `decisions` those for any pod; `unread` the lines that are not decisions.
     """
 
     records: tuple[Record, ...]

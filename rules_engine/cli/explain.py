@@ -178,7 +178,7 @@ def _explain_recorded(context: click.Context, log: Path | None, pod: str | None,
     except OSError as error:
         raise click.ClickException(f"{shown} cannot be read: {error.strerror or error}") from None
     if found.unread and found.decisions:
-        lines = "1 line is no decision" if found.unread == 1 else f"{found.unread} lines are no decisions"
+        lines = "1 line is not a decision" if found.unread == 1 else f"{found.unread} lines are not decisions"
         click.echo(f"{shown}: warning: {lines}", err=True)
     if not found.records:
         among = f"among {found.decisions}" if found.decisions else "and none at all: is it a decision log?"

@@ -147,7 +147,7 @@ class _List:
             self._expect(",")
         self._expect("}")
         if not listed:
-            raise _StreamError(Code.FILE_TOO_LARGE, _too_large("an object that is no list"))
+            raise _StreamError(Code.FILE_TOO_LARGE, _too_large("an object that is not a list"))
         if self._peek():
             raise _StreamError(Code.JSON_SYNTAX, "the text continues after the end of the list")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rules_engine.authoring.recorded import MAX_LINE_BYTES, MAX_RECORDS, PodName
-from rules_engine.model.rules import Rule
+from rules_engine.model.rules import FailurePolicy, Rule
 from server.telemetry.decision_log import line
 from tests.support.authoring import cli
 from tests.support.evaluation import GPU, MIG1, MIG2, asks, check, container, injection, ladder, pod, rung, validation
@@ -74,6 +74,14 @@ def test_a_recorded_denial_has_its_message_and_each_expression(tmp_path: Path) -
     assert out.endswith("\ndenied: Validation/validation: no; never\n")
 
 
+def test_a_recorded_warning_is_shown(tmp_path: Path) -> None:
+    ignored = validation(check("object.spec.priority > 0"), failure_policy=FailurePolicy.IGNORE)
+    path = write_log(tmp_path, logged("/validate", asks({GPU: 1}), ignored))
+    out = cli("explain", "--from-log", path, "--pod", "ml/job").stdout
+    assert "\nwarning: Validation/validation was ignored: " in out
+    assert out.endswith("\nallowed, unchanged\n")
+
+
 def test_an_unreadable_pod_and_a_shortened_line_are_shown(tmp_path: Path) -> None:
     many = pod(*[container(f"c{number}", limits={GPU: 1}) for number in range(200)])
     malformed: Any = {"metadata": {"name": "job"}, "spec": 3}
@@ -131,10 +139,13 @@ def test_only_the_newest_of_many_decisions_are_shown(tmp_path: Path) -> None:
     assert result.stderr.endswith(f"the newest {MAX_RECORDS} of {MAX_RECORDS + 1} decisions are shown\n")
 
 
-def test_lines_that_are_no_decisions_are_counted(tmp_path: Path) -> None:
+def test_lines_that_are_not_decisions_are_counted(tmp_path: Path) -> None:
     good = logged("/mutate", asks({MIG2: 1}), FALLS)
     long = b'{"endpoint": "' + b"x" * MAX_LINE_BYTES + b'", "outcome": ""}\n'
-    for lines, count in (((b"\xff\n",), "1 line is no decision"), ((b"3\n", long, b"\n", good[:99]), "3 lines are no")):
+    for lines, count in (
+        ((b"\xff\n",), "1 line is not a decision"),
+        ((b"3\n", long, b"\n", good[:99]), "3 lines are not"),
+    ):
         result = cli("explain", "--from-log", write_log(tmp_path, good, *lines), "--pod", "ml/job")
         assert result.exit_code == 0
         assert f"warning: {count}" in result.stderr

@@ -113,7 +113,7 @@ DEEPER = listed("DEEP").replace('"DEEP"', "[" * 50_000 + "]" * 50_000)
         (listed(pod("a" * 2 * SMALL)), "error: an object of the list is larger than 0 MiB"),
         (
             json.dumps({**pod("a"), "z": "x" * (SMALL - 99), "y": "x" * 99}),
-            "error: an object that is no list is larger",
+            "error: an object that is not a list is larger",
         ),
         (
             listed({"kind": "ConfigMap"}, z="x" * 600),

@@ -169,20 +169,18 @@ class Screen:
             for line in explanation.diff:
                 self._line(Text(line, style=_diff_style(line)))
         self._line(Text())
-        for warning in explanation.admission.warnings:
-            self._line(Text.assemble(("warning: ", _YELLOW + _BOLD), visible(warning)))
+        self._warnings(explanation.admission.warnings)
         self._line(_outcome(explanation.admission))
 
     def recorded(self, record: Record, *, skipped: bool = False) -> None:
         """Print a decision of a decision log as `explained` does; the log has the patch, and not the pod."""
-        tree = Tree(Text.assemble((record.pod, _BOLD), record.title), guide_style=_DIM)
+        tree = Tree(Text.assemble((record.pod, _BOLD), f" {record.title}"), guide_style=_DIM)
         _decision(tree, record.endpoint, record.decision, skipped=skipped)
         self._tree(tree)
         self._line(Text())
         for change in record.patch:
             self._line(Text(change, style=_RED if change.startswith("remove") else _GREEN))
-        for warning in record.decision.warnings:
-            self._line(Text.assemble(("warning: ", _YELLOW + _BOLD), visible(warning)))
+        self._warnings(record.decision.warnings)
         if record.truncated:
             self._line(Text(f"shortened in the log: {', '.join(record.truncated)}", style=_YELLOW))
         self._line(_recorded_outcome(record))
@@ -228,6 +226,10 @@ class Screen:
             self._line(Text(f"{_INDENT}  - expected {visible(mismatch.expected)}", style=_RED))
             self._line(Text(f"{_INDENT}  + actual   {visible(mismatch.actual)}", style=_GREEN))
         self._tree(_trace(result.admission, Text("why", style=_DIM), skipped=True), _INDENT)
+
+    def _warnings(self, warnings: Iterable[str]) -> None:
+        for warning in warnings:
+            self._line(Text.assemble(("warning: ", _YELLOW + _BOLD), visible(warning)))
 
     def _tree(self, tree: Tree, indent: str = "") -> None:
         """Print a tree. Lines that are too long for the terminal continue within its frame."""
@@ -284,16 +286,18 @@ def _diff_style(line: str) -> Style:
 def _outcome(admission: Admission) -> Text:
     if not admission.allowed:
         return Text.assemble(("denied: ", _RED + _BOLD), visible(admission.message))
-    changed = "changed" if admission.mutation.patch else "unchanged"
-    return Text.assemble(("allowed", _GREEN + _BOLD), f", {changed}")
+    return _allowed(changed=bool(admission.mutation.patch))
 
 
 def _recorded_outcome(record: Record) -> Text:
     if record.outcome in ("Allowed", "Changed"):
-        changed = "changed" if record.outcome == "Changed" else "unchanged"
-        return Text.assemble(("allowed", _GREEN + _BOLD), f", {changed}")
+        return _allowed(changed=record.outcome == "Changed")
     message = f": {record.message}" if record.message else ""
     return Text.assemble((record.outcome.lower(), _RED + _BOLD), message)
+
+
+def _allowed(*, changed: bool) -> Text:
+    return Text.assemble(("allowed", _GREEN + _BOLD), f", {'changed' if changed else 'unchanged'}")
 
 
 def _trace(admission: Admission, title: Text, *, skipped: bool) -> Tree:

@@ -7,15 +7,12 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
-import click
 import pytest
-from click.shell_completion import ShellComplete
 from pydantic_sarif.model import StaticAnalysisResultsFormatSarifVersion210JsonSchema
 
 from rules_engine.authoring.problem_reference import reference
-from rules_engine.cli import COMMANDS
 from rules_engine.model.problem_codes import Code, ProblemCode
-from tests.support.authoring import cli, injection, ladder, validation, write
+from tests.support.authoring import cli, completed, completions, injection, ladder, validation, write
 from tests.support.documents import REPOSITORY
 
 GOOD = ladder("mig", "nvidia.com/mig-2g.20gb", "nvidia.com/gpu")
@@ -280,11 +277,10 @@ def test_a_mistyped_code_has_a_suggestion() -> None:
 
 
 def test_a_shell_completes_codes() -> None:
-    complete = ShellComplete(click.Group("gpu-rules", commands=list(COMMANDS)), {}, "gpu-rules", "_COMPLETE")
-    found = complete.get_completions(["check", "--explain"], "yaml-t")
+    found = completions("check", "--explain", "yaml-t")
     assert [item.value for item in found] == ["yaml-tag", "yaml-too-deep", "yaml-too-many-values"]
     assert found[0].help == reference()[Code.YAML_TAG].cause
-    assert complete.get_completions(["check", "--explain", "yaml-tag"], "--out")[0].value == "--output"
+    assert completed("check", "--explain", "yaml-tag", "--out") == ["--output"]
 
 
 @pytest.mark.parametrize("name", ["default", "mig-40gb", "mig-80gb"])

@@ -4,19 +4,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-import click
 import jsonschema
 import pytest
-from click.shell_completion import ShellComplete
 
 from rules_engine.authoring.effective import effective
 from rules_engine.authoring.rule_files import read_rules
-from rules_engine.cli import COMMANDS
 from rules_engine.evaluation import validate
 from rules_engine.model.admission import pod_request
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector
-from tests.support.authoring import cli, injection, ladder, validation, write
+from tests.support.authoring import cli, completed, injection, ladder, validation, write
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "schemas" / "output" / "effective.json").read_text())
 
@@ -518,7 +515,6 @@ def test_the_packaged_rules_are_the_default(folder: Path) -> None:
 
 
 def test_a_shell_completes_the_command_and_its_options() -> None:
-    complete = ShellComplete(click.Group("gpu-rules", commands=list(COMMANDS)), {}, "gpu-rules", "_COMPLETE")
-    assert [found.value for found in complete.get_completions([], "eff")] == ["effective"]
-    assert [found.value for found in complete.get_completions(["effective"], "--lab")] == ["--labels"]
-    assert [found.value for found in complete.get_completions(["effective", "--output"], "")] == ["text", "json"]
+    assert completed("eff") == ["effective"]
+    assert completed("effective", "--lab") == ["--labels"]
+    assert completed("effective", "--output", "") == ["text", "json"]

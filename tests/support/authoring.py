@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import click
+from click.shell_completion import CompletionItem, ShellComplete
 from click.testing import CliRunner, Result
 
 from rules_engine.cli import COMMANDS
@@ -43,3 +44,15 @@ def cli(*arguments: str | Path, stdin: str | bytes = "") -> Result:
     """Run a command of `rules_engine.cli` in this process."""
     group = click.Group("gpu-rules", commands=list(COMMANDS))
     return CliRunner().invoke(group, [str(argument) for argument in arguments], input=stdin, catch_exceptions=False)
+
+
+def completions(*words: str) -> list[CompletionItem]:
+    """Return the completions of the last word of a command line, as shells get them."""
+    group = click.Group("gpu-rules", commands=list(COMMANDS))
+    *before, incomplete = words
+    return ShellComplete(group, {}, "gpu-rules", "_COMPLETE").get_completions(before, incomplete)
+
+
+def completed(*words: str) -> list[str]:
+    """Return the words that may replace the last word of a command line."""
+    return [item.value for item in completions(*words)]

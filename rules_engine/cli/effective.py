@@ -1,6 +1,5 @@
 """`effective`: the rules that can apply in a namespace, with the place of each value."""
 
-import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,10 +16,7 @@ from rules_engine.cli.options import (
     rules_option,
 )
 from rules_engine.cli.program import Command, examples, fail_if, print_json
-from rules_engine.model.names import MAX_LABEL, is_subdomain
-
-_NAME = re.compile(rf"(?=.{{1,{MAX_LABEL}}}\Z)[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
-"""The name part of a label's key, and a value that is not empty (apimachinery: IsQualifiedName, IsValidLabelValue)."""
+from rules_engine.model.names import is_label_key, is_label_value
 
 
 class Labels(click.ParamType[Mapping[str, str]]):
@@ -32,9 +28,7 @@ class Labels(click.ParamType[Mapping[str, str]]):
         labels: dict[str, str] = {}
         for text in filter(None, str(value).split(",")):
             key, sign, given = text.partition("=")
-            prefix, slash, name = key.rpartition("/")
-            valid = _NAME.fullmatch(name) and (is_subdomain(prefix) if slash else True)
-            if not (sign and valid and (not given or _NAME.fullmatch(given))):
+            if not (sign and is_label_key(key) and is_label_value(given)):
                 self.fail(f"{text!r} is not a label: write KEY=VALUE, separated by commas", param, ctx)
             if labels.setdefault(key, given) != given:
                 self.fail(f"the label {key} has two values", param, ctx)

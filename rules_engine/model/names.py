@@ -1,4 +1,4 @@
-"""Names of Kubernetes objects (RFC 1123; apimachinery, pkg/util/validation)."""
+"""Names and labels of Kubernetes objects (RFC 1123; apimachinery, pkg/util/validation)."""
 
 import re
 
@@ -13,6 +13,7 @@ LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 
 _PART = "[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
 _SUBDOMAIN = re.compile(rf"{_PART}(?:\.{_PART})*")
+_QUALIFIED_PART = re.compile(rf"(?=.{{1,{MAX_LABEL}}}\Z)[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
 def is_label(name: str) -> bool:
@@ -23,3 +24,14 @@ def is_label(name: str) -> bool:
 def is_subdomain(name: str) -> bool:
     """Return True for a DNS subdomain: such parts, of any length, separated by dots."""
     return len(name) <= MAX_SUBDOMAIN and _SUBDOMAIN.fullmatch(name) is not None
+
+
+def is_label_key(key: str) -> bool:
+    """Return True for the key of a label (IsQualifiedName): a name, with or without a DNS subdomain and "/" before."""
+    prefix, slash, name = key.rpartition("/")
+    return _QUALIFIED_PART.fullmatch(name) is not None and (not slash or is_subdomain(prefix))
+
+
+def is_label_value(value: str) -> bool:
+    """Return True for the value of a label (IsValidLabelValue): like the name of a key, or empty."""
+    return not value or _QUALIFIED_PART.fullmatch(value) is not None

@@ -1,8 +1,5 @@
 """`sets`: the packaged rule sets on screen and in a folder."""
 
-import resource
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +7,7 @@ import pytest
 from rules_engine.authoring.check import check
 from rules_engine.authoring.rule_tests import run_tests
 from rules_engine.authoring.schemas import without_schema_comments
-from tests.support.authoring import cli, completed, write
+from tests.support.authoring import cli, completed, file_size_limit, write
 
 SETS = ["default", "mig-40gb", "mig-80gb"]
 SHIPPED = Path(__file__).parents[2] / "rules"
@@ -81,15 +78,9 @@ def test_a_link_to_nowhere_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_whole_is_removed(tmp_path: Path) -> None:
-    result = subprocess.run(
-        [sys.executable, "-m", "server", "sets", "copy", "mig-80gb", tmp_path],
-        cwd=SHIPPED.parent,
-        capture_output=True,
-        text=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)),
-        check=False,
-    )
-    assert result.returncode == 1
+    with file_size_limit(100):
+        result = cli("sets", "copy", "mig-80gb", tmp_path)
+    assert result.exit_code == 1
     assert result.stderr.endswith(": File too large\n")
     assert list(tmp_path.iterdir()) == []
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import resource
 import subprocess
 import sys
 from fnmatch import fnmatch
@@ -14,7 +13,7 @@ import pytest
 import yaml
 
 from rules_engine.authoring.schemas import combined_schema
-from tests.support.authoring import cli, ladder, write
+from tests.support.authoring import cli, file_size_limit, ladder, write
 from tests.support.documents import REPOSITORY, blocks
 
 RULES = ["rules/ladder.test.yaml", "rules/ladder.yaml"]
@@ -177,13 +176,8 @@ def test_all_files_are_written_if_nobody_reads_the_output(tmp_path: Path) -> Non
 
 
 def test_a_file_that_cannot_be_written_whole_is_removed(tmp_path: Path) -> None:
-    size = len(json.dumps(combined_schema())) // 2
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
+    with file_size_limit(len(json.dumps(combined_schema())) // 2):
         result = cli("init", tmp_path)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert result.exit_code == 1
     assert result.stderr == f"Error: {tmp_path}/gpu-rules.schema.json cannot be written: File too large\n"
     assert files(tmp_path) == RULES

@@ -1,6 +1,8 @@
 """Builders and commands for tests of authoring."""
 
-from collections.abc import Mapping
+import resource
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -17,6 +19,17 @@ def write(folder: Path, files: Mapping[str, str]) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     return folder
+
+
+@contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """Let this process write no file beyond `size` bytes. A child process would also measure coverage under it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def ladder(name: str, *rungs: str, **fields: str) -> str:

@@ -101,10 +101,6 @@ def _list(item: Any) -> Any:
     return Union[list[item], None]  # noqa: UP007
 
 
-def _members(names: Iterable[str], type: Any) -> dict[str, Any]:
-    return dict.fromkeys(names, type)
-
-
 def _review(fields: FieldsRead) -> Any:
     """Return the type of a review. In each object the members that expressions read replace those read in part."""
     amounts = _object(requests=_Texts, limits=_Texts)
@@ -115,28 +111,28 @@ def _review(fields: FieldsRead) -> Any:
     required = _object(requiredDuringSchedulingIgnoredDuringExecution=_object(nodeSelectorTerms=terms))
     scalars = _list(dict[str, _Scalar])
     metadata = {
-        **_members(fields.metadata, msgspec.Raw),
-        **_members(("name", "generateName", "namespace", "uid", "deletionTimestamp"), _Text),
-        **_members(("labels", "annotations"), _Texts),
+        **dict.fromkeys(fields.metadata, msgspec.Raw),
+        **dict.fromkeys(("name", "generateName", "namespace", "uid", "deletionTimestamp"), _Text),
+        **dict.fromkeys(("labels", "annotations"), _Texts),
         "ownerReferences": scalars,
     }
     spec = {
         "affinity": _object(nodeAffinity=required),
         "resources": amounts,
-        **_members(fields.spec, msgspec.Raw),
+        **dict.fromkeys(fields.spec, msgspec.Raw),
         **{name: read_containers if name in fields.spec else containers for name in ("containers", "initContainers")},
         "nodeName": _Text,
-        **_members(("nodeSelector", "overhead"), _Texts),
+        **dict.fromkeys(("nodeSelector", "overhead"), _Texts),
         "tolerations": scalars,
     }
-    pod = _object(**_members(fields.pod, msgspec.Raw), metadata=_object(**metadata), spec=_object(**spec))
+    pod = _object(**dict.fromkeys(fields.pod, msgspec.Raw), metadata=_object(**metadata), spec=_object(**spec))
     request = {
         "userInfo": _object(username=_Text),
         "options": _object(),
-        **_members(fields.request, msgspec.Raw),
-        **_members(("uid", "operation", "namespace", "name", "subResource", "requestSubResource"), _Text),
-        **_members(("kind", "resource", "requestKind", "requestResource"), _Texts),
+        **dict.fromkeys(fields.request, msgspec.Raw),
+        **dict.fromkeys(("uid", "operation", "namespace", "name", "subResource", "requestSubResource"), _Text),
+        **dict.fromkeys(("kind", "resource", "requestKind", "requestResource"), _Texts),
         "dryRun": bool | None,
-        **_members(("object", "oldObject"), pod),
+        **dict.fromkeys(("object", "oldObject"), pod),
     }
     return _object(apiVersion=_Text, kind=_Text, request=_object(**request))

@@ -1,0 +1,146 @@
+"""Report of a diagnosis: what the cluster looks like, its pending pods, and the findings."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from rules_engine.model.finding import Finding, ObjectName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amounts:
+    """The amounts of one resource on one node, in whole units of the resource."""
+
+    capacity: int
+    allocatable: int
+    allocated: int
+
+    @property
+    def free(self) -> int:
+        """The allocatable amount that no pod holds; negative if pods hold more than is left."""
+        return self.allocatable - self.allocated
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuNode:
+    """A node that has GPUs, by its resources or by its labels. `product`: the card, from its labels, or ""."""
+
+    name: str
+    product: str
+    ready: bool
+    cordoned: bool
+    resources: Mapping[str, Amounts]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicePlugin:
+    """A DaemonSet of a device plugin, or another DaemonSet that GPU nodes need; `unready`: its pods that fail."""
+
+    name: ObjectName
+    desired: int
+    ready: int
+    unready: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuPod:
+    """A pod that holds GPU resources on a node: `amounts` by resource."""
+
+    name: ObjectName
+    node: str
+    phase: str
+    amounts: Mapping[str, int]
+    since: datetime | None
+
+
+class Agreement(StrEnum):
+    """The comparison of the scheduler's recorded message with the recomputed one."""
+
+    AGREES = "Agrees"
+    DIFFERS = "Differs"
+    NOT_RECORDED = "NotRecorded"
+    NOT_COMPARABLE = "NotComparable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PendingPod:
+    """A GPU pod that is not scheduled, with the two answers: the scheduler's message, and the finding.
+
+    `pods`: all pods for which both are the same, the first of them first. `note`: why the messages differ or cannot be
+    compared, such as filters that are not modelled. `finding` is None if no reason is true.
+    """
+
+    pods: tuple[ObjectName, ...]
+    since: datetime | None
+    amounts: Mapping[str, int]
+    recomputed: str
+    recorded: str
+    agreement: Agreement
+    note: str
+    finding: Finding | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecentError:
+    """An Event or a container's state that reports an error; `count`: how often, until `at`."""
+
+    object: ObjectName
+    reason: str
+    message: str
+    count: int
+    at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """The five sections of a one-shot diagnosis."""
+
+    nodes: tuple[GpuNode, ...]
+    device_plugins: tuple[DevicePlugin, ...]
+    pods: tuple[GpuPod, ...]
+    pending: tuple[PendingPod, ...]
+    errors: tuple[RecentError, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingGroup:
+    """Findings that say the same of several objects: the first one, and the names of all objects, in order."""
+
+    finding: Finding
+    objects: tuple[ObjectName, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotEvaluated:
+    """A Diagnostic, or a built-in reason, that was not evaluated for some objects, and why."""
+
+    source: str
+    why: str
+    objects: int
+    first: ObjectName | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Absent:
+    """A kind of objects that was not read, and what cannot be said without it."""
+
+    kind: str
+    consequence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """A whole diagnosis; findings are grouped, the worst first.
+
+    `objects`: how many objects of each kind were read, by the kind's name in kubectl. `rules`: the ladders in force, as
+    they were given, or "" without rules.
+    """
+
+    now: datetime
+    objects: Mapping[str, int]
+    overview: Overview
+    findings: tuple[FindingGroup, ...]
+    not_evaluated: tuple[NotEvaluated, ...]
+    absent: tuple[Absent, ...]
+    rules: str = ""

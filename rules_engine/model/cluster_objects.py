@@ -1,0 +1,205 @@
+"""Objects of a cluster as its API shows them, with the indexes that a diagnosis needs."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import cached_property
+from typing import ClassVar
+
+from rules_engine.model.cluster import Cluster, Node
+from rules_engine.model.finding import ObjectName
+from rules_engine.model.json.lenient import Object, mapping, strings, text
+from rules_engine.model.json.patch import Json
+from rules_engine.model.json.strict import PodError
+from rules_engine.model.node import read_node
+from rules_engine.model.pod import Pod, is_finished
+from rules_engine.model.quantity import Quantity, QuantityError
+
+RESOURCES: Mapping[str, str] = {
+    "Node": "nodes",
+    "Pod": "pods",
+    "Event": "events",
+    "DaemonSet": "daemonsets",
+    "ReplicaSet": "replicasets",
+    "StatefulSet": "statefulsets",
+    "Job": "jobs",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
+    "RuntimeClass": "runtimeclasses",
+    "ResourceQuota": "resourcequotas",
+    "Namespace": "namespaces",
+}
+"""The kinds of objects that a diagnosis reads, with their names in `kubectl get`."""
+
+
+class ApiObject(dict[str, Json]):
+    """An object of the API, reduced to the members that a diagnosis reads; `cluster` holds the others."""
+
+    __slots__ = ("cluster",)
+    cluster: "ClusterObjects"
+
+    @property
+    def metadata(self) -> Object:
+        return mapping(self.get("metadata"))
+
+    @property
+    def spec(self) -> Object:
+        return mapping(self.get("spec"))
+
+    @property
+    def status(self) -> Object:
+        return mapping(self.get("status"))
+
+    @property
+    def name(self) -> str:
+        return text(self.metadata, "name")
+
+    @property
+    def namespace(self) -> str:
+        return text(self.metadata, "namespace")
+
+    @property
+    def object_name(self) -> ObjectName:
+        return ObjectName(text(self, "kind"), self.name, self.namespace)
+
+
+class NodeObject(ApiObject):
+    """A Node."""
+
+    __slots__ = ()
+
+
+class PodObject(ApiObject):
+    """A Pod."""
+
+    __slots__ = ()
+
+    @property
+    def node_name(self) -> str:
+        return text(self.spec, "nodeName")
+
+
+class DaemonSetObject(ApiObject):
+    """A DaemonSet."""
+
+    __slots__ = ()
+
+
+CLASSES: Mapping[str, type[ApiObject]] = {"Node": NodeObject, "Pod": PodObject, "DaemonSet": DaemonSetObject}
+"""The classes of the kinds that have functions in CEL; objects of other kinds are ApiObjects."""
+
+
+class ClusterObjects:
+    """The objects of a cluster at one moment; they never change. Indexes are made on first use.
+
+    `absent`: the kinds that were not read, which is not the same as a cluster without such objects. `now`: the moment,
+    from which ages are counted: of a recording, that of its newest timestamp.
+    """
+
+    kinds: ClassVar[Mapping[str, str]] = RESOURCES
+
+    def __init__(
+        self, by_kind: Mapping[str, Iterable[dict[str, Json]]], *, absent: frozenset[str] = frozenset(), now: datetime
+    ) -> None:
+        self.absent = absent
+        self.now = now
+        self._by_kind: dict[str, tuple[ApiObject, ...]] = {
+            kind: tuple(self._wrapped(kind, raw) for raw in raws) for kind, raws in by_kind.items()
+        }
+
+    def _wrapped(self, kind: str, raw: dict[str, Json]) -> ApiObject:
+        found = CLASSES.get(kind, ApiObject)(raw)
+        found.setdefault("kind", kind)  # the items of a NodeList have none
+        found.cluster = self
+        return found
+
+    def of(self, kind: str) -> Sequence[ApiObject]:
+        """Return the objects of a kind; none if they were not read."""
+        return self._by_kind.get(kind, ())
+
+    @property
+    def nodes(self) -> Sequence[NodeObject]:
+        return self.of("Node")  # type: ignore[return-value]
+
+    @property
+    def pods(self) -> Sequence[PodObject]:
+        return self.of("Pod")  # type: ignore[return-value]
+
+    @property
+    def daemon_sets(self) -> Sequence[DaemonSetObject]:
+        return self.of("DaemonSet")  # type: ignore[return-value]
+
+    @property
+    def events(self) -> Sequence[ApiObject]:
+        return self.of("Event")
+
+    @cached_property
+    def _by_name(self) -> Mapping[ObjectName, ApiObject]:
+        return {found.object_name: found for found_of in self._by_kind.values() for found in found_of}
+
+    def find(self, kind: str, name: str, namespace: str = "") -> ApiObject | None:
+        """Return the object of this name, or None."""
+        return self._by_name.get(ObjectName(kind, name, namespace))
+
+    @cached_property
+    def _by_node(self) -> Mapping[str, Sequence[PodObject]]:
+        found: dict[str, list[PodObject]] = {}
+        for pod in self.pods:
+            if pod.node_name and not is_finished(pod):
+                found.setdefault(pod.node_name, []).append(pod)
+        return found
+
+    def pods_on(self, node: str) -> Sequence[PodObject]:
+        """Return the unfinished pods that are bound to a node: those that hold its resources."""
+        return self._by_node.get(node, ())
+
+    @cached_property
+    def _about(self) -> Mapping[ObjectName, Sequence[ApiObject]]:
+        found: dict[ObjectName, list[ApiObject]] = {}
+        for event in self.events:
+            involved = mapping(event.get("involvedObject"))
+            about = ObjectName(text(involved, "kind"), text(involved, "name"), text(involved, "namespace"))
+            found.setdefault(about, []).append(event)
+        return found
+
+    def events_about(self, about: ObjectName) -> Sequence[ApiObject]:
+        """Return the Events that are recorded about an object."""
+        return self._about.get(about, ())
+
+    @cached_property
+    def view(self) -> Cluster:
+        """The cluster as rules see it."""
+        nodes = []
+        for raw in self.nodes:
+            node = read_node(raw, _unread)
+            nodes.append(replace(node, used=self._used(node)))
+        return Cluster(
+            nodes=tuple(nodes),
+            namespaces={found.name: strings(found.metadata.get("labels")) for found in self.of("Namespace")},
+        )
+
+    def _used(self, node: Node) -> Mapping[str, Quantity]:
+        sums: dict[str, int] = {}
+        for pod in self.pods_on(node.name):
+            for resource, nanos in requests_of(pod).items():
+                sums[resource] = sums.get(resource, 0) + nanos
+        return {resource: Quantity(nanos) for resource, nanos in sums.items()}
+
+    @cached_property
+    def _viewed(self) -> Mapping[str, Node]:
+        return {node.name: node for node in self.view.nodes}
+
+    def node_view(self, name: str) -> Node | None:
+        """Return a node as rules see it, with what its pods use."""
+        return self._viewed.get(name)
+
+
+def requests_of(pod: PodObject) -> Mapping[str, int]:
+    """Return the amounts that the scheduler counts for a pod, in nanos; none if the pod is malformed."""
+    try:
+        return Pod.parse(dict(pod)).effective_requests()
+    except PodError:
+        return {}
+
+
+def _unread(_node: str, _resource: str, _error: QuantityError) -> None:
+    """Leave out an amount that is malformed: the API server writes none."""

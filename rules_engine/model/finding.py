@@ -1,0 +1,73 @@
+"""Findings of a diagnosis: what is wrong with an object of the cluster, why, and what helps."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rules_engine.model.source import Location
+
+
+class FindingSeverity(StrEnum):
+    """The severity of a finding, the worst first."""
+
+    ERROR = "Error"
+    WARNING = "Warning"
+    INFO = "Info"
+
+
+class Certainty(StrEnum):
+    """The certainty of a finding: the objects show it, or they only make it possible."""
+
+    CERTAIN = "Certain"
+    POSSIBLE = "Possible"
+
+
+class Risk(StrEnum):
+    """The risk of a remedy. High: drain the node first."""
+
+    NONE = "None"
+    MEDIUM = "Medium"
+    HIGH = "High"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ObjectName:
+    """The name of an object; `namespace` is "" if its kind has none."""
+
+    kind: str
+    name: str
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        """Kind/name or Kind/namespace/name."""
+        return "/".join(filter(None, (self.kind, self.namespace, self.name)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedy:
+    """What helps against a finding; `command` is the line to run, or "" if there is none."""
+
+    text: str
+    command: str = ""
+    risk: Risk = Risk.NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One finding about one object.
+
+    `source`: the Diagnostic (`Diagnostic/name`), or "" for a built-in reason; `location` is that of the Diagnostic.
+    `evidence`: what the objects show, a line each. `cause`: why that happens. `on_host`: the API cannot show the cause;
+    the commands of the remedies look on the node itself.
+    """
+
+    reason: str
+    severity: FindingSeverity
+    object: ObjectName
+    message: str
+    certainty: Certainty = Certainty.CERTAIN
+    cause: str = ""
+    evidence: tuple[str, ...] = ()
+    remedies: tuple[Remedy, ...] = ()
+    on_host: bool = False
+    source: str = ""
+    location: Location | None = None

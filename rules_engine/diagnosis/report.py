@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from rules_engine.model.finding import Finding, ObjectName
+from rules_engine.model.finding import Finding, NotEvaluated, ObjectName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,16 +109,6 @@ class FindingGroup:
 
     finding: Finding
     objects: tuple[ObjectName, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotEvaluated:
-    """A Diagnostic, or a built-in reason, that was not evaluated for some objects, and why."""
-
-    source: str
-    why: str
-    objects: int
-    first: ObjectName | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

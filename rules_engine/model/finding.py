@@ -71,3 +71,13 @@ class Finding:
     on_host: bool = False
     source: str = ""
     location: Location | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotEvaluated:
+    """A Diagnostic, or a built-in reason, that was not evaluated for some objects, and why."""
+
+    source: str
+    why: str
+    objects: int
+    first: ObjectName | None = None

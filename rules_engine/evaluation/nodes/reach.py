@@ -31,6 +31,14 @@ def matching_nodes(index: NodeIndex, placement: Placement, budget: Budget) -> No
     return _Search(index, placement, budget).found()
 
 
+def selected_nodes(index: NodeIndex, placement: Placement, budget: Budget) -> NodeSet:
+    """Return the nodes that the pod's nodeSelector and required node affinity select, whatever their taints.
+
+    Costs like matching_nodes. Raises CostExceeded.
+    """
+    return _Search(index, placement, budget).selected()
+
+
 class _Search:
     """The search for one pod's nodes."""
 
@@ -43,6 +51,10 @@ class _Search:
         """Numbers by the id of their label; the index keeps all labels alive."""
 
     def found(self) -> NodeSet:
+        selected = self.selected()
+        return selected & ~self._repelled(self._placement.tolerations) if selected else 0
+
+    def selected(self) -> NodeSet:
         placement, labels = self._placement, self._places.labels
         self._budget.spend(1 + len(placement.node_selector))
         found = self._index.every
@@ -50,7 +62,7 @@ class _Search:
             found &= labels.get(key, NO_LABEL).values[value]
         if found and placement.terms is not None:
             found &= self._affine(placement.terms)
-        return found & ~self._repelled(placement.tolerations) if found else 0
+        return found
 
     def _affine(self, terms: Sequence[NodeTerm]) -> NodeSet:
         """Return the nodes that one of the terms matches."""
@@ -95,7 +107,7 @@ class _Search:
         """Return the nodes with a taint that is not tolerated."""
         taints = self._places.taints
         self._budget.spend(1 + len(tolerations) + len(taints))
-        tolerated = _Tolerated(tolerations)
+        tolerated = Tolerated(tolerations)
         found = 0
         for taint in taints:
             if not tolerated.includes(taint):
@@ -110,8 +122,8 @@ def _any_of(label: Label, values: Sequence[str]) -> NodeSet:
     return found
 
 
-class _Tolerated:
-    """Taints that tolerations tolerate, by key: a lookup costs the same for any number of them."""
+class Tolerated:
+    """The taints that tolerations tolerate, by key: a lookup costs the same for any number of them."""
 
     def __init__(self, tolerations: Sequence[Toleration]) -> None:
         self._whole: set[tuple[str, str]] = set()

@@ -1,0 +1,42 @@
+"""The scheduler's reasons for not running a pod on a node, in the words of Kubernetes 1.36."""
+
+from enum import Enum
+
+from rules_engine.model.cluster import Taint
+
+NO_NODES = "no nodes available to schedule pods"
+"""The message in a cluster without nodes."""
+
+UNSCHEDULABLE = "node(s) were unschedulable"
+OTHER_NAME = "node(s) didn't match the requested node name"
+TAINTED = "node(s) had untolerated taint(s)"
+NOT_SELECTED = "node(s) didn't match Pod's node affinity/selector"
+NOT_NAMED = "node(s) didn't satisfy plugin(s) [NodeAffinity]"
+CONFLICT = "pod affinity terms conflict"
+PORTS_TAKEN = "node(s) didn't have free ports for the requested pod ports"
+TOO_MANY_PODS = "Too many pods"
+NOT_SPREAD = "node(s) didn't match pod topology spread constraints"
+NO_TOPOLOGY = f"{NOT_SPREAD} (missing required label)"
+NO_AFFINE_POD = "node(s) didn't match pod affinity rules"
+OWN_ANTI_AFFINITY = "node(s) didn't match pod anti-affinity rules"
+EXISTING_ANTI_AFFINITY = "node(s) didn't satisfy existing pods anti-affinity rules"
+
+ONE_TAINT = "node(s) had untolerated taint {"
+"""The start of the reason that earlier releases give for a taint."""
+
+
+class Wording(Enum):
+    """The words for nodes with taints: each taint apart, as releases before 1.36 write, or all together."""
+
+    EACH_TAINT = "untolerated taint {…}"
+    ALL_TAINTS = "untolerated taint(s)"
+
+
+def untolerated(taint: Taint) -> str:
+    """Return the reason that releases before 1.36 give for a taint."""
+    return f"{ONE_TAINT}{taint.key}: {taint.value}}}"
+
+
+def insufficient(resource: str) -> str:
+    """Return the reason of a node that has too little of a resource left."""
+    return f"Insufficient {resource}"

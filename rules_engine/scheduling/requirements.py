@@ -1,0 +1,202 @@
+"""The requirements of a pod that kube-scheduler's filters read, as a value that never changes."""
+
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from rules_engine.model.json.lenient import Object, mapping, objects, text
+from rules_engine.model.json.lenient import items as listed
+from rules_engine.model.json.patch import Json
+from rules_engine.model.placement import Placement
+from rules_engine.model.pod import Pod
+from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector
+from rules_engine.scheduling.amounts import counted
+from rules_engine.scheduling.selectors import selector_of
+
+DEFAULT_SCHEDULER = "default-scheduler"
+ALL_ADDRESSES = "0.0.0.0"  # noqa: S104 - compared, never listened on
+NODE_NAME = "metadata.name"
+
+MAX_TERMS = 1_000
+"""Topology spread constraints, and terms of required pod affinity and anti-affinity, of one pod: people write a few."""
+
+CLAIM_VOLUMES = ("persistentVolumeClaim", "ephemeral")
+LIMITED_VOLUMES = ("csi", "awsElasticBlockStore", "azureDisk", "cinder", "gcePersistentDisk", "iscsi", "rbd")
+"""Volumes without a claim that the filters VolumeRestrictions and NodeVolumeLimits read."""
+
+
+class HostPort(Struct, frozen=True):
+    """A port of the node that a pod uses."""
+
+    address: str
+    protocol: str
+    number: int
+
+
+class SpreadConstraint(Struct, frozen=True, kw_only=True):
+    """A topology spread constraint that must hold; `selector` None matches no pod."""
+
+    topology_key: str
+    max_skew: int
+    min_domains: int
+    selector: LabelSelector | None
+    honors_affinity: bool
+    honors_taints: bool
+
+
+class AffinityTerm(Struct, frozen=True, kw_only=True):
+    """A term of required pod affinity or anti-affinity; a selector that is None matches nothing."""
+
+    topology_key: str
+    selector: LabelSelector | None
+    namespaces: frozenset[str]
+    namespace_selector: LabelSelector | None
+
+    def matches_labels(self, labels: Mapping[str, str]) -> bool:
+        return self.selector is not None and self.selector.matches(labels)
+
+
+class Requirements(Struct, frozen=True, kw_only=True):
+    """A pod's requirements of its node.
+
+    `node_names`: the nodes to which required node affinity restricts the pod by name; None: it does not.
+    `requests`: amounts in the scheduler's units. `not_modelled`: what the pod uses that other filters read.
+    """
+
+    namespace: str
+    labels: Mapping[str, str]
+    placement: Placement
+    node_names: frozenset[str] | None
+    ports: tuple[HostPort, ...]
+    requests: Mapping[str, int]
+    spread: tuple[SpreadConstraint, ...]
+    affinity: tuple[AffinityTerm, ...]
+    anti_affinity: tuple[AffinityTerm, ...]
+    not_modelled: tuple[str, ...]
+
+    @classmethod
+    def of(cls, raw: Object) -> "Requirements":
+        """Read a pod. Raises PodError if it is malformed and TooLargeError beyond the bounds of a placement."""
+        pod = Pod.parse(dict(raw))
+        spec = mapping(raw.get("spec"))
+        namespace = pod.namespace or "default"
+        return cls(
+            namespace=namespace,
+            labels=pod.labels,
+            placement=Placement.parse(dict(spec)),
+            node_names=_node_names(spec),
+            ports=host_ports(spec),
+            requests=counted(pod.effective_requests()),
+            spread=tuple(_spread(spec, pod.labels)),
+            affinity=_terms(spec, "podAffinity", namespace),
+            anti_affinity=anti_affinity_terms(spec, namespace),
+            not_modelled=tuple(_not_modelled(raw, spec)),
+        )
+
+
+def host_ports(spec: Object) -> tuple[HostPort, ...]:
+    """Return the node's ports that a pod uses while it runs (pkg/scheduler/util/utils.go, GetHostPorts)."""
+    # A pod on the node's network uses its containers' ports, which the API server writes as hostPort.
+    own = "containerPort" if spec.get("hostNetwork") is True else "hostPort"
+    sidecars = (found for found in objects(spec.get("initContainers")) if found.get("restartPolicy") == "Always")
+    return tuple(
+        HostPort(text(port, "hostIP") or ALL_ADDRESSES, text(port, "protocol") or "TCP", number)
+        for container in (*sidecars, *objects(spec.get("containers")))
+        for port in objects(container.get("ports"))
+        if (number := _integer(port.get("hostPort"), 0) or _integer(port.get(own), 0)) > 0
+    )
+
+
+def anti_affinity_terms(spec: Object, namespace: str) -> tuple[AffinityTerm, ...]:
+    """Return the terms of a pod's required anti-affinity."""
+    return _terms(spec, "podAntiAffinity", namespace)
+
+
+def _node_names(spec: Object) -> frozenset[str] | None:
+    """Return the union over terms of the intersections of names; a term without names allows all nodes.
+
+    Source: plugins/nodeaffinity/node_affinity.go (PreFilter). Empty terms count here, though they match no node.
+    """
+    required = mapping(mapping(spec.get("affinity")).get("nodeAffinity")).get(_REQUIRED)
+    found: frozenset[str] | None = None
+    for term in objects(mapping(required).get("nodeSelectorTerms")):
+        names: frozenset[str] | None = None
+        for field in objects(term.get("matchFields")):
+            if field.get("key") == NODE_NAME and field.get("operator") == "In":
+                values = frozenset(value for value in listed(field.get("values")) if isinstance(value, str))
+                names = values if names is None else names & values
+        if names is None:
+            return None
+        found = names if found is None else found | names
+    return found
+
+
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+def _spread(spec: Object, labels: Mapping[str, str]) -> Iterator[SpreadConstraint]:
+    for raw in objects(spec.get("topologySpreadConstraints"))[:MAX_TERMS]:
+        if raw.get("whenUnsatisfiable") != "DoNotSchedule":
+            continue
+        selector = selector_of(raw.get("labelSelector"))
+        if selector is not None:
+            keys = [key for key in listed(raw.get("matchLabelKeys")) if isinstance(key, str) and key in labels]
+            own = tuple(LabelRequirement(key, ConditionKind.IN, (labels[key],)) for key in keys)
+            selector = LabelSelector((*own, *selector.requirements))
+        yield SpreadConstraint(
+            topology_key=text(raw, "topologyKey"),
+            max_skew=max(_integer(raw.get("maxSkew"), 1), 1),
+            min_domains=max(_integer(raw.get("minDomains"), 1), 1),
+            selector=selector,
+            honors_affinity=raw.get("nodeAffinityPolicy") != "Ignore",
+            honors_taints=raw.get("nodeTaintsPolicy") == "Honor",
+        )
+
+
+def _terms(spec: Object, member: str, namespace: str) -> tuple[AffinityTerm, ...]:
+    raw = mapping(mapping(spec.get("affinity")).get(member)).get(_REQUIRED)
+    return tuple(_term(term, namespace) for term in objects(raw)[:MAX_TERMS])
+
+
+def _term(raw: Object, namespace: str) -> AffinityTerm:
+    namespaces = frozenset(name for name in listed(raw.get("namespaces")) if isinstance(name, str))
+    namespace_selector = selector_of(raw.get("namespaceSelector"))
+    if not namespaces and namespace_selector is None:
+        namespaces = frozenset((namespace,))
+    return AffinityTerm(
+        topology_key=text(raw, "topologyKey"),
+        selector=selector_of(raw.get("labelSelector")),
+        namespaces=namespaces,
+        namespace_selector=namespace_selector,
+    )
+
+
+def _not_modelled(raw: Object, spec: Object) -> Iterator[str]:
+    scheduler = text(spec, "schedulerName")
+    if scheduler not in ("", DEFAULT_SCHEDULER):
+        yield f"scheduler {scheduler}"
+    volumes = {member for volume in objects(spec.get("volumes")) for member in volume}
+    if not volumes.isdisjoint(CLAIM_VOLUMES):
+        yield "persistent volume claims"
+    if not volumes.isdisjoint(LIMITED_VOLUMES):
+        yield "limits of volumes"
+    if listed(spec.get("resourceClaims")) or mapping(raw.get("status")).get("extendedResourceClaimStatus"):
+        yield "resource claims"
+    if _needs_features(spec):
+        yield "features that nodes declare"
+
+
+def _needs_features(spec: Object) -> bool:
+    """Return True if the filter NodeDeclaredFeatures reads the pod (component-helpers/nodedeclaredfeatures)."""
+    if spec.get("hostUsers") is False and spec.get("hostNetwork") is True:
+        return True
+    return any(
+        rule.get("action") == "RestartAllContainers"
+        for member in ("containers", "initContainers")
+        for container in objects(spec.get(member))
+        for rule in objects(container.get("restartPolicyRules"))
+    )
+
+
+def _integer(raw: Json, otherwise: int) -> int:
+    return raw if isinstance(raw, int) and not isinstance(raw, bool) else otherwise

@@ -1,0 +1,195 @@
+"""Model of kube-scheduler's filters on the nodes and bound pods of a cluster at one moment.
+
+Source: Kubernetes 1.36, pkg/scheduler (schedule_one.go, framework/plugins). The filters for volumes and resource
+claims, pods that are nominated to nodes, extenders and other profiles than the default one are not modelled.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Final
+
+from rules_engine.cel import Budget
+from rules_engine.evaluation.nodes import NodeSet, placed_index_of, selected_nodes
+from rules_engine.model.cluster import Cluster, Node
+from rules_engine.model.cluster_objects import ClusterObjects, PodObject
+from rules_engine.model.json.lenient import Object, strings
+from rules_engine.model.node import read_node
+from rules_engine.model.placement import NodeTerm, Placement
+from rules_engine.model.quantity import QuantityError
+from rules_engine.scheduling.amounts import PODS
+from rules_engine.scheduling.bound_pods import BoundPods
+from rules_engine.scheduling.pod_affinity import Namespaces, RepellingTerms, anti_affine, repelled_by_pods, unaffine
+from rules_engine.scheduling.reasons import (
+    CONFLICT,
+    EXISTING_ANTI_AFFINITY,
+    NO_AFFINE_POD,
+    NOT_SELECTED,
+    OTHER_NAME,
+    OWN_ANTI_AFFINITY,
+    PORTS_TAKEN,
+    TAINTED,
+    TOO_MANY_PODS,
+    UNSCHEDULABLE,
+    insufficient,
+)
+from rules_engine.scheduling.requirements import Requirements
+from rules_engine.scheduling.scheduling import Excluded, Filter, Scheduling
+from rules_engine.scheduling.spread import unspread
+from rules_engine.scheduling.taints import Taints
+from rules_engine.scheduling.usage import Usage, free_amounts, full_nodes
+
+NAMESPACE_SELECTORS = "namespace selectors, since no namespaces were read"
+
+CACHED_SELECTIONS = 1_000
+"""Selectors with required node affinity whose nodes are cached: a kilobyte each with 5,000 nodes."""
+
+_UNBOUNDED: Final = sys.maxsize
+"""Cost of the search for the nodes of one placement, which is bounded itself."""
+
+
+class Scheduler:
+    """The filters on one state of a cluster; it never changes."""
+
+    def __init__(
+        self, nodes: Sequence[Node], bound: Iterable[PodObject], namespaces: Mapping[str, Mapping[str, str]] | None
+    ) -> None:
+        """Take the nodes, the unfinished pods that are bound to them, and the labels of namespaces, if known."""
+        self.nodes = tuple(nodes)
+        """The nodes by number."""
+        names = [node.name for node in nodes]
+        self._names = tuple(names)
+        self._numbers = {name: number for number, name in enumerate(names)}
+        self._index = placed_index_of(Cluster(nodes=self.nodes))
+        self._labels = self._index.places.labels
+        self._taints = Taints(nodes)
+        usage = Usage()
+        for pod in bound:
+            number = self._numbers.get(pod.node_name)
+            if number is not None:
+                usage.add(number, pod)
+        self._usage = usage
+        self._pods = BoundPods(usage.pods)
+        self._namespaces = Namespaces(namespaces, self._pods.namespaces)
+        self._repelling = RepellingTerms(usage.terms, [node.labels for node in nodes])
+        self._free = free_amounts(nodes, usage)
+        self._full = full_nodes(nodes, usage)
+        self._selected = lru_cache(CACHED_SELECTIONS)(self._selected_by)
+
+    def explain(self, pod: Object) -> Scheduling:
+        """Return the answer for a pod that is not bound.
+
+        Raises PodError if it is malformed, and TooLargeError if its placement exceeds the bounds of one.
+        """
+        return self.schedule(Requirements.of(pod))
+
+    def schedule(self, pod: Requirements) -> Scheduling:
+        """Return the answer for a pod's requirements."""
+        every, placement = self._index.every, pod.placement
+        untolerated = self._taints.untolerated(placement.tolerations)
+        repelled = untolerated.every
+        selected = self._selected(placement.node_selector, placement.terms)
+        fit = self._insufficient(pod)
+        excluded: dict[Filter, Excluded] = {
+            Filter.NODE_UNSCHEDULABLE: {UNSCHEDULABLE: untolerated.cordoned},
+            Filter.NODE_NAME: {OTHER_NAME: every & ~self._named((placement.node_name,)) if placement.node_name else 0},
+            Filter.TAINT_TOLERATION: {TAINTED: repelled},
+            Filter.NODE_AFFINITY: {NOT_SELECTED: every & ~selected},
+            Filter.NODE_PORTS: {PORTS_TAKEN: self._taken(pod)},
+            Filter.NODE_RESOURCES_FIT: {_reason(resource): nodes for resource, nodes in fit.items()},
+            Filter.POD_TOPOLOGY_SPREAD: unspread(
+                pod, self._pods, self._labels, every, selected=selected, repelled=repelled
+            ),
+            Filter.INTER_POD_AFFINITY: self._apart(pod),
+        }
+        excluded = {
+            name: some
+            for name, reasons in excluded.items()
+            if (some := {why: nodes for why, nodes in reasons.items() if nodes})
+        }
+        return Scheduling(
+            nodes=self._names,
+            excluded=excluded,
+            rejected=CONFLICT if pod.node_names == frozenset() else "",
+            by_name=self._named(pod.node_names) if pod.node_names else None,
+            untolerated=untolerated.nodes,
+            waiting_for=_waiting_for(fit, every & ~_others(excluded)),
+            not_modelled=(*pod.not_modelled, *self._not_modelled(pod)),
+        )
+
+    def _selected_by(self, node_selector: tuple[tuple[str, str], ...], terms: tuple[NodeTerm, ...] | None) -> NodeSet:
+        placement = Placement(node_name="", node_selector=node_selector, terms=terms, tolerations=())
+        return selected_nodes(self._index, placement, Budget(_UNBOUNDED))
+
+    def _named(self, names: Iterable[str]) -> NodeSet:
+        found = 0
+        for name in names:
+            if name in self._numbers:
+                found |= 1 << self._numbers[name]
+        return found
+
+    def _taken(self, pod: Requirements) -> NodeSet:
+        found = 0
+        for port in pod.ports:
+            found |= self._usage.nodes_with(port)
+        return found
+
+    def _insufficient(self, pod: Requirements) -> Mapping[str, NodeSet]:
+        """Return the nodes without enough of each resource that the pod requests; `pods`: those that are full."""
+        found = {PODS: self._full}
+        for resource, amount in pod.requests.items():
+            if amount > 0:
+                free = self._free.get(resource)
+                found[resource] = self._index.every if free is None else free.below(amount)
+        return found
+
+    def _apart(self, pod: Requirements) -> Excluded:
+        """Return the nodes that pod affinity excludes; of its three parts the first that excludes a node decides."""
+        unmatched = unaffine(pod, self._pods, self._namespaces, self._labels, self._index.every) if pod.affinity else 0
+        near = anti_affine(pod, self._pods, self._namespaces, self._labels) & ~unmatched
+        existing = repelled_by_pods(pod, self._repelling, self._namespaces, self._labels) & ~(unmatched | near)
+        return {NO_AFFINE_POD: unmatched, OWN_ANTI_AFFINITY: near, EXISTING_ANTI_AFFINITY: existing}
+
+    def _not_modelled(self, pod: Requirements) -> Iterator[str]:
+        if not self._namespaces.known:
+            own = (*pod.affinity, *pod.anti_affinity)
+            if any(term.namespace_selector for term in (*own, *self._repelling.about(pod.labels))):
+                yield NAMESPACE_SELECTORS
+
+
+def _reason(resource: str) -> str:
+    return TOO_MANY_PODS if resource == PODS else insufficient(resource)
+
+
+def _others(excluded: Mapping[Filter, Excluded]) -> NodeSet:
+    """Return the nodes that another filter than NodeResourcesFit excludes."""
+    found = 0
+    for name, reasons in excluded.items():
+        if name is not Filter.NODE_RESOURCES_FIT:
+            for nodes in reasons.values():
+                found |= nodes
+    return found
+
+
+def _waiting_for(insufficient: Mapping[str, NodeSet], allowed: NodeSet) -> tuple[str, ...]:
+    """Return the resources that keep a pod from all allowed nodes: each of them, or else all of them together."""
+    left = allowed
+    for nodes in insufficient.values():
+        left &= ~nodes
+    if left or not allowed:
+        return ()
+    alone = tuple([resource for resource, nodes in insufficient.items() if not allowed & ~nodes])
+    return alone or tuple([resource for resource, nodes in insufficient.items() if allowed & nodes])
+
+
+def scheduler_of(objects: ClusterObjects) -> Scheduler:
+    """Return the scheduler of a cluster's objects. It takes a second for 100,000 pods: keep it."""
+    namespaces = None
+    if "Namespace" not in objects.absent:
+        namespaces = {found.name: strings(found.metadata.get("labels")) for found in objects.of("Namespace")}
+    nodes = [read_node(raw, _unread) for raw in objects.nodes]
+    return Scheduler(nodes, (pod for raw in objects.nodes for pod in objects.pods_on(raw.name)), namespaces)
+
+
+def _unread(_node: str, _resource: str, _error: QuantityError) -> None:
+    """Leave out an amount that is malformed: the API server writes none."""

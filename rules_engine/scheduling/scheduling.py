@@ -1,0 +1,130 @@
+"""Answer of kube-scheduler's filters for one pod: the nodes that each of them excludes, and why."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+
+from rules_engine.evaluation.nodes import NodeSet
+from rules_engine.model.cluster import Taint
+from rules_engine.scheduling.node_sets import numbers_of
+from rules_engine.scheduling.reasons import NO_NODES, NOT_NAMED, TAINTED, Wording, untolerated
+
+
+class Filter(StrEnum):
+    """The filters, in the order of kube-scheduler's default profile; those for volumes and claims are not modelled."""
+
+    NODE_UNSCHEDULABLE = "NodeUnschedulable"
+    NODE_NAME = "NodeName"
+    TAINT_TOLERATION = "TaintToleration"
+    NODE_AFFINITY = "NodeAffinity"
+    NODE_PORTS = "NodePorts"
+    NODE_RESOURCES_FIT = "NodeResourcesFit"
+    POD_TOPOLOGY_SPREAD = "PodTopologySpread"
+    INTER_POD_AFFINITY = "InterPodAffinity"
+
+
+Excluded = Mapping[str, NodeSet]
+"""The nodes that a filter excludes, by reason. NodeResourcesFit alone gives a node several reasons."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scheduling:
+    """The answer for one pod.
+
+    `nodes`: the names of all nodes, by number. `excluded`: what each filter excludes of all nodes, whatever the others
+    do; filters that exclude no node are left out. `rejected`: why the filter NodeAffinity rejects the pod before it
+    looks at any node, or "". `by_name`: the nodes that required node affinity leaves, or None if it names no nodes.
+    `untolerated`: the nodes by the first of their taints that the pod does not tolerate. `waiting_for`: the resources
+    that keep the pod from every node that its other requirements allow: each of them does, or, if none does alone, all
+    of them together; `pods` is the number of a node's pods. `not_modelled`: what the pod uses that other filters read:
+    they may exclude further nodes.
+    """
+
+    nodes: Sequence[str] = field(repr=False)
+    excluded: Mapping[Filter, Excluded]
+    rejected: str = ""
+    by_name: NodeSet | None = None
+    untolerated: Mapping[Taint, NodeSet]
+    waiting_for: tuple[str, ...]
+    not_modelled: tuple[str, ...]
+
+    @property
+    def every(self) -> NodeSet:
+        return (1 << len(self.nodes)) - 1
+
+    @property
+    def feasible(self) -> int:
+        """The number of nodes that pass all filters."""
+        return self.allowed_by(*Filter).bit_count()
+
+    @property
+    def feasible_nodes(self) -> tuple[str, ...]:
+        """The names of the nodes that pass all filters."""
+        return self.names(self.allowed_by(*Filter))
+
+    def excluded_by(self, *filters: Filter) -> NodeSet:
+        """Return the nodes that one of some filters excludes."""
+        found = 0
+        for name in filters:
+            for nodes in self.excluded.get(name, {}).values():
+                found |= nodes
+        return found
+
+    def allowed_by(self, *filters: Filter) -> NodeSet:
+        """Return the nodes that pass all of some filters."""
+        return self.every & ~self.excluded_by(*filters)
+
+    @cached_property
+    def failing(self) -> Mapping[Filter, Excluded]:
+        """The nodes by the first filter that excludes them, and its reasons, among the nodes that filters look at."""
+        left = 0 if self.rejected else self.every if self.by_name is None else self.by_name
+        found = {}
+        for name in Filter:
+            first = {why: some for why, nodes in self.excluded.get(name, {}).items() if (some := nodes & left)}
+            if first:
+                found[name] = first
+            for nodes in first.values():
+                left &= ~nodes
+        return found
+
+    @cached_property
+    def nodes_by_reason(self) -> Mapping[str, NodeSet]:
+        """The nodes by the reasons of the first filter that excludes them, in the words of Kubernetes 1.36."""
+        found = {why: nodes for excluded in self.failing.values() for why, nodes in excluded.items()}
+        if self.by_name is not None and (others := self.every & ~self.by_name):
+            found[NOT_NAMED] = others
+        return found
+
+    @property
+    def reasons(self) -> Mapping[str, int]:
+        """The number of nodes for each reason, as kube-scheduler counts them; empty if the pod is rejected before."""
+        return {why: nodes.bit_count() for why, nodes in self.nodes_by_reason.items()}
+
+    def counts(self, wording: Wording) -> Mapping[str, int]:
+        """Return the number of nodes for each reason, in the words of a release."""
+        found = dict(self.reasons)
+        if wording is Wording.EACH_TAINT and found.pop(TAINTED, 0):
+            tainted = self.nodes_by_reason[TAINTED]
+            for taint, nodes in self.untolerated.items():
+                if count := (nodes & tainted).bit_count():
+                    # Taints that differ in their effect alone have the same words.
+                    found[untolerated(taint)] = found.get(untolerated(taint), 0) + count
+        return found
+
+    def message(self, wording: Wording = Wording.ALL_TAINTS) -> str:
+        """Return the filters' part of the scheduler's message; "" if a node passes all filters."""
+        if not self.nodes:
+            return NO_NODES
+        if self.feasible:
+            return ""
+        counted = sorted(f"{count} {why}" for why, count in self.counts(wording).items())
+        return f"0/{len(self.nodes)} nodes are available: {self.rejected or ', '.join(counted)}."
+
+    def by_node(self, reason: str) -> tuple[str, ...]:
+        """Return the names of the nodes that a reason is counted for."""
+        return self.names(self.nodes_by_reason.get(reason, 0))
+
+    def names(self, nodes: NodeSet) -> tuple[str, ...]:
+        """Return the names of a set of nodes, in the order of the cluster's nodes."""
+        return tuple([self.nodes[number] for number in numbers_of(nodes)])

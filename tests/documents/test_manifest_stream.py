@@ -11,7 +11,7 @@ import pytest
 
 from rules_engine.documents import manifest_stream, stream_pods
 from rules_engine.documents.manifest_stream import PodPart
-from rules_engine.loading import STDIN
+from rules_engine.loading import STDIN, json_list
 from rules_engine.loading.files import MAX_FILE_BYTES
 from tests.support.authoring import cli
 
@@ -19,10 +19,16 @@ SMALL = 1000
 """Bytes of the largest object, and of a file that is read at once, in most tests."""
 
 
+def bound(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Set the size of the largest object, and of a file that is read at once."""
+    monkeypatch.setattr(manifest_stream, "MAX_FILE_BYTES", size)
+    monkeypatch.setattr(json_list, "MAX_ITEM_BYTES", size)
+
+
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest_stream, "MAX_FILE_BYTES", SMALL)
-    monkeypatch.setattr(manifest_stream, "CHUNK_BYTES", 7)
+    bound(monkeypatch, SMALL)
+    monkeypatch.setattr(json_list, "CHUNK_BYTES", 7)
 
 
 def pod(name: str, **container: Any) -> dict[str, Any]:
@@ -136,14 +142,14 @@ def test_a_text_that_is_no_list_is_a_problem(tmp_path: Path, text: str | bytes, 
 
 
 def test_a_text_too_deep_for_the_parser_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest_stream, "MAX_FILE_BYTES", 200_000)
-    monkeypatch.setattr(manifest_stream, "CHUNK_BYTES", 200_000)
+    bound(monkeypatch, 200_000)
+    monkeypatch.setattr(json_list, "CHUNK_BYTES", 200_000)
     text = DEEPER.replace("y" * 600, "y" * 190_000)
     assert problems(parts(tmp_path, text))[-1].endswith("levels of lists and maps [yaml-too-deep]")
 
 
 def test_a_number_too_long_for_the_parser_is_a_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest_stream, "MAX_FILE_BYTES", 5500)
+    bound(monkeypatch, 5500)
     text = listed(pod("a")).replace('"é"', "9" * 5000)
     assert problems(parts(tmp_path, text))[-1].endswith("error: a number has too many digits [json-syntax]")
 
@@ -163,8 +169,8 @@ def test_files_that_cannot_be_read_are_problems(tmp_path: Path, monkeypatch: pyt
 def test_memory_is_bounded_by_the_largest_file_that_is_read_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(manifest_stream, "CHUNK_BYTES", 1024)
-    monkeypatch.setattr(manifest_stream, "MAX_FILE_BYTES", 10_000)
+    monkeypatch.setattr(json_list, "CHUNK_BYTES", 1024)
+    bound(monkeypatch, 10_000)
     path = tmp_path / "pods.json"
     path.write_text(listed(*[pod(f"p{number}", image="x" * 100) for number in range(3000)]))
     tracemalloc.start()
@@ -176,8 +182,8 @@ def test_memory_is_bounded_by_the_largest_file_that_is_read_at_once(
 
 
 def test_explain_reads_a_list_larger_than_a_file_of_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest_stream, "MAX_FILE_BYTES", MAX_FILE_BYTES)
-    monkeypatch.setattr(manifest_stream, "CHUNK_BYTES", 1024 * 1024)
+    bound(monkeypatch, MAX_FILE_BYTES)
+    monkeypatch.setattr(json_list, "CHUNK_BYTES", 1024 * 1024)
     wrong = pod("wrong", resources={"limits": {"cpu": "two"}})
     path = tmp_path / "pods.json"
     path.write_text(listed(pod("a"), wrong, {"kind": "Secret", "data": {"x": "y" * (MAX_FILE_BYTES - 99)}}, pod("b")))

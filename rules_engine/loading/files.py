@@ -70,7 +70,7 @@ def exists(path: Path) -> bool:
         return False
 
 
-def find_files(paths: Sequence[Path], diagnostics: Diagnostics) -> tuple[Path, ...]:
+def find_files(paths: Sequence[Path], diagnostics: Diagnostics, limit: int = MAX_FILES) -> tuple[Path, ...]:
     """Find the files of paths, each once: folders are walked in order of name, without hidden entries.
 
     A mounted ConfigMap is a folder of links into `..data`, itself a link into `..2026_…`: both are hidden.
@@ -81,9 +81,9 @@ def find_files(paths: Sequence[Path], diagnostics: Diagnostics) -> tuple[Path, .
             found.setdefault(os.path.realpath(path), path)
             continue
         before = len(diagnostics.problems)
-        inside = list(islice(_walk(path, frozenset(), diagnostics), MAX_FILES + 1))
-        if len(inside) > MAX_FILES:
-            message = f"more than {MAX_FILES:,} files: is this the right folder?"
+        inside = list(islice(_walk(path, frozenset(), diagnostics), limit + 1))
+        if len(inside) > limit:
+            message = f"more than {limit:,} files: is this the right folder?"
             diagnostics.error(Code.TOO_MANY_FILES, message, Location(str(path), 1, 1))
             continue
         if not inside and len(diagnostics.problems) == before:

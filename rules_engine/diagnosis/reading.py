@@ -1,0 +1,410 @@
+"""Files of a cluster's objects: `kubectl get … -o json` or YAML, and must-gather folders → ClusterObjects.
+
+A list in JSON is read as a stream, and its objects are reduced one by one.
+"""
+
+import codecs
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache, reduce
+from pathlib import Path
+from typing import BinaryIO
+
+from rules_engine.diagnosis.reduction import Reducer, TooDeepError, decoder_of, head_of
+from rules_engine.loading.diagnostics import Diagnostics
+from rules_engine.loading.files import STDIN, decoded, find_files, is_folder, report_unreadable, standard_input
+from rules_engine.loading.json_list import CHUNK_BYTES, MAX_ITEM_BYTES, JsonList, ListError, too_deep, too_large
+from rules_engine.loading.yaml_list import read_yaml_objects
+from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
+from rules_engine.model.excerpt import truncate
+from rules_engine.model.json.lenient import Object, mapping, objects, text
+from rules_engine.model.json.patch import Json
+from rules_engine.model.kept_fields import Kept, merged
+from rules_engine.model.problem_codes import Code
+from rules_engine.model.problems import Problem, in_file_order
+from rules_engine.model.source import Location
+
+MAX_DUMP_BYTES = 4 * 1024 * 1024 * 1024
+"""Largest file in JSON: five times the objects of the largest cluster that Kubernetes supports."""
+
+MAX_YAML_BYTES = 128 * 1024 * 1024
+"""Largest file in YAML, whose text is held in memory: a namespace of a must-gather folder with 10,000 pods."""
+
+MAX_DUMP_FILES = 100_000
+"""Files of a folder: a must-gather folder has one for each node and for each pod of some namespaces."""
+
+MAX_VERSION_DIGITS = 20
+"""Digits of a resourceVersion: those of a number of 64 bits."""
+
+MAX_OBJECTS = 1_000_000
+"""Objects that are kept: some 4 GiB. The largest cluster that Kubernetes supports has 150,000 pods."""
+
+GROUPS: Mapping[str, frozenset[str]] = {
+    **dict.fromkeys(RESOURCES, frozenset({""})),
+    "Event": frozenset({"", "events.k8s.io"}),
+    "DaemonSet": frozenset({"apps"}),
+    "ReplicaSet": frozenset({"apps"}),
+    "StatefulSet": frozenset({"apps"}),
+    "Job": frozenset({"batch"}),
+    "RuntimeClass": frozenset({"node.k8s.io"}),
+}
+"""The API groups of the kinds: OpenShift has a Node in another group."""
+
+EXPECTED = f"the output of kubectl get {','.join(RESOURCES.values())} -A -o json, or a must-gather folder"
+
+Progress = Callable[[int, int], None]
+"""A function that gets the bytes that are read so far, and all bytes; 0 if their number is not known."""
+
+_HEAD = re.compile(r'\{\s*"apiVersion":\s*"([\w./-]*)",\s*"kind":\s*"(\w*)"')
+"""The first members of an object as kubectl writes them."""
+
+_OURS = re.compile(rf"""kind"?: *"?(?:{"|".join(RESOURCES)})(?:List)?"?,?[ \t\r]*$""", re.MULTILINE)
+"""The kind of an object that may be read, in a text that is not read yet."""
+
+_NO_OBJECT, _NO_KIND = "a value that is not an object", "an object without a kind"
+
+_LARGE_YAML = f"a file in YAML is larger than {MAX_YAML_BYTES // 2**20} MiB: write it with -o json"
+
+_TIMES = ("creationTimestamp", "lastTimestamp", "eventTime", "lastHeartbeatTime", "lastTransitionTime")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z")
+_CONDITION_TIMES: Kept = {"status": {"conditions": {"lastHeartbeatTime": None, "lastTransitionTime": None}}}
+_KEPT_TIMES: Mapping[str, Kept] = {
+    "Node": _CONDITION_TIMES,
+    "Pod": _CONDITION_TIMES,
+    "Event": {"lastTimestamp": None, "eventTime": None},
+}
+"""Times at which objects were changed: the newest one is the moment of the recording."""
+
+_CORE_NAMES: Mapping[str, str] = {
+    "regarding": "involvedObject",
+    "note": "message",
+    "deprecatedCount": "count",
+    "deprecatedFirstTimestamp": "firstTimestamp",
+    "deprecatedLastTimestamp": "lastTimestamp",
+    "deprecatedSource": "source",
+    "reportingController": "reportingComponent",
+}
+"""Members of an Event of events.k8s.io, with their names in the core group."""
+
+_raw_decode = json.JSONDecoder().raw_decode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """The objects of files; None if a problem is an error. `sources`: the lines of small files, for snippets."""
+
+    objects: ClusterObjects | None
+    problems: tuple[Problem, ...]
+    sources: Mapping[str, Sequence[str]]
+
+
+def read_objects(
+    paths: Sequence[Path], kept: Mapping[str, Kept], progress: Progress = lambda _read, _all: None
+) -> Reading:
+    """Read the objects of files, of folders and of standard input (STDIN), reduced to the members kept by kind.
+
+    An object that is in several files is read once, in its latest version. In a folder, files of other objects are
+    passed over; a file that is named must have an object of a kind that a diagnosis reads.
+    """
+    diagnostics = Diagnostics()
+    files: list[tuple[Path, bool]] = []
+    for path in paths:
+        inside = find_files([path], diagnostics, MAX_DUMP_FILES)
+        files += ((file, not is_folder(path)) for file in inside)
+    reader = _Reader(kept, diagnostics, _Meter(progress, sum(_size(file) for file, _ in files)))
+    for file, named in dict(files).items():
+        reader.read(file, named)
+        if reader.full:
+            break
+    if not reader.seen and not diagnostics.failed:
+        name = str(paths[0]) if paths else str(STDIN)
+        diagnostics.error(Code.NOT_A_CLUSTER, f"no object found: expected {EXPECTED}", Location(name, 1, 1))
+    problems = in_file_order(diagnostics.problems, [str(file) for file, _ in files])
+    return Reading(objects=None if diagnostics.failed else reader.objects(), problems=problems, sources=reader.sources)
+
+
+class _Meter:
+    """Bytes read so far."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress = progress
+        self._total = total
+        self._read = 0
+
+    def count(self, size: int) -> None:
+        self._read += size
+        self._progress(self._read, self._total)
+
+
+@dataclass(frozen=True, slots=True)
+class _Metered:
+    """A file whose reads are counted."""
+
+    file: BinaryIO
+    meter: _Meter
+
+    def read(self, size: int, /) -> bytes:
+        chunk = self.file.read(size)
+        self.meter.count(len(chunk))
+        return chunk
+
+
+class _Reader:
+    """Reader of files into one set of objects."""
+
+    def __init__(self, kept: Mapping[str, Kept], diagnostics: Diagnostics, meter: _Meter) -> None:
+        self.sources: dict[str, Sequence[str]] = {}
+        self.seen: set[str] = set()
+        """The kinds of which there is an object or a list; "" for a list of any kinds."""
+        self._diagnostics = diagnostics
+        self._meter = meter
+        complete = {kind: _completed(kind, kept.get(kind, {})) for kind in RESOURCES}
+        self._reducers = {kind: decoder_of(kind, complete) for kind in RESOURCES}
+        self._any = Reducer("", reduce(merged, complete.values()))
+        self._found: dict[str, dict[tuple[str, str], dict[str, Json]]] = {kind: {} for kind in RESOURCES}
+        self._count = 0
+        self._newest = ""
+
+    @property
+    def full(self) -> bool:
+        return self._count > MAX_OBJECTS
+
+    def objects(self) -> ClusterObjects:
+        """Return all objects."""
+        return ClusterObjects(
+            {kind: found.values() for kind, found in self._found.items() if kind in self.seen},
+            absent=frozenset(RESOURCES) - self.seen,
+            now=_time(self._newest),
+        )
+
+    def read(self, path: Path, named: bool) -> None:
+        """Read a file. `named`: it must have an object that is read."""
+        name = str(path)
+        kinds: dict[str, Location] = {}
+        """The kinds in the file, each with its first place; "" for a list of any kinds."""
+        head = b""
+        try:
+            with nullcontext(standard_input()) if path == STDIN else path.open("rb") as opened:
+                file = _Metered(opened, self._meter)
+                head = file.read(CHUNK_BYTES)
+                if _is_json(path, head):
+                    self._read_json(name, head, file, kinds)
+                else:
+                    data = head + file.read(MAX_YAML_BYTES + 1 - len(head))
+                    if len(data) > MAX_YAML_BYTES:
+                        raise _StopError(Code.FILE_TOO_LARGE, _LARGE_YAML, Location(name, 1, 1))
+                    self._read_yaml(path, data, kinds, named)
+        except FileNotFoundError:
+            self._diagnostics.error(Code.MISSING_FILE, "file or folder not found", Location(name, 1, 1))
+        except OSError as error:
+            report_unreadable(path, error, self._diagnostics)
+        except _StopError as stop:
+            if named or kinds.keys() & set(RESOURCES) or _OURS.search(head.decode("utf-8", "replace")):
+                self._diagnostics.error(stop.code, str(stop), stop.place)
+        else:
+            self.seen |= kinds.keys() & set(RESOURCES)
+            if named and not kinds.keys() & {*RESOURCES}:
+                self._refuse(name, [(kind, place) for kind, place in kinds.items() if kind], any_kind="" in kinds)
+
+    def _refuse(self, name: str, others: Sequence[tuple[str, Location]], *, any_kind: bool) -> None:
+        """Report a file without an object that is read, but not an empty list of any kinds."""
+        if others:
+            kind, place = others[0]
+            self._diagnostics.error(Code.NOT_A_CLUSTER, f"{truncate(kind)} is not read: expected {EXPECTED}", place)
+        elif not any_kind:
+            self._diagnostics.error(Code.NOT_A_CLUSTER, f"no object found: expected {EXPECTED}", Location(name, 1, 1))
+
+    def _read_json(self, name: str, head: bytes, file: _Metered, kinds: dict[str, Location]) -> None:
+        """Read a list or an object."""
+        scanner = _Scanner(self._reducers, self._any)
+        read = JsonList(name, head, file, MAX_DUMP_BYTES, scanner.scan)
+        scanner.list = read.members
+        unknown: list[tuple[Location, dict[str, Json]]] = []
+        try:
+            for place, (kind, found) in read.items():
+                if not kind and found is not None:
+                    unknown.append((place, found))
+                    continue
+                kinds.setdefault(kind or _NO_OBJECT, place)
+                if found is not None:
+                    self._take(kind, found, place)
+            if read.too_large:
+                raise ListError(Code.FILE_TOO_LARGE, too_large("an object that is not a list"))
+        except ListError as error:
+            raise _StopError(error.code, str(error), read.here()) from None
+        start = Location(name, 1, 1)
+        if read.listed:
+            self._reduce_all(unknown, _list_kind(read.members), start, kinds)
+        else:
+            self._reduce(read.members, "", start, kinds)
+
+    def _read_yaml(self, path: Path, data: bytes, kinds: dict[str, Location], named: bool) -> None:
+        """Read documents with lists or objects."""
+        diagnostics = Diagnostics()
+        source = decoded(path, data, diagnostics)
+        if source is not None and (named or _OURS.search(source.text)):
+            for document in read_yaml_objects(source, diagnostics):
+                if document.items is not None:
+                    self._reduce_all(document.items, _list_kind(document.members), document.place, kinds)
+                else:
+                    self._reduce(dict(document.members), "", document.place, kinds)
+        self._diagnostics.problems += diagnostics.problems
+        if source is not None and diagnostics.problems and len(data) <= MAX_ITEM_BYTES:
+            self.sources[source.name] = source.lines
+
+    def _reduce_all(
+        self, found: Iterable[tuple[Location, Json]], kind: str, start: Location, kinds: dict[str, Location]
+    ) -> None:
+        """Reduce and take the items of a list; `kind` is that of items that have none."""
+        for place, item in found:
+            self._reduce(item, kind, place, kinds)
+        kinds.setdefault(kind, start)
+
+    def _reduce(self, value: Json, default: str, place: Location, kinds: dict[str, Location]) -> None:
+        """Reduce an object and take it."""
+        if not isinstance(value, dict):
+            kinds.setdefault(_NO_OBJECT, place)
+            return
+        kind = _kind(text(value, "apiVersion"), text(value, "kind")) or default or _NO_KIND
+        kinds.setdefault(kind, place)
+        if kind in self._reducers:
+            try:
+                self._take(kind, self._reducers[kind].reduce(value), place)
+            except TooDeepError:
+                error = too_deep()
+                raise _StopError(error.code, str(error), place) from None
+
+    def _take(self, kind: str, found: dict[str, Json], place: Location) -> None:
+        metadata = mapping(found.get("metadata"))
+        key = text(metadata, "namespace"), text(metadata, "name")
+        if not key[1]:
+            self._diagnostics.warning(Code.UNREAD_OBJECT, f"a {kind} without a name is left out", place)
+            return
+        known = self._found[kind].get(key)
+        if known is None:
+            self._count += 1
+            if self.full:
+                raise _StopError(Code.FILE_TOO_LARGE, f"more than {MAX_OBJECTS:,} objects", place)
+        if known is None or _version(known) <= _version(found):
+            self._found[kind][key] = _core_event(found) if kind == "Event" else found
+            self._newest = _newest(self._found[kind][key], self._newest)
+
+
+class _StopError(Exception):
+    """A file that cannot be read any further."""
+
+    def __init__(self, code: Code, message: str, place: Location) -> None:
+        super().__init__(message)
+        self.code = code
+        self.place = place
+
+
+class _Scanner:
+    """Scanner of the items of a list in JSON, each with its kind; None for the items of kinds that are not read.
+
+    `list`: the members of the list so far, for the kind of items that have none. The kind of an item is "" if it is not
+    known yet: it then has all members that are kept of any kind.
+    """
+
+    def __init__(self, reducers: Mapping[str, Reducer], any_kind: Reducer) -> None:
+        self.list: Mapping[str, Json] = {}
+        self._reducers = reducers
+        self._any = any_kind
+
+    def scan(self, written: str, at: int, column: int) -> tuple[tuple[str, dict[str, Json] | None], int]:
+        """Read the item at an offset. Raises json.JSONDecodeError, and ListError if it is too deep."""
+        if written.startswith("{\n", at):
+            # As kubectl indents: no text has a line end, so this is the end of the item if what is before is an object.
+            closing = _closing(column)
+            end = written.find(closing, at)
+            if end >= 0:
+                end += len(closing)
+                with suppress(json.JSONDecodeError):
+                    return self._item(written[at:end]), end
+        _, end = _raw_decode(written, at)
+        return self._item(written[at:end]), end
+
+    def _item(self, written: str) -> tuple[str, dict[str, Json] | None]:
+        if not written.startswith("{"):
+            return "", None
+        kind = self._kind(written)
+        reducer = self._reducers.get(kind) if kind else self._any
+        try:
+            return kind, None if reducer is None else reducer.decode(written)
+        except TooDeepError:
+            raise too_deep() from None
+
+    def _kind(self, written: str) -> str:
+        found = _HEAD.match(written)
+        if found is not None and found[2] in self._reducers:
+            return _kind(found[1], found[2])
+        # The whole text is parsed: it may be an object of another kind, or no JSON.
+        return _kind(*head_of(written)) or _list_kind(self.list)
+
+
+def _completed(kind: str, kept: Kept) -> Kept:
+    """Return the members to keep of a kind, with the times of changes, and those of events.k8s.io."""
+    complete = merged(kept, _KEPT_TIMES.get(kind, {}))
+    if kind != "Event" or complete is None:
+        return complete
+    other: Kept = {name: complete[core] for name, core in _CORE_NAMES.items() if core in complete}
+    return merged(complete, other)
+
+
+@cache
+def _closing(column: int) -> str:
+    return f"\n{' ' * (column - 1)}}}"
+
+
+def _kind(version: str, kind: str) -> str:
+    """Return the name of a kind; one of another API group than the kind that is read is named with its version."""
+    group = version.rpartition("/")[0]
+    return kind if not version or group in GROUPS.get(kind, (group,)) else f"{kind} of {version}"
+
+
+def _list_kind(members: Mapping[str, Json]) -> str:
+    """Return the kind of the items of a list; "" if they may have any."""
+    kind = text(members, "kind")
+    return "" if kind == "List" else _kind(text(members, "apiVersion"), kind.removesuffix("List"))
+
+
+def _is_json(path: Path, head: bytes) -> bool:
+    """Return True for JSON; YAML may begin with a brace, too."""
+    begin = head.removeprefix(codecs.BOM_UTF8).lstrip()
+    return begin.startswith(b"{") and (path.suffix not in (".yaml", ".yml") or begin[1:].lstrip()[:1] in (b'"', b"}"))
+
+
+def _core_event(event: dict[str, Json]) -> dict[str, Json]:
+    """Return an Event of events.k8s.io with the names of the core group: the API server stores one object for both."""
+    return {_CORE_NAMES.get(name, name): value for name, value in event.items()} if "regarding" in event else event
+
+
+def _version(found: Object) -> int:
+    version = text(mapping(found.get("metadata")), "resourceVersion")
+    return int(version) if version.isascii() and version.isdigit() and len(version) <= MAX_VERSION_DIGITS else 0
+
+
+def _newest(found: Object, newest: str) -> str:
+    """Return the newest time at which an object was changed, if it is newer than another."""
+    status = mapping(found.get("status"))
+    for members in (found, mapping(found.get("metadata")), *objects(status.get("conditions"))):
+        for name in _TIMES:
+            written = members.get(name)
+            if isinstance(written, str) and written > newest and _TIME.fullmatch(written):
+                newest = written
+    return newest
+
+
+def _time(written: str) -> datetime:
+    return datetime.fromisoformat(written) if written else datetime.fromtimestamp(0, UTC)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

@@ -1,0 +1,218 @@
+"""Objects of the API as JSON → their kept members, with equal values shared.
+
+Nothing here returns the value of an environment variable, or the annotation in which kubectl writes a whole object.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypedDict, cast
+
+from msgspec import MsgspecError, Raw, Struct, field
+from msgspec.json import Decoder
+
+from rules_engine.loading.yaml.documents import MAX_DEPTH
+from rules_engine.model.json.lenient import mapping, objects, text
+from rules_engine.model.json.patch import Json
+from rules_engine.model.kept_fields import Kept, merged
+
+IDENTITY: Kept = {
+    "kind": None,
+    "metadata": {"name": None, "namespace": None, "uid": None, "resourceVersion": None, "creationTimestamp": None},
+}
+"""The members that are kept of every object."""
+
+LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+"""The annotation in which kubectl apply writes the whole object, with its environment."""
+
+ENVIRONMENT = frozenset({"env", "envFrom"})
+"""Members of a container. Of a variable, only the name is kept. Labels may have these names, but are no lists."""
+
+MAX_SHARED = 50_000
+"""Values that are remembered to be shared: thousands of pods have the same labels, tolerations and resources. Names and
+times, which differ, fill this in some thousand objects; then it begins anew."""
+
+MAX_SHARED_CHARACTERS = 4096
+"""Longest text of a value that is remembered."""
+
+
+class TooDeepError(ValueError):
+    """A value with more than MAX_DEPTH levels of lists and maps."""
+
+
+class NotAnObjectError(ValueError):
+    """A text that is not an object, or a page that is not a list of objects."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """One page of a list. `next`: the token of the next page, or "" after the last one."""
+
+    objects: tuple[dict[str, Json], ...]
+    next: str
+    resource_version: str
+
+
+class _ListMeta(Struct, rename="camel"):
+    resource_version: str = ""
+    next: str = field(name="continue", default="")
+
+
+class _List(Struct):
+    items: list[Raw] | None = None
+    metadata: _ListMeta = field(default_factory=_ListMeta)
+
+
+class _Head(Struct, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+
+
+_list = Decoder(_List)
+_head = Decoder(_Head)
+_any = Decoder()
+
+
+class Reducer:
+    """Reader of the kept members of the objects of a kind.
+
+    Objects have `kind`, which the items of some lists lack. Members of another type than the API's are kept: readers
+    ignore them.
+    """
+
+    def __init__(self, kind: str, kept: Kept) -> None:
+        self.kind = kind
+        self._kept = kept if kept is None else merged(kept, IDENTITY)
+        self._decoder: Decoder[Any] = Decoder(_shape(self._kept, "Object"))
+        self._shared: dict[bytes, Json] = {}
+
+    def decode(self, written: str | Raw) -> dict[str, Json]:
+        """Read the text of an object. Raises NotAnObjectError, TooDeepError and json.JSONDecodeError."""
+        try:
+            members = self._decoder.decode(written)
+            if type(members) is Raw:
+                return self.reduce(_any.decode(members))
+            self._settle(members)
+        except MsgspecError:  # members of other types, halves of surrogate pairs
+            return self.reduce(_loads(written))
+        except RecursionError:
+            raise TooDeepError from None
+        members["kind"] = self.kind
+        return cast("dict[str, Json]", members)
+
+    def reduce(self, value: Json) -> dict[str, Json]:
+        """Reduce an object. Raises NotAnObjectError and TooDeepError."""
+        if not isinstance(value, dict):
+            raise NotAnObjectError("not an object")
+        found = cast("dict[str, Json]", _reduced(value, self._kept))
+        found["kind"] = self.kind
+        return found
+
+    def page(self, body: bytes) -> Page:
+        """Read a page of the live API. Raises NotAnObjectError."""
+        try:
+            read = _list.decode(body)
+            found = tuple(self.decode(item) for item in read.items or ())
+        except (ValueError, RecursionError) as error:
+            raise NotAnObjectError(str(error) or type(error).__name__) from None
+        return Page(objects=found, next=read.metadata.next, resource_version=read.metadata.resource_version)
+
+    def _settle(self, members: dict[str, Any]) -> None:
+        """Replace the raw values of an object by their values."""
+        for name, member in members.items():
+            if type(member) is Raw:
+                members[name] = self._value(name, bytes(member))
+            elif type(member) is dict:
+                self._settle(member)
+            elif type(member) is list:
+                for item in member:
+                    self._settle(item)
+
+    def _value(self, name: str, written: bytes) -> Json:
+        if name in ENVIRONMENT:
+            return _cleaned_member(name, _any.decode(written), MAX_DEPTH)
+        found = self._shared.get(written, self)
+        if found is not self:
+            return cast(Json, found)
+        value = _cleaned(_any.decode(written), MAX_DEPTH)
+        if len(written) <= MAX_SHARED_CHARACTERS:
+            if len(self._shared) >= MAX_SHARED:
+                self._shared.clear()
+            self._shared[written] = value
+        return value
+
+
+def decoder_of(kind: str, kept: Mapping[str, Kept]) -> Reducer:
+    """Return the reader of the objects of a kind; `kept` has the members by kind."""
+    return Reducer(kind, kept.get(kind, {}))
+
+
+def head_of(written: str) -> tuple[str, str]:
+    """Return the API version and the kind of an object. Raises json.JSONDecodeError and TooDeepError."""
+    try:
+        head = _head.decode(written)
+    except MsgspecError:
+        members = _loads(written)
+        return text(mapping(members), "apiVersion"), text(mapping(members), "kind")
+    except RecursionError:
+        raise TooDeepError from None
+    return head.api_version, head.kind
+
+
+def _loads(written: str | Raw) -> Json:
+    try:
+        return cast(Json, json.loads(written if isinstance(written, str) else bytes(written)))
+    except RecursionError:
+        raise TooDeepError from None
+
+
+def _shape(kept: Kept, name: str) -> Any:
+    """Return the type whose members are those kept, each as raw JSON."""
+    if kept is None:
+        return Raw
+    members = {
+        member: Raw if below is None or member in ENVIRONMENT else _below(below, f"{name}_{index}")
+        for index, (member, below) in enumerate(kept.items())
+        if member != LAST_APPLIED
+    }
+    return TypedDict(name, members, total=False)  # type: ignore[operator]
+
+
+def _below(kept: Kept, name: str) -> Any:
+    shape = _shape(kept, name)
+    return shape | list[shape] | None  # type: ignore[valid-type]
+
+
+def _reduced(value: Json, kept: Kept) -> Json:
+    if kept is None:
+        return _cleaned(value, MAX_DEPTH)
+    if isinstance(value, dict):
+        return {
+            name: _cleaned_member(name, member, MAX_DEPTH) if name in ENVIRONMENT else _reduced(member, kept[name])
+            for name, member in value.items()
+            if name in kept and name != LAST_APPLIED
+        }
+    if isinstance(value, list):
+        return [_reduced(item, kept) for item in value if isinstance(item, dict)]
+    return value
+
+
+def _cleaned(value: Json, depth: int) -> Json:
+    """Return a whole value without what is never kept. Raises TooDeepError."""
+    if isinstance(value, dict):
+        if not depth:
+            raise TooDeepError
+        return {
+            name: _cleaned_member(name, member, depth - 1) for name, member in value.items() if name != LAST_APPLIED
+        }
+    if isinstance(value, list):
+        if not depth:
+            raise TooDeepError
+        return [_cleaned(item, depth - 1) for item in value]
+    return value
+
+
+def _cleaned_member(name: str, value: Json, depth: int) -> Json:
+    if name in ENVIRONMENT and isinstance(value, list):
+        return [{"name": text(variable, "name")} for variable in objects(value) if "name" in variable]
+    return _cleaned(value, depth)

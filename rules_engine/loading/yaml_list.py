@@ -1,0 +1,110 @@
+"""Kubernetes objects in YAML: documents, and the items of lists in block style, which are composed one by one.
+
+A list may so be larger than the composer's bounds, which hold for each item.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from rules_engine.loading.diagnostics import Diagnostics
+from rules_engine.loading.files import SourceFile
+from rules_engine.loading.kubernetes.manifests import manifest_json
+from rules_engine.loading.yaml.documents import Dialect, Part, parts, read_documents
+from rules_engine.model.json.lenient import items, mapping
+from rules_engine.model.json.patch import Json
+from rules_engine.model.source import Location
+
+_ITEMS = re.compile(r"^items:[ \t]*\r?\n(?=( *)- )", re.MULTILINE)
+"""The beginning of a list as kubectl writes it, with the indentation of its items."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class YamlObjects:
+    """A document: an object, or a list with its items, which are read while they are iterated.
+
+    `members`: those of the object or of the list, without its items.
+    """
+
+    place: Location
+    members: Mapping[str, Json]
+    items: Iterator[tuple[Location, Json]] | None = None
+
+
+def read_yaml_objects(source: SourceFile, diagnostics: Diagnostics) -> Iterator[YamlObjects]:
+    """Read the documents of a text; those with errors, and such items of lists, are reported and left out."""
+    for part in parts(source.text):
+        found = _ITEMS.search(part.text)
+        if found is None:
+            yield from _documents(source.name, part, diagnostics)
+            continue
+        begin = found.end()
+        end, starts = _extent(part.text, begin, found[1])
+        lines = part.text.count("\n", 0, begin)
+        # The list's own members are before and after its items.
+        around = Part(part.text[: found.start()] + part.text[end:], part.line)
+        listed = _Items(source.name, part, diagnostics, [*starts, end], part.line + lines)
+        for document in _documents(source.name, around, diagnostics):
+            yield replace(document, items=listed.read(len(found[1])))
+
+
+def _documents(name: str, part: Part, diagnostics: Diagnostics) -> Iterator[YamlObjects]:
+    for place, value in _values(name, part, diagnostics):
+        members = dict(mapping(value))
+        listed = members.pop("items", None) if isinstance(members.get("items"), list) else None
+        yield YamlObjects(
+            place=place, members=members, items=None if listed is None else ((place, item) for item in items(listed))
+        )
+
+
+def _values(name: str, part: Part, diagnostics: Diagnostics) -> Iterator[tuple[Location, Json]]:
+    """Compose the documents of a text, with their places in the file."""
+    found = Diagnostics()
+    documents = read_documents(SourceFile(name, part.text), found, Dialect.MANIFESTS)
+    problems = [*found.problems, *(problem for document in documents for problem in document.diagnostics.problems)]
+    for problem in problems:
+        diagnostics.problems.append(replace(problem, location=_shifted(problem.location, part.line)))
+    for document in documents:
+        if not document.empty and not document.diagnostics.failed:
+            yield _shifted(document.root.location, part.line), manifest_json(document.root)
+
+
+def _shifted(place: Location, lines: int) -> Location:
+    return replace(place, line=place.line + lines)
+
+
+def _extent(text: str, begin: int, indentation: str) -> tuple[int, list[int]]:
+    """Return the end of a list in block style, and the beginnings of its items.
+
+    Nothing inside of an item is indented as little as its dash (YAML 1.2.2, section 8.2.1).
+    """
+    dash, inside = f"{indentation}- ", f"{indentation} "
+    starts: list[int] = []
+    at = begin
+    while at < len(text):
+        if text.startswith(dash, at):
+            starts.append(at)
+        elif not text.startswith((inside, "\n", "\r", "#"), at):
+            return at, starts
+        at = (text.find("\n", at) + 1) or len(text)
+    return at, starts
+
+
+@dataclass(frozen=True, slots=True)
+class _Items:
+    """The items of a list: `bounds` has their beginnings and the end of the last one, `line` the lines before them."""
+
+    name: str
+    part: Part
+    diagnostics: Diagnostics
+    bounds: list[int]
+    line: int
+
+    def read(self, indentation: int) -> Iterator[tuple[Location, Json]]:
+        """Compose the items."""
+        line = self.line
+        for begin, end in zip(self.bounds, self.bounds[1:], strict=False):
+            written = self.part.text[begin:end]
+            item = " " * (indentation + 2) + written[indentation + 2 :]  # without its dash
+            yield from _values(self.name, Part(item, line), self.diagnostics)
+            line += written.count("\n")

@@ -5,26 +5,29 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from rules_engine.model.finding import Finding, NotEvaluated, ObjectName
+from rules_engine.model.finding import Finding, FindingSeverity, NotEvaluated, ObjectName
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amounts:
-    """The amounts of one resource on one node, in whole units of the resource."""
+    """The amounts of one resource on one node, in whole units; `allocated` is None if pods were not read."""
 
     capacity: int
     allocatable: int
-    allocated: int
+    allocated: int | None
 
     @property
-    def free(self) -> int:
+    def free(self) -> int | None:
         """The allocatable amount that no pod holds; negative if pods hold more than is left."""
-        return self.allocatable - self.allocated
+        return None if self.allocated is None else self.allocatable - self.allocated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuNode:
-    """A node that has GPUs, by its resources or by its labels. `product`: the card, from its labels, or ""."""
+    """A node that has GPUs, by its resources or by its labels, with its amounts of GPUs and RDMA devices.
+
+    `product`: the card, from its labels, or "".
+    """
 
     name: str
     product: str
@@ -34,22 +37,31 @@ class GpuNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadyPod:
+    """A pod of a DaemonSet that is not ready, with its status as `kubectl get pods` prints it."""
+
+    name: ObjectName
+    node: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DevicePlugin:
-    """A DaemonSet of a device plugin, or another DaemonSet that GPU nodes need; `unready`: its pods that fail."""
+    """A DaemonSet of a device plugin, or another DaemonSet that GPU nodes need."""
 
     name: ObjectName
     desired: int
     ready: int
-    unready: tuple[str, ...]
+    unready: tuple[UnreadyPod, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuPod:
-    """A pod that holds GPU resources on a node: `amounts` by resource."""
+    """A pod that holds GPUs on a node: `amounts` of GPUs and RDMA devices; `status` as `kubectl get pods` prints it."""
 
     name: ObjectName
     node: str
-    phase: str
+    status: str
     amounts: Mapping[str, int]
     since: datetime | None
 
@@ -83,9 +95,12 @@ class PendingPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentError:
-    """An Event or a container's state that reports an error; `count`: how often, until `at`."""
+    """An error that Events or the states of containers report; `count`: how often, until `at`.
 
-    object: ObjectName
+    `objects`: all for which the error is the same, the first of them first; the message is that of the first.
+    """
+
+    objects: tuple[ObjectName, ...]
     reason: str
     message: str
     count: int
@@ -94,13 +109,14 @@ class RecentError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
-    """The five sections of a one-shot diagnosis."""
+    """The five sections of a one-shot diagnosis; `more_errors`: the number of older errors that are left out."""
 
     nodes: tuple[GpuNode, ...]
     device_plugins: tuple[DevicePlugin, ...]
     pods: tuple[GpuPod, ...]
     pending: tuple[PendingPod, ...]
     errors: tuple[RecentError, ...]
+    more_errors: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,3 +150,8 @@ class Report:
     not_evaluated: tuple[NotEvaluated, ...]
     absent: tuple[Absent, ...]
     rules: str = ""
+
+    @property
+    def worst(self) -> FindingSeverity | None:
+        """The severity of the worst finding."""
+        return self.findings[0].finding.severity if self.findings else None

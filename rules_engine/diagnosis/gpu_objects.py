@@ -1,0 +1,114 @@
+"""Nodes that have GPUs, pods that request them, and DaemonSets that GPU nodes need."""
+
+from collections.abc import Mapping
+
+from rules_engine.model.cluster_objects import NodeObject, PodObject, requests_of
+from rules_engine.model.gpu_resources import is_gpu, is_rdma
+from rules_engine.model.json.lenient import Object, mapping, objects, strings, text
+from rules_engine.model.quantity import NANOS
+
+PRODUCT_LABELS = (
+    "nvidia.com/gpu.product",
+    "amd.com/gpu.product-name",
+    "gpu.intel.com/product",
+    "cloud.google.com/gke-accelerator",
+    "k8s.amazonaws.com/accelerator",
+    "kubernetes.azure.com/accelerator",
+)
+"""Labels with the name of a node's card: of feature discovery, then of the node pools of clouds."""
+
+PRESENT_LABELS = (
+    "nvidia.com/gpu.present",
+    "feature.node.kubernetes.io/pci-10de.present",
+    "feature.node.kubernetes.io/pci-0300_10de.present",
+    "feature.node.kubernetes.io/pci-0302_10de.present",
+)
+"""Labels that are "true" on a node with a card: of the GPU Operator, and of node feature discovery for the PCI vendor
+10de, NVIDIA (alone, or with the class of display or 3D controllers)."""
+
+PLUGIN_WORDS = (
+    "device-plugin",
+    "gpu-plugin",
+    "gpu-feature-discovery",
+    "nvidia-driver",
+    "nvidia-container-toolkit",
+    "nvidia-operator-validator",
+    "mig-manager",
+    "rdma-shared-dp",
+)
+"""Parts of the names of DaemonSets that GPU nodes need: device plugins, and those that the GPU Operator creates."""
+
+
+def is_device(resource: str) -> bool:
+    """Return True for the name of a resource of GPUs or RDMA devices."""
+    return is_gpu(resource) or is_rdma(resource)
+
+
+def product(node: NodeObject) -> str:
+    """Return the name of a node's card, or ""."""
+    labels = strings(node.metadata.get("labels"))
+    return next((labels[label] for label in PRODUCT_LABELS if labels.get(label)), "")
+
+
+def is_gpu_node(node: NodeObject) -> bool:
+    """Return True for a node that has GPUs, by its resources or by its labels."""
+    status = node.status
+    if any(is_gpu(name) for member in ("capacity", "allocatable") for name in mapping(status.get(member))):
+        return True
+    labels = mapping(node.metadata.get("labels"))
+    return bool(product(node)) or any(labels.get(label) == "true" for label in PRESENT_LABELS)
+
+
+def is_device_plugin(daemon_set: str) -> bool:
+    """Return True for the name of a device plugin's DaemonSet, or of another one that GPU nodes need."""
+    return any(word in daemon_set for word in PLUGIN_WORDS)
+
+
+def devices_of(pod: PodObject) -> Mapping[str, int]:
+    """Return the GPUs and RDMA devices that a pod requests."""
+    # Most pods name no device: only the others are parsed.
+    if not any(is_device(name) for container in _containers(pod) for name in _named(container)):
+        return {}
+    return {name: nanos // NANOS for name, nanos in requests_of(pod).items() if nanos and is_device(name)}
+
+
+def _containers(pod: PodObject) -> list[Object]:
+    spec = pod.spec
+    return [*objects(spec.get("containers")), *objects(spec.get("initContainers"))]
+
+
+def _named(container: Object) -> list[str]:
+    resources = mapping(container.get("resources"))
+    return [*mapping(resources.get("limits")), *mapping(resources.get("requests"))]
+
+
+def container_statuses(pod: PodObject) -> list[Object]:
+    """Return the statuses of a pod's containers, init containers first."""
+    status = pod.status
+    return [*objects(status.get("initContainerStatuses")), *objects(status.get("containerStatuses"))]
+
+
+def is_ready(pod: PodObject) -> bool:
+    """Return True if the condition Ready of a pod is true."""
+    return any(
+        condition.get("type") == "Ready" and condition.get("status") == "True"
+        for condition in objects(pod.status.get("conditions"))
+    )
+
+
+def status_of(pod: PodObject) -> str:
+    """Return the status of a pod nearly as `kubectl get pods` prints it.
+
+    It is Terminating, else the reason for which a container does not run, else that of the pod, else the phase.
+    """
+    if pod.metadata.get("deletionTimestamp"):
+        return "Terminating"
+    for container in container_statuses(pod):
+        state = mapping(container.get("state"))
+        ended = mapping(state.get("terminated"))
+        reason = text(mapping(state.get("waiting")), "reason") or (
+            text(ended, "reason") if ended.get("exitCode") else ""
+        )
+        if reason and reason != "PodInitializing":
+            return reason
+    return text(pod.status, "reason") or text(pod.status, "phase")

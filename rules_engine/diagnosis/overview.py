@@ -1,0 +1,153 @@
+"""Sections of a one-shot diagnosis: GPU nodes, device plugins and GPU pods."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from rules_engine.diagnosis.gpu_objects import (
+    devices_of,
+    is_device,
+    is_device_plugin,
+    is_gpu_node,
+    is_ready,
+    product,
+    status_of,
+)
+from rules_engine.diagnosis.report import Amounts, DevicePlugin, GpuNode, GpuPod, UnreadyPod
+from rules_engine.diagnosis.timestamps import timestamp
+from rules_engine.model.cluster_objects import ApiObject, ClusterObjects, NodeObject, PodObject
+from rules_engine.model.finding import ObjectName
+from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.model.json.lenient import Object, controller, mapping, text
+from rules_engine.model.node import read_node
+from rules_engine.model.pod import is_finished
+from rules_engine.model.quantity import QuantityError, parse_quantity
+
+InScope = Callable[[ObjectName], bool]
+"""A function that is True for the name of an object that is reported on."""
+
+DevicePods = Sequence[tuple[PodObject, Mapping[str, int]]]
+"""The pods that request GPUs or RDMA devices, with the amounts."""
+
+
+def device_pods(cluster: ClusterObjects) -> DevicePods:
+    """Return the pods that request GPUs or RDMA devices, finished ones as well."""
+    return [(pod, devices) for pod in cluster.pods if (devices := devices_of(pod))]
+
+
+def gpu_nodes(cluster: ClusterObjects, pods: DevicePods, in_scope: InScope) -> tuple[GpuNode, ...]:
+    """Return the nodes that have GPUs, by name."""
+    allocated = None if "Pod" in cluster.absent else _allocated(pods)
+    found = [
+        _gpu_node(node, None if allocated is None else allocated.get(node.name, {}))
+        for node in cluster.nodes
+        if is_gpu_node(node) and in_scope(node.object_name)
+    ]
+    return tuple(sorted(found, key=lambda node: node.name))
+
+
+def _allocated(pods: DevicePods) -> Mapping[str, Mapping[str, int]]:
+    """Return the devices that the unfinished pods on each node hold."""
+    found: dict[str, dict[str, int]] = {}
+    for pod, devices in pods:
+        if pod.node_name and not is_finished(pod):
+            sums = found.setdefault(pod.node_name, {})
+            for resource, amount in devices.items():
+                sums[resource] = sums.get(resource, 0) + amount
+    return found
+
+
+def _gpu_node(node: NodeObject, allocated: Mapping[str, int] | None) -> GpuNode:
+    capacity, allocatable = (_devices(mapping(node.status.get(member))) for member in ("capacity", "allocatable"))
+    read = read_node(node, _unread)
+    return GpuNode(
+        name=node.name,
+        product=product(node),
+        ready=read.ready,
+        cordoned=read.unschedulable,
+        resources={
+            resource: Amounts(
+                capacity=capacity.get(resource, 0),
+                allocatable=allocatable.get(resource, 0),
+                allocated=None if allocated is None else allocated.get(resource, 0),
+            )
+            for resource in sorted({*capacity, *allocatable, *(allocated or {})})
+        },
+    )
+
+
+def _devices(written: Object) -> Mapping[str, int]:
+    found = {}
+    for resource, amount in written.items():
+        if is_device(resource):
+            try:
+                found[resource] = parse_quantity(str(amount)).whole
+            except QuantityError:
+                continue  # the API server writes none that is malformed
+    return found
+
+
+def _unread(_node: str, _resource: str, _error: QuantityError) -> None:
+    """Leave out an amount that is malformed."""
+
+
+def gpu_pods(pods: DevicePods, in_scope: InScope) -> tuple[GpuPod, ...]:
+    """Return the unfinished pods that hold GPUs, by node."""
+    found = [
+        GpuPod(
+            name=pod.object_name,
+            node=pod.node_name,
+            status=status_of(pod),
+            amounts=dict(sorted(devices.items())),
+            since=timestamp(pod.status, "startTime") or timestamp(pod.metadata, "creationTimestamp"),
+        )
+        for pod, devices in pods
+        if pod.node_name and not is_finished(pod) and any(map(is_gpu, devices)) and in_scope(pod.object_name)
+    ]
+    return tuple(sorted(found, key=lambda pod: (pod.node, pod.name)))
+
+
+def plugin_pods(cluster: ClusterObjects) -> Mapping[ObjectName, Sequence[PodObject]]:
+    """Return the pods of each DaemonSet that GPU nodes need."""
+    found: dict[ObjectName, list[PodObject]] = {
+        daemon_set.object_name: [] for daemon_set in cluster.daemon_sets if is_device_plugin(daemon_set.name)
+    }
+    for pod in cluster.pods:
+        owner = controller(pod)
+        if owner is None or text(owner, "kind") != "DaemonSet":
+            continue
+        name = ObjectName("DaemonSet", text(owner, "name"), pod.namespace)
+        if name in found or ("DaemonSet" in cluster.absent and is_device_plugin(name.name)):
+            found.setdefault(name, []).append(pod)
+    return found
+
+
+def device_plugins(cluster: ClusterObjects, pods: Mapping[ObjectName, Sequence[PodObject]]) -> tuple[DevicePlugin, ...]:
+    """Return the DaemonSets that GPU nodes need, by name."""
+    found = [
+        _device_plugin(daemon_set, pods[daemon_set.object_name])
+        for daemon_set in cluster.daemon_sets
+        if daemon_set.object_name in pods
+    ]
+    return tuple(sorted(found, key=lambda plugin: plugin.name))
+
+
+def _device_plugin(daemon_set: ApiObject, pods: Iterable[PodObject]) -> DevicePlugin:
+    return DevicePlugin(
+        name=daemon_set.object_name,
+        desired=_count(daemon_set.status, "desiredNumberScheduled"),
+        ready=_count(daemon_set.status, "numberReady"),
+        unready=tuple(
+            sorted(
+                (
+                    UnreadyPod(name=pod.object_name, node=pod.node_name, status=status_of(pod))
+                    for pod in pods
+                    if not is_ready(pod)
+                ),
+                key=lambda pod: pod.name,
+            )
+        ),
+    )
+
+
+def _count(status: Object, member: str) -> int:
+    count = status.get(member)
+    return count if isinstance(count, int) else 0

@@ -1,0 +1,133 @@
+"""Recent errors of GPU nodes, GPU pods and device plugins: their Events, and containers that do not run."""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from rules_engine.diagnosis.gpu_objects import container_statuses, is_gpu_node
+from rules_engine.diagnosis.names_in_text import without_names
+from rules_engine.diagnosis.overview import DevicePods, InScope
+from rules_engine.diagnosis.report import RecentError
+from rules_engine.diagnosis.timestamps import timestamp
+from rules_engine.model.cluster_objects import ClusterObjects, PodObject
+from rules_engine.model.excerpt import truncate
+from rules_engine.model.finding import ObjectName
+from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.model.json.lenient import Object, mapping, text
+
+MAX_ERRORS = 500
+"""Recent errors in a report, the newest first: a cluster that fails everywhere has an Event for each pod."""
+
+MAX_MESSAGE = 1024
+"""Characters of an error's message: an API server accepts as many in an Event."""
+
+_GPU_WORDS = re.compile(r"gpu|nvidia|\bxid\b|\bmig\b|mig-|nvlink|\brdma\b", re.IGNORECASE)
+"""Words in the Events of other objects, such as controllers and pods that no longer exist, that concern GPUs."""
+
+_STARTING = frozenset({"ContainerCreating", "PodInitializing"})
+"""Reasons of a waiting container that is about to start."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Error:
+    """One error of one object."""
+
+    about: ObjectName
+    reason: str
+    message: str
+    count: int
+    at: datetime | None
+
+
+def recent_errors(
+    cluster: ClusterObjects,
+    pods: DevicePods,
+    plugins: Mapping[ObjectName, Sequence[PodObject]],
+    in_scope: InScope,
+    since: datetime,
+) -> tuple[tuple[RecentError, ...], int]:
+    """Return the errors since a time, the newest first, and the number of older ones that are left out."""
+    watched = [pod for pod, devices in pods if any(map(is_gpu, devices))]
+    watched += [pod for pods_of in plugins.values() for pod in pods_of]
+    related = {pod.object_name for pod in watched} | set(plugins)
+    related.update(node.object_name for node in cluster.nodes if is_gpu_node(node))
+    groups: dict[tuple[str, str, str], list[_Error]] = {}
+    for error in (*_events(cluster, related), *_containers(watched)):
+        if in_scope(error.about) and (error.at is None or error.at >= since):
+            key = error.about.kind, error.reason, without_names(error.message, error.about)
+            groups.setdefault(key, []).append(error)
+    found = sorted(map(_grouped, groups.values()), key=_newest_first)
+    return tuple(found[:MAX_ERRORS]), len(found[MAX_ERRORS:])
+
+
+def _newest_first(error: RecentError) -> tuple[float, ObjectName, str, str]:
+    return -error.at.timestamp() if error.at else 0.0, error.objects[0], error.reason, error.message
+
+
+def _grouped(errors: Sequence[_Error]) -> RecentError:
+    first = min(errors, key=lambda error: (error.about, error.message))
+    return RecentError(
+        objects=tuple(sorted({error.about for error in errors})),
+        reason=first.reason,
+        message=first.message,
+        count=sum(error.count for error in errors),
+        at=max((error.at for error in errors if error.at), default=None),
+    )
+
+
+def _events(cluster: ClusterObjects, related: Collection[ObjectName]) -> Iterator[_Error]:
+    for event in cluster.events:
+        if text(event, "type") != "Warning":
+            continue
+        involved = mapping(event.get("involvedObject"))
+        about = ObjectName(text(involved, "kind"), text(involved, "name"), text(involved, "namespace"))
+        message = text(event, "message")
+        if about in related or _GPU_WORDS.search(message):
+            series = mapping(event.get("series"))
+            yield _Error(
+                about=about,
+                reason=text(event, "reason"),
+                message=truncate(message, MAX_MESSAGE),
+                count=_count(series) or _count(event) or 1,
+                at=_time(event, series),
+            )
+
+
+def _count(event: Object) -> int:
+    count = event.get("count")
+    return count if isinstance(count, int) else 0
+
+
+def _time(event: Object, series: Object) -> datetime | None:
+    """Return the last time of an Event: which member has it depends on its reporter."""
+    return (
+        timestamp(series, "lastObservedTime")
+        or timestamp(event, "lastTimestamp")
+        or timestamp(event, "eventTime")
+        or timestamp(event, "firstTimestamp")
+        or timestamp(mapping(event.get("metadata")), "creationTimestamp")
+    )
+
+
+def _containers(pods: Iterable[PodObject]) -> Iterator[_Error]:
+    """Yield the containers that wait after an error, and those that ended with one.
+
+    The message of a container that ended is left out: it may be the end of its log, with any value of its environment.
+    """
+    for pod in pods:
+        for status in container_statuses(pod):
+            state, container, restarts = mapping(status.get("state")), text(status, "name"), status.get("restartCount")
+            count = max(restarts, 1) if isinstance(restarts, int) else 1
+            ended = mapping(state.get("terminated")) or mapping(mapping(status.get("lastState")).get("terminated"))
+            at = timestamp(ended, "finishedAt")
+            code = ended.get("exitCode")
+            if isinstance(code, int) and code:
+                message = f"container {container} ended with exit code {code}"
+                yield _Error(about=pod.object_name, reason=text(ended, "reason"), message=message, count=count, at=at)
+            waiting = mapping(state.get("waiting"))
+            reason = text(waiting, "reason")
+            if reason and reason not in _STARTING:
+                message = f"container {container}: {text(waiting, 'message')}".removesuffix(": ")
+                message = truncate(message, MAX_MESSAGE)
+                yield _Error(about=pod.object_name, reason=reason, message=message, count=count, at=at)

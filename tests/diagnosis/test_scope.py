@@ -1,0 +1,96 @@
+"""The objects that a diagnosis reports on."""
+
+from typing import Any
+
+import pytest
+
+from rules_engine.diagnosis.scope import Scope
+from rules_engine.model.cluster_objects import ClusterObjects
+from rules_engine.model.finding import ObjectName
+from tests.support.reported_objects import cluster_of, gpu_node, gpu_pod
+
+
+def cluster() -> ClusterObjects:
+    return cluster_of(
+        nodes=[gpu_node("a"), gpu_node("b")],
+        pods=[
+            gpu_pod(
+                "train",
+                "a",
+                owner={"kind": "Job", "name": "job"},
+                spec={"nodeName": "a", "volumes": [{"persistentVolumeClaim": {"claimName": "data"}}, {"emptyDir": {}}]},
+            ),
+            gpu_pod("refused", "a", phase="Failed"),
+            gpu_pod("waiting"),
+            gpu_pod("web", "b", namespace="shop"),
+        ],
+        jobs=[{"metadata": {"name": "job", "namespace": "ml"}}],
+        persistentvolumeclaims=[{"metadata": {"name": "data", "namespace": "ml"}}],
+        namespaces=[{"metadata": {"name": "ml"}}, {"metadata": {"name": "shop"}}],
+    )
+
+
+def in_scope(**fields: Any) -> set[str]:
+    objects = cluster()
+    concerns = Scope(**fields).concerns(objects)
+    return {
+        str(found.object_name)
+        for kind in ("Node", "Pod", "Job", "PersistentVolumeClaim", "Namespace")
+        for found in objects.of(kind)
+        if concerns(found)
+    }
+
+
+@pytest.mark.parametrize(
+    ("fields", "names"),
+    [
+        (
+            {"pod": ObjectName("Pod", "train", "ml")},
+            {"Pod/ml/train", "Node/a", "Job/ml/job", "PersistentVolumeClaim/ml/data"},
+        ),
+        ({"pod": ObjectName("Pod", "waiting", "ml")}, {"Pod/ml/waiting"}),
+        ({"pod": ObjectName("Pod", "gone", "ml")}, set()),
+        ({"node": "a"}, {"Node/a", "Pod/ml/train", "Pod/ml/refused"}),
+        ({"node": "b", "namespace": "shop"}, {"Pod/shop/web"}),
+        ({"namespace": "shop"}, {"Pod/shop/web", "Namespace/shop"}),
+        ({"pod": ObjectName("Pod", "train", "ml"), "node": "a"}, {"Pod/ml/train", "Node/a"}),
+        ({"pod": ObjectName("Pod", "train", "ml"), "node": "b"}, set()),
+    ],
+)
+def test_a_scope_has_the_objects_around_what_it_names(fields: dict[str, Any], names: set[str]) -> None:
+    assert in_scope(**fields) == names
+
+
+def test_everything_is_in_the_scope_by_default() -> None:
+    assert len(in_scope()) == 10
+    assert Scope().names(cluster())(ObjectName("Cluster", ""))
+
+
+def test_findings_about_the_cluster_are_outside_of_a_smaller_scope() -> None:
+    assert not Scope(namespace="ml").names(cluster())(ObjectName("Cluster", ""))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({}, ""),
+        ({"pod": ObjectName("Pod", "train", "ml"), "node": "a", "namespace": "ml"}, ""),
+        ({"pod": ObjectName("Pod", "trian", "ml")}, "Pod ml/trian not found (did you mean 'ml/train'?)"),
+        ({"node": "gpu-17"}, "Node gpu-17 not found"),
+        ({"namespace": "shops"}, "Namespace shops not found (did you mean 'shop'?)"),
+    ],
+)
+def test_what_a_scope_names_must_exist(fields: dict[str, Any], message: str) -> None:
+    assert Scope(**fields).not_found(cluster()) == message
+
+
+def test_a_namespace_is_not_looked_up_if_namespaces_were_not_read() -> None:
+    assert Scope(namespace="ml").not_found(cluster_of(frozenset({"Namespace"}), nodes=[], pods=[])) == ""
+
+
+def test_a_pod_is_not_found_if_pods_were_not_read() -> None:
+    scope = Scope(pod=ObjectName("Pod", "train", "ml"))
+
+    assert scope.not_found(cluster_of(frozenset({"Pod"}), nodes=[])) == (
+        "Pod ml/train not found, since pods were not read"
+    )

@@ -1,0 +1,83 @@
+"""Findings that say the same of several objects are one."""
+
+from dataclasses import replace
+
+import pytest
+
+from rules_engine.diagnosis.grouping import grouped
+from rules_engine.diagnosis.report import FindingGroup
+from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName, Remedy, Risk
+
+
+def finding(name: str = "worker-1", **fields: object) -> Finding:
+    found = Finding(
+        reason="MIGLayoutNotApplied",
+        severity=FindingSeverity.ERROR,
+        object=ObjectName("Node", name),
+        message=f"node {name} has no MIG devices",
+        evidence=(f"{name}: nvidia.com/mig.config.state=failed",),
+        remedies=(Remedy(text=f"Drain {name}.", command=f"kubectl drain {name}", risk=Risk.HIGH),),
+    )
+    return replace(found, **fields)  # type: ignore[arg-type]
+
+
+def groups(*findings: Finding) -> tuple[FindingGroup, ...]:
+    return grouped((found, (found.object,)) for found in findings)
+
+
+def test_findings_that_differ_in_names_only_are_one_group() -> None:
+    (group,) = groups(finding("worker-10"), finding("worker-2"), finding("worker-1"))
+
+    assert group.finding == finding("worker-1")
+    assert [name.name for name in group.objects] == ["worker-1", "worker-10", "worker-2"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        finding("worker-2", severity=FindingSeverity.WARNING),
+        finding("worker-2", certainty=Certainty.POSSIBLE),
+        finding("worker-2", reason="Other"),
+        finding("worker-2", source="Diagnostic/mine"),
+        finding("worker-2", object=ObjectName("Pod", "worker-2", "ml")),
+        finding("worker-2", message="node worker-2 has 3 MIG devices"),
+        finding("worker-2", message="node worker-1 has no MIG devices"),
+        finding("worker-2", cause="another"),
+        finding("worker-2", evidence=()),
+        finding("worker-2", remedies=()),
+        finding("worker-2", on_host=True),
+    ],
+)
+def test_findings_that_say_something_else_stay_apart(other: Finding) -> None:
+    assert len(groups(finding("worker-1"), other)) == 2
+
+
+def test_a_name_within_another_word_is_no_name() -> None:
+    one = finding("gpu", message="gpu offers nvidia.com/gpu-a", evidence=(), remedies=())
+    two = finding("cpu", message="cpu offers nvidia.com/cpu-a", evidence=(), remedies=())
+
+    assert len(groups(one, two)) == 2
+
+
+def test_a_finding_about_several_objects_keeps_them_all() -> None:
+    names = tuple(ObjectName("Pod", f"p-{n}", "ml") for n in range(3))
+
+    (group,) = grouped([(finding("p-0", object=names[0]), names)])
+
+    assert group.objects == names
+
+
+def test_the_worst_findings_are_first_and_then_the_largest_groups() -> None:
+    info = finding(severity=FindingSeverity.INFO)
+    possible = finding(certainty=Certainty.POSSIBLE)
+    many = [finding(name, reason="Many") for name in ("a", "b")]
+
+    order = groups(info, finding(severity=FindingSeverity.WARNING), possible, finding(), *many)
+
+    assert [(group.finding.severity, group.finding.certainty, len(group.objects)) for group in order] == [
+        (FindingSeverity.ERROR, Certainty.CERTAIN, 2),
+        (FindingSeverity.ERROR, Certainty.CERTAIN, 1),
+        (FindingSeverity.ERROR, Certainty.POSSIBLE, 1),
+        (FindingSeverity.WARNING, Certainty.CERTAIN, 1),
+        (FindingSeverity.INFO, Certainty.CERTAIN, 1),
+    ]

@@ -1,13 +1,11 @@
-"""Results as text, on a terminal or in a pipe. The only module that imports rich."""
+"""Results as text, on a terminal or in a pipe."""
 
 import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from io import TextIOWrapper
 from typing import TextIO
 
-from rich.console import Console
 from rich.style import Style
 from rich.text import Text
 from rich.tree import Tree
@@ -28,12 +26,10 @@ from rules_engine.model.excerpt import truncate, visible
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems import MAX_COLUMNS, Page, Problem, Severity, render
 from rules_engine.model.source import Location
+from rules_engine.terminal import WIDTH, console
 
 MAX_VALUE = 120
 """Characters of a value in the text of `effective`: the place beside it has the whole value, and JSON too."""
-
-WIDTH = 100_000
-"""Line width in columns, larger than any line: the terminal wraps long lines, so that no text is cut off."""
 
 MIN_TRACE = 40
 """Minimum width of a trace in columns: the frame of its innermost lines takes 16, and words must fit beside it."""
@@ -69,21 +65,9 @@ class Screen:
     """
 
     def __init__(self, stream: TextIO) -> None:
-        if isinstance(stream, TextIOWrapper) and _is_ascii_locale():
-            stream.reconfigure(encoding="ascii", errors=stream.errors)
+        self._console = console(stream)
         self._page = Page(columns=_terminal_columns(stream), encoding=stream.encoding or "utf-8")
         self._trace_columns = self._page.columns if stream.isatty() else WIDTH
-        coloured = _is_coloured(stream)
-        self._console = Console(
-            file=stream,
-            color_system="standard" if coloured else None,
-            force_terminal=coloured,
-            highlight=False,
-            markup=False,
-            emoji=False,
-            soft_wrap=True,
-            width=WIDTH,
-        )
 
     def problems(self, problems: Iterable[Problem | Failure], sources: Sources) -> None:
         """Print each problem with its source line and a caret."""
@@ -239,27 +223,6 @@ class Screen:
 
     def _line(self, text: Text) -> None:
         self._console.print(text)
-
-
-def _is_ascii_locale() -> bool:
-    """Return True if the user chose the C locale, for which Python writes UTF-8.
-
-    Python also sets LC_CTYPE to C.UTF-8 then (PEP 538), and if no locale is chosen: it is not the user's choice.
-    """
-    chosen = os.environ.get("LC_ALL") or os.environ.get("LANG")
-    return chosen in ("C", "POSIX") and not os.environ.get("PYTHONIOENCODING")
-
-
-def _is_coloured(stream: TextIO) -> bool:
-    """Return True for a terminal, and for any stream with FORCE_COLOR (force-color.org).
-
-    NO_COLOR (no-color.org) overrides both: colours that were not wanted are worse than none.
-    """
-    if os.environ.get("NO_COLOR"):
-        return False
-    return bool(os.environ.get("FORCE_COLOR")) or (
-        stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown")
-    )
 
 
 def _terminal_columns(stream: TextIO) -> int:

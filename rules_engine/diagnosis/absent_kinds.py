@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from rules_engine.diagnosis.report import Absent
 from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
 
-CONSEQUENCES: Mapping[str, str] = {
+UNKNOWN: Mapping[str, str] = {
     "Node": "what nodes offer and why pods are not scheduled",
     "Pod": "what is allocated and free, which pods wait and whether device plugins run",
     "Event": "recent errors, the scheduler's own words and pods that were never created",
@@ -23,4 +23,8 @@ CONSEQUENCES: Mapping[str, str] = {
 
 def absent_kinds(cluster: ClusterObjects) -> tuple[Absent, ...]:
     """Return the kinds that were not read, in the order of RESOURCES."""
-    return tuple(Absent(kind=kind, consequence=CONSEQUENCES[kind]) for kind in RESOURCES if kind in cluster.absent)
+    return tuple(
+        Absent(objects=resource, unknown=UNKNOWN[kind])
+        for kind, resource in RESOURCES.items()
+        if kind in cluster.absent
+    )

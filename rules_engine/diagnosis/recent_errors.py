@@ -83,7 +83,7 @@ def _events(cluster: ClusterObjects, related: Collection[ObjectName]) -> Iterato
         involved = mapping(event.get("involvedObject"))
         about = ObjectName(text(involved, "kind"), text(involved, "name"), text(involved, "namespace"))
         message = text(event, "message")
-        if about in related or _GPU_WORDS.search(message):
+        if about.kind and (about in related or _GPU_WORDS.search(message)):
             series = mapping(event.get("series"))
             yield _Error(
                 about=about,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from rules_engine.diagnosis.scope import Scope
 from rules_engine.model.finding import Finding, FindingSeverity, NotEvaluated, ObjectName
 
 
@@ -129,21 +130,22 @@ class FindingGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Absent:
-    """A kind of objects that was not read, and what cannot be said without it."""
+    """Objects that were not read, by their name in kubectl, and what cannot be said without them."""
 
-    kind: str
-    consequence: str
+    objects: str
+    unknown: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """A whole diagnosis; findings are grouped, the worst first.
 
-    `objects`: how many objects of each kind were read, by the kind's name in kubectl. `rules`: the ladders in force, as
-    they were given, or "" without rules.
+    `objects`: how many objects of each kind were read, by the kind's name in kubectl. `scope`: the objects that it
+    reports on. `rules`: the ladders in force, as they were given, or "" without rules.
     """
 
     now: datetime
+    scope: Scope
     objects: Mapping[str, int]
     overview: Overview
     findings: tuple[FindingGroup, ...]

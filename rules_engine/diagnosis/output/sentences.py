@@ -1,0 +1,89 @@
+"""Parts of sentences in reports for people: counts, times, amounts and names."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from rules_engine.diagnosis.report import Agreement, PendingPod, Report
+from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName
+
+NAMES = 3
+"""Names of objects in one line: the others are counted, and JSON has them all."""
+
+AGREEMENTS: Mapping[Agreement, str] = {
+    Agreement.AGREES: "agrees with the recorded message",
+    Agreement.DIFFERS: "differs from the recorded message",
+    Agreement.NOT_RECORDED: "no message is recorded",
+    Agreement.NOT_COMPARABLE: "cannot be compared with the recorded message",
+}
+"""The comparison of the recomputed message with the recorded one."""
+
+HOST = "The Kubernetes API does not show the cause: these commands look on the node itself."
+"""What a finding says whose cause only the node shows."""
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: 1 node, 5,000 nodes."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def time(at: datetime) -> str:
+    """Return a time in UTC, to the second."""
+    return f"{at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='seconds')}Z"
+
+
+def since(at: datetime | None) -> str:
+    """Return a clause such as ", since 2026-11-23T10:00:00Z"; "" if the time is not known."""
+    return "" if at is None else f", since {time(at)}"
+
+
+def amounts(of: Mapping[str, int]) -> str:
+    """Return amounts by resource in a line."""
+    return ", ".join(f"{amount:,} × {resource}" for resource, amount in of.items())
+
+
+def names(objects: Sequence[ObjectName]) -> str:
+    """Return the names of objects in a line: of many, the first ones."""
+    shown = ", ".join(map(str, objects[:NAMES]))
+    return f"{shown} and {len(objects) - NAMES:,} more" if len(objects) > NAMES else shown
+
+
+def comparison(pending: PendingPod) -> str:
+    """Return the comparison of the two messages of the scheduler, with its note."""
+    return f"{AGREEMENTS[pending.agreement]}{f': {pending.note}' if pending.note else ''}"
+
+
+def severity(finding: Finding) -> str:
+    """Return the severity of a finding; one that the objects do not prove is possible."""
+    return finding.severity.value + (", possible" if finding.certainty is Certainty.POSSIBLE else "")
+
+
+def totals(report: Report) -> str:
+    """Return the number of findings by severity, and of those that are possible."""
+    found = [group.finding for group in report.findings]
+    parts = [
+        counted(number, noun)
+        for level, noun in (
+            (FindingSeverity.ERROR, "error"),
+            (FindingSeverity.WARNING, "warning"),
+            (FindingSeverity.INFO, "note"),
+        )
+        if (number := sum(finding.severity is level for finding in found))
+    ]
+    possible = sum(finding.certainty is Certainty.POSSIBLE for finding in found)
+    return ", ".join(parts) + (f" ({possible:,} possible)" if possible else "")
+
+
+def read(report: Report) -> str:
+    """Return the number of objects of each kind that were read."""
+    return ", ".join(f"{objects} {number:,}" for objects, number in report.objects.items())
+
+
+def limits(report: Report) -> str:
+    """Return what the report is limited to; "" if it is about the whole cluster."""
+    scope = report.scope
+    parts = [
+        *([] if scope.pod is None else [f"pod {scope.pod.namespace}/{scope.pod.name}"]),
+        *([f"node {scope.node}"] if scope.node else []),
+        *([f"namespace {scope.namespace}"] if scope.namespace else []),
+    ]
+    return ", ".join(parts)

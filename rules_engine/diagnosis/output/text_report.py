@@ -1,0 +1,232 @@
+"""Reports as text, on a terminal or in a pipe."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import TextIO
+
+from rich.cells import cell_len
+from rich.style import Style
+from rich.text import Text
+
+from rules_engine.diagnosis.output import sentences
+from rules_engine.diagnosis.output.node_groups import node_groups, state
+from rules_engine.diagnosis.report import Amounts, FindingGroup, GpuNode, GpuPod, PendingPod, Report
+from rules_engine.model.excerpt import visible
+from rules_engine.model.finding import Certainty, Finding, FindingSeverity, Risk
+from rules_engine.terminal import console
+
+MAX_ROWS = 40
+"""Lines of a section, about a screen: of more, the first ones are shown and the others counted; JSON has them all."""
+
+MAX_FINDINGS = 100
+"""Findings that are shown: of more, the others are counted; JSON has them all."""
+
+_BOLD = Style(bold=True)
+_DIM = Style(dim=True)
+_SEVERITIES: Mapping[FindingSeverity, Style] = {
+    FindingSeverity.ERROR: Style(color="red", bold=True),
+    FindingSeverity.WARNING: Style(color="yellow", bold=True),
+    FindingSeverity.INFO: Style(color="cyan", bold=True),
+}
+_RISKS: Mapping[Risk, Style] = {
+    Risk.NONE: Style(color="green"),
+    Risk.MEDIUM: Style(color="yellow"),
+    Risk.HIGH: Style(color="red"),
+}
+
+_Row = Sequence[str]
+
+
+def print_report(report: Report, stream: TextIO) -> None:
+    """Print a report: what was read, the five sections, the findings, and what was not evaluated."""
+    _TextReport(report, stream).print()
+
+
+class _TextReport:
+    def __init__(self, report: Report, stream: TextIO) -> None:
+        self._report = report
+        self._console = console(stream)
+
+    def print(self) -> None:
+        report, overview = self._report, self._report.overview
+        self._head()
+        self._nodes(overview.nodes)
+        self._device_plugins()
+        self._pods(overview.pods)
+        self._pending(overview.pending)
+        self._errors()
+        self._section("Findings", sentences.totals(report), report.findings)
+        for group in report.findings[:MAX_FINDINGS]:
+            self._finding(group)
+        self._more(len(report.findings) - MAX_FINDINGS, "finding")
+        if report.not_evaluated:
+            self._section("Not evaluated", sentences.counted(len(report.not_evaluated), "result"), ["some"])
+            for each in report.not_evaluated:
+                first = f", the first {each.first}" if each.first is not None else ""
+                objects = sentences.counted(each.objects, "object")
+                self._line(f"  {each.source}: {each.why} ({objects}{first})")
+
+    def _head(self) -> None:
+        report = self._report
+        self._line(Text(f"Diagnosis of {sentences.time(report.now)}", _BOLD))
+        self._line(f"  read: {sentences.read(report)}")
+        for absent in report.absent:
+            self._line(Text(f"  not read: {absent.objects}, so it is unknown {absent.unknown}", "yellow"))
+        if sentences.limits(report):
+            self._line(f"  only: {sentences.limits(report)}")
+        if report.rules:
+            self._line(f"  rules: {report.rules}")
+
+    def _nodes(self, nodes: Sequence[GpuNode]) -> None:
+        head = ("NODE", "CARD", "STATE", "RESOURCE", "CAPACITY", "ALLOCATABLE", "ALLOCATED", "FREE")
+        self._section("GPU nodes", sentences.counted(len(nodes), "node"), nodes, "nodes")
+        if len(nodes) <= MAX_ROWS:
+            rows = [
+                row for node in nodes for row in _amount_rows((node.name, node.product, state(node)), node.resources)
+            ]
+            self._table(head, rows)
+            return
+        self._line(Text("  nodes that are alike are one line, with their sums (--node NAME shows one)", _DIM))
+        groups = node_groups(nodes)
+        self._table(
+            ("NODES", "FIRST", *head[1:]),
+            [
+                row
+                for group in groups[:MAX_ROWS]
+                for row in _amount_rows(
+                    (f"{len(group.nodes):,}", group.nodes[0].name, group.product, group.state), group.resources
+                )
+            ],
+        )
+        self._more(len(groups) - MAX_ROWS, "line")
+
+    def _device_plugins(self) -> None:
+        plugins = self._report.overview.device_plugins
+        self._section("Device plugins", sentences.counted(len(plugins), "DaemonSet"), plugins, "daemonsets")
+        self._table(
+            ("DAEMONSET", "DESIRED", "READY"),
+            [(f"{each.name.namespace}/{each.name.name}", f"{each.desired:,}", f"{each.ready:,}") for each in plugins],
+        )
+        unready = [pod for plugin in plugins for pod in plugin.unready]
+        for pod in unready[:MAX_ROWS]:
+            self._line(f"  not ready: {pod.name.namespace}/{pod.name.name} on {pod.node or 'no node'}: {pod.status}")
+        self._more(len(unready) - MAX_ROWS, "pod")
+
+    def _pods(self, pods: Sequence[GpuPod]) -> None:
+        on = sentences.counted(len({pod.node for pod in pods}), "node")
+        self._section("GPU pods by node", f"{sentences.counted(len(pods), 'pod')} on {on}", pods, "pods")
+        rows: list[_Row] = []
+        for node, placed in groupby(pods[:MAX_ROWS], key=lambda pod: pod.node):
+            for index, pod in enumerate(placed):
+                name = f"{pod.name.namespace}/{pod.name.name}"
+                since = "" if pod.since is None else sentences.time(pod.since)
+                rows.append(("" if index else node, name, pod.status, sentences.amounts(pod.amounts), since))
+        self._table(("NODE", "POD", "STATUS", "HOLDS", "SINCE"), rows)
+        self._more(len(pods) - MAX_ROWS, "pod")
+
+    def _pending(self, pending: Sequence[PendingPod]) -> None:
+        number = sum(len(each.pods) for each in pending)
+        self._section("Pending GPU pods", sentences.counted(number, "pod"), pending, "pods")
+        for each in pending[:MAX_ROWS]:
+            names = visible(sentences.names(each.pods))
+            wants = f": {sentences.amounts(each.amounts)}{sentences.since(each.since)}"
+            self._line(Text.assemble("  ", (names, _BOLD), visible(wants)))
+            if each.recorded:
+                self._line(f"      recorded:   {each.recorded}")
+            if each.recomputed:
+                self._line(f"      recomputed: {each.recomputed}")
+            self._line(f"      {sentences.comparison(each)}")
+            if each.finding is None:
+                self._line("      finding: none of the known reasons is true")
+            else:
+                self._line(
+                    Text.assemble("      finding: ", *_reason(each.finding), f": {visible(each.finding.message)}")
+                )
+        self._more(sum(len(each.pods) for each in pending[MAX_ROWS:]), "pod")
+
+    def _errors(self) -> None:
+        overview = self._report.overview
+        number = sentences.counted(len(overview.errors) + overview.more_errors, "error")
+        self._section("Recent errors", number, overview.errors, "events")
+        for error in overview.errors[:MAX_ROWS]:
+            at = "" if error.at is None else f"{sentences.time(error.at)}  "
+            head = f"  {at}{error.count:,} × {error.reason}  {sentences.names(error.objects)}"
+            self._line(Text.assemble(visible(head), (visible(f": {error.message}"), _DIM)))
+        self._more(len(overview.errors) - MAX_ROWS, "error")
+        if overview.more_errors:
+            left_out = sentences.counted(overview.more_errors, "older error")
+            self._line(Text(f"  and {left_out}, left out of the report", _DIM))
+
+    def _finding(self, group: FindingGroup) -> None:
+        finding = group.finding
+        self._line("")
+        self._line(
+            Text.assemble(
+                (sentences.severity(finding), _SEVERITIES[finding.severity]),
+                "  ",
+                (visible(finding.reason), _BOLD),
+                visible(f"  {sentences.names(group.objects)}"),
+            )
+        )
+        self._line(f"  {finding.message}")
+        if finding.cause:
+            self._line(f"  cause: {finding.cause}")
+        for line in finding.evidence:
+            self._line(f"  evidence: {line}")
+        if finding.on_host:
+            self._line(f"  {sentences.HOST}")
+        for remedy in finding.remedies:
+            risk = f" (risk: {remedy.risk.value})"
+            self._line(Text.assemble(visible(f"  remedy: {remedy.text}"), (risk, _RISKS[remedy.risk])))
+            for line in remedy.command.splitlines():
+                self._line(f"      {line}")
+        if finding.location is not None:
+            self._line(Text(visible(f"  {finding.source}  {finding.location}"), _DIM))
+
+    def _section(self, title: str, number: str, items: Sequence[object], needs: str = "") -> None:
+        """Print the title of a section with the number of its items: none, or not known if objects were not read."""
+        unread = needs in {absent.objects for absent in self._report.absent}
+        self._line("")
+        described = number if items else f"unknown: {needs} were not read" if unread else "none"
+        self._line(Text.assemble((title, _BOLD), f"  {visible(described)}"))
+
+    def _table(self, head: _Row, rows: Sequence[_Row]) -> None:
+        """Print rows in columns; numbers are on the right."""
+        if not rows:
+            return
+        shown = [head, *([visible(cell) for cell in row] for row in rows)]
+        widths = [max(map(cell_len, column)) for column in zip(*shown, strict=True)]
+        right = [head[index] in _NUMBERS for index in range(len(head))]
+        for row in shown:
+            cells = [
+                " " * (width - cell_len(cell)) + cell if on_right else cell + " " * (width - cell_len(cell))
+                for cell, width, on_right in zip(row, widths, right, strict=True)
+            ]
+            self._line(Text(f"  {'  '.join(cells)}".rstrip(), _DIM if row is head else ""))
+
+    def _more(self, number: int, noun: str) -> None:
+        if number > 0:
+            self._line(Text(f"  and {sentences.counted(number, f'more {noun}')} (--output json has all)", _DIM))
+
+    def _line(self, text: str | Text) -> None:
+        self._console.print(Text(visible(text)) if isinstance(text, str) else text)
+
+
+_NUMBERS = frozenset({"NODES", "CAPACITY", "ALLOCATABLE", "ALLOCATED", "FREE", "DESIRED", "READY"})
+"""Columns of numbers."""
+
+
+def _amount_rows(names: Sequence[str], resources: Mapping[str, Amounts]) -> Iterable[_Row]:
+    """Yield a row for each resource of a node; the names are in the first one."""
+    if not resources:
+        yield (*names, "none", "", "", "", "")
+    for index, (resource, each) in enumerate(resources.items()):
+        numbers = (each.capacity, each.allocatable, each.allocated, each.free)
+        shown = ["?" if number is None else f"{number:,}" for number in numbers]
+        yield (*(("",) * len(names) if index else names), resource, *shown)
+
+
+def _reason(finding: Finding) -> Iterable[tuple[str, Style]]:
+    yield visible(finding.reason), _SEVERITIES[finding.severity]
+    if finding.certainty is Certainty.POSSIBLE:
+        yield " (possible)", _SEVERITIES[finding.severity]

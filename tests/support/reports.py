@@ -1,0 +1,182 @@
+"""Reports of a diagnosis, made by hand."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from rules_engine.diagnosis.report import (
+    Absent,
+    Agreement,
+    Amounts,
+    DevicePlugin,
+    FindingGroup,
+    GpuNode,
+    GpuPod,
+    Overview,
+    PendingPod,
+    RecentError,
+    Report,
+    UnreadyPod,
+)
+from rules_engine.diagnosis.scope import Scope
+from rules_engine.model.finding import Certainty, Finding, FindingSeverity, NotEvaluated, ObjectName, Remedy, Risk
+from rules_engine.model.source import Location
+
+NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
+TEN = datetime(2026, 11, 23, 10, 0, tzinfo=UTC)
+CARD = "NVIDIA-H100-80GB-HBM3"
+
+
+def pod_name(name: str, namespace: str = "ml") -> ObjectName:
+    return ObjectName("Pod", name, namespace)
+
+
+def reported_node(name: str, allocated: int | None = 6, **fields: Any) -> GpuNode:
+    """A ready node with eight cards."""
+    amounts = Amounts(capacity=8, allocatable=8, allocated=allocated)
+    node = GpuNode(name=name, product=CARD, ready=True, cordoned=False, resources={"nvidia.com/gpu": amounts})
+    return replace(node, **fields)
+
+
+def reported_finding(**fields: Any) -> Finding:
+    """An error that a Diagnostic found, with everything that a finding can have."""
+    found = Finding(
+        reason="MIGLayoutNotApplied",
+        severity=FindingSeverity.ERROR,
+        object=ObjectName("Node", "worker-2"),
+        message="node worker-2 has no MIG devices",
+        cause="The MIG manager failed.",
+        evidence=("nvidia.com/mig.config.state=failed",),
+        remedies=(
+            Remedy(
+                text="Read the log of the MIG manager.", command="kubectl logs -n gpu-operator ds/nvidia-mig-manager"
+            ),
+            Remedy(
+                text="Apply the layout again.",
+                command="kubectl drain worker-2\nkubectl label node worker-2 a=b",
+                risk=Risk.HIGH,
+            ),
+        ),
+        on_host=True,
+        source="Diagnostic/mig-layout",
+        location=Location("rules/mig.yaml", 3, 1),
+    )
+    return replace(found, **fields)
+
+
+def group(finding: Finding, objects: Sequence[ObjectName] = ()) -> FindingGroup:
+    return FindingGroup(finding=finding, objects=tuple(objects) or (finding.object,))
+
+
+ALLOCATED = Finding(
+    reason="GPUsAllocated",
+    severity=FindingSeverity.ERROR,
+    object=pod_name("train-0"),
+    message="all 16 nvidia.com/gpu are allocated",
+    certainty=Certainty.POSSIBLE,
+)
+
+
+def empty_report(**fields: Any) -> Report:
+    """A report about a cluster without GPUs."""
+    overview = Overview(nodes=(), device_plugins=(), pods=(), pending=(), errors=())
+    report = Report(
+        now=NOW,
+        scope=Scope(),
+        objects={"nodes": 1, "pods": 0},
+        overview=overview,
+        findings=(),
+        not_evaluated=(),
+        absent=(),
+    )
+    return replace(report, **fields)
+
+
+def whole_report(**fields: Any) -> Report:
+    """A report that has something in every section."""
+    waiting = tuple(pod_name(f"train-{n}") for n in range(7))
+    overview = Overview(
+        nodes=(
+            reported_node("worker-1"),
+            reported_node(
+                "worker-2",
+                ready=False,
+                cordoned=True,
+                resources={
+                    "nvidia.com/gpu": Amounts(capacity=8, allocatable=7, allocated=8),
+                    "nvidia.com/mig-1g.10gb": Amounts(capacity=14, allocatable=14, allocated=0),
+                },
+            ),
+            reported_node("worker-3", product="", resources={}),
+        ),
+        device_plugins=(
+            DevicePlugin(
+                name=ObjectName("DaemonSet", "nvidia-device-plugin-daemonset", "gpu-operator"),
+                desired=3,
+                ready=2,
+                unready=(
+                    UnreadyPod(name=pod_name("plugin-x", "gpu-operator"), node="worker-3", status="CrashLoopBackOff"),
+                ),
+            ),
+        ),
+        pods=(
+            GpuPod(name=pod_name("a"), node="worker-1", status="Running", amounts={"nvidia.com/gpu": 4}, since=TEN),
+            GpuPod(name=pod_name("b"), node="worker-1", status="Running", amounts={"nvidia.com/gpu": 2}, since=None),
+            GpuPod(name=pod_name("c"), node="worker-2", status="Terminating", amounts={"nvidia.com/gpu": 8}, since=TEN),
+        ),
+        pending=(
+            PendingPod(
+                pods=waiting,
+                since=TEN,
+                amounts={"nvidia.com/gpu": 8},
+                recomputed="0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+                recorded="0/3 nodes are available: 2 Insufficient nvidia.com/gpu.",
+                agreement=Agreement.DIFFERS,
+                note="the message is older than the newest pod",
+                finding=ALLOCATED,
+            ),
+            PendingPod(
+                pods=(pod_name("odd"),),
+                since=None,
+                amounts={"nvidia.com/mig-1g.10gb": 1},
+                recomputed="1 node is feasible",
+                recorded="",
+                agreement=Agreement.NOT_RECORDED,
+                note="",
+                finding=None,
+            ),
+        ),
+        errors=(
+            RecentError(
+                objects=(ObjectName("Node", "worker-3"),), reason="XidError", message="Xid 79", count=3, at=TEN
+            ),
+            RecentError(objects=waiting, reason="FailedScheduling", message="0/3 nodes", count=7, at=None),
+        ),
+        more_errors=2,
+    )
+    report = Report(
+        now=NOW,
+        scope=Scope(),
+        objects={"nodes": 3, "pods": 1200},
+        overview=overview,
+        findings=(
+            group(reported_finding()),
+            group(ALLOCATED, waiting),
+            group(
+                Finding(
+                    reason="TimeSlicing",
+                    severity=FindingSeverity.INFO,
+                    object=ObjectName("Cluster", ""),
+                    message="two pods share a card",
+                )
+            ),
+        ),
+        not_evaluated=(
+            NotEvaluated(source="Diagnostic/costly", why="over the budget", objects=12, first=pod_name("a")),
+            NotEvaluated(source="Diagnostic/jobs", why="jobs were not read", objects=0),
+        ),
+        absent=(Absent(objects="jobs", unknown="which Jobs lack pods"),),
+        rules="rules",
+    )
+    return replace(report, **fields)

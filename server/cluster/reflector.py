@@ -25,27 +25,11 @@ from rules_engine.model.json.lenient import Object, mapping
 from rules_engine.model.json.patch import Json
 from server.cluster.backoff import Backoff
 from server.cluster.connection import RENEWAL_CAUSES, Answer, ApiError, Cause, Connection, parse_object
+from server.cluster.paging import Paging
 from server.cluster.reading import UnreadableError
 from server.jitter import random
 
 T = TypeVar("T")
-
-PAGE_OBJECTS = 500
-"""Maximum number of objects in a page of a list, as in kubectl."""
-
-FIRST_PAGE_OBJECTS = 50
-"""Objects in the first page, when their size is unknown."""
-
-PAGE_BYTES = 2 * 1024 * 1024
-"""Intended size of a page. Parsed, it takes several times as much memory, which Python rarely returns to the system."""
-
-MAX_PAGE_BYTES = 4 * PAGE_BYTES
-"""Maximum size of a page of several objects; a larger page is requested again with fewer objects. Anybody who may
-create pods can create 50 of 1.5 MiB in a row, whose parsed JSON would take a gigabyte."""
-
-MAX_OBJECTS = 500_000
-"""Maximum number of objects in a list, where a page counts as at least one: three times the pods of the largest cluster
-that Kubernetes supports. Without it, an endless list would exhaust the memory."""
 
 SHORTEST_WATCH_SECONDS = 1.0
 """A watch that ends sooner without an event counts as a failure, so that the retry is delayed."""
@@ -211,23 +195,19 @@ class Reflector(Generic[T]):
 
     def _listed(self) -> Iterator[T]:
         """Yield each object of a list as read by the sink, then set the version at which a watch begins."""
-        query = {**self._collection.query, "limit": str(FIRST_PAGE_OBJECTS)}
-        metadata, count = yield from self._listed_page(query)
-        while following := metadata.get("continue"):
-            if count > MAX_OBJECTS:
-                raise ApiError(Cause.TOO_LARGE, f"list: more than {MAX_OBJECTS} objects")
-            query["continue"] = str(following)
-            metadata, more = yield from self._listed_page(query)
-            count += more
+        pages = Paging(self._connection, self._collection.path, self._collection.query, self._stopping.is_set)
+        metadata = yield from self._listed_page(pages)
+        while metadata.get("continue"):
+            metadata = yield from self._listed_page(pages)
         # A list without resourceVersion is a consistent read of the latest version, even if that is older than before.
         self._version = _version(metadata, "list")
 
-    def _listed_page(self, query: dict[str, str]) -> Generator[T, None, tuple[Object, int]]:
-        """Yield the objects of one page; return its metadata and its share of MAX_OBJECTS.
+    def _listed_page(self, pages: Paging) -> Generator[T, None, Object]:
+        """Yield the objects of one page and return its metadata.
 
-        The parsed page is released before the next is requested; the limit of the next is set in the query.
+        The parsed page is released before the next is requested.
         """
-        body = self._page_body(query)
+        body = pages.get()
         with _uncollected():
             metadata, items = _page(body)
             for item in items:
@@ -235,22 +215,10 @@ class Reflector(Generic[T]):
                     found = self._read(item)
                     if found is not None:
                         yield found
-        if items:
-            query["limit"] = str(max(1, min(PAGE_OBJECTS, PAGE_BYTES * len(items) // len(body))))
         if self._stopping.is_set():
             raise ApiError(Cause.BROKEN, "stopped")
-        return metadata, max(1, len(items))
-
-    def _page_body(self, query: dict[str, str]) -> bytes:
-        """Get a page; one that is too large is requested again with fewer objects. Raises ApiError."""
-        while (limit := int(query["limit"])) > 1:
-            try:
-                return self._connection.get(self._collection.path, query, MAX_PAGE_BYTES)
-            except ApiError as error:
-                if error.cause is not Cause.TOO_LARGE or self._stopping.is_set():
-                    raise
-            query["limit"] = str(max(1, limit // 8))
-        return self._connection.get(self._collection.path, query)
+        pages.follow(len(body), len(items), str(metadata.get("continue") or ""))
+        return metadata
 
     def _watch(self) -> None:
         self._counts["watches"] += 1

@@ -86,8 +86,8 @@ def test_nodes_pods_and_namespaces_are_watched(kube: Kube, live: LiveCluster) ->
 
 
 def test_a_list_in_pages_is_complete(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.cluster.reflector.FIRST_PAGE_OBJECTS", 1)
-    monkeypatch.setattr("server.cluster.reflector.PAGE_OBJECTS", 1)
+    monkeypatch.setattr("server.cluster.paging.FIRST_PAGE_OBJECTS", 1)
+    monkeypatch.setattr("server.cluster.paging.PAGE_OBJECTS", 1)
     names = [kube.node(suffix, gpu="1") for suffix in "abc"]
     live = LiveCluster(Connection(kubeconfig), ClusterRequirements(nodes=True))
     live.start()

@@ -7,7 +7,8 @@ import pytest
 
 from rules_engine.model.cluster import Cluster, Freshness
 from server.cluster.connection import MAX_OBJECT_BYTES
-from server.cluster.reflector import PAGE_BYTES, QUIET_SECONDS
+from server.cluster.paging import PAGE_BYTES
+from server.cluster.reflector import QUIET_SECONDS
 from tests.support.apiserver import (
     ApiServer,
     Body,
@@ -74,7 +75,7 @@ def test_pages_of_large_objects_have_few_of_them(api: ApiServer) -> None:
 
 
 def test_an_object_larger_than_a_page_gets_one_of_its_own(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.cluster.reflector.PAGE_BYTES", 100)
+    monkeypatch.setattr("server.cluster.paging.PAGE_BYTES", 100)
     for number in range(52):
         api.put("nodes", node(f"n{number}"))
     with viewing(api, NODES) as view:
@@ -85,8 +86,8 @@ def test_an_object_larger_than_a_page_gets_one_of_its_own(api: ApiServer, monkey
 
 def test_a_page_too_large_is_requested_with_fewer_objects(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Anybody can create many large pods in a row, which would share a page."""
-    monkeypatch.setattr("server.cluster.reflector.MAX_PAGE_BYTES", 50_000)
-    monkeypatch.setattr("server.cluster.reflector.PAGE_BYTES", 20_000)
+    monkeypatch.setattr("server.cluster.paging.MAX_PAGE_BYTES", 50_000)
+    monkeypatch.setattr("server.cluster.paging.PAGE_BYTES", 20_000)
     for number in range(60):
         api.put("nodes", node(f"a{number:02}"))
     for number in range(20):
@@ -99,7 +100,7 @@ def test_a_page_too_large_is_requested_with_fewer_objects(api: ApiServer, monkey
 
 
 def test_a_page_of_one_object_that_is_too_large_is_a_failure(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.cluster.reflector.MAX_PAGE_BYTES", 100)
+    monkeypatch.setattr("server.cluster.paging.MAX_PAGE_BYTES", 100)
     api.fail("nodes", Nothing(), Nothing(), Body(b" " * (MAX_OBJECT_BYTES + 1)))
     with viewing(api, NODES) as view:
         view.synced()
@@ -107,7 +108,7 @@ def test_a_page_of_one_object_that_is_too_large_is_a_failure(api: ApiServer, mon
 
 
 def test_an_endless_list_is_a_failure(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.cluster.reflector.MAX_OBJECTS", 20)
+    monkeypatch.setattr("server.cluster.paging.MAX_OBJECTS", 20)
     page = Body(b'{"metadata": {"resourceVersion": "7", "continue": "x"}, "items": []}')
     api.fail("nodes", *[page] * 40)
     with viewing(api, NODES) as view:

@@ -1,7 +1,8 @@
 """Parameter types, options and arguments that several commands share."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,6 +33,34 @@ class KnownValue(click.ParamType[T], ABC):
             for value, text in self.known().items()
             if value.casefold().startswith(start)
         ]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A format, and the file that it is written to; None: standard output."""
+
+    format: str
+    file: Path | None
+
+
+class TargetType(KnownValue[Target]):
+    """A format, or FORMAT=FILE."""
+
+    name = "FORMAT[=FILE]"
+
+    def __init__(self, formats: Sequence[str]) -> None:
+        self._formats = formats
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
+        form, given, file = str(value).partition("=")
+        if form not in self._formats:
+            self.fail(f"{form!r} is not one of {', '.join(self._formats)}", param, ctx)
+        if given and not file:
+            self.fail(f"{value!r} names no file", param, ctx)
+        return Target(form, Path(file) if given else None)
+
+    def known(self) -> Mapping[str, None]:
+        return dict.fromkeys(self._formats)
 
 
 class NamespaceName(click.ParamType[str]):
@@ -151,3 +180,30 @@ def output_option(*formats: str) -> Decorator:
         show_default=True,
         help="Output format.",
     )
+
+
+def targets_option(*formats: str) -> Decorator:
+    """Return the option `--output` of these formats, repeatable and each also to a file: `targets`.
+
+    Text goes to standard output unless another format does.
+    """
+    *others, last = (form for form in formats if form != "text")
+    choices = f"text (default), {', '.join(others)} or {last}"
+    return click.option(
+        "--output",
+        "targets",
+        type=TargetType(formats),
+        multiple=True,
+        callback=_targets,
+        help=f"Output format: {choices}, to standard output or to FILE. Repeatable.",
+    )
+
+
+def _targets(_context: click.Context, _parameter: click.Parameter, given: Sequence[Target]) -> tuple[Target, ...]:
+    """Check that no two formats go to the same place."""
+    files = [target.file and target.file.resolve() for target in given]
+    for target, file in zip(given, files, strict=True):
+        if files.count(file) > 1:
+            place = target.file or "standard output"
+            raise click.BadParameter(f"only one format can go to {place}: write {target.format}=FILE for another file")
+    return tuple(given) if None in files else (*given, Target("text", None))

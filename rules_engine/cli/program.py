@@ -6,7 +6,10 @@ import io
 import json
 import os
 import sys
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
 
 import click
 
@@ -94,6 +97,19 @@ class Command(click.Command):
             return super().invoke(ctx)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
+
+
+@contextmanager
+def opened(file: Path | None) -> Iterator[TextIO]:
+    """Open a file for output; None: standard output. Raises FileError if it cannot be written."""
+    if file is None:
+        yield sys.stdout
+        return
+    try:
+        with file.open("w", encoding="utf-8", errors=ENCODING_ERRORS) as stream:
+            yield stream
+    except OSError as error:
+        raise click.FileError(str(file), error.strerror) from None
 
 
 def json_text(value: Any) -> str:

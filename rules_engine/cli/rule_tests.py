@@ -1,57 +1,20 @@
 """`test`: results of RuleTests. The module is not named after its command, so that pytest does not collect it."""
 
 import json
-import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
-from rules_engine.cli.options import KnownValue, paths_argument
-from rules_engine.cli.program import ENCODING_ERRORS, Command, examples, fail_if
+from rules_engine.cli.options import Target, paths_argument, targets_option
+from rules_engine.cli.program import Command, examples, fail_if, opened
 
 if TYPE_CHECKING:
     from rules_engine.authoring.rule_tests import TestRun
 
 FORMATS = ("text", "json", "junit", "github", "lcov")
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A format, and the file that it is written to; None: standard output."""
-
-    format: str
-    file: Path | None
-
-
-class TargetType(KnownValue[Target]):
-    """A format, or FORMAT=FILE."""
-
-    name = "FORMAT[=FILE]"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Target:
-        form, given, file = str(value).partition("=")
-        if form not in FORMATS:
-            self.fail(f"{form!r} is not one of {', '.join(FORMATS)}", param, ctx)
-        if given and not file:
-            self.fail(f"{value!r} names no file", param, ctx)
-        return Target(form, Path(file) if given else None)
-
-    def known(self) -> Mapping[str, None]:
-        return dict.fromkeys(FORMATS)
-
-
-def _targets(_context: click.Context, _parameter: click.Parameter, given: Sequence[Target]) -> tuple[Target, ...]:
-    """Check that no two formats go to the same place. Text goes to standard output unless another format does."""
-    files = [target.file and target.file.resolve() for target in given]
-    for target, file in zip(given, files, strict=True):
-        if files.count(file) > 1:
-            place = target.file or "standard output"
-            raise click.BadParameter(f"only one format can go to {place}: write {target.format}=FILE for another file")
-    return tuple(given) if None in files else (*given, Target("text", None))
 
 
 @click.command(
@@ -75,14 +38,7 @@ def _targets(_context: click.Context, _parameter: click.Parameter, given: Sequen
     metavar="PERCENT",
     help="Report coverage, and exit with 1 if it is less.",
 )
-@click.option(
-    "--output",
-    "targets",
-    type=TargetType(),
-    multiple=True,
-    callback=_targets,
-    help="Output format: text (default), json, junit, github or lcov, to standard output or to FILE. Repeatable.",
-)
+@targets_option(*FORMATS)
 @click.option("-q", "--quiet", is_flag=True, help="Print failures only.")
 @click.option("--watch", is_flag=True, help="Run again when a file changes, until Ctrl-C.")
 def test(
@@ -132,14 +88,8 @@ def test(
 
 def _write(target: Target, run: "TestRun", table: Sequence[str], *, quiet: bool) -> None:
     """Write the results in a format. Raises FileError if the file cannot be written."""
-    if target.file is None:
-        _print(target.format, run, table, sys.stdout, quiet=quiet)
-        return
-    try:
-        with target.file.open("w", encoding="utf-8", errors=ENCODING_ERRORS) as file:
-            _print(target.format, run, table, file, quiet=quiet)
-    except OSError as error:
-        raise click.FileError(str(target.file), error.strerror) from None
+    with opened(target.file) as stream:
+        _print(target.format, run, table, stream, quiet=quiet)
 
 
 def _print(form: str, run: "TestRun", table: Sequence[str], stream: TextIO, *, quiet: bool) -> None:

@@ -6,114 +6,91 @@ has a bounded set of values: endpoints, outcomes, and the names and the digest o
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from enum import Enum
-from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from itertools import accumulate
-from platform import python_version
 from threading import Lock
 from time import monotonic
 from typing import Protocol, TypeAlias
 
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.core import HistogramMetricFamily, Metric
 
 from rules_engine.model.cluster import Freshness
 from rules_engine.model.decision import Action, Decision, Step
 from server.http.admission_record import AdmissionRecord
 from server.state import State
+from server.telemetry.families import (
+    BUILD_INFO,
+    EVENTS_DROPPED,
+    EVENTS_SENT,
+    RELOAD_SUCCESSFUL,
+    RELOADS_REFUSED,
+    Exposed,
+    Family,
+    Kind,
+    Value,
+    build_info,
+    counter,
+    gauge,
+    metric,
+)
 
 BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Seconds: from the time of one decision to the default timeoutSeconds of a webhook."""
 
 
-class Kind(Enum):
-    """Metric type of Prometheus."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-    HISTOGRAM = "histogram"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
-    """A metric: its name without the suffix of its type, its help text and its labels."""
-
-    name: str
-    kind: Kind
-    help: str
-    labels: tuple[str, ...] = ()
-
-
-def _counter(name: str, help: str, *labels: str) -> Family:
-    return Family(name=f"gpu_rules_{name}", kind=Kind.COUNTER, help=help, labels=labels)
-
-
-def _gauge(name: str, help: str, *labels: str) -> Family:
-    return Family(name=f"gpu_rules_{name}", kind=Kind.GAUGE, help=help, labels=labels)
-
-
-REQUESTS = _counter("requests", "Admission requests by outcome.", "endpoint", "outcome", "dry_run")
-REMEMBERED = _counter("remembered", "Requests answered from the decision cache.", "endpoint")
+REQUESTS = counter("requests", "Admission requests by outcome.", "endpoint", "outcome", "dry_run")
+REMEMBERED = counter("remembered", "Requests answered from the decision cache.", "endpoint")
 SECONDS = Family(
     name="gpu_rules_request_seconds",
     kind=Kind.HISTOGRAM,
     help="Time to parse, decide and answer a request, without the wait for a thread.",
     labels=("endpoint",),
 )
-STEPS = _counter("rule_steps", "Steps of rules by action, also of rules in audit mode.", "rule", "action", "mode")
-FALLS = _counter(
+STEPS = counter("rule_steps", "Steps of rules by action, also of rules in audit mode.", "rule", "action", "mode")
+FALLS = counter(
     "ladder_falls", "Resources that a ladder replaced by those of another rung.", "rule", "from", "to", "mode"
 )
-INJECTIONS = _counter("injections", "Injections of a resource into a pod.", "rule", "resource", "mode")
-DENIALS = _counter("denials", "Denials by rule and reason.", "rule", "reason", "mode")
-ERRORS = _counter("evaluation_errors", "Rules whose evaluation failed, by resulting action.", "rule", "action", "mode")
-OPT_OUTS = _counter("opt_outs", "Rules skipped because of the pod's opt-out annotation.", "rule")
-CLUSTER_UNKNOWN = _counter(
+INJECTIONS = counter("injections", "Injections of a resource into a pod.", "rule", "resource", "mode")
+DENIALS = counter("denials", "Denials by rule and reason.", "rule", "reason", "mode")
+ERRORS = counter("evaluation_errors", "Rules whose evaluation failed, by resulting action.", "rule", "action", "mode")
+OPT_OUTS = counter("opt_outs", "Rules skipped because of the pod's opt-out annotation.", "rule")
+CLUSTER_UNKNOWN = counter(
     "cluster_unknown", "Steps without a decision, since the state of the cluster was unknown.", "rule", "mode"
 )
 
-IN_FLIGHT = _gauge("requests_in_flight", "Decisions in progress.")
-CONNECTIONS = _gauge("http_connections", "Open connections, handshakes included.", "listener")
-HELD_BYTES = _gauge(
+IN_FLIGHT = gauge("requests_in_flight", "Decisions in progress.")
+CONNECTIONS = gauge("http_connections", "Open connections, handshakes included.", "listener")
+HELD_BYTES = gauge(
     "http_held_bytes", "Bytes of request headers and bodies being received or waiting for a decision.", "listener"
 )
-LIMITS_EXCEEDED = _counter("http_limits_exceeded", "HTTP limits exceeded.", "listener", "limit")
-BUILD_INFO = _gauge("build_info", "1, labelled with the versions of gpu-rules and Python.", "version", "python")
-HANDSHAKES_FAILED = _counter("http_handshakes_failed", "Failed TLS handshakes.", "listener", "reason")
-READY = _gauge("ready", "1 if the server is ready for requests, else 0.")
-RULES = _gauge("rules", "Rules in force, by kind.", "kind")
-RULES_INFO = _gauge("rules_info", "1, labelled with the digest of the rules in force.", "digest")
-GENERATION = _gauge("rules_generation", "Number of rule sets that this process has put in force.")
-RULES_SINCE = _gauge("rules_since_timestamp_seconds", "Time at which the rules in force were put in force.")
-RELOAD_SUCCESSFUL = _gauge("rules_last_reload_successful", "1 if the last reload succeeded, else 0.")
-RELOAD_TIME = _gauge("rules_last_reload_timestamp_seconds", "Time of the last reload.")
-RELOADS_REFUSED = _counter("rules_reloads_refused", "Changed rule sets refused because of errors.")
-FRESH = _gauge("cluster_fresh", "1 if the view of the cluster is fresh, else 0.")
-COLLECTION_SYNCED = _gauge("cluster_synced", "1 if a collection has been listed, else 0.", "collection")
-COLLECTION_AGE = _gauge("cluster_age_seconds", "Time since a collection was last known to be current.", "collection")
-COLLECTION_EVENTS = _counter(
+LIMITS_EXCEEDED = counter("http_limits_exceeded", "HTTP limits exceeded.", "listener", "limit")
+HANDSHAKES_FAILED = counter("http_handshakes_failed", "Failed TLS handshakes.", "listener", "reason")
+READY = gauge("ready", "1 if the server is ready for requests, else 0.")
+RULES = gauge("rules", "Rules in force, by kind.", "kind")
+RULES_INFO = gauge("rules_info", "1, labelled with the digest of the rules in force.", "digest")
+GENERATION = gauge("rules_generation", "Number of rule sets that this process has put in force.")
+RULES_SINCE = gauge("rules_since_timestamp_seconds", "Time at which the rules in force were put in force.")
+RELOAD_TIME = gauge("rules_last_reload_timestamp_seconds", "Time of the last reload.")
+FRESH = gauge("cluster_fresh", "1 if the view of the cluster is fresh, else 0.")
+COLLECTION_SYNCED = gauge("cluster_synced", "1 if a collection has been listed, else 0.", "collection")
+COLLECTION_AGE = gauge("cluster_age_seconds", "Time since a collection was last known to be current.", "collection")
+COLLECTION_EVENTS = counter(
     "cluster_reads", "Lists, watches, watch events and failed calls by kind.", "collection", "what"
 )
-RESERVATIONS = _gauge("cluster_reservations", "Admitted pods not yet bound to a node.")
-OVERPROMISES = _gauge("cluster_overpromises", "1 if rules read free devices but no caller can reserve any, else 0.")
-CERTIFICATE = _gauge("certificate_expiry_timestamp_seconds", "Expiry time of the serving certificate.")
-CERTIFICATES_REFUSED = _counter("certificates_refused", "Changed certificates refused because they cannot be served.")
-WEBHOOK_READ = _gauge("webhook_read", "1 if the last read of a webhook configuration succeeded, else 0.", "endpoint")
-WEBHOOK_DRIFT = _gauge(
+RESERVATIONS = gauge("cluster_reservations", "Admitted pods not yet bound to a node.")
+OVERPROMISES = gauge("cluster_overpromises", "1 if rules read free devices but no caller can reserve any, else 0.")
+CERTIFICATE = gauge("certificate_expiry_timestamp_seconds", "Expiry time of the serving certificate.")
+CERTIFICATES_REFUSED = counter("certificates_refused", "Changed certificates refused because they cannot be served.")
+WEBHOOK_READ = gauge("webhook_read", "1 if the last read of a webhook configuration succeeded, else 0.", "endpoint")
+WEBHOOK_DRIFT = gauge(
     "webhook_drift", "1 if a webhook configuration differs from what the rules in force need, else 0.", "endpoint"
 )
-LOG_WRITTEN = _counter("decision_log_lines", "Lines written to the decision log.")
-LOG_DROPPED = _counter(
+LOG_WRITTEN = counter("decision_log_lines", "Lines written to the decision log.")
+LOG_DROPPED = counter(
     "decision_log_dropped", "Lines of the decision log dropped because the queue was full or the write failed."
 )
-LOG_TRUNCATED = _counter("decision_log_truncated", "Truncated lines of the decision log.")
-EVENTS_SENT = _counter("events", "Kubernetes Events sent.")
-EVENTS_DROPPED = _counter("events_dropped", "Kubernetes Events dropped because of a rate limit or a failed call.")
+LOG_TRUNCATED = counter("decision_log_truncated", "Truncated lines of the decision log.")
 
 _WITHOUT_RULE = frozenset({REQUESTS.name, REMEMBERED.name})
 
@@ -152,16 +129,13 @@ FAMILIES = (
     EVENTS_SENT,
     EVENTS_DROPPED,
 )
-"""All metrics of gpu-rules; prometheus-client adds those of the process (process_…)."""
+"""All metrics of the server."""
 
 MAX_ALIKE = 64
 """Kinds of requests that are counted before their samples are: the pods of one Job are of one kind."""
 
 Sample: TypeAlias = tuple[str, ...]
 """Name of a counter, and the values of its labels in their order."""
-
-Value: TypeAlias = tuple[Family, tuple[str, ...], float]
-
 
 Alike: TypeAlias = tuple[str, str, bool, bool, tuple[Sample, ...]]
 """Endpoint and outcome of requests that increment the same samples, "dry run", "from the cache", samples of steps."""
@@ -225,7 +199,7 @@ class Log(Losses, Protocol):
     def truncated(self) -> int: ...
 
 
-class Metrics(Collector):
+class Metrics(Exposed):
     """Observer that counts admission records, and collector of all metrics. Safe for use from several threads."""
 
     def __init__(
@@ -247,9 +221,7 @@ class Metrics(Collector):
         self._alike: Counter[Alike] = Counter()
         """Requests by kind, at most MAX_ALIKE of them: one increment per request instead of one per step."""
         self._durations: dict[str, _Durations] = {}
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
-        ProcessCollector(registry=self._registry)
+        super().__init__()
 
     def __call__(self, record: AdmissionRecord) -> None:
         """Count one admission record."""
@@ -269,10 +241,6 @@ class Metrics(Collector):
                 self._counts[sample] += count
         self._alike.clear()
 
-    def exposition(self) -> tuple[bytes, str]:
-        """Return all metrics in Prometheus' text format, and its content type."""
-        return generate_latest(self._registry), CONTENT_TYPE_LATEST
-
     def collect(self) -> Iterator[Metric]:
         """Yield every family, also those without samples."""
         with self._lock:
@@ -285,16 +253,7 @@ class Metrics(Collector):
             if family.kind is Kind.HISTOGRAM:
                 yield _histogram(family, durations)
                 continue
-            make = CounterMetricFamily if family.kind is Kind.COUNTER else GaugeMetricFamily
-            metric = make(family.name, family.help, labels=family.labels)
-            for owner, labels, value in values:
-                if owner is family:
-                    metric.add_metric(labels, value)
-            yield metric
-
-    def describe(self) -> Sequence[Metric]:
-        """Return nothing, so that the registry does not check for duplicate names."""
-        return ()
+            yield metric(family, values)
 
     def _delete_series_of_former_rules(self) -> None:
         """Delete the series of rules no longer in force; otherwise each reload could add series."""
@@ -317,7 +276,7 @@ class Metrics(Collector):
         state = self._state
         yield IN_FLIGHT, (), state.in_flight
         yield from self._listening()
-        yield BUILD_INFO, (_version(), python_version()), 1
+        yield build_info()
         yield READY, (), state.not_ready(self._now()) is None
         served, reload = state.served, state.last_reload
         if served is not None:
@@ -369,15 +328,6 @@ class Metrics(Collector):
             yield WEBHOOK_READ, (endpoint,), compared.problem is None
             if compared.differences is not None:
                 yield WEBHOOK_DRIFT, (endpoint,), bool(compared.differences)
-
-
-@cache
-def _version() -> str:
-    """Return the version of gpu-rules; "unknown" in a checkout that is not installed."""
-    try:
-        return version("gpu-rules")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 class _Durations:

@@ -24,7 +24,8 @@ from server.cluster.source import FixedCluster
 from server.http.admission_record import ALLOWED, CHANGED, DENIED, INVALID
 from server.http.review import StatusReason
 from server.state import Reload, Served, Slots, State
-from server.telemetry.metrics import FAMILIES, Family, Kind, Metrics
+from server.telemetry.families import Family, Kind
+from server.telemetry.metrics import FAMILIES, Metrics
 from server.telemetry.observers import Telemetry, TelemetrySettings
 from tests.support.evaluation import asks, cluster, compiled, container, injection, ladder, node, pod, rung, validation
 from tests.support.server import ROOT, application, call, encoded, review

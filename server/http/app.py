@@ -22,10 +22,13 @@ from server.state import State
 Exposition: TypeAlias = Callable[[], tuple[bytes, str]]
 """Function that returns all metrics as text, and the content type."""
 
+PageOf: TypeAlias = Callable[[], probes.Page]
+"""Function that returns a page: a status and its JSON."""
+
 
 def create_app(state: State, admission: Admission) -> Flask:
     """Create the application with `POST /mutate` and `/validate`, `GET /healthz` and `/readyz`."""
-    app = _app(state)
+    app = _app(lambda: probes.health(state), lambda: probes.readiness(state))
     # One byte more: Werkzeug cuts a body without Content-Length here, and raises nothing.
     app.config["MAX_CONTENT_LENGTH"] = BODY_BYTES + 1
 
@@ -51,11 +54,18 @@ def create_app(state: State, admission: Admission) -> Flask:
 
 def create_metrics_app(state: State, exposition: Exposition) -> Flask:
     """Create the application with `GET /healthz`, `/readyz`, `/metrics` and `/rules`."""
-    app = _app(state)
+    app = create_probes_app(lambda: probes.health(state), lambda: probes.readiness(state), exposition)
 
     @app.get("/rules")
     def rules() -> flask.Response:
         return _json(*probes.rules(state))
+
+    return app
+
+
+def create_probes_app(health: PageOf, readiness: PageOf, exposition: Exposition) -> Flask:
+    """Create an application with `GET /healthz`, `/readyz` and `/metrics`."""
+    app = _app(health, readiness)
 
     @app.get("/metrics")
     def metrics() -> flask.Response:
@@ -83,7 +93,7 @@ def status(error: HTTPException) -> flask.Response:
     return response
 
 
-def _app(state: State) -> Flask:
+def _app(health: PageOf, readiness: PageOf) -> Flask:
     """Create an application with the health endpoints and JSON errors."""
     app = Flask(__name__, static_folder=None)
     app.url_map.merge_slashes = False
@@ -91,11 +101,11 @@ def _app(state: State) -> Flask:
 
     @app.get("/healthz")
     def healthz() -> flask.Response:
-        return _json(*probes.health(state))
+        return _json(*health())
 
     @app.get("/readyz")
     def readyz() -> flask.Response:
-        return _json(*probes.readiness(state))
+        return _json(*readiness())
 
     return app
 

@@ -41,7 +41,7 @@ MAX_NAMESPACES = 1024
 """Namespaces with a rate limit of their own; beyond it, the least recently used one is forgotten."""
 
 QUIET_SECONDS = 300.0
-"""An Event equal to one sent within this time is not sent: controllers retry for ever."""
+"""Default time in which an equal Event is not sent again: controllers retry for ever."""
 
 MAX_SENT = 1024
 """Sent Events that are kept for this comparison; beyond it, the oldest is forgotten."""
@@ -63,7 +63,8 @@ class Sender(Protocol):
 class Event:
     """An Event of core/v1; `about` is its involvedObject, an ObjectReference in `namespace`.
 
-    Pods of one controller differ in the `pod` and in nothing else: their Events are equal.
+    Pods of one controller differ in the `pod` and in nothing else: their Events are equal. An object of the cluster has
+    no namespace; its Event is in `default`, as the API server requires (apis/core/validation/events.go).
     """
 
     namespace: str
@@ -73,10 +74,12 @@ class Event:
     message: str
     pod: str = field(default="", compare=False)
     user: str = field(default="", compare=False)
+    component: str = "gpu-rules"
+    of_cluster: bool = False
 
     def to_json(self, at: datetime, suffix: str) -> dict[str, Json]:
         """Return the object to create (core/v1, Event)."""
-        about = dict(self.about)
+        about: dict[str, Json] = dict(self.about)
         who = (("pod", self.pod), ("user", self.user))
         subject = ", ".join(f"{what} {name}" for what, name in who if name)
         time = rfc3339(at)
@@ -85,13 +88,13 @@ class Event:
             "kind": "Event",
             "metadata": {
                 "namespace": self.namespace,
-                "name": f"{about['name'][: MAX_SUBDOMAIN - len(suffix) - 1].rstrip('.-*')}.{suffix}",
+                "name": f"{text(about, 'name')[: MAX_SUBDOMAIN - len(suffix) - 1].rstrip('.-*')}.{suffix}",
             },
-            "involvedObject": {**about, "namespace": self.namespace},
+            "involvedObject": about if self.of_cluster else {**about, "namespace": self.namespace},
             "type": self.type,
             "reason": self.reason,
             "message": _cut(f"{subject}: {self.message}" if subject else self.message, MAX_MESSAGE),
-            "source": {"component": "gpu-rules"},
+            "source": {"component": self.component},
             "firstTimestamp": time,
             "lastTimestamp": time,
             "count": 1,
@@ -121,10 +124,16 @@ class _Allowance:
 
 
 class Events:
-    """Observer that sends Events; those over a limit are dropped and counted."""
+    """Observer that sends Events; those over a limit are dropped and counted.
 
-    def __init__(self, sender: Sender, *, clock: Callable[[], float] = monotonic) -> None:
+    `quiet_seconds`: an Event equal to one sent within this time is not sent.
+    """
+
+    def __init__(
+        self, sender: Sender, *, quiet_seconds: float = QUIET_SECONDS, clock: Callable[[], float] = monotonic
+    ) -> None:
         self._sender = sender
+        self._quiet_seconds = quiet_seconds
         self._clock = clock
         self._queue: SimpleQueue[Event | None] = SimpleQueue()
         self._sent_at: OrderedDict[Event, float] = OrderedDict()
@@ -149,12 +158,16 @@ class Events:
             self._thread.join(STOP_SECONDS)
 
     def __call__(self, record: AdmissionRecord) -> None:
-        """Queue the Events of an admission record; another thread sends them."""
+        """Queue the Events of an admission record."""
         for event in events(record):
-            if self._queue.qsize() >= MAX_QUEUED:
-                self.dropped += 1
-            else:
-                self._queue.put(event)
+            self.add(event)
+
+    def add(self, event: Event) -> None:
+        """Queue an Event; another thread sends it."""
+        if self._queue.qsize() >= MAX_QUEUED:
+            self.dropped += 1
+        else:
+            self._queue.put(event)
 
     def _run(self) -> None:
         while (event := self._queue.get()) is not None:
@@ -168,7 +181,7 @@ class Events:
 
     def _is_new(self, event: Event, now: float) -> bool:
         before = self._sent_at.get(event)
-        return before is None or now - before >= QUIET_SECONDS
+        return before is None or now - before >= self._quiet_seconds
 
     def _send(self, event: Event, now: float) -> bool:
         """Send an Event. Return True if it was sent."""

@@ -1,0 +1,39 @@
+"""Built-in reasons of findings, in the order in which they are tried: the first that is true is the finding."""
+
+from enum import StrEnum
+
+
+class PendingReason(StrEnum):
+    """Reasons why a GPU pod is not scheduled."""
+
+    RESOURCE_ON_NO_NODE = "GPUResourceOnNoNode"
+    WRONG_MIG_STRATEGY = "WrongMIGStrategy"
+    TAINT = "UntoleratedTaint"
+    SELECTOR_OR_AFFINITY = "NodeSelectorOrAffinity"
+    CORDON = "NodesCordoned"
+    NOT_READY = "NodesNotReady"
+    ALL_ALLOCATED = "GPUsAllocated"
+    ON_NO_SINGLE_NODE = "GPUsOnNoSingleNode"
+    OTHER_RESOURCES = "OtherResourcesExhausted"
+    OTHER_FILTERS = "OtherSchedulerFilters"
+    SCHEDULING_GATES = "SchedulingGates"
+    VOLUME_CLAIMS = "UnboundVolumeClaims"
+
+
+class NeverCreatedReason(StrEnum):
+    """Reasons why the pods of a workload were never created."""
+
+    QUOTA = "QuotaExceeded"
+    DENIED_BY_RULE = "DeniedByRule"
+    DENIED_BY_WEBHOOK = "DeniedByWebhook"
+    WEBHOOK_FAILED = "WebhookCallFailed"
+    OTHER = "PodsNotCreated"
+
+
+class RefusedReason(StrEnum):
+    """Reasons why the kubelet of a node refused a pod that was scheduled to it."""
+
+    SHARED_GPUS = "SharedGPUsRequested"
+    TOPOLOGY = "TopologyNotAligned"
+    DEVICES_UNAVAILABLE = "DevicesUnavailable"
+    OTHER = "RefusedByNode"

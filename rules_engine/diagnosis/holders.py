@@ -1,0 +1,88 @@
+"""The pods that hold GPUs, by node."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+from rules_engine.diagnosis.timestamps import timestamp
+from rules_engine.diagnosis.wording import counted, since, whole
+from rules_engine.model.cluster_objects import ClusterObjects, PodObject, requests_of
+from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.model.json.lenient import Object, mapping, objects
+
+MAX_HOLDERS = 5
+"""Pods that evidence names, those with the most devices: the others are counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Holder:
+    """A pod that holds GPUs on a node. `since`: when it was bound to the node."""
+
+    pod: PodObject
+    amounts: Mapping[str, int]
+    since: datetime | None
+
+    @property
+    def terminating(self) -> bool:
+        return self.pod.metadata.get("deletionTimestamp") is not None
+
+
+class Holders:
+    """The pods of a cluster that hold GPUs."""
+
+    def __init__(self, cluster: ClusterObjects) -> None:
+        self._cluster = cluster
+
+    @cached_property
+    def _by_node(self) -> Mapping[str, Sequence[Holder]]:
+        found: dict[str, list[Holder]] = {}
+        for node in self._cluster.nodes:
+            for pod in self._cluster.pods_on(node.name):
+                amounts = gpus_of(pod)
+                if amounts:
+                    held = Holder(pod=pod, amounts=amounts, since=bound_since(pod))
+                    found.setdefault(node.name, []).append(held)
+        return found
+
+    def evidence(self, resource: str, nodes: Iterable[str]) -> tuple[str, ...]:
+        """Return a line for each of the pods that hold most of a resource, and one that counts the others."""
+        holding = [
+            held for node in nodes for held in self._by_node.get(node, ()) if held.amounts.get(resource, 0) > 0
+        ]
+        holding.sort(key=lambda held: (-held.amounts[resource], held.pod.namespace, held.pod.name))
+        lines = [
+            f"{held.pod.namespace}/{held.pod.name} holds {whole(held.amounts[resource])} {resource} on "
+            f"{held.pod.node_name}{since(held.since)}{', and is being deleted' if held.terminating else ''}"
+            for held in holding[:MAX_HOLDERS]
+        ]
+        others = holding[MAX_HOLDERS:]
+        if others:
+            amount = whole(sum(held.amounts[resource] for held in others))
+            lines.append(f"{counted(len(others), 'other pod')} hold {amount} {resource}")
+        return tuple(lines)
+
+
+def gpus_of(pod: PodObject) -> Mapping[str, int]:
+    """Return the GPU resources that a pod requests, in nanos."""
+    # Most pods name none: only the others are parsed.
+    if not any(is_gpu(name) for container in _containers(pod.spec) for name in _named(container)):
+        return {}
+    return {name: nanos for name, nanos in requests_of(pod).items() if nanos > 0 and is_gpu(name)}
+
+
+def bound_since(pod: PodObject) -> datetime | None:
+    """Return the time at which a pod was bound to its node."""
+    for condition in objects(pod.status.get("conditions")):
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "True":
+            return timestamp(condition, "lastTransitionTime")
+    return timestamp(pod.status, "startTime")
+
+
+def _containers(spec: Object) -> list[Object]:
+    return [*objects(spec.get("containers")), *objects(spec.get("initContainers"))]
+
+
+def _named(container: Object) -> list[str]:
+    resources = mapping(container.get("resources"))
+    return [*mapping(resources.get("limits")), *mapping(resources.get("requests"))]

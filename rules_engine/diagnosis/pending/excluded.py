@@ -1,0 +1,178 @@
+"""Pods that nodes with enough GPUs repel or exclude: taints, selectors and affinity, cordons, NotReady."""
+
+from collections.abc import Iterator, Sequence
+
+from rules_engine.diagnosis.pending.explanation import Explanation
+from rules_engine.diagnosis.pending.node_sets import NOT_READY, UNREACHABLE, UNSCHEDULABLE, NodeSets
+from rules_engine.diagnosis.pending.request import Request
+from rules_engine.diagnosis.reasons import PendingReason
+from rules_engine.diagnosis.wording import MAX_NAMES, command, counted, listed
+from rules_engine.evaluation.nodes import NodeSet
+from rules_engine.model.cluster import Taint
+from rules_engine.model.finding import Certainty, FindingSeverity, Remedy, Risk
+
+LIFECYCLE = (UNSCHEDULABLE, NOT_READY, UNREACHABLE)
+"""Taints for cordoned nodes and for nodes that are not Ready, which have reasons of their own."""
+
+
+class Exclusion:
+    """The nodes that are left for a request after each reason, and the first reason after which none is left.
+
+    `left`: the nodes that offer the GPUs and exclude the pod for none of the reasons. `steps`: a line for each reason
+    that excluded some of the nodes, if others were left.
+    """
+
+    def __init__(self, request: Request, sets: NodeSets, offering: NodeSet) -> None:
+        self.left = offering
+        self.steps: tuple[str, ...] = (f"{_nodes(offering)} {_verb(offering, 'offer')} {request.text}",)
+        self.explanation: Explanation | None = None
+        self._request = request
+        self._sets = sets
+        placement = request.placement
+        stages = (
+            (lambda: sets.tolerated(placement, *LIFECYCLE), _tainted, "have a taint that the pod does not tolerate"),
+            (lambda: sets.matching(placement), _unmatched, "do not match its node selector or affinity"),
+            (lambda: sets.tolerated(placement, NOT_READY, UNREACHABLE), _cordoned, "are cordoned"),
+            (lambda: sets.tolerated(placement), _not_ready, "are not Ready"),
+        )
+        for passing, explain, what in stages:
+            passed = self.left & passing()
+            if passed == self.left:
+                continue
+            excluded = self.left & ~passed
+            if not passed:
+                self.explanation = explain(self, excluded)
+                return
+            self.left = passed
+            self.steps = (*self.steps, f"{_nodes(excluded)} of them {what}: {self.names(excluded)}")
+
+    @property
+    def sets(self) -> NodeSets:
+        return self._sets
+
+    @property
+    def request(self) -> Request:
+        return self._request
+
+    def names(self, nodes: NodeSet) -> str:
+        """Return the first of the names of nodes, and the count of the others."""
+        found = [name for name, _ in zip(self._sets.names(nodes), range(MAX_NAMES), strict=False)]
+        return listed(found, of=nodes.bit_count())
+
+    def first(self, nodes: NodeSet) -> str:
+        """Return the name of the first of nodes."""
+        return next(self._sets.names(nodes))
+
+
+def _nodes(nodes: NodeSet) -> str:
+    return counted(nodes.bit_count(), "node")
+
+
+def _verb(nodes: NodeSet, plural: str) -> str:
+    """Return a verb for a number of nodes."""
+    return plural if nodes.bit_count() != 1 else {"have": "has", "are": "is", "do": "does"}.get(plural, f"{plural}s")
+
+
+def _tainted(found: Exclusion, excluded: NodeSet) -> Explanation:
+    taints = found.sets.untolerated(found.request.placement, excluded, *LIFECYCLE)
+    keys = [taint_text(taint) for taint in taints]
+    return Explanation(
+        reason=PendingReason.TAINT,
+        severity=FindingSeverity.ERROR,
+        message=f"the pod does not tolerate the taints of the {_nodes(excluded)} that {_verb(excluded, 'offer')} "
+        f"{found.request.text}: {listed(keys)}",
+        cause="A node repels the pods that do not tolerate all of its taints.",
+        evidence=(
+            *found.steps,
+            *(f"{text} on {found.names(nodes)}" for text, nodes in zip(keys, taints.values(), strict=True)),
+        ),
+        remedies=(
+            Remedy(text=f"Add tolerations for {listed(keys)} to the pod, if it may use these nodes"),
+            Remedy(
+                text="Look at the taints of a node",
+                command=command("kubectl", "get", "node", found.first(excluded), "-o", "jsonpath={.spec.taints}"),
+            ),
+        ),
+    )
+
+
+def taint_text(taint: Taint) -> str:
+    """Return a taint as kubectl prints it."""
+    return f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
+
+
+def _unmatched(found: Exclusion, excluded: NodeSet) -> Explanation:
+    return Explanation(
+        reason=PendingReason.SELECTOR_OR_AFFINITY,
+        severity=FindingSeverity.ERROR,
+        message=f"the node selector or affinity of the pod matches none of the {_nodes(excluded)} that "
+        f"{_verb(excluded, 'offer')} {found.request.text}{_left(found)}",
+        cause="A pod runs only on nodes that match its node selector and its required node affinity.",
+        evidence=(*found.steps, *_mismatches(found, excluded)),
+        remedies=(
+            Remedy(text="Correct the node selector or the required node affinity of the pod"),
+            Remedy(
+                text="Look at the labels of a node that offers the GPUs",
+                command=command("kubectl", "get", "node", found.first(excluded), "--show-labels"),
+            ),
+        ),
+    )
+
+
+def _left(found: Exclusion) -> str:
+    """Return a clause if earlier reasons have excluded other nodes."""
+    return " and whose taints it tolerates" if len(found.steps) > 1 else ""
+
+
+def _mismatches(found: Exclusion, excluded: NodeSet) -> Iterator[str]:
+    sets, placement = found.sets, found.request.placement
+    for key, value in placement.node_selector[:MAX_NAMES]:
+        matched = sets.labelled(key, value) & excluded
+        if matched == excluded:
+            continue
+        values = sets.values_of(key, excluded)
+        there = f"they have {listed([f'{key}={other}' for other in values])}" if values else "they have no such label"
+        yield f"node selector {key}={value}: on {matched.bit_count()} of these {_nodes(excluded)}; {there}"
+    if placement.terms is not None:
+        matched = sets.affine(placement) & excluded
+        if matched != excluded:
+            yield f"required node affinity: matches {matched.bit_count()} of these {_nodes(excluded)}"
+
+
+def _cordoned(found: Exclusion, excluded: NodeSet) -> Explanation:
+    return Explanation(
+        reason=PendingReason.CORDON,
+        severity=FindingSeverity.WARNING,
+        message=f"all nodes that offer {found.request.text} to the pod are cordoned: {found.names(excluded)}",
+        cause="A cordoned node takes no new pods, as before maintenance.",
+        evidence=found.steps,
+        remedies=(
+            Remedy(
+                text="Uncordon the node when its maintenance has ended",
+                command=command("kubectl", "uncordon", found.first(excluded)),
+                risk=Risk.MEDIUM,
+            ),
+        ),
+    )
+
+
+def _not_ready(found: Exclusion, excluded: NodeSet) -> Explanation:
+    presumed = excluded & found.sets.presumed
+    taints = found.sets.untolerated(found.request.placement, excluded & ~presumed)
+    evidence: Sequence[str] = [f"{taint_text(taint)} on {found.names(nodes)}" for taint, nodes in taints.items()]
+    if presumed:
+        evidence = [*evidence, f"no taint for NotReady on {found.names(presumed)}, whose condition Ready is not True"]
+    return Explanation(
+        reason=PendingReason.NOT_READY,
+        severity=FindingSeverity.ERROR,
+        message=f"all nodes that offer {found.request.text} to the pod are not Ready: {found.names(excluded)}",
+        cause="The control plane taints a node whose kubelet does not report Ready, which keeps new pods off it.",
+        certainty=Certainty.POSSIBLE if presumed else Certainty.CERTAIN,
+        evidence=(*found.steps, *evidence),
+        remedies=(
+            Remedy(
+                text="Look at the conditions and events of the node",
+                command=command("kubectl", "describe", "node", found.first(excluded)),
+            ),
+        ),
+    )

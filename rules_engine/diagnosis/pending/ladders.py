@@ -1,0 +1,76 @@
+"""The resources that the ladders in force would give a pod in place of those that it waits for."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rules_engine.diagnosis.wording import command, listed
+from rules_engine.evaluation import RuleSet, mutate
+from rules_engine.model.admission import Endpoint, pod_request
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.cluster_objects import PodObject
+from rules_engine.model.decision import Action, Step
+from rules_engine.model.finding import Remedy, Risk
+from rules_engine.model.json.lenient import controller
+from rules_engine.model.rules import RuleId
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """What ladders would do to a pod if it were created now; `given`: the resources that it would get instead."""
+
+    evidence: tuple[str, ...]
+    given: tuple[str, ...]
+
+
+def alternative(rule_set: RuleSet, pod: PodObject, missing: Sequence[str], cluster: Cluster) -> Alternative:
+    """Return what the ladders in force would do to a pod that waits for the `missing` resources."""
+    if not _ladders(rule_set, missing):
+        return Alternative((f"no ladder in force has a rung for {listed(missing)}",), ())
+    made = {"apiVersion": "v1", "kind": "Pod", "metadata": pod.get("metadata"), "spec": pod.get("spec")}
+    decision = mutate(rule_set, pod_request(made, namespace=pod.namespace), cluster)
+    if decision.refusal is not None:
+        return Alternative((f"the ladders in force refuse the pod: {decision.refusal.message}",), ())
+    ladders = _ladders(rule_set, missing)
+    steps = [step for step in decision.trace if step.rule in ladders]
+    lines = [line for step in steps for line in _lines(step, missing)]
+    given = [
+        found.to
+        for step in steps
+        if decision.allowed and not step.audit
+        for found in step.resources
+        if found.resource in missing and found.to is not None
+    ]
+    return Alternative(tuple(lines), tuple(given))
+
+
+def recreated(pod: PodObject, given: Sequence[str]) -> Remedy:
+    """Return the remedy for a pod that would get other resources if it were created again."""
+    text = f"Create the pod again: the ladders in force then give it {listed(given)}"
+    if controller(pod) is None:
+        return Remedy(text=text, risk=Risk.MEDIUM)
+    line = command("kubectl", "delete", "pod", "-n", pod.namespace, pod.name)
+    return Remedy(text=f"{text}; its controller does so when it is deleted", command=line, risk=Risk.MEDIUM)
+
+
+def _ladders(rule_set: RuleSet, resources: Sequence[str]) -> frozenset[RuleId]:
+    """Return the ladders with a rung for one of the resources."""
+    return frozenset(
+        compiled.rule.id
+        for compiled in rule_set.rules_at(Endpoint.MUTATE)
+        if compiled.rule.interests.moves and not (compiled.rule.interests.resources or frozenset()).isdisjoint(resources)
+    )
+
+
+def _lines(step: Step, missing: Sequence[str]) -> Iterator[str]:
+    verb = "would, if it were enforced," if step.audit else "would"
+    if step.action in (Action.SKIP, Action.DENY, Action.IGNORE):
+        done = {Action.SKIP: "skip", Action.DENY: "deny", Action.IGNORE: "ignore"}[step.action]
+        yield f"{step.rule} {verb} {done} the pod{f': {step.message}' if step.message else f' ({step.reason})'}"
+        return
+    for found in step.resources:
+        if found.resource not in missing:
+            continue
+        if found.to is not None:
+            yield f"{step.rule} {verb} give the pod {found.to} in place of {found.resource}"
+        else:
+            yield f"{step.rule} {verb} keep {found.resource}: {found.reason}"

@@ -1,0 +1,229 @@
+"""GPU pods that are not scheduled, each with the scheduler's message and the first reason that is true."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from rules_engine.cel import EvaluationError
+from rules_engine.diagnosis.holders import Holders, gpus_of
+from rules_engine.diagnosis.pending.excluded import Exclusion
+from rules_engine.diagnosis.pending.exhausted import exhausted
+from rules_engine.diagnosis.pending.explanation import Explanation
+from rules_engine.diagnosis.pending.ladders import alternative, recreated
+from rules_engine.diagnosis.pending.node_sets import NodeSets
+from rules_engine.diagnosis.pending.request import Request
+from rules_engine.diagnosis.pending.unoffered import unoffered
+from rules_engine.diagnosis.pending.waiting import filtered, gated, gates_of, unbound
+from rules_engine.diagnosis.reasons import PendingReason
+from rules_engine.diagnosis.report import Agreement, PendingPod
+from rules_engine.diagnosis.events import last_seen
+from rules_engine.diagnosis.timestamps import timestamp
+from rules_engine.diagnosis.wording import counted, listed, quoted
+from rules_engine.evaluation import RuleSet
+from rules_engine.evaluation.nodes import NodeSet, Offered
+from rules_engine.model.cluster_objects import ApiObject, ClusterObjects, PodObject
+from rules_engine.model.finding import Finding, Remedy
+from rules_engine.model.json.lenient import objects, text
+from rules_engine.model.json.strict import PodError, TooLargeError
+from rules_engine.model.pod import is_finished
+from rules_engine.scheduling import Scheduler, Scheduling, Wording, agrees, message, parse_recorded
+
+DEFAULT_SCHEDULER = "default-scheduler"
+
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+
+def pending_pods(
+    cluster: ClusterObjects,
+    scheduler: Scheduler,
+    rule_set: RuleSet | None,
+    concerns: Callable[[ApiObject], bool] = lambda _: True,
+) -> tuple[PendingPod, ...]:
+    """Return the GPU pods that are not scheduled, the longest pending first; pods with equal answers are one entry.
+
+    `rule_set`: the ladders in force, if they are known. `concerns`: the pods to return.
+    """
+    answers = _Answers(cluster, scheduler, rule_set)
+    found: dict[object, list[tuple[PodObject, PendingPod]]] = {}
+    for pod in cluster.pods:
+        if is_pending(pod) and concerns(pod) and gpus_of(pod):
+            answer = answers.about(pod)
+            found.setdefault(_key(answer), []).append((pod, answer))
+    return tuple(sorted(map(_together, found.values()), key=lambda one: (one.since is None, one.since or _LONG_AGO)))
+
+
+def is_pending(pod: PodObject) -> bool:
+    """Return True if the scheduler still has to find a node for a pod."""
+    return not pod.node_name and not is_finished(pod) and pod.metadata.get("deletionTimestamp") is None
+
+
+def _key(answer: PendingPod) -> object:
+    """Return what is the same for pods that are one entry: all but their names, ages and commands."""
+    finding = answer.finding
+    said = finding and (
+        finding.reason,
+        finding.severity,
+        finding.message,
+        finding.certainty,
+        finding.cause,
+        finding.evidence,
+        tuple(remedy.text for remedy in finding.remedies),
+    )
+    amounts = tuple(answer.amounts.items())
+    return amounts, answer.recomputed, answer.recorded, answer.agreement, answer.note, said
+
+
+def _together(found: list[tuple[PodObject, PendingPod]]) -> PendingPod:
+    found.sort(key=lambda one: (one[1].since or _LONG_AGO, one[0].namespace, one[0].name))
+    first = found[0][1]
+    return PendingPod(
+        pods=tuple(pod.object_name for pod, _ in found),
+        since=first.since,
+        amounts=first.amounts,
+        recomputed=first.recomputed,
+        recorded=first.recorded,
+        agreement=first.agreement,
+        note=first.note,
+        finding=first.finding,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """The reason that nodes give for a request, or the nodes that have room for it."""
+
+    explanation: Explanation | None
+    room: NodeSet
+
+
+class _Answers:
+    """The answers for the pods of one cluster. Equal requests share the search for nodes."""
+
+    def __init__(self, cluster: ClusterObjects, scheduler: Scheduler, rule_set: RuleSet | None) -> None:
+        self._cluster = cluster
+        self._scheduler = scheduler
+        self._rule_set = rule_set
+        self._sets = NodeSets(cluster)
+        self._holders = Holders(cluster)
+        self._placed: dict[Request, _Placed] = {}
+
+    def about(self, pod: PodObject) -> PendingPod:
+        """Return the answers for one pod."""
+        try:
+            request, scheduling = Request.of(pod), self._scheduler.explain(pod)
+            placed = self._place(request)
+        except (PodError, TooLargeError, EvaluationError) as error:
+            return self._unknown(pod, f"the pod was not evaluated: {error}")
+        if "Node" in self._cluster.absent:
+            return self._unknown(pod, "nodes were not read")
+        recorded = _recorded(pod, self._cluster)
+        explanation = self._explained(pod, placed, scheduling, recorded)
+        agreement, recomputed, note = self._compared(pod, scheduling, recorded)
+        return PendingPod(
+            pods=(pod.object_name,),
+            since=_pending_since(pod),
+            amounts=request.amounts,
+            recomputed=recomputed,
+            recorded=recorded,
+            agreement=agreement,
+            note=note,
+            finding=None if explanation is None else self._finding(pod, explanation),
+        )
+
+    def _unknown(self, pod: PodObject, note: str) -> PendingPod:
+        recorded = _recorded(pod, self._cluster)
+        return PendingPod(
+            pods=(pod.object_name,),
+            since=_pending_since(pod),
+            amounts={name: nanos // 10**9 for name, nanos in gpus_of(pod).items()},
+            recomputed="",
+            recorded=recorded,
+            agreement=Agreement.NOT_COMPARABLE if recorded else Agreement.NOT_RECORDED,
+            note=note,
+            finding=None,
+        )
+
+    def _place(self, request: Request) -> _Placed:
+        found = self._placed.get(request)
+        if found is None:
+            found = self._placed[request] = self._search(request)
+        return found
+
+    def _search(self, request: Request) -> _Placed:
+        sets = self._sets
+        offering = sets.covering(request.gpus, Offered.ALLOCATABLE)
+        if not offering:
+            return _Placed(unoffered(request, sets, self._cluster), 0)
+        exclusion = Exclusion(request, sets, offering)
+        if exclusion.explanation is not None:
+            return _Placed(exclusion.explanation, 0)
+        return _Placed(*exhausted(request, exclusion, sets, self._holders))
+
+    def _explained(
+        self, pod: PodObject, placed: _Placed, scheduling: Scheduling, recorded: str
+    ) -> Explanation | None:
+        """Return the first reason that is true."""
+        return (
+            placed.explanation
+            or filtered(scheduling, placed.room)
+            or gated(pod)
+            or unbound(pod, self._cluster, recorded)
+        )
+
+    def _finding(self, pod: PodObject, explanation: Explanation) -> Finding:
+        evidence, remedies = [*self._further(pod, explanation)], list[Remedy]()
+        if self._rule_set is not None and explanation.missing:
+            found = alternative(self._rule_set, pod, explanation.missing, self._cluster.view)
+            evidence.extend(found.evidence)
+            if found.given:
+                remedies.append(recreated(pod, found.given))
+        return explanation.about(pod.object_name, tuple(evidence), tuple(remedies))
+
+    def _further(self, pod: PodObject, explanation: Explanation) -> Iterator[str]:
+        """Yield what a later reason would say, if the pod waits for that as well."""
+        gates = gates_of(pod)
+        if gates and explanation.reason is not PendingReason.SCHEDULING_GATES:
+            yield f"the pod also has scheduling gates: {listed(gates)}"
+
+    def _compared(
+        self, pod: PodObject, scheduling: Scheduling, recorded: str
+    ) -> tuple[Agreement, str, str]:
+        """Return the comparison of the messages, the recomputed one, and a note."""
+        parsed = parse_recorded(recorded)
+        recomputed = message(scheduling, Wording.ALL_TAINTS if parsed is None else parsed.wording)
+        notes = []
+        if scheduling.feasible:
+            notes.append(f"{counted(scheduling.feasible, 'node')} pass all filters: {listed(scheduling.feasible_nodes)}")
+        if scheduling.not_modelled:
+            notes.append(f"not modelled: {', '.join(scheduling.not_modelled)}")
+        scheduler = text(pod.spec, "schedulerName") or DEFAULT_SCHEDULER
+        if scheduler != DEFAULT_SCHEDULER:
+            notes.append(f"the pod's scheduler is {scheduler}, the recomputed message is that of {DEFAULT_SCHEDULER}")
+        if not recorded:
+            agreement = Agreement.NOT_RECORDED
+        elif parsed is None or scheduler != DEFAULT_SCHEDULER:
+            agreement = Agreement.NOT_COMPARABLE
+            if parsed is None:
+                notes.append("the recorded message is not one of the scheduler's filters")
+        elif agrees(parsed, scheduling):
+            agreement = Agreement.AGREES
+        elif scheduling.not_modelled:
+            agreement = Agreement.NOT_COMPARABLE
+        else:
+            agreement = Agreement.DIFFERS
+            notes.append("the cluster differs from that of the recorded message")
+        return agreement, recomputed, "; ".join(notes)
+
+
+def _recorded(pod: PodObject, cluster: ClusterObjects) -> str:
+    """Return the scheduler's message: of the condition PodScheduled, else of the last Event FailedScheduling; or ""."""
+    for condition in objects(pod.status.get("conditions")):
+        if condition.get("type") == "PodScheduled" and condition.get("status") == "False" and text(condition, "message"):
+            return quoted(text(condition, "message"))
+    events = [event for event in cluster.events_about(pod.object_name) if text(event, "reason") == "FailedScheduling"]
+    last = max(events, key=lambda event: last_seen(event) or _LONG_AGO, default=None)
+    return "" if last is None else quoted(text(last, "message"))
+
+
+def _pending_since(pod: PodObject) -> datetime | None:
+    return timestamp(pod.metadata, "creationTimestamp")

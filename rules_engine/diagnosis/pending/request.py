@@ -1,0 +1,50 @@
+"""The request of a pod that is not scheduled: its resources, and its requirements of a node."""
+
+from collections.abc import Mapping
+from typing import Self
+
+from msgspec import Struct
+
+from rules_engine.evaluation.nodes import Demand
+from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.model.json.lenient import Object
+from rules_engine.model.placement import Placement
+from rules_engine.model.pod import Pod
+from rules_engine.model.quantity import NANOS
+
+Amounts = tuple[tuple[str, int], ...]
+"""Nanos of each resource, in the order of the pod."""
+
+
+class Request(Struct, frozen=True):
+    """A pod's request of GPUs and of other resources, in nanos, and its placement. Equal pods have equal requests."""
+
+    gpus: Amounts
+    others: Amounts
+    placement: Placement
+
+    @classmethod
+    def of(cls, raw: Object) -> Self:
+        """Read a pod. Raises PodError if it is malformed, and TooLargeError if its placement is too large."""
+        pod = Pod.parse(dict(raw))
+        requested = [(resource, nanos) for resource, nanos in pod.effective_requests().items() if nanos > 0]
+        return cls(
+            gpus=tuple(found for found in requested if is_gpu(found[0])),
+            others=tuple(found for found in requested if not is_gpu(found[0])),
+            placement=pod.placement,
+        )
+
+    @property
+    def demand(self) -> Demand:
+        """The nanos of each GPU resource."""
+        return dict(self.gpus)
+
+    @property
+    def amounts(self) -> Mapping[str, int]:
+        """The whole units of each GPU resource."""
+        return {resource: nanos // NANOS for resource, nanos in self.gpus}
+
+    @property
+    def text(self) -> str:
+        """The GPU resources with their amounts, for messages."""
+        return ", ".join(f"{resource}: {count}" for resource, count in self.amounts.items())

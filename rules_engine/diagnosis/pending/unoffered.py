@@ -1,0 +1,179 @@
+"""Pods that request GPUs which no single node has, even without any pod on it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rules_engine.diagnosis.pending.explanation import Explanation
+from rules_engine.diagnosis.pending.node_sets import NodeSets
+from rules_engine.diagnosis.pending.request import Request
+from rules_engine.diagnosis.reasons import PendingReason
+from rules_engine.diagnosis.wording import amount, command, counted, listed
+from rules_engine.evaluation.nodes import NodeSet, Offered
+from rules_engine.model.cluster_objects import ClusterObjects
+from rules_engine.model.finding import FindingSeverity, Remedy, Risk
+from rules_engine.model.gpu_resources import is_gpu, is_mig
+from rules_engine.model.json.lenient import mapping
+from rules_engine.model.mig_profiles import MIG_RESOURCE, unknown_profile
+from rules_engine.model.quantity import NANOS, Quantity, QuantityError
+
+STRATEGY = "nvidia.com/mig.strategy"
+PRODUCT = "nvidia.com/gpu.product"
+CONFIG = "nvidia.com/mig.config"
+CONFIG_STATE = "nvidia.com/mig.config.state"
+"""Labels of feature discovery and of the MIG manager."""
+
+WHOLE = "nvidia.com/gpu"
+"""The resource of whole cards; with the MIG strategy single, of MIG devices."""
+
+_LIST_GPUS = Remedy(
+    text="List the resources of all nodes, and request one that a node offers",
+    command="kubectl get nodes -o custom-columns=NAME:.metadata.name,ALLOCATABLE:.status.allocatable",
+)
+
+
+def unoffered(request: Request, sets: NodeSets, objects: ClusterObjects) -> Explanation:
+    """Return the reason why no node has all GPUs that a pod requests, allocated or not."""
+    missing = [name for name, _ in request.gpus if not _offering(name, sets)]
+    if not missing:
+        return _on_no_single_node(request, sets)
+    elsewhere = [_other_name(name, sets) for name in missing]
+    absent = [name for name, other in zip(missing, elsewhere, strict=True) if other is None]
+    if absent:
+        return _on_no_node(absent, sets, objects)
+    return _wrong_strategy(missing, [other for other in elsewhere if other is not None], sets)
+
+
+def _offering(resource: str, sets: NodeSets) -> NodeSet:
+    """Return the nodes that offer a resource at all."""
+    return sets.covering(((resource, 1),), Offered.ALLOCATABLE)
+
+
+def _on_no_node(absent: Sequence[str], sets: NodeSets, objects: ClusterObjects) -> Explanation:
+    offers = sets.resources(sets.every, Offered.ALLOCATABLE)
+    offered = [f"{name}: {amount(name, total)}" for name, total in offers.items() if is_gpu(name)]
+    withheld = [line for name in absent for line in _capacities(name, objects)]
+    total = counted(sets.every.bit_count(), "node")
+    remedies = [_LIST_GPUS]
+    if withheld:
+        text = "Look at the device plugin of these nodes: a device that it reports as unhealthy is not allocatable"
+        remedies.insert(0, Remedy(text=text, command="kubectl get daemonsets --all-namespaces"))
+    elif any(map(is_mig, absent)):
+        remedies.append(Remedy(text="Change the MIG layout of a node, which must be drained first", risk=Risk.HIGH))
+    return Explanation(
+        reason=PendingReason.RESOURCE_ON_NO_NODE,
+        severity=FindingSeverity.ERROR,
+        message=f"no node offers {listed(absent)}",
+        cause="Nodes have these devices in their capacity, but none of them is allocatable."
+        if withheld
+        else "The pod waits until a node has the resource in its allocatable.",
+        evidence=(
+            f"{total} offer {', '.join(offered)}" if offered else f"no GPU is allocatable on {total}",
+            *withheld,
+            *filter(None, (unknown_profile(name, offers) for name in absent)),
+        ),
+        remedies=tuple(remedies),
+        missing=tuple(absent),
+    )
+
+
+def _capacities(resource: str, objects: ClusterObjects) -> Iterator[str]:
+    """Yield a line if nodes have a resource in their capacity."""
+    names, total = [], 0
+    for node in objects.nodes:
+        written = mapping(node.status.get("capacity")).get(resource)
+        try:
+            nanos = Quantity.parse(str(written)).nanos if isinstance(written, str | int) else 0
+        except QuantityError:
+            continue
+        if nanos > 0:
+            names.append(node.name)
+            total += nanos
+    if names:
+        yield f"capacity of {resource}: {amount(resource, total)} on {listed(names)}, of which 0 are allocatable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OtherName:
+    """The nodes that offer a resource's devices by another name, since they have another MIG strategy."""
+
+    strategy: str
+    nodes: NodeSet
+    resources: tuple[str, ...]
+
+
+def _other_name(resource: str, sets: NodeSets) -> _OtherName | None:
+    if resource == WHOLE:
+        mixed = sets.labelled(STRATEGY, "mixed")
+        devices = [name for name in sets.resources(mixed, Offered.ALLOCATABLE) if is_mig(name)]
+        nodes = 0
+        for name in devices:
+            nodes |= _offering(name, sets) & mixed
+        return _OtherName(strategy="mixed", nodes=nodes, resources=tuple(devices)) if nodes else None
+    if not is_mig(resource):
+        return None
+    profile = resource.removeprefix(MIG_RESOURCE)
+    cards = _offering(WHOLE, sets)
+    products = [value for value in sets.values_of(PRODUCT, cards) if value.endswith(f"-MIG-{profile}")]
+    single = 0
+    for product in products:
+        single |= sets.labelled(PRODUCT, product) & sets.labelled(STRATEGY, "single") & cards
+    if single:
+        return _OtherName(strategy="single", nodes=single, resources=(WHOLE,))
+    applied = sets.labelled(CONFIG, f"all-{profile}") & sets.labelled(CONFIG_STATE, "success")
+    none = applied & sets.labelled(STRATEGY, "none") & cards
+    return _OtherName(strategy="none", nodes=none, resources=(WHOLE,)) if none else None
+
+
+def _wrong_strategy(missing: Sequence[str], others: Sequence[_OtherName], sets: NodeSets) -> Explanation:
+    first = others[0]
+    names = listed([*sets.names(first.nodes)])
+    if first.strategy == "mixed":
+        text = f"Request one of {listed(first.resources)}"
+    elif first.strategy == "single":
+        text = f"Request {WHOLE}, with a node selector for the label {PRODUCT}"
+    else:
+        text = "Set the MIG strategy of the device plugin to single or mixed, and restart it"
+    example = next(sets.names(first.nodes))
+    return Explanation(
+        reason=PendingReason.WRONG_MIG_STRATEGY,
+        severity=FindingSeverity.ERROR,
+        message=f"no node offers {listed(missing)}: with the MIG strategy {first.strategy}, "
+        f"{counted(first.nodes.bit_count(), 'node')} offer{'s' * (first.nodes.bit_count() == 1)} "
+        f"the devices as {listed(first.resources)}",
+        cause="The MIG strategy of the device plugin decides the names of a node's devices.",
+        evidence=tuple(
+            f"{STRATEGY}={other.strategy} on {listed([*sets.names(other.nodes)])}, allocatable {', '.join(other.resources)}"
+            for other in others
+        ),
+        remedies=(
+            Remedy(text=text, risk=Risk.MEDIUM if first.strategy == "none" else Risk.NONE),
+            Remedy(
+                text=f"Look at the labels of {names}",
+                command=command("kubectl", "get", "node", example, "-L", f"{STRATEGY},{PRODUCT},{CONFIG}"),
+            ),
+        ),
+        missing=tuple(missing),
+    )
+
+
+def _on_no_single_node(request: Request, sets: NodeSets) -> Explanation:
+    """Return the reason for a request that each resource is offered for, but all of it by no single node."""
+    evidence, enough = [], True
+    for resource, nanos in request.gpus:
+        total = sets.total(resource, Offered.ALLOCATABLE, sets.every)
+        most, best = sets.most(resource, Offered.ALLOCATABLE, sets.every)
+        enough = enough and total >= nanos
+        evidence.append(
+            f"{resource}: {nanos // NANOS} requested, at most {amount(resource, most)} on one node ({best}), "
+            f"{amount(resource, total)} on all nodes"
+        )
+    return Explanation(
+        reason=PendingReason.ON_NO_SINGLE_NODE,
+        severity=FindingSeverity.ERROR,
+        message=f"no single node has {request.text}, even without any pod"
+        + (", though all nodes together do" if enough else ""),
+        cause="The devices of a pod are always on one node.",
+        evidence=tuple(evidence),
+        remedies=(Remedy(text="Request fewer devices in one pod, and run more pods"), _LIST_GPUS),
+        missing=tuple(resource for resource, _ in request.gpus),
+    )

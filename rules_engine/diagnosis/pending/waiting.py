@@ -1,0 +1,127 @@
+"""Pods that wait for something else than a node: other filters, scheduling gates and volume claims."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from rules_engine.diagnosis.pending.explanation import Explanation
+from rules_engine.diagnosis.reasons import PendingReason
+from rules_engine.diagnosis.wording import command, counted, listed
+from rules_engine.evaluation.nodes import NodeSet
+from rules_engine.model.cluster_objects import ClusterObjects, PodObject
+from rules_engine.model.finding import Certainty, FindingSeverity, ObjectName, Remedy
+from rules_engine.model.json.lenient import Object, mapping, objects, text
+from rules_engine.scheduling.scheduling import Filter, Scheduling
+
+FILTERS = (Filter.NODE_PORTS, Filter.POD_TOPOLOGY_SPREAD, Filter.INTER_POD_AFFINITY)
+"""The filters that no other reason speaks of."""
+
+CLAIM = "PersistentVolumeClaim"
+
+LATER = frozenset({"WaitForFirstConsumer", "WaitForPodScheduled"})
+"""Reasons of Events of a claim that is bound only after its pod has a node (pkg/controller/volume/events)."""
+
+UNBOUND = "unbound immediate PersistentVolumeClaims"
+"""Words of the scheduler's message about claims that should be bound before the pod has a node."""
+
+
+def filtered(scheduling: Scheduling, room: NodeSet) -> Explanation | None:
+    """Return the reason if other filters exclude all nodes that have room for a pod."""
+    if room & scheduling.allowed_by(*FILTERS):
+        return None
+    counts = [
+        f"{nodes.bit_count()} {why}"
+        for name in FILTERS
+        for why, excluded in scheduling.excluded.get(name, {}).items()
+        if (nodes := excluded & room)
+    ]
+    return Explanation(
+        reason=PendingReason.OTHER_FILTERS,
+        severity=FindingSeverity.WARNING,
+        message=f"the {counted(room.bit_count(), 'node')} with enough of everything fail another filter of the "
+        f"scheduler: {listed(counts)}",
+        cause="Host ports, topology spread constraints or pod affinity keep the pod off these nodes.",
+        evidence=(f"enough of everything is free on {listed(scheduling.names(room))}",),
+        remedies=(Remedy(text="Look at the pod's host ports, topology spread constraints and pod affinity"),),
+    )
+
+
+def gated(pod: PodObject) -> Explanation | None:
+    """Return the reason if a pod has scheduling gates."""
+    gates = gates_of(pod)
+    if not gates:
+        return None
+    line = command("kubectl", "get", "pod", "-n", pod.namespace, pod.name, "-o", "jsonpath={.spec.schedulingGates}")
+    return Explanation(
+        reason=PendingReason.SCHEDULING_GATES,
+        severity=FindingSeverity.INFO,
+        message=f"the pod has scheduling gates: {listed(gates)}",
+        cause="The scheduler does not consider a pod before the controllers that set its gates have removed them.",
+        remedies=(Remedy(text="Look at the controller that set the gate, such as a job queue", command=line),),
+    )
+
+
+def gates_of(pod: PodObject) -> Sequence[str]:
+    """Return the names of a pod's scheduling gates."""
+    return [text(gate, "name") for gate in objects(pod.spec.get("schedulingGates"))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """A volume claim that is not bound, and what is wrong with it."""
+
+    name: str
+    state: str
+    certain: bool
+
+
+def unbound(pod: PodObject, cluster: ClusterObjects, recorded: str) -> Explanation | None:
+    """Return the reason if volume claims of a pod are not bound; `recorded` is the scheduler's message."""
+    if CLAIM in cluster.absent:
+        return None
+    claims = [*_unbound(pod, cluster, recorded)]
+    if not claims:
+        return None
+    # Claims that certainly keep the pod off every node come first.
+    claims.sort(key=lambda claim: not claim.certain)
+    certain = claims[0].certain
+    return Explanation(
+        reason=PendingReason.VOLUME_CLAIMS,
+        severity=FindingSeverity.ERROR if certain else FindingSeverity.WARNING,
+        message=f"volume claims of the pod are not bound: {listed([claim.name for claim in claims])}",
+        cause="The scheduler waits for volume claims that are bound before their pod has a node."
+        if certain
+        else "The scheduler waits for such claims, unless their storage class binds them after the pod has a node.",
+        certainty=Certainty.CERTAIN if certain else Certainty.POSSIBLE,
+        evidence=tuple(f"{claim.name} {claim.state}" for claim in claims),
+        remedies=(
+            Remedy(
+                text="Look at the claim and its events",
+                command=command("kubectl", "describe", "persistentvolumeclaim", "-n", pod.namespace, claims[0].name),
+            ),
+        ),
+    )
+
+
+def _unbound(pod: PodObject, cluster: ClusterObjects, recorded: str) -> Iterator[_Claim]:
+    for name in dict.fromkeys(_claims(pod)):
+        found = cluster.find(CLAIM, name, pod.namespace)
+        if found is None:
+            yield _Claim(name, "does not exist", True)
+        elif found.metadata.get("deletionTimestamp") is not None:
+            yield _Claim(name, "is being deleted", True)
+        elif (phase := text(found.status, "phase")) == "Lost":
+            yield _Claim(name, "is Lost: its volume does not exist", True)
+        elif phase != "Bound":
+            events = cluster.events_about(ObjectName(CLAIM, name, pod.namespace))
+            if LATER.isdisjoint(text(event, "reason") for event in events):
+                yield _Claim(name, f"is {phase or 'not bound'}", UNBOUND in recorded)
+
+
+def _claims(pod: PodObject) -> Iterator[str]:
+    volumes: Sequence[Object] = objects(pod.spec.get("volumes"))
+    for volume in volumes:
+        claim = text(mapping(volume.get("persistentVolumeClaim")), "claimName")
+        if claim:
+            yield claim
+        elif "ephemeral" in volume:
+            yield f"{pod.name}-{text(volume, 'name')}"

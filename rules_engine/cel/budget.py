@@ -68,16 +68,18 @@ class CelProblems(Exception):  # noqa: N818
 
 
 class Budget:
-    """Remaining cost units of one request; one object for all its expressions, used by one thread.
+    """Remaining cost units of one request or Diagnostic; one object for all its expressions, used by one thread.
 
     `left` is counted down, by generated code as well; below zero, `more` grants more or raises. So a subclass may grant
     the limit in parts, and check a deadline before each.
     """
 
-    __slots__ = ("kept", "left", "limit", "returnable", "withheld")
+    __slots__ = ("kept", "left", "limit", "of", "returnable", "withheld")
 
-    def __init__(self, limit: int = REQUEST_COST) -> None:
+    def __init__(self, limit: int = REQUEST_COST, of: str = "one request") -> None:
         self.limit = limit
+        self.of = of
+        """Whose cost is limited, for the message."""
         self.left = limit
         self.withheld = 0
         """Units not yet granted by `more`."""
@@ -103,7 +105,7 @@ class Budget:
         self.withheld = 0
         if self.left < 0:
             self.left = 0
-            raise CostExceeded(f"the cost limit of {self.limit} for one request is used up")
+            raise CostExceeded(f"the cost limit of {self.limit} for {self.of} is used up")
 
     def rewind(self, mark: int) -> None:
         """Refund the units spent since the mark, except for kept ones; all units left must be granted again.

@@ -10,7 +10,7 @@ import kubernetes.client.models as models
 
 TABLE = Path(__file__).parents[2] / "rules_engine" / "model" / "shapes.json"
 
-ROOTS = ("V1Pod", "V1Namespace", "V1Node", "V1DaemonSet", "CoreV1Event")
+ROOTS = ("V1Pod", "V1Namespace", "V1Node", "V1DaemonSet", "CoreV1Event", "V1RuntimeClass")
 
 QUANTITIES = {
     "limits",
@@ -21,6 +21,7 @@ QUANTITIES = {
     "size_limit",
     "divisor",
     "allocated_resources",
+    "pod_fixed",
 }
 """Attributes that hold quantities: the client says string."""
 

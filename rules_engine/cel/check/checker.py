@@ -9,7 +9,6 @@ from rules_engine.cel.check.amounts import Amounts
 from rules_engine.cel.check.certainty import certain_binds, evaluation_depth
 from rules_engine.cel.check.environment import REFUSED, Environment
 from rules_engine.cel.check.inference import Inference
-from rules_engine.cel.library import functions
 from rules_engine.cel.library.wrappers import WRAPPERS, Wrapper
 from rules_engine.cel.syntax import hints
 from rules_engine.cel.syntax.tree import (
@@ -132,7 +131,7 @@ class Checked:
 
 def check(source: SourceText, expression: Expression, environment: Environment) -> Checked:
     """Resolve the names and types of an expression; the result includes its problems."""
-    checker = _Checker(source, environment, functions(), Amounts(source.text))
+    checker = _Checker(source, environment, environment.functions, Amounts(source.text))
     result = checker.inference.settled(checker.type(expression))
     certain = certain_binds(checker.binds, checker.references, checker.namespaced)
     if len(certain) < len(checker.binds) and evaluation_depth(expression, certain) > MAX_NESTING:

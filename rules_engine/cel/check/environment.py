@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from rules_engine.cel.library import functions
+from rules_engine.cel.values.functions import Functions, Library
 from rules_engine.cel.values.types import Type
 
 REFUSED = {"authorizer": "authorizer is not available: rules are evaluated without calls to the API server"}
@@ -17,10 +19,16 @@ class Environment:
     """Variables of an expression with their types; a variable's name may have dots.
 
     `container` is the namespace in which names are resolved first (CEL specification, "Name Resolution").
+    `libraries` have functions beside those that every environment has.
     """
 
     variables: Mapping[str, Type]
     container: str = ""
+    libraries: tuple[Library, ...] = ()
+
+    @property
+    def functions(self) -> Functions:
+        return functions(*self.libraries)
 
     def extended(self, **types: Type) -> "Environment":
         """Return the environment with further variables; a declared name gets the new type."""

@@ -18,7 +18,7 @@ from rules_engine.cel.library import (
     strings,
     url,
 )
-from rules_engine.cel.values.functions import Functions
+from rules_engine.cel.values.functions import Functions, Library
 
 _LIBRARIES = (
     core.LIBRARY,
@@ -38,7 +38,7 @@ _LIBRARIES = (
 )
 
 
-@lru_cache(maxsize=1)
-def functions() -> Functions:
-    """Return all functions."""
-    return Functions(overload for library in _LIBRARIES for overload in library.overloads)
+@lru_cache(maxsize=4)
+def functions(*more: Library) -> Functions:
+    """Return the functions of all environments, with those of other libraries."""
+    return Functions(overload for library in (*_LIBRARIES, *more) for overload in library.overloads)

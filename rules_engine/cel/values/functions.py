@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 from rules_engine.cel.budget import CHARACTERS_PER_UNIT, Budget, EvaluationError
 from rules_engine.cel.values.runtime_values import check_int, type_of
-from rules_engine.cel.values.types import PARAMETERS, Type
+from rules_engine.cel.values.types import PARAMETERS, ObjectType, Type
 
 Implementation = TypeVar("Implementation", bound=Callable[..., Any])
 
@@ -172,5 +172,12 @@ def no_overload(operator: str, *values: object) -> EvaluationError:
 
 
 def takes(parameter: Type, found: Type) -> bool:
-    """Return whether a parameter accepts a run-time value of this type; element types are not compared."""
-    return parameter.name == found.name or parameter.name == "dyn" or parameter in PARAMETERS
+    """Return whether a parameter accepts a run-time value of this type; element types are not compared.
+
+    An object is a map at run time: a function of objects finds out itself whether it is one.
+    """
+    return (
+        parameter.name in (found.name, "dyn")
+        or parameter in PARAMETERS
+        or (isinstance(parameter, ObjectType) and found.name == "map")
+    )

@@ -88,36 +88,42 @@ def object_of(name: str, fields: Mapping[str, Type]) -> Type:
 _PLAIN = {**{kind.name: kind for kind in (BOOL, DOUBLE, DYN, INT, STRING)}, "quantity": AMOUNT}
 
 
-@lru_cache(maxsize=256)
-def _type(written: str) -> Type:
+@lru_cache(maxsize=512)
+def _type(written: str, hidden: frozenset[tuple[str, str]]) -> Type:
     if written.startswith("["):
-        return list_of(_type(written[1:-1]))
+        return list_of(_type(written[1:-1], hidden))
     if written.startswith("{"):
-        return map_of(STRING, _type(written[1:-1]))
-    return _PLAIN.get(written) or shape(written)
+        return map_of(STRING, _type(written[1:-1], hidden))
+    return _PLAIN.get(written) or shape(written, hidden)
 
 
 class _Fields(Mapping[str, Type]):
     """Fields of a shape, resolved on access: shapes may contain themselves."""
 
-    __slots__ = ("_name",)
+    __slots__ = ("_hidden", "_name")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, hidden: frozenset[tuple[str, str]]) -> None:
         self._name = name
+        self._hidden = hidden
 
     def __getitem__(self, field: str) -> Type:
-        return _type(shapes.fields(self._name)[field])
+        if (self._name, field) in self._hidden:
+            raise KeyError(field)
+        return _type(shapes.fields(self._name)[field], self._hidden)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(shapes.fields(self._name))
+        return (field for field in shapes.fields(self._name) if (self._name, field) not in self._hidden)
 
     def __len__(self) -> int:
-        return len(shapes.fields(self._name))
+        return sum(1 for _ in self)
 
 
-def shape(name: str) -> ObjectType:
-    """Return the shape of a Kubernetes object by its kind, such as Pod or PodSpec."""
-    return ObjectType(name, (), _Fields(name))
+def shape(name: str, hidden: frozenset[tuple[str, str]] = frozenset()) -> ObjectType:
+    """Return the shape of a Kubernetes object by its kind, such as Pod or PodSpec.
+
+    `hidden`: shapes and their fields that it and all shapes below it do not have.
+    """
+    return ObjectType(name, (), _Fields(name, hidden))
 
 
 POD = shape("Pod")

@@ -14,7 +14,7 @@ from rules_engine.model.json.edits import Edits
 from rules_engine.model.json.lenient import mapping, text
 from rules_engine.model.pod import Pod
 from rules_engine.model.quantity import NANOS
-from rules_engine.model.rules import Mode, Rule
+from rules_engine.model.rules import EMPTY, Mode, Rule
 from rules_engine.model.source import Field
 
 
@@ -75,19 +75,20 @@ class Context(Struct, frozen=True, kw_only=True):
         return labels
 
 
-class Scope(dict[str, object]):
-    """The variables of one rule's expressions in one context.
+class LazyScope(dict[str, object]):
+    """The values of names in the expressions of one document, for one object.
 
     Each value is computed when it is first read, and cached; so is the error of a variable.
     """
 
-    __slots__ = ("_budget", "_context", "_errors", "_rule", "_variables")
+    __slots__ = ("_budget", "_errors", "_variables")
 
-    def __init__(self, context: Context, rule: Rule, variables: Mapping[str, NamedProgram]) -> None:
-        self._context = context
-        self._rule = rule
+    def __init__(
+        self, variables: Mapping[str, NamedProgram], budget: Budget, known: Mapping[str, object] = EMPTY
+    ) -> None:
+        super().__init__(known)
         self._variables = variables
-        self._budget = context.budget_of(rule)
+        self._budget = budget
         self._errors: Mapping[str, EvaluationError] = {}
 
     def value(self, program: Program) -> object:
@@ -112,15 +113,29 @@ class Scope(dict[str, object]):
         return value
 
     def _compute(self, name: str) -> object:
-        """Compute the value of a name. Raises EvaluationError."""
-        context = self._context
+        """Compute the value of a variable, or of `variables`. Raises EvaluationError."""
         variable = self._variables.get(name)
-        if variable is not None:
-            mark = self._budget.mark
-            try:
-                return self.value(variable.program)
-            finally:
-                self._budget.keep(mark)
+        if variable is None:
+            return {variable.name: self[path] for path, variable in self._variables.items()}
+        mark = self._budget.mark
+        try:
+            return self.value(variable.program)
+        finally:
+            self._budget.keep(mark)
+
+
+class Scope(LazyScope):
+    """The values of names in one rule's expressions, in one context."""
+
+    __slots__ = ("_context", "_rule")
+
+    def __init__(self, context: Context, rule: Rule, variables: Mapping[str, NamedProgram]) -> None:
+        super().__init__(variables, context.budget_of(rule))
+        self._context = context
+        self._rule = rule
+
+    def _compute(self, name: str) -> object:
+        context = self._context
         match name:
             case "object":
                 return context.pod.raw
@@ -135,8 +150,7 @@ class Scope(dict[str, object]):
                 return self._rule.params
             case "cluster":
                 return ClusterFunctions(context.cluster)
-        # The only other name in ENVIRONMENT is `variables`.
-        return {variable.name: self[path] for path, variable in self._variables.items()}
+        return super()._compute(name)
 
 
 class ClusterFunctions(Struct, frozen=True):

@@ -18,7 +18,7 @@ from rules_engine.loading.fields import (
 from rules_engine.loading.kubernetes.selectors import selector
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.problem_codes import Code
-from rules_engine.model.rules import Match, Named, Operation, Rule
+from rules_engine.model.rules import Declared, Match, Named, Operation, Rule
 from rules_engine.model.source import Location
 
 
@@ -31,26 +31,35 @@ def name_of(root: MapNode) -> tuple[str, Location, int]:
 
 
 def common_fields(root: MapNode, diagnostics: Diagnostics, *maps: str) -> dict[str, Any]:
-    """Read the fields that every kind has, as keyword arguments of `Rule`.
+    """Read the fields that every kind of rule has, as keyword arguments of `Rule`.
 
     `maps` are maps in the spec of one kind, whose keys have an origin, too.
     """
     spec = section(root, "spec")
+    return {
+        **declared_fields(root, diagnostics, "match", *maps),
+        **settings(spec, Rule),
+        "match": _match(section(spec, "match"), diagnostics),
+        "match_conditions": _named(spec, "matchConditions", diagnostics),
+    }
+
+
+def declared_fields(root: MapNode, diagnostics: Diagnostics, *maps: str) -> dict[str, Any]:
+    """Read the fields that every document with expressions has, as keyword arguments of `Declared`."""
+    spec = section(root, "spec")
     name, location, _ = name_of(root)
     metadata = section(root, "metadata")
     return {
-        **settings(spec, Rule),
+        **settings(spec, Declared),
         "name": name,
         "location": location,
         "labels": strings(metadata, "labels"),
         "annotations": strings(metadata, "annotations"),
-        "match": _match(section(spec, "match"), diagnostics),
         "params": section(spec, "params").json(),
         "variables": _named(spec, "variables", diagnostics),
-        "match_conditions": _named(spec, "matchConditions", diagnostics),
         "origin": {
             **origins(root, "spec"),
-            **origins(spec, "match", "params", *maps),
+            **origins(spec, "params", *maps),
             **{
                 ("variables", node.source.text): node.location
                 for line in sections(spec, "variables")

@@ -146,8 +146,8 @@ class Named:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule(ABC):
-    """The fields of every kind of rule, and the properties that each kind derives for other packages."""
+class Declared:
+    """The fields of every document that has expressions: rules and Diagnostics."""
 
     kind: ClassVar[str]
 
@@ -156,24 +156,33 @@ class Rule(ABC):
     labels: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     annotations: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     description: str = ""
-    mode: Mode = Mode.ENFORCE
-    priority: int = 0
-    match: Match = Match()
     params: Mapping[str, Json] = field(default_factory=lambda: MappingProxyType({}))
     variables: tuple[Named, ...] = ()
-    match_conditions: tuple[Named, ...] = ()
-    failure_policy: FailurePolicy = FailurePolicy.FAIL
-    opt_out: OptOut = OptOut.ALLOWED
     origin: Mapping[tuple[str, str], Location] = field(
         default_factory=lambda: MappingProxyType({}), repr=False, compare=False
     )
     """Location of the name of each member of `spec`, `match`, `params`, `variables` and others, by field and name."""
     id: RuleId = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", RuleId(f"{self.kind}/{self.name}"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule(Declared, ABC):
+    """The fields of every kind of rule, and the properties that each kind derives for other packages."""
+
+    mode: Mode = Mode.ENFORCE
+    priority: int = 0
+    match: Match = Match()
+    match_conditions: tuple[Named, ...] = ()
+    failure_policy: FailurePolicy = FailurePolicy.FAIL
+    opt_out: OptOut = OptOut.ALLOWED
     fields: Mapping[str, tuple[Field]] = field(init=False, repr=False, compare=False)
     """The members of `spec` and `match`, and all expressions, by path: what steps of the rule refer to."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "id", RuleId(f"{self.kind}/{self.name}"))
+        Declared.__post_init__(self)
         places = {
             name if owner == "spec" else f"{owner}.{name}": location
             for (owner, name), location in self.origin.items()

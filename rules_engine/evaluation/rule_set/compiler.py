@@ -1,4 +1,4 @@
-"""Compilation of a rule's expressions, with all their problems."""
+"""Compilation of the expressions of a rule, or of another document, with all their problems."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,7 +12,7 @@ from rules_engine.evaluation.rule_set.constants import Constants
 from rules_engine.evaluation.rule_set.unused_names import unused_names
 from rules_engine.model.problem_codes import Code, ProblemCode
 from rules_engine.model.problems import Problem, Severity, warning
-from rules_engine.model.rules import Rule
+from rules_engine.model.rules import Declared, Rule
 from rules_engine.model.source import SourceText
 
 MAX_LEVELS = 150
@@ -38,28 +38,24 @@ ENVIRONMENT = Environment(
 """Names in the expressions of rules at admission; each rule adds its `variables`."""
 
 
-class Compiler:
-    """Compiler of one rule: of its variables and conditions at once, of the expressions of its kind on request.
+class ExpressionCompiler:
+    """Compiler of one document's expressions: of its variables at once, of others on request.
 
-    `problems` are those found so far. An expression with an error is None, so that others are compiled all the same.
-    `advice`: report expressions that are constant, and names that are not read, as well. Its programs have no generated
-    code: they are reported on, not evaluated for pods.
+    `environment` has the names that its expressions may use beside the variables. `problems` are those found so far. An
+    expression with an error is None, so that others are compiled all the same. `advice`: report expressions that are
+    constant, and names that are not read, as well. Its programs have no generated code: they are reported on, not
+    evaluated for objects.
     """
 
-    def __init__(self, rule: Rule, *, advice: bool = False) -> None:
+    def __init__(self, declared: Declared, environment: Environment, *, advice: bool = False) -> None:
         self.problems: list[Problem] = []
-        self._rule = rule
+        self._declared = declared
         self._advice = advice
         self._programs: list[Program] = []
-        self._constants = Constants(rule.params)
+        self._constants = Constants(declared.params)
         self._levels: dict[str, int] = {}
         """Levels of each variable, with those of the variables that it reads."""
-        self.variables, self._environment = self._variables(rule)
-        self.conditions = tuple(
-            NamedProgram(named.name, program, rule.fields[f"matchConditions[{index}].expression"])
-            for index, named in enumerate(rule.match_conditions)
-            if (program := self.condition(named.expression, MATCH_EFFECTS))
-        )
+        self.variables, self._environment = self._variables(environment)
 
     @property
     def failed(self) -> bool:
@@ -74,11 +70,9 @@ class Compiler:
         """Compile an expression of type bool. `effects`: those of one that is always false, and always true."""
         return None if source is None else self._compile(source, self._environment, types.BOOL, effects=effects)
 
-    def message(self, source: SourceText | None) -> Program | None:
-        """Compile a messageExpression. One that fails is a warning, since the message replaces it."""
-        if source is None:
-            return None
-        return self._compile(source, self._environment, types.STRING, Severity.WARNING)
+    def text(self, source: SourceText, failing: Severity = Severity.ERROR) -> Program | None:
+        """Compile an expression of type string. `failing`: the severity of one that fails for every object."""
+        return self._compile(source, self._environment, types.STRING, failing)
 
     def expression(self, source: SourceText) -> Program | None:
         """Compile an expression of any type, that is not one of the rule's own."""
@@ -87,20 +81,22 @@ class Compiler:
     def unused(self) -> Iterator[Problem]:
         """Yield advice about variables and params that no expression reads, when all are compiled without error."""
         if self._advice and not self.failed:
-            yield from unused_names(self._rule, self.variables, self._programs)
+            yield from unused_names(self._declared, self.variables, self._programs)
 
-    def _variables(self, rule: Rule) -> tuple[Mapping[str, NamedProgram], Environment]:
+    def _variables(self, environment: Environment) -> tuple[Mapping[str, NamedProgram], Environment]:
         """Compile the variables: each may read those before it. One that does not compile is declared all the same."""
         declared: dict[str, Type] = {}
         compiled = {}
-        for named in rule.variables:
-            program = self._compile(named.expression, _with_variables(declared), types.DYN, variable=named.name)
+        for named in self._declared.variables:
+            program = self._compile(
+                named.expression, _with_variables(environment, declared), types.DYN, variable=named.name
+            )
             if program:
                 path = f"{VARIABLES}.{named.name}"
                 compiled[path] = NamedProgram(named.name, program)
                 self._constants.learn(path, program)
             declared[named.name] = program.result if program else types.DYN
-        return compiled, _with_variables(declared)
+        return compiled, _with_variables(environment, declared)
 
     def _compile(
         self,
@@ -143,6 +139,22 @@ class Compiler:
         return max((VARIABLE_LEVELS + self._levels[name] for name in reads), default=0)
 
 
+class Compiler(ExpressionCompiler):
+    """Compiler of one rule: of its variables and conditions at once, of the expressions of its kind on request."""
+
+    def __init__(self, rule: Rule, *, advice: bool = False) -> None:
+        super().__init__(rule, ENVIRONMENT, advice=advice)
+        self.conditions = tuple(
+            NamedProgram(named.name, program, rule.fields[f"matchConditions[{index}].expression"])
+            for index, named in enumerate(rule.match_conditions)
+            if (program := self.condition(named.expression, MATCH_EFFECTS))
+        )
+
+    def message(self, source: SourceText | None) -> Program | None:
+        """Compile a messageExpression. One that fails is a warning, since the message replaces it."""
+        return None if source is None else self.text(source, Severity.WARNING)
+
+
 def _too_deep(program: Program) -> Problem:
     span = program.checked.expression.span
     return Problem(
@@ -153,7 +165,7 @@ def _too_deep(program: Program) -> Problem:
     )
 
 
-def _with_variables(declared: Mapping[str, Type]) -> Environment:
+def _with_variables(environment: Environment, declared: Mapping[str, Type]) -> Environment:
     """Declare each variable on its own, so that it costs nothing until it is read, and the map of all of them."""
     each = {f"variables.{name}": type for name, type in declared.items()}
-    return ENVIRONMENT.extended(variables=types.object_of("variables", declared), **each)
+    return environment.extended(variables=types.object_of("variables", declared), **each)

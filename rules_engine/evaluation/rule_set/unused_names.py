@@ -1,4 +1,4 @@
-"""Variables and params that no expression of their rule reads."""
+"""Variables and params that no expression of their document reads."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -9,28 +9,32 @@ from rules_engine.cel.syntax.tree import Binary, Expression, Index, Literal, Sel
 from rules_engine.evaluation.context import NamedProgram
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem, warning
-from rules_engine.model.rules import Rule
+from rules_engine.model.rules import Declared
 
 _PARAMS = "params"
 
 
-def unused_names(rule: Rule, variables: Mapping[str, NamedProgram], programs: Sequence[Program]) -> Iterator[Problem]:
-    """Yield a warning for each variable and param that none of a rule's expressions, `programs`, reads."""
+def unused_names(
+    declared: Declared, variables: Mapping[str, NamedProgram], programs: Sequence[Program]
+) -> Iterator[Problem]:
+    """Yield a warning for each variable and param that none of a document's expressions, `programs`, reads."""
     read = frozenset[str]().union(*(program.reads for program in programs))
     if VARIABLES not in read:
         for path, variable in variables.items():
             if path not in read:
-                yield _unused(rule, Code.UNUSED_VARIABLE, VARIABLES, variable.name)
-    if rule.params:
+                yield _unused(declared, Code.UNUSED_VARIABLE, VARIABLES, variable.name)
+    if declared.params:
         members = {member for program in programs if _PARAMS in program.reads for member in _params(program)}
         if None not in members:
-            for name in rule.params:
+            for name in declared.params:
                 if name not in members:
-                    yield _unused(rule, Code.UNUSED_PARAM, _PARAMS, name)
+                    yield _unused(declared, Code.UNUSED_PARAM, _PARAMS, name)
 
 
-def _unused(rule: Rule, code: Code, field: str, name: str) -> Problem:
-    return warning(code, f"no expression reads {field}.{name}", rule.origin.get((field, name), rule.location), name)
+def _unused(declared: Declared, code: Code, field: str, name: str) -> Problem:
+    return warning(
+        code, f"no expression reads {field}.{name}", declared.origin.get((field, name), declared.location), name
+    )
 
 
 def _params(program: Program) -> Iterator[str | None]:

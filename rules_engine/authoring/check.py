@@ -10,6 +10,7 @@ from rules_engine.authoring.ignores import Ignored, apply_ignores
 from rules_engine.authoring.rule_files import CompilerOf, ReadFiles, RuleFiles, read_rules
 from rules_engine.documents import Loaded, Sources, load_cluster
 from rules_engine.evaluation.rule_set.compiler import Compiler
+from rules_engine.kinds.diagnostic import compile_diagnostics
 from rules_engine.model.problems import Problem, Severity, in_file_order
 from rules_engine.model.rules import API_VERSION, Rule
 from rules_engine.model.ruletest import FilePath
@@ -52,7 +53,12 @@ def check(paths: Sequence[Path], cluster: Path | None = None) -> Checked:
     `cluster`: a file with a ClusterInventory, or kubectl's output; rules that can't work on it are problems, too.
     """
     checked = read_rules(paths, adviser)
-    problems = [*checked.problems, *analyse(checked.loaded.rules), *warnings(checked.rule_set)]
+    problems = [
+        *checked.problems,
+        *analyse(checked.loaded.rules),
+        *warnings(checked.rule_set),
+        *_diagnostic_problems(checked.loaded),
+    ]
     sources = dict(checked.loaded.sources)
     read, rules = ReadFiles(checked.loaded.files), _rules_by_file(checked.loaded)
     tested: dict[tuple[FilePath, ...], Sequence[Rule]] = {}
@@ -64,7 +70,8 @@ def check(paths: Sequence[Path], cluster: Path | None = None) -> Checked:
         files = read_tested(paths_of_rules, adviser)
         tested[paths_of_rules] = (*files.loaded.rules, *files.loaded.drafts)
         # The problems of a file that was itself named are already reported.
-        problems.extend(p for p in files.problems if p.location.file not in checked.loaded.files)
+        found = (*files.problems, *_diagnostic_problems(files.loaded))
+        problems.extend(p for p in found if p.location.file not in checked.loaded.files)
         sources = {**files.loaded.sources, **sources}
     if cluster is not None:
         nodes, wrong, lines = load_cluster(cluster)
@@ -88,6 +95,13 @@ def check(paths: Sequence[Path], cluster: Path | None = None) -> Checked:
 def adviser(rule: Rule) -> Compiler:
     """Return a compiler that also warns of expressions and names that are valid and useless."""
     return Compiler(rule, advice=True)
+
+
+def _diagnostic_problems(loaded: Loaded) -> Iterator[Problem]:
+    """Yield the problems of the expressions of Diagnostics, those with errors elsewhere included."""
+    for documents, advice in ((loaded.diagnostics, True), (loaded.diagnostic_drafts, False)):
+        _, found = compile_diagnostics(documents, advice=advice)
+        yield from found
 
 
 def read_tested(rules: Sequence[FilePath], compiler_of: CompilerOf = Compiler) -> RuleFiles:

@@ -12,7 +12,8 @@ from types import MappingProxyType
 
 from rules_engine.documents.cases import Reader, build_test
 from rules_engine.documents.digest import digest as digest_of
-from rules_engine.kinds import KINDS, Kind
+from rules_engine.kinds import KINDS, Kind, diagnostic
+from rules_engine.kinds.diagnostic import Diagnostic
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import section
 from rules_engine.loading.files import (
@@ -42,12 +43,13 @@ from rules_engine.model.ruletest import RuleTest
 from rules_engine.model.source import Location
 
 _CLUSTER = "ClusterInventory"
+_DIAGNOSTIC = diagnostic.Diagnostic.kind
 _TEST = "RuleTest"
 
-DOCUMENT_KINDS = (*(kind.name for kind in KINDS), _TEST, _CLUSTER)
+DOCUMENT_KINDS = (*(kind.name for kind in KINDS), _DIAGNOSTIC, _TEST, _CLUSTER)
 """The kinds of documents that files may have."""
 
-_FOR_TESTS = frozenset({_TEST, _CLUSTER})
+_BESIDE_RULES = frozenset({_DIAGNOSTIC, _TEST, _CLUSTER})
 """Kinds of documents of which an error leaves the rules as they are."""
 
 _WRITTEN_KIND = re.compile(r"^kind:[ \t]*[\"']?(\w*)", re.MULTILINE)
@@ -78,17 +80,20 @@ class Inventory:
 class Loaded:
     """All loaded documents, problems in file order.
 
-    `drafts` are rules of documents with errors, as far as they could be read: they serve only to find further problems
-    in their expressions. `written` has the rule documents as they were read, those with errors included, each with its
-    kind and name. `test_drafts` are tests with errors: their cases cannot be run. `test_problems` are those of tests,
-    of inventories and of the files that tests name; the rules are complete in spite of them. `files` are those of the
-    paths. Those `passed_over` have no document of gpu-rules, and no test refers to them.
+    `drafts` and `diagnostic_drafts` are documents with errors, as far as they could be read: they serve only to find
+    further problems in their expressions. `written` has the rule documents as they were read, those with errors
+    included, each with its kind and name. `test_drafts` are tests with errors: their cases cannot be run.
+    `test_problems` are those of tests, of inventories, of the files that tests name, and of Diagnostics; the rules are
+    complete in spite of them. `files` are those of the paths. Those `passed_over` have no document of gpu-rules, and no
+    test refers to them.
     """
 
     rules: tuple[Rule, ...] = ()
+    diagnostics: tuple[Diagnostic, ...] = ()
     tests: tuple[RuleTest, ...] = ()
     inventories: tuple[Inventory, ...] = ()
     drafts: tuple[Rule, ...] = ()
+    diagnostic_drafts: tuple[Diagnostic, ...] = ()
     test_drafts: tuple[RuleTest, ...] = ()
     written: tuple[tuple[str, str, MapNode], ...] = ()
     problems: tuple[Problem, ...] = ()
@@ -121,9 +126,11 @@ def load(paths: Sequence[Path], kinds: Sequence[Kind] = KINDS) -> Loaded:
     referenced = set(map(os.path.realpath, loader.references))
     return Loaded(
         rules=tuple(loader.rules),
+        diagnostics=tuple(loader.diagnostics_found),
         tests=tuple(loader.tests),
         inventories=tuple(loader.inventories),
         drafts=tuple(loader.drafts),
+        diagnostic_drafts=tuple(loader.diagnostic_drafts),
         test_drafts=tuple(loader.test_drafts),
         written=tuple(loader.written),
         problems=in_file_order(loader.problems, names),
@@ -225,10 +232,12 @@ class _Loader:
     def __init__(self, kinds: Sequence[Kind] = ()) -> None:
         self.diagnostics = Diagnostics()
         self.test_diagnostics = Diagnostics()
-        """Problems of tests and inventories, and of the files that tests name."""
+        """Problems of tests, inventories and Diagnostics, and of the files that tests name."""
         self.sources: dict[str, Sequence[str]] = {}
         self.rules: list[Rule] = []
         self.drafts: list[Rule] = []
+        self.diagnostics_found: list[Diagnostic] = []
+        self.diagnostic_drafts: list[Diagnostic] = []
         self.written: list[tuple[str, str, MapNode]] = []
         """Kind, name and document of each rule, as written."""
         self.tests: list[RuleTest] = []
@@ -240,7 +249,7 @@ class _Loader:
         self.references: dict[Path, None] = {}
         """Files and folders that tests refer to, found or not, in order."""
         self._kinds = {kind.name: kind for kind in kinds}
-        self._known = (*self._kinds, _TEST, _CLUSTER) if kinds else DOCUMENT_KINDS
+        self._known = (*self._kinds, _DIAGNOSTIC, _TEST, _CLUSTER) if kinds else DOCUMENT_KINDS
         self._wanted = self._known if kinds else (_CLUSTER,)
         self._places: dict[tuple[str, str], Location] = {}
         self._clusters: dict[Path, Cluster | None] = {}
@@ -302,7 +311,7 @@ class _Loader:
         return not self._kinds or _version(root) is not None or bool(manifests(root))
 
     def _diagnostics_of(self, kind: str | None) -> Diagnostics:
-        return self.test_diagnostics if kind in _FOR_TESTS else self.diagnostics
+        return self.test_diagnostics if kind in _BESIDE_RULES else self.diagnostics
 
     def _take(self, document: Document) -> None:
         root = document.root
@@ -334,6 +343,10 @@ class _Loader:
             reader = Reader(cluster=self._cluster_file, pod=self._pod_file, refer=self.references.setdefault)
             test = build_test(root, diagnostics, reader)
             (self.test_drafts if _failed(diagnostics, document) else self.tests).append(test)
+        elif kind == _DIAGNOSTIC:
+            found = diagnostic.read(root, diagnostics)
+            if found is not None:
+                (self.diagnostic_drafts if _failed(diagnostics, document) else self.diagnostics_found).append(found)
         else:
             self.written.append((kind, name, written))
             rule = self._kinds[kind].read(root, diagnostics)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from rules_engine.model.cluster import Cluster, Node
 from rules_engine.model.finding import ObjectName
-from rules_engine.model.json.lenient import Object, mapping, strings, text
+from rules_engine.model.json.lenient import Object, mapping, objects, strings, text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.node import read_node
@@ -151,6 +151,20 @@ class ClusterObjects:
     def pods_on(self, node: str) -> Sequence[PodObject]:
         """Return the unfinished pods that are bound to a node: those that hold its resources."""
         return self._by_node.get(node, ())
+
+    @cached_property
+    def _by_controller(self) -> Mapping[ObjectName, Sequence[PodObject]]:
+        found: dict[ObjectName, list[PodObject]] = {}
+        for pod in self.pods:
+            for owner in objects(pod.metadata.get("ownerReferences")):
+                if owner.get("controller") is True:
+                    name = ObjectName(text(owner, "kind"), text(owner, "name"), pod.namespace)
+                    found.setdefault(name, []).append(pod)
+        return found
+
+    def controlled_by(self, controller: ObjectName) -> Sequence[PodObject]:
+        """Return the pods that an object of their namespace controls, finished ones included."""
+        return self._by_controller.get(controller, ())
 
     @cached_property
     def _about(self) -> Mapping[ObjectName, Sequence[ApiObject]]:

@@ -206,6 +206,14 @@ SPECS = {
     "RuleTest": {
         "cases": [{"name": "one", "pod": {"spec": {"containers": [{"name": "main"}]}}, "expect": {"allowed": True}}]
     },
+    "Diagnostic": {
+        "forEach": "Node",
+        "when": "true",
+        "severity": "Info",
+        "reason": "Here",
+        "messageExpression": "'here'",
+        "remedies": [{"text": "Wait."}],
+    },
     "ClusterInventory": {"nodes": [{"name": "one", "taints": [{"key": "gpu", "effect": "NoSchedule"}]}]},
 }
 """The shortest spec of each kind that has all its objects."""
@@ -248,7 +256,7 @@ def test_a_document_means_the_same_with_its_defaults_written(kind: str, tmp_path
         file.write_text(yaml.safe_dump(document))
         loaded = load([file])
         assert loaded.problems == ()
-        meant.append(without_locations((loaded.rules, loaded.tests, loaded.inventories)))
+        meant.append(without_locations((loaded.rules, loaded.diagnostics, loaded.tests, loaded.inventories)))
     assert brief != long
     assert meant[0] == meant[1]
 

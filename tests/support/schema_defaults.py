@@ -11,6 +11,7 @@ from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
 from rules_engine.evaluation.nodes import NodeFilter
+from rules_engine.kinds.diagnostic.value import Diagnostic, WrittenRemedy
 from rules_engine.kinds.injection.value import Entry, ResourceInjection
 from rules_engine.kinds.ladder.value import FallbackLadder, Rung
 from rules_engine.kinds.validation.value import Check, Validation
@@ -42,6 +43,9 @@ VALUES: Mapping[str, tuple[type, ...]] = {
     "Validation": (),
     "Validation spec": (Validation,),
     "validation": (Check,),
+    "Diagnostic": (),
+    "Diagnostic spec": (Diagnostic,),
+    "remedy": (WrittenRemedy,),
     "ClusterInventory": (),
     "ClusterInventory spec": (Cluster,),
     "cluster": (Cluster,),

@@ -1,0 +1,238 @@
+"""Diagnostics: compiled, and evaluated for each object of their kind."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from rules_engine.cel import Budget, CostExceeded, Environment, EvaluationError, Program, Timestamp, types
+from rules_engine.evaluation.context import LazyScope, NamedProgram
+from rules_engine.evaluation.rule_set.compiler import ExpressionCompiler
+from rules_engine.kinds.diagnostic.fields_read import fields_read
+from rules_engine.kinds.diagnostic.library import LIBRARY, ClusterView
+from rules_engine.kinds.diagnostic.types import CLUSTER, OBJECTS
+from rules_engine.kinds.diagnostic.value import Diagnostic, ForEach
+from rules_engine.model.cluster_objects import RESOURCES, ApiObject, ClusterObjects
+from rules_engine.model.excerpt import truncate
+from rules_engine.model.finding import Finding, NotEvaluated, ObjectName, Remedy
+from rules_engine.model.kept_fields import Kept, merged
+from rules_engine.model.problems import Problem
+from rules_engine.model.source import SourceText
+
+DIAGNOSTIC_COST = 50_000_000
+"""Cost units of one Diagnostic for all objects: 500 for each of 100,000 pods, and at most about five seconds."""
+
+MAX_TEXT = 1_024
+"""Characters of a message or of a line of evidence: the API server's bound for the message of an Event."""
+
+MAX_COMMAND = 4_096
+"""Characters of a command: a longer one cannot be read before it is run."""
+
+EFFECTS = "it finds nothing", "it is found for every object"
+"""Effects of a `when` that is always false, and always true."""
+
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1, tzinfo=UTC), timedelta(microseconds=1)
+
+CLUSTER_NAME = ObjectName(ForEach.CLUSTER.value, "")
+"""The object of a finding about the cluster as a whole."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledDiagnostic:
+    """A Diagnostic with its compiled expressions. It never changes.
+
+    `commands`: those of the remedies, None for a remedy without one. `kept`: the members that its expressions read, by
+    kind. `needs`: the kinds of objects that `when` and the message depend on.
+    """
+
+    diagnostic: Diagnostic
+    variables: Mapping[str, NamedProgram]
+    when: Program
+    message: Program
+    evidence: tuple[Program, ...]
+    commands: tuple[Program | None, ...]
+    kept: Mapping[str, Kept]
+    needs: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """The result of Diagnostics: findings by Diagnostic and object, in order, and what could not be evaluated."""
+
+    findings: tuple[Finding, ...]
+    not_evaluated: tuple[NotEvaluated, ...]
+
+
+def environment(for_each: ForEach) -> Environment:
+    """Return the names and functions in the expressions of a Diagnostic, beside its `variables`."""
+    return Environment(
+        {"object": OBJECTS[for_each], "cluster": CLUSTER, "now": types.TIMESTAMP, "params": types.DYN},
+        libraries=(LIBRARY,),
+    )
+
+
+def compile_diagnostics(
+    diagnostics: Iterable[Diagnostic], *, advice: bool = False
+) -> tuple[tuple[CompiledDiagnostic, ...], tuple[Problem, ...]]:
+    """Compile Diagnostics, and return those without errors, by name, with the problems of all.
+
+    `advice`: report expressions that are constant, and names that are not read, as well.
+    """
+    compiled: list[CompiledDiagnostic] = []
+    problems: list[Problem] = []
+    for diagnostic in sorted(diagnostics, key=lambda diagnostic: diagnostic.name):
+        compiler = ExpressionCompiler(diagnostic, environment(diagnostic.for_each), advice=advice)
+        found = _compiled(diagnostic, compiler)
+        problems += (*compiler.problems, *compiler.unused())
+        if found is not None and not compiler.failed:
+            compiled.append(found)
+    return tuple(compiled), tuple(problems)
+
+
+def _compiled(diagnostic: Diagnostic, compiler: ExpressionCompiler) -> CompiledDiagnostic | None:
+    when = compiler.condition(diagnostic.when, EFFECTS)
+    message = compiler.text(diagnostic.message_expression)
+    evidence = _texts(diagnostic.evidence, compiler)
+    commands = tuple(
+        None if remedy.command is None else compiler.text(remedy.command) for remedy in diagnostic.remedies
+    )
+    if when is None or message is None:
+        return None
+    return CompiledDiagnostic(
+        diagnostic=diagnostic,
+        variables=compiler.variables,
+        when=when,
+        message=message,
+        evidence=evidence,
+        commands=commands,
+        kept=fields_read(diagnostic.for_each, compiler.variables, (when, message, *evidence, *filter(None, commands))),
+        needs=frozenset(fields_read(diagnostic.for_each, compiler.variables, (when, message))),
+    )
+
+
+def kept_by(compiled: Iterable[CompiledDiagnostic]) -> Mapping[str, Kept]:
+    """Return the members of objects that Diagnostics read, by the kind of the objects; no others are needed."""
+    found: dict[str, Kept] = {}
+    for one in compiled:
+        for kind, kept in one.kept.items():
+            found[kind] = merged(found[kind], kept) if kind in found else kept
+    return found
+
+
+def _texts(sources: Sequence[SourceText], compiler: ExpressionCompiler) -> tuple[Program, ...]:
+    return tuple(program for source in sources if (program := compiler.text(source)) is not None)
+
+
+def evaluate(
+    compiled: Iterable[CompiledDiagnostic], objects: ClusterObjects, concerns: Callable[[ApiObject], bool]
+) -> Evaluation:
+    """Evaluate Diagnostics for the objects that `concerns` is true for; those of the cluster always.
+
+    A Diagnostic whose condition depends on kinds of objects that were not read is not evaluated, since an absent kind
+    is not a cluster without such objects. One that fails for an object is evaluated for the others all the same.
+    """
+    cluster = ClusterView(objects)
+    base = {"cluster": cluster, "now": Timestamp((objects.now - _EPOCH) // _MICROSECOND * 1_000)}
+    findings: list[Finding] = []
+    not_evaluated: list[NotEvaluated] = []
+    for one in compiled:
+        for_each = one.diagnostic.for_each
+        found: Sequence[ApiObject | ClusterView] = (
+            (cluster,)
+            if for_each is ForEach.CLUSTER
+            else [item for item in objects.of(for_each.value) if concerns(item)]
+        )
+        run = _Run(one, base)
+        missing = [RESOURCES[kind] for kind in sorted(one.needs & objects.absent)]
+        if missing:
+            run.failed(f"{' and '.join(missing)} were not read", len(found), None)
+        else:
+            run.evaluate(found)
+        findings += run.findings
+        not_evaluated += run.not_evaluated
+    return Evaluation(findings=tuple(findings), not_evaluated=tuple(not_evaluated))
+
+
+class _Run:
+    """The evaluation of one Diagnostic for objects."""
+
+    def __init__(self, compiled: CompiledDiagnostic, base: Mapping[str, object]) -> None:
+        self.findings: list[Finding] = []
+        self._compiled = compiled
+        self._base = {**base, "params": compiled.diagnostic.params}
+        self._budget = Budget(DIAGNOSTIC_COST, "one Diagnostic")
+        self._failures: dict[str, tuple[int, ObjectName | None]] = {}
+        """The number of objects, and the first, of each error."""
+
+    @property
+    def not_evaluated(self) -> tuple[NotEvaluated, ...]:
+        source = self._compiled.diagnostic.id
+        return tuple(
+            NotEvaluated(source=source, why=why, objects=count, first=first)
+            for why, (count, first) in self._failures.items()
+        )
+
+    def failed(self, why: str, count: int, first: ObjectName | None) -> None:
+        """Count objects for which the Diagnostic could not be evaluated."""
+        before, known = self._failures.get(why, (0, first))
+        self._failures[why] = before + count, known
+
+    def evaluate(self, found: Sequence[ApiObject | ClusterView]) -> None:
+        """Evaluate the Diagnostic for each object, until the budget is used up."""
+        for index, item in enumerate(found):
+            name = item.object_name if isinstance(item, ApiObject) else CLUSTER_NAME
+            try:
+                self._evaluate(item, name)
+            except CostExceeded as error:
+                if self._budget.mark == self._budget.kept:  # nothing is left
+                    self.failed(str(error), len(found) - index, name)
+                    return
+                self.failed(str(error), 1, name)
+            except EvaluationError as error:
+                self.failed(str(error), 1, name)
+
+    def _evaluate(self, item: ApiObject | ClusterView, name: ObjectName) -> None:
+        compiled = self._compiled
+        scope = LazyScope(compiled.variables, self._budget, {**self._base, "object": item})
+        if not scope.holds(compiled.when):
+            return
+        diagnostic = compiled.diagnostic
+        self.findings.append(
+            Finding(
+                reason=diagnostic.reason,
+                severity=diagnostic.severity,
+                object=name,
+                message=_text(scope, compiled.message),
+                certainty=diagnostic.certainty,
+                cause=diagnostic.cause,
+                evidence=tuple(_text(scope, line) for line in compiled.evidence),
+                remedies=tuple(
+                    Remedy(
+                        text=remedy.text, command="" if command is None else _command(scope, command), risk=remedy.risk
+                    )
+                    for remedy, command in zip(diagnostic.remedies, compiled.commands, strict=True)
+                ),
+                on_host=diagnostic.on_host,
+                source=diagnostic.id,
+                location=diagnostic.location,
+            )
+        )
+
+
+def _text(scope: LazyScope, program: Program) -> str:
+    """Return a text, cut to its bound. Raises EvaluationError."""
+    return truncate(_string(scope, program), MAX_TEXT)
+
+
+def _command(scope: LazyScope, program: Program) -> str:
+    """Return a command, which is never cut. Raises EvaluationError."""
+    found = _string(scope, program)
+    if len(found) > MAX_COMMAND:
+        raise EvaluationError(f"the command has more than {MAX_COMMAND} characters", program.source.location)
+    return found
+
+
+def _string(scope: LazyScope, program: Program) -> str:
+    value = scope.value(program)
+    if not isinstance(value, str):
+        raise EvaluationError("the expression is not a string", program.source.location)
+    return value

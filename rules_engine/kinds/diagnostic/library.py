@@ -1,0 +1,134 @@
+"""Functions of the objects that Diagnostics read.
+
+They are here and not with the other libraries, since the scheduler's answers are not known to the layer of CEL.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+from rules_engine.cel import Budget, Optional, Type
+from rules_engine.cel.library import cluster as amounts
+from rules_engine.cel.values import types
+from rules_engine.cel.values.functions import Library, no_overload
+from rules_engine.cel.values.runtime_values import NONE, check_int
+from rules_engine.cel.values.types import INT, STRING, list_of, optional_of
+from rules_engine.evaluation.context import ClusterFunctions
+from rules_engine.kinds.diagnostic.types import CLUSTER, DAEMON_SET, EVENT, LISTS, NODE, POD
+from rules_engine.model.cluster import Node
+from rules_engine.model.cluster_objects import ApiObject, ClusterObjects, DaemonSetObject, NodeObject, PodObject
+from rules_engine.model.quantity import NANOS
+
+LIBRARY = Library()
+
+
+class ClusterView(Mapping[str, object]):
+    """CEL's `cluster` in a Diagnostic: lists of objects, made on first use, and amounts of resources."""
+
+    __slots__ = ("_functions", "_lists", "_objects")
+    cel_type: ClassVar[Type] = types.CLUSTER
+
+    def __init__(self, objects: ClusterObjects) -> None:
+        self._objects = objects
+        self._lists: dict[str, list[ApiObject]] = {}
+        self._functions: ClusterFunctions | None = None
+
+    def __getitem__(self, name: str) -> object:
+        found = self._lists.get(name)
+        if found is None:
+            found = self._lists[name] = [*self._objects.of(LISTS[name].name)]
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(LISTS)
+
+    def __len__(self) -> int:
+        return len(LISTS)
+
+    def allocatable(self, resource: str) -> int:
+        return self._amounts().allocatable(resource)
+
+    def available(self, resource: str) -> int:
+        return self._amounts().available(resource)
+
+    def total(self, resource: str) -> int:
+        return self._amounts().total(resource)
+
+    def _amounts(self) -> ClusterFunctions:
+        if self._functions is None:
+            self._functions = ClusterFunctions(self._objects.view)
+        return self._functions
+
+
+@LIBRARY.method("allocatable", CLUSTER, STRING, gives=INT, constant=True)
+def allocatable(cluster: object, resource: str) -> int:
+    """Return the largest amount that one node has."""
+    if not isinstance(cluster, ClusterView):
+        raise no_overload("allocatable()", cluster, resource)
+    return amounts.allocatable(cluster, resource)
+
+
+@LIBRARY.method("total", CLUSTER, STRING, gives=INT, constant=True)
+def total(cluster: object, resource: str) -> int:
+    """Return the amount that all nodes have in total."""
+    if not isinstance(cluster, ClusterView):
+        raise no_overload("total()", cluster, resource)
+    return amounts.total(cluster, resource)
+
+
+@LIBRARY.method("allocated", NODE, STRING, gives=INT, constant=True)
+def allocated(node: object, resource: str) -> int:
+    """Return the amount that the node's pods request, rounded up to whole units."""
+    used = _view("allocated()", node, resource).used.get(resource)
+    return 0 if used is None else check_int(-(-used.nanos // NANOS))
+
+
+@LIBRARY.method("available", CLUSTER, STRING, gives=INT, constant=True)
+@LIBRARY.method("available", NODE, STRING, gives=INT, constant=True)
+def available(owner: object, resource: str) -> int:
+    """Return the largest amount that one node has free; of a node, a negative one if its pods request more."""
+    if isinstance(owner, ClusterView):
+        return amounts.available(owner, resource)
+    return check_int(_view("available()", owner, resource).available(resource).nanos // NANOS)
+
+
+def _view(name: str, node: object, resource: str) -> Node:
+    """Return a node as rules see it; objects that were made from a cluster have one."""
+    view = node.cluster.node_view(node.name) if isinstance(node, NodeObject) else None
+    if view is None:
+        raise no_overload(name, node, resource)
+    return view
+
+
+@LIBRARY.method("pods", NODE, gives=list_of(POD), budgeted=True)
+@LIBRARY.method("pods", DAEMON_SET, gives=list_of(POD), budgeted=True)
+def pods(budget: Budget, owner: object) -> list[PodObject]:
+    """Return the unfinished pods on a node, or all pods that a DaemonSet controls."""
+    if isinstance(owner, NodeObject):
+        found = owner.cluster.pods_on(owner.name)
+    elif isinstance(owner, DaemonSetObject):
+        found = owner.cluster.controlled_by(owner.object_name)
+    else:
+        raise no_overload("pods()", owner)
+    budget.spend(len(found))
+    return [*found]
+
+
+@LIBRARY.method("events", NODE, gives=list_of(EVENT), budgeted=True)
+@LIBRARY.method("events", POD, gives=list_of(EVENT), budgeted=True)
+@LIBRARY.method("events", DAEMON_SET, gives=list_of(EVENT), budgeted=True)
+def events(budget: Budget, about: object) -> list[ApiObject]:
+    """Return the Events that are recorded about an object."""
+    if not isinstance(about, ApiObject):
+        raise no_overload("events()", about)
+    found = about.cluster.events_about(about.object_name)
+    budget.spend(len(found))
+    return [*found]
+
+
+@LIBRARY.method("node", POD, gives=optional_of(NODE), constant=True)
+def node(pod: object) -> Optional:
+    """Return the node that a pod is bound to; none if it is bound to none, or to one that does not exist."""
+    if not isinstance(pod, PodObject):
+        raise no_overload("node()", pod)
+    found = pod.cluster.find("Node", pod.node_name) if pod.node_name else None
+    return NONE if found is None else Optional(True, found)

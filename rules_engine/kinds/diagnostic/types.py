@@ -1,0 +1,35 @@
+"""Types of the objects that Diagnostics read."""
+
+from collections.abc import Mapping
+
+from rules_engine.cel.values import types
+from rules_engine.cel.values.types import ObjectType, Type, list_of, object_of, shape
+from rules_engine.kinds.diagnostic.value import ForEach
+
+HIDDEN = frozenset(
+    {("EnvVar", "value"), ("Container", "envFrom"), ("EphemeralContainer", "envFrom"), ("ObjectMeta", "managedFields")}
+)
+"""Fields that are left out when objects are read: a finding must not quote the environment of a container."""
+
+NODE, POD, DAEMON_SET = shape("Node", HIDDEN), shape("Pod", HIDDEN), shape("DaemonSet", HIDDEN)
+EVENT, NAMESPACE, RUNTIME_CLASS = shape("Event", HIDDEN), shape("Namespace", HIDDEN), shape("RuntimeClass", HIDDEN)
+
+LISTS: Mapping[str, ObjectType] = {
+    "nodes": NODE,
+    "pods": POD,
+    "daemonSets": DAEMON_SET,
+    "events": EVENT,
+    "runtimeClasses": RUNTIME_CLASS,
+    "namespaces": NAMESPACE,
+}
+"""The fields of `cluster`, with the type of the items of each. A type's name is the kind of its objects."""
+
+CLUSTER = object_of(types.CLUSTER.name, {name: list_of(item) for name, item in LISTS.items()})
+
+OBJECTS: Mapping[ForEach, Type] = {
+    ForEach.NODE: NODE,
+    ForEach.POD: POD,
+    ForEach.DAEMON_SET: DAEMON_SET,
+    ForEach.CLUSTER: CLUSTER,
+}
+"""The type of `object`."""

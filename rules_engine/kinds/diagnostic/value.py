@@ -1,0 +1,48 @@
+"""Diagnostic, as loaded."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rules_engine.model.finding import Certainty, FindingSeverity, Risk
+from rules_engine.model.rules import Declared
+from rules_engine.model.source import SourceText
+
+
+class ForEach(StrEnum):
+    """The objects that a Diagnostic is evaluated for, each alone: those of a kind, or the cluster as a whole."""
+
+    NODE = "Node"
+    POD = "Pod"
+    DAEMON_SET = "DaemonSet"
+    CLUSTER = "Cluster"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenRemedy:
+    """What helps; `command` is an expression of the line to run."""
+
+    text: str
+    command: SourceText | None = None
+    risk: Risk = Risk.NONE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnostic(Declared):
+    """One reason why an object of the cluster is unwell. It holds for the objects for which `when` is true.
+
+    `evidence`: expressions of what the object shows, a line each. `on_host`: the API cannot show the cause; the
+    commands of the remedies look on the node itself.
+    """
+
+    kind = "Diagnostic"
+
+    for_each: ForEach
+    when: SourceText
+    severity: FindingSeverity
+    reason: str
+    message_expression: SourceText
+    certainty: Certainty = Certainty.CERTAIN
+    cause: str = ""
+    evidence: tuple[SourceText, ...] = ()
+    on_host: bool = False
+    remedies: tuple[WrittenRemedy, ...] = ()

@@ -1,0 +1,348 @@
+"""Diagnostics: their findings, what they read, and what they cannot say."""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from textwrap import dedent, indent
+from typing import Any
+
+import pytest
+
+from rules_engine.documents import load
+from rules_engine.kinds import compile_rules
+from rules_engine.kinds.diagnostic import CompiledDiagnostic, Evaluation, compile_diagnostics, evaluate, kept_by
+from rules_engine.kinds.diagnostic import evaluation as diagnostic_evaluation
+from rules_engine.kinds.diagnostic.evaluation import MAX_COMMAND, MAX_TEXT
+from rules_engine.model.cluster_objects import ApiObject, ClusterObjects
+from rules_engine.model.finding import Certainty, Finding, FindingSeverity, NotEvaluated, ObjectName, Remedy, Risk
+
+NOW = datetime(2026, 11, 23, 2, tzinfo=UTC)
+GPU = "nvidia.com/gpu"
+
+
+def diagnostic(spec: str, tmp_path: Path, name: str = "one") -> CompiledDiagnostic:
+    """A Diagnostic that compiles; fields that `spec` lacks have plain values."""
+    written = {
+        "forEach": "forEach: Node",
+        "severity": "severity: Warning",
+        "reason": "reason: Unwell",
+        "messageExpression": "messageExpression: \"'unwell'\"",
+        "when": "when: 'true'",
+    }
+    spec = dedent(spec)
+    missing = [line for field, line in written.items() if f"{field}:" not in spec]
+    head = f"apiVersion: gpurules.io/v1\nkind: Diagnostic\nmetadata: {{name: {name}}}\nspec:\n"
+    file = tmp_path / f"{name}.yaml"
+    file.write_text(head + indent("\n".join([*missing, spec]), "  "))
+    loaded = load([file])
+    assert loaded.problems == ()
+    (compiled,), problems = compile_diagnostics(loaded.diagnostics)
+    assert problems == ()
+    return compiled
+
+
+def node(name: str = "worker", *, allocatable: Mapping[str, str] = {GPU: "4"}, **metadata: Any) -> dict[str, Any]:
+    return {
+        "kind": "Node",
+        "metadata": {"name": name, **metadata},
+        "spec": {},
+        "status": {"allocatable": dict(allocatable), "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+def pod(name: str = "train", on: str = "", amounts: Mapping[str, str] = {GPU: "1"}, **more: Any) -> dict[str, Any]:
+    spec: dict[str, Any] = {"containers": [{"name": "main", "resources": {"limits": dict(amounts)}}]}
+    if on:
+        spec["nodeName"] = on
+    return {
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "ml", **more},
+        "spec": spec,
+        "status": {"phase": "Running" if on else "Pending"},
+    }
+
+
+def event(kind: str, name: str, reason: str, namespace: str = "") -> dict[str, Any]:
+    involved = {"kind": kind, "name": name, "namespace": namespace}
+    return {"kind": "Event", "metadata": {"name": f"{name}.1"}, "involvedObject": involved, "reason": reason}
+
+
+def cluster(*found: dict[str, Any], absent: Iterable[str] = ()) -> ClusterObjects:
+    by_kind: dict[str, list[dict[str, Any]]] = {}
+    for item in found:
+        by_kind.setdefault(item["kind"], []).append(item)
+    return ClusterObjects(by_kind, absent=frozenset(absent), now=NOW)
+
+
+def every(_: ApiObject) -> bool:
+    return True
+
+
+def run(compiled: CompiledDiagnostic, objects: ClusterObjects) -> Evaluation:
+    return evaluate([compiled], objects, every)
+
+
+def findings(spec: str, objects: ClusterObjects, tmp_path: Path) -> tuple[Finding, ...]:
+    found = run(diagnostic(spec, tmp_path), objects)
+    assert found.not_evaluated == ()
+    return found.findings
+
+
+def messages(expression: str, objects: ClusterObjects, tmp_path: Path, for_each: str = "Node") -> list[str]:
+    """The message of each finding, which is the value of an expression."""
+    spec = f"forEach: {for_each}\nmessageExpression: |-\n  string({expression})\n"
+    return [finding.message for finding in findings(spec, objects, tmp_path)]
+
+
+def test_a_finding_has_all_that_its_diagnostic_says(tmp_path: Path) -> None:
+    spec = """
+        forEach: Node
+        params: {label: nvidia.com/mig.config.state}
+        variables: [{name: state, expression: "object.metadata.?labels[?params.label].orValue('')"}]
+        when: variables.state == 'pending'
+        severity: Error
+        certainty: Possible
+        reason: MIGLayoutPending
+        messageExpression: "'the layout of ' + object.metadata.name + ' is ' + variables.state"
+        cause: Pods use the GPUs.
+        evidence: ["'state: ' + variables.state", "'at ' + string(now)"]
+        onHost: true
+        remedies:
+          - {text: Wait.}
+          - {text: Drain the node., command: "'kubectl drain ' + object.metadata.name", risk: High}
+    """
+    labels = {"nvidia.com/mig.config.state": "pending"}
+    (found,) = findings(spec, cluster(node("a"), node("b", labels=labels)), tmp_path)
+    assert found == Finding(
+        reason="MIGLayoutPending",
+        severity=FindingSeverity.ERROR,
+        object=ObjectName("Node", "b"),
+        message="the layout of b is pending",
+        certainty=Certainty.POSSIBLE,
+        cause="Pods use the GPUs.",
+        evidence=("state: pending", "at 2026-11-23T02:00:00Z"),
+        remedies=(
+            Remedy(text="Wait."),
+            Remedy(text="Drain the node.", command="kubectl drain b", risk=Risk.HIGH),
+        ),
+        on_host=True,
+        source="Diagnostic/one",
+        location=found.location,
+    )
+    assert str(found.location).endswith("one.yaml:3:18")
+
+
+def test_it_is_evaluated_for_the_objects_of_its_kind_that_are_concerned(tmp_path: Path) -> None:
+    objects = cluster(node("a"), pod("p"), pod("q"), {"kind": "DaemonSet", "metadata": {"name": "d", "namespace": "n"}})
+    for for_each, names in (
+        ("Node", ["Node/a"]),
+        ("Pod", ["Pod/ml/p", "Pod/ml/q"]),
+        ("DaemonSet", ["DaemonSet/n/d"]),
+        ("Cluster", ["Cluster"]),
+    ):
+        found = findings(f"forEach: {for_each}", objects, tmp_path)
+        assert [str(finding.object) for finding in found] == names
+    compiled = diagnostic("forEach: Pod", tmp_path)
+    found = evaluate([compiled], objects, lambda item: item.name == "q").findings
+    assert [str(finding.object) for finding in found] == ["Pod/ml/q"]
+
+
+def test_diagnostics_are_evaluated_by_name(tmp_path: Path) -> None:
+    made = [diagnostic("reason: B", tmp_path, "b").diagnostic, diagnostic("reason: A", tmp_path, "a").diagnostic]
+    compiled, _ = compile_diagnostics(made)
+    assert [finding.reason for finding in evaluate(compiled, cluster(node()), every).findings] == ["A", "B"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("object.allocated('nvidia.com/gpu')", "3"),
+        ("object.available('nvidia.com/gpu')", "1"),
+        ("object.allocated('cpu')", "2"),  # 1500m
+        ("object.allocated('example.com/none')", "0"),
+        ("object.available('example.com/none')", "0"),
+        ("object.pods().size()", "2"),
+        ("object.pods().map(p, p.metadata.name).join(' ')", "p q"),
+        ("object.events()[0].reason", "SystemOOM"),
+        ("object.pods()[0].node().value() == object", "true"),
+        ("object.pods()[0].events().size()", "0"),
+        ("cluster.allocatable('nvidia.com/gpu')", "4"),
+        ("cluster.available('nvidia.com/gpu')", "1"),
+        ("cluster.total('nvidia.com/gpu')", "4"),
+        ("dyn(object).available('nvidia.com/gpu')", "1"),
+        ("dyn(cluster).available('nvidia.com/gpu')", "1"),
+        ("dyn(cluster).total('nvidia.com/gpu')", "4"),
+        ("dyn(cluster).allocatable('nvidia.com/gpu')", "4"),
+        ("cluster.nodes.size()", "1"),
+        ("cluster.pods.filter(p, !p.node().hasValue()).size()", "2"),
+        ("cluster.pods.filter(p, !has(p.spec.nodeName)).map(p, p.metadata.name).join(' ')", "r"),
+        ("cluster.daemonSets[0].pods().size()", "1"),
+        ("cluster.daemonSets[0].events()[0].reason", "FailedCreate"),
+        ("cluster.events.size()", "2"),
+        ("cluster.runtimeClasses.exists(c, c.handler == 'nvidia')", "true"),
+        ("cluster.namespaces.map(n, n.metadata.name).join(' ')", "ml"),
+        ("now - timestamp(object.metadata.creationTimestamp) > duration('1h')", "true"),
+        ("has(cluster.nodes) && cluster.size() == 6 && 'pods' in cluster", "true"),
+        ("cluster.all(name, name.size() > 3) && type(cluster) == type(cluster)", "true"),
+    ],
+)
+def test_functions_of_objects(expression: str, expected: str, tmp_path: Path) -> None:
+    owner = {"kind": "DaemonSet", "name": "d", "controller": True}
+    other = {"kind": "Job", "name": "d", "controller": False}
+    objects = cluster(
+        node(creationTimestamp="2026-11-23T00:00:00Z"),
+        pod("p", "worker", {GPU: "1", "cpu": "1500m"}, ownerReferences=[other, owner]),
+        pod("q", "worker", {GPU: "2"}),
+        {**pod("done", "worker"), "status": {"phase": "Succeeded"}},
+        pod("r"),
+        pod("lost", "gone"),
+        event("Node", "worker", "SystemOOM"),
+        event("DaemonSet", "d", "FailedCreate", "ml"),
+        {"kind": "DaemonSet", "metadata": {"name": "d", "namespace": "ml"}},
+        {"kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia"},
+        {"kind": "Namespace", "metadata": {"name": "ml"}},
+    )
+    assert messages(expression, objects, tmp_path) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("expression", "error"),
+    [
+        ("dyn({}).pods().size()", "no such overload: pods() applied to (map)"),
+        ("dyn({}).events().size()", "no such overload: events() applied to (map)"),
+        ("dyn({}).node().hasValue()", "no such overload: node() applied to (map)"),
+        ("dyn({}).allocated('x')", "no such overload: allocated() applied to (map, string)"),
+        ("dyn({}).available('x')", "no such overload: available() applied to (map, string)"),
+        ("dyn({}).total('x')", "no such overload: total() applied to (map, string)"),
+        ("dyn({}).allocatable('x')", "no such overload: allocatable() applied to (map, string)"),
+        ("object.metadata.labels.x", "no such key"),
+    ],
+)
+def test_an_error_is_counted_with_its_first_object(expression: str, error: str, tmp_path: Path) -> None:
+    compiled = diagnostic(f'messageExpression: "string({expression})"', tmp_path)
+    found = run(compiled, cluster(node("a"), node("b", labels={"x": "y"}), node("c")))
+    (failed,) = found.not_evaluated
+    assert (failed.source, failed.first) == ("Diagnostic/one", ObjectName("Node", "a"))
+    assert failed.why.endswith(error)
+    assert len(found.findings) + failed.objects == 3
+
+
+def test_conditions_and_texts_of_another_type_are_errors(tmp_path: Path) -> None:
+    labelled = cluster(node("a", labels={"x": "y"}))
+    for spec, error in (
+        ("params: {on: [1]}\nwhen: 'dyn(object.metadata.name)'", "the condition is not a bool"),
+        ("messageExpression: 'dyn(object.metadata.labels)'", "the expression is not a string"),
+    ):
+        (failed,) = run(diagnostic(spec.replace("params: {on: [1]}\n", ""), tmp_path), labelled).not_evaluated
+        assert failed.why.endswith(error)
+
+
+def test_a_kind_that_was_not_read_is_not_an_empty_one(tmp_path: Path) -> None:
+    compiled = diagnostic("when: cluster.daemonSets.size() == 0", tmp_path)
+    objects = cluster(node("a"), node("b"), absent=["DaemonSet", "Event"])
+    found = run(compiled, objects)
+    assert found == Evaluation(
+        findings=(),
+        not_evaluated=(NotEvaluated(source="Diagnostic/one", why="daemonsets were not read", objects=2),),
+    )
+    assert run(compiled, cluster(node("a"))).findings
+    # Evidence may be incomplete.
+    told = diagnostic("evidence: ['string(object.events().size())']", tmp_path)
+    assert [finding.evidence for finding in run(told, objects).findings] == [("0",), ("0",)]
+
+
+def test_over_its_budget_a_diagnostic_is_not_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnostic_evaluation, "DIAGNOSTIC_COST", 1_000)
+    compiled = diagnostic("forEach: Node\nwhen: cluster.nodes.filter(n, n == object).size() == 1", tmp_path)
+    cheap = diagnostic("forEach: Node\nwhen: object.metadata.name == 'n1'", tmp_path, "two")
+    found = evaluate([compiled, cheap], cluster(*(node(f"n{index}") for index in range(100))), every)
+    (failed,) = found.not_evaluated
+    assert failed.why.endswith("the cost limit of 1000 for one Diagnostic is used up")
+    first = len(found.findings) - 1  # what was found until then stands
+    assert (failed.objects, failed.first) == (100 - first, ObjectName("Node", f"n{first}"))
+    assert found.findings[-1].source == "Diagnostic/two"
+
+
+def test_a_result_that_is_too_large_fails_for_its_object_alone(tmp_path: Path) -> None:
+    long = node("long", annotations={"x": "y" * 90_000})
+    expression = "object.metadata.?annotations.x.orValue('z').replace('', '0123456789012').size() > 0"
+    found = run(diagnostic(f"when: {expression}", tmp_path), cluster(long, node("short")))
+    assert [finding.object.name for finding in found.findings] == ["short"]
+    assert [failed.first for failed in found.not_evaluated] == [ObjectName("Node", "long")]
+
+
+def test_texts_are_bounded_and_commands_are_never_cut(tmp_path: Path) -> None:
+    objects = cluster(node(labels={"x": "y" * (MAX_COMMAND + 1)}))
+    text = "object.metadata.labels.x"
+    (found,) = findings(f"messageExpression: {text}\nevidence: [{text}]", objects, tmp_path)
+    assert found.message == found.evidence[0] == "y" * MAX_TEXT + "…"
+    (failed,) = run(diagnostic(f"remedies: [{{text: Run., command: {text}}}]", tmp_path), objects).not_evaluated
+    assert failed.why.endswith(f"the command has more than {MAX_COMMAND} characters")
+
+
+def problems(spec: str, tmp_path: Path) -> list[str]:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(f"apiVersion: gpurules.io/v1\nkind: Diagnostic\nmetadata: {{name: one}}\nspec: {spec}\n")
+    loaded = load([file])
+    _, found = compile_diagnostics((*loaded.diagnostics, *loaded.diagnostic_drafts))
+    return [f"{problem.code}: {problem.message}" for problem in (*loaded.problems, *found)]
+
+
+SPEC = "{forEach: Pod, when: 'true', severity: Error, reason: R, messageExpression: \"'x'\""
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("evidence: ['1']", ["cel-result-type: the expression must be string, not int"]),
+        ("remedies: [{text: Run., command: nothing}]", ["cel-undeclared: undeclared reference to 'nothing'"]),
+        (
+            "evidence: ['object.spec.containers[0].env[0].value']",
+            [
+                "cel-field: EnvVar has no field 'value' (did you mean 'valueFrom'?)",
+            ],
+        ),
+        (
+            "evidence: ['string(object.spec.containers[0].envFrom.size())']",
+            [
+                "cel-field: Container has no field 'envFrom' (did you mean 'env'?)",
+            ],
+        ),
+        (
+            "evidence: ['string(object.pods().size())']",
+            [
+                "cel-type: there is no Pod.pods(), only DaemonSet.pods(), Node.pods()",
+            ],
+        ),
+        ("evidence: [request.namespace]", ["cel-undeclared: undeclared reference to 'request'"]),
+        ("mode: Audit", ["unknown-field: Diagnostic spec has no field 'mode'"]),
+        ("certainty: Sure", ["wrong-value: 'Sure' is not one of Certain, Possible"]),
+        (
+            "remedies: [{command: a.b}]",
+            [
+                "missing-field: remedy needs 'text'",
+            ],
+        ),
+        ("when: object.x", []),
+    ],
+)
+def test_problems_of_a_diagnostic(more: str, expected: list[str], tmp_path: Path) -> None:
+    found = problems(f"{SPEC}, {more}}}", tmp_path)
+    assert found[: len(expected)] == expected
+
+
+def test_the_functions_and_lists_do_not_exist_at_admission(tmp_path: Path) -> None:
+    file = tmp_path / "rule.yaml"
+    for expression in ("object.node().hasValue()", "cluster.nodes.size() > 0", "now > timestamp(0)"):
+        file.write_text(
+            "apiVersion: gpurules.io/v1\nkind: Validation\nmetadata: {name: one}\n"
+            f"spec: {{validations: [{{expression: {expression}}}]}}\n"
+        )
+        _, found = compile_rules(load([file]).rules)
+        assert len(found) == 1, expression
+
+
+def test_what_expressions_read_is_kept_and_nothing_else(tmp_path: Path) -> None:
+    names = {"apiVersion": None, "kind": None, "metadata": {"name": None, "namespace": None}}
+    kept = kept_by([diagnostic("when: has(object.status.nodeInfo.kernelVersion)", tmp_path)])
+    assert kept == {"Node": {**names, "status": {"nodeInfo": {"kernelVersion": None}}}}

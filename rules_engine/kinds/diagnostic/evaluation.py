@@ -104,8 +104,10 @@ def _compiled(diagnostic: Diagnostic, compiler: ExpressionCompiler) -> CompiledD
         message=message,
         evidence=evidence,
         commands=commands,
-        kept=fields_read(diagnostic.for_each, compiler.variables, (when, message, *evidence, *filter(None, commands))),
-        needs=frozenset(fields_read(diagnostic.for_each, compiler.variables, (when, message))),
+        kept=fields_read(
+            diagnostic.for_each, compiler.variables, (when, message, *evidence, *filter(None, commands))
+        ).kept,
+        needs=fields_read(diagnostic.for_each, compiler.variables, (when, message)).needs,
     )
 
 

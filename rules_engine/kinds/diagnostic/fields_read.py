@@ -36,50 +36,23 @@ from rules_engine.evaluation.context import NamedProgram
 from rules_engine.kinds.diagnostic.types import LISTS
 from rules_engine.kinds.diagnostic.value import ForEach
 from rules_engine.model.kept_fields import Kept, merged
+from rules_engine.scheduling import FIELDS_READ as SCHEDULED
 
 _SHAPES: Mapping[str, ObjectType] = {item.name: item for item in LISTS.values()}
 
-NAMES: Kept = {"apiVersion": None, "kind": None, "metadata": {"name": None, "namespace": None}}
+NAMES: Kept = {"metadata": {"name": None, "namespace": None}}
 """Members of every object that is read: its name is that of a finding, and how it is found from others."""
 
-_RESOURCES: Kept = {"requests": None, "limits": None}
-_CONTAINER: Kept = {"name": None, "restartPolicy": None, "resources": _RESOURCES, "ports": None}
+_CONTAINER: Kept = {"restartPolicy": None, "resources": {"requests": None, "limits": None}}
 _BOUND: Kept = {"spec": {"nodeName": None}, "status": {"phase": None}}
 _AMOUNTS: Mapping[str, Kept] = {
-    "Node": {
-        "metadata": {"labels": None},
-        "spec": {"taints": None, "unschedulable": None},
-        "status": {"allocatable": None, "conditions": None},
-    },
+    "Node": {"status": {"allocatable": None}},
     "Pod": merged(
         _BOUND,
-        {
-            "metadata": {"labels": None, "annotations": None},
-            "spec": {
-                "containers": _CONTAINER,
-                "initContainers": _CONTAINER,
-                "overhead": None,
-                "resources": None,
-            },
-        },
+        {"spec": {"containers": _CONTAINER, "initContainers": _CONTAINER, "overhead": None, "resources": None}},
     ),
 }
 _EVENTS: Mapping[str, Kept] = {"Event": {"involvedObject": {"kind": None, "namespace": None, "name": None}}}
-_SCHEDULED: Kept = dict.fromkeys(
-    (
-        "affinity",
-        "ephemeralContainers",
-        "hostNetwork",
-        "nodeSelector",
-        "priority",
-        "resourceClaims",
-        "schedulerName",
-        "schedulingGates",
-        "tolerations",
-        "topologySpreadConstraints",
-        "volumes",
-    )
-)
 
 _METHODS: Mapping[str, Mapping[str, Kept]] = {
     "allocatable": _AMOUNTS,
@@ -89,9 +62,12 @@ _METHODS: Mapping[str, Mapping[str, Kept]] = {
     "events": _EVENTS,
     "node": {"Node": {}, "Pod": {"spec": {"nodeName": None}}},
     "pods": {"Pod": merged(_BOUND, {"metadata": {"ownerReferences": None}})},
-    "waitingFor": {"Node": _AMOUNTS["Node"], "Pod": merged(_AMOUNTS["Pod"], {"spec": _SCHEDULED})},
+    "waitingFor": SCHEDULED,
 }
 """Members that the functions of objects read, by the names of the functions."""
+
+_DISPENSABLE = ("waitingFor", "Namespace")
+"""A function that is evaluated without objects of a kind all the same: few pods select namespaces by their labels."""
 
 _FOUND: Mapping[str, tuple[str, int]] = {"events": ("Event", 1), "node": ("Node", 0), "pods": ("Pod", 1)}
 """Functions that return objects: their kind, and 1 for a list of them."""
@@ -116,14 +92,20 @@ Places: TypeAlias = frozenset[Place]
 _NONE: Places = frozenset()
 
 
-def fields_read(
-    for_each: ForEach, variables: Mapping[str, NamedProgram], programs: Iterable[Program]
-) -> Mapping[str, Kept]:
-    """Return the members that expressions read, with the variables that they name, by the kind of the objects."""
+@dataclass(frozen=True, slots=True)
+class FieldsRead:
+    """The members that expressions read, by the kind of the objects, and the kinds without which they have no value."""
+
+    kept: Mapping[str, Kept]
+    needs: frozenset[str]
+
+
+def fields_read(for_each: ForEach, variables: Mapping[str, NamedProgram], programs: Iterable[Program]) -> FieldsRead:
+    """Return what expressions read, with the variables that they name."""
     reader = _Reader(for_each, variables)
     for program in programs:
         reader.consume(program.checked, program.checked.expression)
-    return reader.kept
+    return FieldsRead(reader.kept, frozenset(reader.needs))
 
 
 class _Reader:
@@ -131,6 +113,7 @@ class _Reader:
 
     def __init__(self, for_each: ForEach, variables: Mapping[str, NamedProgram]) -> None:
         self.kept: dict[str, Kept] = {}
+        self.needs: set[str] = set()
         self._object = Place(_CLUSTER if for_each is ForEach.CLUSTER else for_each.value)
         self._variables = variables
         self._known: dict[str, Places] = {}
@@ -160,7 +143,7 @@ class _Reader:
     def keep_for(self, method: str) -> None:
         """Keep the members that a function reads."""
         for kind, kept in _METHODS[method].items():
-            self._keep(kind, kept)
+            self._keep(kind, kept, needed=(method, kind) != _DISPENSABLE)
 
     def named(self, reference: object) -> Places:
         """Return the places of a variable of the environment; `variables` as a whole is kept."""
@@ -180,7 +163,9 @@ class _Reader:
             self._known[reference] = _Expression(self, checked).places(checked.expression, {})
         return self._known[reference]
 
-    def _keep(self, kind: str, kept: Kept) -> None:
+    def _keep(self, kind: str, kept: Kept, *, needed: bool = True) -> None:
+        if needed:
+            self.needs.add(kind)
         self.kept[kind] = merged(self.kept.get(kind, NAMES), kept)
 
 

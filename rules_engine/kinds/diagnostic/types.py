@@ -7,7 +7,12 @@ from rules_engine.cel.values.types import ObjectType, Type, list_of, object_of, 
 from rules_engine.kinds.diagnostic.value import ForEach
 
 HIDDEN = frozenset(
-    {("EnvVar", "value"), ("Container", "envFrom"), ("EphemeralContainer", "envFrom"), ("ObjectMeta", "managedFields")}
+    {
+        ("EnvVar", "value"),
+        ("EnvVar", "valueFrom"),
+        ("Container", "envFrom"),
+        ("EphemeralContainer", "envFrom"),
+    }
 )
 """Fields that are left out when objects are read: a finding must not quote the environment of a container."""
 

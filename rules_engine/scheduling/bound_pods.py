@@ -7,6 +7,7 @@ from functools import lru_cache
 
 from rules_engine.model.json.lenient import Object, mapping, strings, text
 from rules_engine.model.rules import ConditionKind, LabelSelector
+from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE
 
 CACHED_COUNTS = 64
 """Counts by node that are cached for selectors: equal pods have equal ones. One has an item for each node at most."""
@@ -32,7 +33,7 @@ class BoundPods:
         for number, pod in pods:
             metadata = mapping(pod.get("metadata"))
             labels = strings(metadata.get("labels"))
-            key = text(metadata, "namespace") or "default", frozenset(labels.items())
+            key = text(metadata, "namespace") or DEFAULT_NAMESPACE, frozenset(labels.items())
             group = found.get(key)
             if group is None:
                 group = found[key] = PodGroup(labels)
@@ -44,10 +45,6 @@ class BoundPods:
             self._by_namespace.setdefault(namespace, _Namespace()).groups.append(group)
         self.live_counts = lru_cache(CACHED_COUNTS)(self._live_counts)
         """Return the number of a namespace's pods that a selector matches, by node, without those being deleted."""
-
-    @property
-    def namespaces(self) -> Iterable[str]:
-        return self._by_namespace.keys()
 
     def matching(self, namespace: str, selector: LabelSelector) -> Iterator[PodGroup]:
         """Yield the groups of a namespace that a selector matches."""

@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from rules_engine.evaluation.nodes import NO_LABEL, Label, NodeSet, node_set
+from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.model.cluster import NAMESPACE_NAME_LABEL
 from rules_engine.model.rules import ConditionKind, LabelSelector
 from rules_engine.scheduling.bound_pods import BoundPods, PodGroup
 from rules_engine.scheduling.requirements import AffinityTerm, Requirements
+from rules_engine.scheduling.topologies import Topologies
 
 CACHED_DOMAINS = 1_000
 """Terms of bound pods whose nodes are cached: 700 bytes each with 5,000 nodes."""
@@ -48,9 +49,9 @@ class Namespaces:
 class RepellingTerms:
     """Terms of the bound pods' required anti-affinity, with the nodes of those pods, by a label that they require."""
 
-    def __init__(self, terms: Mapping[AffinityTerm, Iterable[int]], labels_of: Sequence[Mapping[str, str]]) -> None:
-        self._nodes = {term: tuple(numbers) for term, numbers in terms.items()}
-        self._labels_of = labels_of
+    def __init__(self, terms: Mapping[AffinityTerm, Sequence[int]], topologies: Topologies) -> None:
+        self._nodes = terms
+        self._topologies = topologies
         self._by_label: dict[tuple[str, str], list[AffinityTerm]] = {}
         self._others: list[AffinityTerm] = []
         for term in terms:
@@ -68,16 +69,12 @@ class RepellingTerms:
                 if term.matches_labels(labels):
                     yield term
 
-    def nodes(self, term: AffinityTerm, topology: Label) -> NodeSet:
-        """Return the nodes of the domains in which pods with this term run; `topology` is the label of its key."""
-        found = 0
-        for value in self._domains(term):
-            found |= topology.values[value]
-        return found
+    def nodes(self, term: AffinityTerm) -> NodeSet:
+        """Return the nodes of the domains in which pods with this term run."""
+        return self._topologies.nodes(term.topology_key, self._domains(term))
 
     def _domains_of(self, term: AffinityTerm) -> frozenset[str]:
-        key = term.topology_key
-        return frozenset(labels[key] for number in self._nodes[term] if key in (labels := self._labels_of[number]))
+        return self._topologies.values(self._nodes[term], term.topology_key)
 
 
 def _required(selector: LabelSelector | None) -> Iterator[tuple[str, str]]:
@@ -89,17 +86,15 @@ def _required(selector: LabelSelector | None) -> Iterator[tuple[str, str]]:
 
 
 def unaffine(
-    pod: Requirements, pods: BoundPods, namespaces: Namespaces, labels: Mapping[str, Label], every: NodeSet
+    pod: Requirements, pods: BoundPods, namespaces: Namespaces, topologies: Topologies, every: NodeSet
 ) -> NodeSet:
     """Return the nodes that the pod's required affinity excludes."""
-    terms = pod.affinity
     present = near = every
     any_domain = False
-    matched = _nodes_of(_matching_all(terms, pods, namespaces))
-    for term in terms:
-        topology = labels.get(term.topology_key, NO_LABEL)
-        present &= topology.present
-        domains = _domains(topology, matched)
+    matched = _nodes_of(_matching_all(pod.affinity, pods, namespaces))
+    for term in pod.affinity:
+        present &= topologies.having(term.topology_key)
+        domains = topologies.nodes(term.topology_key, topologies.values(matched, term.topology_key))
         any_domain |= domains != 0
         near &= domains
     # The first pod of a group that has affinity to itself may run wherever the labels are.
@@ -108,23 +103,21 @@ def unaffine(
     return every & ~near
 
 
-def anti_affine(pod: Requirements, pods: BoundPods, namespaces: Namespaces, labels: Mapping[str, Label]) -> NodeSet:
+def anti_affine(pod: Requirements, pods: BoundPods, namespaces: Namespaces, topologies: Topologies) -> NodeSet:
     """Return the nodes that the pod's required anti-affinity excludes."""
     found = 0
     for term in pod.anti_affinity:
         matched = _nodes_of(_matching_all((term,), pods, namespaces))
-        found |= _domains(labels.get(term.topology_key, NO_LABEL), matched)
+        found |= topologies.nodes(term.topology_key, topologies.values(matched, term.topology_key))
     return found
 
 
-def repelled_by_pods(
-    pod: Requirements, terms: RepellingTerms, namespaces: Namespaces, labels: Mapping[str, Label]
-) -> NodeSet:
+def repelled_by_pods(pod: Requirements, terms: RepellingTerms, namespaces: Namespaces) -> NodeSet:
     """Return the nodes that the required anti-affinity of bound pods excludes."""
     found = 0
     for term in terms.about(pod.labels):
         if namespaces.includes(term, pod.namespace):
-            found |= terms.nodes(term, labels.get(term.topology_key, NO_LABEL))
+            found |= terms.nodes(term)
     return found
 
 
@@ -149,17 +142,3 @@ def _matches_itself(pod: Requirements, namespaces: Namespaces) -> bool:
         pod.namespace in frozenset(namespaces.of_term(term)) and term.matches_labels(pod.labels)
         for term in pod.affinity
     )
-
-
-def _domains(topology: Label, numbers: frozenset[int]) -> NodeSet:
-    """Return the nodes of the domains of some nodes."""
-    found = 0
-    if numbers:
-        for value, members in topology.values.small.items():
-            if not numbers.isdisjoint(members):
-                found |= topology.values[value]
-        some = node_set([*numbers])
-        for nodes in topology.values.large.values():
-            if nodes & some:
-                found |= nodes
-    return found

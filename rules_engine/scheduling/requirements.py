@@ -13,6 +13,7 @@ from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelec
 from rules_engine.scheduling.amounts import counted
 from rules_engine.scheduling.selectors import selector_of
 
+DEFAULT_NAMESPACE = "default"
 DEFAULT_SCHEDULER = "default-scheduler"
 ALL_ADDRESSES = "0.0.0.0"  # noqa: S104 - compared, never listened on
 NODE_NAME = "metadata.name"
@@ -79,7 +80,7 @@ class Requirements(Struct, frozen=True, kw_only=True):
         """Read a pod. Raises PodError if it is malformed and TooLargeError beyond the bounds of a placement."""
         pod = Pod.parse(dict(raw))
         spec = mapping(raw.get("spec"))
-        namespace = pod.namespace or "default"
+        namespace = pod.namespace or DEFAULT_NAMESPACE
         return cls(
             namespace=namespace,
             labels=pod.labels,

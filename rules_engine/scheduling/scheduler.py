@@ -6,7 +6,7 @@ claims, pods that are nominated to nodes, extenders and other profiles than the 
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Final
 
 from rules_engine.cel import Budget
@@ -37,6 +37,7 @@ from rules_engine.scheduling.requirements import Requirements
 from rules_engine.scheduling.scheduling import Excluded, Filter, Scheduling
 from rules_engine.scheduling.spread import unspread
 from rules_engine.scheduling.taints import Taints
+from rules_engine.scheduling.topologies import Topologies
 from rules_engine.scheduling.usage import Usage, free_amounts, full_nodes
 
 NAMESPACE_SELECTORS = "namespace selectors, since no namespaces were read"
@@ -61,7 +62,7 @@ class Scheduler:
         self._names = tuple(names)
         self._numbers = {name: number for number, name in enumerate(names)}
         self._index = placed_index_of(Cluster(nodes=self.nodes))
-        self._labels = self._index.places.labels
+        self._topologies = Topologies(self._index.places.labels, [node.labels for node in nodes])
         self._taints = Taints(nodes)
         usage = Usage()
         for pod in bound:
@@ -69,12 +70,16 @@ class Scheduler:
             if number is not None:
                 usage.add(number, pod)
         self._usage = usage
-        self._pods = BoundPods(usage.pods)
-        self._namespaces = Namespaces(namespaces, self._pods.namespaces)
-        self._repelling = RepellingTerms(usage.terms, [node.labels for node in nodes])
+        self._namespaces = Namespaces(namespaces, usage.namespaces)
+        self._repelling = RepellingTerms(usage.terms, self._topologies)
         self._free = free_amounts(nodes, usage)
         self._full = full_nodes(nodes, usage)
         self._selected = lru_cache(CACHED_SELECTIONS)(self._selected_by)
+
+    @cached_property
+    def _pods(self) -> BoundPods:
+        # On first use, since few pods have constraints that read the others.
+        return BoundPods(self._usage.pods)
 
     def explain(self, pod: Object) -> Scheduling:
         """Return the answer for a pod that is not bound.
@@ -98,7 +103,7 @@ class Scheduler:
             Filter.NODE_PORTS: {PORTS_TAKEN: self._taken(pod)},
             Filter.NODE_RESOURCES_FIT: {_reason(resource): nodes for resource, nodes in fit.items()},
             Filter.POD_TOPOLOGY_SPREAD: unspread(
-                pod, self._pods, self._labels, every, selected=selected, repelled=repelled
+                pod, self._pods, self._topologies, every, selected=selected, repelled=repelled
             ),
             Filter.INTER_POD_AFFINITY: self._apart(pod),
         }
@@ -145,9 +150,11 @@ class Scheduler:
 
     def _apart(self, pod: Requirements) -> Excluded:
         """Return the nodes that pod affinity excludes; of its three parts the first that excludes a node decides."""
-        unmatched = unaffine(pod, self._pods, self._namespaces, self._labels, self._index.every) if pod.affinity else 0
-        near = anti_affine(pod, self._pods, self._namespaces, self._labels) & ~unmatched
-        existing = repelled_by_pods(pod, self._repelling, self._namespaces, self._labels) & ~(unmatched | near)
+        unmatched = (
+            unaffine(pod, self._pods, self._namespaces, self._topologies, self._index.every) if pod.affinity else 0
+        )
+        near = anti_affine(pod, self._pods, self._namespaces, self._topologies) & ~unmatched
+        existing = repelled_by_pods(pod, self._repelling, self._namespaces) & ~(unmatched | near)
         return {NO_AFFINE_POD: unmatched, OWN_ANTI_AFFINITY: near, EXISTING_ANTI_AFFINITY: existing}
 
     def _not_modelled(self, pod: Requirements) -> Iterator[str]:

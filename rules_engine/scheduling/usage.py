@@ -8,7 +8,14 @@ from rules_engine.model.cluster import Node
 from rules_engine.model.cluster_objects import PodObject, requests_of
 from rules_engine.model.json.lenient import mapping
 from rules_engine.scheduling.amounts import PODS, FreeAmounts, counted
-from rules_engine.scheduling.requirements import ALL_ADDRESSES, AffinityTerm, HostPort, anti_affinity_terms, host_ports
+from rules_engine.scheduling.requirements import (
+    ALL_ADDRESSES,
+    DEFAULT_NAMESPACE,
+    AffinityTerm,
+    HostPort,
+    anti_affinity_terms,
+    host_ports,
+)
 
 
 class Usage:
@@ -16,6 +23,7 @@ class Usage:
 
     def __init__(self) -> None:
         self.pods: list[tuple[int, PodObject]] = []
+        self.namespaces: set[str] = set()
         self.counts: Counter[int] = Counter()
         self.amounts: dict[str, Counter[int]] = {}
         """Amounts in the scheduler's units, by resource and node."""
@@ -26,8 +34,9 @@ class Usage:
 
     def add(self, number: int, pod: PodObject) -> None:
         """Add a pod that is bound to the node with this number."""
-        spec = mapping(pod.get("spec"))
+        spec, namespace = mapping(pod.get("spec")), pod.namespace or DEFAULT_NAMESPACE
         self.pods.append((number, pod))
+        self.namespaces.add(namespace)
         self.counts[number] += 1
         # The sum of amounts that are rounded pod by pod, as the scheduler adds them.
         for resource, amount in counted(requests_of(pod)).items():
@@ -38,7 +47,7 @@ class Usage:
         for port in host_ports(spec):
             self.ports.setdefault((port.protocol, port.number), {}).setdefault(port.address, []).append(number)
         if "affinity" in spec:
-            for term in anti_affinity_terms(spec, pod.namespace or "default"):
+            for term in anti_affinity_terms(spec, namespace):
                 self.terms.setdefault(term, []).append(number)
 
     def nodes_with(self, port: HostPort) -> NodeSet:

@@ -1,0 +1,29 @@
+"""The model of the scheduler agrees with a second implementation on generated clusters."""
+
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.scheduling import compare, parse_recorded
+from tests.support.clusters import Generator
+from tests.support.naive_scheduler import reasons
+from tests.support.scheduling import scheduler
+
+
+@given(st.randoms(use_true_random=True))
+def test_counts_agree_with_a_second_implementation(random: Random) -> None:
+    generator = Generator(random)
+    nodes, namespaces = generator.nodes(), generator.namespace_objects()
+    bound = generator.bound(nodes)
+    model = scheduler(nodes, bound, namespaces)
+    for _ in range(5):
+        subject = generator.pending(nodes)
+        found = model.explain(subject)
+        expected = reasons(subject, nodes, bound, namespaces)
+        assert found.reasons == expected
+        assert set(found.feasible_nodes).isdisjoint(name for why in expected for name in found.by_node(why))
+        if not found.feasible:
+            recorded = parse_recorded(found.message())
+            assert recorded is not None
+            assert compare(recorded, found)

@@ -22,7 +22,7 @@ _TAINTS = (
     "spot=yes:PreferNoSchedule",
     "node.kubernetes.io/unschedulable:NoSchedule",
 )
-_NUMBER_TEXTS = ("0", "1", "2", "-3", "10", "x")
+_NUMBER_TEXTS = ("0", "1", "2", "03", "10", "x")
 
 
 class Generator:

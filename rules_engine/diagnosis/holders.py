@@ -47,9 +47,7 @@ class Holders:
 
     def evidence(self, resource: str, nodes: Iterable[str]) -> tuple[str, ...]:
         """Return a line for each of the pods that hold most of a resource, and one that counts the others."""
-        holding = [
-            held for node in nodes for held in self._by_node.get(node, ()) if held.amounts.get(resource, 0) > 0
-        ]
+        holding = [held for node in nodes for held in self._by_node.get(node, ()) if held.amounts.get(resource, 0) > 0]
         holding.sort(key=lambda held: (-held.amounts[resource], held.pod.namespace, held.pod.name))
         lines = [
             f"{held.pod.namespace}/{held.pod.name} holds {whole(held.amounts[resource])} {resource} on "

@@ -1,18 +1,23 @@
 """Pods that nodes with enough GPUs repel or exclude: taints, selectors and affinity, cordons, NotReady."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 from rules_engine.diagnosis.pending.explanation import Explanation
 from rules_engine.diagnosis.pending.node_sets import NOT_READY, UNREACHABLE, UNSCHEDULABLE, NodeSets
 from rules_engine.diagnosis.pending.request import Request
 from rules_engine.diagnosis.reasons import PendingReason
-from rules_engine.diagnosis.wording import MAX_NAMES, command, counted, listed
+from rules_engine.diagnosis.wording import MAX_NAMES, command, listed
 from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.model.cluster import Taint
 from rules_engine.model.finding import Certainty, FindingSeverity, Remedy, Risk
 
 LIFECYCLE = (UNSCHEDULABLE, NOT_READY, UNREACHABLE)
 """Taints for cordoned nodes and for nodes that are not Ready, which have reasons of their own."""
+
+
+_Stage = tuple[Callable[[], NodeSet], Callable[["Exclusion", NodeSet], Explanation], str]
+"""The nodes that pass a stage, the reason if none does, and words for nodes that do not."""
 
 
 class Exclusion:
@@ -24,16 +29,16 @@ class Exclusion:
 
     def __init__(self, request: Request, sets: NodeSets, offering: NodeSet) -> None:
         self.left = offering
-        self.steps: tuple[str, ...] = (f"{_nodes(offering)} {_verb(offering, 'offer')} {request.text}",)
+        self.steps: tuple[str, ...] = (f"nodes that offer {request.text}: {_names(sets, offering)}",)
         self.explanation: Explanation | None = None
         self._request = request
         self._sets = sets
         placement = request.placement
-        stages = (
-            (lambda: sets.tolerated(placement, *LIFECYCLE), _tainted, "have a taint that the pod does not tolerate"),
-            (lambda: sets.matching(placement), _unmatched, "do not match its node selector or affinity"),
-            (lambda: sets.tolerated(placement, NOT_READY, UNREACHABLE), _cordoned, "are cordoned"),
-            (lambda: sets.tolerated(placement), _not_ready, "are not Ready"),
+        stages: tuple[_Stage, ...] = (
+            (lambda: sets.tolerated(placement, *LIFECYCLE), _tainted, "taints that the pod does not tolerate"),
+            (lambda: sets.matching(placement), _unmatched, "its node selector or affinity"),
+            (lambda: sets.tolerated(placement, NOT_READY, UNREACHABLE), _cordoned, "cordons"),
+            (lambda: sets.tolerated(placement), _not_ready, "the condition Ready"),
         )
         for passing, explain, what in stages:
             passed = self.left & passing()
@@ -44,7 +49,7 @@ class Exclusion:
                 self.explanation = explain(self, excluded)
                 return
             self.left = passed
-            self.steps = (*self.steps, f"{_nodes(excluded)} of them {what}: {self.names(excluded)}")
+            self.steps = (*self.steps, f"excluded by {what}: {self.names(excluded)}")
 
     @property
     def sets(self) -> NodeSets:
@@ -56,21 +61,15 @@ class Exclusion:
 
     def names(self, nodes: NodeSet) -> str:
         """Return the first of the names of nodes, and the count of the others."""
-        found = [name for name, _ in zip(self._sets.names(nodes), range(MAX_NAMES), strict=False)]
-        return listed(found, of=nodes.bit_count())
+        return _names(self._sets, nodes)
 
     def first(self, nodes: NodeSet) -> str:
         """Return the name of the first of nodes."""
         return next(self._sets.names(nodes))
 
 
-def _nodes(nodes: NodeSet) -> str:
-    return counted(nodes.bit_count(), "node")
-
-
-def _verb(nodes: NodeSet, plural: str) -> str:
-    """Return a verb for a number of nodes."""
-    return plural if nodes.bit_count() != 1 else {"have": "has", "are": "is", "do": "does"}.get(plural, f"{plural}s")
+def _names(sets: NodeSets, nodes: NodeSet) -> str:
+    return listed([*islice(sets.names(nodes), MAX_NAMES)], of=nodes.bit_count())
 
 
 def _tainted(found: Exclusion, excluded: NodeSet) -> Explanation:
@@ -79,8 +78,8 @@ def _tainted(found: Exclusion, excluded: NodeSet) -> Explanation:
     return Explanation(
         reason=PendingReason.TAINT,
         severity=FindingSeverity.ERROR,
-        message=f"the pod does not tolerate the taints of the {_nodes(excluded)} that {_verb(excluded, 'offer')} "
-        f"{found.request.text}: {listed(keys)}",
+        message=f"each node that offers {found.request.text} has a taint that the pod does not tolerate: "
+        f"{listed(keys)}",
         cause="A node repels the pods that do not tolerate all of its taints.",
         evidence=(
             *found.steps,
@@ -105,8 +104,7 @@ def _unmatched(found: Exclusion, excluded: NodeSet) -> Explanation:
     return Explanation(
         reason=PendingReason.SELECTOR_OR_AFFINITY,
         severity=FindingSeverity.ERROR,
-        message=f"the node selector or affinity of the pod matches none of the {_nodes(excluded)} that "
-        f"{_verb(excluded, 'offer')} {found.request.text}{_left(found)}",
+        message=f"no node that offers {found.request.text}{_left(found)} matches the pod's node selector or affinity",
         cause="A pod runs only on nodes that match its node selector and its required node affinity.",
         evidence=(*found.steps, *_mismatches(found, excluded)),
         remedies=(
@@ -121,7 +119,7 @@ def _unmatched(found: Exclusion, excluded: NodeSet) -> Explanation:
 
 def _left(found: Exclusion) -> str:
     """Return a clause if earlier reasons have excluded other nodes."""
-    return " and whose taints it tolerates" if len(found.steps) > 1 else ""
+    return " and has no taint against the pod" if len(found.steps) > 1 else ""
 
 
 def _mismatches(found: Exclusion, excluded: NodeSet) -> Iterator[str]:
@@ -130,20 +128,23 @@ def _mismatches(found: Exclusion, excluded: NodeSet) -> Iterator[str]:
         matched = sets.labelled(key, value) & excluded
         if matched == excluded:
             continue
-        values = sets.values_of(key, excluded)
-        there = f"they have {listed([f'{key}={other}' for other in values])}" if values else "they have no such label"
-        yield f"node selector {key}={value}: on {matched.bit_count()} of these {_nodes(excluded)}; {there}"
+        values = [f"{key}={other}" for other in sets.values_of(key, excluded)]
+        yield f"node selector {key}={value}: {_count(matched, excluded)}; they have {listed(values) or 'no such label'}"
     if placement.terms is not None:
         matched = sets.affine(placement) & excluded
         if matched != excluded:
-            yield f"required node affinity: matches {matched.bit_count()} of these {_nodes(excluded)}"
+            yield f"required node affinity: {_count(matched, excluded)}"
+
+
+def _count(matched: NodeSet, excluded: NodeSet) -> str:
+    return f"matches {matched.bit_count()} of {excluded.bit_count()}"
 
 
 def _cordoned(found: Exclusion, excluded: NodeSet) -> Explanation:
     return Explanation(
         reason=PendingReason.CORDON,
         severity=FindingSeverity.WARNING,
-        message=f"all nodes that offer {found.request.text} to the pod are cordoned: {found.names(excluded)}",
+        message=f"each node that offers {found.request.text} to the pod is cordoned: {found.names(excluded)}",
         cause="A cordoned node takes no new pods, as before maintenance.",
         evidence=found.steps,
         remedies=(
@@ -165,7 +166,7 @@ def _not_ready(found: Exclusion, excluded: NodeSet) -> Explanation:
     return Explanation(
         reason=PendingReason.NOT_READY,
         severity=FindingSeverity.ERROR,
-        message=f"all nodes that offer {found.request.text} to the pod are not Ready: {found.names(excluded)}",
+        message=f"no node that offers {found.request.text} to the pod is Ready: {found.names(excluded)}",
         cause="The control plane taints a node whose kubelet does not report Ready, which keeps new pods off it.",
         certainty=Certainty.POSSIBLE if presumed else Certainty.CERTAIN,
         evidence=(*found.steps, *evidence),

@@ -24,9 +24,7 @@ def exhausted(
     free = found.left & sets.covering(request.gpus, Offered.AVAILABLE)
     if not free:
         short = [
-            resource
-            for resource, nanos in request.gpus
-            if sets.total(resource, Offered.AVAILABLE, found.left) < nanos
+            resource for resource, nanos in request.gpus if sets.total(resource, Offered.AVAILABLE, found.left) < nanos
         ]
         return (_allocated(short, found, holders) if short else _scattered(found, holders)), 0
     room = free & sets.covering(request.others, Offered.AVAILABLE) & ~sets.full
@@ -54,18 +52,21 @@ def _held(resources: Sequence[str], found: Exclusion, holders: Holders) -> tuple
 def _allocated(short: Sequence[str], found: Exclusion, holders: Holders) -> Explanation:
     sets = found.sets
     spare = [
-        f"{name}: {amount(name, total)}"
+        f"{amount(name, total)} {name}"
         for name, total in sets.resources(found.left, Offered.AVAILABLE).items()
         if is_gpu(name) and name not in short
     ]
     elsewhere = sets.every & ~found.left & sets.covering(found.request.gpus, Offered.AVAILABLE)
-    free = all(sets.total(resource, Offered.AVAILABLE, found.left) == 0 for resource in short)
-    left = "all" if free else "nearly all"
+    none = all(sets.total(resource, Offered.AVAILABLE, found.left) == 0 for resource in short)
     return Explanation(
         reason=PendingReason.ALL_ALLOCATED,
         severity=FindingSeverity.WARNING,
-        message=f"{left} {listed(short)} that the pod may use are allocated, on "
-        f"{counted(found.left.bit_count(), 'node')}",
+        message=(
+            f"all {listed(short)} that the pod may use are allocated"
+            if none
+            else f"too few {listed(short)} that the pod may use are free"
+        )
+        + f", on {counted(found.left.bit_count(), 'node')}",
         cause="Devices are exclusive: the pod waits until other pods end.",
         evidence=(
             *found.steps,
@@ -90,7 +91,7 @@ def _pods_on(node: str) -> Remedy:
 
 
 def _scattered(found: Exclusion, holders: Holders) -> Explanation:
-    request, sets = found.request, found.sets
+    request = found.request
     resources = [resource for resource, _ in request.gpus]
     best = _best_node(request, found)
     return Explanation(
@@ -136,12 +137,12 @@ def _others(free: NodeSet, found: Exclusion) -> Explanation:
         most, best = sets.most(resource, Offered.AVAILABLE, free)
         lacking.append(resource)
         evidence.append(
-            f"{resource}: {amount(resource, nanos)} requested, free on {enough.bit_count()} of these {nodes}; at most "
+            f"{resource}: {amount(resource, nanos)} requested, free on {enough.bit_count()} of {nodes}; at most "
             f"{amount(resource, most)} on one ({best})"
         )
         if not free & sets.covering(((resource, nanos),), Offered.ALLOCATABLE):
             never = True
-            evidence.append(f"{resource}: none of these {nodes} has as much allocatable")
+            evidence.append(f"{resource}: less is allocatable on each of them")
     if sets.full & free:
         lacking.append(PODS)
         evidence.append(f"{found.names(sets.full & free)} have as many pods as they may have")
@@ -149,11 +150,13 @@ def _others(free: NodeSet, found: Exclusion) -> Explanation:
     return Explanation(
         reason=PendingReason.OTHER_RESOURCES,
         severity=FindingSeverity.ERROR if never else FindingSeverity.WARNING,
-        message=f"{request.text} are free on {nodes}, but not enough {listed(lacking)} beside them",
-        cause="Other pods hold the cpu, memory or other resources beside the GPUs, or the pod requests more than there is.",
+        message=f"not enough {listed(lacking)} is free beside {request.text}, on {nodes}",
+        cause="Other pods hold what the pod needs beside the GPUs, or it requests more than the nodes have.",
         evidence=(*found.steps, *evidence),
         remedies=(
-            Remedy(text="Look at what the pods of the node request", command=command("kubectl", "describe", "node", first)),
+            Remedy(
+                text="Look at what the pods of the node request", command=command("kubectl", "describe", "node", first)
+            ),
             Remedy(text=f"Request less {listed(lacking)}, or move pods without GPUs off these nodes", risk=Risk.MEDIUM),
         ),
     )

@@ -57,7 +57,8 @@ def _ladders(rule_set: RuleSet, resources: Sequence[str]) -> frozenset[RuleId]:
     return frozenset(
         compiled.rule.id
         for compiled in rule_set.rules_at(Endpoint.MUTATE)
-        if compiled.rule.interests.moves and not (compiled.rule.interests.resources or frozenset()).isdisjoint(resources)
+        if compiled.rule.interests.moves
+        and not (compiled.rule.interests.resources or frozenset()).isdisjoint(resources)
     )
 
 

@@ -1,15 +1,27 @@
 """Sets of nodes: those that offer a resource, and those that repel or exclude a pod. Equal questions share a set."""
 
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
+
+from msgspec.structs import replace as replaced
 
 from rules_engine.cel import Budget
-from rules_engine.evaluation.nodes import NodeQuery, NodeSet, Offered, capacity_of, matching_nodes, placed_index_of
-from rules_engine.evaluation.nodes.groups import node_set
-from rules_engine.evaluation.nodes.places import NO_LABEL
+from rules_engine.evaluation.nodes import (
+    NO_LABEL,
+    NodeQuery,
+    NodeSet,
+    Offered,
+    Tolerated,
+    capacity_of,
+    node_set,
+    placed_index_of,
+    selected_nodes,
+)
 from rules_engine.model.cluster import Cluster, Node, Taint
 from rules_engine.model.cluster_objects import ClusterObjects
-from rules_engine.model.placement import Placement, Toleration
+from rules_engine.model.placement import Placement
 
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 NOT_READY = "node.kubernetes.io/not-ready"
@@ -19,12 +31,15 @@ UNREACHABLE = "node.kubernetes.io/unreachable"
 MAX_CACHED = 4_096
 """Sets that are cached: each takes 700 bytes with 5,000 nodes. When there are more, all are dropped."""
 
-_EVERY_TAINT = Toleration(key="", operator="Exists", value="", effect="")
+_UNBOUNDED: Final = sys.maxsize
+"""Cost of the search for the nodes of one placement, which is bounded itself."""
 
 
 class NodeSets:
-    """The nodes of a cluster, by number. A node that is cordoned or not Ready has the taint for it here, if it is so
-    new that the node lifecycle controller has not set it yet: `presumed` are the nodes whose taint for NotReady that is.
+    """The nodes of a cluster, by number.
+
+    A node that is cordoned or not Ready has the taint for it here even if the node lifecycle controller has not set it
+    yet. `presumed`: the nodes that are not Ready and lack the taint.
     """
 
     def __init__(self, objects: ClusterObjects) -> None:
@@ -33,9 +48,6 @@ class NodeSets:
         self._index = placed_index_of(Cluster(nodes=tuple(node for node, _ in nodes)))
         self._cluster = objects.view
         self.presumed: NodeSet = node_set([number for number, (_, presumed) in enumerate(nodes) if presumed])
-        self._taints = tuple(self._index.places.taints)
-        made = [Node(name=str(number), taints=(taint,)) for number, taint in enumerate(self._taints)]
-        self._by_taint = placed_index_of(Cluster(nodes=tuple(made)))
         self._covering: dict[tuple[str, int, Offered], NodeSet] = {}
         self._full: NodeSet | None = None
 
@@ -64,7 +76,7 @@ class NodeSets:
         return found
 
     def by_amount(self, resource: str, offered: Offered, among: NodeSet | None = None) -> Iterator[tuple[int, NodeSet]]:
-        """Yield each amount that nodes offer of a resource, in nanos, with these nodes; less than nothing is nothing."""
+        """Yield each amount that nodes offer of a resource, in nanos, with these nodes; none if it is negative."""
         classes = capacity_of(self._cluster, NodeQuery(offered=offered, resources=(resource,))).classes
         for key in classes:
             nodes = classes[key] if among is None else classes[key] & among
@@ -76,9 +88,9 @@ class NodeSets:
         return sum(amount * nodes.bit_count() for amount, nodes in self.by_amount(resource, offered, among))
 
     def most(self, resource: str, offered: Offered, among: NodeSet) -> tuple[int, str]:
-        """Return the largest amount that one of the nodes offers, and the first node that does; 0 and "" of no nodes."""
-        best = max(self.by_amount(resource, offered, among), default=(0, 0), key=lambda found: found[0])
-        return best[0], next(iter(self.names(best[1])), "")
+        """Return the largest amount that one of the nodes offers, and the first node that does."""
+        best = max(self.by_amount(resource, offered, among), key=lambda found: found[0])
+        return best[0], next(self.names(best[1]))
 
     @property
     def full(self) -> NodeSet:
@@ -94,25 +106,27 @@ class NodeSets:
 
     def tolerated(self, placement: Placement, *ignored: str) -> NodeSet:
         """Return the nodes whose taints a pod tolerates, but for taints with an ignored key."""
-        return matching_nodes(self._index, _tolerating(placement, ignored), Budget())
+        found = self.every
+        for nodes in self.untolerated(placement, self.every, *ignored).values():
+            found &= ~nodes
+        return found
 
     def untolerated(self, placement: Placement, among: NodeSet, *ignored: str) -> Mapping[Taint, NodeSet]:
         """Return the taints that a pod does not tolerate, each with those of the nodes that have it."""
-        tolerated = matching_nodes(self._by_taint, _tolerating(placement, ignored), Budget())
-        found = {}
-        for number, taint in enumerate(self._taints):
-            nodes = self._index.places.taints[taint] & among
-            if nodes and not tolerated >> number & 1:
-                found[taint] = nodes
-        return found
+        tolerated, taints = Tolerated(placement.tolerations), self._index.places.taints
+        return {
+            taint: nodes
+            for taint in taints
+            if taint.key not in ignored and not tolerated.includes(taint) and (nodes := taints[taint] & among)
+        }
 
     def matching(self, placement: Placement) -> NodeSet:
         """Return the nodes that a pod's node selector and required node affinity match, whatever their taints."""
-        return matching_nodes(self._index, _wanting(placement, placement.node_selector), Budget())
+        return selected_nodes(self._index, placement, Budget(_UNBOUNDED))
 
     def affine(self, placement: Placement) -> NodeSet:
         """Return the nodes that a pod's required node affinity matches."""
-        return matching_nodes(self._index, _wanting(placement, ()), Budget())
+        return selected_nodes(self._index, replaced(placement, node_selector=()), Budget(_UNBOUNDED))
 
     def labelled(self, key: str, value: str | None = None) -> NodeSet:
         """Return the nodes with a label, of any value if none is given."""
@@ -147,14 +161,3 @@ def _tainted(node: Node) -> tuple[Node, bool]:
     if presumed:
         missing.append(Taint(key=NOT_READY, effect="NoSchedule"))
     return (replace(node, taints=(*node.taints, *missing)) if missing else node), presumed
-
-
-def _tolerating(placement: Placement, ignored: Sequence[str]) -> Placement:
-    more = tuple(Toleration(key=key, operator="Exists", value="", effect="") for key in ignored)
-    return Placement(node_name="", node_selector=(), terms=None, tolerations=(*placement.tolerations, *more))
-
-
-def _wanting(placement: Placement, node_selector: tuple[tuple[str, str], ...]) -> Placement:
-    return Placement(
-        node_name="", node_selector=node_selector, terms=placement.terms, tolerations=(_EVERY_TAINT,)
-    )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from rules_engine.cel import EvaluationError
+from rules_engine.diagnosis.events import last_seen
 from rules_engine.diagnosis.holders import Holders, gpus_of
 from rules_engine.diagnosis.pending.excluded import Exclusion
 from rules_engine.diagnosis.pending.exhausted import exhausted
@@ -16,9 +17,8 @@ from rules_engine.diagnosis.pending.unoffered import unoffered
 from rules_engine.diagnosis.pending.waiting import filtered, gated, gates_of, unbound
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.report import Agreement, PendingPod
-from rules_engine.diagnosis.events import last_seen
 from rules_engine.diagnosis.timestamps import timestamp
-from rules_engine.diagnosis.wording import counted, listed, quoted
+from rules_engine.diagnosis.wording import listed, quoted, whole
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import NodeSet, Offered
 from rules_engine.model.cluster_objects import ApiObject, ClusterObjects, PodObject
@@ -26,7 +26,7 @@ from rules_engine.model.finding import Finding, Remedy
 from rules_engine.model.json.lenient import objects, text
 from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.pod import is_finished
-from rules_engine.scheduling import Scheduler, Scheduling, Wording, agrees, message, parse_recorded
+from rules_engine.scheduling import Scheduler, Scheduling, Wording, compare, parse_recorded
 
 DEFAULT_SCHEDULER = "default-scheduler"
 
@@ -135,7 +135,7 @@ class _Answers:
         return PendingPod(
             pods=(pod.object_name,),
             since=_pending_since(pod),
-            amounts={name: nanos // 10**9 for name, nanos in gpus_of(pod).items()},
+            amounts={name: whole(nanos) for name, nanos in gpus_of(pod).items()},
             recomputed="",
             recorded=recorded,
             agreement=Agreement.NOT_COMPARABLE if recorded else Agreement.NOT_RECORDED,
@@ -159,9 +159,7 @@ class _Answers:
             return _Placed(exclusion.explanation, 0)
         return _Placed(*exhausted(request, exclusion, sets, self._holders))
 
-    def _explained(
-        self, pod: PodObject, placed: _Placed, scheduling: Scheduling, recorded: str
-    ) -> Explanation | None:
+    def _explained(self, pod: PodObject, placed: _Placed, scheduling: Scheduling, recorded: str) -> Explanation | None:
         """Return the first reason that is true."""
         return (
             placed.explanation
@@ -185,15 +183,13 @@ class _Answers:
         if gates and explanation.reason is not PendingReason.SCHEDULING_GATES:
             yield f"the pod also has scheduling gates: {listed(gates)}"
 
-    def _compared(
-        self, pod: PodObject, scheduling: Scheduling, recorded: str
-    ) -> tuple[Agreement, str, str]:
+    def _compared(self, pod: PodObject, scheduling: Scheduling, recorded: str) -> tuple[Agreement, str, str]:
         """Return the comparison of the messages, the recomputed one, and a note."""
         parsed = parse_recorded(recorded)
-        recomputed = message(scheduling, Wording.ALL_TAINTS if parsed is None else parsed.wording)
+        recomputed = scheduling.message(Wording.ALL_TAINTS if parsed is None else parsed.wording)
         notes = []
         if scheduling.feasible:
-            notes.append(f"{counted(scheduling.feasible, 'node')} pass all filters: {listed(scheduling.feasible_nodes)}")
+            notes.append(f"nodes that pass all filters: {listed(scheduling.feasible_nodes)}")
         if scheduling.not_modelled:
             notes.append(f"not modelled: {', '.join(scheduling.not_modelled)}")
         scheduler = text(pod.spec, "schedulerName") or DEFAULT_SCHEDULER
@@ -205,7 +201,7 @@ class _Answers:
             agreement = Agreement.NOT_COMPARABLE
             if parsed is None:
                 notes.append("the recorded message is not one of the scheduler's filters")
-        elif agrees(parsed, scheduling):
+        elif compare(parsed, scheduling):
             agreement = Agreement.AGREES
         elif scheduling.not_modelled:
             agreement = Agreement.NOT_COMPARABLE
@@ -218,7 +214,11 @@ class _Answers:
 def _recorded(pod: PodObject, cluster: ClusterObjects) -> str:
     """Return the scheduler's message: of the condition PodScheduled, else of the last Event FailedScheduling; or ""."""
     for condition in objects(pod.status.get("conditions")):
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "False" and text(condition, "message"):
+        if (
+            condition.get("type") == "PodScheduled"
+            and condition.get("status") == "False"
+            and text(condition, "message")
+        ):
             return quoted(text(condition, "message"))
     events = [event for event in cluster.events_about(pod.object_name) if text(event, "reason") == "FailedScheduling"]
     last = max(events, key=lambda event: last_seen(event) or _LONG_AGO, default=None)

@@ -14,7 +14,7 @@ from rules_engine.model.finding import FindingSeverity, Remedy, Risk
 from rules_engine.model.gpu_resources import is_gpu, is_mig
 from rules_engine.model.json.lenient import mapping
 from rules_engine.model.mig_profiles import MIG_RESOURCE, unknown_profile
-from rules_engine.model.quantity import NANOS, Quantity, QuantityError
+from rules_engine.model.quantity import Quantity, QuantityError
 
 STRATEGY = "nvidia.com/mig.strategy"
 PRODUCT = "nvidia.com/gpu.product"
@@ -50,7 +50,7 @@ def _offering(resource: str, sets: NodeSets) -> NodeSet:
 
 def _on_no_node(absent: Sequence[str], sets: NodeSets, objects: ClusterObjects) -> Explanation:
     offers = sets.resources(sets.every, Offered.ALLOCATABLE)
-    offered = [f"{name}: {amount(name, total)}" for name, total in offers.items() if is_gpu(name)]
+    offered = [f"{amount(name, total)} {name}" for name, total in offers.items() if is_gpu(name)]
     withheld = [line for name in absent for line in _capacities(name, objects)]
     total = counted(sets.every.bit_count(), "node")
     remedies = [_LIST_GPUS]
@@ -67,7 +67,7 @@ def _on_no_node(absent: Sequence[str], sets: NodeSets, objects: ClusterObjects) 
         if withheld
         else "The pod waits until a node has the resource in its allocatable.",
         evidence=(
-            f"{total} offer {', '.join(offered)}" if offered else f"no GPU is allocatable on {total}",
+            f"allocatable on {total}: {', '.join(offered) or 'no GPU'}",
             *withheld,
             *filter(None, (unknown_profile(name, offers) for name in absent)),
         ),
@@ -128,7 +128,7 @@ def _wrong_strategy(missing: Sequence[str], others: Sequence[_OtherName], sets: 
     first = others[0]
     names = listed([*sets.names(first.nodes)])
     if first.strategy == "mixed":
-        text = f"Request one of {listed(first.resources)}"
+        text = f"Request MIG devices by name: {listed(first.resources)}"
     elif first.strategy == "single":
         text = f"Request {WHOLE}, with a node selector for the label {PRODUCT}"
     else:
@@ -137,12 +137,11 @@ def _wrong_strategy(missing: Sequence[str], others: Sequence[_OtherName], sets: 
     return Explanation(
         reason=PendingReason.WRONG_MIG_STRATEGY,
         severity=FindingSeverity.ERROR,
-        message=f"no node offers {listed(missing)}: with the MIG strategy {first.strategy}, "
-        f"{counted(first.nodes.bit_count(), 'node')} offer{'s' * (first.nodes.bit_count() == 1)} "
-        f"the devices as {listed(first.resources)}",
+        message=f"no node offers {listed(missing)}: with the MIG strategy {first.strategy}, nodes offer such devices "
+        f"as {listed(first.resources)}",
         cause="The MIG strategy of the device plugin decides the names of a node's devices.",
         evidence=tuple(
-            f"{STRATEGY}={other.strategy} on {listed([*sets.names(other.nodes)])}, allocatable {', '.join(other.resources)}"
+            f"{STRATEGY}={other.strategy}, with {listed(other.resources)}, on {listed([*sets.names(other.nodes)])}"
             for other in others
         ),
         remedies=(
@@ -164,7 +163,7 @@ def _on_no_single_node(request: Request, sets: NodeSets) -> Explanation:
         most, best = sets.most(resource, Offered.ALLOCATABLE, sets.every)
         enough = enough and total >= nanos
         evidence.append(
-            f"{resource}: {nanos // NANOS} requested, at most {amount(resource, most)} on one node ({best}), "
+            f"{resource}: {amount(resource, nanos)} requested, at most {amount(resource, most)} on one node ({best}), "
             f"{amount(resource, total)} on all nodes"
         )
     return Explanation(

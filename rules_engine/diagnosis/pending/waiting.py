@@ -5,15 +5,12 @@ from dataclasses import dataclass
 
 from rules_engine.diagnosis.pending.explanation import Explanation
 from rules_engine.diagnosis.reasons import PendingReason
-from rules_engine.diagnosis.wording import command, counted, listed
+from rules_engine.diagnosis.wording import command, listed
 from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.model.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.finding import Certainty, FindingSeverity, ObjectName, Remedy
 from rules_engine.model.json.lenient import Object, mapping, objects, text
-from rules_engine.scheduling.scheduling import Filter, Scheduling
-
-FILTERS = (Filter.NODE_PORTS, Filter.POD_TOPOLOGY_SPREAD, Filter.INTER_POD_AFFINITY)
-"""The filters that no other reason speaks of."""
+from rules_engine.scheduling import Filter, Scheduling
 
 CLAIM = "PersistentVolumeClaim"
 
@@ -26,19 +23,18 @@ UNBOUND = "unbound immediate PersistentVolumeClaims"
 
 def filtered(scheduling: Scheduling, room: NodeSet) -> Explanation | None:
     """Return the reason if other filters exclude all nodes that have room for a pod."""
-    if room & scheduling.allowed_by(*FILTERS):
+    if room & scheduling.allowed_by(*Filter):
         return None
     counts = [
         f"{nodes.bit_count()} {why}"
-        for name in FILTERS
-        for why, excluded in scheduling.excluded.get(name, {}).items()
+        for reasons in scheduling.excluded.values()
+        for why, excluded in reasons.items()
         if (nodes := excluded & room)
     ]
     return Explanation(
         reason=PendingReason.OTHER_FILTERS,
         severity=FindingSeverity.WARNING,
-        message=f"the {counted(room.bit_count(), 'node')} with enough of everything fail another filter of the "
-        f"scheduler: {listed(counts)}",
+        message=f"another filter of the scheduler excludes each node with enough of everything: {listed(counts)}",
         cause="Host ports, topology spread constraints or pod affinity keep the pod off these nodes.",
         evidence=(f"enough of everything is free on {listed(scheduling.names(room))}",),
         remedies=(Remedy(text="Look at the pod's host ports, topology spread constraints and pod affinity"),),

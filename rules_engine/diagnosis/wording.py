@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from shlex import quote
 
+from rules_engine.model.excerpt import truncate
 from rules_engine.model.quantity import NANOS, Format, Quantity
 
 MAX_NAMES = 5
@@ -57,5 +58,4 @@ def command(*words: str) -> str:
 
 def quoted(message: str) -> str:
     """Return a message of the API on one line, cut, and without the values of fields that it refuses."""
-    cut = " ".join(_VALUE.sub(r"\1", message[: 4 * MAX_QUOTED]).split())
-    return cut if len(cut) <= MAX_QUOTED else f"{cut[: MAX_QUOTED - 1]}…"
+    return truncate(" ".join(_VALUE.sub(r"\1", message[: 4 * MAX_QUOTED]).split()), MAX_QUOTED)

@@ -1,0 +1,240 @@
+"""Workloads with GPUs whose pods were never created: quotas, denials of webhooks and policies, webhooks that fail."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from rules_engine.diagnosis.events import last_seen
+from rules_engine.diagnosis.reasons import NeverCreatedReason
+from rules_engine.diagnosis.wording import command, listed, quoted
+from rules_engine.model.admission import Endpoint
+from rules_engine.model.cluster_objects import RESOURCES, ApiObject, ClusterObjects
+from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName, Remedy, Risk
+from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.model.json.lenient import Object, mapping, objects, strings, text
+
+FAILED = "FailedCreate"
+"""Reason of the Events, and of the condition ReplicaFailure of a ReplicaSet, when a pod cannot be created."""
+
+OURS = frozenset(endpoint.webhook for endpoint in Endpoint)
+"""The names of the webhooks of gpu-rules."""
+
+_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+
+# Sources: apiserver, pkg/admission/plugin/resourcequota (controller.go); plugin/webhook/errors (statuserror.go);
+# pkg/util/webhook (error.go).
+_EXCEEDED = re.compile(r"exceeded quota: (?P<quota>[^,\s]+), (?P<amounts>requested: .*)")
+_UNSPECIFIED = re.compile(r"failed quota: (?P<quota>[^:\s]+): (?P<amounts>.*)")
+_DENIED = re.compile(r'admission webhook "(?P<webhook>[^"\s]+)" denied the request(?:: (?P<why>.*))?')
+_NOT_CALLED = re.compile(r'failed calling webhook "(?P<webhook>[^"\s]+)"(?:: (?P<why>.*))?')
+_RULES = re.compile(r"(?:^|; )([A-Z][A-Za-z]+/[^\s,:;]+(?:, [A-Z][A-Za-z]+/[^\s,:;]+)*): ")
+_RESOURCE = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def never_created(cluster: ClusterObjects, since: datetime) -> tuple[Finding, ...]:
+    """Return a finding for each workload that lacks pods since the API server refused them.
+
+    Failures are read from Events since a time, and from the condition ReplicaFailure. The workloads request GPUs, or a
+    quota of GPUs or a webhook of gpu-rules refused their pods.
+    """
+    return tuple(
+        _finding(about, failure, found, cluster)
+        for about, failure in sorted(_failures(cluster, since).items())
+        if (found := cluster.find(about.kind, about.name, about.namespace)) is not None or about.kind in cluster.absent
+        if found is None or _WANTING[about.kind](found)
+        if _concerns_gpus(found, failure)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Failure:
+    """The last failure to create a pod, in the words of the API server."""
+
+    message: str
+    at: datetime | None
+
+
+def _failures(cluster: ClusterObjects, since: datetime) -> Mapping[ObjectName, _Failure]:
+    found: dict[ObjectName, _Failure] = {}
+    for event in cluster.events:
+        if text(event, "reason") != FAILED:
+            continue
+        involved = mapping(event.get("involvedObject"))
+        about = ObjectName(text(involved, "kind"), text(involved, "name"), text(involved, "namespace"))
+        at = last_seen(event)
+        if about.kind in _WANTING and (at is None or at >= since):
+            failure = _Failure(message=quoted(text(event, "message")), at=at)
+            found[about] = max(found.get(about, failure), failure, key=lambda one: one.at or _LONG_AGO)
+    for replica_set in cluster.of("ReplicaSet"):
+        for condition in objects(replica_set.status.get("conditions")):
+            if condition.get("type") == "ReplicaFailure" and text(condition, "reason") == FAILED:
+                # It is removed when pods can be created again: no Event is newer.
+                found[replica_set.object_name] = _Failure(message=quoted(text(condition, "message")), at=None)
+    return found
+
+
+def _number(members: Object, name: str, default: int = 0) -> int:
+    found = members.get(name, default)
+    return found if isinstance(found, int) else default
+
+
+def _lacks_replicas(workload: ApiObject) -> bool:
+    return _number(workload.status, "replicas") < _number(workload.spec, "replicas", 1)
+
+
+def _lacks_active(job: ApiObject) -> bool:
+    if any(
+        condition.get("type") in ("Complete", "Failed", "Suspended") and condition.get("status") == "True"
+        for condition in objects(job.status.get("conditions"))
+    ):
+        return False
+    parallelism = _number(job.spec, "parallelism", 1)
+    left = _number(job.spec, "completions", parallelism) - _number(job.status, "succeeded")
+    return _number(job.status, "active") < min(parallelism, left)
+
+
+_WANTING: Mapping[str, Callable[[ApiObject], bool]] = {
+    "Job": _lacks_active,
+    "ReplicaSet": _lacks_replicas,
+    "StatefulSet": _lacks_replicas,
+}
+"""The workloads, each with a predicate that is true if it has fewer pods than it should."""
+
+
+def _concerns_gpus(workload: ApiObject | None, failure: _Failure) -> bool:
+    if any(map(is_gpu, _RESOURCE.findall(failure.message))) or _by_us(failure.message):
+        return True
+    return workload is not None and any(map(is_gpu, _requested(workload)))
+
+
+def _by_us(message: str) -> bool:
+    found = _DENIED.search(message) or _NOT_CALLED.search(message)
+    return found is not None and found["webhook"] in OURS
+
+
+def _requested(workload: ApiObject) -> Iterator[str]:
+    """Yield the names of the resources in a workload's template."""
+    spec = mapping(mapping(workload.spec.get("template")).get("spec"))
+    for container in (*objects(spec.get("containers")), *objects(spec.get("initContainers"))):
+        resources = mapping(container.get("resources"))
+        yield from mapping(resources.get("limits"))
+        yield from mapping(resources.get("requests"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Refusal:
+    """Why the API server refused a pod."""
+
+    reason: NeverCreatedReason
+    message: str
+    cause: str
+    evidence: tuple[str, ...]
+    remedies: tuple[Remedy, ...]
+
+
+def _finding(about: ObjectName, failure: _Failure, workload: ApiObject | None, cluster: ClusterObjects) -> Finding:
+    refusal = _refusal(about, failure.message, cluster)
+    unknown = f"{RESOURCES[about.kind]} were not read: the workload may have its pods by now"
+    return Finding(
+        reason=refusal.reason,
+        severity=FindingSeverity.ERROR,
+        object=about,
+        message=f"pods were not created: {refusal.message}",
+        certainty=Certainty.POSSIBLE if workload is None else Certainty.CERTAIN,
+        cause=refusal.cause,
+        evidence=(*refusal.evidence, *([unknown] if workload is None else [])),
+        remedies=refusal.remedies,
+    )
+
+
+def _refusal(about: ObjectName, message: str, cluster: ClusterObjects) -> _Refusal:
+    quota = _EXCEEDED.search(message) or _UNSPECIFIED.search(message)
+    if quota is not None:
+        return _quota(about, quota, cluster)
+    denied = _DENIED.search(message)
+    if denied is not None:
+        return _denied(about, denied["webhook"], denied["why"] or "")
+    not_called = _NOT_CALLED.search(message)
+    if not_called is not None:
+        return _not_called(not_called["webhook"], not_called["why"] or "")
+    return _Refusal(
+        reason=NeverCreatedReason.OTHER,
+        message="the API server refused them",
+        cause="The API server or an admission policy does not accept the pods of the workload's template.",
+        evidence=(message,),
+        remedies=(_described(about),),
+    )
+
+
+def _described(about: ObjectName) -> Remedy:
+    line = command("kubectl", "describe", about.kind.lower(), "-n", about.namespace, about.name)
+    return Remedy(text="Look at the workload and its events", command=line)
+
+
+def _quota(about: ObjectName, found: re.Match[str], cluster: ClusterObjects) -> _Refusal:
+    name = found["quota"]
+    quota = cluster.find("ResourceQuota", name, about.namespace)
+    status = quota.status if quota is not None else {}
+    used, hard = strings(status.get("used")), strings(status.get("hard"))
+    amounts = [f"{resource} {used.get(resource, '0')} of {most}" for resource, most in hard.items() if is_gpu(resource)]
+    exceeded = found.re is _EXCEEDED
+    return _Refusal(
+        reason=NeverCreatedReason.QUOTA,
+        message=f"quota {name} {'is exceeded' if exceeded else 'requires amounts that the pods do not set'}",
+        cause="A ResourceQuota limits the sum over all pods of a namespace, whatever the nodes have free."
+        if exceeded
+        else "A ResourceQuota of a resource accepts only pods that set an amount of it.",
+        evidence=(found["amounts"], *([f"quota {name} now: {', '.join(amounts)}"] if amounts else [])),
+        remedies=(
+            Remedy(
+                text="Look at the quota and at what counts against it",
+                command=command("kubectl", "describe", "resourcequota", "-n", about.namespace, name),
+            ),
+            Remedy(text="End pods of the namespace, or raise the quota", risk=Risk.MEDIUM)
+            if exceeded
+            else Remedy(text="Set the amounts in the workload's template"),
+        ),
+    )
+
+
+def _denied(about: ObjectName, webhook: str, why: str) -> _Refusal:
+    rules = [name for names in _RULES.findall(why) for name in names.split(", ")] if webhook in OURS else []
+    evidence = (why,) if why else ()
+    if rules:
+        return _Refusal(
+            reason=NeverCreatedReason.DENIED_BY_RULE,
+            message=f"denied by {listed(rules)} of gpu-rules",
+            cause="A rule of gpu-rules denies the pods of the workload's template.",
+            evidence=evidence,
+            remedies=(
+                Remedy(text="Correct the workload's template as the message of the rule says"),
+                Remedy(
+                    text="Evaluate the rules on the workload",
+                    command=f"{command('kubectl', 'get', about.kind.lower(), '-n', about.namespace, about.name)} "
+                    "-o yaml | gpu-rules explain -f -",
+                ),
+            ),
+        )
+    return _Refusal(
+        reason=NeverCreatedReason.DENIED_BY_WEBHOOK,
+        message=f"denied by the webhook {webhook}",
+        cause="An admission webhook denies the pods of the workload's template.",
+        evidence=evidence,
+        remedies=(Remedy(text="Correct the workload's template as the message says"), _described(about)),
+    )
+
+
+def _not_called(webhook: str, why: str) -> _Refusal:
+    return _Refusal(
+        reason=NeverCreatedReason.WEBHOOK_FAILED,
+        message=f"the webhook {webhook} could not be called",
+        cause="A webhook whose failurePolicy is Fail denies every pod that it cannot be called for.",
+        evidence=(why,) if why else (),
+        remedies=(
+            Remedy(
+                text="Look at the pods of the webhook's Service, and at its network policies and certificates",
+                command="kubectl get mutatingwebhookconfigurations,validatingwebhookconfigurations -o wide",
+            ),
+        ),
+    )

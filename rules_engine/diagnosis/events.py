@@ -12,5 +12,6 @@ def last_seen(event: Object) -> datetime | None:
         timestamp(mapping(event.get("series")), "lastObservedTime")
         or timestamp(event, "lastTimestamp")
         or timestamp(event, "eventTime")
+        or timestamp(event, "firstTimestamp")
         or timestamp(mapping(event.get("metadata")), "creationTimestamp")
     )

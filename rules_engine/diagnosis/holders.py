@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
+from rules_engine.diagnosis.gpu_objects import devices_of
 from rules_engine.diagnosis.timestamps import timestamp
-from rules_engine.diagnosis.wording import counted, since, whole
-from rules_engine.model.cluster_objects import ClusterObjects, PodObject, requests_of
+from rules_engine.diagnosis.wording import counted, since
+from rules_engine.model.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.gpu_resources import is_gpu
-from rules_engine.model.json.lenient import Object, mapping, objects
+from rules_engine.model.json.lenient import objects
 
 MAX_HOLDERS = 5
 """Pods that evidence names, those with the most devices: the others are counted."""
@@ -50,23 +51,20 @@ class Holders:
         holding = [held for node in nodes for held in self._by_node.get(node, ()) if held.amounts.get(resource, 0) > 0]
         holding.sort(key=lambda held: (-held.amounts[resource], held.pod.namespace, held.pod.name))
         lines = [
-            f"{held.pod.namespace}/{held.pod.name} holds {whole(held.amounts[resource])} {resource} on "
+            f"{held.pod.namespace}/{held.pod.name} holds {held.amounts[resource]} {resource} on "
             f"{held.pod.node_name}{since(held.since)}{', and is being deleted' if held.terminating else ''}"
             for held in holding[:MAX_HOLDERS]
         ]
         others = holding[MAX_HOLDERS:]
         if others:
-            amount = whole(sum(held.amounts[resource] for held in others))
+            amount = sum(held.amounts[resource] for held in others)
             lines.append(f"{counted(len(others), 'other pod')} hold {amount} {resource}")
         return tuple(lines)
 
 
 def gpus_of(pod: PodObject) -> Mapping[str, int]:
-    """Return the GPU resources that a pod requests, in nanos."""
-    # Most pods name none: only the others are parsed.
-    if not any(is_gpu(name) for container in _containers(pod.spec) for name in _named(container)):
-        return {}
-    return {name: nanos for name, nanos in requests_of(pod).items() if nanos > 0 and is_gpu(name)}
+    """Return the GPUs that a pod requests, in whole units."""
+    return {name: count for name, count in devices_of(pod).items() if is_gpu(name)}
 
 
 def bound_since(pod: PodObject) -> datetime | None:
@@ -75,12 +73,3 @@ def bound_since(pod: PodObject) -> datetime | None:
         if condition.get("type") == "PodScheduled" and condition.get("status") == "True":
             return timestamp(condition, "lastTransitionTime")
     return timestamp(pod.status, "startTime")
-
-
-def _containers(spec: Object) -> list[Object]:
-    return [*objects(spec.get("containers")), *objects(spec.get("initContainers"))]
-
-
-def _named(container: Object) -> list[str]:
-    resources = mapping(container.get("resources"))
-    return [*mapping(resources.get("limits")), *mapping(resources.get("requests"))]

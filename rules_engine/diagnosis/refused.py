@@ -8,7 +8,7 @@ from datetime import datetime
 from rules_engine.diagnosis.holders import gpus_of
 from rules_engine.diagnosis.reasons import RefusedReason
 from rules_engine.diagnosis.timestamps import timestamp
-from rules_engine.diagnosis.wording import amount, command, quoted
+from rules_engine.diagnosis.wording import command, quoted
 from rules_engine.model.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.finding import Finding, FindingSeverity, Remedy, Risk
 from rules_engine.model.json.lenient import controller, strings, text
@@ -97,9 +97,7 @@ def _refusal(reason: str, message: str, requested: str) -> _Refusal:
 
 def _finding(pod: PodObject, amounts: Mapping[str, int], cluster: ClusterObjects) -> Finding:
     reason, message, node = text(pod.status, "reason"), text(pod.status, "message"), pod.node_name
-    refusal = _refusal(
-        reason, message, " and ".join(f"{amount(name, nanos)} {name}" for name, nanos in amounts.items())
-    )
+    refusal = _refusal(reason, message, " and ".join(f"{count} {name}" for name, count in amounts.items()))
     look = Remedy(text="Look at the node and its events", command=command("kubectl", "describe", "node", node))
     return Finding(
         reason=refusal.reason,

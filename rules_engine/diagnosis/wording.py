@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from shlex import quote
 
 from rules_engine.model.excerpt import truncate
-from rules_engine.model.quantity import NANOS, Format, Quantity
+from rules_engine.model.quantity import Format, Quantity
 
 MAX_NAMES = 5
 """Names in one sentence: enough to begin with, few enough to read."""
@@ -39,11 +39,6 @@ def amount(resource: str, nanos: int) -> str:
     if quantity.format is Format.BINARY_SI and quantity >= _MEBIBYTE:
         quantity = quantity.floored(_MEBIBYTE)
     return str(quantity)
-
-
-def whole(nanos: int) -> int:
-    """Return an amount in whole units, rounded down."""
-    return nanos // NANOS
 
 
 def since(at: datetime | None) -> str:

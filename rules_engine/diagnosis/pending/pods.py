@@ -18,7 +18,7 @@ from rules_engine.diagnosis.pending.waiting import filtered, gated, gates_of, un
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.report import Agreement, PendingPod
 from rules_engine.diagnosis.timestamps import timestamp
-from rules_engine.diagnosis.wording import listed, quoted, whole
+from rules_engine.diagnosis.wording import listed, quoted
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import NodeSet, Offered
 from rules_engine.model.cluster_objects import ApiObject, ClusterObjects, PodObject
@@ -135,7 +135,7 @@ class _Answers:
         return PendingPod(
             pods=(pod.object_name,),
             since=_pending_since(pod),
-            amounts={name: whole(nanos) for name, nanos in gpus_of(pod).items()},
+            amounts=gpus_of(pod),
             recomputed="",
             recorded=recorded,
             agreement=Agreement.NOT_COMPARABLE if recorded else Agreement.NOT_RECORDED,

@@ -1,7 +1,7 @@
 """The objects that a diagnosis reports on."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from rules_engine.model.cluster_objects import RESOURCES, ApiObject, ClusterObjects
@@ -61,6 +61,16 @@ class Scope:
                 not self.namespace or self.namespace in (name.namespace, name.name if name.kind == "Namespace" else "")
             )
         )
+
+    def nodes(self, cluster: ClusterObjects) -> Callable[[ObjectName], bool]:
+        """Return a function that is True for the name of a node that is listed.
+
+        These are all nodes unless the scope is a node, or a pod that is on one: what waits can depend on every node.
+        """
+        placed = self.pod and cluster.find("Pod", self.pod.name, self.pod.namespace)
+        if not self.node and not (placed and text(placed.spec, "nodeName")):
+            return lambda _name: True
+        return replace(self, namespace="").names(cluster)
 
     def concerns(self, cluster: ClusterObjects) -> Callable[[ApiObject], bool]:
         """Return a function that is True for an object in the scope."""

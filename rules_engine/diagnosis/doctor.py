@@ -1,0 +1,70 @@
+"""The diagnosis of a cluster: its overview, its pending pods, and what Diagnostics and built-in reasons find."""
+
+from collections.abc import Iterator, Sequence
+
+from rules_engine.diagnosis.absent_kinds import absent_kinds
+from rules_engine.diagnosis.grouping import grouped
+from rules_engine.diagnosis.overview import device_plugins, device_pods, gpu_nodes, gpu_pods, plugin_pods
+from rules_engine.diagnosis.pending import pending_pods
+from rules_engine.diagnosis.recent_errors import recent_errors
+from rules_engine.diagnosis.report import Overview, PendingPod, Report
+from rules_engine.diagnosis.scope import Scope
+from rules_engine.evaluation.rule_set.rule_set import RuleSet
+from rules_engine.kinds.diagnostic import CompiledDiagnostic, evaluate
+from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
+from rules_engine.model.finding import Finding, ObjectName
+from rules_engine.scheduling import scheduler_of
+
+
+def diagnose(
+    cluster: ClusterObjects,
+    diagnostics: Sequence[CompiledDiagnostic],
+    rule_set: RuleSet | None,
+    scope: Scope,
+    rules: str = "",
+) -> Report:
+    """Return the report on the objects of a cluster that are in a scope.
+
+    `rule_set`: the ladders in force, None if they are not known; `rules`: where they are from, as the user gave it.
+    """
+    pending = _pending(cluster, rule_set, scope)
+    evaluation = evaluate(diagnostics, cluster, scope.concerns(cluster))
+    in_scope = scope.names(cluster)
+    findings = [(finding, (finding.object,)) for finding in evaluation.findings if in_scope(finding.object)]
+    return Report(
+        now=cluster.now,
+        scope=scope,
+        objects={resource: len(cluster.of(kind)) for kind, resource in RESOURCES.items() if kind not in cluster.absent},
+        overview=_overview(cluster, scope, pending),
+        findings=grouped((*_found(pending), *findings)),
+        not_evaluated=evaluation.not_evaluated,
+        absent=absent_kinds(cluster),
+        rules=rules,
+    )
+
+
+def _pending(cluster: ClusterObjects, rule_set: RuleSet | None, scope: Scope) -> tuple[PendingPod, ...]:
+    """Return the pods that are not scheduled; none if nodes were not read, since no reason could be told."""
+    if cluster.absent & {"Node", "Pod"}:
+        return ()
+    return pending_pods(cluster, scheduler_of(cluster), rule_set, scope.concerns(cluster))
+
+
+def _found(pending: Sequence[PendingPod]) -> Iterator[tuple[Finding, Sequence[ObjectName]]]:
+    for each in pending:
+        if each.finding is not None:
+            yield each.finding, each.pods
+
+
+def _overview(cluster: ClusterObjects, scope: Scope, pending: tuple[PendingPod, ...]) -> Overview:
+    in_scope = scope.names(cluster)
+    pods, plugins = device_pods(cluster), plugin_pods(cluster)
+    errors, more_errors = recent_errors(cluster, pods, plugins, in_scope, cluster.now - scope.since)
+    return Overview(
+        nodes=gpu_nodes(cluster, pods, scope.nodes(cluster)),
+        device_plugins=device_plugins(cluster, plugins),
+        pods=gpu_pods(pods, in_scope),
+        pending=pending,
+        errors=errors,
+        more_errors=more_errors,
+    )

@@ -4,7 +4,7 @@ Each warning holds for every pod and cluster: a line has no effect, or two rules
 or the cluster, there is no warning.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from rules_engine.kinds import KINDS, Kind
 from rules_engine.kinds.overlap import any_wider, contradictory
@@ -13,7 +13,7 @@ from rules_engine.model.json.lenient import items, mapping
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem, did_you_mean, warning
 from rules_engine.model.rules import Mode, Rule, RuleId
-from rules_engine.model.ruletest import Audited, Case, Decider
+from rules_engine.model.ruletest import Audited, Case, Decider, Diagnosis
 
 
 def analyse(rules: Sequence[Rule], kinds: Sequence[Kind] = KINDS) -> Iterator[Problem]:
@@ -45,6 +45,19 @@ def analyse_case(case: Case, rules: Sequence[Rule]) -> Iterator[Problem]:
             yield from _decider(decider, known, Mode.ENFORCE, "it never decides")
         for audited in expect.audited or ():
             yield from _decider(audited, known, Mode.AUDIT, "only rules in mode Audit are audited")
+
+
+def analyse_diagnosis(diagnosis: Diagnosis, reasons: Collection[str]) -> Iterator[Problem]:
+    """Yield problems of a diagnosis that names other reasons than those of the Diagnostics, `reasons`."""
+    named = {**{found.reason: found.location for found in diagnosis.expect}, **diagnosis.reason_locations}
+    for reason, location in named.items():
+        if reason not in reasons:
+            message = f"no Diagnostic has the reason '{reason}'{did_you_mean(reason, reasons)}"
+            yield Problem(code=Code.UNKNOWN_REASON, message=message, location=location, length=max(1, len(reason)))
+    for found in diagnosis.expect:
+        if diagnosis.reasons is not None and found.reason not in diagnosis.reasons:
+            message = f"'{found.reason}' is not one of the diagnosis' reasons, so it is not compared"
+            yield Problem(code=Code.UNKNOWN_REASON, message=message, location=found.location, length=len(found.reason))
 
 
 def _unseen_claims(case: Case, rules: Sequence[Rule]) -> Iterator[Problem]:

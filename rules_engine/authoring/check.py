@@ -5,11 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rules_engine.authoring.analysis import analyse, analyse_case, analyse_on
+from rules_engine.authoring.analysis import analyse, analyse_case, analyse_diagnosis, analyse_on
 from rules_engine.authoring.ignores import Ignored, apply_ignores
 from rules_engine.authoring.rule_files import CompilerOf, ReadFiles, RuleFiles, read_rules
 from rules_engine.documents import Loaded, Sources, load_cluster
 from rules_engine.evaluation.rule_set.compiler import Compiler
+from rules_engine.kinds.diagnostic import adviser as diagnostic_adviser
 from rules_engine.kinds.diagnostic import compile_diagnostics
 from rules_engine.model.problems import Problem, Severity, in_file_order
 from rules_engine.model.rules import API_VERSION, Rule
@@ -61,14 +62,15 @@ def check(paths: Sequence[Path], cluster: Path | None = None) -> Checked:
     ]
     sources = dict(checked.loaded.sources)
     read, rules = ReadFiles(checked.loaded.files), _rules_by_file(checked.loaded)
-    tested: dict[tuple[FilePath, ...], Sequence[Rule]] = {}
+    tested: dict[tuple[FilePath, ...], tuple[Sequence[Rule], frozenset[str]]] = {}
     for paths_of_rules in dict.fromkeys(test.rules for test in checked.loaded.tests):
         names = read.among(paths_of_rules)
         if names is not None:
-            tested[paths_of_rules] = [rule for name in names for rule in rules[name]]
+            reasons = reasons_of(checked.loaded, frozenset(names))
+            tested[paths_of_rules] = [rule for name in names for rule in rules[name]], reasons
             continue
         files = read_tested(paths_of_rules, adviser)
-        tested[paths_of_rules] = (*files.loaded.rules, *files.loaded.drafts)
+        tested[paths_of_rules] = (*files.loaded.rules, *files.loaded.drafts), reasons_of(files.loaded)
         # The problems of a file that was itself named are already reported.
         found = (*files.problems, *_diagnostic_problems(files.loaded))
         problems.extend(p for p in found if p.location.file not in checked.loaded.files)
@@ -78,8 +80,9 @@ def check(paths: Sequence[Path], cluster: Path | None = None) -> Checked:
         problems.extend((*wrong, *(analyse_on(nodes, checked.loaded.rules) if nodes else ())))
         sources = {**lines, **sources}
     for test in checked.loaded.tests:
-        known = tested[test.rules]
+        known, reasons = tested[test.rules]
         problems.extend(problem for case in test.cases for problem in analyse_case(case, known))
+        problems.extend(problem for diagnosis in test.diagnoses for problem in analyse_diagnosis(diagnosis, reasons))
     kept, ignored = apply_ignores(tuple(_once(problems)), sources, checked.loaded.files, on_cluster=cluster is not None)
     return Checked(
         problems=in_file_order(kept, checked.loaded.files),
@@ -99,9 +102,15 @@ def adviser(rule: Rule) -> Compiler:
 
 def _diagnostic_problems(loaded: Loaded) -> Iterator[Problem]:
     """Yield the problems of the expressions of Diagnostics, those with errors elsewhere included."""
-    for documents, advice in ((loaded.diagnostics, True), (loaded.diagnostic_drafts, False)):
-        _, found = compile_diagnostics(documents, advice=advice)
-        yield from found
+    _, found = compile_diagnostics(loaded.diagnostics, diagnostic_adviser)
+    _, more = compile_diagnostics(loaded.diagnostic_drafts)
+    yield from (*found, *more)
+
+
+def reasons_of(loaded: Loaded, files: frozenset[str] | None = None) -> frozenset[str]:
+    """Return the reasons of Diagnostics, those with errors included: of all, or of these files."""
+    every = (*loaded.diagnostics, *loaded.diagnostic_drafts)
+    return frozenset(found.reason for found in every if files is None or found.location.file in files)
 
 
 def read_tested(rules: Sequence[FilePath], compiler_of: CompilerOf = Compiler) -> RuleFiles:

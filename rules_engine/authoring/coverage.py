@@ -1,4 +1,4 @@
-"""Coverage of rules by test cases: rules, their parts, and both outcomes of each condition."""
+"""Coverage of rules by test cases: rules, their parts, and both outcomes of each condition, also of Diagnostics."""
 
 import os
 from collections import Counter
@@ -8,8 +8,9 @@ from itertools import groupby
 
 from rules_engine.cel import Budget, Program
 from rules_engine.evaluation import RuleSet
-from rules_engine.evaluation.rule_set.compiler import Compiler
+from rules_engine.evaluation.rule_set.compiler import Compiler, ExpressionCompiler
 from rules_engine.kinds import KINDS, Kind
+from rules_engine.kinds.diagnostic import CompiledDiagnostic, Diagnostic, environment
 from rules_engine.model.coverage import Part
 from rules_engine.model.decision import Step
 from rules_engine.model.excerpt import truncate
@@ -85,13 +86,11 @@ class _Condition:
     outcomes: Counter[bool]
 
 
-class _RecordingCompiler(Compiler):
+class _Recording(ExpressionCompiler):
     """A compiler whose conditions count their outcomes. The server's does not: its conditions cost nothing more."""
 
-    def __init__(self, rule: Rule, outcomes_at: Callable[[Location], Counter[bool]]) -> None:
-        self.recorded: list[_Condition] = []
-        self._outcomes_at = outcomes_at
-        super().__init__(rule)
+    recorded: list[_Condition]
+    _outcomes_at: Callable[[Location], Counter[bool]]
 
     def condition(self, source: SourceText | None, effects: Sequence[str]) -> Program | None:
         program = super().condition(source, effects)
@@ -100,6 +99,24 @@ class _RecordingCompiler(Compiler):
         outcomes = self._outcomes_at(program.source.location)
         self.recorded.append(_Condition(program.source, outcomes))
         return _RecordedProgram(program.checked, program.generated, program.levels, outcomes)
+
+
+class _RecordingCompiler(_Recording, Compiler):
+    """A recording compiler of a rule."""
+
+    def __init__(self, rule: Rule, outcomes_at: Callable[[Location], Counter[bool]]) -> None:
+        self.recorded = []
+        self._outcomes_at = outcomes_at
+        super().__init__(rule)
+
+
+class _RecordingDiagnosticCompiler(_Recording):
+    """A recording compiler of a Diagnostic."""
+
+    def __init__(self, diagnostic: Diagnostic, outcomes_at: Callable[[Location], Counter[bool]]) -> None:
+        self.recorded = []
+        self._outcomes_at = outcomes_at
+        super().__init__(diagnostic, environment(diagnostic.for_each))
 
 
 @dataclass(slots=True)
@@ -126,12 +143,32 @@ class Recorder:
         self._records: dict[Location, _Record] = {}
         self._files: dict[str, str] = {}
         """Each file's path without links, by its name."""
+        self._diagnostics: dict[Location, tuple[Diagnostic, Sequence[_Condition]]] = {}
+        """Each Diagnostic that was compiled without error, with its condition."""
 
     def compiler_of(self, rule: Rule) -> Compiler:
         """Return a compiler that records the outcomes of a rule's conditions."""
         compiler = _RecordingCompiler(rule, lambda place: self._outcomes.setdefault(self._place(place), Counter()))
         self._conditions[self._place(rule.location)] = compiler.recorded
         return compiler
+
+    def diagnostic_compiler_of(self, diagnostic: Diagnostic) -> ExpressionCompiler:
+        """Return a compiler that records the outcomes of a Diagnostic's condition."""
+        made = _RecordingDiagnosticCompiler(
+            diagnostic, lambda place: self._outcomes.setdefault(self._place(place), Counter())
+        )
+        self._conditions[self._place(diagnostic.location)] = made.recorded
+        return made
+
+    def add_diagnostics(self, compiled: Iterable[CompiledDiagnostic]) -> None:
+        """Add Diagnostics, all of which `diagnostic_compiler_of` compiled."""
+        for one in compiled:
+            place = self._place(one.diagnostic.location)
+            self._diagnostics.setdefault(place, (one.diagnostic, self._conditions[place]))
+
+    def knows_diagnostic(self, diagnostic: Diagnostic) -> bool:
+        """Return True if a compiler of the Diagnostic, or of the same one in another set, was made."""
+        return self._place(diagnostic.location) in self._conditions
 
     def add(self, rule_set: RuleSet) -> None:
         """Add the rules of a set, all of which `compiler_of` compiled."""
@@ -157,6 +194,8 @@ class Recorder:
     def coverage(self) -> Coverage:
         """The coverage by all that was observed so far."""
         items = [item for record in self._records.values() for item in _items(record)]
+        for diagnostic, conditions in self._diagnostics.values():
+            items += _outcomes(diagnostic.id, conditions)
         return Coverage(tuple(sorted(items, key=lambda item: item.location)))
 
     def _place(self, location: Location) -> Location:
@@ -171,10 +210,14 @@ def _items(record: _Record) -> Iterator[Item]:
     yield Item(rule=rule.id, location=rule.location, name=rule.id, event="applied", hits=record.applied)
     for part, hits in zip(record.parts, record.hits, strict=True):
         yield Item(rule=rule.id, location=part.location, name=part.name, event=part.event, hits=hits)
-    for condition in record.conditions:
+    yield from _outcomes(rule.id, record.conditions)
+
+
+def _outcomes(rule: RuleId, conditions: Iterable[_Condition]) -> Iterator[Item]:
+    for condition in conditions:
         for outcome in (True, False):
             yield Item(
-                rule=rule.id,
+                rule=rule,
                 location=condition.source.location,
                 name=truncate(" ".join(condition.source.text.split())),
                 event=str(outcome).lower(),

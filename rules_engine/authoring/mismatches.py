@@ -1,4 +1,4 @@
-"""Mismatches between a decision and its expectation, each of one value."""
+"""Mismatches between a decision, or the findings of Diagnostics, and their expectation, each of one value."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from rules_engine.authoring.admission import Admission
+from rules_engine.kinds.diagnostic import Evaluation
 from rules_engine.model.decision import Action, Step
 from rules_engine.model.excerpt import truncate
+from rules_engine.model.finding import Finding
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.pod import Container, Pod
 from rules_engine.model.quantity import Quantity, QuantityError
 from rules_engine.model.rules import RuleId
-from rules_engine.model.ruletest import AmountsByContainer, Audited, Decider, Expectation
+from rules_engine.model.ruletest import AmountsByContainer, Audited, Decider, Diagnosis, Expectation
 
 MAX_DIFFERENCES = 20
 """Differences of a whole pod that are listed: more of them mean that it is another pod."""
@@ -214,3 +216,35 @@ def _audit(expected: Audited, step: Step) -> Iterator[Mismatch]:
             if amount != (Quantity.parse(given) if given else _NONE):
                 yield Mismatch(f"{what}.containers.{container}.{resource}", str(amount), given or "none")
     yield from _annotations(f"{what}.annotations", expected.annotations, step.annotations)
+
+
+def diagnosis_mismatches(diagnosis: Diagnosis, evaluation: Evaluation) -> Iterator[Mismatch]:
+    """Yield each finding that is missing, surplus or has another message, and each Diagnostic that failed."""
+    found = [*_findings(diagnosis, evaluation)]
+    yield from found[:MAX_DIFFERENCES]
+    if len(found) > MAX_DIFFERENCES:
+        yield Mismatch("findings", "no other difference", f"{len(found) - MAX_DIFFERENCES} more")
+
+
+def _findings(diagnosis: Diagnosis, evaluation: Evaluation) -> Iterator[Mismatch]:
+    left: dict[str, list[Finding]] = {}
+    for finding in evaluation.findings:
+        left.setdefault(f"{finding.reason} of {finding.object}", []).append(finding)
+    for expected in diagnosis.expect:
+        name = f"{expected.reason} of {expected.object}"
+        candidates = left.get(name, [])
+        messages = [finding.message for finding in candidates]
+        chosen = next((finding for finding in candidates if expected.message in finding.message), None)
+        if not candidates:
+            yield Mismatch(name, "a finding", "none")
+        elif chosen is None:
+            yield Mismatch(f"{name}, message", f"a text with '{expected.message}'", _quoted(messages))
+        if candidates:
+            candidates.remove(chosen or candidates[0])
+    for name, findings in left.items():
+        for finding in findings:
+            yield Mismatch(name, "no finding", f"'{truncate(finding.message, MAX_VALUE)}'")
+    for failed in evaluation.not_evaluated:
+        first = f", the first of them {failed.first}" if failed.first is not None else ""
+        objects = f"{failed.objects} object{'s' if failed.objects != 1 else ''}{first}"
+        yield Mismatch(failed.source, "a result", f"not evaluated for {objects}: {failed.why}")

@@ -11,7 +11,7 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
-from rules_engine.kinds import KINDS, Kind
+from rules_engine.kinds import KINDS, Kind, diagnostic
 from rules_engine.model.problem_codes import Code, ProblemCode
 from rules_engine.model.problems import MAX_NAME, Severity, did_you_mean
 from rules_engine.model.rules import API_VERSION
@@ -82,7 +82,7 @@ class Entry:
 def reference(kinds: Sequence[Kind] = KINDS) -> Mapping[ProblemCode, Entry]:
     """Return the entry of each code, sorted by area."""
     files: list[tuple[Path, type[ProblemCode]]] = [(FOLDER / f"{area}.toml", Code) for area in AREAS]
-    files += [(kind.problems, kind.codes) for kind in kinds]
+    files += [*((kind.problems, kind.codes) for kind in kinds), (diagnostic.PROBLEMS, diagnostic.DiagnosticCode)]
     return {entry.code: entry for path, codes in files for entry in _entries(path, codes)}
 
 

@@ -40,8 +40,9 @@ class RuleFiles:
 
     @property
     def rule_problems(self) -> tuple[Problem, ...]:
-        """The problems without those of tests and of what tests name."""
-        return tuple(problem for problem in self.problems if problem not in self.loaded.test_problems)
+        """The problems without those of Diagnostics, of tests and of what tests name."""
+        others = self.loaded.diagnostic_problems | self.loaded.test_problems
+        return tuple(problem for problem in self.problems if problem not in others)
 
 
 class ReadFiles:

@@ -1,15 +1,17 @@
 """`test`: RuleTests, each case evaluated by both endpoints."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
 from pathlib import Path
+from typing import TypeVar
 
 from rules_engine.authoring.admission import Admission, admit
-from rules_engine.authoring.analysis import analyse_case
+from rules_engine.authoring.analysis import analyse_case, analyse_diagnosis
 from rules_engine.authoring.coverage import Coverage, Recorder
-from rules_engine.authoring.mismatches import Mismatch, mismatches, outcome
+from rules_engine.authoring.mismatches import Mismatch, diagnosis_mismatches, mismatches, outcome
 from rules_engine.authoring.rule_files import (
     CompilerOf,
     ReadFiles,
@@ -21,12 +23,18 @@ from rules_engine.authoring.rule_files import (
 from rules_engine.documents import Loaded, Sources, load
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.compiler import Compiler
+from rules_engine.kinds.diagnostic import CompiledDiagnostic, compile_diagnostics, compiler, evaluate
 from rules_engine.loading import SLIPS
 from rules_engine.model.admission import pod_request
 from rules_engine.model.cluster import Cluster
+from rules_engine.model.cluster_objects import ClusterObjects
+from rules_engine.model.finding import Finding
 from rules_engine.model.json.lenient import mapping, text
 from rules_engine.model.problems import Problem, Severity, in_file_order
-from rules_engine.model.ruletest import Case, FilePath, RuleTest
+from rules_engine.model.ruletest import Case, Diagnosis, FilePath, RuleTest
+
+MAX_SHOWN = 20
+"""Findings that the explanation of a failed diagnosis lists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +42,7 @@ class CaseName:
     """The name of a case with those of its test and of its cluster, which is "" if the test has only one."""
 
     test: str
-    case: Case
+    case: Case | Diagnosis
     cluster: str
 
     def __str__(self) -> str:
@@ -55,6 +63,7 @@ class Obstacle(StrEnum):
 
     TEST = "the test has errors"
     RULES = "the rules have errors"
+    DIAGNOSTICS = "the Diagnostics have errors"
     EXPECTATION = "the expectation has errors"
 
 
@@ -67,16 +76,40 @@ class CaseNotRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CaseResult:
-    """A case that was run on one cluster."""
+class Result(ABC):
+    """A case, or a diagnosis, that was run on one cluster."""
 
     name: CaseName
-    admission: Admission
     mismatches: tuple[Mismatch, ...]
 
     @property
     def passed(self) -> bool:
         return not self.mismatches
+
+    @property
+    @abstractmethod
+    def explanation(self) -> str:
+        """The mismatches and their reasons, a line each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiagnosisResult(Result):
+    """A diagnosis that was run on one cluster."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def explanation(self) -> str:
+        """The mismatches, and the findings."""
+        found = [f"{finding.reason} of {finding.object}: {finding.message}" for finding in self.findings]
+        return "\n".join([*map(str, self.mismatches), "found:", *(found[:MAX_SHOWN] or ["nothing"])])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseResult(Result):
+    """A case that was run on one cluster."""
+
+    admission: Admission
 
     @property
     def explanation(self) -> str:
@@ -99,7 +132,7 @@ class TestRun:
 
     __test__ = False
 
-    results: tuple[CaseResult, ...]
+    results: tuple[Result, ...]
     problems: tuple[Problem, ...]
     sources: Sources
     not_run: tuple[CaseNotRun, ...]
@@ -136,17 +169,17 @@ def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = Fals
     recorder = Recorder() if coverage else None
     rules = _TestedRules(loaded, recorder)
     problems = [problem for problem in loaded.problems if problem.severity is Severity.ERROR or problem.code in SLIPS]
-    results: list[CaseResult] = []
+    results: list[Result] = []
     not_run = [
         CaseNotRun(name, Obstacle.TEST)
         for test in loaded.test_drafts
-        for case in _selected(test, keyword)
+        for case in _selected(test, test.cases + test.diagnoses, keyword)
         for name in _names(test, case)
     ]
     for test in loaded.tests:
         files = rules.of(test)
         failed = has_errors(files.rule_problems)
-        for case in _selected(test, keyword):
+        for case in _selected(test, test.cases, keyword):
             names = _names(test, case)
             impossible = () if failed else tuple(analyse_case(case, files.loaded.rules))
             problems.extend(impossible)
@@ -155,16 +188,26 @@ def run_tests(paths: Sequence[Path], keyword: str = "", *, coverage: bool = Fals
                 not_run.extend(CaseNotRun(name, obstacle) for name in names)
                 continue
             for name in names:
-                results.append(_run(name, test.clusters.get(name.cluster, test.cluster), files.rule_set))
+                result = _run(name, case, test.clusters.get(name.cluster, test.cluster), files.rule_set)
+                results.append(result)
                 if recorder is not None:
-                    recorder.observe(results[-1].admission.trace, _namespace(case))
+                    recorder.observe(result.admission.trace, _namespace(case))
+        diagnosed, prevented, found = _diagnosed(test, keyword, rules)
+        results.extend(diagnosed)
+        not_run.extend(prevented)
+        problems.extend(found)
     if recorder is not None:
         untested = tuple(rule for rule in loaded.rules if rule not in recorder)
         files = compiled(replace(loaded, rules=untested, drafts=(), problems=()), recorder.compiler_of)
         problems.extend(problem for problem in files.problems if problem.severity is Severity.ERROR)
         recorder.add(files.rule_set)
+        others = [found for found in loaded.diagnostics if not recorder.knows_diagnostic(found)]
+        compiled_others, found_others = compile_diagnostics(others, recorder.diagnostic_compiler_of)
+        problems.extend(problem for problem in found_others if problem.severity is Severity.ERROR)
+        recorder.add_diagnostics(compiled_others)
     problems.extend(rules.problems)
-    cases = sum(len(_names(test, case)) for test in (*loaded.test_drafts, *loaded.tests) for case in test.cases)
+    every = [(test, test.cases + test.diagnoses) for test in (*loaded.test_drafts, *loaded.tests)]
+    cases = sum(len(_names(test, case)) for test, of_test in every for case in of_test)
     return TestRun(
         results=tuple(results),
         problems=in_file_order(problems, loaded.files),
@@ -186,6 +229,7 @@ class _TestedRules:
         self.sources: dict[str, Sequence[str]] = {}
         self._files = ReadFiles(loaded.files)
         self._sets: dict[tuple[FilePath, ...], RuleFiles] = {}
+        self._diagnostics: dict[tuple[FilePath, ...], tuple[CompiledDiagnostic, ...] | None] = {}
 
     def of(self, test: RuleTest) -> RuleFiles:
         if test.rules not in self._sets:
@@ -196,27 +240,77 @@ class _TestedRules:
                 self.recorder.add(files.rule_set)
         return self._sets[test.rules]
 
+    def diagnostics_of(self, test: RuleTest) -> tuple[CompiledDiagnostic, ...] | None:
+        """Return the Diagnostics of a test; None if one of them has an error."""
+        if test.rules not in self._diagnostics:
+            loaded = self.of(test).loaded
+            compiler_of = compiler if self.recorder is None else self.recorder.diagnostic_compiler_of
+            made, found = compile_diagnostics(loaded.diagnostics, compiler_of)
+            errors = [
+                problem for problem in (*loaded.diagnostic_problems, *found) if problem.severity is Severity.ERROR
+            ]
+            self.problems.extend(errors)
+            if self.recorder is not None:
+                self.recorder.add_diagnostics(made)
+            self._diagnostics[test.rules] = None if errors else made
+        return self._diagnostics[test.rules]
+
     def _compiled(self, paths: Sequence[FilePath]) -> RuleFiles:
         compiler_of: CompilerOf = Compiler if self.recorder is None else self.recorder.compiler_of
         # An error of the whole, such as a name that two folders use, need not be one of its parts.
-        failed = has_errors([problem for problem in self.loaded.problems if problem not in self.loaded.test_problems])
+        beside = self.loaded.test_problems
+        failed = has_errors([problem for problem in self.loaded.problems if problem not in beside])
         names = None if failed else self._files.among(paths)
         if names is None:
             return read_rules([Path(path) for path in paths], compiler_of)
         files = frozenset(names)
         rules = tuple(rule for rule in self.loaded.rules if rule.location.file in files)
-        return compiled(replace(self.loaded, rules=rules, drafts=(), problems=()), compiler_of)
+        diagnostics = tuple(found for found in self.loaded.diagnostics if found.location.file in files)
+        kept = replace(self.loaded, rules=rules, diagnostics=diagnostics, drafts=(), diagnostic_drafts=(), problems=())
+        return compiled(kept, compiler_of)
 
 
-def _selected(test: RuleTest, keyword: str) -> Iterator[Case]:
-    for case in test.cases:
+Tested = TypeVar("Tested", bound=Case | Diagnosis)
+
+
+def _selected(test: RuleTest, cases: Sequence[Tested], keyword: str) -> Iterator[Tested]:
+    for case in cases:
         if keyword.casefold() in f"{test.name} {case.name}".casefold():
             yield case
 
 
-def _names(test: RuleTest, case: Case) -> list[CaseName]:
+def _names(test: RuleTest, case: Case | Diagnosis) -> list[CaseName]:
     """Return the names of a case on each of its clusters; a case without an expectation has none."""
-    return [CaseName(test.name, case, cluster) for cluster in case.clusters or ("",)]
+    clusters = case.clusters if isinstance(case, Case) else tuple(test.objects)
+    return [CaseName(test.name, case, cluster) for cluster in clusters or ("",)]
+
+
+def _diagnosed(
+    test: RuleTest, keyword: str, rules: _TestedRules
+) -> tuple[list[DiagnosisResult], list[CaseNotRun], list[Problem]]:
+    """Run the diagnoses of a test. Return their results, those that cannot be run, and the problems of these."""
+    results, not_run, problems = [], [], []
+    for diagnosis in _selected(test, test.diagnoses, keyword):
+        diagnostics = rules.diagnostics_of(test)
+        reasons = frozenset(one.diagnostic.reason for one in diagnostics or ())
+        impossible = [] if diagnostics is None else [*analyse_diagnosis(diagnosis, reasons)]
+        problems += impossible
+        for name in _names(test, diagnosis):
+            if diagnostics is None or impossible:
+                obstacle = Obstacle.DIAGNOSTICS if diagnostics is None else Obstacle.EXPECTATION
+                not_run.append(CaseNotRun(name, obstacle))
+            else:
+                results.append(_diagnose(name, diagnosis, test.objects[name.cluster], diagnostics))
+    return results, not_run, problems
+
+
+def _diagnose(
+    name: CaseName, diagnosis: Diagnosis, objects: ClusterObjects, diagnostics: Sequence[CompiledDiagnostic]
+) -> DiagnosisResult:
+    wanted = diagnosis.reasons
+    compared = [one for one in diagnostics if wanted is None or one.diagnostic.reason in wanted]
+    found = evaluate(compared, objects, lambda _: True)
+    return DiagnosisResult(name=name, mismatches=tuple(diagnosis_mismatches(diagnosis, found)), findings=found.findings)
 
 
 def _namespace(case: Case) -> str:
@@ -224,8 +318,7 @@ def _namespace(case: Case) -> str:
     return text(mapping(mapping(case.pod).get("metadata")), "namespace") or case.namespace
 
 
-def _run(name: CaseName, cluster: Cluster, rule_set: RuleSet) -> CaseResult:
-    case = name.case
+def _run(name: CaseName, case: Case, cluster: Cluster, rule_set: RuleSet) -> CaseResult:
     if case.namespace_labels:
         labels = {**cluster.namespaces.get(case.namespace, {}), **case.namespace_labels}
         cluster = replace(cluster, namespaces={**cluster.namespaces, case.namespace: labels})
@@ -238,9 +331,9 @@ def _run(name: CaseName, cluster: Cluster, rule_set: RuleSet) -> CaseResult:
         old_pod=case.old_pod,
     )
     admission = admit(rule_set, request, cluster)
-    return CaseResult(name=name, admission=admission, mismatches=tuple(_mismatches(name, admission)))
+    return CaseResult(name=name, admission=admission, mismatches=tuple(_mismatches(case, name.cluster, admission)))
 
 
-def _mismatches(name: CaseName, admission: Admission) -> Iterator[Mismatch]:
-    for expect in name.case.expectations(name.cluster):
+def _mismatches(case: Case, cluster: str, admission: Admission) -> Iterator[Mismatch]:
+    for expect in case.expectations(cluster):
         yield from mismatches(expect, admission)

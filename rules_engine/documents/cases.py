@@ -22,15 +22,30 @@ from rules_engine.loading.files import exists
 from rules_engine.loading.kubernetes.amounts import amounts
 from rules_engine.loading.kubernetes.inventory import build_cluster
 from rules_engine.loading.kubernetes.manifests import Manifest, the_pod
+from rules_engine.loading.kubernetes.objects import inventory_objects
 from rules_engine.loading.rule_fields import name_of
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.cluster import Cluster
+from rules_engine.model.cluster_objects import ClusterObjects
 from rules_engine.model.decision import Action
 from rules_engine.model.excerpt import truncate
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import did_you_mean
 from rules_engine.model.rules import RuleId
-from rules_engine.model.ruletest import AmountsByContainer, Audited, Case, Decider, Expectation, FilePath, RuleTest
+from rules_engine.model.ruletest import (
+    AmountsByContainer,
+    Audited,
+    Case,
+    Decider,
+    Diagnosis,
+    Expectation,
+    ExpectedFinding,
+    FilePath,
+    RuleTest,
+)
+
+ObjectsOf = Callable[[], ClusterObjects]
+"""A function that returns the objects of a cluster, which only diagnoses need."""
 
 MAX_PATH = 255
 """Characters of a path that a message quotes: no file's name is longer on Linux."""
@@ -40,11 +55,11 @@ MAX_PATH = 255
 class Reader:
     """Reader of the files that a test names.
 
-    `cluster` and `pod` return None for a file with errors, which are reported. `refer` is called first with each file
-    or folder, found or not.
+    `cluster` returns the cluster and a function of its objects. `cluster` and `pod` return None for a file with errors,
+    which are reported. `refer` is called first with each file or folder, found or not.
     """
 
-    cluster: Callable[[Path], Cluster | None]
+    cluster: Callable[[Path], tuple[Cluster, ObjectsOf] | None]
     pod: Callable[[Path], Node | None]
     refer: Callable[[Path], None]
 
@@ -62,7 +77,12 @@ def build_test(root: MapNode, diagnostics: Diagnostics, reader: Reader) -> RuleT
     _report_both(spec, "cluster", "clusters", diagnostics)
     named = {name.source.text: node for name, node in maps(spec, "clusters")}
     cases = tuple(_case(line, tuple(named), folder, diagnostics, reader) for line in lines)
-    used = {cluster for case in cases for cluster in case.clusters}
+    diagnoses = tuple(_diagnosis(line) for line in sections(spec, "diagnoses"))
+    report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in sections(spec, "diagnoses")), diagnostics)
+    used = {cluster for case in cases for cluster in case.clusters} | (named.keys() if diagnoses else set())
+    clusters = {name: _cluster(node, folder, diagnostics, reader) for name, node in named.items()}
+    cluster, objects_of = _cluster(section(spec, "cluster"), folder, diagnostics, reader)
+    every = {name: objects for name, (_, objects) in clusters.items()} or {"": objects_of}
     for key, _ in maps(spec, "clusters"):
         # A misspelt name is one problem, at the expectation.
         if key.source.text not in used and used <= named.keys():
@@ -72,9 +92,11 @@ def build_test(root: MapNode, diagnostics: Diagnostics, reader: Reader) -> RuleT
         name=name,
         location=location,
         rules=tuple(FilePath(str(path)) for path in rules if path is not None),
-        cluster=_cluster(section(spec, "cluster"), folder, diagnostics, reader),
-        clusters={name: _cluster(node, folder, diagnostics, reader) for name, node in named.items()},
+        cluster=cluster,
+        clusters={name: found for name, (found, _) in clusters.items()},
         cases=cases,
+        diagnoses=diagnoses,
+        objects={name: objects() for name, objects in every.items()} if diagnoses else {},
     )
 
 
@@ -109,15 +131,38 @@ def _near(path: Path) -> str:
     return did_you_mean(path.name, [entry.name for entry in beside if did_you_mean(path.stem, [entry.stem])])
 
 
-def _cluster(node: MapNode, folder: Path, diagnostics: Diagnostics, reader: Reader) -> Cluster:
+def _cluster(node: MapNode, folder: Path, diagnostics: Diagnostics, reader: Reader) -> tuple[Cluster, ObjectsOf]:
     file = node.get("file")
     if file is None:
-        return build_cluster(node, diagnostics)
+        cluster = build_cluster(node, diagnostics)
+        return cluster, lambda: inventory_objects(node, cluster)
     path = _existing(file, folder, diagnostics, reader)
-    cluster = reader.cluster(path) if path else Cluster()
-    if cluster is None:
+    found = reader.cluster(path) if path else None
+    if path and found is None:
         diagnostics.error(Code.BAD_REFERENCE, f"'{path}' is not a cluster, or has errors", file.location, file.length)
-    return cluster or Cluster()
+    return found or (Cluster(), lambda: inventory_objects(MapNode(location=node.location), Cluster()))
+
+
+def _diagnosis(line: MapNode) -> Diagnosis:
+    name = line.get("name") or line
+    reasons = {item.source.text: item.location for item in items(line, "reasons") if isinstance(item, ScalarNode)}
+    return Diagnosis(
+        name=text(line, "name"),
+        location=name.location,
+        expect=tuple(map(_finding, sections(line, "expect"))),
+        reasons=frozenset(reasons) if reasons else None,
+        reason_locations=reasons,
+    )
+
+
+def _finding(line: MapNode) -> ExpectedFinding:
+    reason = line.get("reason") or line
+    return ExpectedFinding(
+        reason=text(line, "reason"),
+        object=text(line, "object"),
+        location=reason.location,
+        **settings(line, ExpectedFinding),
+    )
 
 
 def _case(line: MapNode, clusters: Sequence[str], folder: Path, diagnostics: Diagnostics, reader: Reader) -> Case:

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 
-from rules_engine.documents.cases import Reader, build_test
+from rules_engine.documents.cases import ObjectsOf, Reader, build_test
 from rules_engine.documents.digest import digest as digest_of
 from rules_engine.kinds import KINDS, Kind, diagnostic
 from rules_engine.kinds.diagnostic import Diagnostic
@@ -27,6 +27,7 @@ from rules_engine.loading.files import (
 from rules_engine.loading.kubernetes.inventory import build_cluster
 from rules_engine.loading.kubernetes.kubectl import is_cluster, read_cluster
 from rules_engine.loading.kubernetes.manifests import TEMPLATES, Manifest, manifest_json, manifests
+from rules_engine.loading.kubernetes.objects import inventory_objects, kubectl_objects
 from rules_engine.loading.kubernetes.pods import read_pod
 from rules_engine.loading.rule_fields import name_of
 from rules_engine.loading.schemas import SCHEMAS, near, validate
@@ -49,7 +50,7 @@ _TEST = "RuleTest"
 DOCUMENT_KINDS = (*(kind.name for kind in KINDS), _DIAGNOSTIC, _TEST, _CLUSTER)
 """The kinds of documents that files may have."""
 
-_BESIDE_RULES = frozenset({_DIAGNOSTIC, _TEST, _CLUSTER})
+_FOR_TESTS = frozenset({_TEST, _CLUSTER})
 """Kinds of documents of which an error leaves the rules as they are."""
 
 _WRITTEN_KIND = re.compile(r"^kind:[ \t]*[\"']?(\w*)", re.MULTILINE)
@@ -83,9 +84,9 @@ class Loaded:
     `drafts` and `diagnostic_drafts` are documents with errors, as far as they could be read: they serve only to find
     further problems in their expressions. `written` has the rule documents as they were read, those with errors
     included, each with its kind and name. `test_drafts` are tests with errors: their cases cannot be run.
-    `test_problems` are those of tests, of inventories, of the files that tests name, and of Diagnostics; the rules are
-    complete in spite of them. `files` are those of the paths. Those `passed_over` have no document of gpu-rules, and no
-    test refers to them.
+    `diagnostic_problems` are those of Diagnostics, `test_problems` those of tests, of inventories and of the files that
+    tests name; the rules are complete in spite of them. `files` are those of the paths. Those `passed_over` have no
+    document of gpu-rules, and no test refers to them.
     """
 
     rules: tuple[Rule, ...] = ()
@@ -97,6 +98,7 @@ class Loaded:
     test_drafts: tuple[RuleTest, ...] = ()
     written: tuple[tuple[str, str, MapNode], ...] = ()
     problems: tuple[Problem, ...] = ()
+    diagnostic_problems: frozenset[Problem] = frozenset()
     test_problems: frozenset[Problem] = frozenset()
     sources: Sources = field(default_factory=lambda: MappingProxyType({}))
     files: tuple[str, ...] = ()
@@ -134,6 +136,7 @@ def load(paths: Sequence[Path], kinds: Sequence[Kind] = KINDS) -> Loaded:
         test_drafts=tuple(loader.test_drafts),
         written=tuple(loader.written),
         problems=in_file_order(loader.problems, names),
+        diagnostic_problems=frozenset(loader.of_diagnostics.problems),
         test_problems=frozenset(loader.test_diagnostics.problems),
         sources=loader.sources,
         files=names,
@@ -147,6 +150,14 @@ def load_cluster(path: Path, *, regular: bool = False) -> tuple[Cluster | None, 
 
     `regular`: a pipe or a device is a problem, as in `read_file`.
     """
+    found, problems, sources = _load_cluster(path, regular=regular)
+    return found[0] if found else None, problems, sources
+
+
+def _load_cluster(
+    path: Path, *, regular: bool
+) -> tuple[tuple[Cluster, ObjectsOf] | None, tuple[Problem, ...], Sources]:
+    """Load the cluster of a file, with a function of its objects."""
     loader = _Loader()
     source = read_file(path, loader.diagnostics, regular=regular)
     if source is not None:
@@ -161,7 +172,7 @@ def load_cluster(path: Path, *, regular: bool = False) -> tuple[Cluster | None, 
             given = f"{truncate(kind.source.text)} is not a cluster: " if kind else ""
             place, length = (kind.location, kind.length) if kind else (Location(str(path), 1, 1), 1)
             loader.diagnostics.error(Code.NOT_A_CLUSTER, f"{given}expected {_EXPECTED_CLUSTER}", place, length)
-    cluster = None if loader.failed else found[0].cluster
+    cluster = None if loader.failed else (found[0].cluster, loader.objects[0])
     return cluster, in_file_order(loader.problems), loader.sources
 
 
@@ -232,7 +243,9 @@ class _Loader:
     def __init__(self, kinds: Sequence[Kind] = ()) -> None:
         self.diagnostics = Diagnostics()
         self.test_diagnostics = Diagnostics()
-        """Problems of tests, inventories and Diagnostics, and of the files that tests name."""
+        """Problems of tests and inventories, and of the files that tests name."""
+        self.of_diagnostics = Diagnostics()
+        """Problems of Diagnostics."""
         self.sources: dict[str, Sequence[str]] = {}
         self.rules: list[Rule] = []
         self.drafts: list[Rule] = []
@@ -243,6 +256,8 @@ class _Loader:
         self.tests: list[RuleTest] = []
         self.test_drafts: list[RuleTest] = []
         self.inventories: list[Inventory] = []
+        self.objects: list[ObjectsOf] = []
+        """A function of the objects of each inventory."""
         self.other: ScalarNode | None = None
         self.passed_over: list[str] = []
         """Files without a document of gpu-rules."""
@@ -252,11 +267,11 @@ class _Loader:
         self._known = (*self._kinds, _DIAGNOSTIC, _TEST, _CLUSTER) if kinds else DOCUMENT_KINDS
         self._wanted = self._known if kinds else (_CLUSTER,)
         self._places: dict[tuple[str, str], Location] = {}
-        self._clusters: dict[Path, Cluster | None] = {}
+        self._clusters: dict[Path, tuple[Cluster, ObjectsOf] | None] = {}
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        return (*self.diagnostics.problems, *self.test_diagnostics.problems)
+        return (*self.diagnostics.problems, *self.of_diagnostics.problems, *self.test_diagnostics.problems)
 
     @property
     def failed(self) -> bool:
@@ -296,6 +311,7 @@ class _Loader:
         location = Location(file, 1, 1)
         cluster = read_cluster(value, location, self.test_diagnostics)
         self.inventories.append(Inventory(name=Path(file).stem, location=location, cluster=cluster))
+        self.objects.append(lambda: kubectl_objects(value))
         return True
 
     def _passed_over(self, root: Node) -> bool:
@@ -311,7 +327,9 @@ class _Loader:
         return not self._kinds or _version(root) is not None or bool(manifests(root))
 
     def _diagnostics_of(self, kind: str | None) -> Diagnostics:
-        return self.test_diagnostics if kind in _BESIDE_RULES else self.diagnostics
+        if kind == _DIAGNOSTIC:
+            return self.of_diagnostics
+        return self.test_diagnostics if kind in _FOR_TESTS else self.diagnostics
 
     def _take(self, document: Document) -> None:
         root = document.root
@@ -339,6 +357,7 @@ class _Loader:
             cluster = build_cluster(section(root, "spec"), diagnostics)
             if not _failed(diagnostics, document):
                 self.inventories.append(Inventory(name=name, location=location, cluster=cluster))
+                self.objects.append(lambda: inventory_objects(section(root, "spec"), cluster))
         elif kind == _TEST:
             reader = Reader(cluster=self._cluster_file, pod=self._pod_file, refer=self.references.setdefault)
             test = build_test(root, diagnostics, reader)
@@ -360,9 +379,9 @@ class _Loader:
                 Code.DUPLICATE_DOCUMENT, f"{kind} '{name}' is already defined in {first}", location, length
             )
 
-    def _cluster_file(self, path: Path) -> Cluster | None:
+    def _cluster_file(self, path: Path) -> tuple[Cluster, ObjectsOf] | None:
         if path not in self._clusters:
-            cluster, problems, sources = load_cluster(path, regular=True)
+            cluster, problems, sources = _load_cluster(path, regular=True)
             self._clusters[path] = cluster
             self.test_diagnostics.problems.extend(problems)
             self.sources.update(sources)

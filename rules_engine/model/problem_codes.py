@@ -109,6 +109,7 @@ class Code(ProblemCode):
     UNKNOWN_RULE = "unknown-rule"
     UNKNOWN_RUNG = "unknown-rung"
     IDLE_RULE = "idle-rule"
+    UNKNOWN_REASON = "unknown-reason"
     UNSEEN_CLAIMS = "unseen-claims"
 
     # Conversion of gpuinjector's configuration

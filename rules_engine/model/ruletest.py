@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import NewType
 
 from rules_engine.model.cluster import Cluster
+from rules_engine.model.cluster_objects import ClusterObjects
 from rules_engine.model.decision import Action
 from rules_engine.model.json.patch import Json
 from rules_engine.model.quantity import Quantity
@@ -92,12 +93,43 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedFinding:
+    """One finding that must be made; `message` is a text that must occur in its message."""
+
+    reason: str
+    object: str
+    location: Location
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """The findings of Diagnostics on each cluster of the test: exactly these of `reasons`, or of all if it is None."""
+
+    name: str
+    location: Location
+    expect: tuple[ExpectedFinding, ...]
+    reasons: frozenset[str] | None = None
+    reason_locations: Mapping[str, Location] = field(
+        default_factory=lambda: MappingProxyType({}), repr=False, compare=False
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RuleTest:
-    """Cases for the rules in `rules` (files or folders), decided on `cluster`, or on several `clusters` by name."""
+    """Cases for the rules in `rules` (files or folders), decided on `cluster`, or on several `clusters` by name.
+
+    `objects` are those of the clusters, by name; the one cluster without a name has the name "". It is empty without
+    diagnoses.
+    """
 
     name: str
     location: Location
     rules: tuple[FilePath, ...]
     cluster: Cluster = field(default_factory=Cluster)
     clusters: Mapping[str, Cluster] = field(default_factory=lambda: MappingProxyType({}))
-    cases: tuple[Case, ...]
+    cases: tuple[Case, ...] = ()
+    diagnoses: tuple[Diagnosis, ...] = ()
+    objects: Mapping[str, ClusterObjects] = field(
+        default_factory=lambda: MappingProxyType({}), repr=False, compare=False
+    )

@@ -17,6 +17,11 @@ def _table() -> Mapping[str, Mapping[str, str]]:
     return shapes
 
 
+def exists(name: str) -> bool:
+    """Return True for a kind that has a shape."""
+    return name in _table()
+
+
 def fields(name: str) -> Mapping[str, str]:
     """Return the fields of a kind such as Pod or PodSpec with their types: [T] is a list, {T} a map with text keys."""
     return _table()[name]

@@ -7,6 +7,7 @@ import pytest
 
 from rules_engine.authoring.problem_reference import FOLDER, Entry, nearest_code, reference
 from rules_engine.kinds import KINDS
+from rules_engine.kinds.diagnostic import DiagnosticCode
 from rules_engine.model.problem_codes import Code, ProblemCode
 from rules_engine.model.problems import Problem
 from tests.kinds import toy
@@ -23,7 +24,7 @@ def code_of(entry: Entry) -> str:
 
 
 def test_each_code_has_an_entry() -> None:
-    every: set[ProblemCode] = {*Code, *(code for kind in KINDS for code in kind.codes)}
+    every: set[ProblemCode] = {*Code, *DiagnosticCode, *(code for kind in KINDS for code in kind.codes)}
     assert set(reference()) == every
     assert len({code.value for code in every}) == len(every)
 
@@ -54,7 +55,7 @@ def test_a_new_kind_brings_its_own_entries() -> None:
 
 def test_each_text_is_read() -> None:
     areas = {entry.area for entry in ENTRIES}
-    assert len(areas) == len([*FOLDER.glob("*.toml")]) + len(KINDS)
+    assert len(areas) == len([*FOLDER.glob("*.toml")]) + len(KINDS) + 1
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=code_of)
@@ -99,7 +100,7 @@ def test_the_document_is_current() -> None:
 def members(path: Path) -> set[str]:
     """Return the attributes of enumerations of codes that a module names."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    enumerations: list[type[ProblemCode]] = [Code, *(kind.codes for kind in KINDS)]
+    enumerations: list[type[ProblemCode]] = [Code, DiagnosticCode, *(kind.codes for kind in KINDS)]
     classes = {codes.__name__ for codes in enumerations}
     return {
         node.attr

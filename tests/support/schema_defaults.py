@@ -20,7 +20,7 @@ from rules_engine.loading.kubernetes.inventory import WrittenNodes
 from rules_engine.loading.schemas import SCHEMAS
 from rules_engine.model.cluster import Cluster, Node, Taint
 from rules_engine.model.rules import LabelRequirement, LabelSelector, Match, Named, Rule
-from rules_engine.model.ruletest import Audited, Case, Decider, Expectation, RuleTest
+from rules_engine.model.ruletest import Audited, Case, Decider, Diagnosis, Expectation, ExpectedFinding, RuleTest
 
 Schema = dict[str, Any]
 
@@ -56,6 +56,8 @@ VALUES: Mapping[str, tuple[type, ...]] = {
     "case": (Case,),
     "request": (Case,),
     "expectation": (Expectation,),
+    "diagnosis": (Diagnosis,),
+    "expected finding": (ExpectedFinding,),
     "decider": (Decider,),
     "audited rule": (Audited,),
 }

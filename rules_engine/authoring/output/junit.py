@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from xml.etree import ElementTree as ET
 
-from rules_engine.authoring.rule_tests import CaseName, CaseNotRun, CaseResult, TestRun
+from rules_engine.authoring.rule_tests import CaseName, CaseNotRun, Result, TestRun
 from rules_engine.model.problems import Problem, Severity
 
 _PROBLEMS = "problems"
@@ -18,7 +18,7 @@ def junit(run: TestRun) -> str:
     times: results do not depend on a clock.
     """
     root = ET.Element("testsuites", name="gpu-rules")
-    cases: list[CaseResult | CaseNotRun] = [*run.results, *run.not_run]
+    cases: list[Result | CaseNotRun] = [*run.results, *run.not_run]
     cases.sort(key=lambda case: _suite(case.name))
     for (_, test), found in groupby(cases, key=lambda case: _suite(case.name)):
         suite = ET.SubElement(root, "testsuite", name=_text(test))
@@ -41,7 +41,7 @@ def _suite(name: CaseName) -> tuple[str, str]:
     return name.file, name.test
 
 
-def _case(suite: ET.Element, result: CaseResult | CaseNotRun) -> None:
+def _case(suite: ET.Element, result: Result | CaseNotRun) -> None:
     name = result.name
     place = name.case.location
     case = ET.SubElement(

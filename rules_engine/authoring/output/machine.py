@@ -9,7 +9,7 @@ from rules_engine.authoring.check import Checked
 from rules_engine.authoring.explain import Explanation, Material
 from rules_engine.authoring.output.coverage import coverage_json
 from rules_engine.authoring.problem_reference import PROJECT_URL, Entry, reference
-from rules_engine.authoring.rule_tests import CaseName, CaseResult, TestRun
+from rules_engine.authoring.rule_tests import CaseName, CaseResult, DiagnosisResult, Result, TestRun
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problem_codes import ProblemCode
 from rules_engine.model.problems import Problem
@@ -179,7 +179,15 @@ def _case_name(name: CaseName) -> dict[str, Json]:
     }
 
 
-def _case(result: CaseResult) -> Json:
+def _case(result: Result) -> Json:
+    details: dict[str, Json] = {}
+    if isinstance(result, CaseResult):
+        details["trace"] = [step.to_json() for step in result.admission.trace]
+    if isinstance(result, DiagnosisResult):
+        details["findings"] = [
+            {"reason": finding.reason, "object": str(finding.object), "message": finding.message}
+            for finding in result.findings
+        ]
     return {
         **_case_name(result.name),
         "passed": result.passed,
@@ -187,7 +195,7 @@ def _case(result: CaseResult) -> Json:
             {"what": mismatch.what, "expected": mismatch.expected, "actual": mismatch.actual}
             for mismatch in result.mismatches
         ],
-        "trace": [step.to_json() for step in result.admission.trace],
+        **details,
     }
 
 

@@ -17,7 +17,7 @@ from rules_engine.authoring.eval import Evaluated, Failure
 from rules_engine.authoring.explain import Explanation
 from rules_engine.authoring.recorded import Record
 from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
-from rules_engine.authoring.rule_tests import CaseResult, TestRun
+from rules_engine.authoring.rule_tests import CaseResult, Result, TestRun
 from rules_engine.documents import Sources
 from rules_engine.model.cluster import NAMESPACE_NAME_LABEL
 from rules_engine.model.decision import Action, Amount, Decision, ResourceDecision, Step
@@ -199,7 +199,7 @@ class Screen:
         """Print an empty line between results."""
         self._line(Text())
 
-    def _case(self, result: CaseResult) -> None:
+    def _case(self, result: Result) -> None:
         mark = ("pass", _GREEN) if result.passed else ("FAIL", _RED + _BOLD)
         place = "" if result.passed else f"  {visible(str(result.name.case.location))}"
         self._line(Text.assemble(mark, f"  {visible(str(result.name))}", (place, _DIM)))
@@ -209,7 +209,8 @@ class Screen:
             self._line(Text(f"{_INDENT}{visible(mismatch.what)}", style=_BOLD))
             self._line(Text(f"{_INDENT}  - expected {visible(mismatch.expected)}", style=_RED))
             self._line(Text(f"{_INDENT}  + actual   {visible(mismatch.actual)}", style=_GREEN))
-        self._tree(_trace(result.admission, Text("why", style=_DIM), skipped=True), _INDENT)
+        if isinstance(result, CaseResult):
+            self._tree(_trace(result.admission, Text("why", style=_DIM), skipped=True), _INDENT)
 
     def _warnings(self, warnings: Iterable[str]) -> None:
         for warning in warnings:

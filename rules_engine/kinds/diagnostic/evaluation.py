@@ -70,20 +70,27 @@ def environment(for_each: ForEach) -> Environment:
     )
 
 
-def compile_diagnostics(
-    diagnostics: Iterable[Diagnostic], *, advice: bool = False
-) -> tuple[tuple[CompiledDiagnostic, ...], tuple[Problem, ...]]:
-    """Compile Diagnostics, and return those without errors, by name, with the problems of all.
+def adviser(diagnostic: Diagnostic) -> ExpressionCompiler:
+    """Return a compiler that also warns of expressions and names that are valid and useless."""
+    return ExpressionCompiler(diagnostic, environment(diagnostic.for_each), advice=True)
 
-    `advice`: report expressions that are constant, and names that are not read, as well.
-    """
+
+def compiler(diagnostic: Diagnostic) -> ExpressionCompiler:
+    """Return the usual compiler."""
+    return ExpressionCompiler(diagnostic, environment(diagnostic.for_each))
+
+
+def compile_diagnostics(
+    diagnostics: Iterable[Diagnostic], compiler_of: Callable[[Diagnostic], ExpressionCompiler] = compiler
+) -> tuple[tuple[CompiledDiagnostic, ...], tuple[Problem, ...]]:
+    """Compile Diagnostics, and return those without errors, by name, with the problems of all."""
     compiled: list[CompiledDiagnostic] = []
     problems: list[Problem] = []
     for diagnostic in sorted(diagnostics, key=lambda diagnostic: diagnostic.name):
-        compiler = ExpressionCompiler(diagnostic, environment(diagnostic.for_each), advice=advice)
-        found = _compiled(diagnostic, compiler)
-        problems += (*compiler.problems, *compiler.unused())
-        if found is not None and not compiler.failed:
+        made = compiler_of(diagnostic)
+        found = _compiled(diagnostic, made)
+        problems += (*made.problems, *made.unused())
+        if found is not None and not made.failed:
             compiled.append(found)
     return tuple(compiled), tuple(problems)
 

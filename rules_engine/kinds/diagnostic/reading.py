@@ -1,8 +1,9 @@
 """Reading of a Diagnostic from its document."""
 
+from rules_engine.kinds.diagnostic.problem_codes import DiagnosticCode
 from rules_engine.kinds.diagnostic.value import Diagnostic, ForEach, WrittenRemedy
 from rules_engine.loading.diagnostics import Diagnostics
-from rules_engine.loading.fields import items, section, sections, settings, source, text
+from rules_engine.loading.fields import flag, items, section, sections, settings, source, text
 from rules_engine.loading.rule_fields import declared_fields
 from rules_engine.loading.yaml.nodes import MapNode, ScalarNode
 from rules_engine.model.finding import FindingSeverity
@@ -15,19 +16,24 @@ def read(root: MapNode, diagnostics: Diagnostics) -> Diagnostic | None:
     """
     spec = section(root, "spec")
     declared = declared_fields(root, diagnostics)
-    when, message = source(spec, "when"), source(spec, "messageExpression")
+    when, shown = source(spec, "when"), source(spec, "messageExpression")
     for_each, severity = text(spec, "forEach"), text(spec, "severity")
-    if when is None or message is None or not (for_each and severity):
+    if when is None or shown is None or not (for_each and severity):
         return None
+    remedies = sections(spec, "remedies")
+    if flag(spec, "onHost") and all(line.get("command") is None for line in remedies):
+        key = spec.key("onHost") or spec
+        message = "no remedy has a command that looks on the node"
+        diagnostics.warning(DiagnosticCode.MISSING_COMMAND, message, key.location, key.length)
     return Diagnostic(
         **declared | settings(spec, Diagnostic),
         for_each=ForEach(for_each),
         when=when,
         severity=FindingSeverity(severity),
         reason=text(spec, "reason"),
-        message_expression=message,
+        message_expression=shown,
         evidence=tuple(line.source for line in items(spec, "evidence") if isinstance(line, ScalarNode)),
-        remedies=tuple(map(_remedy, sections(spec, "remedies"))),
+        remedies=tuple(map(_remedy, remedies)),
     )
 
 

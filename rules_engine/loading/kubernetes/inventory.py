@@ -1,7 +1,7 @@
 """Inventory: the nodes, namespaces and running pods in a file → Cluster."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from rules_engine.loading.diagnostics import Diagnostics
@@ -9,15 +9,21 @@ from rules_engine.loading.fields import items, number, section, sections, settin
 from rules_engine.loading.kubernetes import mig
 from rules_engine.loading.kubernetes.amounts import amounts, warn_of_units
 from rules_engine.loading.kubernetes.manifests import manifest_json
-from rules_engine.loading.kubernetes.pods import read_pod, warn_of_fields
+from rules_engine.loading.kubernetes.pods import read_pod, warn_of_fields, warn_of_values
+from rules_engine.loading.schemas import near
 from rules_engine.loading.yaml.nodes import MapNode, find
 from rules_engine.loading.yaml.nodes import Node as Written
+from rules_engine.model import shapes
 from rules_engine.model.cluster import Cluster, Node, Taint
+from rules_engine.model.cluster_objects import RESOURCES
 from rules_engine.model.excerpt import truncate
+from rules_engine.model.json.lenient import Object
+from rules_engine.model.json.patch import Json
+from rules_engine.model.node import read_node
 from rules_engine.model.pod import Pod, is_finished
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import did_you_mean
-from rules_engine.model.quantity import Quantity
+from rules_engine.model.quantity import Quantity, QuantityError
 from rules_engine.model.source import Location
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -34,15 +40,61 @@ class WrittenNodes:
 
 def build_cluster(spec: MapNode, diagnostics: Diagnostics) -> Cluster:
     """Build the cluster of a ClusterInventory's spec, or of a RuleTest."""
-    nodes = _nodes(spec, diagnostics)
-    used = _used(spec, nodes, diagnostics)
+    objects = _objects(spec, diagnostics)
+    nodes = _nodes(spec, objects.get("Node", ()), diagnostics)
+    used = _used(spec, objects.get("Pod", ()), nodes, diagnostics)
+    labelled = {
+        text(section(item, "metadata"), "name"): strings(section(item, "metadata"), "labels")
+        for item in objects.get("Namespace", ())
+    }
     return Cluster(
         nodes=tuple(replace(node, used=used.get(node.name, {})) for node in nodes.values()),
-        namespaces={
+        namespaces=labelled
+        | {
             key.source.text: strings(section(spec, "namespaces"), key.source.text)
             for key, _ in section(spec, "namespaces")
         },
     )
+
+
+def inventory_nodes(spec: MapNode) -> frozenset[str]:
+    """Return the names of the nodes that exist and are written as an inventory's, not as objects."""
+    return frozenset(name for written in sections(spec, "nodes") for name in _existing_names(written))
+
+
+def node_object(node: Node) -> dict[str, Json]:
+    """Return a node as Kubernetes' API shows it."""
+    amounts_of: dict[str, Json] = {name: str(amount) for name, amount in node.allocatable.items()}
+    taints: list[Json] = [
+        {"key": taint.key, "effect": taint.effect, **({"value": taint.value} if taint.value else {})}
+        for taint in node.taints
+    ]
+    ready: dict[str, Json] = {"type": "Ready", "status": str(node.ready)}
+    return {
+        "kind": "Node",
+        "metadata": {"name": node.name, "labels": dict(node.labels)},
+        "spec": {
+            **({"taints": taints} if taints else {}),
+            **({"unschedulable": True} if node.unschedulable else {}),
+        },
+        "status": {"capacity": amounts_of, "allocatable": amounts_of, "conditions": [ready]},
+    }
+
+
+def _objects(spec: MapNode, diagnostics: Diagnostics) -> Mapping[str, Sequence[MapNode]]:
+    """Return the objects by kind, with warnings about the fields of those that are known."""
+    found: dict[str, list[MapNode]] = {}
+    for item in sections(spec, "objects"):
+        kind = text(item, "kind")
+        if kind not in RESOURCES:
+            place = item.get("kind") or item
+            message = f"no object of the kind '{truncate(kind)}' is read{near(kind, RESOURCES)}"
+            diagnostics.error(Code.UNKNOWN_KIND, message, place.location, place.length)
+            continue
+        found.setdefault(kind, []).append(item)
+        if shapes.exists(kind):
+            warn_of_values(item, kind, diagnostics)
+    return found
 
 
 def total(requests: Iterable[tuple[str, Pod]]) -> dict[str, dict[str, Quantity]]:
@@ -55,7 +107,7 @@ def total(requests: Iterable[tuple[str, Pod]]) -> dict[str, dict[str, Quantity]]
     return used
 
 
-def _nodes(spec: MapNode, diagnostics: Diagnostics) -> dict[str, Node]:
+def _nodes(spec: MapNode, objects: Sequence[MapNode], diagnostics: Diagnostics) -> dict[str, Node]:
     nodes: dict[str, Node] = {}
     places: dict[str, Location] = {}
     for written in sections(spec, "nodes"):
@@ -68,18 +120,39 @@ def _nodes(spec: MapNode, diagnostics: Diagnostics) -> dict[str, Node]:
                 break
             nodes[name] = replace(template, name=name, labels={HOSTNAME: name, **template.labels})
             places[name] = place.location
+    for item in objects:
+        place = section(item, "metadata").get("name") or item
+        node = read_node(_object_json(item), _unread(place, diagnostics))
+        if node.name in nodes:
+            message = f"node '{node.name}' is already defined in line {places[node.name].line}"
+            diagnostics.error(Code.DUPLICATE_NODE, message, place.location, place.length)
+        nodes[node.name] = node
+        places[node.name] = place.location
     return nodes
 
 
+def _object_json(item: MapNode) -> Object:
+    found = manifest_json(item)
+    return found if isinstance(found, dict) else {}
+
+
+def _unread(place: Written, diagnostics: Diagnostics) -> Callable[[str, str, QuantityError], None]:
+    def unread(_node: str, resource: str, error: QuantityError) -> None:
+        diagnostics.error(Code.BAD_QUANTITY, f"{resource}: {error}", place.location, place.length)
+
+    return unread
+
+
 def _names(written: MapNode) -> Iterator[str]:
-    name, nodes = text(written, "name"), WrittenNodes(**settings(written, WrittenNodes))
-    if nodes.count == 1:
-        yield name
-    else:
-        yield from (f"{name}-{index}" for index in range(1, nodes.count + 1))
-    if nodes.scalable:
+    yield from _existing_names(written)
+    if WrittenNodes(**settings(written, WrittenNodes)).scalable:
         # Nothing runs on a node that an autoscaler has not created yet.
-        yield f"{name}-new"
+        yield f"{text(written, 'name')}-new"
+
+
+def _existing_names(written: MapNode) -> Sequence[str]:
+    name, count = text(written, "name"), WrittenNodes(**settings(written, WrittenNodes)).count
+    return (name,) if count == 1 else [f"{name}-{index}" for index in range(1, count + 1)]
 
 
 def _template(written: MapNode, diagnostics: Diagnostics) -> Node:
@@ -121,12 +194,14 @@ def _devices(written: MapNode) -> Mapping[str, Quantity]:
     }
 
 
-def _used(spec: MapNode, nodes: Mapping[str, Node], diagnostics: Diagnostics) -> dict[str, dict[str, Quantity]]:
-    return total(
-        (pod.node_name, pod)
-        for written in items(spec, "pods")
-        if (pod := _bound_pod(written, nodes, diagnostics)) is not None
-    )
+def _used(
+    spec: MapNode, objects: Sequence[MapNode], nodes: Mapping[str, Node], diagnostics: Diagnostics
+) -> dict[str, dict[str, Quantity]]:
+    bound = [_bound_pod(written, nodes, diagnostics) for written in items(spec, "pods")]
+    # Objects are as they were recorded: pods that wait, and pods on nodes that are gone, are no mistakes.
+    found = [read_pod(manifest_json(written), written, diagnostics) for written in objects]
+    bound += [pod for pod in found if pod is not None and pod.node_name in nodes and not is_finished(pod.original)]
+    return total((pod.node_name, pod) for pod in bound if pod is not None)
 
 
 def _bound_pod(written: Written, nodes: Mapping[str, Node], diagnostics: Diagnostics) -> Pod | None:

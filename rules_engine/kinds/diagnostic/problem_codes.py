@@ -1,0 +1,9 @@
+"""Codes of problems of a Diagnostic."""
+
+from rules_engine.model.problem_codes import ProblemCode
+
+
+class DiagnosticCode(ProblemCode):
+    """Codes of problems of a Diagnostic."""
+
+    MISSING_COMMAND = "missing-command"

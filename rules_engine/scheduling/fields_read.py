@@ -37,6 +37,7 @@ FIELDS_READ: Mapping[str, Kept] = {
             "nodeName": None,
             "nodeSelector": None,
             "overhead": None,
+            "priority": None,
             "resourceClaims": {"name": None},
             "resources": None,
             "schedulerName": None,
@@ -44,7 +45,11 @@ FIELDS_READ: Mapping[str, Kept] = {
             "topologySpreadConstraints": None,
             "volumes": _VOLUME,
         },
-        "status": {"phase": None, "extendedResourceClaimStatus": {"resourceClaimName": None}},
+        "status": {
+            "phase": None,
+            "nominatedNodeName": None,
+            "extendedResourceClaimStatus": {"resourceClaimName": None},
+        },
     },
     "Namespace": {"metadata": {"name": None, "labels": None}},
 }

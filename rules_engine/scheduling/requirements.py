@@ -65,7 +65,9 @@ class Requirements(Struct, frozen=True, kw_only=True):
     """
 
     namespace: str
+    name: str
     labels: Mapping[str, str]
+    priority: int
     placement: Placement
     node_names: frozenset[str] | None
     ports: tuple[HostPort, ...]
@@ -83,7 +85,9 @@ class Requirements(Struct, frozen=True, kw_only=True):
         namespace = pod.namespace or DEFAULT_NAMESPACE
         return cls(
             namespace=namespace,
+            name=pod.name,
             labels=pod.labels,
+            priority=priority_of(spec),
             placement=Placement.parse(dict(spec)),
             node_names=_node_names(spec),
             ports=host_ports(spec),
@@ -106,6 +110,11 @@ def host_ports(spec: Object) -> tuple[HostPort, ...]:
         for port in objects(container.get("ports"))
         if (number := _integer(port.get("hostPort"), 0) or _integer(port.get(own), 0)) > 0
     )
+
+
+def priority_of(spec: Object) -> int:
+    """Return a pod's priority; one without has priority 0 (component-helpers/scheduling/corev1, PodPriority)."""
+    return _integer(spec.get("priority"), 0)
 
 
 def anti_affinity_terms(spec: Object, namespace: str) -> tuple[AffinityTerm, ...]:

@@ -1,12 +1,13 @@
 """Model of kube-scheduler's filters on the nodes and bound pods of a cluster at one moment.
 
 Source: Kubernetes 1.36, pkg/scheduler (schedule_one.go, framework/plugins). The filters for volumes and resource
-claims, pods that are nominated to nodes, extenders and other profiles than the default one are not modelled.
+claims, nominated pods, extenders and other profiles than the default one are not modelled.
 """
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
+from heapq import nlargest
 from typing import Final
 
 from rules_engine.cel import Budget
@@ -16,6 +17,7 @@ from rules_engine.model.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.json.lenient import Object, strings
 from rules_engine.model.node import read_node
 from rules_engine.model.placement import NodeTerm, Placement
+from rules_engine.model.pod import is_finished
 from rules_engine.model.quantity import QuantityError
 from rules_engine.scheduling.amounts import PODS
 from rules_engine.scheduling.bound_pods import BoundPods
@@ -33,13 +35,14 @@ from rules_engine.scheduling.reasons import (
     UNSCHEDULABLE,
     insufficient,
 )
-from rules_engine.scheduling.requirements import Requirements
+from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE, Requirements, priority_of
 from rules_engine.scheduling.scheduling import Excluded, Filter, Scheduling
 from rules_engine.scheduling.spread import unspread
 from rules_engine.scheduling.taints import Taints
 from rules_engine.scheduling.topologies import Topologies
 from rules_engine.scheduling.usage import Usage, free_amounts, full_nodes
 
+NOMINATED = "pods that are nominated to nodes"
 NAMESPACE_SELECTORS = "namespace selectors, since no namespaces were read"
 
 CACHED_SELECTIONS = 1_000
@@ -53,9 +56,16 @@ class Scheduler:
     """The filters on one state of a cluster; it never changes."""
 
     def __init__(
-        self, nodes: Sequence[Node], bound: Iterable[PodObject], namespaces: Mapping[str, Mapping[str, str]] | None
+        self,
+        nodes: Sequence[Node],
+        bound: Iterable[PodObject],
+        namespaces: Mapping[str, Mapping[str, str]] | None,
+        nominated: Iterable[PodObject] = (),
     ) -> None:
-        """Take the nodes, the unfinished pods that are bound to them, and the labels of namespaces, if known."""
+        """Take the nodes, the unfinished pods that are bound to them, and the labels of namespaces, if known.
+
+        `nominated`: unbound pods for which the scheduler makes room on a node; answers that they may change name them.
+        """
         self.nodes = tuple(nodes)
         """The nodes by number."""
         names = [node.name for node in nodes]
@@ -66,14 +76,15 @@ class Scheduler:
         self._taints = Taints(nodes)
         usage = Usage()
         for pod in bound:
-            number = self._numbers.get(pod.node_name)
-            if number is not None:
-                usage.add(number, pod)
+            usage.add(self._numbers[pod.node_name], pod)
         self._usage = usage
         self._namespaces = Namespaces(namespaces, usage.namespaces)
         self._repelling = RepellingTerms(usage.terms, self._topologies)
         self._free = free_amounts(nodes, usage)
         self._full = full_nodes(nodes, usage)
+        ranked = nlargest(2, ((priority_of(pod.spec), pod.namespace, pod.name) for pod in nominated))
+        self._nominated = [(priority, namespace or DEFAULT_NAMESPACE, name) for priority, namespace, name in ranked]
+        """The two of the highest priority: one of them may be the pod in question."""
         self._selected = lru_cache(CACHED_SELECTIONS)(self._selected_by)
 
     @cached_property
@@ -158,6 +169,11 @@ class Scheduler:
         return {NO_AFFINE_POD: unmatched, OWN_ANTI_AFFINITY: near, EXISTING_ANTI_AFFINITY: existing}
 
     def _not_modelled(self, pod: Requirements) -> Iterator[str]:
+        if any(
+            priority >= pod.priority and (namespace, name) != (pod.namespace, pod.name)
+            for priority, namespace, name in self._nominated
+        ):
+            yield NOMINATED
         if not self._namespaces.known:
             own = (*pod.affinity, *pod.anti_affinity)
             if any(term.namespace_selector for term in (*own, *self._repelling.about(pod.labels))):
@@ -195,7 +211,13 @@ def scheduler_of(objects: ClusterObjects) -> Scheduler:
     if "Namespace" not in objects.absent:
         namespaces = {found.name: strings(found.metadata.get("labels")) for found in objects.of("Namespace")}
     nodes = [read_node(raw, _unread) for raw in objects.nodes]
-    return Scheduler(nodes, (pod for raw in objects.nodes for pod in objects.pods_on(raw.name)), namespaces)
+    bound = (pod for name in dict.fromkeys(node.name for node in nodes) for pod in objects.pods_on(name))
+    nominated = (
+        pod
+        for pod in objects.pods
+        if pod.status.get("nominatedNodeName") and not pod.node_name and not is_finished(pod)
+    )
+    return Scheduler(nodes, bound, namespaces, nominated)
 
 
 def _unread(_node: str, _resource: str, _error: QuantityError) -> None:

@@ -10,10 +10,13 @@ from tests.support.clusters import Generator
 from tests.support.naive_scheduler import reasons
 from tests.support.scheduling import scheduler
 
+MOST_NODES = 30
+"""Sets of nodes are stored in another way if they have more than eight."""
+
 
 @given(st.randoms(use_true_random=True))
 def test_counts_agree_with_a_second_implementation(random: Random) -> None:
-    generator = Generator(random)
+    generator = Generator(random, most_nodes=MOST_NODES)
     nodes, namespaces = generator.nodes(), generator.namespace_objects()
     bound = generator.bound(nodes)
     model = scheduler(nodes, bound, namespaces)

@@ -1,8 +1,37 @@
 """Each filter of the scheduler's model, its reasons, and the order in which filters decide."""
 
-from tests.support.scheduling import GPU, node, pod, scheduled
+from typing import Any
+
+import pytest
+
+from rules_engine.model.json.strict import PodError, TooLargeError
+from rules_engine.model.placement import MAX_TERMS
+from rules_engine.scheduling import Filter
+from tests.support.scheduling import GPU, node, pod, scheduled, scheduler
 
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane:NoSchedule"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+HOSTNAME = "kubernetes.io/hostname"
+SPREAD = "node(s) didn't match pod topology spread constraints"
+TOLERATES_ALL = {"tolerations": [{"operator": "Exists"}]}
+
+
+def affinity(kind: str, *terms: dict[str, Any]) -> dict[str, Any]:
+    required = {"nodeSelectorTerms": [*terms]} if kind == "nodeAffinity" else [*terms]
+    return {"affinity": {kind: {REQUIRED: required}}}
+
+
+def by_name(*names: str) -> dict[str, Any]:
+    return {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]} for name in names]}
+
+
+def app(name: str, **members: Any) -> dict[str, Any]:
+    return {"topologyKey": HOSTNAME, "labelSelector": {"matchLabels": {"app": name}}, **members}
+
+
+def spread(key: str = HOSTNAME, **members: Any) -> dict[str, Any]:
+    constraint = {"topologyKey": key, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+    return {"topologySpreadConstraints": [constraint | {"labelSelector": {"matchLabels": {"app": "a"}}} | members]}
 
 
 def test_two_gpus_are_missing_behind_a_tainted_control_plane() -> None:
@@ -12,5 +41,271 @@ def test_two_gpus_are_missing_behind_a_tainted_control_plane() -> None:
         "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient nvidia.com/gpu."
     )
     assert found.by_node(f"Insufficient {GPU}") == ("a", "b")
+    assert found.by_node("no such reason") == ()
     assert found.waiting_for == (GPU,)
     assert found.feasible == 0
+
+
+def test_a_pod_that_fits_has_no_message() -> None:
+    found = scheduled(pod(requests={"cpu": "4"}), [node("a"), node("b", unschedulable=True)])
+    assert (found.feasible, found.feasible_nodes) == (1, ("a",))
+    assert (found.message(), found.waiting_for) == ("", ())
+    assert found.reasons == {"node(s) were unschedulable": 1}
+
+
+def test_the_first_filter_that_excludes_a_node_gives_its_reason() -> None:
+    nodes = [node("a", taints=["t:NoSchedule"], unschedulable=True)]
+    found = scheduled(pod(requests={GPU: "1"}, nodeSelector={"x": "y"}, nodeName="b"), nodes)
+    assert found.reasons == {"node(s) were unschedulable": 1}
+    assert [*found.failing] == [Filter.NODE_UNSCHEDULABLE]
+    assert [*found.excluded] == [
+        Filter.NODE_UNSCHEDULABLE,
+        Filter.NODE_NAME,
+        Filter.TAINT_TOLERATION,
+        Filter.NODE_AFFINITY,
+        Filter.NODE_RESOURCES_FIT,
+    ]
+
+
+@pytest.mark.parametrize("operator", ["Exists", "Equal"])
+def test_a_toleration_of_the_taint_of_a_cordon_allows_cordoned_nodes(operator: str) -> None:
+    toleration = {"key": "node.kubernetes.io/unschedulable", "operator": operator, "effect": "NoSchedule"}
+    assert scheduled(pod(tolerations=[toleration]), [node("a", unschedulable=True)]).feasible == 1
+
+
+def test_a_pod_that_names_its_node_is_only_compared_with_that_node() -> None:
+    found = scheduled(pod(nodeName="b"), [node("a"), node("b")])
+    assert found.reasons == {"node(s) didn't match the requested node name": 1}
+    assert found.feasible_nodes == ("b",)
+
+
+def test_taints_that_only_advise_do_not_exclude() -> None:
+    found = scheduled(pod(), [node("a", taints=["t:PreferNoSchedule"]), node("b", taints=["t:NoExecute"])])
+    assert found.feasible_nodes == ("a",)
+
+
+def test_a_selector_and_affinity_must_both_match() -> None:
+    nodes = [node("a", {"x": "1", "y": "1"}), node("b", {"x": "1"}), node("c", {"y": "1"})]
+    expression = {"key": "y", "operator": "Exists"}
+    found = scheduled(
+        pod(nodeSelector={"x": "1"}, **affinity("nodeAffinity", {"matchExpressions": [expression]})), nodes
+    )
+    assert found.feasible_nodes == ("a",)
+    assert found.reasons == {"node(s) didn't match Pod's node affinity/selector": 2}
+
+
+def test_affinity_to_named_nodes_leaves_the_others_out() -> None:
+    nodes = [node("a"), node("b", taints=["t:NoSchedule"]), node("c", taints=["t:NoSchedule"])]
+    found = scheduled(pod(requests={GPU: "1"}, **affinity("nodeAffinity", by_name("a"), by_name("nowhere"))), nodes)
+    assert found.message() == (
+        "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s) didn't satisfy plugin(s) [NodeAffinity]."
+    )
+    # A term without a name allows all nodes, even an empty one, which matches none.
+    found = scheduled(pod(**affinity("nodeAffinity", by_name("nowhere"), {})), nodes)
+    assert found.reasons == {
+        "node(s) didn't match Pod's node affinity/selector": 1,
+        "node(s) had untolerated taint(s)": 2,
+    }
+
+
+def test_affinity_to_two_names_at_once_rejects_the_pod() -> None:
+    found = scheduled(pod(**affinity("nodeAffinity", by_name("a", "b"))), [node("a"), node("b")])
+    assert found.message() == "0/2 nodes are available: pod affinity terms conflict."
+    assert (found.feasible, found.reasons, found.failing) == (0, {}, {})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "taken", "feasible"),
+    [
+        ({"hostPort": 80}, {"hostPort": 80}, 0),
+        ({"hostPort": 80}, {"hostPort": 81}, 1),
+        ({"hostPort": 80, "protocol": "UDP"}, {"hostPort": 80}, 1),
+        ({"hostPort": 80, "hostIP": "10.0.0.1"}, {"hostPort": 80}, 0),
+        ({"hostPort": 80}, {"hostPort": 80, "hostIP": "10.0.0.1"}, 0),
+        ({"hostPort": 80, "hostIP": "10.0.0.2"}, {"hostPort": 80, "hostIP": "10.0.0.1"}, 1),
+        ({"containerPort": 80}, {"hostPort": 80}, 1),
+    ],
+)
+def test_host_ports_conflict_with_their_address_and_protocol(
+    wanted: dict[str, Any], taken: dict[str, Any], feasible: int
+) -> None:
+    found = scheduled(pod(ports=[wanted]), [node("a")], [pod("b", on="a", ports=[taken])])
+    assert found.feasible == feasible
+    if not feasible:
+        assert found.reasons == {"node(s) didn't have free ports for the requested pod ports": 1}
+
+
+def test_pods_on_the_nodes_network_use_the_ports_of_their_containers() -> None:
+    found = scheduled(
+        pod(ports=[{"containerPort": 80}], hostNetwork=True), [node("a")], [pod("b", on="a", ports=[{"hostPort": 80}])]
+    )
+    assert found.feasible == 0
+
+
+def test_every_insufficient_resource_is_counted_and_full_nodes_too() -> None:
+    nodes = [node("a", allocatable={"pods": "1"}), node("b", allocatable={GPU: "1"})]
+    found = scheduled(pod(requests={"cpu": "5", GPU: "2", "memory": "1Gi"}), nodes, [pod("c", on="a")])
+    assert found.reasons == {"Insufficient cpu": 2, f"Insufficient {GPU}": 2, "Too many pods": 1}
+
+
+def test_amounts_in_use_are_rounded_up_for_each_pod() -> None:
+    used = [pod(f"u{index}", on="a", requests={"cpu": "1999999u"}) for index in range(2)]
+    assert scheduled(pod(requests={"cpu": "1m"}), [node("a")], used).reasons == {"Insufficient cpu": 1}
+    assert scheduled(pod(requests={"cpu": "1m"}), [node("a")], used[:1]).feasible == 1
+
+
+def test_finished_pods_and_those_of_unknown_nodes_hold_nothing() -> None:
+    ended = pod("u", on="a", requests={"cpu": "4"}) | {"status": {"phase": "Succeeded"}}
+    elsewhere = pod("v", on="nowhere", requests={"cpu": "4"})
+    assert scheduled(pod(requests={"cpu": "4"}), [node("a")], [ended, elsewhere]).feasible == 1
+
+
+def test_requests_of_zero_and_names_that_are_no_resources_are_ignored() -> None:
+    full = [pod("u", on="a", requests={GPU: "2"})]
+    found = scheduled(pod(requests={GPU: "0", "storage": "1"}), [node("a", allocatable={GPU: "1"})], full)
+    assert found.feasible == 1
+
+
+def test_only_a_node_without_any_amount_is_full_if_it_has_no_limit_of_pods() -> None:
+    unlimited, empty = node("a", allocatable={"pods": None}), node("b")
+    empty["status"] = {}
+    found = scheduled(pod(), [unlimited, empty])
+    assert found.reasons == {"Too many pods": 1}
+    assert found.feasible_nodes == ("a",)
+
+
+def test_malformed_amounts_of_nodes_and_pods_are_left_out() -> None:
+    found = scheduled(
+        pod(requests={"cpu": "1"}),
+        [node("a"), node("b", allocatable={"cpu": "many"})],
+        [pod("u", on="a", requests={"cpu": "4", "memory": "x"})],
+    )
+    assert found.feasible_nodes == ("a",)
+
+
+def test_a_pod_waits_for_the_resources_that_keep_it_from_all_other_allowed_nodes() -> None:
+    nodes = [node("a", allocatable={GPU: "1"}), node("b"), node("c", {"pool": "x"}, allocatable={GPU: "8"})]
+    request: dict[str, Any] = {"requests": {"cpu": "5", GPU: "1"}}
+    # Node a lacks cpu, node b both: cpu alone keeps the pod away.
+    assert scheduled(pod(**request), nodes[:2]).waiting_for == ("cpu",)
+    # Neither alone does where one node lacks cpu and another one GPUs.
+    roomy = node("d", allocatable={"cpu": "8"})
+    assert scheduled(pod(**request), [nodes[0], roomy]).waiting_for == ("cpu", GPU)
+    # Nodes that another filter excludes do not matter.
+    found = scheduled(
+        pod(requests={GPU: "2"}, nodeSelector={"pool": "x"}), nodes, [pod("u", on="c", requests={GPU: "7"})]
+    )
+    assert found.waiting_for == (GPU,)
+    assert scheduled(pod(requests={GPU: "9"}, nodeSelector={"pool": "y"}), nodes).waiting_for == ()
+    assert scheduled(pod(), [node("a", allocatable={"pods": "0"})]).waiting_for == ("pods",)
+
+
+def test_the_skew_of_domains_is_bounded() -> None:
+    nodes = [node("a", {"zone": "1"}), node("b", {"zone": "1"}), node("c", {"zone": "2"}), node("d")]
+    bound = [pod("x", {"app": "a"}, on="a")]
+    found = scheduled(pod(labels={"app": "a"}, **spread("zone")), nodes, bound)
+    assert found.feasible_nodes == ("c",)
+    assert found.reasons == {SPREAD: 2, f"{SPREAD} (missing required label)": 1}
+    # Pods that are being deleted, and those of other namespaces, do not count.
+    bound[0]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert scheduled(pod(labels={"app": "a"}, **spread("zone")), nodes, bound).feasible == 3
+    other = [pod("x", {"app": "a"}, namespace="other", on="a")]
+    assert scheduled(pod(labels={"app": "a"}, **spread("zone")), nodes, other).feasible == 3
+
+
+def test_too_few_domains_count_as_an_empty_one() -> None:
+    nodes, bound = [node("a")], [pod("x", {"app": "a"}, on="a")]
+    subject: dict[str, Any] = {"labels": {"app": "a"}}
+    assert scheduled(pod(**subject, **spread()), nodes, bound).feasible == 1
+    assert scheduled(pod(**subject, **spread(minDomains=2)), nodes, bound).feasible == 0
+    assert scheduled(pod(**spread(minDomains=2)), nodes, bound).feasible == 1
+
+
+def test_domains_of_nodes_that_the_pod_cannot_use_count_by_policy() -> None:
+    nodes = [node("a"), node("b", taints=["t:NoSchedule"]), node("c", {"pool": "x"})]
+    bound = [pod("x", {"app": "a"}, on="a")]
+    only: dict[str, Any] = {"nodeSelector": {HOSTNAME: "a"}, "labels": {"app": "a"}}
+    assert scheduled(pod(**only, **spread()), nodes, bound).feasible == 1
+    assert scheduled(pod(**only, **spread(nodeAffinityPolicy="Ignore")), nodes, bound).feasible == 0
+    nodes = nodes[:2]
+    assert scheduled(pod(labels={"app": "a"}, **spread()), nodes, bound).feasible == 0
+    assert scheduled(pod(labels={"app": "a"}, **spread(nodeTaintsPolicy="Honor")), nodes, bound).feasible == 1
+
+
+def test_constraints_compare_the_labels_that_they_name() -> None:
+    nodes, bound = [node("a"), node("b")], [pod("x", {"app": "a", "version": "1"}, on="a")]
+    keyed = spread(matchLabelKeys=["version", "missing"])
+    assert scheduled(pod(labels={"app": "a", "version": "1"}, **keyed), nodes, bound).feasible_nodes == ("b",)
+    assert scheduled(pod(labels={"app": "a", "version": "2"}, **keyed), nodes, bound).feasible == 2
+    # An expression that is malformed is left out.
+    odd = {"matchExpressions": [{"key": "app", "operator": "Like"}, {"key": "app", "operator": "Exists"}]}
+    assert scheduled(pod(labels={"app": "b"}, **spread(labelSelector=odd)), nodes, bound).feasible_nodes == ("b",)
+    # A constraint without a selector, or one that only advises, excludes no node that has the label.
+    assert scheduled(pod(**spread(labelSelector=None)), nodes, bound).feasible == 2
+    assert scheduled(pod(**spread("missing", whenUnsatisfiable="ScheduleAnyway")), nodes, bound).feasible == 2
+
+
+def test_affinity_wants_a_domain_with_a_pod_that_all_terms_match() -> None:
+    nodes = [node("a", {"zone": "1"}), node("b", {"zone": "1"}), node("c", {"zone": "2"}), node("d")]
+    bound = [pod("x", {"app": "a"}, on="a")]
+    found = scheduled(pod(**affinity("podAffinity", app("a", topologyKey="zone"))), nodes, bound)
+    assert found.feasible_nodes == ("a", "b")
+    assert found.reasons == {"node(s) didn't match pod affinity rules": 2}
+    both = affinity("podAffinity", app("a", topologyKey="zone"), app("b"))
+    assert scheduled(pod(**both), nodes, [*bound, pod("y", {"app": "b"}, on="a")]).feasible == 0
+
+
+def test_the_first_pod_of_a_group_may_run_wherever_the_label_is() -> None:
+    nodes = [node("a", {"zone": "1"}), node("b")]
+    own = affinity("podAffinity", app("a", topologyKey="zone"))
+    assert scheduled(pod(labels={"app": "a"}, **own), nodes).feasible_nodes == ("a",)
+    assert scheduled(pod(labels={"app": "b"}, **own), nodes).feasible == 0
+
+
+def test_anti_affinity_works_in_both_directions() -> None:
+    nodes = [node("a"), node("b")]
+    apart = affinity("podAntiAffinity", app("a"))
+    found = scheduled(pod(**apart), nodes, [pod("x", {"app": "a"}, on="a")])
+    assert found.reasons == {"node(s) didn't match pod anti-affinity rules": 1}
+    found = scheduled(pod(labels={"app": "a"}), nodes, [pod("x", on="a", **apart)])
+    assert found.reasons == {"node(s) didn't satisfy existing pods anti-affinity rules": 1}
+    assert scheduled(pod(labels={"app": "b"}), nodes, [pod("x", on="a", **apart)]).feasible == 2
+
+
+@pytest.mark.parametrize(
+    ("members", "feasible"),
+    [
+        ({}, 1),
+        ({"namespaces": ["other"]}, 0),
+        ({"namespaceSelector": {}}, 0),
+        ({"namespaceSelector": {"matchLabels": {"team": "x"}}}, 0),
+        ({"namespaceSelector": {"matchLabels": {"team": "y"}}}, 1),
+        ({"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "other"}}}, 0),
+        ({"labelSelector": None, "namespaceSelector": {}}, 1),
+    ],
+)
+@pytest.mark.parametrize("existing", [False, True])
+def test_terms_are_about_some_namespaces(members: dict[str, Any], feasible: int, existing: bool) -> None:
+    namespaces: list[dict[str, Any]] = [
+        {"metadata": {"name": "other", "labels": {"team": "x"}}},
+        {"metadata": {"name": "default"}},
+    ]
+    apart = affinity("podAntiAffinity", app("a", **members))
+    labels = {"app": "a"}
+    if existing:
+        subject, bound = pod(labels=labels, namespace="other"), [pod("x", on="a", **apart)]
+    else:
+        subject, bound = pod(**apart), [pod("x", labels, namespace="other", on="a")]
+    assert scheduler([node("a")], bound, namespaces).explain(subject).feasible == feasible
+
+
+def test_a_cluster_without_nodes_has_a_message_of_its_own() -> None:
+    found = scheduled(pod(), [])
+    assert (found.message(), found.feasible) == ("no nodes available to schedule pods", 0)
+
+
+def test_malformed_and_too_large_pods_are_errors() -> None:
+    with pytest.raises(PodError, match="/spec/containers/0/resources/requests/cpu"):
+        scheduled(pod(requests={"cpu": "x"}), [node("a")])
+    with pytest.raises(TooLargeError, match="more than"):
+        scheduled(pod(**affinity("nodeAffinity", *[by_name("a")] * (MAX_TERMS + 1))), [node("a")])

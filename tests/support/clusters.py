@@ -28,8 +28,11 @@ _NUMBER_TEXTS = ("0", "1", "2", "03", "10", "x")
 class Generator:
     """Objects drawn from a source of random numbers; all names of nodes and namespaces begin with a prefix."""
 
-    def __init__(self, random: Random, prefix: str = "") -> None:
+    def __init__(self, random: Random, prefix: str = "", *, most_nodes: int = 6) -> None:
         self._random = random
+        self._most_nodes = most_nodes
+        self._roomy = self._chance(0.5)
+        """True if nodes have room and no taints, so that the last filters decide."""
         self._prefix = prefix
         self.namespaces = [f"{prefix}{name}" for name in NAMESPACES]
 
@@ -39,7 +42,7 @@ class Generator:
         ]
 
     def nodes(self) -> list[Object]:
-        return [self._node(number) for number in range(self._random.randint(1, 6))]
+        return [self._node(number) for number in range(self._random.randint(1, self._most_nodes))]
 
     def _node(self, number: int) -> Object:
         draw = self._random
@@ -50,6 +53,9 @@ class Generator:
             labels["pool"] = draw.choice(("gpu", "cpu"))
         if self._chance(0.6):
             labels["number"] = draw.choice(_NUMBER_TEXTS)
+        if self._roomy:
+            roomy = {"cpu": "64", "memory": "64Gi", "pods": "20", GPU: "32", MIG: "32", "ephemeral-storage": "64Gi"}
+            return node(f"{self._prefix}n{number}", labels, allocatable=roomy)
         allocatable = {
             "cpu": draw.choice(("1", "2500m", "4")),
             "memory": draw.choice(("1Gi", "2000Mi", "4Gi")),
@@ -90,7 +96,7 @@ class Generator:
         if self._chance(0.25):
             spec["nodeSelector"] = {self._random.choice(("pool", "zone")): self._random.choice(("a", "gpu"))}
         affinity: Object = {}
-        if self._chance(0.35):
+        if self._chance(0.15 if self._roomy else 0.35):
             affinity["nodeAffinity"] = {_REQUIRED: {"nodeSelectorTerms": self._node_terms(nodes)}}
         if self._chance(0.25):
             affinity["podAffinity"] = {_REQUIRED: self._pod_terms()}
@@ -98,7 +104,7 @@ class Generator:
             affinity["podAntiAffinity"] = {_REQUIRED: self._pod_terms()}
         if affinity:
             spec["affinity"] = affinity
-        if self._chance(0.5):
+        if self._chance(0.7 if self._roomy else 0.3):
             keys = self._random.sample(_KEYS, self._random.randint(1, 2))
             spec["topologySpreadConstraints"] = [self._constraint(key) for key in keys]
         return made

@@ -1,0 +1,119 @@
+"""The limits of the scheduler's model: what it names, what it reads, and what large clusters cost."""
+
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.model.cluster_objects import ClusterObjects
+from rules_engine.model.kept_fields import Kept
+from rules_engine.scheduling import FIELDS_READ, scheduler_of
+from rules_engine.scheduling.amounts import STRIDE, FreeAmounts
+from tests.support.clusters import Generator
+from tests.support.scheduling import NOW, node, pod, scheduled, scheduler
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+@pytest.mark.parametrize(
+    ("spec", "named"),
+    [
+        ({}, ()),
+        ({"schedulerName": "default-scheduler"}, ()),
+        ({"schedulerName": "volcano"}, ("scheduler volcano",)),
+        ({"volumes": [{"name": "a", "configMap": {"name": "x"}}]}, ()),
+        ({"volumes": [{"name": "a", "persistentVolumeClaim": {"claimName": "x"}}]}, ("persistent volume claims",)),
+        ({"volumes": [{"name": "a", "ephemeral": {}}]}, ("persistent volume claims",)),
+        ({"volumes": [{"name": "a", "csi": {"driver": "x"}}]}, ("limits of volumes",)),
+        ({"resourceClaims": [{"name": "gpu"}]}, ("resource claims",)),
+        ({"hostUsers": False}, ()),
+        ({"hostUsers": False, "hostNetwork": True}, ("features that nodes declare",)),
+        (
+            {"initContainers": [{"name": "i", "restartPolicyRules": [{"action": "RestartAllContainers"}]}]},
+            ("features that nodes declare",),
+        ),
+    ],
+)
+def test_what_the_model_leaves_out_is_named(spec: dict[str, Any], named: tuple[str, ...]) -> None:
+    assert scheduled(pod(**spec), [node("a")]).not_modelled == named
+
+
+def test_claims_for_extended_resources_are_named() -> None:
+    claimed = pod() | {"status": {"extendedResourceClaimStatus": {"resourceClaimName": "x"}}}
+    assert scheduled(claimed, [node("a")]).not_modelled == ("resource claims",)
+
+
+@pytest.mark.parametrize(("priority", "named"), [(0, True), (1, True), (2, False)], ids=["lower", "equal", "higher"])
+def test_nominated_pods_of_equal_or_higher_priority_are_named(priority: int, named: bool) -> None:
+    nominated = pod("n", priority=1) | {"status": {"nominatedNodeName": "a"}}
+    model = scheduler([node("a")], [nominated])
+    expected = ("pods that are nominated to nodes",) if named else ()
+    assert model.explain(pod(priority=priority)).not_modelled == expected
+    assert model.explain(nominated).not_modelled == ()
+
+
+def test_namespace_selectors_are_named_if_namespaces_were_not_read() -> None:
+    selecting = {"topologyKey": "x", "labelSelector": {}, "namespaceSelector": {"matchLabels": {"a": "b"}}}
+    subject = pod(affinity={"podAffinity": {REQUIRED: [selecting]}})
+    objects = ClusterObjects({"Node": [node("a")], "Pod": []}, absent=frozenset({"Namespace"}), now=NOW)
+    assert scheduler_of(objects).explain(subject).not_modelled == (
+        "namespace selectors, since no namespaces were read",
+    )
+    assert scheduler_of(objects).explain(pod()).not_modelled == ()
+    assert scheduled(subject, [node("a")]).not_modelled == ()
+
+
+@given(st.randoms(use_true_random=True))
+def test_answers_depend_only_on_the_fields_that_are_declared(random: Random) -> None:
+    generator = Generator(random)
+    nodes, namespaces = generator.nodes(), generator.namespace_objects()
+    bound, subject = generator.bound(nodes), generator.pending(nodes)
+    whole = scheduler(nodes, bound, namespaces).explain(subject)
+    kept = scheduler(
+        *(
+            [reduced(one, FIELDS_READ[kind]) for one in some]
+            for kind, some in (("Node", nodes), ("Pod", bound), ("Namespace", namespaces))
+        )
+    ).explain(reduced(subject, FIELDS_READ["Pod"]))
+    assert kept == whole
+
+
+def reduced(value: Any, kept: Kept) -> Any:
+    if kept is None:
+        return value
+    if isinstance(value, list):
+        return [reduced(item, kept) for item in value]
+    return {name: reduced(value[name], below) for name, below in kept.items() if name in value}
+
+
+@given(st.dictionaries(st.integers(0, 99), st.integers(-5, 3 * STRIDE)), st.integers(-6, 3 * STRIDE + 1))
+def test_nodes_with_less_free_than_an_amount(free: dict[int, int], amount: int) -> None:
+    every = (1 << 100) - 1
+    expected = sum(1 << number for number in range(100) if free.get(number, 0) < amount)
+    assert FreeAmounts(free, every).below(amount) == expected
+
+
+def test_a_thousand_pods_on_a_large_cluster_read_sets_of_nodes_and_not_every_node(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    count = 2_000
+    nodes = [
+        node(f"n{number}", {"zone": f"z{number % 3}"}, allocatable={"memory": f"{number + 1}Mi"})
+        for number in range(count)
+    ]
+    model = scheduler(nodes, [pod(f"b{number}", {"app": "x"}, on=f"n{number}") for number in range(count)])
+    unions = 0
+    plain = FreeAmounts._union
+
+    def counting(self: FreeAmounts, start: int, end: int) -> int:
+        nonlocal unions
+        unions += max(0, end - start)
+        return plain(self, start, end)
+
+    monkeypatch.setattr(FreeAmounts, "_union", counting)
+    for number in range(1_000):
+        found = model.explain(pod(requests={"memory": f"{number + 1}Mi", "cpu": "1"}))
+        assert found.feasible == count - number
+    assert unions < 1_000 * 2 * STRIDE

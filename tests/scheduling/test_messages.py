@@ -1,0 +1,78 @@
+"""Messages of the scheduler: wordings of releases, and the comparison of recorded ones with recomputed answers."""
+
+import pytest
+
+from rules_engine.scheduling import Recorded, Wording, compare, parse_recorded
+from tests.support.scheduling import GPU, node, pod, scheduled
+
+TAINTED = [
+    node("cp", taints=["node-role.kubernetes.io/control-plane:NoSchedule", "a=b:NoSchedule"]),
+    node("b", taints=["a=b:NoExecute"]),
+    node("c", taints=["a=b:NoSchedule"]),
+    node("d"),
+]
+ALL = "0/4 nodes are available: 1 Insufficient nvidia.com/gpu, 3 node(s) had untolerated taint(s)."
+EACH = (
+    "0/4 nodes are available: 1 Insufficient nvidia.com/gpu, "
+    "1 node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }, "
+    "2 node(s) had untolerated taint {a: b}."
+)
+PREEMPTION = " preemption: 0/4 nodes are available: 4 Preemption is not helpful for scheduling."
+
+
+def test_earlier_releases_name_the_first_taint_that_is_not_tolerated() -> None:
+    found = scheduled(pod(requests={GPU: "1"}), TAINTED)
+    assert found.message() == ALL
+    assert found.message(Wording.EACH_TAINT) == EACH
+    tolerating = pod(tolerations=[{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}])
+    assert scheduled(tolerating, TAINTED).counts(Wording.EACH_TAINT) == {"node(s) had untolerated taint {a: b}": 3}
+
+
+def test_a_taint_behind_an_earlier_filter_is_not_counted() -> None:
+    found = scheduled(pod(), [node("a", taints=["a=b:NoSchedule"], unschedulable=True), TAINTED[0]])
+    assert found.counts(Wording.EACH_TAINT) == {
+        "node(s) were unschedulable": 1,
+        "node(s) had untolerated taint {node-role.kubernetes.io/control-plane: }": 1,
+    }
+
+
+@pytest.mark.parametrize("text", [ALL, EACH])
+@pytest.mark.parametrize("rest", ["", PREEMPTION, f" no new claims to deallocate,{PREEMPTION}"])
+def test_recorded_messages_agree_in_both_wordings(text: str, rest: str) -> None:
+    recorded = parse_recorded(text + rest)
+    assert recorded is not None
+    assert recorded.preemption == rest.strip()
+    assert compare(recorded, scheduled(pod(requests={GPU: "1"}), TAINTED))
+    assert not compare(recorded, scheduled(pod(requests={GPU: "1"}), TAINTED[1:]))
+    assert not compare(recorded, scheduled(pod(), TAINTED))
+    assert not compare(recorded, scheduled(pod(requests={"cpu": "99"}), TAINTED))
+
+
+def test_a_pod_that_a_filter_rejects_before_it_looks_at_nodes_has_no_counts() -> None:
+    recorded = parse_recorded("0/2 nodes are available: pod affinity terms conflict. preemption: not eligible.")
+    assert recorded == Recorded(
+        nodes=2, reasons={}, rejected="pod affinity terms conflict", preemption="preemption: not eligible."
+    )
+
+
+def test_messages_without_counts_are_read() -> None:
+    assert parse_recorded("no nodes available to schedule pods") == Recorded(nodes=0, reasons={})
+    empty = parse_recorded("no nodes available to schedule pods")
+    assert empty is not None
+    assert compare(empty, scheduled(pod(), []))
+    unbound = parse_recorded("0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims.")
+    assert unbound is not None
+    assert unbound.rejected == "pod has unbound immediate PersistentVolumeClaims"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Scheduling is blocked due to non-empty scheduling gates", "1/3 nodes are available"]
+)
+def test_other_texts_are_no_messages_of_the_filters(text: str) -> None:
+    assert parse_recorded(text) is None
+
+
+def test_reasons_of_older_releases_may_have_commas() -> None:
+    recorded = parse_recorded("0/2 nodes are available: 1 node(s) had taint {a: b}, that the pod didn't tolerate, 1 X.")
+    assert recorded is not None
+    assert recorded.reasons == {"node(s) had taint {a: b}, that the pod didn't tolerate": 1, "X": 1}

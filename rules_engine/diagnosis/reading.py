@@ -200,7 +200,7 @@ class _Reader:
         name = str(path)
         kinds: dict[str, Location] = {}
         """The kinds in the file, each with its first place; "" for a list of any kinds."""
-        head = b""
+        head, failed = b"", False
         try:
             with nullcontext(standard_input()) if path == STDIN else path.open("rb") as opened:
                 file = _Metered(opened, self._meter)
@@ -211,7 +211,7 @@ class _Reader:
                     data = head + file.read(MAX_YAML_BYTES + 1 - len(head))
                     if len(data) > MAX_YAML_BYTES:
                         raise _StopError(Code.FILE_TOO_LARGE, _LARGE_YAML, Location(name, 1, 1))
-                    self._read_yaml(path, data, kinds, named)
+                    failed = self._read_yaml(path, data, kinds, named)
         except FileNotFoundError:
             self._diagnostics.error(Code.MISSING_FILE, "file or folder not found", Location(name, 1, 1))
         except OSError as error:
@@ -221,7 +221,7 @@ class _Reader:
                 self._diagnostics.error(stop.code, str(stop), stop.place)
         else:
             self.seen |= kinds.keys() & set(RESOURCES)
-            if named and not kinds.keys() & {*RESOURCES}:
+            if named and not failed and not kinds.keys() & set(RESOURCES):
                 self._refuse(name, [(kind, place) for kind, place in kinds.items() if kind], any_kind="" in kinds)
 
     def _refuse(self, name: str, others: Sequence[tuple[str, Location]], *, any_kind: bool) -> None:
@@ -256,8 +256,8 @@ class _Reader:
         else:
             self._reduce(read.members, "", start, kinds)
 
-    def _read_yaml(self, path: Path, data: bytes, kinds: dict[str, Location], named: bool) -> None:
-        """Read documents with lists or objects."""
+    def _read_yaml(self, path: Path, data: bytes, kinds: dict[str, Location], named: bool) -> bool:
+        """Read documents with lists or objects; return True if some have errors."""
         diagnostics = Diagnostics()
         source = decoded(path, data, diagnostics)
         if source is not None and (named or _OURS.search(source.text)):
@@ -269,6 +269,7 @@ class _Reader:
         self._diagnostics.problems += diagnostics.problems
         if source is not None and diagnostics.problems and len(data) <= MAX_ITEM_BYTES:
             self.sources[source.name] = source.lines
+        return diagnostics.failed
 
     def _reduce_all(
         self, found: Iterable[tuple[Location, Json]], kind: str, start: Location, kinds: dict[str, Location]

@@ -6,12 +6,13 @@ A list may so be larger than the composer's bounds, which hold for each item.
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import repeat
 
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import SourceFile
 from rules_engine.loading.kubernetes.manifests import manifest_json
 from rules_engine.loading.yaml.documents import Dialect, Part, parts, read_documents
-from rules_engine.model.json.lenient import items, mapping
+from rules_engine.model.json.lenient import mapping
 from rules_engine.model.json.patch import Json
 from rules_engine.model.source import Location
 
@@ -23,7 +24,7 @@ _ITEMS = re.compile(r"^items:[ \t]*\r?\n(?=( *)- )", re.MULTILINE)
 class YamlObjects:
     """A document: an object, or a list with its items, which are read while they are iterated.
 
-    `members`: those of the object or of the list, without its items.
+    `members`: those of the object or of the list, without its items. A value that is no object is the item of a list.
     """
 
     place: Location
@@ -50,11 +51,13 @@ def read_yaml_objects(source: SourceFile, diagnostics: Diagnostics) -> Iterator[
 
 def _documents(name: str, part: Part, diagnostics: Diagnostics) -> Iterator[YamlObjects]:
     for place, value in _values(name, part, diagnostics):
-        members = dict(mapping(value))
-        listed = members.pop("items", None) if isinstance(members.get("items"), list) else None
-        yield YamlObjects(
-            place=place, members=members, items=None if listed is None else ((place, item) for item in items(listed))
-        )
+        members = mapping(value)
+        listed = members.get("items") if isinstance(value, dict) else [value]
+        if isinstance(listed, list):
+            members = {member: members[member] for member in members if member != "items"}
+            yield YamlObjects(place=place, members=members, items=zip(repeat(place), listed))
+        else:
+            yield YamlObjects(place=place, members=members)
 
 
 def _values(name: str, part: Part, diagnostics: Diagnostics) -> Iterator[tuple[Location, Json]]:
@@ -78,15 +81,15 @@ def _extent(text: str, begin: int, indentation: str) -> tuple[int, list[int]]:
 
     Nothing inside of an item is indented as little as its dash (YAML 1.2.2, section 8.2.1).
     """
-    dash, inside = f"{indentation}- ", f"{indentation} "
     starts: list[int] = []
     at = begin
     while at < len(text):
-        if text.startswith(dash, at):
+        after = (text.find("\n", at) + 1) or len(text)
+        if text.startswith(f"{indentation}- ", at):
             starts.append(at)
-        elif not text.startswith((inside, "\n", "\r", "#"), at):
+        elif not text.startswith((f"{indentation} ", "#"), at) and text[at:after].strip():
             return at, starts
-        at = (text.find("\n", at) + 1) or len(text)
+        at = after
     return at, starts
 
 

@@ -84,11 +84,15 @@ def test_values_of_the_environment_are_never_kept(kept: Kept) -> None:
     assert found["spec"] == {"containers": [{"name": "c", "env": [{"name": "TOKEN"}, {"name": "B"}], "envFrom": []}]}
 
 
-@pytest.mark.parametrize("kept", [None, {"metadata": {"annotations": None}}, {"metadata": {"annotations": {"a": None}}}])
+@pytest.mark.parametrize(
+    "kept", [None, {"metadata": {"annotations": None}}, {"metadata": {"annotations": {"a": None}}}]
+)
 def test_the_object_that_kubectl_applied_is_never_kept(kept: Kept) -> None:
     found = read(kept, pod(metadata={"name": "a", "annotations": {"a": "b", LAST_APPLIED: SECRET}}))
     assert found["metadata"] == {"name": "a", "annotations": {"a": "b"}}
-    named = read({"metadata": {"annotations": {LAST_APPLIED: None}}}, pod(metadata={"annotations": {LAST_APPLIED: "x"}}))
+    named = read(
+        {"metadata": {"annotations": {LAST_APPLIED: None}}}, pod(metadata={"annotations": {LAST_APPLIED: "x"}})
+    )
     assert named["metadata"] == {"annotations": {}}
 
 
@@ -210,7 +214,9 @@ def test_a_body_that_is_no_page_is_an_error(body: bytes) -> None:
 NAMES = st.sampled_from(["spec", "a", "b", "env", "envFrom", LAST_APPLIED, "name", "value"])
 SCALARS = st.one_of(st.none(), st.booleans(), st.integers(-5, 5), st.text(max_size=3), st.just(SECRET))
 VALUES: st.SearchStrategy[Json] = st.recursive(
-    SCALARS, lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(NAMES, inner, max_size=4)), max_leaves=12
+    SCALARS,
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(NAMES, inner, max_size=4)),
+    max_leaves=12,
 )
 KEPT: st.SearchStrategy[Kept] = st.recursive(
     st.none(), lambda inner: st.dictionaries(NAMES, inner, max_size=4), max_leaves=8

@@ -22,7 +22,12 @@ from rules_engine.diagnosis.reading import read_objects
 SECONDS, MEMORY_MIB = 60, 1024
 
 GPU = "nvidia.com/gpu"
-OFFERED = ({GPU: 8}, {"nvidia.com/mig-3g.40gb": 8, "nvidia.com/mig-1g.10gb": 8}, {"nvidia.com/mig-2g.20gb": 24}, {})
+OFFERED: tuple[dict[str, int], ...] = (
+    {GPU: 8},
+    {"nvidia.com/mig-3g.40gb": 8, "nvidia.com/mig-1g.10gb": 8},
+    {"nvidia.com/mig-2g.20gb": 24},
+    {},
+)
 WORKLOADS = 500
 PENDING = 100
 """One pod in so many is pending, and has an event."""

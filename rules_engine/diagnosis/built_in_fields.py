@@ -1,16 +1,13 @@
-"""Members of objects that the built-in reasons and the sections of the overview read."""
+"""Members of objects that the built-in reasons, the sections of the overview and the ladders in force read."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import reduce
 
-from rules_engine.model.kept_fields import Kept
-
-_CONTAINER: Kept = {
-    "name": None,
-    "ports": {"containerPort": None, "hostIP": None, "hostPort": None, "protocol": None},
-    "resources": {"limits": None, "requests": None},
-    "restartPolicy": None,
-    "restartPolicyRules": {"action": None},
-}
+from rules_engine.evaluation import RuleSet
+from rules_engine.evaluation.fields_read import field_paths
+from rules_engine.model.admission import Endpoint
+from rules_engine.model.kept_fields import Kept, merged
+from rules_engine.scheduling import FIELDS_READ
 
 _ENDED: Kept = {"exitCode": None, "finishedAt": None, "reason": None}
 
@@ -21,34 +18,28 @@ _CONTAINER_STATUS: Kept = {
     "lastState": {"terminated": _ENDED},
 }
 
-_OWNERS: Kept = {"controller": None, "kind": None, "name": None}
+_CONDITION: Kept = {"message": None, "reason": None, "status": None, "type": None}
 
-BUILT_IN: Mapping[str, Kept] = {
-    "Node": {
-        "metadata": {"labels": None},
-        "spec": {"taints": None, "unschedulable": None},
-        "status": {"allocatable": None, "capacity": None, "conditions": {"status": None, "type": None}},
-    },
+_CONTAINER: Kept = {"resources": {"limits": None, "requests": None}}
+
+_TEMPLATE: Kept = {"spec": {"containers": _CONTAINER, "initContainers": _CONTAINER}}
+
+_REPLICAS: Kept = {
+    "spec": {"replicas": None, "template": _TEMPLATE},
+    "status": {"conditions": _CONDITION, "replicas": None},
+}
+
+_OWN: Mapping[str, Kept] = {
+    "Node": {"status": {"capacity": None}},
     "Pod": {
-        "metadata": {"annotations": None, "deletionTimestamp": None, "labels": None, "ownerReferences": _OWNERS},
-        "spec": {
-            "affinity": None,
-            "containers": _CONTAINER,
-            "hostNetwork": None,
-            "initContainers": _CONTAINER,
-            "nodeName": None,
-            "nodeSelector": None,
-            "overhead": None,
-            "resourceClaims": {"name": None},
-            "resources": None,
-            "schedulerName": None,
-            "schedulingGates": None,
-            "tolerations": None,
-            "topologySpreadConstraints": None,
-            "volumes": {"name": None, "persistentVolumeClaim": {"claimName": None}},
+        "metadata": {
+            "annotations": None,
+            "deletionTimestamp": None,
+            "ownerReferences": {"controller": None, "kind": None, "name": None},
         },
+        "spec": {"schedulingGates": {"name": None}},
         "status": {
-            "conditions": {"lastTransitionTime": None, "message": None, "reason": None, "status": None, "type": None},
+            "conditions": merged(_CONDITION, {"lastTransitionTime": None}),
             "containerStatuses": _CONTAINER_STATUS,
             "initContainerStatuses": _CONTAINER_STATUS,
             "message": None,
@@ -69,7 +60,37 @@ BUILT_IN: Mapping[str, Kept] = {
         "type": None,
     },
     "DaemonSet": {"status": {"desiredNumberScheduled": None, "numberReady": None}},
-    "Namespace": {"metadata": {"labels": None}},
+    "ReplicaSet": _REPLICAS,
+    "StatefulSet": _REPLICAS,
+    "Job": {
+        "spec": {"completions": None, "parallelism": None, "template": _TEMPLATE},
+        "status": {"active": None, "conditions": _CONDITION, "succeeded": None},
+    },
     "PersistentVolumeClaim": {"metadata": {"deletionTimestamp": None}, "status": {"phase": None}},
+    "ResourceQuota": {"status": {"hard": None, "used": None}},
+    "Namespace": {"metadata": {"labels": None}},
 }
+
+
+def all_kept(*kept: Mapping[str, Kept]) -> Mapping[str, Kept]:
+    """Return all members that are kept by one of these, by kind."""
+    kinds = dict.fromkeys(kind for each in kept for kind in each)
+    return {kind: reduce(merged, [each[kind] for each in kept if kind in each]) for kind in kinds}
+
+
+BUILT_IN: Mapping[str, Kept] = all_kept(FIELDS_READ, _OWN)
 """The members by kind; with them alone, reports are the same."""
+
+
+def kept_by_rules(rule_set: RuleSet) -> Mapping[str, Kept]:
+    """Return the further members of pods that the expressions of the ladders in force read."""
+    paths = field_paths(rule_set.rules_at(Endpoint.MUTATE), messages=True)
+    nothing: Kept = {}
+    return {"Pod": reduce(merged, [_at(path[1:]) for path in paths if path[0] == "object"], nothing)}
+
+
+def _at(path: Iterable[str]) -> Kept:
+    kept: Kept = None
+    for name in reversed([*path]):
+        kept = {name: kept}
+    return kept

@@ -136,6 +136,8 @@ def test_the_skipped_part_of_an_object_is_not_nested_too_deeply_for_the_parser()
         Reducer("Pod", {}).decode(text)
     with pytest.raises(TooDeepError):
         head_of(text)
+    with pytest.raises(TooDeepError):
+        head_of('{"kind": 5, ' + text[1:])
 
 
 def test_a_text_with_half_of_a_surrogate_pair_is_read() -> None:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
+from tests.support.reduced_objects import reduced
 
 Object = dict[str, Any]
 
@@ -128,4 +129,4 @@ def cluster(*objects: Object, absent: Sequence[str] = ()) -> ClusterObjects:
     by_kind: dict[str, list[Object]] = {kind: [] for kind in RESOURCES if kind not in absent}
     for found in objects:
         by_kind[found["kind"]].append(found)
-    return ClusterObjects(by_kind, absent=frozenset(absent), now=NOW)
+    return ClusterObjects(reduced(by_kind), absent=frozenset(absent), now=NOW)

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
+from tests.support.reduced_objects import reduced
 
 NOW = datetime(2026, 11, 23, 12, 0, tzinfo=UTC)
 
@@ -72,4 +73,4 @@ def cluster_of(absent: frozenset[str] = frozenset(), **lists: list[dict[str, Any
     """A cluster at NOW with these objects, by the names of their kinds in kubectl."""
     kinds = {resource: kind for kind, resource in RESOURCES.items()}
     by_kind: Mapping[str, list[dict[str, Any]]] = {kinds[resource]: found for resource, found in lists.items()}
-    return ClusterObjects(by_kind, absent=absent, now=NOW)
+    return ClusterObjects(reduced(by_kind), absent=absent, now=NOW)

@@ -1,0 +1,128 @@
+"""With the members that are kept, reports are the same as with whole objects.
+
+The builders of recorded clusters keep these members only (tests/support/reduced_objects.py), so that all tests of the
+built-in reasons and sections show it as well.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rules_engine.diagnosis.built_in_fields import BUILT_IN, all_kept, kept_by_rules
+from rules_engine.diagnosis.doctor import diagnose
+from rules_engine.diagnosis.reading import read_objects
+from rules_engine.diagnosis.report import Report
+from rules_engine.diagnosis.scope import Scope
+from rules_engine.documents import load
+from rules_engine.evaluation import RuleSet
+from rules_engine.kinds.diagnostic import CompiledDiagnostic, compile_diagnostics, kept_by
+from rules_engine.model.cluster_objects import RESOURCES
+from rules_engine.model.kept_fields import Kept
+from tests.support.documents import REPOSITORY
+from tests.support.evaluation import compiled, ladder, rung
+from tests.support.recorded_clusters import GPU, MIG1, MIG3, NOW, claim, event, node, pod
+
+PACKAGED = REPOSITORY / "rules" / "diagnostics"
+
+Object = dict[str, Any]
+
+
+def recorded() -> Iterator[Any]:
+    """Yield the objects of each test of the packaged Diagnostics."""
+    for path in sorted(PACKAGED.glob("*.test.yaml")):
+        for number, document in enumerate(yaml.safe_load_all(path.read_text())):
+            spec = document["spec"]
+            for cluster in (spec.get("cluster", {}), *spec.get("clusters", {}).values()):
+                if "objects" in cluster:
+                    yield pytest.param(cluster["objects"], id=f"{path.name}-{number}")
+
+
+@pytest.fixture(scope="module")
+def diagnostics() -> tuple[CompiledDiagnostic, ...]:
+    files = [path for path in sorted(PACKAGED.glob("*.yaml")) if not path.name.endswith(".test.yaml")]
+    made, problems = compile_diagnostics(load(files).diagnostics)
+    assert problems == ()
+    return made
+
+
+def report(
+    folder: Path,
+    objects: list[Object],
+    kept: dict[str, Kept],
+    diagnostics: tuple[CompiledDiagnostic, ...] = (),
+    rules: RuleSet | None = None,
+) -> Report:
+    dump = folder / "dump.json"
+    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}, default=str))
+    reading = read_objects([dump], kept)
+    assert (reading.problems, reading.objects is None) == ((), False)
+    assert reading.objects is not None
+    return diagnose(reading.objects, diagnostics, rules, Scope())
+
+
+WHOLE: dict[str, Kept] = dict.fromkeys(RESOURCES)
+
+
+@pytest.mark.parametrize("objects", [*recorded()])
+def test_packaged_diagnostics_report_the_same(
+    tmp_path: Path, objects: list[Object], diagnostics: tuple[CompiledDiagnostic, ...]
+) -> None:
+    kept = dict(all_kept(BUILT_IN, kept_by(diagnostics)))
+    whole = report(tmp_path, objects, WHOLE, diagnostics)
+    assert report(tmp_path, objects, kept, diagnostics) == whole
+
+
+FILLING: Object = {"image": "registry.example.com/a:1", "env": [{"name": "A", "value": "b"}], "command": ["a"]}
+
+
+def filled(made: Object) -> Object:
+    """Return an object with members that nothing reads."""
+    spec = {**made.get("spec", {}), "filling": FILLING}
+    if "containers" in spec:
+        spec["containers"] = [{**container, **FILLING} for container in spec["containers"]]
+    return {**made, "metadata": {**made["metadata"], "filling": FILLING}, "spec": spec}
+
+
+def test_built_in_reasons_report_the_same(tmp_path: Path) -> None:
+    waiting = pod("waiting", {MIG3: 1}, message="0/2 nodes are available: 2 Insufficient nvidia.com/mig-3g.20gb.")
+    objects = [
+        node("a", {GPU: 4}, taints=["nvidia.com/gpu=present:NoSchedule"]),
+        node("b", {MIG1: 7}, ready=False),
+        waiting,
+        event(waiting, "FailedScheduling", "0/2 nodes are available"),
+        pod("holder", {GPU: 4}, on="a"),
+        pod("second", {GPU: 1}, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]),
+        claim("data", "Pending"),
+    ]
+    whole = report(tmp_path, [*map(filled, objects)], WHOLE)
+    assert report(tmp_path, [*map(filled, objects)], dict(BUILT_IN)) == whole
+    assert len(whole.overview.pending) == 2
+    assert whole.now == NOW.replace(hour=11, minute=50)
+
+
+def test_ladders_in_force_read_what_their_expressions_need(tmp_path: Path) -> None:
+    rules = compiled(
+        ladder(
+            MIG3,
+            rung(GPU, assume=True),
+            match_conditions={
+                "image": "object.spec.containers.all(c, c.image.startsWith('registry.example.com/'))",
+                "service-account": "object.spec.serviceAccountName == 'train'",
+            },
+        )
+    )
+    kept = kept_by_rules(rules)
+    assert kept == {"Pod": {"spec": {"containers": None, "serviceAccountName": None}}}
+    objects = [node("a", {GPU: 4}), filled(pod("waiting", {MIG3: 1}, serviceAccountName="train"))]
+    whole = report(tmp_path, objects, WHOLE, rules=rules)
+    assert report(tmp_path, objects, dict(all_kept(BUILT_IN, kept)), rules=rules) == whole
+    assert any(GPU in line for group in whole.findings for line in group.finding.evidence)
+    assert "would give the pod" in str(whole.findings)
+
+
+def test_rules_without_expressions_keep_nothing() -> None:
+    assert kept_by_rules(compiled(ladder(MIG3, rung(GPU, assume=True)))) == {"Pod": {}}

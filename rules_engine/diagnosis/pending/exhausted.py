@@ -145,7 +145,7 @@ def _others(free: NodeSet, found: Exclusion) -> Explanation:
             evidence.append(f"{resource}: less is allocatable on each of them")
     if sets.full & free:
         lacking.append(PODS)
-        evidence.append(f"{found.names(sets.full & free)} have as many pods as they may have")
+        evidence.append(f"nodes with as many pods as they may have: {found.names(sets.full & free)}")
     first = found.first(free)
     return Explanation(
         reason=PendingReason.OTHER_RESOURCES,

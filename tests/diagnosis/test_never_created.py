@@ -1,0 +1,261 @@
+"""Workloads whose pods were never created: a recorded cluster for each reason, and near misses."""
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from rules_engine.diagnosis.never_created import never_created
+from rules_engine.diagnosis.reasons import NeverCreatedReason
+from rules_engine.evaluation import validate
+from rules_engine.model.admission import Endpoint
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.finding import Certainty, Finding, FindingSeverity
+from tests.support.evaluation import asks, check, compiled, request, validation
+from tests.support.recorded_clusters import GPU, NOW, Object, ago, cluster, event
+
+SINCE = NOW - timedelta(hours=1)
+
+EXCEEDED = (
+    'Error creating: pods "train-x7k2p" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=4, '
+    "used: requests.nvidia.com/gpu=8, limited: requests.nvidia.com/gpu=8"
+)
+UNSPECIFIED = (
+    'Error creating: pods "train-x7k2p" is forbidden: failed quota: compute: must specify limits.cpu for: main'
+)
+DENIED_BY_US = (
+    'Error creating: admission webhook "validate.gpurules.io" denied the request: Validation/rdma-needs-ipc-lock, '
+    "Validation/team: the container main needs IPC_LOCK; Validation/label: a label is missing"
+)
+REFUSED_BY_US = (
+    'Error creating: admission webhook "mutate.gpurules.io" denied the request: the pod is malformed: '
+    "/spec/containers/0/resources/limits/nvidia.com~1gpu: not a whole number"
+)
+DENIED = 'Error creating: admission webhook "validation.gatekeeper.sh" denied the request: [limits] no cpu limit'
+UNEXPLAINED = 'Error creating: admission webhook "silent.example.com" denied the request without explanation'
+UNREACHABLE = (
+    'Error creating: Internal error occurred: failed calling webhook "mutate.gpurules.io": failed to call webhook: '
+    'Post "https://gpu-rules.gpu-rules.svc:443/mutate?timeout=10s": dial tcp 10.96.0.7:443: connect: connection refused'
+)
+FAILED_SILENTLY = 'Error creating: failed calling webhook "silent.example.com"; no further details available'
+POLICY = (
+    "Error creating: pods \"train-x7k2p\" is forbidden: ValidatingAdmissionPolicy 'teams' with binding 'teams' denied "
+    "request: the label team is missing"
+)
+
+
+def template(requests: Mapping[str, int]) -> Object:
+    amounts = {resource: str(count) for resource, count in requests.items()}
+    return {"spec": {"containers": [{"name": "main", "resources": {"limits": amounts}}], "initContainers": []}}
+
+
+def job(name: str = "train", requests: Mapping[str, int] | None = None, **fields: Any) -> Object:
+    """Return a Job that requests a GPU if not told otherwise; `status` is its status, the rest its spec."""
+    status = fields.pop("status", {})
+    return {
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": "ml"},
+        "spec": {"template": template({GPU: 1} if requests is None else requests), **fields},
+        "status": status,
+    }
+
+
+def replicated(kind: str, *, replicas: int = 2, created: int = 0, **status: Any) -> Object:
+    return {
+        "kind": kind,
+        "metadata": {"name": "serve", "namespace": "ml"},
+        "spec": {"replicas": replicas, "template": template({GPU: 1})},
+        "status": {"replicas": created, **status},
+    }
+
+
+def found(*objects: Object, absent: Sequence[str] = ()) -> tuple[Finding, ...]:
+    return never_created(cluster(*objects, absent=absent), SINCE)
+
+
+def only(*objects: Object, absent: Sequence[str] = ()) -> Finding:
+    (finding,) = found(*objects, absent=absent)
+    return finding
+
+
+REASONS = {
+    "a quota is exceeded": (EXCEEDED, NeverCreatedReason.QUOTA, "quota gpus is exceeded"),
+    "a quota needs amounts": (
+        UNSPECIFIED,
+        NeverCreatedReason.QUOTA,
+        "quota compute requires amounts that the pods do not set",
+    ),
+    "rules deny": (
+        DENIED_BY_US,
+        NeverCreatedReason.DENIED_BY_RULE,
+        "denied by Validation/rdma-needs-ipc-lock, Validation/team and Validation/label of gpu-rules",
+    ),
+    "gpu-rules refuses a malformed pod": (
+        REFUSED_BY_US,
+        NeverCreatedReason.DENIED_BY_WEBHOOK,
+        "denied by the webhook mutate.gpurules.io",
+    ),
+    "another webhook denies": (
+        DENIED,
+        NeverCreatedReason.DENIED_BY_WEBHOOK,
+        "denied by the webhook validation.gatekeeper.sh",
+    ),
+    "a webhook denies without explanation": (
+        UNEXPLAINED,
+        NeverCreatedReason.DENIED_BY_WEBHOOK,
+        "denied by the webhook silent.example.com",
+    ),
+    "a webhook cannot be called": (
+        UNREACHABLE,
+        NeverCreatedReason.WEBHOOK_FAILED,
+        "the webhook mutate.gpurules.io could not be called",
+    ),
+    "a webhook fails without details": (
+        FAILED_SILENTLY,
+        NeverCreatedReason.WEBHOOK_FAILED,
+        "the webhook silent.example.com could not be called",
+    ),
+    "a policy denies": (POLICY, NeverCreatedReason.OTHER, "the API server refused them"),
+}
+
+
+@pytest.mark.parametrize("name", REASONS)
+def test_the_reason_why_pods_were_not_created(name: str) -> None:
+    message, reason, said = REASONS[name]
+    finding = only(job(), event(job(), "FailedCreate", message))
+    assert finding.reason == reason
+    assert finding.message == f"pods were not created: {said}"
+    assert finding.severity is FindingSeverity.ERROR
+    assert finding.certainty is Certainty.CERTAIN
+    assert str(finding.object) == "Job/ml/train"
+    assert finding.remedies
+
+
+def test_every_reason_has_a_recorded_cluster() -> None:
+    assert {reason for _, reason, _ in REASONS.values()} == set(NeverCreatedReason)
+
+
+def test_a_denial_of_our_own_is_read_as_the_server_writes_it() -> None:
+    rules = compiled(
+        validation(check("false", "no GPUs here"), name="one"), validation(check("false", "no GPUs here"), name="two")
+    )
+    status = validate(rules, request(asks({GPU: 1})), Cluster()).status
+    assert status is not None
+    message = f'admission webhook "{Endpoint.VALIDATE.webhook}" denied the request: {status.message}'
+    finding = only(job(), event(job(), "FailedCreate", f"Error creating: {message}"))
+    assert finding.message == "pods were not created: denied by Validation/one and Validation/two of gpu-rules"
+    assert finding.evidence == ("Validation/one, Validation/two: no GPUs here",)
+    assert finding.remedies[1].command == "kubectl get job -n ml train -o yaml | gpu-rules explain -f -"
+
+
+def test_names_like_rules_in_the_message_of_another_webhook_are_no_rules() -> None:
+    message = DENIED_BY_US.replace("validate.gpurules.io", "policy.example.com")
+    assert only(job(), event(job(), "FailedCreate", message)).reason == NeverCreatedReason.DENIED_BY_WEBHOOK
+
+
+def test_the_state_of_the_quota_is_evidence() -> None:
+    quota: Object = {
+        "kind": "ResourceQuota",
+        "metadata": {"name": "gpus", "namespace": "ml"},
+        "status": {
+            "hard": {"requests.nvidia.com/gpu": "8", "requests.cpu": "100"},
+            "used": {"requests.nvidia.com/gpu": "7", "requests.cpu": "3"},
+        },
+    }
+    finding = only(job(), quota, event(job(), "FailedCreate", EXCEEDED))
+    assert finding.evidence == (
+        "requested: requests.nvidia.com/gpu=4, used: requests.nvidia.com/gpu=8, limited: requests.nvidia.com/gpu=8",
+        "quota gpus now: requests.nvidia.com/gpu 7 of 8",
+    )
+    assert finding.remedies[0].command == "kubectl describe resourcequota -n ml gpus"
+
+
+@pytest.mark.parametrize("kind", ["ReplicaSet", "StatefulSet"])
+def test_replicas_that_lack_pods_are_found(kind: str) -> None:
+    made = replicated(kind, created=1)
+    assert str(only(made, event(made, "FailedCreate", EXCEEDED)).object) == f"{kind}/ml/serve"
+
+
+def test_the_condition_of_a_replica_set_outlasts_its_events() -> None:
+    condition = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": DENIED[16:]}
+    progressing = {"type": "Progressing", "status": "True", "reason": "FailedCreate", "message": ""}
+    made = replicated("ReplicaSet", conditions=[progressing, condition])
+    assert only(made).reason == NeverCreatedReason.DENIED_BY_WEBHOOK
+    assert only(made, event(made, "FailedCreate", EXCEEDED)).reason == NeverCreatedReason.DENIED_BY_WEBHOOK
+
+
+def test_the_last_failure_counts() -> None:
+    old = event(job(), "FailedCreate", DENIED, last=ago(minutes=30))
+    new = event(job(), "FailedCreate", EXCEEDED, last=ago(minutes=1))
+    unknown = event(job(), "FailedCreate", DENIED, last="unknown")
+    assert {only(job(), *events).reason for events in ((old, new), (new, old, unknown))} == {NeverCreatedReason.QUOTA}
+
+
+@pytest.mark.parametrize(
+    "objects",
+    [
+        [job(), event(job(), "SuccessfulCreate", "Created pod: train-x7k2p")],
+        [job(), event(job(), "FailedCreate", EXCEEDED, last=ago(hours=2))],
+        [job(status={"active": 1}), event(job(), "FailedCreate", EXCEEDED)],
+        [
+            job(parallelism=4, completions=4, status={"succeeded": 3, "active": 1}),
+            event(job(), "FailedCreate", EXCEEDED),
+        ],
+        [job(status={"conditions": [{"type": "Failed", "status": "True"}]}), event(job(), "FailedCreate", EXCEEDED)],
+        [event(job(), "FailedCreate", EXCEEDED)],
+        [replicated("StatefulSet", created=2), event(replicated("StatefulSet"), "FailedCreate", EXCEEDED)],
+        [replicated("ReplicaSet", replicas=0), event(replicated("ReplicaSet"), "FailedCreate", EXCEEDED)],
+        [job(requests={"cpu": 1}), event(job(), "FailedCreate", DENIED)],
+        [event({"kind": "CronJob", "metadata": {"name": "nightly", "namespace": "ml"}}, "FailedCreate", EXCEEDED)],
+    ],
+    ids=[
+        "another event",
+        "an old event",
+        "the pod exists by now",
+        "the last of four pods exists by now",
+        "the Job has failed",
+        "the Job has been deleted",
+        "the replicas exist by now",
+        "no replicas are wanted",
+        "no GPUs are concerned",
+        "another kind",
+    ],
+)
+def test_near_misses(objects: list[Object]) -> None:
+    assert found(*objects) == ()
+
+
+def test_a_job_that_lacks_one_of_its_pods_is_found() -> None:
+    made = job(parallelism=4, status={"active": 3})
+    assert only(made, event(made, "FailedCreate", EXCEEDED)).reason == NeverCreatedReason.QUOTA
+
+
+@pytest.mark.parametrize("message", [EXCEEDED, DENIED_BY_US, UNREACHABLE])
+def test_quotas_of_gpus_and_our_webhooks_concern_every_workload(message: str) -> None:
+    made = job(requests={"cpu": 1})
+    assert len(found(made, event(made, "FailedCreate", message))) == 1
+
+
+def test_workloads_that_were_not_read_are_possible() -> None:
+    finding = only(event(job(), "FailedCreate", EXCEEDED), absent=["Job"])
+    assert finding.certainty is Certainty.POSSIBLE
+    assert finding.evidence[-1] == "jobs were not read: the workload may have its pods by now"
+    assert found(event(job(), "FailedCreate", DENIED), absent=["Job"]) == ()
+
+
+def test_values_that_the_api_server_refuses_are_not_quoted() -> None:
+    message = (
+        'Error creating: Pod "train" is invalid: spec.containers[0].env[0].value: Invalid value: "hunter\\"2": too '
+        "short, spec.containers[0].env[1].name: Unsupported value: 7: no name"
+    )
+    (line,) = only(job(), event(job(), "FailedCreate", message)).evidence
+    assert "hunter" not in line
+    assert "2" not in line.replace("[0]", "")
+    assert "Invalid value: too short" in line
+    assert "Unsupported value: no name" in line
+
+
+def test_a_long_message_is_cut() -> None:
+    (line,) = only(job(), event(job(), "FailedCreate", "Error creating: " + "x " * 100_000)).evidence
+    assert len(line) <= 1_001

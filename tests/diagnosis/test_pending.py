@@ -1,0 +1,774 @@
+"""Pending GPU pods: a recorded cluster for each reason, and a near miss for which it is not the reason."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.diagnosis.pending import pending_pods
+from rules_engine.diagnosis.reasons import PendingReason
+from rules_engine.diagnosis.report import Agreement, PendingPod
+from rules_engine.evaluation import RuleSet
+from rules_engine.kinds.ladder.value import WhenExhausted
+from rules_engine.model.finding import Certainty, FindingSeverity, Risk
+from rules_engine.model.rules import Match, Mode
+from rules_engine.scheduling import scheduler_of
+from tests.support.evaluation import compiled, ladder, rung
+from tests.support.recorded_clusters import (
+    GPU,
+    MIG1,
+    MIG3,
+    NOW,
+    RDMA,
+    Object,
+    ago,
+    claim,
+    cluster,
+    cordoned,
+    event,
+    node,
+    pod,
+)
+
+STRATEGY = "nvidia.com/mig.strategy"
+PRODUCT = "nvidia.com/gpu.product"
+ON_ZONE: Object = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]
+        }
+    }
+}
+APART: Object = {
+    "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"labelSelector": {"matchLabels": {"app": "train"}}, "topologyKey": "kubernetes.io/hostname"}
+        ]
+    }
+}
+DATA = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+SCRATCH = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]
+GATES = [{"name": "kueue.x-k8s.io/admission"}]
+TOLERATES = [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+TAINTED = ["nvidia.com/gpu=present:NoSchedule"]
+NOT_READY = "node.kubernetes.io/not-ready:NoExecute"
+
+
+def answers(*objects: Object, rules: RuleSet | None = None, absent: Sequence[str] = ()) -> tuple[PendingPod, ...]:
+    found = cluster(*objects, absent=absent)
+    return pending_pods(found, scheduler_of(found), rules)
+
+
+def answer(*objects: Object, rules: RuleSet | None = None, absent: Sequence[str] = ()) -> PendingPod:
+    (found,) = answers(*objects, rules=rules, absent=absent)
+    return found
+
+
+def reason(*objects: Object, **options: Any) -> str | None:
+    finding = answer(*objects, **options).finding
+    return None if finding is None else finding.reason
+
+
+def test_reasons_are_tried_in_the_documented_order() -> None:
+    assert [*PendingReason] == [
+        "GPUResourceOnNoNode",
+        "WrongMIGStrategy",
+        "UntoleratedTaint",
+        "NodeSelectorOrAffinity",
+        "NodesCordoned",
+        "NodesNotReady",
+        "GPUsAllocated",
+        "GPUsOnNoSingleNode",
+        "OtherResourcesExhausted",
+        "OtherSchedulerFilters",
+        "SchedulingGates",
+        "UnboundVolumeClaims",
+    ]
+
+
+POSITIVE: dict[str, tuple[PendingReason, list[Object]]] = {
+    "a profile that no card is split into": (
+        PendingReason.RESOURCE_ON_NO_NODE,
+        [node("a", {GPU: 4}), node("b", {MIG1: 7}), pod("p", {MIG3: 1})],
+    ),
+    "a profile whose devices are all unhealthy": (
+        PendingReason.RESOURCE_ON_NO_NODE,
+        [node("a", {MIG3: 0}, capacity={MIG3: 2}), pod("p", {MIG3: 1})],
+    ),
+    "a cluster without nodes": (PendingReason.RESOURCE_ON_NO_NODE, [pod("p", {GPU: 1})]),
+    "a profile on no node beside one of another strategy": (
+        PendingReason.RESOURCE_ON_NO_NODE,
+        [
+            node("a", {GPU: 7}, labels={STRATEGY: "single", PRODUCT: "A100-SXM4-40GB-MIG-1g.5gb"}),
+            pod("p", {MIG1: 1, MIG3: 1}),
+        ],
+    ),
+    "a profile by name where the strategy is single": (
+        PendingReason.WRONG_MIG_STRATEGY,
+        [node("a", {GPU: 7}, labels={STRATEGY: "single", PRODUCT: "A100-SXM4-40GB-MIG-1g.5gb"}), pod("p", {MIG1: 1})],
+    ),
+    "a profile by name where the strategy is none": (
+        PendingReason.WRONG_MIG_STRATEGY,
+        [
+            node(
+                "a",
+                {GPU: 1},
+                labels={
+                    STRATEGY: "none",
+                    "nvidia.com/mig.config": "all-1g.5gb",
+                    "nvidia.com/mig.config.state": "success",
+                },
+            ),
+            pod("p", {MIG1: 1}),
+        ],
+    ),
+    "a whole card where the strategy is mixed": (
+        PendingReason.WRONG_MIG_STRATEGY,
+        [node("a", {GPU: 0, MIG1: 7}, labels={STRATEGY: "mixed"}), pod("p", {GPU: 1})],
+    ),
+    "a taint on each node with GPUs": (
+        PendingReason.TAINT,
+        [node("a", {GPU: 4}, taints=TAINTED), node("b"), pod("p", {GPU: 1})],
+    ),
+    "a node selector that matches only a node without GPUs": (
+        PendingReason.SELECTOR_OR_AFFINITY,
+        [
+            node("a", {GPU: 4}, labels={"zone": "b"}),
+            node("b", labels={"zone": "a"}),
+            pod("p", {GPU: 1}, nodeSelector={"zone": "a"}),
+        ],
+    ),
+    "required affinity that matches no node with GPUs": (
+        PendingReason.SELECTOR_OR_AFFINITY,
+        [node("a", {GPU: 4}, labels={"zone": "b"}), pod("p", {GPU: 1}, affinity=ON_ZONE)],
+    ),
+    "affinity after a taint has left one node": (
+        PendingReason.SELECTOR_OR_AFFINITY,
+        [
+            node("a", {GPU: 4}, labels={"zone": "a"}, taints=TAINTED),
+            node("b", {GPU: 4}, labels={"zone": "b"}),
+            pod("p", {GPU: 1}, affinity=ON_ZONE),
+        ],
+    ),
+    "a cordoned node": (PendingReason.CORDON, [cordoned(node("a", {GPU: 4})), pod("p", {GPU: 1})]),
+    "a node that is not Ready": (
+        PendingReason.NOT_READY,
+        [node("a", {GPU: 4}, ready=False, taints=[NOT_READY]), pod("p", {GPU: 1})],
+    ),
+    "all devices held by other pods": (
+        PendingReason.ALL_ALLOCATED,
+        [node("a", {GPU: 2}), pod("x", {GPU: 1}, on="a"), pod("y", {GPU: 1}, on="a"), pod("p", {GPU: 1})],
+    ),
+    "too few devices left": (
+        PendingReason.ALL_ALLOCATED,
+        [node("a", {GPU: 4}), pod("x", {GPU: 3}, on="a"), pod("p", {GPU: 2})],
+    ),
+    "enough devices in all, but on two nodes": (
+        PendingReason.ON_NO_SINGLE_NODE,
+        [
+            node("a", {GPU: 4}),
+            node("b", {GPU: 4}),
+            pod("x", {GPU: 2}, on="a"),
+            pod("y", {GPU: 3}, on="b"),
+            pod("p", {GPU: 3}),
+        ],
+    ),
+    "two resources, each free on another node": (
+        PendingReason.ON_NO_SINGLE_NODE,
+        [
+            node("a", {MIG1: 1, MIG3: 1}),
+            node("b", {MIG1: 1, MIG3: 1}),
+            pod("x", {MIG1: 1}, on="a"),
+            pod("y", {MIG3: 1}, on="b"),
+            pod("p", {MIG1: 1, MIG3: 1}),
+        ],
+    ),
+    "more than any node has": (
+        PendingReason.ON_NO_SINGLE_NODE,
+        [node("a", {GPU: 4}), node("b", {GPU: 4}), pod("p", {GPU: 8})],
+    ),
+    "more than all nodes have": (PendingReason.ON_NO_SINGLE_NODE, [node("a", {GPU: 4}), pod("p", {GPU: 8})]),
+    "free GPUs without cpu beside them": (
+        PendingReason.OTHER_RESOURCES,
+        [node("a", {GPU: 4}), pod("x", {"cpu": 30}, on="a"), pod("p", {GPU: 1, "cpu": 4})],
+    ),
+    "more memory than any node has": (
+        PendingReason.OTHER_RESOURCES,
+        [node("a", {GPU: 4}), pod("p", {GPU: 1, "memory": "200Gi"})],
+    ),
+    "no RDMA devices on the nodes with GPUs": (
+        PendingReason.OTHER_RESOURCES,
+        [node("a", {GPU: 4}), node("b", {RDMA: 4}), pod("p", {GPU: 1, RDMA: 1})],
+    ),
+    "as many pods as a node may have": (
+        PendingReason.OTHER_RESOURCES,
+        [node("a", {GPU: 4}, pods="1"), pod("x", on="a"), pod("p", {GPU: 1})],
+    ),
+    "anti-affinity with a running pod": (
+        PendingReason.OTHER_FILTERS,
+        [
+            node("a", {GPU: 4}),
+            pod("x", {GPU: 1}, on="a", labels={"app": "train"}),
+            pod("p", {GPU: 1}, labels={"app": "train"}, affinity=APART),
+        ],
+    ),
+    "scheduling gates": (
+        PendingReason.SCHEDULING_GATES,
+        [node("a", {GPU: 4}), pod("p", {GPU: 1}, schedulingGates=GATES)],
+    ),
+    "a volume claim that does not exist": (
+        PendingReason.VOLUME_CLAIMS,
+        [node("a", {GPU: 4}), pod("p", {GPU: 1}, volumes=DATA)],
+    ),
+    "a volume claim that is Pending": (
+        PendingReason.VOLUME_CLAIMS,
+        [node("a", {GPU: 4}), claim("data", "Pending"), pod("p", {GPU: 1}, volumes=DATA)],
+    ),
+    "a volume claim whose volume is lost": (
+        PendingReason.VOLUME_CLAIMS,
+        [node("a", {GPU: 4}), claim("data", "Lost"), pod("p", {GPU: 1}, volumes=DATA)],
+    ),
+    "a volume claim that is being deleted": (
+        PendingReason.VOLUME_CLAIMS,
+        [node("a", {GPU: 4}), claim("data", "Bound", deletionTimestamp=ago(hours=1)), pod("p", {GPU: 1}, volumes=DATA)],
+    ),
+    "the volume claim of an ephemeral volume": (
+        PendingReason.VOLUME_CLAIMS,
+        [node("a", {GPU: 4}), pod("p", {GPU: 1}, volumes=SCRATCH)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", POSITIVE)
+def test_the_reason_of_a_pending_pod(name: str) -> None:
+    expected, objects = POSITIVE[name]
+    assert reason(*objects) == expected
+
+
+def test_every_reason_has_a_recorded_cluster() -> None:
+    assert {expected for expected, _ in POSITIVE.values()} == set(PendingReason)
+
+
+NEAR_MISSES: dict[str, tuple[PendingReason, list[Object]]] = {
+    "one device of the profile is allocatable": (
+        PendingReason.RESOURCE_ON_NO_NODE,
+        [node("a", {MIG3: 1}), pod("x", {MIG3: 1}, on="a"), pod("p", {MIG3: 1})],
+    ),
+    "the strategy is single, with another profile": (
+        PendingReason.WRONG_MIG_STRATEGY,
+        [node("a", {GPU: 7}, labels={STRATEGY: "single", PRODUCT: "A100-SXM4-40GB-MIG-3g.20gb"}), pod("p", {MIG1: 1})],
+    ),
+    "the product has the profile, but nothing is allocatable": (
+        PendingReason.WRONG_MIG_STRATEGY,
+        [node("a", {GPU: 0}, labels={STRATEGY: "single", PRODUCT: "A100-SXM4-40GB-MIG-1g.5gb"}), pod("p", {MIG1: 1})],
+    ),
+    "the layout is still pending where the strategy is none": (
+        PendingReason.WRONG_MIG_STRATEGY,
+        [
+            node(
+                "a",
+                {GPU: 1},
+                labels={
+                    STRATEGY: "none",
+                    "nvidia.com/mig.config": "all-1g.5gb",
+                    "nvidia.com/mig.config.state": "pending",
+                },
+            ),
+            pod("p", {MIG1: 1}),
+        ],
+    ),
+    "the strategy is mixed, and no device is split off": (
+        PendingReason.WRONG_MIG_STRATEGY,
+        [node("a", labels={STRATEGY: "mixed"}), pod("p", {GPU: 1})],
+    ),
+    "another vendor's resource has no strategy": (
+        PendingReason.WRONG_MIG_STRATEGY,
+        [node("a", {MIG1: 7}, labels={STRATEGY: "mixed"}), pod("p", {"amd.com/gpu": 1})],
+    ),
+    "the pod tolerates the taint": (
+        PendingReason.TAINT,
+        [node("a", {GPU: 4}, taints=TAINTED), pod("p", {GPU: 1}, tolerations=TOLERATES)],
+    ),
+    "the taint only makes a node less preferred": (
+        PendingReason.TAINT,
+        [node("a", {GPU: 4}, taints=["nvidia.com/gpu:PreferNoSchedule"]), pod("p", {GPU: 1})],
+    ),
+    "a node without the taint is full": (
+        PendingReason.TAINT,
+        [
+            node("a", {GPU: 4}, taints=TAINTED),
+            node("b", {GPU: 1}),
+            pod("x", {GPU: 1}, on="b"),
+            pod("p", {GPU: 1}),
+        ],
+    ),
+    "the affinity is only preferred": (
+        PendingReason.SELECTOR_OR_AFFINITY,
+        [
+            node("a", {GPU: 4}),
+            pod("p", {GPU: 1}, affinity={"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}),
+        ],
+    ),
+    "the selector matches a node that is cordoned": (
+        PendingReason.SELECTOR_OR_AFFINITY,
+        [cordoned(node("a", {GPU: 4}, labels={"zone": "a"})), pod("p", {GPU: 1}, nodeSelector={"zone": "a"})],
+    ),
+    "another node is not cordoned": (
+        PendingReason.CORDON,
+        [cordoned(node("a", {GPU: 4})), node("b", {GPU: 4}), pod("p", {GPU: 1})],
+    ),
+    "the pod tolerates cordons": (
+        PendingReason.CORDON,
+        [
+            cordoned(node("a", {GPU: 4})),
+            pod("p", {GPU: 1}, tolerations=[{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]),
+        ],
+    ),
+    "the pod tolerates nodes that are not Ready": (
+        PendingReason.NOT_READY,
+        [
+            node("a", {GPU: 4}, ready=False, taints=[NOT_READY]),
+            pod("p", {GPU: 1}, tolerations=[{"operator": "Exists"}]),
+        ],
+    ),
+    "a node without GPUs is not Ready": (
+        PendingReason.NOT_READY,
+        [node("a", {GPU: 4}), node("b", ready=False, taints=[NOT_READY]), pod("p", {GPU: 1})],
+    ),
+    "the pods with the devices have ended": (
+        PendingReason.ALL_ALLOCATED,
+        [
+            node("a", {GPU: 1}),
+            pod("x", {GPU: 1}, on="a", status={"phase": "Succeeded"}),
+            pod("y", {GPU: 1}, on="a", status={"phase": "Failed"}),
+            pod("p", {GPU: 1}),
+        ],
+    ),
+    "no node would have enough even without pods": (
+        PendingReason.ALL_ALLOCATED,
+        [node("a", {GPU: 4}), pod("x", {GPU: 4}, on="a"), pod("p", {GPU: 8})],
+    ),
+    "a node that the pod may use has enough": (
+        PendingReason.ON_NO_SINGLE_NODE,
+        [node("a", {GPU: 4}), node("b", {GPU: 4}), pod("x", {GPU: 2}, on="a"), pod("p", {GPU: 3})],
+    ),
+    "the cpu is free": (
+        PendingReason.OTHER_RESOURCES,
+        [node("a", {GPU: 4}), pod("x", {"cpu": 28}, on="a"), pod("p", {GPU: 1, "cpu": 4})],
+    ),
+    "the cpu is used up, and so are the GPUs": (
+        PendingReason.OTHER_RESOURCES,
+        [node("a", {GPU: 1}), pod("x", {GPU: 1, "cpu": 30}, on="a"), pod("p", {GPU: 1, "cpu": 4})],
+    ),
+    "one more pod may run": (
+        PendingReason.OTHER_RESOURCES,
+        [node("a", {GPU: 4}, pods="2"), pod("x", on="a"), pod("p", {GPU: 1})],
+    ),
+    "the other pod has another label": (
+        PendingReason.OTHER_FILTERS,
+        [
+            node("a", {GPU: 4}),
+            pod("x", {GPU: 1}, on="a", labels={"app": "serve"}),
+            pod("p", {GPU: 1}, labels={"app": "train"}, affinity=APART),
+        ],
+    ),
+    "the gates have been removed": (
+        PendingReason.SCHEDULING_GATES,
+        [node("a", {GPU: 4}), pod("p", {GPU: 1}, schedulingGates=[])],
+    ),
+    "an earlier reason is true as well": (
+        PendingReason.SCHEDULING_GATES,
+        [node("a"), pod("p", {GPU: 1}, schedulingGates=GATES)],
+    ),
+    "the claim is bound": (
+        PendingReason.VOLUME_CLAIMS,
+        [node("a", {GPU: 4}), claim("data", "Bound"), pod("p", {GPU: 1}, volumes=DATA)],
+    ),
+    "the claim waits for the pod": (
+        PendingReason.VOLUME_CLAIMS,
+        [
+            node("a", {GPU: 4}),
+            claim("data", "Pending"),
+            event(claim("data", "Pending"), "WaitForFirstConsumer", "waiting for first consumer to be created"),
+            pod("p", {GPU: 1}, volumes=DATA),
+        ],
+    ),
+    "the volume has no claim": (
+        PendingReason.VOLUME_CLAIMS,
+        [node("a", {GPU: 4}), pod("p", {GPU: 1}, volumes=[{"name": "tmp", "emptyDir": {}}])],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NEAR_MISSES)
+def test_a_near_miss_has_another_reason_or_none(name: str) -> None:
+    missed, objects = NEAR_MISSES[name]
+    assert reason(*objects) != missed
+
+
+def test_every_reason_has_a_near_miss() -> None:
+    assert {missed for missed, _ in NEAR_MISSES.values()} == set(PendingReason)
+
+
+def test_claims_are_not_judged_if_they_were_not_read() -> None:
+    objects = [node("a", {GPU: 4}), pod("p", {GPU: 1}, volumes=DATA)]
+    assert reason(*objects, absent=["PersistentVolumeClaim"]) is None
+
+
+def test_pods_are_not_judged_if_nodes_were_not_read() -> None:
+    found = answer(pod("p", {GPU: 1}, message="0/1 nodes are available: 1 Insufficient cpu."), absent=["Node"])
+    assert (found.finding, found.agreement, found.note) == (None, Agreement.NOT_COMPARABLE, "nodes were not read")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pod("p", {"cpu": 1}),
+        pod("p", {GPU: 0}),
+        pod("p", {GPU: 1}, on="a"),
+        pod("p", {GPU: 1}, status={"phase": "Failed"}),
+        pod("p", {GPU: 1}, metadata={"deletionTimestamp": ago(minutes=1)}),
+        pod("p", {RDMA: 1}),
+    ],
+    ids=["without GPUs", "no device", "bound", "failed", "being deleted", "RDMA alone"],
+)
+def test_other_pods_are_no_pending_gpu_pods(other: Object) -> None:
+    assert answers(node("a"), other) == ()
+
+
+def test_a_pod_that_should_be_scheduled_soon_has_no_finding() -> None:
+    found = answer(node("a", {GPU: 4}), node("b", {GPU: 4}), pod("p", {GPU: 1}))
+    assert found.finding is None
+    assert found.recomputed == ""
+    assert found.agreement is Agreement.NOT_RECORDED
+    assert found.note == "nodes that pass all filters: a and b"
+
+
+def test_a_malformed_pod_is_not_evaluated() -> None:
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": 3}}}
+    found = answer(node("a", {GPU: 4}), pod("p", {GPU: 1}, affinity=affinity))
+    assert found.finding is None
+    assert found.amounts == {GPU: 1}
+    assert found.note.startswith("the pod was not evaluated: /spec/affinity/nodeAffinity/")
+
+
+class TestMessages:
+    """The scheduler's message, recomputed and recorded."""
+
+    FULL = (node("a", {GPU: 1}), node("b", taints=["dedicated=infra:NoSchedule"]), pod("x", {GPU: 1}, on="a"))
+    NEW = "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) had untolerated taint(s)."
+    OLD = "0/2 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) had untolerated taint {dedicated: infra}."
+    PREEMPTION = (
+        " no new claims to deallocate, preemption: 0/2 nodes are available: 1 No preemption victims found for incoming "
+        "pod, 1 Preemption is not helpful for scheduling."
+    )
+
+    @pytest.mark.parametrize("recorded", [NEW, OLD, NEW + PREEMPTION, OLD + PREEMPTION])
+    def test_a_recorded_message_agrees_in_its_own_words(self, recorded: str) -> None:
+        found = answer(*self.FULL, pod("p", {GPU: 1}, message=recorded))
+        assert found.agreement is Agreement.AGREES
+        assert found.recorded == recorded
+        assert found.recomputed == (self.OLD if "{" in recorded else self.NEW)
+        assert found.note == ""
+
+    def test_a_recorded_message_of_another_state_differs(self) -> None:
+        found = answer(
+            *self.FULL, pod("p", {GPU: 1}, message="0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
+        )
+        assert found.agreement is Agreement.DIFFERS
+        assert found.note == "the cluster differs from that of the recorded message"
+
+    def test_a_message_of_another_scheduler_cannot_be_compared(self) -> None:
+        found = answer(*self.FULL, pod("p", {GPU: 1}, message=self.NEW, schedulerName="volcano"))
+        assert found.agreement is Agreement.NOT_COMPARABLE
+        assert "the pod's scheduler is volcano" in found.note
+
+    def test_a_message_that_is_not_of_filters_cannot_be_compared(self) -> None:
+        gated = "Scheduling is blocked due to non-empty scheduling gates"
+        found = answer(*self.FULL, pod("p", {GPU: 1}, message=gated, schedulingGates=GATES))
+        assert found.agreement is Agreement.NOT_COMPARABLE
+        assert found.finding is not None
+        assert found.finding.reason == PendingReason.ALL_ALLOCATED
+        assert "the pod also has scheduling gates: kueue.x-k8s.io/admission" in found.finding.evidence
+
+    def test_what_is_not_modelled_is_named(self) -> None:
+        message = "0/2 nodes are available: 2 node(s) had volume node affinity conflict."
+        found = answer(*self.FULL, claim("data", "Bound"), pod("p", {GPU: 1}, message=message, volumes=DATA))
+        assert found.agreement is Agreement.NOT_COMPARABLE
+        assert found.note.startswith("not modelled: ")
+
+    def test_the_message_is_read_from_the_last_event_without_a_condition(self) -> None:
+        waiting = pod("p", {GPU: 1}, status={"conditions": []})
+        old = event(waiting, "FailedScheduling", "0/1 nodes are available: 1 Too many pods.", last=ago(hours=1))
+        new = event(waiting, "FailedScheduling", self.NEW, last=ago(minutes=1))
+        other = event(waiting, "Preempted", "by another pod", last=ago(seconds=1))
+        found = answer(*self.FULL, waiting, new, old, other)
+        assert (found.recorded, found.agreement) == (self.NEW, Agreement.AGREES)
+
+
+class TestEntries:
+    """Pods with equal answers are one entry."""
+
+    def test_pods_with_equal_answers_are_one_entry_the_oldest_first(self) -> None:
+        pods = [
+            pod("young", {GPU: 1}, metadata={"creationTimestamp": ago(hours=1)}),
+            pod("old", {GPU: 1}, metadata={"creationTimestamp": ago(hours=9)}),
+            pod("other", {GPU: 2}, metadata={"creationTimestamp": ago(hours=10)}),
+        ]
+        first, second = answers(node("a", {GPU: 4}, taints=TAINTED), *pods)
+        assert [found.name for found in first.pods] == ["other"]
+        assert [found.name for found in second.pods] == ["old", "young"]
+        assert second.finding is not None
+        assert second.finding.object.name == "old"
+        assert second.since is not None
+        assert (NOW - second.since).total_seconds() == 9 * 3600
+
+    def test_pods_whose_recorded_messages_differ_are_two_entries(self) -> None:
+        message = "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+        assert len(answers(node("a"), pod("p", {GPU: 1}, message=message), pod("q", {GPU: 1}))) == 2
+
+    def test_only_pods_of_the_scope_are_returned(self) -> None:
+        found = cluster(node("a"), pod("p", {GPU: 1}), pod("q", {GPU: 1}, namespace="other"))
+        entries = pending_pods(found, scheduler_of(found), None, lambda one: one.namespace == "other")
+        assert [str(name) for entry in entries for name in entry.pods] == ["Pod/other/q"]
+
+    @given(st.permutations([pod(name, {GPU: count}) for name, count in (("p", 1), ("q", 1), ("r", 2), ("s", 9))]))
+    def test_the_order_of_pods_does_not_matter(self, pods: list[Object]) -> None:
+        nodes = [node("a", {GPU: 4}), node("b", {GPU: 2}, taints=TAINTED), pod("x", {GPU: 4}, on="a")]
+        entries = answers(*nodes, *pods)
+        assert [[name.name for name in entry.pods] for entry in sorted(entries, key=lambda one: one.pods)] == [
+            ["p", "q"],
+            ["r"],
+            ["s"],
+        ]
+
+
+class TestFindings:
+    """Texts of findings: what the objects show, and what helps."""
+
+    def test_a_profile_on_no_node_names_what_is_offered(self) -> None:
+        finding = answer(node("a", {GPU: 4}), node("b", {GPU: 2, MIG1: 7}), pod("p", {MIG3: 1})).finding
+        assert finding is not None
+        assert finding.message == f"no node offers {MIG3}"
+        assert finding.severity is FindingSeverity.ERROR
+        assert finding.certainty is Certainty.CERTAIN
+        assert finding.evidence == (f"allocatable on 2 nodes: 6 {GPU}, 7 {MIG1}",)
+        assert finding.remedies[0].command.startswith("kubectl get nodes ")
+
+    def test_a_profile_of_no_card_is_named_as_such(self) -> None:
+        finding = answer(node("a", {GPU: 4}), pod("p", {"nvidia.com/mig-3g.21gb": 1})).finding
+        assert finding is not None
+        assert any("no known card has the MIG profile '3g.21gb'" in line for line in finding.evidence)
+
+    def test_capacity_without_allocatable_is_evidence(self) -> None:
+        broken = node("a", {GPU: 0}, capacity={GPU: 8})
+        malformed = node("b", capacity={GPU: 8})
+        malformed["status"]["capacity"][GPU] = "many"
+        finding = answer(broken, malformed, pod("p", {GPU: 1})).finding
+        assert finding is not None
+        assert f"capacity of {GPU}: 8 on a, of which 0 are allocatable" in finding.evidence
+        assert finding.remedies[0].text.startswith("Look at the device plugin")
+
+    def test_the_strategy_of_nodes_is_evidence(self) -> None:
+        labels = {STRATEGY: "single", PRODUCT: "A100-SXM4-40GB-MIG-1g.5gb"}
+        finding = answer(node("a", {GPU: 7}, labels=labels), pod("p", {MIG1: 1})).finding
+        assert finding is not None
+        assert finding.evidence == (f"{STRATEGY}=single, with {GPU}, on a",)
+        assert finding.remedies[1].command == f"kubectl get node a -L {STRATEGY},{PRODUCT},nvidia.com/mig.config"
+
+    def test_taints_are_evidence_with_their_nodes(self) -> None:
+        nodes = [node("a", {GPU: 4}, taints=TAINTED), node("b", {GPU: 4}, taints=["team:NoExecute"])]
+        finding = answer(*nodes, pod("p", {GPU: 1})).finding
+        assert finding is not None
+        assert sorted(finding.evidence) == [
+            f"nodes that offer 1 {GPU}: a and b",
+            "nvidia.com/gpu=present:NoSchedule on a",
+            "team:NoExecute on b",
+        ]
+
+    def test_labels_that_do_not_match_are_evidence(self) -> None:
+        nodes = [
+            node("a", {GPU: 4}, labels={"zone": "b", "disk": "ssd"}),
+            node("b", {GPU: 4}, labels={"zone": "c", "disk": "ssd"}),
+            node("c", {GPU: 4}, taints=TAINTED),
+        ]
+        wanted = {"zone": "a", "disk": "ssd", "rack": "1"}
+        finding = answer(*nodes, pod("p", {GPU: 1}, nodeSelector=wanted, affinity=ON_ZONE)).finding
+        assert finding is not None
+        assert finding.evidence == (
+            f"nodes that offer 1 {GPU}: a, b and c",
+            "excluded by taints that the pod does not tolerate: c",
+            "node selector zone=a: matches 0 of 2; they have zone=b and zone=c",
+            "node selector rack=1: matches 0 of 2; they have no such label",
+            "required node affinity: matches 0 of 2",
+        )
+
+    def test_cordons_are_lifted_by_a_command(self) -> None:
+        finding = answer(cordoned(node("a", {GPU: 4})), pod("p", {GPU: 1})).finding
+        assert finding is not None
+        assert finding.severity is FindingSeverity.WARNING
+        assert [(remedy.command, remedy.risk) for remedy in finding.remedies] == [("kubectl uncordon a", Risk.MEDIUM)]
+
+    @pytest.mark.parametrize(
+        ("taints", "certainty"), [([NOT_READY], Certainty.CERTAIN), ([], Certainty.POSSIBLE)], ids=["tainted", "new"]
+    )
+    def test_a_node_that_is_not_ready_is_only_possible_without_its_taint(
+        self, taints: list[str], certainty: Certainty
+    ) -> None:
+        finding = answer(node("a", {GPU: 4}, ready=False, taints=taints), pod("p", {GPU: 1})).finding
+        assert finding is not None
+        assert (finding.reason, finding.certainty) == (PendingReason.NOT_READY, certainty)
+
+    def test_holders_are_named_with_their_devices_and_times(self) -> None:
+        holders = [
+            pod("small", {GPU: 1}, on="a"),
+            pod("large", {GPU: 4}, on="a", metadata={"deletionTimestamp": ago(minutes=5)}),
+            *(pod(f"one-{number}", {GPU: 1}, on="b") for number in range(5)),
+        ]
+        started = pod("early", {GPU: 2}, on="b", status={"conditions": [], "startTime": ago(days=1)})
+        nodes = [
+            node("a", {GPU: 5, MIG1: 2}),
+            node("b", {GPU: 7}),
+            node("c", {GPU: 4}, taints=TAINTED),
+            pod("y", {MIG1: 1}, on="a"),
+        ]
+        finding = answer(*nodes, *holders, started, pod("p", {GPU: 1})).finding
+        assert finding is not None
+        assert finding.message == f"all {GPU} that the pod may use are allocated, on 2 nodes"
+        assert finding.evidence == (
+            f"nodes that offer 1 {GPU}: a, b and c",
+            "excluded by taints that the pod does not tolerate: c",
+            f"{GPU}: 1 requested; of 12 on 2 nodes, 0 are free, at most 0 on one node (a)",
+            f"ml/large holds 4 {GPU} on a since 2026-11-20T09:00:00Z, and is being deleted",
+            f"ml/early holds 2 {GPU} on b since 2026-11-19T12:00:00Z",
+            f"ml/one-0 holds 1 {GPU} on b since 2026-11-20T09:00:00Z",
+            f"ml/one-1 holds 1 {GPU} on b since 2026-11-20T09:00:00Z",
+            f"ml/one-2 holds 1 {GPU} on b since 2026-11-20T09:00:00Z",
+            f"3 other pods hold 3 {GPU}",
+            f"free on these nodes: 1 {MIG1}",
+            "enough is free on nodes that exclude the pod: c",
+        )
+
+    def test_the_best_node_lacks_the_fewest_devices(self) -> None:
+        nodes = [node(name, {GPU: 8}) for name in "abc"]
+        holders = [pod(f"x-{name}", {GPU: count}, on=name) for name, count in zip("abc", (6, 3, 5), strict=True)]
+        finding = answer(*nodes, *holders, pod("p", {GPU: 8})).finding
+        assert finding is not None
+        assert finding.message == f"enough of {GPU} is free on 3 nodes in all, but on no single node; the best one is b"
+        assert finding.evidence[1:] == (
+            f"{GPU}: 8 requested; of 24 on 3 nodes, 10 are free, at most 5 on one node (b)",
+            f"ml/x-b holds 3 {GPU} on b since 2026-11-20T09:00:00Z",
+        )
+
+    @pytest.mark.parametrize(("count", "clause"), [(8, ", though all nodes together do"), (9, "")])
+    def test_a_request_beyond_each_node_says_if_all_together_have_it(self, count: int, clause: str) -> None:
+        finding = answer(node("a", {GPU: 4}), node("b", {GPU: 4}), pod("p", {GPU: count})).finding
+        assert finding is not None
+        assert finding.message == f"no single node has {count} {GPU}, even without any pod{clause}"
+        assert finding.severity is FindingSeverity.ERROR
+
+    def test_other_resources_are_named_with_what_is_free(self) -> None:
+        nodes = [node("a", {GPU: 4}), node("b", {GPU: 4}, pods="1")]
+        busy = [pod("x", {"cpu": "30500m", "memory": "100Gi"}, on="a"), pod("y", on="b")]
+        finding = answer(*nodes, *busy, pod("p", {GPU: 1, "cpu": 2, "memory": "64Gi", RDMA: 1})).finding
+        assert finding is not None
+        assert finding.severity is FindingSeverity.ERROR
+        assert finding.message == f"not enough cpu, memory, {RDMA} and pods is free beside 1 {GPU}, on 2 nodes"
+        assert finding.evidence[1:] == (
+            "cpu: 2 requested, free on 1 of 2 nodes; at most 32 on one (b)",
+            "memory: 64Gi requested, free on 1 of 2 nodes; at most 128Gi on one (b)",
+            f"{RDMA}: 1 requested, free on 0 of 2 nodes; at most 0 on one (a)",
+            f"{RDMA}: less is allocatable on each of them",
+            "nodes with as many pods as they may have: b",
+        )
+
+    def test_claims_that_the_scheduler_names_are_certain(self) -> None:
+        message = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims."
+        waiting = pod("p", {GPU: 1}, message=message, volumes=DATA)
+        finding = answer(node("a", {GPU: 4}), claim("data", "Pending"), waiting).finding
+        assert finding is not None
+        assert finding.certainty is Certainty.CERTAIN
+
+    def test_claims_that_may_be_bound_later_are_possible(self) -> None:
+        unknown = [{"name": "new", "persistentVolumeClaim": {"claimName": "new"}}]
+        made = [node("a", {GPU: 4}), claim("data", "Pending"), claim("new", "")]
+        finding = answer(*made, pod("p", {GPU: 1}, volumes=[*DATA, *unknown])).finding
+        assert finding is not None
+        assert (finding.certainty, finding.severity) == (Certainty.POSSIBLE, FindingSeverity.WARNING)
+        assert finding.evidence == ("data is Pending", "new is not bound")
+        assert finding.remedies[0].command == "kubectl describe persistentvolumeclaim -n ml data"
+
+    def test_names_are_quoted_in_commands(self) -> None:
+        finding = answer(node("$(reboot)", {GPU: 4}, taints=TAINTED), pod("p", {GPU: 1})).finding
+        assert finding is not None
+        assert "'$(reboot)'" in finding.remedies[1].command
+
+
+class TestLadders:
+    """What the ladders in force would give."""
+
+    PENDING = (node("a", {GPU: 4, MIG1: 2}), pod("p", {MIG3: 1}))
+
+    def evidence(self, rules: RuleSet, *objects: Object) -> tuple[str, ...]:
+        finding = answer(*(objects or self.PENDING), rules=rules).finding
+        assert finding is not None
+        return finding.evidence[1:]
+
+    def test_a_ladder_would_give_another_resource(self) -> None:
+        rules = compiled(ladder(MIG3, MIG1, GPU, name="down"))
+        finding = answer(*self.PENDING, rules=rules).finding
+        assert finding is not None
+        assert finding.evidence[1:] == (f"FallbackLadder/down would give the pod {MIG1} in place of {MIG3}",)
+        assert finding.remedies[0].text == f"Create the pod again: the ladders in force then give it {MIG1}"
+        assert finding.remedies[0].command == ""
+
+    def test_a_pod_of_a_controller_is_deleted_to_get_another_resource(self) -> None:
+        owned = pod("p", {MIG3: 1}, metadata={"ownerReferences": [{"kind": "Job", "name": "j", "controller": True}]})
+        finding = answer(self.PENDING[0], owned, rules=compiled(ladder(MIG3, GPU))).finding
+        assert finding is not None
+        assert finding.remedies[0].command == "kubectl delete pod -n ml p"
+
+    def test_a_ladder_keeps_what_no_rung_can_serve(self) -> None:
+        rules = compiled(ladder(MIG3, "nvidia.com/mig-2g.10gb", name="down"))
+        assert self.evidence(rules) == (f"FallbackLadder/down would keep {MIG3}: exhausted",)
+
+    def test_a_ladder_denies_what_no_rung_can_serve(self) -> None:
+        rules = compiled(ladder(MIG3, "nvidia.com/mig-2g.10gb", name="down", when_exhausted=WhenExhausted.DENY))
+        (line,) = self.evidence(rules)
+        assert line.startswith("FallbackLadder/down would deny the pod: no rung can serve")
+
+    def test_a_ladder_in_audit_mode_gives_nothing(self) -> None:
+        rules = compiled(ladder(MIG3, GPU, name="down", mode=Mode.AUDIT))
+        finding = answer(*self.PENDING, rules=rules).finding
+        assert finding is not None
+        assert finding.evidence[1:] == (
+            f"FallbackLadder/down would, if it were enforced, give the pod {GPU} in place of {MIG3}",
+        )
+        assert not finding.remedies[0].text.startswith("Create")
+
+    def test_a_ladder_of_other_namespaces_skips_the_pod(self) -> None:
+        rules = compiled(ladder(MIG3, GPU, name="down", match=Match(namespaces=("batch",))))
+        (line,) = self.evidence(rules)
+        assert line.startswith("FallbackLadder/down would skip the pod")
+
+    def test_a_ladder_that_cannot_be_evaluated_is_named(self) -> None:
+        broken = ladder(MIG3, rung(GPU, when="object.spec.containers[7].name == 'x'"), name="down")
+        (line,) = self.evidence(compiled(broken))
+        assert line.startswith("FallbackLadder/down would deny the pod: ")
+
+    def test_without_a_ladder_for_the_resource_that_is_said(self) -> None:
+        rules = compiled(ladder("nvidia.com/mig-2g.10gb", GPU))
+        assert self.evidence(rules) == (f"no ladder in force has a rung for {MIG3}",)
+
+    def test_only_the_resource_that_the_pod_waits_for_is_said(self) -> None:
+        rules = compiled(ladder(MIG3, GPU, name="down"))
+        objects = [node("a", {GPU: 4}), pod("p", {MIG3: 1, GPU: 1})]
+        assert self.evidence(rules, *objects) == (f"FallbackLadder/down would give the pod {GPU} in place of {MIG3}",)
+
+    def test_ladders_are_not_evaluated_for_reasons_that_they_do_not_help_with(self) -> None:
+        rules = compiled(ladder(MIG3, GPU, name="down"))
+        finding = answer(node("a", {MIG3: 4}, taints=TAINTED), pod("p", {MIG3: 1}), rules=rules).finding
+        assert finding is not None
+        assert not any("Ladder" in line for line in finding.evidence)

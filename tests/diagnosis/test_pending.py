@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules_engine.diagnosis.pending import pending_pods
+from rules_engine.diagnosis.pending import node_sets, pending_pods
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.report import Agreement, PendingPod
 from rules_engine.evaluation import RuleSet
@@ -69,6 +69,10 @@ def answer(*objects: Object, rules: RuleSet | None = None, absent: Sequence[str]
 def reason(*objects: Object, **options: Any) -> str | None:
     finding = answer(*objects, **options).finding
     return None if finding is None else finding.reason
+
+
+def _with_spec(made: Object, **spec: Any) -> Object:
+    return {**made, "spec": {**made["spec"], **spec}}
 
 
 def test_reasons_are_tried_in_the_documented_order() -> None:
@@ -153,6 +157,10 @@ POSITIVE: dict[str, tuple[PendingReason, list[Object]]] = {
         ],
     ),
     "a cordoned node": (PendingReason.CORDON, [cordoned(node("a", {GPU: 4})), pod("p", {GPU: 1})]),
+    "a node that has just been cordoned": (
+        PendingReason.CORDON,
+        [_with_spec(node("a", {GPU: 4}), unschedulable=True), pod("p", {GPU: 1})],
+    ),
     "a node that is not Ready": (
         PendingReason.NOT_READY,
         [node("a", {GPU: 4}, ready=False, taints=[NOT_READY]), pod("p", {GPU: 1})],
@@ -204,7 +212,7 @@ POSITIVE: dict[str, tuple[PendingReason, list[Object]]] = {
     ),
     "as many pods as a node may have": (
         PendingReason.OTHER_RESOURCES,
-        [node("a", {GPU: 4}, pods="1"), pod("x", on="a"), pod("p", {GPU: 1})],
+        [node("a", {GPU: 4}, pods="1"), pod("x", on="a"), pod("p", {GPU: 1, "cpu": 1})],
     ),
     "anti-affinity with a running pod": (
         PendingReason.OTHER_FILTERS,
@@ -534,6 +542,12 @@ class TestEntries:
         entries = pending_pods(found, scheduler_of(found), None, lambda one: one.namespace == "other")
         assert [str(name) for entry in entries for name in entry.pods] == ["Pod/other/q"]
 
+    def test_answers_are_the_same_without_cached_sets(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        objects = [node("a", {GPU: 4, MIG1: 2}), pod("p", {GPU: 8, MIG1: 1}), pod("q", {GPU: 1, "cpu": 99})]
+        expected = answers(*objects)
+        monkeypatch.setattr(node_sets, "MAX_CACHED", 1)
+        assert answers(*objects) == expected
+
     @given(st.permutations([pod(name, {GPU: count}) for name, count in (("p", 1), ("q", 1), ("r", 2), ("s", 9))]))
     def test_the_order_of_pods_does_not_matter(self, pods: list[Object]) -> None:
         nodes = [node("a", {GPU: 4}), node("b", {GPU: 2}, taints=TAINTED), pod("x", {GPU: 4}, on="a")]
@@ -605,6 +619,12 @@ class TestFindings:
             "required node affinity: matches 0 of 2",
         )
 
+    def test_affinity_that_matches_is_not_blamed(self) -> None:
+        found = node("a", {GPU: 4}, labels={"zone": "a"})
+        finding = answer(found, pod("p", {GPU: 1}, nodeSelector={"disk": "ssd"}, affinity=ON_ZONE)).finding
+        assert finding is not None
+        assert finding.evidence[1:] == ("node selector disk=ssd: matches 0 of 1; they have no such label",)
+
     def test_cordons_are_lifted_by_a_command(self) -> None:
         finding = answer(cordoned(node("a", {GPU: 4})), pod("p", {GPU: 1})).finding
         assert finding is not None
@@ -626,8 +646,9 @@ class TestFindings:
             pod("small", {GPU: 1}, on="a"),
             pod("large", {GPU: 4}, on="a", metadata={"deletionTimestamp": ago(minutes=5)}),
             *(pod(f"one-{number}", {GPU: 1}, on="b") for number in range(5)),
+            pod("none", {"cpu": 1}, on="b"),
         ]
-        started = pod("early", {GPU: 2}, on="b", status={"conditions": [], "startTime": ago(days=1)})
+        started = pod("early", {GPU: 2}, on="b", status={"conditions": [{"type": "Ready"}], "startTime": ago(days=1)})
         nodes = [
             node("a", {GPU: 5, MIG1: 2}),
             node("b", {GPU: 7}),

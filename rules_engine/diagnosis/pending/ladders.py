@@ -24,13 +24,11 @@ class Alternative:
 
 def alternative(rule_set: RuleSet, pod: PodObject, missing: Sequence[str], cluster: Cluster) -> Alternative:
     """Return what the ladders in force would do to a pod that waits for the `missing` resources."""
-    if not _ladders(rule_set, missing):
+    ladders = _ladders(rule_set, missing)
+    if not ladders:
         return Alternative((f"no ladder in force has a rung for {listed(missing)}",), ())
     made = {"apiVersion": "v1", "kind": "Pod", "metadata": pod.get("metadata"), "spec": pod.get("spec")}
     decision = mutate(rule_set, pod_request(made, namespace=pod.namespace), cluster)
-    if decision.refusal is not None:
-        return Alternative((f"the ladders in force refuse the pod: {decision.refusal.message}",), ())
-    ladders = _ladders(rule_set, missing)
     steps = [step for step in decision.trace if step.rule in ladders]
     lines = [line for step in steps for line in _lines(step, missing)]
     given = [

@@ -1,0 +1,57 @@
+"""Parts of the sentences of findings."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from rules_engine.diagnosis.wording import amount, command, counted, listed, quoted, since
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        ("", ""),
+        ("a", "a"),
+        ("ab", "a and b"),
+        ("abcde", "a, b, c, d and e"),
+        ("abcdefg", "a, b, c, d, e and 2 more"),
+    ],
+)
+def test_names_are_listed_and_the_others_counted(names: str, text: str) -> None:
+    assert listed([*names]) == text
+
+
+def test_names_that_are_not_given_are_counted() -> None:
+    assert listed(["a", "b"], of=9) == "a, b and 7 more"
+
+
+def test_counts_have_their_noun() -> None:
+    assert [counted(count, "node") for count in (0, 1, 2)] == ["0 nodes", "1 node", "2 nodes"]
+
+
+@pytest.mark.parametrize(
+    ("resource", "nanos", "text"),
+    [
+        ("cpu", 1_500_000_000, "1500m"),
+        ("nvidia.com/gpu", 8 * 10**9, "8"),
+        ("memory", (2**30 + 5) * 10**9, "1Gi"),
+        ("memory", 5 * 10**9, "5"),
+        ("hugepages-2Mi", 2**21 * 10**9, "2Mi"),
+        ("cpu", -1, "0"),
+    ],
+)
+def test_amounts_are_written_as_kubernetes_does(resource: str, nanos: int, text: str) -> None:
+    assert amount(resource, nanos) == text
+
+
+def test_an_unknown_time_is_not_said() -> None:
+    assert since(None) == ""
+    assert since(datetime(2026, 1, 2, 3, tzinfo=UTC)) == " since 2026-01-02T03:00:00Z"
+
+
+def test_commands_quote_what_a_shell_would_read() -> None:
+    assert command("kubectl", "get", "node", "a; reboot") == "kubectl get node 'a; reboot'"
+
+
+def test_messages_are_quoted_on_one_line() -> None:
+    assert quoted("a\n  b\tc") == "a b c"

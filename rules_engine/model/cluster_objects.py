@@ -191,6 +191,7 @@ class ClusterObjects:
         return Cluster(
             nodes=tuple(nodes),
             namespaces={found.name: strings(found.metadata.get("labels")) for found in self.of("Namespace")},
+            namespaces_complete="Namespace" not in self.absent,
         )
 
     def _used(self, node: Node) -> Mapping[str, Quantity]:

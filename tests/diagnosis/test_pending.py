@@ -13,7 +13,7 @@ from rules_engine.diagnosis.report import Agreement, PendingPod
 from rules_engine.evaluation import RuleSet
 from rules_engine.kinds.ladder.value import WhenExhausted
 from rules_engine.model.finding import Certainty, FindingSeverity, Risk
-from rules_engine.model.rules import Match, Mode
+from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector, Match, Mode
 from rules_engine.scheduling import scheduler_of
 from tests.support.evaluation import compiled, ladder, rung
 from tests.support.recorded_clusters import (
@@ -777,7 +777,17 @@ class TestLadders:
     def test_a_ladder_that_cannot_be_evaluated_is_named(self) -> None:
         broken = ladder(MIG3, rung(GPU, when="object.spec.containers[7].name == 'x'"), name="down")
         (line,) = self.evidence(compiled(broken))
-        assert line.startswith("FallbackLadder/down would deny the pod: ")
+        assert line.startswith("FallbackLadder/down was not applied: could not be evaluated: ")
+
+    def test_a_ladder_that_needs_labels_of_namespaces_is_not_evaluated_without_them(self) -> None:
+        match = Match(namespace_selector=LabelSelector((LabelRequirement("team", ConditionKind.IN, ("a",)),)))
+        rules = compiled(ladder(MIG3, GPU, name="down", match=match))
+        finding = answer(*self.PENDING, rules=rules, absent=["Namespace"]).finding
+        assert finding is not None
+        assert finding.evidence[1:] == (
+            "FallbackLadder/down was not applied: could not be evaluated: namespace 'ml' not found",
+        )
+        assert self.evidence(rules)[0].startswith("FallbackLadder/down would skip the pod: ")
 
     def test_without_a_ladder_for_the_resource_that_is_said(self) -> None:
         rules = compiled(ladder("nvidia.com/mig-2g.10gb", GPU))

@@ -8,7 +8,7 @@ from rules_engine.evaluation import RuleSet, mutate
 from rules_engine.model.admission import Endpoint, pod_request
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.cluster_objects import PodObject
-from rules_engine.model.decision import Action, Step
+from rules_engine.model.decision import EVALUATION_ERROR, Action, Step
 from rules_engine.model.finding import Remedy, Risk
 from rules_engine.model.json.lenient import controller
 from rules_engine.model.rules import RuleId
@@ -62,14 +62,16 @@ def _ladders(rule_set: RuleSet, resources: Sequence[str]) -> frozenset[RuleId]:
 
 def _lines(step: Step, missing: Sequence[str]) -> Iterator[str]:
     verb = "would, if it were enforced," if step.audit else "would"
-    if step.action in (Action.SKIP, Action.DENY, Action.IGNORE):
-        done = {Action.SKIP: "skip", Action.DENY: "deny", Action.IGNORE: "ignore"}[step.action]
-        yield f"{step.rule} {verb} {done} the pod{f': {step.message}' if step.message else f' ({step.reason})'}"
-        return
-    for found in step.resources:
-        if found.resource not in missing:
-            continue
-        if found.to is not None:
-            yield f"{step.rule} {verb} give the pod {found.to} in place of {found.resource}"
-        else:
-            yield f"{step.rule} {verb} keep {found.resource}: {found.reason}"
+    if step.reason == EVALUATION_ERROR:
+        # It is of the objects as they were read, which have no values of environment variables.
+        yield f"{step.rule} was not applied: {step.message}"
+    elif step.action is Action.SKIP:
+        yield f"{step.rule} {verb} skip the pod: {step.message or step.reason}"
+    elif step.action is Action.DENY:
+        yield f"{step.rule} {verb} deny the pod: {step.message}"
+    else:
+        for found in step.resources:
+            if found.resource in missing:
+                does = f"give the pod {found.to} in place of" if found.to is not None else "keep"
+                why = "" if found.to is not None else f": {found.reason}"
+                yield f"{step.rule} {verb} {does} {found.resource}{why}"

@@ -1,0 +1,86 @@
+"""Laws of the reasons of pending pods, on generated clusters: they agree with the scheduler's filters."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.diagnosis.pending import pending_pods
+from rules_engine.diagnosis.reasons import PendingReason
+from rules_engine.model.finding import Certainty
+from rules_engine.scheduling import scheduler_of
+from tests.support.recorded_clusters import GPU, MIG1, Object, cluster, cordoned, node, pod
+
+NOT_READY = "node.kubernetes.io/not-ready:NoExecute"
+WITHOUT_NODES = {PendingReason.SCHEDULING_GATES, PendingReason.VOLUME_CLAIMS}
+"""Reasons that do not depend on what nodes offer."""
+
+_requests = st.fixed_dictionaries(
+    {GPU: st.integers(0, 4)}, optional={MIG1: st.integers(0, 2), "cpu": st.integers(1, 40)}
+)
+_zones = st.sampled_from(["a", "b"])
+
+
+@st.composite
+def nodes(draw: st.DrawFn, name: str) -> Object:
+    made = node(
+        name,
+        draw(st.dictionaries(st.sampled_from([GPU, MIG1]), st.integers(0, 4))),
+        labels={"zone": draw(_zones)},
+        taints=draw(st.lists(st.sampled_from(["gpu:NoSchedule", "soft:PreferNoSchedule", NOT_READY]), unique=True)),
+        ready=draw(st.booleans()),
+        pods=draw(st.sampled_from(["2", "110"])),
+    )
+    return cordoned(made) if draw(st.booleans()) and draw(st.booleans()) else made
+
+
+@st.composite
+def pods(draw: st.DrawFn, name: str, on: str = "") -> Object:
+    spec: dict[str, Any] = {}
+    if draw(st.booleans()):
+        spec["nodeSelector"] = {"zone": draw(_zones)}
+    keys = draw(st.lists(st.sampled_from(["gpu", "node.kubernetes.io/unschedulable", "node.kubernetes.io/not-ready"])))
+    spec["tolerations"] = [{"key": key, "operator": "Exists"} for key in keys]
+    if draw(st.integers(0, 9)) == 0:
+        spec["schedulingGates"] = [{"name": "queue"}]
+    return pod(name, draw(_requests), on=on, **spec)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> list[Object]:
+    names = [f"node-{number}" for number in range(draw(st.integers(0, 4)))]
+    bound = [draw(pods(f"bound-{number}", draw(st.sampled_from(names)))) for number in range(4) if names]
+    waiting = [draw(pods(f"waiting-{number}")) for number in range(3)]
+    return [*(draw(nodes(name)) for name in names), *bound, *waiting]
+
+
+@given(clusters())
+def test_a_pod_has_a_reason_of_nodes_exactly_if_no_node_passes_all_filters(objects: list[Object]) -> None:
+    found = cluster(*objects)
+    scheduler = scheduler_of(found)
+    for entry in pending_pods(found, scheduler, None):
+        for name in entry.pods:
+            waiting = found.find("Pod", name.name, name.namespace)
+            assert waiting is not None
+            feasible = scheduler.explain(waiting).feasible
+            finding = entry.finding
+            if not feasible:
+                assert finding is not None
+                assert finding.reason not in WITHOUT_NODES
+            elif finding is not None and finding.reason not in WITHOUT_NODES:
+                # A node that is not Ready passes the filters until it is tainted.
+                assert finding.certainty is Certainty.POSSIBLE
+
+
+@given(clusters())
+def test_every_pending_gpu_pod_is_in_one_entry(objects: list[Object]) -> None:
+    found = cluster(*objects)
+    entries = pending_pods(found, scheduler_of(found), None)
+    names = [name for entry in entries for name in entry.pods]
+    expected = {one.object_name for one in found.pods if not one.node_name and {GPU, MIG1} & _positive(one.requests)}
+    assert len(names) == len(set(names))
+    assert set(names) == expected
+
+
+def _positive(amounts: Any) -> set[str]:
+    return {name for name, nanos in amounts.items() if nanos}

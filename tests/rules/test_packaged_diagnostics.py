@@ -1,0 +1,167 @@
+"""The packaged Diagnostics: each finds what is unwell and not what is nearly so, and says what helps."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rules_engine.diagnosis.reduction import decoder_of
+from rules_engine.documents import load
+from rules_engine.kinds.diagnostic import CompiledDiagnostic, ForEach, compile_diagnostics, evaluate, kept_by
+from rules_engine.model.cluster_objects import ClusterObjects
+from rules_engine.model.finding import Certainty, Finding, FindingSeverity, Risk
+
+FOLDER = Path(__file__).parents[2] / "rules" / "diagnostics"
+LOADED = load([FOLDER])
+COMPILED, PROBLEMS = compile_diagnostics(LOADED.diagnostics)
+TESTS = [
+    document for file in sorted(FOLDER.glob("*.test.yaml")) for document in yaml.safe_load_all(file.read_text("utf-8"))
+]
+NOW = datetime(2026, 11, 20, 9, tzinfo=UTC)
+"""The moment of the recorded clusters: the newest of their timestamps."""
+
+
+def cluster(test: Any) -> ClusterObjects:
+    kinds: dict[str, list[Any]] = {}
+    for found in test["spec"]["cluster"]["objects"]:
+        kinds.setdefault(found["kind"], []).append(found)
+    return ClusterObjects(kinds, now=NOW)
+
+
+def recorded(one: CompiledDiagnostic) -> Iterator[ClusterObjects]:
+    """Yield the recorded clusters of the tests of a Diagnostic."""
+    for test in TESTS:
+        if any(one.diagnostic.reason in diagnosis["reasons"] for diagnosis in test["spec"]["diagnoses"]):
+            yield cluster(test)
+
+
+def findings(one: CompiledDiagnostic, objects: ClusterObjects) -> tuple[Finding, ...]:
+    evaluation = evaluate([one], objects, lambda _: True)
+    assert evaluation.not_evaluated == ()
+    return evaluation.findings
+
+
+KINDS = ("Node", "Pod", "DaemonSet", "Event", "RuntimeClass")
+
+EACH = pytest.mark.parametrize("one", [pytest.param(one, id=one.diagnostic.name) for one in COMPILED])
+
+
+def test_there_are_no_problems() -> None:
+    assert (LOADED.problems, PROBLEMS) == ((), ())
+    assert len(COMPILED) == len(LOADED.diagnostics) > 30
+
+
+def test_a_reason_belongs_to_one_diagnostic() -> None:
+    reasons = [one.diagnostic.reason for one in COMPILED]
+
+    assert len(set(reasons)) == len(reasons)
+
+
+@EACH
+def test_it_finds_an_object_and_not_one_that_is_nearly_unwell(one: CompiledDiagnostic) -> None:
+    found = {finding.object for objects in recorded(one) for finding in findings(one, objects)}
+    every = {item.object_name for objects in recorded(one) for item in objects.of(one.diagnostic.for_each.value)}
+
+    assert found
+    if one.diagnostic.for_each is ForEach.CLUSTER:
+        assert not all(findings(one, objects) for objects in recorded(one))
+    else:
+        assert len(every - found) >= 2
+
+
+@EACH
+def test_it_has_a_cause_evidence_and_a_remedy_with_a_command(one: CompiledDiagnostic) -> None:
+    assert one.diagnostic.description
+    assert one.diagnostic.cause
+    for objects in recorded(one):
+        for finding in findings(one, objects):
+            assert any(finding.evidence)
+            assert any(remedy.command for remedy in finding.remedies)
+
+
+@pytest.mark.parametrize("one", [pytest.param(o, id=o.diagnostic.name) for o in COMPILED if o.diagnostic.on_host])
+def test_a_finding_about_the_host_has_the_command_for_its_node(one: CompiledDiagnostic) -> None:
+    for objects in recorded(one):
+        for finding in findings(one, objects):
+            name = finding.object
+            pod = objects.find("Pod", name.name, name.namespace)
+            node = name.name if pod is None else pod.spec["nodeName"]
+            commands = [remedy.command for remedy in finding.remedies]
+            assert any(command.startswith(f"kubectl debug node/{node} -it --image=busybox ") for command in commands)
+
+
+@EACH
+def test_commands_are_lines_of_kubectl_without_placeholders(one: CompiledDiagnostic) -> None:
+    for objects in recorded(one):
+        for finding in findings(one, objects):
+            for remedy in finding.remedies:
+                for command in filter(None, re.split(r"; | && ", remedy.command)):
+                    words = shlex.split(command)
+                    assert words[0] == "kubectl"
+                    assert "\n" not in command
+                    assert not [word for word in words if re.fullmatch(r"[A-Z]{3,}", word)]
+
+
+@EACH
+def test_the_risk_of_a_remedy_is_that_of_its_command(one: CompiledDiagnostic) -> None:
+    """Upgrades, resets and layouts: High, after a drain. Restarts of the plugin: Medium. Looking: None."""
+    for objects in recorded(one):
+        for finding in findings(one, objects):
+            for remedy in finding.remedies:
+                if "kubectl drain" in remedy.command or "--force" in remedy.command:
+                    assert remedy.risk is Risk.HIGH
+                elif " delete pod " in remedy.command:
+                    assert remedy.risk is Risk.MEDIUM
+                if remedy.risk is Risk.NONE:
+                    reading = r"kubectl (-n \S+ )?(get|describe|logs|debug|exec|top) "
+                    assert all(re.match(reading, line) for line in filter(None, remedy.command.split("; ")))
+
+
+@EACH
+def test_what_makes_a_finding_possible_only_is_its_certainty(one: CompiledDiagnostic) -> None:
+    """A message that guesses is not certain, and an error is."""
+    possible = one.diagnostic.certainty is Certainty.POSSIBLE
+    for objects in recorded(one):
+        for finding in findings(one, objects):
+            assert not re.search(r"\bmay\b", finding.message) or possible
+    assert not possible or one.diagnostic.severity is not FindingSeverity.ERROR
+
+
+def test_messages_of_programs_are_not_quoted() -> None:
+    [test] = [test for test in TESTS if test["metadata"]["name"] == "driver"]
+    objects = cluster(test)
+
+    assert "token=12345" in str(test)
+    assert "token" not in str([findings(one, objects) for one in COMPILED])
+
+
+@EACH
+def test_objects_that_are_reduced_on_reading_give_the_same_findings(one: CompiledDiagnostic) -> None:
+    kept = kept_by([one])
+    for objects in recorded(one):
+        reduced = {
+            kind: [decoder_of(kind, kept).decode(json.dumps(found)) for found in objects.of(kind)] for kind in KINDS
+        }
+        assert findings(one, ClusterObjects(reduced, now=NOW)) == findings(one, objects)
+
+
+@EACH
+def test_objects_with_no_more_than_their_names_are_evaluated(one: CompiledDiagnostic) -> None:
+    """Objects are reduced on reading, and new ones have no status yet."""
+    empty = ClusterObjects(
+        {
+            "Node": [{"metadata": {"name": "worker"}}],
+            "Pod": [{"metadata": {"name": "train", "namespace": "ml"}, "spec": {"containers": [{"name": "main"}]}}],
+            "DaemonSet": [{"metadata": {"name": "exporter", "namespace": "ml"}, "spec": {"template": {"spec": {}}}}],
+            "Event": [{"metadata": {"name": "e"}, "involvedObject": {"kind": "Node", "name": "worker"}}],
+        },
+        now=NOW,
+    )
+
+    assert findings(one, empty) == ()

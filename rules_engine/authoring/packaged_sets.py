@@ -7,7 +7,7 @@ from pathlib import Path
 from rules_engine.authoring.rule_files import DEFAULT_RULES
 from rules_engine.authoring.schemas import without_schema_comments
 from rules_engine.documents import load
-from rules_engine.model.rules import Rule
+from rules_engine.model.rules import Declared
 
 _TEST_SUFFIX = ".test.yaml"
 
@@ -20,9 +20,10 @@ class PackagedSet:
     files: tuple[Path, ...]
 
     @property
-    def rules(self) -> tuple[Rule, ...]:
-        """The rules in the order of the files, then of their lines."""
-        return load(self.files).rules
+    def rules(self) -> tuple[Declared, ...]:
+        """The rules, then the Diagnostics, in the order of the files, then of their lines."""
+        loaded = load(self.files)
+        return (*loaded.rules, *loaded.diagnostics)
 
     def texts(self) -> dict[str, str]:
         """Read the files; the result is by file name. The comments that name schemas hold in this package only."""

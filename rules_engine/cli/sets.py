@@ -10,6 +10,9 @@ from rules_engine.cli.new_files import FOLDER, write_new_files
 from rules_engine.cli.options import KnownValue
 from rules_engine.cli.program import Command, Group, examples
 
+USED = {"default": "used without --rules", "diagnostics": "used by doctor"}
+"""Sets that commands use by themselves, and when."""
+
 
 class SetName(KnownValue[str]):
     """The name of a packaged rule set."""
@@ -41,22 +44,21 @@ class SetName(KnownValue[str]):
     ),
 )
 def sets() -> None:
-    """List, show and copy the packaged rule sets, such as a ladder for a type of card."""
+    """List, show and copy the packaged sets: rules, such as a ladder for a type of card, and Diagnostics."""
 
 
 @sets.command(
     "list",
     cls=Command,
-    short_help="List the packaged sets with their rules.",
+    short_help="List the packaged sets with their rules and Diagnostics.",
     epilog=examples("gpu-rules sets list"),
 )
 def list_sets() -> None:
-    """List the packaged sets with the description of each rule."""
+    """List the packaged sets with the description of each rule and Diagnostic."""
     from rules_engine.authoring.packaged_sets import packaged_sets
-    from rules_engine.authoring.rule_files import DEFAULT_RULES
 
     for found in packaged_sets().values():
-        click.echo(f"{found.name}  used without --rules" if found.name == DEFAULT_RULES.name else found.name)
+        click.echo("  ".join(filter(None, (found.name, USED.get(found.name)))))
         for rule in found.rules:
             click.echo(f"  {rule.id}  {rule.description}")
 

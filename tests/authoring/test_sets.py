@@ -1,5 +1,6 @@
 """`sets`: the packaged rule sets on screen and in a folder."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from rules_engine.authoring.rule_tests import run_tests
 from rules_engine.authoring.schemas import without_schema_comments
 from tests.support.authoring import cli, completed, file_size_limit, write
 
-SETS = ["default", "mig-40gb", "mig-80gb"]
+SETS = ["default", "diagnostics", "mig-40gb", "mig-80gb"]
 SHIPPED = Path(__file__).parents[2] / "rules"
 
 
@@ -25,6 +26,40 @@ default  used without --rules
   Validation/well-formed-gpus  GPUs and other extended resources are requested in the form that the API server accepts.
   Validation/rdma-needs-ipc-lock  RDMA registers memory with the network card, which must then stay in place.
   Validation/gpus-and-resource-claims  GPUs are requested by resource name or by resourceClaims (Dynamic Resource Allocation), not by both.
+diagnostics  used by doctor
+  Diagnostic/device-allocation-failed  A pod stays in ContainerCreating, since the kubelet cannot allocate its devices.
+  Diagnostic/container-toolkit-failed  NVIDIA's container toolkit cannot give a container its GPUs.
+  Diagnostic/gpu-container-out-of-memory  A container of a pod with GPUs was killed, since it used more memory than its limit.
+  Diagnostic/gpu-node-out-of-memory  A GPU node ran out of memory, and its kernel killed a program.
+  Diagnostic/device-plugin-crash-looping  The device plugin of a node crash-loops.
+  Diagnostic/device-plugin-on-node-without-gpus  A device plugin crash-loops on a node without GPUs, where it should not run.
+  Diagnostic/device-plugin-not-ready  The device plugin of a node is not ready, for more than five minutes.
+  Diagnostic/device-plugin-on-no-node  No DaemonSet of a device plugin matches a node, though nodes have GPUs by their labels.
+  Diagnostic/no-allocatable-devices  A node has devices, and none of them is allocatable.
+  Diagnostic/unhealthy-devices  Fewer devices of a node are allocatable than it has.
+  Diagnostic/xid-of-hardware  An event of a node reports an Xid error that needs a reset, a restart or a repair.
+  Diagnostic/xid-of-program  An event of a node reports an Xid error that a program may have caused.
+  Diagnostic/cuda-needs-newer-driver  A container reports that the driver of its node is too old for its CUDA.
+  Diagnostic/image-cuda-newer-than-driver  A failing container has an image whose tag names a CUDA that needs a newer driver than its node has.
+  Diagnostic/driver-too-old  The driver of a node is older than GPUs on Kubernetes need.
+  Diagnostic/driver-versions-differ  GPU nodes have drivers of different major versions, so that an image may run on some of them only.
+  Diagnostic/feature-discovery-missing  A node offers GPUs without labels of feature discovery, which the diagnosis of drivers and MIG reads.
+  Diagnostic/no-device-plugin  A GPU node offers no GPU, since no device plugin runs on it.
+  Diagnostic/gpus-not-registered  A GPU node offers no GPU, though its device plugin is ready.
+  Diagnostic/runtime-class-not-found  A DaemonSet names a RuntimeClass that does not exist, so that its pods are not created.
+  Diagnostic/runtime-handler-not-configured  The container runtime of a node does not know the handler of the pod's RuntimeClass.
+  Diagnostic/mig-layout-pending  The MIG manager is changing the MIG layout of a node.
+  Diagnostic/mig-layout-failed  The MIG manager could not apply the MIG layout of a node.
+  Diagnostic/mig-instances-missing  A MIG layout is applied, but the node does not offer its devices.
+  Diagnostic/mig-strategy-none  A MIG layout is applied, but the strategy none hides its devices.
+  Diagnostic/mig-strategy-mismatch  The resources of a node are not those of its MIG strategy.
+  Diagnostic/rdma-not-offered  A GPU node has RDMA hardware, by its labels, but offers no RDMA resource.
+  Diagnostic/rdma-without-ipc-lock  A container has RDMA devices without the capability IPC_LOCK, which RDMA needs to keep its memory in place.
+  Diagnostic/gpus-held-by-terminating-pod  A pod holds GPUs although it should have ended more than a minute ago.
+  Diagnostic/gpus-held-by-waiting-pod  A pod holds GPUs for more than ten minutes without having started.
+  Diagnostic/gpus-shared  A node offers its cards several times, by time-slicing or MPS.
+  Diagnostic/shared-gpus-not-offered  A node has replicas of its cards by its labels, but does not offer them.
+  Diagnostic/several-shared-gpus  A container requests several shared GPUs, which may be the same card.
 mig-40gb
   FallbackLadder/mig-40gb  A100-40GB, down to the whole card.
 mig-80gb
@@ -52,7 +87,8 @@ def test_a_set_is_shown_as_one_stream_that_passes_its_tests(name: str, tmp_path:
     assert result.exit_code == 0
     for file in (SHIPPED / name).iterdir():
         assert f"# {file.name}\n{without_schema_comments(file.read_text())}" in result.stdout
-    assert result.stdout.index("# ladder.yaml\n") < result.stdout.index(f"# {name}.test.yaml\n")
+    titles = re.findall(r"^# (\S+\.yaml)$", result.stdout, re.MULTILINE)
+    assert titles == sorted(titles, key=lambda title: (title.endswith(".test.yaml"), title))
     write(tmp_path, {"set.yaml": result.stdout})
     assert check([tmp_path]).problems == ()
     assert run_tests([tmp_path]).succeeded
@@ -100,11 +136,11 @@ def test_an_unknown_set_is_a_usage_error_with_a_suggestion(arguments: list[str])
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.splitlines()[-1] == (
         "Error: Invalid value for 'NAME': unknown set 'mig-80' (did you mean 'mig-80gb'?): "
-        "must be one of default, mig-40gb, mig-80gb"
+        "must be one of default, diagnostics, mig-40gb, mig-80gb"
     )
 
 
 def test_a_shell_completes_commands_and_names() -> None:
     assert completed("sets", "") == ["copy", "list", "show"]
     assert completed("sets", "show", "mig-") == ["mig-40gb", "mig-80gb"]
-    assert completed("sets", "copy", "d") == ["default"]
+    assert completed("sets", "copy", "d") == ["default", "diagnostics"]

@@ -13,7 +13,8 @@ _CERTAINTIES = {certainty: rank for rank, certainty in enumerate(Certainty)}
 def grouped(findings: Iterable[tuple[Finding, Sequence[ObjectName]]]) -> tuple[FindingGroup, ...]:
     """Return findings, each with all objects that it is about, as groups: the worst first, then the largest.
 
-    Two findings say the same if they differ in the names of their objects only.
+    Two findings say the same if they differ in the names of their objects only. Those of a Diagnostic may have other
+    evidence and commands, too: these name objects around each object, such as the pod of a device plugin on a node.
     """
     groups: dict[tuple[object, ...], list[tuple[Finding, Sequence[ObjectName]]]] = {}
     for finding, objects in findings:
@@ -27,6 +28,7 @@ def _key(finding: Finding) -> tuple[object, ...]:
     def said(text: str) -> str:
         return without_names(text, about)
 
+    built_in = not finding.source
     return (
         finding.severity,
         finding.certainty,
@@ -35,8 +37,8 @@ def _key(finding: Finding) -> tuple[object, ...]:
         about.kind,
         said(finding.message),
         said(finding.cause),
-        tuple(map(said, finding.evidence)),
-        tuple((said(remedy.text), said(remedy.command), remedy.risk) for remedy in finding.remedies),
+        tuple(map(said, finding.evidence)) if built_in else (),
+        tuple((said(remedy.text), said(remedy.command) if built_in else "", remedy.risk) for remedy in finding.remedies),
         finding.on_host,
     )
 

@@ -52,6 +52,34 @@ def test_findings_that_say_something_else_stay_apart(other: Finding) -> None:
     assert len(groups(finding("worker-1"), other)) == 2
 
 
+def crash_looping(number: int, **fields: object) -> Finding:
+    """Return a finding of a Diagnostic, with the plugin's pod of the node."""
+    log = Remedy(text="Read the log.", command=f"kubectl logs plugin-{number}")
+    fields = {"message": "the device plugin crash-loops", "remedies": (log,), **fields}
+    return finding(f"worker-{number}", source="Diagnostic/mine", evidence=(f"Pod/gpu/plugin-{number}",), **fields)
+
+
+def test_findings_of_a_diagnostic_are_one_group_if_their_messages_are_equal() -> None:
+    (group,) = groups(crash_looping(2), crash_looping(1))
+
+    assert group.finding == crash_looping(1)
+    assert len(group.objects) == 2
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        crash_looping(2, message="the device plugin waits"),
+        crash_looping(2, cause="another"),
+        crash_looping(2, remedies=(Remedy(text="Read another log."),)),
+        crash_looping(2, remedies=(Remedy(text="Read the log.", risk=Risk.HIGH),)),
+        crash_looping(2, on_host=True),
+    ],
+)
+def test_findings_of_a_diagnostic_that_say_something_else_stay_apart(other: Finding) -> None:
+    assert len(groups(crash_looping(1), other)) == 2
+
+
 def test_a_name_within_another_word_is_no_name() -> None:
     one = finding("gpu", message="gpu offers nvidia.com/gpu-a", evidence=(), remedies=())
     two = finding("cpu", message="cpu offers nvidia.com/cpu-a", evidence=(), remedies=())

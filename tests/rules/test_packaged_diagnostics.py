@@ -81,7 +81,8 @@ def test_it_has_a_cause_evidence_and_a_remedy_with_a_command(one: CompiledDiagno
     assert one.diagnostic.cause
     for objects in recorded(one):
         for finding in findings(one, objects):
-            assert any(finding.evidence)
+            assert finding.evidence
+            assert all(finding.evidence)
             assert any(remedy.command for remedy in finding.remedies)
 
 

@@ -11,8 +11,8 @@ from rules_engine.diagnosis.gpu_objects import (
     product,
     status_of,
 )
+from rules_engine.diagnosis.holders import bound_since
 from rules_engine.diagnosis.report import Amounts, DevicePlugin, GpuNode, GpuPod, UnreadyPod
-from rules_engine.diagnosis.timestamps import timestamp
 from rules_engine.model.cluster_objects import ApiObject, ClusterObjects, NodeObject, PodObject
 from rules_engine.model.finding import ObjectName
 from rules_engine.model.gpu_resources import is_gpu
@@ -97,7 +97,7 @@ def gpu_pods(pods: DevicePods, in_scope: InScope) -> tuple[GpuPod, ...]:
             node=pod.node_name,
             status=status_of(pod),
             amounts=dict(sorted(devices.items())),
-            since=timestamp(pod.status, "startTime") or timestamp(pod.metadata, "creationTimestamp"),
+            since=bound_since(pod),
         )
         for pod, devices in pods
         if pod.node_name and not is_finished(pod) and any(map(is_gpu, devices)) and in_scope(pod.object_name)

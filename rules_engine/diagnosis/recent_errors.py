@@ -5,22 +5,20 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from rules_engine.diagnosis.events import last_seen
 from rules_engine.diagnosis.gpu_objects import container_statuses, is_gpu_node
 from rules_engine.diagnosis.names_in_text import without_names
 from rules_engine.diagnosis.overview import DevicePods, InScope
 from rules_engine.diagnosis.report import RecentError
 from rules_engine.diagnosis.timestamps import timestamp
+from rules_engine.diagnosis.wording import quoted
 from rules_engine.model.cluster_objects import ClusterObjects, PodObject
-from rules_engine.model.excerpt import truncate
 from rules_engine.model.finding import ObjectName
 from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.json.lenient import Object, mapping, text
 
 MAX_ERRORS = 500
 """Recent errors in a report, the newest first: a cluster that fails everywhere has an Event for each pod."""
-
-MAX_MESSAGE = 1024
-"""Characters of an error's message: an API server accepts as many in an Event."""
 
 _GPU_WORDS = re.compile(r"gpu|nvidia|\bxid\b|\bmig\b|mig-|nvlink|\brdma\b", re.IGNORECASE)
 """Words in the Events of other objects, such as controllers and pods that no longer exist, that concern GPUs."""
@@ -88,26 +86,15 @@ def _events(cluster: ClusterObjects, related: Collection[ObjectName]) -> Iterato
             yield _Error(
                 about=about,
                 reason=text(event, "reason"),
-                message=truncate(message, MAX_MESSAGE),
+                message=quoted(message),
                 count=_count(series) or _count(event) or 1,
-                at=_time(event, series),
+                at=last_seen(event),
             )
 
 
 def _count(event: Object) -> int:
     count = event.get("count")
     return count if isinstance(count, int) else 0
-
-
-def _time(event: Object, series: Object) -> datetime | None:
-    """Return the last time of an Event: which member has it depends on its reporter."""
-    return (
-        timestamp(series, "lastObservedTime")
-        or timestamp(event, "lastTimestamp")
-        or timestamp(event, "eventTime")
-        or timestamp(event, "firstTimestamp")
-        or timestamp(mapping(event.get("metadata")), "creationTimestamp")
-    )
 
 
 def _containers(pods: Iterable[PodObject]) -> Iterator[_Error]:
@@ -128,6 +115,5 @@ def _containers(pods: Iterable[PodObject]) -> Iterator[_Error]:
             waiting = mapping(state.get("waiting"))
             reason = text(waiting, "reason")
             if reason and reason not in _STARTING:
-                message = f"container {container}: {text(waiting, 'message')}".removesuffix(": ")
-                message = truncate(message, MAX_MESSAGE)
+                message = quoted(f"container {container}: {text(waiting, 'message')}".removesuffix(": "))
                 yield _Error(about=pod.object_name, reason=reason, message=message, count=count, at=at)

@@ -1,0 +1,149 @@
+"""The diagnosis of a cluster as a whole."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rules_engine.diagnosis.doctor import diagnose
+from rules_engine.diagnosis.report import Absent, Report
+from rules_engine.diagnosis.scope import Scope
+from rules_engine.documents import load
+from rules_engine.kinds.diagnostic import CompiledDiagnostic, compile_diagnostics
+from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
+from rules_engine.model.finding import FindingSeverity, ObjectName
+from tests.support.reported_objects import NOW, cluster_of, gpu_node, gpu_pod, warning_event
+
+DIAGNOSTICS = """
+apiVersion: gpurules.io/v1
+kind: Diagnostic
+metadata: {name: lost}
+spec:
+  forEach: Node
+  when: "object.status.capacity['nvidia.com/gpu'] != object.status.allocatable['nvidia.com/gpu']"
+  severity: Warning
+  reason: GPUsLost
+  messageExpression: "'node ' + object.metadata.name + ' lost GPUs'"
+---
+apiVersion: gpurules.io/v1
+kind: Diagnostic
+metadata: {name: no-plugin}
+spec:
+  forEach: Cluster
+  when: "cluster.daemonSets.size() == 0"
+  severity: Info
+  reason: NoDevicePlugin
+  messageExpression: "'no device plugin'"
+"""
+
+
+@pytest.fixture
+def diagnostics(tmp_path: Path) -> tuple[CompiledDiagnostic, ...]:
+    file = tmp_path / "diagnostics.yaml"
+    file.write_text(DIAGNOSTICS)
+    loaded = load([file])
+    compiled, problems = compile_diagnostics(loaded.diagnostics)
+    assert (*loaded.problems, *problems) == ()
+    return compiled
+
+
+def cluster(**lists: Any) -> ClusterObjects:
+    return cluster_of(
+        **{
+            "nodes": [gpu_node(f"worker-{n}", 8, allocatable=7) for n in range(1, 101)] + [gpu_node("whole", 8)],
+            "pods": [
+                gpu_pod("train", "worker-1", 7),
+                gpu_pod("a", resource="nvidia.com/mig-1g.10gb"),
+                gpu_pod("b", resource="nvidia.com/mig-1g.10gb"),
+                gpu_pod("c", namespace="shop", resource="nvidia.com/mig-7g.80gb"),
+            ],
+            "events": [warning_event("Node", "whole", "XidError", "Xid 79")],
+            "daemonsets": [],
+            **lists,
+        }
+    )
+
+
+def found(report: Report) -> list[tuple[str, str, int]]:
+    return [(group.finding.reason, str(group.finding.object), len(group.objects)) for group in report.findings]
+
+
+def test_a_report_has_built_in_findings_and_those_of_diagnostics(
+    diagnostics: tuple[CompiledDiagnostic, ...],
+) -> None:
+    report = diagnose(cluster(), diagnostics, None, Scope(), "rules")
+
+    assert found(report) == [
+        ("GPUResourceOnNoNode", "Pod/ml/a", 2),
+        ("GPUResourceOnNoNode", "Pod/shop/c", 1),
+        ("GPUsLost", "Node/worker-1", 100),
+        ("NoDevicePlugin", "Cluster", 1),
+    ]
+    assert (report.now, report.rules, report.not_evaluated, report.absent) == (NOW, "rules", (), ())
+    assert (report.objects["nodes"], report.objects["pods"], report.objects["jobs"]) == (101, 4, 0)
+    assert len(report.overview.nodes) == 101
+    assert [str(pod.name) for pod in report.overview.pods] == ["Pod/ml/train"]
+    assert [len(pending.pods) for pending in report.overview.pending] == [2, 1]
+    assert [error.reason for error in report.overview.errors] == ["XidError"]
+
+
+def test_the_worst_finding_of_a_report() -> None:
+    assert diagnose(cluster(), (), None, Scope()).worst is FindingSeverity.ERROR
+    assert diagnose(cluster_of(nodes=[], pods=[]), (), None, Scope()).worst is None
+
+
+@pytest.mark.parametrize(
+    ("scope", "reasons", "nodes"),
+    [
+        (Scope(namespace="shop"), [("GPUResourceOnNoNode", "Pod/shop/c", 1)], 101),
+        (Scope(node="worker-1"), [("GPUsLost", "Node/worker-1", 1)], 1),
+        (Scope(pod=ObjectName("Pod", "a", "ml")), [("GPUResourceOnNoNode", "Pod/ml/a", 1)], 101),
+        (Scope(pod=ObjectName("Pod", "train", "ml"), namespace="ml"), [], 1),
+    ],
+)
+def test_a_scope_limits_the_report(
+    diagnostics: tuple[CompiledDiagnostic, ...], scope: Scope, reasons: list[tuple[str, str, int]], nodes: int
+) -> None:
+    report = diagnose(cluster(), diagnostics, None, scope)
+
+    assert found(report) == reasons
+    assert len(report.overview.nodes) == nodes
+    assert report.overview.errors == ()
+    assert report.scope == scope
+
+
+def test_kinds_that_were_not_read_are_named_with_what_is_unknown(
+    diagnostics: tuple[CompiledDiagnostic, ...],
+) -> None:
+    objects = cluster_of(frozenset({"DaemonSet", "Event"}), nodes=[gpu_node("whole")], pods=[gpu_pod("train", "whole")])
+
+    report = diagnose(objects, diagnostics, None, Scope())
+
+    assert report.absent == (
+        Absent(objects="events", unknown="recent errors, the scheduler's own words and pods that were never created"),
+        Absent(objects="daemonsets", unknown="which device plugins there are"),
+    )
+    assert set(report.objects) == set(RESOURCES.values()) - {"daemonsets", "events"}
+    assert [(each.source, each.why) for each in report.not_evaluated] == [
+        ("Diagnostic/no-plugin", "daemonsets were not read")
+    ]
+    assert report.findings == ()
+
+
+@pytest.mark.parametrize("absent", ["Node", "Pod"])
+def test_no_reason_is_given_for_a_pending_pod_without_nodes_or_pods(absent: str) -> None:
+    objects = cluster_of(
+        frozenset({absent}), **{"Node": {"pods": [gpu_pod("p")]}, "Pod": {"nodes": [gpu_node("a")]}}[absent]
+    )
+
+    report = diagnose(objects, (), None, Scope())
+
+    assert (report.overview.pending, report.findings) == ((), ())
+
+
+def test_what_is_unknown_without_a_kind_is_known_for_every_kind() -> None:
+    report = diagnose(cluster_of(frozenset(RESOURCES)), (), None, Scope())
+
+    assert [absent.objects for absent in report.absent] == list(RESOURCES.values())
+    assert all(absent.unknown for absent in report.absent)
+    assert report.objects == {}

@@ -4,9 +4,11 @@ from collections.abc import Iterator, Sequence
 
 from rules_engine.diagnosis.absent_kinds import absent_kinds
 from rules_engine.diagnosis.grouping import grouped
+from rules_engine.diagnosis.never_created import never_created
 from rules_engine.diagnosis.overview import device_plugins, device_pods, gpu_nodes, gpu_pods, plugin_pods
 from rules_engine.diagnosis.pending import pending_pods
 from rules_engine.diagnosis.recent_errors import recent_errors
+from rules_engine.diagnosis.refused import refused
 from rules_engine.diagnosis.report import Overview, PendingPod, Report
 from rules_engine.diagnosis.scope import Scope
 from rules_engine.evaluation.rule_set.rule_set import RuleSet
@@ -29,8 +31,9 @@ def diagnose(
     """
     pending = _pending(cluster, rule_set, scope)
     evaluation = evaluate(diagnostics, cluster, scope.concerns(cluster))
-    in_scope = scope.names(cluster)
-    findings = [(finding, (finding.object,)) for finding in evaluation.findings if in_scope(finding.object)]
+    in_scope, since = scope.names(cluster), cluster.now - scope.since
+    found = (*never_created(cluster, since), *refused(cluster, since), *evaluation.findings)
+    findings = [(finding, (finding.object,)) for finding in found if in_scope(finding.object)]
     return Report(
         now=cluster.now,
         scope=scope,

@@ -87,6 +87,29 @@ def test_a_report_has_built_in_findings_and_those_of_diagnostics(
     assert [error.reason for error in report.overview.errors] == ["XidError"]
 
 
+def test_a_report_has_pods_that_were_never_created_and_those_that_a_node_refused() -> None:
+    job = {"metadata": {"name": "train", "namespace": "ml"}, "spec": {"parallelism": 1}, "status": {}}
+    exceeded = (
+        'pods "train-x" is forbidden: exceeded quota: gpus, requested: requests.nvidia.com/gpu=8, '
+        "used: requests.nvidia.com/gpu=0, limited: requests.nvidia.com/gpu=4"
+    )
+    refusal = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "Allocate failed"}
+    objects = cluster_of(
+        nodes=[gpu_node("whole")],
+        jobs=[job],
+        events=[warning_event("Job", "train", "FailedCreate", exceeded)],
+        pods=[
+            gpu_pod("shared", "whole", 2, status=refusal),
+            gpu_pod("other", "whole", 2, namespace="shop", status=refusal),
+        ],
+    )
+
+    assert {(reason, about) for reason, about, _ in found(diagnose(objects, (), None, Scope(namespace="ml")))} == {
+        ("QuotaExceeded", "Job/ml/train"),
+        ("RefusedByNode", "Pod/ml/shared"),
+    }
+
+
 def test_the_worst_finding_of_a_report() -> None:
     assert diagnose(cluster(), (), None, Scope()).worst is FindingSeverity.ERROR
     assert diagnose(cluster_of(nodes=[], pods=[]), (), None, Scope()).worst is None

@@ -29,7 +29,7 @@ def text(report: Report) -> str:
 WHOLE = """\
 Diagnosis of 2026-11-23T12:00:00Z
   read: nodes 3, pods 1,200
-  not read: jobs, so it is unknown which Jobs lack pods
+  not read: jobs; unknown without them: which Jobs lack pods
   rules: rules
 
 GPU nodes  3 nodes
@@ -119,7 +119,7 @@ def test_sections_of_objects_that_were_not_read_are_unknown() -> None:
 
     lines = text(empty_report(absent=absent)).splitlines()
 
-    assert "  not read: pods, so it is unknown what matters" in lines
+    assert "  not read: pods; unknown without them: what matters" in lines
     assert [line for line in lines if "  unknown: " in line] == [
         "GPU nodes  unknown: nodes were not read",
         "Device plugins  unknown: daemonsets were not read",

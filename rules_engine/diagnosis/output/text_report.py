@@ -71,7 +71,7 @@ class _TextReport:
         self._line(Text(f"Diagnosis of {sentences.time(report.now)}", _BOLD))
         self._line(f"  read: {sentences.read(report)}")
         for absent in report.absent:
-            self._line(Text(f"  not read: {absent.objects}, so it is unknown {absent.unknown}", "yellow"))
+            self._line(Text(f"  not read: {absent.objects}; unknown without them: {absent.unknown}", "yellow"))
         if sentences.limits(report):
             self._line(f"  only: {sentences.limits(report)}")
         if report.rules:

@@ -23,6 +23,9 @@ MAX_ERRORS = 500
 _GPU_WORDS = re.compile(r"gpu|nvidia|\bxid\b|\bmig\b|mig-|nvlink|\brdma\b", re.IGNORECASE)
 """Words in the Events of other objects, such as controllers and pods that no longer exist, that concern GPUs."""
 
+_NOT_SCHEDULED = "FailedScheduling"
+"""Reason of the Events of pods that wait, which have a section of their own, or that were scheduled since."""
+
 _STARTING = frozenset({"ContainerCreating", "PodInitializing"})
 """Reasons of a waiting container that is about to start."""
 
@@ -76,7 +79,7 @@ def _grouped(errors: Sequence[_Error]) -> RecentError:
 
 def _events(cluster: ClusterObjects, related: Collection[ObjectName]) -> Iterator[_Error]:
     for event in cluster.events:
-        if text(event, "type") != "Warning":
+        if text(event, "type") != "Warning" or text(event, "reason") == _NOT_SCHEDULED:
             continue
         involved = mapping(event.get("involvedObject"))
         about = ObjectName(text(involved, "kind"), text(involved, "name"), text(involved, "namespace"))

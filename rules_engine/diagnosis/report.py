@@ -122,7 +122,10 @@ class Overview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingGroup:
-    """Findings that say the same of several objects: the first one, and the names of all objects, in order."""
+    """Findings that say the same of several objects: that of one object, and the names of all, in order.
+
+    Evidence and commands are those of that object.
+    """
 
     finding: Finding
     objects: tuple[ObjectName, ...]

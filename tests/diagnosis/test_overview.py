@@ -207,6 +207,9 @@ def test_errors_of_gpu_objects_are_the_newest_first() -> None:
             warning_event("Node", "a", "NodeHasDiskPressure", "disk", lastTimestamp="2026-11-23T11:30:00Z", count=3),
             warning_event("Pod", "train", "FailedMount", "volume"),
             warning_event("Pod", "web", "BackOff", "unrelated"),
+            warning_event(
+                "Pod", "train", "FailedScheduling", "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+            ),
             warning_event("Node", "cpu", "Rebooted", "unrelated"),
             warning_event("Job", "gone", "FailedCreate", "exceeded quota: requests.nvidia.com/gpu=8"),
             warning_event("Pod", "train", "Scheduled", "fine", type="Normal"),

@@ -182,3 +182,11 @@ def test_severities_and_risks_are_coloured(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv("NO_COLOR", raising=False)
 
     assert "\x1b[1;31mError\x1b[0m" in text(whole_report())
+
+
+def test_the_evidence_of_a_group_is_that_of_one_object() -> None:
+    nodes = [ObjectName("Node", f"worker-{n}") for n in (2, 3)]
+
+    written = text(empty_report(findings=(group(reported_finding(), nodes),)))
+
+    assert "  evidence of Node/worker-2: nvidia.com/mig.config.state=failed\n" in written

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
-from rules_engine.diagnosis.report import Agreement, PendingPod, Report
+from rules_engine.diagnosis.report import Agreement, FindingGroup, PendingPod, Report
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName
 
 NAMES = 3
@@ -45,6 +45,11 @@ def names(objects: Sequence[ObjectName]) -> str:
     """Return the names of objects in a line: of many, the first ones."""
     shown = ", ".join(map(str, objects[:NAMES]))
     return f"{shown} and {len(objects) - NAMES:,} more" if len(objects) > NAMES else shown
+
+
+def evidence(group: FindingGroup) -> str:
+    """Return the title of a group's evidence: of several objects, it is that of one."""
+    return f"evidence of {group.finding.object}" if len(group.objects) > 1 else "evidence"
 
 
 def comparison(pending: PendingPod) -> str:

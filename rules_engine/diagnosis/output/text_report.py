@@ -172,7 +172,7 @@ class _TextReport:
         if finding.cause:
             self._line(f"  cause: {finding.cause}")
         for line in finding.evidence:
-            self._line(f"  evidence: {line}")
+            self._line(f"  {sentences.evidence(group)}: {line}")
         if finding.on_host:
             self._line(f"  {sentences.HOST}")
         for remedy in finding.remedies:

@@ -130,7 +130,7 @@ def test_a_page_has_what_the_text_has() -> None:
 
     for expected in (
         "2026-11-23T12:00:00Z · read: nodes 3, pods 1,200 · rules: rules",
-        "Not read: jobs. Unknown without them: which Jobs lack pods.",
+        "Not read, so some things are unknown: jobs: which Jobs lack pods",
         "gpu-operator/nvidia-device-plugin-daemonset 3 2 plugin-x on worker-3: CrashLoopBackOff",
         "worker-1 ml/a Running 4 × nvidia.com/gpu 2026-11-23T10:00:00Z ml/b Running",
         "Pod/ml/train-0, Pod/ml/train-1, Pod/ml/train-2 and 4 more",

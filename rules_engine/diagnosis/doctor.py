@@ -39,7 +39,7 @@ def diagnose(
         scope=scope,
         objects={resource: len(cluster.of(kind)) for kind, resource in RESOURCES.items() if kind not in cluster.absent},
         overview=_overview(cluster, scope, pending),
-        findings=grouped((*_found(pending), *findings)),
+        findings=grouped((*_found(pending), *findings), frozenset(node.name for node in cluster.nodes)),
         not_evaluated=evaluation.not_evaluated,
         absent=absent_kinds(cluster),
         rules=rules,

@@ -1,7 +1,7 @@
 """Texts about objects, compared without the names of the objects."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Container
 
 from rules_engine.model.finding import ObjectName
 
@@ -13,7 +13,12 @@ _UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _PLACEHOLDER = "\0"
 
 
-def without_names(text: str, about: ObjectName, others: Iterable[str] = ()) -> str:
+def without_names(text: str, about: ObjectName, others: Container[str] = ()) -> str:
     """Replace the name and the namespace of an object, other names and UIDs, so that texts about several are equal."""
-    names = {about.name, about.namespace, *others}
-    return _WORD.sub(lambda word: _PLACEHOLDER if word[0] in names or _UID.fullmatch(word[0]) else word[0], text)
+
+    def replaced(word: re.Match[str]) -> str:
+        name = word[0]
+        named = name in (about.name, about.namespace) or name in others or _UID.fullmatch(name)
+        return _PLACEHOLDER if named else name
+
+    return _WORD.sub(replaced, text)

@@ -80,6 +80,17 @@ def test_findings_of_a_diagnostic_that_say_something_else_stay_apart(other: Find
     assert len(groups(crash_looping(1), other)) == 2
 
 
+def test_findings_that_differ_in_the_names_of_nodes_are_one_group() -> None:
+    refused = [
+        finding(f"pod-{n}", message=f"node-{n} refused the pod", evidence=(f"on node-{n}",), remedies=())
+        for n in (1, 2)
+    ]
+    findings = [(each, (each.object,)) for each in refused]
+
+    assert len(grouped(findings)) == 2
+    assert len(grouped(findings, {"node-1", "node-2"})) == 1
+
+
 def test_a_name_within_another_word_is_no_name() -> None:
     one = finding("gpu", message="gpu offers nvidia.com/gpu-a", evidence=(), remedies=())
     two = finding("cpu", message="cpu offers nvidia.com/cpu-a", evidence=(), remedies=())

@@ -74,8 +74,12 @@ def read_some_rules(paths: Sequence[Path]) -> RuleFiles:
     files = read_rules(paths)
     if files.failed or files.loaded.rules:
         return files
-    problem = Problem(code=Code.NO_RULES, message="no rule found", location=Location(str(paths[0]), 1, 1))
-    return replace(files, problems=(*files.problems, problem))
+    return replace(files, problems=(*files.problems, no_rules(paths)))
+
+
+def no_rules(paths: Sequence[Path]) -> Problem:
+    """Return the problem of files without a rule, at the first path."""
+    return Problem(code=Code.NO_RULES, message="no rule found", location=Location(str(paths[0]), 1, 1))
 
 
 def compiled(loaded: Loaded, compiler_of: CompilerOf = Compiler) -> RuleFiles:

@@ -24,7 +24,8 @@ def list_command(paths: tuple[Path, ...], output: str) -> None:
     """List the rules in files and folders, with their digest.
 
     PATH is a file or a folder; - for standard input. Rules of a kind are in order of evaluation. The digest is the one
-    that a server with these rules reports at /rules. Exits with 1 if there are errors, or no rules.
+    that a server with these rules reports at /rules. Diagnostics are listed too. Exits with 1 if there are errors, or
+    neither a rule nor a Diagnostic.
     """
     from rules_engine.authoring.output.rule_list import rule_list_json, rule_table
     from rules_engine.authoring.output.terminal import Screen

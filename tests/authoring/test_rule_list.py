@@ -51,6 +51,46 @@ def test_json_has_the_same_rules(tmp_path: Path) -> None:
     }
 
 
+DIAGNOSTIC = """\
+apiVersion: gpurules.io/v1
+kind: Diagnostic
+metadata: {name: cordoned}
+spec:
+  forEach: Node
+  when: object.spec.?unschedulable.orValue(false)
+  severity: Info
+  reason: NodeCordoned
+  messageExpression: "'the node is cordoned'"
+"""
+
+
+def test_diagnostics_are_listed_after_the_rules_and_are_not_in_the_digest(tmp_path: Path) -> None:
+    folder = rules(tmp_path)
+    digest = load([folder]).digest
+    (folder / "d.yaml").write_text(DIAGNOSTIC)
+    *_, diagnostic, last = cli("list", folder).stdout.splitlines()
+    assert diagnostic.split() == ["Diagnostic", "cordoned", "-", "-", f"{folder}/d.yaml:3:18"]
+    assert last == f"digest {digest}"
+    assert json.loads(cli("list", "--output", "json", folder / "d.yaml").stdout)["diagnostics"] == [
+        {
+            "name": "cordoned",
+            "forEach": "Node",
+            "reason": "NodeCordoned",
+            "severity": "Info",
+            "file": f"{folder}/d.yaml",
+            "line": 3,
+            "column": 18,
+        }
+    ]
+
+
+def test_diagnostics_with_errors_are_not_listed(tmp_path: Path) -> None:
+    (tmp_path / "d.yaml").write_text(DIAGNOSTIC.replace("unschedulable", "unschedulabel"))
+    result = cli("list", tmp_path)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "[cel-field]" in result.stderr
+
+
 def test_rules_with_errors_are_not_listed(tmp_path: Path) -> None:
     result = cli("list", write(tmp_path, {"a.yaml": ladder("a", "nvidia.com/gpu").replace("rungs", "rugns")}))
     assert (result.exit_code, result.stdout) == (1, "")

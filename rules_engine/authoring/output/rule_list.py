@@ -1,4 +1,4 @@
-"""Rules of files as a table and as JSON."""
+"""Rules and Diagnostics of files as a table and as JSON."""
 
 from collections.abc import Iterator
 
@@ -10,12 +10,16 @@ _HEADER = ("KIND", "NAME", "MODE", "PRIORITY", "PLACE")
 
 
 def rule_table(found: RuleList) -> Iterator[str]:
-    """Yield a table of the rules, and their digest."""
+    """Yield a table of the rules and Diagnostics, and the digest of the rules."""
     rows = [
         _HEADER,
         *(
             (rule.kind, rule.name, rule.mode.value, str(rule.priority), visible(str(rule.location)))
             for rule in found.rules
+        ),
+        *(
+            (diagnostic.kind, diagnostic.name, "-", "-", visible(str(diagnostic.location)))
+            for diagnostic in found.diagnostics
         ),
     ]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -39,5 +43,17 @@ def rule_list_json(found: RuleList) -> Json:
                 "column": rule.location.column,
             }
             for rule in found.rules
+        ],
+        "diagnostics": [
+            {
+                "name": diagnostic.name,
+                "forEach": diagnostic.for_each.value,
+                "reason": diagnostic.reason,
+                "severity": diagnostic.severity.value,
+                "file": diagnostic.location.file,
+                "line": diagnostic.location.line,
+                "column": diagnostic.location.column,
+            }
+            for diagnostic in found.diagnostics
         ],
     }

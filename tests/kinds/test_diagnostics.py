@@ -1,78 +1,17 @@
 """Diagnostics: their findings, what they read, and what they cannot say."""
 
-from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
-from textwrap import dedent, indent
-from typing import Any
 
 import pytest
 
 from rules_engine.documents import load
 from rules_engine.kinds import compile_rules
-from rules_engine.kinds.diagnostic import CompiledDiagnostic, Evaluation, compile_diagnostics, evaluate, kept_by
+from rules_engine.kinds.diagnostic import CompiledDiagnostic, Evaluation, compile_diagnostics, evaluate
 from rules_engine.kinds.diagnostic import evaluation as diagnostic_evaluation
 from rules_engine.kinds.diagnostic.evaluation import MAX_COMMAND, MAX_TEXT
 from rules_engine.model.cluster_objects import ApiObject, ClusterObjects
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity, NotEvaluated, ObjectName, Remedy, Risk
-
-NOW = datetime(2026, 11, 23, 2, tzinfo=UTC)
-GPU = "nvidia.com/gpu"
-NAMES = {"metadata": {"name": None, "namespace": None}}
-
-
-def diagnostic(spec: str, tmp_path: Path, name: str = "one") -> CompiledDiagnostic:
-    """A Diagnostic that compiles; fields that `spec` lacks have plain values."""
-    written = {
-        "forEach": "forEach: Node",
-        "severity": "severity: Warning",
-        "reason": "reason: Unwell",
-        "messageExpression": "messageExpression: \"'unwell'\"",
-        "when": "when: 'true'",
-    }
-    spec = dedent(spec)
-    missing = [line for field, line in written.items() if f"{field}:" not in spec]
-    head = f"apiVersion: gpurules.io/v1\nkind: Diagnostic\nmetadata: {{name: {name}}}\nspec:\n"
-    file = tmp_path / f"{name}.yaml"
-    file.write_text(head + indent("\n".join([*missing, spec]), "  "))
-    loaded = load([file])
-    assert loaded.problems == ()
-    (compiled,), problems = compile_diagnostics(loaded.diagnostics)
-    assert problems == ()
-    return compiled
-
-
-def node(name: str = "worker", *, allocatable: Mapping[str, str] = {GPU: "4"}, **metadata: Any) -> dict[str, Any]:
-    return {
-        "kind": "Node",
-        "metadata": {"name": name, **metadata},
-        "spec": {},
-        "status": {"allocatable": dict(allocatable), "conditions": [{"type": "Ready", "status": "True"}]},
-    }
-
-
-def pod(name: str = "train", on: str = "", amounts: Mapping[str, str] = {GPU: "1"}, **more: Any) -> dict[str, Any]:
-    spec: dict[str, Any] = {"containers": [{"name": "main", "resources": {"limits": dict(amounts)}}]}
-    if on:
-        spec["nodeName"] = on
-    return {
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "ml", **more},
-        "spec": spec,
-        "status": {"phase": "Running" if on else "Pending"},
-    }
-
-
-def event(kind: str, name: str, reason: str, namespace: str = "") -> dict[str, Any]:
-    involved = {"kind": kind, "name": name, "namespace": namespace}
-    return {"kind": "Event", "metadata": {"name": f"{name}.1"}, "involvedObject": involved, "reason": reason}
-
-
-def cluster(*found: dict[str, Any], absent: Iterable[str] = ()) -> ClusterObjects:
-    by_kind: dict[str, list[dict[str, Any]]] = {}
-    for item in found:
-        by_kind.setdefault(item["kind"], []).append(item)
-    return ClusterObjects(by_kind, absent=frozenset(absent), now=NOW)
+from tests.support.diagnostics import GPU, cluster, daemon_set, diagnostic, event, node, pod
 
 
 def every(_: ApiObject) -> bool:
@@ -134,7 +73,7 @@ def test_a_finding_has_all_that_its_diagnostic_says(tmp_path: Path) -> None:
 
 
 def test_it_is_evaluated_for_the_objects_of_its_kind_that_are_concerned(tmp_path: Path) -> None:
-    objects = cluster(node("a"), pod("p"), pod("q"), {"kind": "DaemonSet", "metadata": {"name": "d", "namespace": "n"}})
+    objects = cluster(node("a"), pod("p"), pod("q"), daemon_set("d", "n"))
     for for_each, names in (
         ("Node", ["Node/a"]),
         ("Pod", ["Pod/ml/p", "Pod/ml/q"]),
@@ -201,7 +140,7 @@ def test_functions_of_objects(expression: str, expected: str, tmp_path: Path) ->
         pod("lost", "gone"),
         event("Node", "worker", "SystemOOM"),
         event("DaemonSet", "d", "FailedCreate", "ml"),
-        {"kind": "DaemonSet", "metadata": {"name": "d", "namespace": "ml"}},
+        daemon_set("d", "ml"),
         {"kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia"},
         {"kind": "Namespace", "metadata": {"name": "ml"}},
     )
@@ -344,8 +283,3 @@ def test_the_functions_and_lists_do_not_exist_at_admission(tmp_path: Path) -> No
         )
         _, found = compile_rules(load([file]).rules)
         assert len(found) == 1, expression
-
-
-def test_what_expressions_read_is_kept_and_nothing_else(tmp_path: Path) -> None:
-    kept = kept_by([diagnostic("when: has(object.status.nodeInfo.kernelVersion)", tmp_path)])
-    assert kept == {"Node": {**NAMES, "status": {"nodeInfo": {"kernelVersion": None}}}}

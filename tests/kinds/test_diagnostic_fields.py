@@ -88,6 +88,8 @@ OF_PODS: list[tuple[str, Kept]] = [
     ("(object.spec.nodeName == '' ? object.spec.containers : object.spec.initContainers)[0].image == 'x'",
      merged(nested("spec", "nodeName"),
             merged(nested(*CONTAINERS, "image"), nested("spec", "initContainers", "image")))),
+    ("(object.spec.priority > 9 ? object.spec.containers : dyn(0)).image == 'x'",
+     merged(nested("spec", "priority"), nested(*CONTAINERS))),
     ("cel.bind(c, object.spec.containers, c[0].image == 'x')", nested(*CONTAINERS, "image")),
     ("object.spec.?initContainers.optMap(c, c[0].image).orValue('') == 'x'", nested("spec", "initContainers", "image")),
     ("optional.of(object.spec.containers).value()[0].image == 'x'", nested(*CONTAINERS, "image")),

@@ -6,7 +6,7 @@ import pytest
 
 from rules_engine.documents import load
 from rules_engine.kinds import compile_rules
-from rules_engine.kinds.diagnostic import CompiledDiagnostic, Evaluation, compile_diagnostics, evaluate
+from rules_engine.kinds.diagnostic import CompiledDiagnostic, Evaluation, adviser, compile_diagnostics, evaluate
 from rules_engine.kinds.diagnostic import evaluation as diagnostic_evaluation
 from rules_engine.kinds.diagnostic.evaluation import MAX_COMMAND, MAX_TEXT
 from rules_engine.model.cluster_objects import ApiObject, ClusterObjects
@@ -266,12 +266,33 @@ SPEC = "{forEach: Pod, when: 'true', severity: Error, reason: R, messageExpressi
                 "missing-field: remedy needs 'text'",
             ],
         ),
-        ("when: object.x", []),
+        ("onHost: true", ["missing-command: no remedy has a command that looks on the node"]),
+        ("onHost: true, remedies: [{text: Look., command: object.metadata.name}]", []),
     ],
 )
 def test_problems_of_a_diagnostic(more: str, expected: list[str], tmp_path: Path) -> None:
-    found = problems(f"{SPEC}, {more}}}", tmp_path)
-    assert found[: len(expected)] == expected
+    assert problems(f"{SPEC}, {more}}}", tmp_path) == expected
+
+
+def test_the_expressions_of_a_diagnostic_with_errors_are_checked(tmp_path: Path) -> None:
+    wrong = SPEC.replace("'true'", "object.x == 1").replace("\"'x'\"", "object.y")
+    assert problems(f"{wrong}, mode: Audit, evidence: [object.z]}}", tmp_path) == [
+        "unknown-field: Diagnostic spec has no field 'mode'",
+        "cel-field: Pod has no field 'x'",
+        "cel-field: Pod has no field 'y'",
+        "cel-field: Pod has no field 'z'",
+    ]
+    assert sorted(problems("{when: object.x}", tmp_path)) == [
+        f"missing-field: Diagnostic spec needs '{name}'"
+        for name in ("forEach", "messageExpression", "reason", "severity")
+    ]
+
+
+def test_advice_is_that_of_rules(tmp_path: Path) -> None:
+    spec = "params: {unused: 1}\nvariables: [{name: also, expression: '1'}]\nwhen: 1 == 1"
+    _, found = compile_diagnostics([diagnostic(spec, tmp_path).diagnostic], adviser)
+    assert [problem.code for problem in found] == ["constant-condition", "unused-variable", "unused-param"]
+    assert "it is found for every object" in found[0].message
 
 
 def test_the_functions_and_lists_do_not_exist_at_admission(tmp_path: Path) -> None:

@@ -300,7 +300,7 @@ def _diagnosed(
                 obstacle = Obstacle.DIAGNOSTICS if diagnostics is None else Obstacle.EXPECTATION
                 not_run.append(CaseNotRun(name, obstacle))
             else:
-                results.append(_diagnose(name, diagnosis, test.objects[name.cluster], diagnostics))
+                results.append(_diagnose(name, diagnosis, test.objects[name.cluster](), diagnostics))
     return results, not_run, problems
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from rules_engine.loading.diagnostics import Diagnostics
@@ -26,7 +27,6 @@ from rules_engine.loading.kubernetes.objects import inventory_objects
 from rules_engine.loading.rule_fields import name_of
 from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
 from rules_engine.model.cluster import Cluster
-from rules_engine.model.cluster_objects import ClusterObjects
 from rules_engine.model.decision import Action
 from rules_engine.model.excerpt import truncate
 from rules_engine.model.problem_codes import Code
@@ -41,11 +41,9 @@ from rules_engine.model.ruletest import (
     Expectation,
     ExpectedFinding,
     FilePath,
+    ObjectsOf,
     RuleTest,
 )
-
-ObjectsOf = Callable[[], ClusterObjects]
-"""A function that returns the objects of a cluster, which only diagnoses need."""
 
 MAX_PATH = 255
 """Characters of a path that a message quotes: no file's name is longer on Linux."""
@@ -96,7 +94,7 @@ def build_test(root: MapNode, diagnostics: Diagnostics, reader: Reader) -> RuleT
         clusters={name: found for name, (found, _) in clusters.items()},
         cases=cases,
         diagnoses=diagnoses,
-        objects={name: objects() for name, objects in every.items()} if diagnoses else {},
+        objects=every if diagnoses else {},
     )
 
 
@@ -135,7 +133,7 @@ def _cluster(node: MapNode, folder: Path, diagnostics: Diagnostics, reader: Read
     file = node.get("file")
     if file is None:
         cluster = build_cluster(node, diagnostics)
-        return cluster, lambda: inventory_objects(node, cluster)
+        return cluster, cache(lambda: inventory_objects(node, cluster))
     path = _existing(file, folder, diagnostics, reader)
     found = reader.cluster(path) if path else None
     if path and found is None:

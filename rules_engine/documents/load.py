@@ -7,10 +7,11 @@ from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-from rules_engine.documents.cases import ObjectsOf, Reader, build_test
+from rules_engine.documents.cases import Reader, build_test
 from rules_engine.documents.digest import digest as digest_of
 from rules_engine.kinds import KINDS, Kind, diagnostic
 from rules_engine.kinds.diagnostic import Diagnostic
@@ -40,7 +41,7 @@ from rules_engine.model.json.patch import Json
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem, in_file_order
 from rules_engine.model.rules import API_VERSION, Rule
-from rules_engine.model.ruletest import RuleTest
+from rules_engine.model.ruletest import ObjectsOf, RuleTest
 from rules_engine.model.source import Location
 
 _CLUSTER = "ClusterInventory"
@@ -311,7 +312,7 @@ class _Loader:
         location = Location(file, 1, 1)
         cluster = read_cluster(value, location, self.test_diagnostics)
         self.inventories.append(Inventory(name=Path(file).stem, location=location, cluster=cluster))
-        self.objects.append(lambda: kubectl_objects(value))
+        self.objects.append(cache(lambda: kubectl_objects(value)))
         return True
 
     def _passed_over(self, root: Node) -> bool:
@@ -357,7 +358,7 @@ class _Loader:
             cluster = build_cluster(section(root, "spec"), diagnostics)
             if not _failed(diagnostics, document):
                 self.inventories.append(Inventory(name=name, location=location, cluster=cluster))
-                self.objects.append(lambda: inventory_objects(section(root, "spec"), cluster))
+                self.objects.append(cache(lambda: inventory_objects(section(root, "spec"), cluster)))
         elif kind == _TEST:
             reader = Reader(cluster=self._cluster_file, pod=self._pod_file, refer=self.references.setdefault)
             test = build_test(root, diagnostics, reader)

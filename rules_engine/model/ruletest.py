@@ -1,6 +1,6 @@
 """RuleTest: cases that a rule set must pass."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NewType
@@ -92,6 +92,10 @@ class Case:
         return (self.expect, self.expect_on[cluster]) if cluster in self.expect_on else (self.expect,)
 
 
+ObjectsOf = Callable[[], ClusterObjects]
+"""A function that returns the objects of a cluster, which only diagnoses need."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedFinding:
     """One finding that must be made; `message` is a text that must occur in its message."""
@@ -119,8 +123,8 @@ class Diagnosis:
 class RuleTest:
     """Cases for the rules in `rules` (files or folders), decided on `cluster`, or on several `clusters` by name.
 
-    `objects` are those of the clusters, by name; the one cluster without a name has the name "". It is empty without
-    diagnoses.
+    `objects` has a function of those of each cluster, by name; the one cluster without a name has the name "". It is
+    empty without diagnoses.
     """
 
     name: str
@@ -130,6 +134,4 @@ class RuleTest:
     clusters: Mapping[str, Cluster] = field(default_factory=lambda: MappingProxyType({}))
     cases: tuple[Case, ...] = ()
     diagnoses: tuple[Diagnosis, ...] = ()
-    objects: Mapping[str, ClusterObjects] = field(
-        default_factory=lambda: MappingProxyType({}), repr=False, compare=False
-    )
+    objects: Mapping[str, ObjectsOf] = field(default_factory=lambda: MappingProxyType({}), repr=False, compare=False)

@@ -104,6 +104,8 @@ class ClusterObjects:
         self.now = now
         self.requests: dict[str, Mapping[str, int]] = {}
         """Requests of pods by the text of the members that they are read from."""
+        self.views: dict[str, object] = {}
+        """Values that other layers compute from the objects, by name; they live as long as these."""
         self._by_kind: dict[str, tuple[ApiObject, ...]] = {
             kind: tuple(self._wrapped(kind, raw) for raw in raws) for kind, raws in by_kind.items()
         }

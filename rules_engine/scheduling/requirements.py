@@ -7,6 +7,7 @@ from msgspec import Struct
 from rules_engine.model.json.lenient import Object, mapping, objects, text
 from rules_engine.model.json.lenient import items as listed
 from rules_engine.model.json.patch import Json
+from rules_engine.model.json.strict import TooLargeError
 from rules_engine.model.placement import Placement
 from rules_engine.model.pod import Pod
 from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector
@@ -18,8 +19,9 @@ DEFAULT_SCHEDULER = "default-scheduler"
 ALL_ADDRESSES = "0.0.0.0"  # noqa: S104 - compared, never listened on
 NODE_NAME = "metadata.name"
 
-MAX_TERMS = 1_000
-"""Topology spread constraints, and terms of required pod affinity and anti-affinity, of one pod: people write a few."""
+MAX_TERMS = 100
+"""Topology spread constraints, and terms of required pod affinity and anti-affinity, of a pod: people write a few. Each
+is compared with the labels of all bound pods."""
 
 CLAIM_VOLUMES = ("persistentVolumeClaim", "ephemeral")
 LIMITED_VOLUMES = ("csi", "awsElasticBlockStore", "azureDisk", "cinder", "gcePersistentDisk", "iscsi", "rbd")
@@ -79,10 +81,15 @@ class Requirements(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, raw: Object) -> "Requirements":
-        """Read a pod. Raises PodError if it is malformed and TooLargeError beyond the bounds of a placement."""
+        """Read a pod. Raises PodError if it is malformed, and TooLargeError if it is beyond a bound."""
         pod = Pod.parse(dict(raw))
         spec = mapping(raw.get("spec"))
         namespace = pod.namespace or DEFAULT_NAMESPACE
+        spread = tuple(_spread(spec, pod.labels))
+        affinity, anti_affinity = _terms(spec, "podAffinity", namespace), anti_affinity_terms(spec, namespace)
+        count = len(spread) + len(affinity) + len(anti_affinity)
+        if count > MAX_TERMS:
+            raise TooLargeError(("spec",), count, "constraints of topology spread and terms of pod affinity", MAX_TERMS)
         return cls(
             namespace=namespace,
             name=pod.name,
@@ -92,9 +99,9 @@ class Requirements(Struct, frozen=True, kw_only=True):
             node_names=_node_names(spec),
             ports=host_ports(spec),
             requests=counted(pod.effective_requests()),
-            spread=tuple(_spread(spec, pod.labels)),
-            affinity=_terms(spec, "podAffinity", namespace),
-            anti_affinity=anti_affinity_terms(spec, namespace),
+            spread=spread,
+            affinity=affinity,
+            anti_affinity=anti_affinity,
             not_modelled=tuple(_not_modelled(raw, spec)),
         )
 
@@ -145,7 +152,7 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 def _spread(spec: Object, labels: Mapping[str, str]) -> Iterator[SpreadConstraint]:
-    for raw in objects(spec.get("topologySpreadConstraints"))[:MAX_TERMS]:
+    for raw in objects(spec.get("topologySpreadConstraints")):
         if raw.get("whenUnsatisfiable") != "DoNotSchedule":
             continue
         selector = selector_of(raw.get("labelSelector"))
@@ -165,7 +172,7 @@ def _spread(spec: Object, labels: Mapping[str, str]) -> Iterator[SpreadConstrain
 
 def _terms(spec: Object, member: str, namespace: str) -> tuple[AffinityTerm, ...]:
     raw = mapping(mapping(spec.get("affinity")).get(member)).get(_REQUIRED)
-    return tuple(_term(term, namespace) for term in objects(raw)[:MAX_TERMS])
+    return tuple(_term(term, namespace) for term in objects(raw))
 
 
 def _term(raw: Object, namespace: str) -> AffinityTerm:

@@ -205,8 +205,18 @@ def _waiting_for(insufficient: Mapping[str, NodeSet], allowed: NodeSet) -> tuple
     return alone or tuple([resource for resource, nodes in insufficient.items() if allowed & nodes])
 
 
+_VIEW: Final = "scheduler"
+
+
 def scheduler_of(objects: ClusterObjects) -> Scheduler:
-    """Return the scheduler of a cluster's objects. It takes a second for 100,000 pods: keep it."""
+    """Return the scheduler of a cluster's objects, which is made once: that takes a second for 100,000 pods."""
+    found = objects.views.get(_VIEW)
+    if not isinstance(found, Scheduler):
+        found = objects.views[_VIEW] = _scheduler_of(objects)
+    return found
+
+
+def _scheduler_of(objects: ClusterObjects) -> Scheduler:
     namespaces = None
     if "Namespace" not in objects.absent:
         namespaces = {found.name: strings(found.metadata.get("labels")) for found in objects.of("Namespace")}

@@ -170,6 +170,13 @@ def test_an_error_is_counted_with_its_first_object(expression: str, error: str, 
     assert len(found.findings) + failed.objects == 3
 
 
+def test_a_malformed_pod_waits_for_nothing_that_can_be_evaluated(tmp_path: Path) -> None:
+    compiled = diagnostic('forEach: Pod\nmessageExpression: "object.waitingFor().join()"', tmp_path)
+    found = run(compiled, cluster(node("a"), pod("p", amounts={"cpu": "much"})))
+    (failed,) = found.not_evaluated
+    assert "waitingFor() of a pod that cannot be scheduled: /spec/containers/0/resources" in failed.why
+
+
 def test_conditions_and_texts_of_another_type_are_errors(tmp_path: Path) -> None:
     labelled = cluster(node("a", labels={"x": "y"}))
     for spec, error in (

@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
+from rules_engine.model.cluster_objects import ClusterObjects
 from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.placement import MAX_TERMS
-from rules_engine.scheduling import Filter
-from tests.support.scheduling import GPU, node, pod, scheduled, scheduler
+from rules_engine.scheduling import Filter, scheduler_of
+from tests.support.scheduling import GPU, NOW, node, pod, scheduled, scheduler
 
 CONTROL_PLANE = "node-role.kubernetes.io/control-plane:NoSchedule"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -309,3 +310,10 @@ def test_malformed_and_too_large_pods_are_errors() -> None:
         scheduled(pod(requests={"cpu": "x"}), [node("a")])
     with pytest.raises(TooLargeError, match="more than"):
         scheduled(pod(**affinity("nodeAffinity", *[by_name("a")] * (MAX_TERMS + 1))), [node("a")])
+    with pytest.raises(TooLargeError, match="101 constraints of topology spread and terms of pod affinity"):
+        scheduled(pod(**affinity("podAffinity", *[app("a")] * 101)), [node("a")])
+
+
+def test_the_scheduler_of_a_cluster_is_made_once() -> None:
+    objects = ClusterObjects({"Node": [node("a")]}, now=NOW)
+    assert scheduler_of(objects) is scheduler_of(objects)

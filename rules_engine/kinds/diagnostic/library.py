@@ -5,9 +5,8 @@ They are here and not with the other libraries, since the scheduler's answers ar
 
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
-from weakref import WeakKeyDictionary
 
-from rules_engine.cel import Budget, Optional, Type
+from rules_engine.cel import Budget, EvaluationError, Optional, Type
 from rules_engine.cel.library import cluster as amounts
 from rules_engine.cel.values import types
 from rules_engine.cel.values.functions import Library, no_overload
@@ -17,8 +16,9 @@ from rules_engine.evaluation.context import ClusterFunctions
 from rules_engine.kinds.diagnostic.types import CLUSTER, DAEMON_SET, EVENT, LISTS, NODE, POD
 from rules_engine.model.cluster import Node
 from rules_engine.model.cluster_objects import ApiObject, ClusterObjects, DaemonSetObject, NodeObject, PodObject
+from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.quantity import NANOS
-from rules_engine.scheduling import Scheduler, scheduler_of
+from rules_engine.scheduling import scheduler_of
 
 LIBRARY = Library()
 
@@ -144,15 +144,9 @@ def waiting_for(pod: object) -> list[str]:
     """Return the resources that keep a pod from all nodes that its other requirements allow."""
     if not isinstance(pod, PodObject):
         raise no_overload("waitingFor()", pod)
-    return [] if pod.node_name else [*scheduler_for(pod.cluster).explain(pod).waiting_for]
-
-
-_SCHEDULERS: WeakKeyDictionary[ClusterObjects, Scheduler] = WeakKeyDictionary()
-
-
-def scheduler_for(objects: ClusterObjects) -> Scheduler:
-    """Return the scheduler of a cluster, which is made once."""
-    found = _SCHEDULERS.get(objects)
-    if found is None:
-        found = _SCHEDULERS[objects] = scheduler_of(objects)
-    return found
+    if pod.node_name:
+        return []
+    try:
+        return [*scheduler_of(pod.cluster).explain(pod).waiting_for]
+    except (PodError, TooLargeError) as error:
+        raise EvaluationError(f"waitingFor() of a pod that cannot be scheduled: {error}") from None

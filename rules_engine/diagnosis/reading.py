@@ -66,6 +66,9 @@ _HEAD = re.compile(r'\{\s*"apiVersion":\s*"([\w./-]*)",\s*"kind":\s*"(\w*)"')
 _OURS = re.compile(rf"""kind"?: *"?(?:{"|".join(RESOURCES)})(?:List)?"?,?[ \t\r]*$""", re.MULTILINE)
 """The kind of an object that may be read, in a text that is not read yet."""
 
+_GZIP = b"\x1f\x8b"
+"""The beginning of a file that gzip wrote, such as an archive of a must-gather folder."""
+
 _NO_OBJECT, _NO_KIND = "a value that is not an object", "an object without a kind"
 
 _LARGE_YAML = f"a file in YAML is larger than {MAX_YAML_BYTES // 2**20} MiB: write it with -o json"
@@ -198,6 +201,7 @@ class _Reader:
     def read(self, path: Path, named: bool) -> None:
         """Read a file. `named`: it must have an object that is read."""
         name = str(path)
+        start = Location(name, 1, 1)
         kinds: dict[str, Location] = {}
         """The kinds in the file, each with its first place; "" for a list of any kinds."""
         head, failed = b"", False
@@ -205,15 +209,17 @@ class _Reader:
             with nullcontext(standard_input()) if path == STDIN else path.open("rb") as opened:
                 file = _Metered(opened, self._meter)
                 head = file.read(CHUNK_BYTES)
+                if head.startswith(_GZIP):
+                    raise _StopError(Code.UNREADABLE_FILE, "the file is compressed: unpack it first", start)
                 if _is_json(path, head):
                     self._read_json(name, head, file, kinds)
                 else:
                     data = head + file.read(MAX_YAML_BYTES + 1 - len(head))
                     if len(data) > MAX_YAML_BYTES:
-                        raise _StopError(Code.FILE_TOO_LARGE, _LARGE_YAML, Location(name, 1, 1))
+                        raise _StopError(Code.FILE_TOO_LARGE, _LARGE_YAML, start)
                     failed = self._read_yaml(path, data, kinds, named)
         except FileNotFoundError:
-            self._diagnostics.error(Code.MISSING_FILE, "file or folder not found", Location(name, 1, 1))
+            self._diagnostics.error(Code.MISSING_FILE, "file or folder not found", start)
         except OSError as error:
             report_unreadable(path, error, self._diagnostics)
         except _StopError as stop:
@@ -251,7 +257,7 @@ class _Reader:
         except ListError as error:
             raise _StopError(error.code, str(error), read.here()) from None
         start = Location(name, 1, 1)
-        if read.listed:
+        if read.listed or _is_empty_list(read.members):
             self._reduce_all(unknown, _list_kind(read.members), start, kinds)
         else:
             self._reduce(read.members, "", start, kinds)
@@ -262,8 +268,8 @@ class _Reader:
         source = decoded(path, data, diagnostics)
         if source is not None and (named or _OURS.search(source.text)):
             for document in read_yaml_objects(source, diagnostics):
-                if document.items is not None:
-                    self._reduce_all(document.items, _list_kind(document.members), document.place, kinds)
+                if document.items is not None or _is_empty_list(document.members):
+                    self._reduce_all(document.items or (), _list_kind(document.members), document.place, kinds)
                 else:
                     self._reduce(dict(document.members), "", document.place, kinds)
         self._diagnostics.problems += diagnostics.problems
@@ -385,6 +391,11 @@ def _list_kind(members: Mapping[str, Json]) -> str:
     """Return the kind of the items of a list; "" if they may have any."""
     kind = text(members, "kind")
     return "" if kind == "List" else _kind(text(members, "apiVersion"), kind.removesuffix("List"))
+
+
+def _is_empty_list(members: Mapping[str, Json]) -> bool:
+    """Return True for a list whose items are null, as Go writes lists that were never filled."""
+    return "items" in members and members["items"] is None
 
 
 def _is_json(path: Path, head: bytes) -> bool:

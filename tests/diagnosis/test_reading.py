@@ -1,6 +1,7 @@
 """Objects are read from kubectl's output in JSON and YAML, and from must-gather folders."""
 
 import gc
+import gzip
 import json
 import sys
 import tracemalloc
@@ -138,6 +139,18 @@ def test_a_list_of_a_kind_is_not_absent_even_if_it_is_empty(tmp_path: Path) -> N
     result = read(tmp_path, listed(NODE), listed(kind="PodList"), listed(kind="JobList", version="batch/v1"))
     assert result.objects is not None
     assert result.objects.absent == frozenset(RESOURCES) - {"Node", "Pod", "Job"}
+
+
+@pytest.mark.parametrize("name", ["d.json", "d.yaml"])
+def test_the_items_of_a_list_may_be_null(tmp_path: Path, name: str) -> None:
+    result = read(tmp_path, '{"kind": "PodList", "apiVersion": "v1", "items": null}', name=name)
+    assert result.objects is not None
+    assert (result.objects.pods, "Pod" in result.objects.absent) == ((), False)
+
+
+def test_an_archive_is_an_error(tmp_path: Path) -> None:
+    message = "must-gather.tar.gz:1:1: error: the file is compressed: unpack it first [unreadable-file]"
+    assert error(read(tmp_path, gzip.compress(b"a"), name="must-gather.tar.gz"), tmp_path) == message
 
 
 def test_an_empty_list_of_any_kinds_is_an_error_only_if_nothing_else_is_read(tmp_path: Path) -> None:

@@ -202,6 +202,19 @@ def event(number: int, about: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def others() -> Iterator[dict[str, Any]]:
+    """Yield the other objects: namespaces, the device plugin and its runtime class."""
+    for number in range(40):
+        yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": f"team-{number}"}}
+    yield {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "nvidia-device-plugin-daemonset", "namespace": "gpu-operator"},
+        "status": {"desiredNumberScheduled": 0, "numberReady": 0},
+    }
+    yield {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "nvidia"}, "handler": "nvidia"}
+
+
 def items(nodes: int, pods: int) -> Iterator[dict[str, Any]]:
     """Yield the objects of the dump, in kubectl's order."""
     for number in range(nodes):
@@ -211,6 +224,7 @@ def items(nodes: int, pods: int) -> Iterator[dict[str, Any]]:
         yield made
         if number % PENDING == 0:
             yield event(number, made)
+    yield from others()
 
 
 def write_dump(path: Path, nodes: int, pods: int) -> None:

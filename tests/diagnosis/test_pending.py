@@ -354,6 +354,10 @@ NEAR_MISSES: dict[str, tuple[PendingReason, list[Object]]] = {
             pod("p", {GPU: 1}),
         ],
     ),
+    "the amounts of the other pod are malformed": (
+        PendingReason.ALL_ALLOCATED,
+        [node("a", {GPU: 1}), pod("x", {GPU: "one"}, on="a"), pod("p", {GPU: 1})],
+    ),
     "no node would have enough even without pods": (
         PendingReason.ALL_ALLOCATED,
         [node("a", {GPU: 4}), pod("x", {GPU: 4}, on="a"), pod("p", {GPU: 8})],

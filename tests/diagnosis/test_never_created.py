@@ -171,6 +171,13 @@ def test_the_state_of_the_quota_is_evidence() -> None:
     assert finding.remedies[0].command == "kubectl describe resourcequota -n ml gpus"
 
 
+def test_a_stateful_set_words_its_failures_otherwise() -> None:
+    made = replicated("StatefulSet")
+    failed = EXCEEDED.replace("Error creating:", "create Pod serve-0 in StatefulSet serve failed error:")
+    finding = only(made, event(made, "FailedCreate", failed))
+    assert finding.message == "pods were not created: quota gpus is exceeded"
+
+
 @pytest.mark.parametrize("kind", ["ReplicaSet", "StatefulSet"])
 def test_replicas_that_lack_pods_are_found(kind: str) -> None:
     made = replicated(kind, created=1)

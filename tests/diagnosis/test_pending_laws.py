@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from rules_engine.diagnosis.pending import pending_pods
 from rules_engine.diagnosis.reasons import PendingReason
+from rules_engine.model.cluster_objects import requests_of
 from rules_engine.model.finding import Certainty
 from rules_engine.scheduling import scheduler_of
 from tests.support.recorded_clusters import GPU, MIG1, Object, cluster, cordoned, node, pod
@@ -77,7 +78,9 @@ def test_every_pending_gpu_pod_is_in_one_entry(objects: list[Object]) -> None:
     found = cluster(*objects)
     entries = pending_pods(found, scheduler_of(found), None)
     names = [name for entry in entries for name in entry.pods]
-    expected = {one.object_name for one in found.pods if not one.node_name and {GPU, MIG1} & _positive(one.requests)}
+    expected = {
+        one.object_name for one in found.pods if not one.node_name and {GPU, MIG1} & _positive(requests_of(one))
+    }
     assert len(names) == len(set(names))
     assert set(names) == expected
 

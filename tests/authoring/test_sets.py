@@ -46,6 +46,9 @@ diagnostics  used by doctor
   Diagnostic/feature-discovery-missing  A node offers GPUs without labels of feature discovery, which the diagnosis of drivers and MIG reads.
   Diagnostic/no-device-plugin  A GPU node offers no GPU, since no device plugin runs on it.
   Diagnostic/gpus-not-registered  A GPU node offers no GPU, though its device plugin is ready.
+  Diagnostic/operator-pod-crash-looping  A pod of the GPU operator that prepares a node crash-loops, so that its device plugin does not start.
+  Diagnostic/gpu-node-not-ready  A node with GPUs is not Ready, so that no pod is scheduled to it.
+  Diagnostic/gpu-node-cordoned  A node with GPUs is cordoned, so that no new pod is scheduled to it.
   Diagnostic/runtime-class-not-found  A DaemonSet names a RuntimeClass that does not exist, so that its pods are not created.
   Diagnostic/runtime-handler-not-configured  The container runtime of a node does not know the handler of the pod's RuntimeClass.
   Diagnostic/mig-layout-pending  The MIG manager is changing the MIG layout of a node.

@@ -16,8 +16,8 @@ def grouped(
     """Return findings, each with all objects that it is about, as groups: the worst first, then the largest.
 
     Two findings say the same if they differ in the names of their objects and of nodes only. Those of a Diagnostic may
-    have other evidence and commands, too: these name objects around each object, such as the pod of a device plugin on a
-    node. `nodes`: the names of all nodes.
+    have other evidence and commands, too: these name objects around each object, such as the plugin's pod on a node.
+    `nodes`: the names of all nodes.
     """
     groups: dict[tuple[object, ...], list[tuple[Finding, Sequence[ObjectName]]]] = {}
     for finding, objects in findings:

@@ -110,6 +110,13 @@ def test_a_report_has_pods_that_were_never_created_and_those_that_a_node_refused
     }
 
 
+def test_a_pod_that_fits_has_no_finding() -> None:
+    report = diagnose(cluster_of(nodes=[gpu_node("free")], pods=[gpu_pod("new")]), (), None, Scope())
+
+    assert [pending.finding for pending in report.overview.pending] == [None]
+    assert report.findings == ()
+
+
 def test_the_worst_finding_of_a_report() -> None:
     assert diagnose(cluster(), (), None, Scope()).worst is FindingSeverity.ERROR
     assert diagnose(cluster_of(nodes=[], pods=[]), (), None, Scope()).worst is None

@@ -184,6 +184,19 @@ def test_severities_and_risks_are_coloured(monkeypatch: pytest.MonkeyPatch) -> N
     assert "\x1b[1;31mError\x1b[0m" in text(whole_report())
 
 
+def test_a_pending_pod_without_any_message_has_none_in_the_report() -> None:
+    overview = whole_report().overview
+    silent = replace(overview.pending[1], recomputed="", recorded="")
+
+    lines = text(whole_report(overview=replace(overview, pending=(silent,)))).splitlines()
+
+    start = lines.index("  Pod/ml/odd: 1 × nvidia.com/mig-1g.10gb")
+    assert lines[start + 1 : start + 3] == [
+        "      no message is recorded",
+        "      finding: none of the known reasons is true",
+    ]
+
+
 def test_the_evidence_of_a_group_is_that_of_one_object() -> None:
     nodes = [ObjectName("Node", f"worker-{n}") for n in (2, 3)]
 

@@ -26,6 +26,11 @@ _GPU_WORDS = re.compile(r"gpu|nvidia|\bxid\b|\bmig\b|mig-|nvlink|\brdma\b", re.I
 _NOT_SCHEDULED = "FailedScheduling"
 """Reason of the Events of pods that wait, which have a section of their own, or that were scheduled since."""
 
+_WITH_OUTPUT = frozenset({"Unhealthy", "ProbeWarning", "FailedPostStartHook", "FailedPreStopHook"})
+"""Reasons of Events whose messages have the output of a program, with any value of its environment (kubelet, prober)."""
+
+_LEFT_OUT = "the message is left out, since it has the output of a program"
+
 _STARTING = frozenset({"ContainerCreating", "PodInitializing"})
 """Reasons of a waiting container that is about to start."""
 
@@ -89,7 +94,7 @@ def _events(cluster: ClusterObjects, related: Collection[ObjectName]) -> Iterato
             yield _Error(
                 about=about,
                 reason=text(event, "reason"),
-                message=quoted(message),
+                message=_LEFT_OUT if text(event, "reason") in _WITH_OUTPUT else quoted(message),
                 count=_count(series) or _count(event) or 1,
                 at=last_seen(event),
             )

@@ -299,6 +299,16 @@ def test_the_end_of_a_containers_log_is_not_quoted() -> None:
     assert "hunter2" not in str(errors(cluster_of(nodes=[], pods=[pod])))
 
 
+def test_the_output_of_a_probe_is_not_quoted() -> None:
+    failed = warning_event("Pod", "p", "Unhealthy", "Readiness probe failed: TOKEN=hunter2")
+    (error,) = errors(cluster_of(nodes=[], pods=[gpu_pod("p", "a")], events=[failed]))
+
+    assert (error.reason, error.message) == (
+        "Unhealthy",
+        "the message is left out, since it has the output of a program",
+    )
+
+
 def test_values_that_an_event_quotes_are_left_out() -> None:
     refused = 'Pod "p" is invalid: spec.containers[0].env[0].value: Invalid value: "hunter2": gpu'
     cluster = cluster_of(nodes=[], pods=[], events=[warning_event("Job", "j", "FailedCreate", refused)])

@@ -27,7 +27,7 @@ _NOT_SCHEDULED = "FailedScheduling"
 """Reason of the Events of pods that wait, which have a section of their own, or that were scheduled since."""
 
 _WITH_OUTPUT = frozenset({"Unhealthy", "ProbeWarning", "FailedPostStartHook", "FailedPreStopHook"})
-"""Reasons of Events whose messages have the output of a program, with any value of its environment (kubelet, prober)."""
+"""Reasons of Events whose messages have the output of a program, with any value of its environment (kubelet)."""
 
 _LEFT_OUT = "the message is left out, since it has the output of a program"
 

@@ -188,18 +188,17 @@ class _Run:
     def evaluate(self, found: Sequence[ApiObject | ClusterView]) -> None:
         """Evaluate the Diagnostic for each object, until the budget is used up."""
         for index, item in enumerate(found):
-            name = item.object_name if isinstance(item, ApiObject) else CLUSTER_NAME
             try:
-                self._evaluate(item, name)
+                self._evaluate(item)
             except CostExceeded as error:
                 if self._budget.mark == self._budget.kept:  # nothing is left
-                    self.failed(str(error), len(found) - index, name)
+                    self.failed(str(error), len(found) - index, _name(item))
                     return
-                self.failed(str(error), 1, name)
+                self.failed(str(error), 1, _name(item))
             except EvaluationError as error:
-                self.failed(str(error), 1, name)
+                self.failed(str(error), 1, _name(item))
 
-    def _evaluate(self, item: ApiObject | ClusterView, name: ObjectName) -> None:
+    def _evaluate(self, item: ApiObject | ClusterView) -> None:
         compiled = self._compiled
         scope = LazyScope(compiled.variables, self._budget, {**self._base, "object": item})
         if not scope.holds(compiled.when):
@@ -209,7 +208,7 @@ class _Run:
             Finding(
                 reason=diagnostic.reason,
                 severity=diagnostic.severity,
-                object=name,
+                object=_name(item),
                 message=_text(scope, compiled.message),
                 certainty=diagnostic.certainty,
                 cause=diagnostic.cause,
@@ -225,6 +224,10 @@ class _Run:
                 location=diagnostic.location,
             )
         )
+
+
+def _name(item: ApiObject | ClusterView) -> ObjectName:
+    return item.object_name if isinstance(item, ApiObject) else CLUSTER_NAME
 
 
 def _text(scope: LazyScope, program: Program) -> str:

@@ -29,7 +29,7 @@ def diagnose(
 
     `rule_set`: the ladders in force, None if they are not known; `rules`: where they are from, as the user gave it.
     """
-    pending = _pending(cluster, rule_set, scope)
+    pending = pending_pods(cluster, scheduler_of(cluster), rule_set, scope.concerns(cluster))
     evaluation = evaluate(diagnostics, cluster, scope.concerns(cluster))
     in_scope, since = scope.names(cluster), cluster.now - scope.since
     found = (*never_created(cluster, since), *refused(cluster, since), *evaluation.findings)
@@ -44,13 +44,6 @@ def diagnose(
         absent=absent_kinds(cluster),
         rules=rules,
     )
-
-
-def _pending(cluster: ClusterObjects, rule_set: RuleSet | None, scope: Scope) -> tuple[PendingPod, ...]:
-    """Return the pods that are not scheduled; none if nodes were not read, since no reason could be told."""
-    if cluster.absent & {"Node", "Pod"}:
-        return ()
-    return pending_pods(cluster, scheduler_of(cluster), rule_set, scope.concerns(cluster))
 
 
 def _found(pending: Sequence[PendingPod]) -> Iterator[tuple[Finding, Sequence[ObjectName]]]:

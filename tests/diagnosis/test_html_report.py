@@ -137,7 +137,7 @@ def test_a_page_has_what_the_text_has() -> None:
         "recomputed 0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
         "comparison differs from the recorded message: the message is older than the newest pod",
         "GPUsAllocated possible all 16 nvidia.com/gpu are allocated",
-        "finding none of the known reasons is true",
+        "finding none",
         "2026-11-23T10:00:00Z 3 XidError Node/worker-3 Xid 79",
         "and 2 older errors, left out of the report",
         "Error MIGLayoutNotApplied node worker-2 has no MIG devices",

@@ -59,7 +59,7 @@ Pending GPU pods  8 pods
   Pod/ml/odd: 1 × nvidia.com/mig-1g.10gb
       recomputed: 1 node is feasible
       no message is recorded
-      finding: none of the known reasons is true
+      finding: none
 
 Recent errors  4 errors
   2026-11-23T10:00:00Z  3 × XidError  Node/worker-3: Xid 79
@@ -193,7 +193,7 @@ def test_a_pending_pod_without_any_message_has_none_in_the_report() -> None:
     start = lines.index("  Pod/ml/odd: 1 × nvidia.com/mig-1g.10gb")
     assert lines[start + 1 : start + 3] == [
         "      no message is recorded",
-        "      finding: none of the known reasons is true",
+        "      finding: none",
     ]
 
 

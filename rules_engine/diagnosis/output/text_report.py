@@ -137,7 +137,7 @@ class _TextReport:
                 self._line(f"      recomputed: {each.recomputed}")
             self._line(f"      {sentences.comparison(each)}")
             if each.finding is None:
-                self._line("      finding: none of the known reasons is true")
+                self._line("      finding: none")
             else:
                 self._line(
                     Text.assemble("      finding: ", *_reason(each.finding), f": {visible(each.finding.message)}")

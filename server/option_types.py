@@ -1,5 +1,8 @@
 """Types of the command line's values: each converts a text, or fails with a message that quotes it."""
 
+import re
+from collections.abc import Mapping
+from datetime import timedelta
 from math import isnan
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,6 +12,13 @@ import click
 from rules_engine.cli import LAST_PORT
 from rules_engine.model.names import is_label, is_subdomain
 from server.cluster.source import Live
+
+_UNITS: Mapping[str, timedelta] = {
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+}
 
 
 class Address(NamedTuple):
@@ -44,6 +54,32 @@ class Seconds(click.FloatRange):
         if isnan(found):
             self.fail(f"{value!r} is not a number of seconds", param, ctx)
         return found
+
+
+class Duration(click.ParamType[timedelta]):
+    """A duration as Prometheus and kubectl write it: a number and a unit."""
+
+    name = "DURATION"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        if isinstance(value, timedelta):
+            return value
+        found = re.fullmatch(r"([0-9]{1,6})([smhd])", str(value))
+        if found is None or not int(found[1]):
+            self.fail(f"{value!r} is not a duration, such as 90s, 30m, 6h or 2d", param, ctx)
+        return int(found[1]) * _UNITS[found[2]]
+
+
+class PodName(click.ParamType[tuple[str, str]]):
+    """`NAMESPACE/POD`, or `POD` with an empty namespace, as a pair."""
+
+    name = "[NAMESPACE/]POD"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, str]:
+        namespace, slash, name = str(value).rpartition("/")
+        if not is_subdomain(name) or (slash and not is_label(namespace)):
+            self.fail(f"{value!r} is not NAMESPACE/POD", param, ctx)
+        return namespace, name
 
 
 class SecretName(click.ParamType[tuple[str, str]]):

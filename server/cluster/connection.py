@@ -187,6 +187,17 @@ def kubeconfig(configuration: "Configuration") -> None:
         raise ApiError(Cause.CONFIGURATION, f"kubeconfig {files}: {text}") from None
 
 
+def as_kubectl(folder: Path = SERVICE_ACCOUNT) -> Configure:
+    """Configure as kubectl does: from a kubeconfig, and in a pod without one from its service account."""
+
+    def configure(configuration: "Configuration") -> None:
+        has_file = bool(os.environ.get("KUBECONFIG")) or Path("~/.kube/config").expanduser().exists()
+        inside = not has_file and missing_in_cluster(folder) is None
+        (in_cluster(folder) if inside else kubeconfig)(configuration)
+
+    return configure
+
+
 class Connection:
     """Client of an API server; safe for use from several threads. Every call raises ApiError."""
 

@@ -1,6 +1,8 @@
 """Paged reads of a list, which may be hostile or endless: pages are sized by bytes, and bounded in size and number."""
 
-from collections.abc import Callable, Mapping
+import gc
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from server.cluster.connection import ApiError, Cause, Connection
 
@@ -59,3 +61,18 @@ class Paging:
             raise ApiError(Cause.TOO_LARGE, f"list: more than {MAX_OBJECTS} objects")
         self._query["continue"] = following
         return True
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """Disable the garbage collector, which would repeatedly traverse a page of 100,000 parts while it is parsed.
+
+    Of several threads that do this at once, the first enables it again.
+    """
+    began = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if began:
+            gc.enable()

@@ -10,11 +10,9 @@ Why it is more than a loop of list and watch:
 - anybody who may create pods decides how large a list is: pages are sized by bytes, read one at a time, and bounded.
 """
 
-import gc
 import logging
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Event
 from time import monotonic
@@ -25,7 +23,7 @@ from rules_engine.model.json.lenient import Object, mapping
 from rules_engine.model.json.patch import Json
 from server.cluster.backoff import Backoff
 from server.cluster.connection import RENEWAL_CAUSES, Answer, ApiError, Cause, Connection, parse_object
-from server.cluster.paging import Paging
+from server.cluster.paging import Paging, uncollected
 from server.cluster.reading import UnreadableError
 from server.jitter import random
 
@@ -208,7 +206,7 @@ class Reflector(Generic[T]):
         The parsed page is released before the next is requested.
         """
         body = pages.get()
-        with _uncollected():
+        with uncollected():
             metadata, items = _page(body)
             for item in items:
                 if isinstance(item, dict):
@@ -345,21 +343,6 @@ _NEEDS_LIST = frozenset({Cause.GONE, Cause.WENT_BACK, Cause.MALFORMED, Cause.TOO
 
 class _WatchError(ApiError):
     """An ERROR event: the API server cannot resume a watch from its version."""
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Disable the garbage collector, which would repeatedly traverse a page of 100,000 parts while it is parsed.
-
-    Of several threads that do this at once, the first enables it again.
-    """
-    began = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if began:
-            gc.enable()
 
 
 def _page(body: bytes) -> tuple[Object, Sequence[Json]]:

@@ -364,13 +364,14 @@ def test_examples_of_help_are_right(name: str, line: str, tmp_path: Path, monkey
     injector = '{"resourceMap": {"V100": {"nvidia.com/gpu": {"annotations": {"a": "b"}}}}}'
     manifests = {"old.json": injector, "pod.yaml": pod, "job.yaml": pod.replace(", namespace: ml", "")}
     log = {"log.jsonl": '{"endpoint": "mutate", "namespace": "ml", "pod": "train", "outcome": "Allowed"}\n'}
-    monkeypatch.chdir(write(tmp_path, {**rules, **files, **manifests, **log}))
+    dumps = {"cluster.json": "{}", "must-gather/nodes.json": "{}"}
+    monkeypatch.chdir(write(tmp_path, {**rules, **files, **manifests, **log, **dumps}))
     words = shlex.split(line[line.index("gpu-rules ") :])
     given = words[: words.index(">")] if ">" in words else words
     source = given[given.index("<") + 1] if "<" in given else "pod.yaml"
     given = given[: given.index("<")] if "<" in given else given
     assert given[:2] == ["gpu-rules", name]
-    if name in ("serve", "capture", "demo"):
+    if name in ("serve", "capture", "demo", "doctor"):
         server_command.commands[name].make_context(name, given[2:])
         return
     result = cli(*given[1:], stdin=Path(source).read_text())

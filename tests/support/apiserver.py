@@ -26,8 +26,25 @@ from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
+from rules_engine.model.cluster_objects import RESOURCES
+
 Object = dict[str, Any]
-COLLECTIONS = {"nodes": "Node", "pods": "Pod", "namespaces": "Namespace"}
+COLLECTIONS = ("nodes", "pods", "namespaces")
+"""Collections that a server watches."""
+KINDS = {collection: kind for kind, collection in RESOURCES.items()}
+GROUPED = {
+    "daemonsets": "apps",
+    "replicasets": "apps",
+    "statefulsets": "apps",
+    "jobs": "batch",
+    "runtimeclasses": "node.k8s.io",
+}
+PATHS = {
+    f"/apis/{GROUPED[collection]}/v1/{collection}" if collection in GROUPED else f"/api/v1/{collection}": collection
+    for collection in KINDS
+}
+"""Collections by path."""
+
 PATIENCE_SECONDS = 30
 """Timeout of anything that a test waits for on a busy machine."""
 
@@ -94,12 +111,12 @@ class _Watch:
 
 
 class ApiServer:
-    """A cluster of nodes, pods and namespaces. Every method may be called while clients read."""
+    """A cluster of all objects that are listed. Every method may be called while clients read."""
 
     def __init__(self, *, first_version: int = 1000) -> None:
         self.changed = Condition()
         self.version = first_version
-        self.objects: dict[str, dict[str, Object]] = {name: {} for name in COLLECTIONS}
+        self.objects: dict[str, dict[str, Object]] = {name: {} for name in KINDS}
         self.requests: list[Request] = []
         self.tokens: set[str] | None = None
         """Accepted bearer tokens; None: no authentication."""
@@ -157,7 +174,7 @@ class ApiServer:
             self._log.clear()
             self._pages.clear()
             self.version = self._oldest = version
-            self.objects = {name: {} for name in COLLECTIONS}
+            self.objects = {name: {} for name in KINDS}
         for collection, found in objects.items():
             for item in found:
                 self.put(collection, item, announce=False)
@@ -331,7 +348,7 @@ class ApiServer:
                 metadata["continue"] = b64encode(f"{version}/{_key(rest[0])}".encode()).decode()
                 metadata["remainingItemCount"] = len(rest)
                 self._pages[metadata["continue"]] = (version, rest)
-        kind = COLLECTIONS[collection]
+        kind = KINDS[collection]
         handler.json(200, {"kind": f"{kind}List", "apiVersion": "v1", "metadata": metadata, "items": page or None})
 
     def _watch(self, handler: "_Handler", collection: str, query: dict[str, str]) -> None:
@@ -400,7 +417,7 @@ class ApiServer:
 
     def _bookmark(self, collection: str) -> bytes:
         object = {
-            "kind": COLLECTIONS[collection],
+            "kind": KINDS[collection],
             "apiVersion": "v1",
             "metadata": {"resourceVersion": str(self.version)},
         }
@@ -449,10 +466,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
-        collection = parts.path.removeprefix("/api/v1/")
+        collection = PATHS.get(parts.path)
         authorization = self.headers.get("Authorization", "")
         token = authorization.split(" ", 1)[1].strip() if " " in authorization else None
-        if collection not in COLLECTIONS:
+        if collection is None:
             self.api.answer_single(self, parts.path, token)
             return
         self.api.answer(self, collection, dict(parse_qsl(parts.query)), token)
@@ -526,6 +543,8 @@ def _selector(text: str) -> Callable[[Object], bool]:
     ]
 
     def at(object: Any, path: str) -> str:
+        if path == "source":  # of an Event (pkg/registry/core/event/strategy.go)
+            path = "source.component"
         for name in path.split("."):
             object = object.get(name) if isinstance(object, dict) else None
         return object if isinstance(object, str) else ""

@@ -8,6 +8,7 @@ from rules_engine.model.cluster import Cluster
 from rules_engine.model.rules import Rule
 from server.http.admission_record import AdmissionRecord
 from server.state import State
+from server.telemetry.families import Exposed
 from server.telemetry.metrics import Metrics
 from tests.support.evaluation import compiled
 from tests.support.server import application, call, encoded, review
@@ -30,7 +31,7 @@ def admission_record(
     return record
 
 
-def series(metrics: Metrics) -> dict[str, float]:
+def series(metrics: Exposed) -> dict[str, float]:
     """Return every sample of an exposition, by its name and labels as `name{label=value,…}`."""
     content, content_type = metrics.exposition()
     assert content_type.startswith("text/plain")

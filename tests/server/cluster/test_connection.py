@@ -19,6 +19,7 @@ from server.cluster.connection import (
     Cause,
     Connection,
     api_path,
+    as_kubectl,
     in_cluster,
     kubeconfig,
     missing_in_cluster,
@@ -161,6 +162,24 @@ def test_a_missing_kubeconfig_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     assert str(error_of(Connection(kubeconfig))) == expected
     monkeypatch.setenv("KUBECONFIG", "/nope:~/neither")
     assert str(error_of(Connection(kubeconfig))) == "kubeconfig /nope:~/neither not found"
+
+
+def test_without_a_kubeconfig_the_service_account_of_the_pod_is_used(
+    secure: tuple[ApiServer, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, ca = secure
+    for name in ("ca.crt", "token"):
+        (tmp_path / name).write_bytes(ca.read_bytes() if name == "ca.crt" else b"ours")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    expected = "kubeconfig ~/.kube/config not found, and KUBECONFIG is not set"
+    assert str(error_of(Connection(as_kubectl(tmp_path)))) == expected
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", api.url.rpartition(":")[2])
+    assert b"NodeList" in Connection(as_kubectl(tmp_path)).get("/api/v1/nodes", {})
+    assert [request.token for request in api.requests] == ["ours"]
+    monkeypatch.setenv("KUBECONFIG", "/nope")
+    assert str(error_of(Connection(as_kubectl(tmp_path)))) == "kubeconfig /nope not found"
 
 
 def test_outside_of_a_cluster_there_is_no_service_account(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,12 +19,14 @@ from rules_engine.kinds.validation.value import ValidationAction
 from rules_engine.model.admission import Endpoint
 from rules_engine.model.cluster import UNKNOWN_CLUSTER, Cluster, Freshness
 from rules_engine.model.decision import Action
+from rules_engine.model.finding import Certainty, FindingSeverity
 from rules_engine.model.rules import SKIP_ANNOTATION, FailurePolicy, Mode, Rule
 from server.cluster.source import FixedCluster
 from server.http.admission_record import ALLOWED, CHANGED, DENIED, INVALID
 from server.http.review import StatusReason
 from server.state import Reload, Served, Slots, State
 from server.telemetry.families import Family, Kind
+from server.telemetry.finding_metrics import FAMILIES as FINDING_FAMILIES
 from server.telemetry.metrics import FAMILIES, Metrics
 from server.telemetry.observers import Telemetry, TelemetrySettings
 from tests.support.evaluation import asks, cluster, compiled, container, injection, ladder, node, pod, rung, validation
@@ -326,7 +328,9 @@ def exposed_name(family: Family) -> str:
     return f"{family.name}_total" if family.kind is Kind.COUNTER else family.name
 
 
-BY_NAME = {exposed_name(family): family for family in FAMILIES if family.kind is not Kind.HISTOGRAM}
+BY_NAME = {
+    exposed_name(family): family for family in (*FAMILIES, *FINDING_FAMILIES) if family.kind is not Kind.HISTOGRAM
+}
 FAIL_OPEN = Family(
     name="apiserver_admission_webhook_fail_open_count",
     kind=Kind.GAUGE,
@@ -352,6 +356,8 @@ VALUES = {
     "endpoint": {"mutate", "validate"},
     "action": {action.value for action in Action},
     "name": {endpoint.webhook for endpoint in Endpoint},
+    "severity": {*FindingSeverity},
+    "certainty": {*Certainty},
 }
 
 
@@ -478,7 +484,7 @@ def test_build_info_has_the_versions_of_gpu_rules_and_python() -> None:
 
 def test_every_metric_is_in_the_exposition_and_in_the_document() -> None:
     content = Metrics(State()).exposition()[0].decode()
-    document = (ROOT / "docs/metrics.md").read_text()
+    document = (ROOT / "docs/metrics.md").read_text().partition("\n## Findings\n")[0]
     for family in FAMILIES:
         assert f"# HELP {exposed_name(family)} {family.help}\n" in content
         labels = ", ".join(f"`{label}`" for label in family.labels)

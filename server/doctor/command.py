@@ -1,0 +1,327 @@
+"""The command `doctor`: its options, and one diagnosis. Everything else is imported when it runs."""
+
+import json
+import logging
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+from click.core import ParameterSource
+
+from rules_engine.cli import Command, ObjectName, examples
+from rules_engine.cli.options import NamespaceName, PathOrStdin, Target, targets_option
+from rules_engine.cli.program import opened
+from server.option_types import Address, AddressType, Duration, PodName, Seconds
+
+if TYPE_CHECKING:
+    from rules_engine.diagnosis.report import Report
+    from rules_engine.diagnosis.scope import Scope
+    from rules_engine.model.cluster_objects import ClusterObjects
+    from rules_engine.model.finding import FindingSeverity
+    from server.doctor.preparation import Prepared
+
+UNUSABLE = 2
+"""Exit code if there is no diagnosis: usage, or rules or a cluster that cannot be read."""
+
+TIMEOUT_SECONDS = 300.0
+"""Default timeout of reading a live cluster, as for `capture`."""
+
+INTERVAL_SECONDS = 300.0
+"""Default interval: a list of all pods is expensive for the API server of a large cluster."""
+
+SINCE = "1h"
+"""Default age: API servers keep Events for as long (--event-ttl)."""
+
+SEVERITIES = ("Error", "Warning", "Info")
+
+SEVERAL = {"-f": "-f", "--filename": "-f", "--rules": "--rules"}
+"""Options that take several values, as in `-f *.json`."""
+
+
+class SeveralValues(Command):
+    """A command with options that take several values: all arguments up to the next option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, list(_repeated(args)))
+
+
+def _repeated(arguments: Sequence[str]) -> Iterator[str]:
+    """Yield arguments with the option repeated before each of its values."""
+    option, values = "", 0
+    for argument in arguments:
+        if argument.startswith("-") and argument != "-":
+            option, values = SEVERAL.get(argument, ""), 0
+        else:
+            values += 1
+            if option and values > 1:
+                yield option
+        yield argument
+
+
+@click.command(
+    cls=SeveralValues,
+    short_help="Explain why GPU pods wait and why nodes offer no GPUs.",
+    epilog=examples(
+        "gpu-rules doctor",
+        "gpu-rules doctor --pod ml/train-0 --rules rules",
+        "gpu-rules doctor -f cluster.json --output html=report.html",
+        "gpu-rules doctor -f must-gather --fail-on Warning",
+        "gpu-rules doctor --watch --metrics-listen 127.0.0.1:9090",
+    ),
+)
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    type=PathOrStdin(exists=True, path_type=Path),
+    multiple=True,
+    metavar="FILE...",
+    help="Files from kubectl get nodes,pods,events,... -A -o json (docs/doctor.md lists all kinds), or must-gather "
+    "folders; - for standard input. Default: the live cluster of KUBECONFIG.",
+)
+@click.option("--pod", type=PodName(), help="Only this pod, and what concerns it.")
+@click.option("--node", type=ObjectName(), help="Only this node and its pods.")
+@click.option("-n", "--namespace", type=NamespaceName(), metavar="NAME", help="Only objects in this namespace.")
+@click.option(
+    "--rules",
+    type=click.Path(exists=True, path_type=Path),
+    multiple=True,
+    metavar="PATH...",
+    help="Files or folders of the rules in force: ladders that could help a pod, and Diagnostics in addition to the "
+    "packaged ones. One of the same name replaces the packaged one.",
+)
+@click.option(
+    "--since",
+    type=Duration(),
+    default=SINCE,
+    show_default=True,
+    help="Maximum age of events and errors that count, such as 30m, 6h or 2d.",
+)
+@targets_option("text", "json", "html")
+@click.option(
+    "--fail-on",
+    type=click.Choice(SEVERITIES),
+    default="Error",
+    show_default=True,
+    help="Least severity of a finding for exit code 1.",
+)
+@click.option(
+    "--timeout",
+    type=Seconds(1, 3600),
+    default=TIMEOUT_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="Maximum time to read a live cluster.",
+)
+@click.option("--watch", is_flag=True, help="Diagnose the live cluster again and again; needs --metrics-listen.")
+@click.option(
+    "--metrics-listen",
+    type=AddressType(),
+    help="With --watch: address of /metrics, /healthz and /readyz without TLS; port 0 takes a free one.",
+)
+@click.option(
+    "--interval",
+    type=Seconds(10, 86400),
+    default=INTERVAL_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --watch: time between two diagnoses.",
+)
+@click.option("--events", is_flag=True, help="With --watch: send an Event for each finding, at a limited rate.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["line", "json"]),
+    default="line",
+    show_default=True,
+    help="With --watch: format of the log on standard error.",
+)
+@click.pass_context
+def doctor(
+    context: click.Context,
+    files: tuple[Path, ...],
+    pod: tuple[str, str] | None,
+    node: str | None,
+    namespace: str | None,
+    rules: tuple[Path, ...],
+    since: timedelta,
+    targets: tuple[Target, ...],
+    fail_on: str,
+    timeout: float,
+    watch: bool,
+    metrics_listen: Address | None,
+    interval: float,
+    events: bool,
+    log_format: str,
+) -> None:
+    """Explain why GPU pods wait and why nodes offer no GPUs, from what the Kubernetes API shows.
+
+    Reads the live cluster of KUBECONFIG, or files.
+
+    Exits with 0 if there is no finding of --fail-on or worse, with 1 if there is one, and with 2 if rules or cluster
+    cannot be read.
+    """
+    _check_usage(context, watch=watch)
+    if pod is not None and not pod[0]:
+        if namespace is None:
+            raise click.UsageError(f"--pod {pod[1]} needs its namespace: write --pod NAMESPACE/{pod[1]}, or add -n")
+        pod = namespace, pod[1]
+    from rules_engine.authoring.output.terminal import Screen
+    from rules_engine.diagnosis.scope import Scope
+    from rules_engine.model.finding import FindingSeverity
+    from rules_engine.model.finding import ObjectName as Name
+    from server.doctor.preparation import prepare
+
+    scope = Scope(
+        pod=None if pod is None else Name("Pod", pod[1], pod[0]),
+        node=node or "",
+        namespace=namespace or "",
+        since=since,
+    )
+    prepared = prepare(rules)
+    Screen(sys.stderr).problems(prepared.problems, prepared.sources)
+    if prepared.failed:
+        raise SystemExit(UNUSABLE)
+    if metrics_listen is not None:
+        from server.cluster.connection import Connection, as_kubectl
+        from server.doctor.watch import WatchError, WatchSettings
+        from server.doctor.watch import watch as run
+
+        settings = WatchSettings(
+            rules=rules,
+            scope=scope,
+            interval_seconds=interval,
+            timeout_seconds=timeout,
+            metrics_listen=metrics_listen,
+            events=events,
+            log_format=log_format,
+        )
+        try:
+            run(settings, prepared, Connection(as_kubectl()))
+        except WatchError as error:
+            _fail(str(error))
+        return
+    objects = _read(files, prepared) if files else _listed(prepared, timeout)
+    missing = scope.not_found(objects)
+    if missing:
+        _fail(missing)
+    report = _diagnosed(objects, prepared, scope)
+    try:
+        for target in targets:
+            _write(target, report)
+    except click.FileError as error:
+        _fail(error.format_message())
+    if _is_found(report, FindingSeverity(fail_on)):
+        raise SystemExit(1)
+
+
+WATCH_ONLY = ("metrics_listen", "interval", "events", "log_format")
+ONCE_ONLY = ("files", "pod", "node", "targets", "fail_on")
+
+
+def _check_usage(context: click.Context, *, watch: bool) -> None:
+    """Raise UsageError for options that exclude each other."""
+    options = {parameter.name: parameter.opts[-1] for parameter in context.command.params}
+    wrong = ONCE_ONLY if watch else WATCH_ONLY
+    for name in wrong:
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            message = "cannot be used with --watch" if watch else "needs --watch"
+            raise click.UsageError(f"{options[name]} {message}")
+    if watch and context.params["metrics_listen"] is None:
+        raise click.UsageError("--watch needs --metrics-listen")
+
+
+def _fail(message: str) -> NoReturn:
+    click.echo(f"gpu-rules doctor: {message}", err=True)
+    raise SystemExit(UNUSABLE)
+
+
+def _read(files: Sequence[Path], prepared: "Prepared") -> "ClusterObjects":
+    """Read the objects of files; print their problems. Ends the command if there are errors."""
+    from rules_engine.authoring.output.terminal import Screen
+    from rules_engine.diagnosis.reading import read_objects
+
+    with _progress() as report:
+        reading = read_objects(files, prepared.kept, lambda done, total: report("reading", done, total))
+    Screen(sys.stderr).problems(reading.problems, reading.sources)
+    if reading.objects is None:
+        raise SystemExit(UNUSABLE)
+    return reading.objects
+
+
+def _listed(prepared: "Prepared", seconds: float) -> "ClusterObjects":
+    """List the objects of the live cluster. Ends the command if it cannot be read."""
+    from server.cluster.connection import ApiError, Connection, as_kubectl
+    from server.doctor.listing import Listing
+
+    logging.disable(logging.WARNING)  # a failure ends the command, which prints it
+    try:
+        with _progress() as report:
+            listing = Listing(
+                Connection(as_kubectl()),
+                prepared.kept,
+                seconds=seconds,
+                progress=lambda collection, done: report(f"{collection}: {done:,}", 0, 0),
+            )
+            listed = listing.read()
+    except ApiError as error:
+        _fail(str(error))
+    finally:
+        logging.disable(logging.NOTSET)
+    for message in listed.unread.values():
+        click.echo(f"gpu-rules doctor: warning: {message}", err=True)
+    return listed.objects
+
+
+Reported = Callable[[str, int, int], None]
+"""A function that gets a text, what is done and the total; 0 if that is not known."""
+
+
+@contextmanager
+def _progress() -> Iterator[Reported]:
+    """Show a progress bar on standard error while it is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _text, _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading", total=None)
+        yield lambda text, done, total: bar.update(task, description=text, completed=done, total=total or None)
+
+
+def _diagnosed(objects: "ClusterObjects", prepared: "Prepared", scope: "Scope") -> "Report":
+    from rules_engine.diagnosis.doctor import diagnose
+
+    return diagnose(objects, prepared.diagnostics, prepared.rule_set, scope, rules=prepared.rules)
+
+
+def _write(target: Target, report: "Report") -> None:
+    """Write the report in a format. Raises FileError if the file cannot be written."""
+    with opened(target.file) as stream:
+        match target.format:
+            case "json":
+                from rules_engine.diagnosis.output.json_report import json_report
+
+                lossless = (stream.encoding or "").lower().startswith("utf")
+                click.echo(json.dumps(json_report(report), indent=2, ensure_ascii=not lossless), file=stream)
+            case "html":
+                from rules_engine.diagnosis.output.html_report import html_report
+
+                click.echo(html_report(report), file=stream)
+            case _:
+                from rules_engine.diagnosis.output.text_report import print_report
+
+                print_report(report, stream)
+
+
+def _is_found(report: "Report", least: "FindingSeverity") -> bool:
+    """Return True if a finding is as bad as this, or worse."""
+    worst = report.worst
+    ranks = list(type(least))
+    return worst is not None and ranks.index(worst) <= ranks.index(least)

@@ -1,0 +1,79 @@
+"""Kubernetes Events of findings, about the objects that they name."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from rules_engine.diagnosis.report import Report
+from rules_engine.model.cluster_objects import ClusterObjects
+from rules_engine.model.finding import Certainty, FindingSeverity, ObjectName
+from rules_engine.model.json.lenient import text
+from rules_engine.model.kept_fields import Kept
+from rules_engine.model.names import is_label, is_subdomain
+from server.telemetry.events import Event
+
+COMPONENT = "gpu-rules-doctor"
+"""The source of these Events."""
+
+QUIET_SECONDS = 3000.0
+"""Time in which an Event is not sent again: less than the hour after which it expires (kube-apiserver, --event-ttl)."""
+
+API_VERSIONS: Mapping[str, str] = {
+    "Node": "v1",
+    "Pod": "v1",
+    "Namespace": "v1",
+    "PersistentVolumeClaim": "v1",
+    "ResourceQuota": "v1",
+    "DaemonSet": "apps/v1",
+    "ReplicaSet": "apps/v1",
+    "StatefulSet": "apps/v1",
+    "Job": "batch/v1",
+    "RuntimeClass": "node.k8s.io/v1",
+}
+"""Versions of the kinds that Events refer to; there are none about Events and about the cluster."""
+
+KEPT: Mapping[str, Kept] = {kind: {"metadata": {"uid": None}} for kind in API_VERSIONS}
+"""Members of objects that the Events need."""
+
+DEFAULT_NAMESPACE = "default"
+"""Namespace of the Events about objects without one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingEvent(Event):
+    """The Event of a finding about one object. A message that changes, such as an age, makes no other Event."""
+
+    message: str = field(compare=False)
+
+
+def finding_events(report: Report, cluster: ClusterObjects) -> Iterator[FindingEvent]:
+    """Yield the Event of each finding about each object, those of the worst findings first.
+
+    A group has the message of its first object, which may name other objects too: other Events quote it as that one's.
+    """
+    for group in report.findings:
+        finding = group.finding
+        doubt = "possible: " if finding.certainty is Certainty.POSSIBLE else ""
+        for name in group.objects:
+            if not _can_have_events(name):
+                continue
+            found = cluster.find(name.kind, name.name, name.namespace)
+            reference = {
+                "apiVersion": API_VERSIONS[name.kind],
+                "kind": name.kind,
+                "name": name.name,
+                "uid": "" if found is None else text(found.metadata, "uid"),
+            }
+            like = "" if name == finding.object else f"like {finding.object}: "
+            yield FindingEvent(
+                namespace=name.namespace or DEFAULT_NAMESPACE,
+                about=tuple((key, value) for key, value in reference.items() if value),
+                type="Normal" if finding.severity is FindingSeverity.INFO else "Warning",
+                reason=finding.reason,
+                message=f"{doubt}{like}{finding.message}",
+                component=COMPONENT,
+                of_cluster=not name.namespace,
+            )
+
+
+def _can_have_events(name: ObjectName) -> bool:
+    return name.kind in API_VERSIONS and is_subdomain(name.name) and (not name.namespace or is_label(name.namespace))

@@ -1,0 +1,157 @@
+"""Objects of a live cluster, listed page by page and reduced to the members that a diagnosis reads."""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from time import monotonic, sleep
+from types import MappingProxyType
+
+from rules_engine.diagnosis.reduction import NotAnObjectError, Reducer, decoder_of
+from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
+from rules_engine.model.json.patch import Json
+from rules_engine.model.kept_fields import Kept
+from server.cluster.backoff import Backoff
+from server.cluster.connection import ApiError, Cause, Connection, api_path
+from server.cluster.paging import Paging, uncollected
+from server.doctor.finding_events import COMPONENT
+from server.jitter import random
+
+GROUPS: Mapping[str, str] = {
+    "DaemonSet": "apps",
+    "ReplicaSet": "apps",
+    "StatefulSet": "apps",
+    "Job": "batch",
+    "RuntimeClass": "node.k8s.io",
+}
+"""API groups of kinds; the others are in the core group."""
+
+SELECTORS: Mapping[str, str] = {"Event": f"source!={COMPONENT}"}
+"""Field selectors by kind. Without this one, the Events of findings would be findings themselves."""
+
+MAX_READ_BYTES = 4 * 1024 * 1024 * 1024
+"""Bytes of all lists of one diagnosis: five times the objects of the largest cluster that Kubernetes supports."""
+
+MAX_LISTS = 3
+"""Times that a list is begun: its pages expire after five minutes (etcd's compaction)."""
+
+MAX_TRIES = 5
+"""Times that a page is requested while the API server is overloaded or the connection ends."""
+
+_ABSENT = frozenset({Cause.FORBIDDEN, Cause.MISSING})
+"""Causes for which a diagnosis goes on without a kind."""
+
+_RETRIED = frozenset({Cause.THROTTLED, Cause.BROKEN})
+
+_log = logging.getLogger(__name__)
+
+Progress = Callable[[str, int], None]
+"""A function that gets a collection, and how many of its objects are read so far."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """The objects of a cluster; `unread`: why a kind could not be read."""
+
+    objects: ClusterObjects
+    unread: Mapping[str, str]
+
+
+class Listing:
+    """Reader of a whole cluster, within so many seconds."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        kept: Mapping[str, Kept],
+        *,
+        seconds: float,
+        progress: Progress = lambda _collection, _objects: None,
+        clock: Callable[[], float] = monotonic,
+        wait: Callable[[float], object] = sleep,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._connection = connection
+        self._kept = kept
+        self._seconds = seconds
+        self._progress = progress
+        self._clock = clock
+        self._wait = wait
+        self._now = now
+        self._end = 0.0
+        self._left = 0
+
+    def read(self) -> Listed:
+        """List all kinds. Raises ApiError, also if neither nodes nor pods may be listed."""
+        self._end = self._clock() + self._seconds
+        self._left = MAX_READ_BYTES
+        found: dict[str, list[dict[str, Json]]] = {}
+        unread: dict[str, str] = {}
+        with uncollected():
+            for kind, collection in RESOURCES.items():
+                try:
+                    found[kind] = self._list(kind, collection)
+                except ApiError as error:
+                    message = f"cannot list {collection}: {error}"
+                    if error.cause not in _ABSENT:
+                        raise ApiError(error.cause, message) from None
+                    unread[kind] = message
+            if not found.keys() & {"Node", "Pod"}:
+                raise ApiError(Cause.FORBIDDEN, "; ".join((unread["Node"], unread["Pod"])))
+            objects = ClusterObjects(found, absent=frozenset(unread), now=self._now())
+        return Listed(objects=objects, unread=MappingProxyType(unread))
+
+    def _list(self, kind: str, collection: str) -> list[dict[str, Json]]:
+        for _ in range(MAX_LISTS - 1):
+            try:
+                return self._objects(kind, collection)
+            except ApiError as error:
+                if error.cause is not Cause.GONE:
+                    raise
+        return self._objects(kind, collection)
+
+    def _objects(self, kind: str, collection: str) -> list[dict[str, Json]]:
+        path = api_path(collection, group=GROUPS.get(kind, ""))
+        query = {"fieldSelector": SELECTORS[kind]} if kind in SELECTORS else {}
+        pages = Paging(self._connection, path, query, lambda: self._clock() > self._end)
+        reducer = decoder_of(kind, self._kept)
+        found: list[dict[str, Json]] = []
+        for page in self._pages(pages, reducer):
+            found += page
+            self._progress(collection, len(found))
+        return found
+
+    def _pages(self, pages: Paging, reducer: Reducer) -> Iterator[tuple[dict[str, Json], ...]]:
+        following = True
+        while following:
+            body = self._body(pages)
+            try:
+                page = reducer.page(body)
+            except NotAnObjectError as error:
+                raise ApiError(Cause.MALFORMED, f"list: {error}") from None
+            if not page.resource_version:
+                raise ApiError(Cause.MALFORMED, "list: resourceVersion missing")
+            yield page.objects
+            following = pages.follow(len(body), len(page.objects), page.next)
+
+    def _body(self, pages: Paging) -> bytes:
+        """Get the next page within the limits of the diagnosis. Raises ApiError."""
+        backoff = Backoff(self._clock, random)
+        tries = 1
+        while True:
+            try:
+                body = pages.get()
+                break
+            except ApiError as error:
+                pause = backoff.seconds(error.retry_after_seconds)
+                if error.cause not in _RETRIED or tries == MAX_TRIES or self._clock() + pause > self._end:
+                    raise
+                _log.info("the list is continued in %.1f s: %s", pause, error)
+            self._wait(pause)
+            tries += 1
+        self._left -= len(body)
+        if self._left < 0:
+            raise ApiError(Cause.TOO_LARGE, f"the lists are larger than {MAX_READ_BYTES} bytes")
+        if self._clock() > self._end:
+            raise ApiError(Cause.TIMED_OUT, f"the cluster was not read in {self._seconds:g} s")
+        return body

@@ -1,0 +1,71 @@
+"""Diagnostics and ladders of a diagnosis: read, compiled, and the members of objects that they need."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from pathlib import Path
+
+from rules_engine.authoring.rule_files import DEFAULT_RULES, has_errors, read_rules
+from rules_engine.diagnosis.built_in_fields import BUILT_IN
+from rules_engine.documents import Sources
+from rules_engine.evaluation import RuleSet
+from rules_engine.kinds.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics, kept_by
+from rules_engine.model.kept_fields import Kept, merged
+from rules_engine.model.problems import Problem
+
+PACKAGED = DEFAULT_RULES.parent / "diagnostics"
+"""The packaged set of Diagnostics."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """Compiled Diagnostics, and the ladders in force; `rules`: the paths of these, or "".
+
+    `kept`: the members of objects to read, by kind. `problems` are those of rules and Diagnostics, in file order.
+    """
+
+    diagnostics: tuple[CompiledDiagnostic, ...]
+    rule_set: RuleSet | None
+    rules: str
+    kept: Mapping[str, Kept]
+    problems: tuple[Problem, ...]
+    sources: Sources
+
+    @property
+    def failed(self) -> bool:
+        return has_errors(self.problems)
+
+
+def prepare(paths: Sequence[Path]) -> Prepared:
+    """Read the packaged Diagnostics, and rules: their ladders, and their Diagnostics.
+
+    A Diagnostic among the rules replaces the packaged one of the same name.
+    """
+    diagnostics: dict[str, Diagnostic] = {}
+    problems: list[Problem] = []
+    sources: dict[str, Sequence[str]] = {}
+    packaged, given = read_rules(packaged_files()), read_rules(paths) if paths else None
+    for files in filter(None, (packaged, given)):
+        diagnostics |= {found.name: found for found in files.loaded.diagnostics}
+        problems += files.problems
+        sources |= files.loaded.sources
+    compiled, found = compile_diagnostics(diagnostics.values())
+    return Prepared(
+        diagnostics=compiled,
+        rule_set=None if given is None else given.rule_set,
+        rules=" ".join(map(str, paths)),
+        kept=all_kept(BUILT_IN, kept_by(compiled)),
+        problems=(*problems, *found),
+        sources=sources,
+    )
+
+
+def packaged_files() -> Sequence[Path]:
+    """Return the files of the packaged Diagnostics, without their tests."""
+    return [path for path in sorted(PACKAGED.glob("*.yaml")) if not path.name.endswith(".test.yaml")]
+
+
+def all_kept(*kept: Mapping[str, Kept]) -> Mapping[str, Kept]:
+    """Return all members that are kept by one of these, by kind."""
+    kinds = {kind for each in kept for kind in each}
+    return {kind: reduce(merged, (each[kind] for each in kept if kind in each)) for kind in kinds}

@@ -1,0 +1,209 @@
+"""`doctor --watch`: diagnoses again and again, with the findings of the last one as metrics and Events."""
+
+import gc
+import logging
+import logging.config
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from http import HTTPStatus
+from pathlib import Path
+from time import monotonic
+
+from rules_engine.diagnosis.doctor import diagnose
+from rules_engine.diagnosis.report import Report
+from rules_engine.diagnosis.scope import Scope
+from rules_engine.model.finding import Certainty, FindingSeverity
+from rules_engine.model.problems import render
+from server.cluster.connection import RENEWAL_CAUSES, ApiError, Connection
+from server.doctor.finding_events import KEPT, QUIET_SECONDS, finding_events
+from server.doctor.listing import Listed, Listing
+from server.doctor.preparation import Prepared, all_kept, prepare
+from server.http.app import create_probes_app
+from server.http.handlers import PageHandler
+from server.http.limits import PLAIN_CONNECTIONS
+from server.http.listener import Listener, bind, share_of_connections
+from server.http.probes import Page
+from server.option_types import Address
+from server.periodic_task import PeriodicTask
+from server.rules.folder_watch import signature
+from server.signals import Signals, end_at_once
+from server.telemetry.events import Events
+from server.telemetry.finding_metrics import Diagnosed, FindingMetrics, WatchState
+from server.telemetry.process_log import logging_config
+from server.timestamps import rfc3339
+
+RETRY_SECONDS = 60.0
+"""Time until the next diagnosis after a failed one, if the interval is longer."""
+
+_log = logging.getLogger(__name__)
+
+
+class WatchError(Exception):
+    """A failure to start, with the message to print."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchSettings:
+    """Settings of `doctor --watch`. `interval_seconds`: from the end of a diagnosis to the next one."""
+
+    rules: tuple[Path, ...]
+    scope: Scope
+    interval_seconds: float
+    timeout_seconds: float
+    metrics_listen: Address
+    events: bool
+    log_format: str
+
+
+def watch(settings: WatchSettings, prepared: Prepared, connection: Connection) -> None:
+    """Diagnose until SIGINT or SIGTERM. Raises WatchError, before the first diagnosis."""
+    end_at_once()
+    logging.config.dictConfig(logging_config(settings.log_format))
+    with ExitStack() as stack:
+        try:
+            bound = stack.enter_context(bind(settings.metrics_listen.host, settings.metrics_listen.port))
+        except OSError as error:
+            message = f"cannot listen on {settings.metrics_listen}: {error.strerror}"
+            raise WatchError(message) from None
+        events = None
+        if settings.events:
+            events = Events(connection, quiet_seconds=QUIET_SECONDS)
+            events.start()
+            stack.callback(events.stop)
+        repeated = RepeatedDiagnosis(settings, prepared, connection, events)
+        metrics = FindingMetrics(lambda: repeated.state, events)
+        app = create_probes_app(_health, lambda: readiness(repeated.state), metrics.exposition)
+        listener = Listener(
+            "metrics",
+            bound,
+            lambda it: PageHandler(it.loop, app, it.address, "http"),
+            connections=share_of_connections(PLAIN_CONNECTIONS),
+        )
+        listener.start()
+        stack.callback(listener.stop, 0)
+        task = PeriodicTask(repeated.step, name="doctor", doing="diagnosing", retry_seconds=settings.interval_seconds)
+        signals = Signals(on_hangup=())
+        url = f"http://{Address(*listener.address)}"
+        _announce(f"gpu-rules doctor diagnoses every {settings.interval_seconds:g} s; metrics at {url}", settings)
+        task.start()
+        stack.callback(task.stop)
+        signals.wait(None)
+
+
+class RepeatedDiagnosis:
+    """Diagnoses a live cluster, in one thread at a time; `state` is replaced as a whole."""
+
+    def __init__(
+        self,
+        settings: WatchSettings,
+        prepared: Prepared,
+        connection: Connection,
+        events: Events | None,
+        *,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self.state = WatchState()
+        self._settings = settings
+        self._prepared = prepared
+        self._connection = connection
+        self._events = events
+        self._clock = clock
+        self._files = signature(settings.rules)
+        self._unread: Sequence[str] = ()
+
+    def step(self) -> float:
+        """Diagnose once; return the seconds until the next time."""
+        self._reload()
+        began = self._clock()
+        try:
+            last = self._diagnose(began)
+        except ApiError as error:
+            if str(error) != self.state.failure:
+                _log.warning("no diagnosis: %s", error)
+            if error.cause in RENEWAL_CAUSES:
+                self._connection.renew()
+            self.state = replace(self.state, failure=str(error), failures=self.state.failures + 1)
+            return min(self._settings.interval_seconds, RETRY_SECONDS)
+        except Exception:
+            self.state = replace(self.state, failure="unexpected error", failures=self.state.failures + 1)
+            raise
+        finally:
+            gc.collect()  # an object and its cluster refer to each other
+        if self.state.failure is not None:
+            _log.warning("diagnosed again")
+        self.state = replace(self.state, last=last, failure=None)
+        return self._settings.interval_seconds
+
+    def _diagnose(self, began: float) -> Diagnosed:
+        prepared, settings = self._prepared, self._settings
+        kept = prepared.kept if self._events is None else all_kept(prepared.kept, KEPT)
+        listed = Listing(self._connection, kept, seconds=settings.timeout_seconds).read()
+        self._log_unread(listed)
+        report = diagnose(listed.objects, prepared.diagnostics, prepared.rule_set, settings.scope, rules=prepared.rules)
+        if self._events is not None:
+            for event in finding_events(report, listed.objects):
+                self._events.add(event)
+        return counts(report, self._clock() - began)
+
+    def _log_unread(self, listed: Listed) -> None:
+        unread = tuple(listed.unread.values())
+        if unread != self._unread:
+            for message in unread:
+                _log.warning("diagnosed without it: %s", message)
+        self._unread = unread
+
+    def _reload(self) -> None:
+        """Read changed rules; rules with errors are refused, and the previous ones stay."""
+        files = signature(self._settings.rules)
+        if files == self._files:
+            return
+        self._files = files
+        prepared = prepare(self._settings.rules)
+        text = "\n".join(render(problem, prepared.sources) for problem in prepared.problems)
+        if prepared.failed:
+            _log.error("changed rules refused:\n%s", text)
+            self.state = replace(self.state, refused=text, reloads_refused=self.state.reloads_refused + 1)
+            return
+        _log.info("changed rules read%s", f":\n{text}" if text else "")
+        self._prepared = prepared
+        self.state = replace(self.state, refused=None)
+
+
+def counts(report: Report, seconds: float) -> Diagnosed:
+    """Return the counts of a report."""
+    findings: Counter[tuple[str, FindingSeverity, Certainty]] = Counter()
+    for group in report.findings:
+        finding = group.finding
+        findings[finding.reason, finding.severity, finding.certainty] += len(group.objects)
+    return Diagnosed(
+        at=datetime.now(UTC),
+        seconds=seconds,
+        findings=findings,
+        pending_pods=sum(len(pending.pods) for pending in report.overview.pending),
+        not_evaluated=len({found.source for found in report.not_evaluated}),
+        objects=report.objects,
+        absent=tuple(absent.objects for absent in report.absent),
+    )
+
+
+def readiness(state: WatchState) -> Page:
+    """Return the readiness report: 503 before the first successful diagnosis."""
+    if state.last is None:
+        reason = state.failure or "the first diagnosis is under way"
+        return HTTPStatus.SERVICE_UNAVAILABLE, {"status": "not ready", "reason": reason}
+    return HTTPStatus.OK, {"status": "ok", "diagnosed": rfc3339(state.last.at), "failure": state.failure}
+
+
+def _health() -> Page:
+    return HTTPStatus.OK, {"status": "ok"}
+
+
+def _announce(text: str, settings: WatchSettings) -> None:
+    if settings.log_format == "json":
+        _log.info("%s", text)
+    else:
+        print(text, file=sys.stderr, flush=True)

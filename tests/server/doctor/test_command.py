@@ -1,0 +1,366 @@
+"""`gpu-rules doctor` on files and on a stand-in API server: usage, exit codes, rules, outputs."""
+
+import json
+import os
+import pty
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from jsonschema import Draft202012Validator
+
+from server.cli import main
+from server.doctor.command import UNUSABLE
+from tests.support.apiserver import ApiServer, Status, api_server, bound, namespace, node
+from tests.support.server import ROOT, command, environment
+
+GPU, MIG = "nvidia.com/gpu", "nvidia.com/mig-1g.5gb"
+SCHEMA = json.loads((ROOT / "schemas" / "output" / "doctor.json").read_text())
+
+LADDER = f"""\
+apiVersion: gpurules.io/v1
+kind: FallbackLadder
+metadata: {{name: small}}
+spec:
+  rungs: [{{resource: {MIG}}}, {{resource: {GPU}}}]
+"""
+DIAGNOSTIC = """\
+apiVersion: gpurules.io/v1
+kind: Diagnostic
+metadata: {name: %s}
+spec:
+  forEach: Node
+  when: "true"
+  severity: %s
+  reason: OurReason
+  messageExpression: "'node ' + object.metadata.name"
+"""
+
+
+@pytest.fixture
+def api() -> Iterator[ApiServer]:
+    with api_server() as server:
+        server.put("nodes", healthy("one"))
+        server.put("namespaces", namespace("ml"))
+        yield server
+
+
+def healthy(name: str, **more: Any) -> dict[str, Any]:
+    """Build a node without GPUs."""
+    return node(name, {"pods": 110}, **more)
+
+
+def waiting(name: str = "train", **more: Any) -> dict[str, Any]:
+    """Build a pod that requests a device that no node has."""
+    return bound(name, "", {MIG: 1}, **more)
+
+
+def doctor(*arguments: str | Path, config: Path | None = None, stdin: str | None = None, **variables: str) -> Result:
+    variables |= {} if config is None else {"KUBECONFIG": str(config)}
+    return CliRunner().invoke(main, ["doctor", *map(str, arguments)], input=stdin, env=variables)
+
+
+def dump(folder: Path, *objects: dict[str, Any], name: str = "cluster.json") -> Path:
+    path = folder / name
+    path.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": list(objects)}))
+    return path
+
+
+def found(result: Result) -> list[tuple[str, str]]:
+    """Return reason and first object of the findings in JSON."""
+    return [(each["reason"], each["objects"][0]) for each in json.loads(result.stdout)["findings"]]
+
+
+# A live cluster.
+
+
+def test_a_live_cluster_is_diagnosed(api: ApiServer, tmp_path: Path) -> None:
+    api.put("pods", waiting())
+
+    result = doctor("--output", "json", config=api.kubeconfig(tmp_path))
+
+    document = json.loads(result.stdout)
+    assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(document)] == []
+    assert ("GPUResourceOnNoNode", "Pod/ml/train") in found(result)
+    assert (result.exit_code, result.stderr) == (1, "")
+    assert [each["objects"] for each in document["pendingPods"]] == [["Pod/ml/train"]]
+
+
+def test_a_cluster_without_findings_exits_with_0(api: ApiServer, tmp_path: Path) -> None:
+    result = doctor("--output", "json", config=api.kubeconfig(tmp_path))
+
+    assert found(result) == []
+    assert result.exit_code == 0
+
+
+def test_a_collection_that_may_not_be_listed_is_named(api: ApiServer, tmp_path: Path) -> None:
+    api.forbidden = {"runtimeclasses"}
+
+    result = doctor("--output", "json", config=api.kubeconfig(tmp_path))
+
+    assert result.exit_code == 0
+    assert "gpu-rules doctor: warning: cannot list runtimeclasses: 403: runtimeclasses is forbidden" in result.stderr
+    assert [absent["objects"] for absent in json.loads(result.stdout)["notRead"]] == ["runtimeclasses"]
+
+
+def test_an_api_server_that_refuses_is_unusable(api: ApiServer, tmp_path: Path) -> None:
+    api.fail("nodes", Status(500, "etcd is down"))
+
+    result = doctor(config=api.kubeconfig(tmp_path))
+
+    assert (result.exit_code, result.stdout) == (UNUSABLE, "")
+    assert result.stderr == "gpu-rules doctor: cannot list nodes: 500: etcd is down\n"
+
+
+def test_a_missing_kubeconfig_is_unusable(tmp_path: Path) -> None:
+    result = doctor(config=tmp_path / "none")
+
+    assert result.exit_code == UNUSABLE
+    assert f"kubeconfig {tmp_path / 'none'} not found" in result.stderr
+
+
+# Files.
+
+
+def test_files_are_diagnosed_together(tmp_path: Path) -> None:
+    nodes, pods = dump(tmp_path, healthy("one")), dump(tmp_path, waiting(), name="pods.json")
+
+    result = doctor("-f", nodes, pods, "--output", "json")
+
+    assert found(result) == [("GPUResourceOnNoNode", "Pod/ml/train")]
+    assert json.loads(result.stdout)["objects"] == {"nodes": 1, "pods": 1}
+    assert result.exit_code == 1
+
+
+def test_a_folder_and_standard_input_are_read(tmp_path: Path) -> None:
+    dump(tmp_path, healthy("one"), waiting())
+    text = (tmp_path / "cluster.json").read_text()
+
+    assert found(doctor("-f", tmp_path, "--output", "json")) == [("GPUResourceOnNoNode", "Pod/ml/train")]
+    assert found(doctor("-f", "-", "--output", "json", stdin=text)) == [("GPUResourceOnNoNode", "Pod/ml/train")]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"kind": "List", "items": [', "cluster.json:1:"),
+        ("no: [json", "cluster.json:1:"),
+        (
+            '{"kind": "List", "apiVersion": "v1", "items": [{"kind": "Secret", "metadata": {"name": "s"}}]}',
+            "kubectl get",
+        ),
+    ],
+)
+def test_files_that_cannot_be_read_are_unusable(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "cluster.json"
+    path.write_text(content)
+
+    result = doctor("-f", path)
+
+    assert (result.exit_code, result.stdout) == (UNUSABLE, "")
+    assert "error: " in result.stderr
+    assert message in result.stderr
+
+
+def test_no_value_of_the_environment_is_printed(tmp_path: Path) -> None:
+    pod = waiting()
+    pod["spec"]["containers"][0]["env"] = [{"name": "TOKEN", "value": "s3cret"}]
+    path = dump(tmp_path, healthy("one"), pod)
+
+    for form in ("text", "json", "html"):
+        result = doctor("-f", path, "--output", form)
+        assert "train" in result.stdout
+        assert "s3cret" not in result.output
+
+
+# Scope.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    [
+        (("--pod", "ml/train"), ["Pod/ml/train"]),
+        (("--pod", "other", "-n", "team"), ["Pod/team/other"]),
+        (("-n", "team"), ["Pod/team/other"]),
+        (("-n", "idle"), []),
+        (("--node", "one"), []),
+    ],
+)
+def test_the_scope_restricts_the_findings(tmp_path: Path, arguments: tuple[str, ...], names: list[str]) -> None:
+    pods = waiting(), waiting("other", namespace="team")
+    spaces = [namespace(name) for name in ("ml", "team", "idle")]
+    path = dump(tmp_path, healthy("one"), *pods, *spaces)
+
+    result = doctor("-f", path, "--output", "json", *arguments)
+
+    assert [name for _, name in found(result)] == names
+    assert result.exit_code == bool(names)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--pod", "ml/trian"), "Pod ml/trian not found (did you mean 'ml/train'?)"),
+        (("--node", "onne"), "Node onne not found (did you mean 'one'?)"),
+        (("-n", "lm"), "Namespace lm not found"),
+    ],
+)
+def test_an_object_that_does_not_exist_is_unusable(tmp_path: Path, arguments: tuple[str, ...], message: str) -> None:
+    path = dump(tmp_path, healthy("one"), waiting(), namespace("ml"))
+
+    result = doctor("-f", path, *arguments)
+
+    assert (result.exit_code, result.stdout) == (UNUSABLE, "")
+    assert f"gpu-rules doctor: {message}" in result.stderr
+
+
+# Rules.
+
+
+def test_ladders_in_force_say_what_they_would_give(tmp_path: Path) -> None:
+    path, rules = dump(tmp_path, node("one", {GPU: 4, "pods": 110}), waiting()), tmp_path / "rules"
+    rules.mkdir()
+    (rules / "ladder.yaml").write_text(LADDER)
+
+    with_rules, without = (doctor("-f", path, *more, "--pod", "ml/train") for more in (("--rules", rules), ()))
+
+    assert "FallbackLadder/small" in with_rules.stdout
+    assert str(rules) in with_rules.stdout
+    assert "FallbackLadder" not in without.stdout
+
+
+def test_diagnostics_among_the_rules_are_added_to_the_packaged_ones(tmp_path: Path) -> None:
+    path, rules = dump(tmp_path, healthy("one"), waiting()), tmp_path / "ours.yaml"
+    rules.write_text(DIAGNOSTIC % ("ours", "Warning"))
+
+    result = doctor("-f", path, "--rules", rules, "--output", "json")
+
+    assert found(result) == [("GPUResourceOnNoNode", "Pod/ml/train"), ("OurReason", "Node/one")]
+
+
+def test_rules_with_errors_are_unusable(tmp_path: Path) -> None:
+    path, rules = dump(tmp_path, healthy("one")), tmp_path / "ours.yaml"
+    rules.write_text((DIAGNOSTIC % ("ours", "Error")).replace("object.metadata", "objct.metadata"))
+
+    result = doctor("-f", path, "--rules", rules)
+
+    assert (result.exit_code, result.stdout) == (UNUSABLE, "")
+    assert "undeclared reference to 'objct'" in result.stderr
+    assert f"{rules}:9:" in result.stderr
+
+
+# Exit codes and outputs.
+
+
+@pytest.mark.parametrize(
+    ("severity", "least", "code"),
+    [
+        ("Error", "Error", 1),
+        ("Warning", "Error", 0),
+        ("Warning", "Warning", 1),
+        ("Info", "Warning", 0),
+        ("Info", "Info", 1),
+    ],
+)
+def test_the_exit_code_follows_the_least_severity(tmp_path: Path, severity: str, least: str, code: int) -> None:
+    path, rules = dump(tmp_path, healthy("one")), tmp_path / "ours.yaml"
+    rules.write_text(DIAGNOSTIC % ("ours", severity))
+
+    result = doctor("-f", path, "--rules", rules, "--fail-on", least, "--output", "json")
+
+    assert found(result) == [("OurReason", "Node/one")]
+    assert result.exit_code == code
+
+
+def test_several_formats_are_written_in_one_run(tmp_path: Path) -> None:
+    path = dump(tmp_path, healthy("one"), waiting())
+    page, document = tmp_path / "report.html", tmp_path / "report.json"
+
+    result = doctor("-f", path, "--output", f"html={page}", "--output", f"json={document}")
+
+    assert "GPUResourceOnNoNode" in result.stdout
+    assert page.read_text().lower().startswith("<!doctype html>")
+    assert json.loads(document.read_text())["findings"][0]["reason"] == "GPUResourceOnNoNode"
+
+
+def test_a_file_that_cannot_be_written_is_unusable(tmp_path: Path) -> None:
+    path = dump(tmp_path, healthy("one"), waiting())
+
+    result = doctor("-f", path, "--output", f"html={tmp_path / 'none' / 'report.html'}")
+
+    assert result.exit_code == UNUSABLE
+    assert "report.html" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--output", "xml"), "'xml' is not one of text, json, html"),
+        (("--fail-on", "Fatal"), "'Fatal' is not one of"),
+        (("--since", "soon"), "'soon' is not a duration, such as 90s, 30m, 6h or 2d"),
+        (("--since", "0h"), "'0h' is not a duration"),
+        (("--pod", "train"), "--pod train needs its namespace: write --pod NAMESPACE/train, or add -n"),
+        (("--pod", "a/b/c"), "'a/b/c' is not NAMESPACE/POD"),
+        (("--node", "A"), "'A' is not a valid object name"),
+        (("-n", "A"), "'A' is not a valid namespace name"),
+        (("-f", "nowhere"), "'nowhere' does not exist"),
+        (("--rules", "nowhere"), "'nowhere' does not exist"),
+        (("--interval", "60"), "--interval needs --watch"),
+        (("--events",), "--events needs --watch"),
+        (("--metrics-listen", "127.0.0.1:0"), "--metrics-listen needs --watch"),
+        (("--log-format", "json"), "--log-format needs --watch"),
+        (("--watch",), "--watch needs --metrics-listen"),
+        (("--watch", "-f", "."), "--filename cannot be used with --watch"),
+        (("--watch", "--pod", "a/b"), "--pod cannot be used with --watch"),
+        (("--watch", "--node", "a"), "--node cannot be used with --watch"),
+        (("--watch", "--output", "json"), "--output cannot be used with --watch"),
+        (("--watch", "--fail-on", "Info"), "--fail-on cannot be used with --watch"),
+        (("stray",), "unexpected extra argument"),
+    ],
+)
+def test_wrong_usage_exits_with_2(arguments: tuple[str, ...], message: str) -> None:
+    result = doctor(*arguments)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert message in result.stderr
+
+
+def test_help_imports_no_library_of_the_server(tmp_path: Path) -> None:
+    line = [*command("doctor", "--help")]
+    output = subprocess.run(
+        [line[0], "-X", "importtime", *line[1:]], env=environment(), capture_output=True, text=True, check=True
+    )
+
+    assert "--metrics-listen" in output.stdout
+    for library in ("flask", "kubernetes", "jinja2", "yaml", "lark", "prometheus_client"):
+        assert f" {library}\n" not in output.stderr
+
+
+def test_progress_is_shown_on_a_terminal_only(api: ApiServer, tmp_path: Path) -> None:
+    for number in range(60):
+        api.put("pods", bound(f"p{number}", "one"))
+    ours, theirs = pty.openpty()
+    variables = environment(KUBECONFIG=str(api.kubeconfig(tmp_path)), TERM="xterm", COLUMNS="100")
+    with subprocess.Popen(command("doctor"), env=variables, stdout=subprocess.PIPE, stderr=theirs) as process:
+        os.close(theirs)
+        shown = b""
+        while chunk := read(ours):
+            shown += chunk
+        assert process.stdout is not None
+        report = process.stdout.read()
+    os.close(ours)
+
+    assert process.returncode == 0, shown
+    assert b"namespaces: 1" in shown
+    assert b"namespaces: 1" not in report
+
+
+def read(terminal: int) -> bytes:
+    """Read from a terminal; its end is an error (EIO)."""
+    try:
+        return os.read(terminal, 4096)
+    except OSError:
+        return b""

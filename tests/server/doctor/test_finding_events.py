@@ -1,0 +1,136 @@
+"""Events of findings: contents, names and namespaces, and no repetition."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rules_engine.diagnosis.report import FindingGroup
+from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
+from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName
+from server.cluster.connection import Connection
+from server.doctor.finding_events import API_VERSIONS, COMPONENT, KEPT, finding_events
+from server.telemetry.events import MAX_MESSAGE, Event, Events
+from tests.support.apiserver import ApiServer, api_server, bound, node
+from tests.support.cluster import plain
+from tests.support.reports import empty_report, group, pod_name, reported_finding
+
+AT = datetime(2026, 11, 23, tzinfo=UTC)
+CLUSTER = ClusterObjects({"Node": [node("worker-2")], "Pod": [bound("p")]}, now=AT)
+POD = pod_name("p")
+
+
+@pytest.fixture
+def api() -> Iterator[ApiServer]:
+    with api_server() as server:
+        yield server
+
+
+def sent(*groups: FindingGroup) -> list[Any]:
+    """Return the Events of findings as they are created."""
+    return [event.to_json(AT, "0") for event in finding_events(empty_report(findings=groups), CLUSTER)]
+
+
+def test_the_event_of_a_node_is_in_the_default_namespace() -> None:
+    """The API server refuses another one (apis/core/validation/events.go)."""
+    (event,) = sent(group(reported_finding()))
+
+    assert event == {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"namespace": "default", "name": "worker-2.0"},
+        "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": "worker-2", "uid": "uid-of-worker-2"},
+        "type": "Warning",
+        "reason": "MIGLayoutNotApplied",
+        "message": "node worker-2 has no MIG devices",
+        "source": {"component": COMPONENT},
+        "firstTimestamp": "2026-11-23T00:00:00Z",
+        "lastTimestamp": "2026-11-23T00:00:00Z",
+        "count": 1,
+    }
+
+
+def test_the_event_of_a_pod_is_in_its_namespace() -> None:
+    (event,) = sent(group(reported_finding(object=POD)))
+
+    assert event["metadata"] == {"namespace": "ml", "name": "p.0"}
+    about = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "uid-of-p", "namespace": "ml"}
+    assert event["involvedObject"] == about
+
+
+def test_an_object_that_was_not_read_has_no_uid() -> None:
+    (event,) = sent(group(reported_finding(object=ObjectName("Job", "train", "ml"))))
+
+    about = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "namespace": "ml"}
+    assert event["involvedObject"] == about
+
+
+def test_each_object_of_a_group_has_an_event_that_names_the_first_one() -> None:
+    nodes = [ObjectName("Node", f"worker-{number}") for number in (2, 3)]
+
+    assert [
+        (event["involvedObject"]["name"], event["message"]) for event in sent(group(reported_finding(), nodes))
+    ] == [
+        ("worker-2", "node worker-2 has no MIG devices"),
+        ("worker-3", "like Node/worker-2: node worker-2 has no MIG devices"),
+    ]
+
+
+def test_the_worst_findings_come_first() -> None:
+    groups = [group(reported_finding(severity=severity)) for severity in FindingSeverity]
+
+    assert [event["type"] for event in sent(*groups)] == ["Warning", "Warning", "Normal"]
+
+
+def test_a_possible_finding_is_said_to_be_possible() -> None:
+    (event,) = sent(group(reported_finding(certainty=Certainty.POSSIBLE)))
+
+    assert event["message"] == "possible: node worker-2 has no MIG devices"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        ObjectName("Cluster", ""),
+        ObjectName("Event", "e", "ml"),
+        ObjectName("Node", ""),
+        ObjectName("Node", "../secrets"),
+        ObjectName("Pod", "p", "ml/../x"),
+        ObjectName("Pod", "p", "m" * 64),
+    ],
+)
+def test_objects_without_a_valid_reference_have_no_event(name: ObjectName) -> None:
+    assert sent(group(reported_finding(object=name))) == []
+
+
+def test_a_long_message_is_cut() -> None:
+    (event,) = sent(group(reported_finding(message="x" * 1_000_000)))
+
+    assert len(event["message"]) == MAX_MESSAGE
+
+
+def test_every_kind_of_object_can_have_events() -> None:
+    assert RESOURCES.keys() - API_VERSIONS.keys() == {"Event"}
+    assert KEPT.keys() == API_VERSIONS.keys()
+
+
+def events_of(finding: Finding) -> list[Event]:
+    return list(finding_events(empty_report(findings=(group(finding),)), CLUSTER))
+
+
+def test_a_finding_that_lasts_has_one_event(api: ApiServer, tmp_path: Path) -> None:
+    sender = Events(Connection(plain(api)), quiet_seconds=1000.0)
+    sender.start()
+    for age in range(3):
+        (event,) = events_of(reported_finding(message=f"for {age} minutes"))
+        sender.add(event)
+    (last,) = events_of(reported_finding(object=POD))
+    sender.add(last)
+    api.wait_for(lambda: any(namespace == "ml" for namespace, _ in api.events))
+    sender.stop()
+
+    assert [event["message"] for _, event in api.events] == ["for 0 minutes", "node worker-2 has no MIG devices"]
+    assert json.dumps(api.events).count(COMPONENT) == 2

@@ -1,0 +1,112 @@
+"""Metrics of findings, with bounded labels."""
+
+import re
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+from rules_engine.diagnosis.report import Absent
+from rules_engine.model.finding import Certainty, FindingSeverity, NotEvaluated, ObjectName
+from server.doctor.watch import counts
+from server.telemetry.families import Family, Kind
+from server.telemetry.finding_metrics import FAMILIES, FindingMetrics, WatchState
+from tests.support.reports import empty_report, group, pod_name, reported_finding, whole_report
+from tests.support.server import ROOT
+from tests.support.telemetry import series
+
+
+@dataclass
+class Sent:
+    """Counts of sent Events."""
+
+    sent: int = 3
+    dropped: int = 1
+
+
+def exposed_name(family: Family) -> str:
+    return f"{family.name}_total" if family.kind is Kind.COUNTER else family.name
+
+
+def values(state: WatchState, events: Sent | None = None) -> dict[str, float]:
+    """Return the samples of gpu-rules without those of the build and the process."""
+    found = series(FindingMetrics(lambda: state, events))
+    return {
+        name.removeprefix("gpu_rules_"): value
+        for name, value in found.items()
+        if name.startswith("gpu_rules_") and not name.startswith("gpu_rules_build_info")
+    }
+
+
+def test_findings_are_counted_in_objects_by_reason() -> None:
+    nodes = [ObjectName("Node", f"worker-{number}") for number in range(3)]
+    possible = reported_finding(certainty=Certainty.POSSIBLE, severity=FindingSeverity.INFO)
+    groups = (
+        group(reported_finding(), nodes),
+        group(reported_finding(message="x", object=pod_name("p"))),
+        group(possible),
+    )
+    last = counts(empty_report(findings=groups), 1.5)
+
+    found = values(WatchState(last=last))
+
+    assert {name: value for name, value in found.items() if name.startswith("doctor_findings")} == {
+        "doctor_findings{certainty=Certain}{reason=MIGLayoutNotApplied}{severity=Error}": 4,
+        "doctor_findings{certainty=Possible}{reason=MIGLayoutNotApplied}{severity=Info}": 1,
+    }
+    assert found["doctor_last_success_duration_seconds"] == 1.5
+
+
+def test_a_diagnosis_has_its_time_its_objects_and_its_gaps() -> None:
+    gaps = [NotEvaluated(source=source, why="too expensive", objects=9) for source in ("Diagnostic/a", "Diagnostic/a")]
+    report = replace(
+        whole_report(), findings=(), absent=(Absent(objects="jobs", unknown=""),), not_evaluated=tuple(gaps)
+    )
+    last = replace(counts(report, 0.0), at=datetime(2026, 11, 23, tzinfo=UTC), objects={"nodes": 3, "pods": 12})
+
+    assert values(WatchState(last=last)) == {
+        "doctor_absent{collection=jobs}": 1,
+        "doctor_failures_total": 0,
+        "doctor_last_diagnosis_successful": 1,
+        "doctor_last_success_duration_seconds": 0,
+        "doctor_last_success_timestamp_seconds": 1795392000,
+        "doctor_not_evaluated": 1,
+        "doctor_objects{collection=nodes}": 3,
+        "doctor_objects{collection=pods}": 12,
+        "doctor_pending_pods": 8,
+        "rules_last_reload_successful": 1,
+        "rules_reloads_refused_total": 0,
+    }
+
+
+def test_a_failure_keeps_the_findings_of_the_last_diagnosis() -> None:
+    last = counts(whole_report(), 0.0)
+    state = WatchState(last=last, failure="timed out", failures=2, refused="an error", reloads_refused=1)
+
+    found = values(state, Sent())
+
+    assert found["doctor_last_diagnosis_successful"] == 0
+    assert found["doctor_failures_total"] == 2
+    assert found["rules_last_reload_successful"] == 0
+    assert found["rules_reloads_refused_total"] == 1
+    assert (found["events_total"], found["events_dropped_total"]) == (3, 1)
+    assert any(name.startswith("doctor_findings") for name in found)
+
+
+def test_before_the_first_diagnosis_there_is_nothing_to_report() -> None:
+    assert values(WatchState()).keys() == {
+        "doctor_failures_total",
+        "rules_last_reload_successful",
+        "rules_reloads_refused_total",
+    }
+    assert values(WatchState(failure="timed out", failures=1))["doctor_last_diagnosis_successful"] == 0
+
+
+def test_every_metric_is_in_the_exposition_and_in_the_document() -> None:
+    content = FindingMetrics(WatchState, None).exposition()[0].decode()
+    document = (ROOT / "docs/metrics.md").read_text().partition("\n## Findings\n")[2]
+    for family in FAMILIES:
+        assert f"# HELP {exposed_name(family)} {family.help}\n" in content
+    own = [family for family in FAMILIES if family.name.startswith("gpu_rules_doctor_")]
+    for family in own:
+        labels = ", ".join(f"`{label}`" for label in family.labels)
+        assert f"| `{exposed_name(family)}` | {labels} | {family.help} |" in document
+    assert set(re.findall(r"`(gpu_rules_\w+)`", document)) == {exposed_name(family) for family in FAMILIES}

@@ -1,0 +1,232 @@
+"""A live cluster is listed completely, within bounds, or not at all."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
+from rules_engine.model.kept_fields import Kept
+from server.cluster.connection import ApiError, Cause, Connection
+from server.doctor import listing
+from server.doctor.finding_events import COMPONENT
+from server.doctor.listing import MAX_LISTS, MAX_TRIES, Listing
+from tests.support.apiserver import (
+    ApiServer,
+    Body,
+    Nothing,
+    Reset,
+    Status,
+    api_server,
+    bound,
+    namespace,
+    node,
+)
+from tests.support.cluster import Clock, plain
+
+GPU = "nvidia.com/gpu"
+NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
+SECONDS = 60.0
+
+
+@pytest.fixture
+def api() -> Iterator[ApiServer]:
+    with api_server() as server:
+        server.put("nodes", node("one", {GPU: 4}))
+        yield server
+
+
+@dataclass
+class Reads:
+    """Reads of a stand-in without pauses: those that were requested, and the progress that was reported."""
+
+    api: ApiServer
+    clock: Clock = field(default_factory=Clock)
+    pauses: list[float] = field(default_factory=list)
+    progress: list[tuple[str, int]] = field(default_factory=list)
+    unread: Mapping[str, str] = field(default_factory=dict)
+
+    def read(self, kept: Mapping[str, Kept] | None = None) -> ClusterObjects:
+        listed = Listing(
+            Connection(plain(self.api)),
+            kept or dict.fromkeys(RESOURCES),
+            seconds=SECONDS,
+            progress=lambda collection, objects: self.progress.append((collection, objects)),
+            clock=self.clock,
+            wait=self._wait,
+            now=lambda: NOW,
+        ).read()
+        self.unread = listed.unread
+        return listed.objects
+
+    def failure(self) -> ApiError:
+        with pytest.raises(ApiError) as failed:
+            self.read()
+        return failed.value
+
+    def _wait(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.clock.now += seconds
+
+
+@pytest.fixture
+def reads(api: ApiServer) -> Reads:
+    return Reads(api)
+
+
+def test_all_kinds_are_listed_at_their_paths(api: ApiServer, reads: Reads) -> None:
+    for collection, kind in ((collection, kind) for kind, collection in RESOURCES.items()):
+        api.put(collection, {"metadata": {"name": f"a-{collection}", "namespace": "ml"}, "kind": kind})
+
+    found = reads.read()
+
+    for kind, collection in RESOURCES.items():
+        assert found.find(kind, f"a-{collection}", "ml") is not None
+        assert found.of(kind)[-1]["kind"] == kind
+    assert (found.absent, reads.unread, found.now) == (frozenset(), {}, NOW)
+
+
+def test_a_cluster_of_many_pages_is_listed_completely(api: ApiServer, reads: Reads) -> None:
+    for number in range(1201):
+        api.put("pods", bound(f"p{number}", "one"))
+
+    assert len(reads.read().pods) == 1201
+    assert [done for collection, done in reads.progress if collection == "pods"] == [50, 550, 1050, 1201]
+
+
+def test_only_kept_members_are_read_and_no_values_of_the_environment(api: ApiServer, reads: Reads) -> None:
+    pod = bound("p", "one")
+    pod["spec"]["containers"][0]["env"] = [{"name": "TOKEN", "value": "s3cret"}]
+    pod["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": "s3cret", "kept": "yes"}
+    api.put("pods", pod)
+
+    (whole,) = reads.read().pods
+    assert "s3cret" not in str(whole)
+    assert whole.metadata["annotations"] == {"kept": "yes"}
+    (reduced,) = reads.read({"Pod": {"spec": {"nodeName": None}}}).pods
+    assert reduced.spec == {"nodeName": "one"}
+    assert (reduced.name, reduced.namespace) == ("p", "ml")
+
+
+def test_events_of_the_doctor_are_not_findings(api: ApiServer, reads: Reads) -> None:
+    for component in (COMPONENT, "kubelet", "gpu-rules"):
+        api.put("events", {"metadata": {"name": component, "namespace": "ml"}, "source": {"component": component}})
+
+    assert [event.name for event in reads.read().events] == ["gpu-rules", "kubelet"]
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_kinds_that_cannot_be_listed_are_absent_and_named(api: ApiServer, reads: Reads, status: int) -> None:
+    api.put("runtimeclasses", {"metadata": {"name": "nvidia"}})
+    api.fail("runtimeclasses", Status(status, "not for you"))
+
+    found = reads.read()
+
+    assert found.absent == {"RuntimeClass"}
+    assert reads.unread == {"RuntimeClass": f"cannot list runtimeclasses: {status}: not for you"}
+    assert [one.name for one in found.nodes] == ["one"]
+
+
+def test_without_nodes_and_pods_there_is_nothing_to_diagnose(api: ApiServer, reads: Reads) -> None:
+    api.forbidden = {"nodes", "pods"}
+
+    failure = reads.failure()
+
+    assert failure.cause is Cause.FORBIDDEN
+    assert "cannot list nodes: 403: nodes is forbidden" in str(failure)
+    assert "cannot list pods: 403: pods is forbidden" in str(failure)
+
+
+def test_any_other_failure_ends_the_listing(api: ApiServer, reads: Reads) -> None:
+    api.tokens = set()
+
+    assert str(reads.failure()) == "cannot list nodes: 401: Unauthorized"
+
+
+def test_a_list_whose_pages_expire_begins_anew(api: ApiServer, reads: Reads) -> None:
+    for number in range(60):
+        api.put("nodes", node(f"n{number}"))
+    api.fail("nodes", Nothing(), Status(410, "too old"))
+
+    assert len(reads.read().nodes) == 61
+    assert len(api.lists("nodes")) == 2
+
+
+def test_a_list_begins_anew_a_limited_number_of_times(api: ApiServer, reads: Reads) -> None:
+    api.fail("nodes", *[Status(410, "too old")] * MAX_LISTS)
+
+    assert reads.failure().cause is Cause.GONE
+    assert len(api.lists("nodes")) == MAX_LISTS
+
+
+def test_a_page_is_requested_again_from_a_busy_server(api: ApiServer, reads: Reads) -> None:
+    api.fail("nodes", Status(429, "too many requests", {"Retry-After": "7"}), Body(b'{"items', promised=1000))
+
+    assert len(reads.read().nodes) == 1
+    assert len(reads.pauses) == 2
+    assert reads.pauses[0] == 7
+
+
+def test_a_page_is_requested_a_limited_number_of_times(api: ApiServer, reads: Reads) -> None:
+    api.fail("nodes", *[Status(429, "too many requests")] * MAX_TRIES)
+
+    assert reads.failure().cause is Cause.THROTTLED
+    assert len(reads.pauses) == MAX_TRIES - 1
+
+
+def test_a_pause_that_exceeds_the_time_is_a_failure(api: ApiServer, reads: Reads) -> None:
+    api.fail("nodes", Status(429, "too many requests", {"Retry-After": "90"}))
+
+    assert reads.failure().cause is Cause.THROTTLED
+    assert reads.pauses == []
+
+
+def test_a_server_that_cannot_be_reached_is_not_asked_again(api: ApiServer, reads: Reads) -> None:
+    api.fail("nodes", Reset())
+
+    assert reads.failure().cause is Cause.UNREACHABLE
+    assert reads.pauses == []
+
+
+def test_a_listing_has_a_time_limit(api: ApiServer, reads: Reads, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = ApiServer.answer
+
+    def slow(server: ApiServer, *arguments: Any) -> None:
+        reads.clock.now += SECONDS + 1
+        answer(server, *arguments)
+
+    monkeypatch.setattr(ApiServer, "answer", slow)
+
+    failure = reads.failure()
+    assert failure.cause is Cause.TIMED_OUT
+    assert str(failure) == "cannot list nodes: the cluster was not read in 60 s"
+
+
+def test_lists_have_a_limit_of_their_size(reads: Reads, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "MAX_READ_BYTES", 100)
+
+    assert str(reads.failure()) == "cannot list nodes: the lists are larger than 100 bytes"
+
+
+def test_an_endless_list_is_a_failure(api: ApiServer, reads: Reads, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.cluster.paging.MAX_OBJECTS", 20)
+    page = Body(b'{"metadata": {"resourceVersion": "7", "continue": "x"}, "items": []}')
+    api.fail("nodes", *[page] * 40)
+
+    assert reads.failure().cause is Cause.TOO_LARGE
+
+
+@pytest.mark.parametrize("body", [b"no", b"[]", b'{"metadata": {}, "items": []}', b'{"items": [7]}', b'{"items": "x"}'])
+def test_a_body_that_is_no_list_is_a_failure(api: ApiServer, reads: Reads, body: bytes) -> None:
+    api.fail("nodes", Body(body))
+
+    assert reads.failure().cause is Cause.MALFORMED
+
+
+def test_an_empty_list_may_have_null_items(api: ApiServer, reads: Reads) -> None:
+    api.delete("nodes", "one")
+    api.put("namespaces", namespace("ml"))
+
+    assert list(reads.read().nodes) == []

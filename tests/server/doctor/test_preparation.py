@@ -1,0 +1,106 @@
+"""Diagnostics and ladders of a diagnosis: the packaged ones, those given, and the members that they read."""
+
+from pathlib import Path
+
+import pytest
+
+from rules_engine.diagnosis.built_in_fields import BUILT_IN
+from rules_engine.kinds.diagnostic import CompiledDiagnostic, kept_by
+from rules_engine.model.problems import Severity
+from server.doctor.preparation import Prepared, all_kept, packaged_files, prepare
+
+LADDER = """\
+apiVersion: gpurules.io/v1
+kind: FallbackLadder
+metadata: {name: small}
+spec:
+  rungs: [{resource: nvidia.com/mig-1g.5gb}, {resource: nvidia.com/gpu}]
+"""
+DIAGNOSTIC = """\
+apiVersion: gpurules.io/v1
+kind: Diagnostic
+metadata: {name: %s}
+spec:
+  forEach: Node
+  when: "object.spec.providerID == ''"
+  severity: Error
+  reason: Ours
+  messageExpression: "'ours'"
+"""
+
+
+def named(prepared: Prepared) -> dict[str, CompiledDiagnostic]:
+    return {compiled.diagnostic.name: compiled for compiled in prepared.diagnostics}
+
+
+def test_the_packaged_diagnostics_have_no_problems_and_no_rules() -> None:
+    prepared = prepare(())
+
+    assert (prepared.problems, prepared.failed, prepared.rule_set, prepared.rules) == ((), False, None, "")
+    assert len(prepared.diagnostics) > 10
+    assert not [path for path in packaged_files() if "test" in path.name]
+
+
+def test_a_diagnostic_of_the_same_name_replaces_the_packaged_one(tmp_path: Path) -> None:
+    packaged = named(prepare(()))
+    replaced = min(packaged)
+    (tmp_path / "ours.yaml").write_text(f"{DIAGNOSTIC % replaced}---\n{DIAGNOSTIC % 'of-our-own'}")
+
+    found = named(prepare([tmp_path]))
+
+    assert found.keys() == packaged.keys() | {"of-our-own"}
+    assert found[replaced].diagnostic.reason == "Ours"
+    assert packaged[replaced].diagnostic.reason != "Ours"
+
+
+def test_ladders_and_their_place_are_those_given(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.yaml", tmp_path / "b.yaml"]
+    paths[0].write_text(LADDER)
+    paths[1].write_text(DIAGNOSTIC % "ours")
+
+    prepared = prepare(paths)
+
+    assert prepared.rule_set is not None
+    assert [compiled.rule.id for compiled in prepared.rule_set.rules] == ["FallbackLadder/small"]
+    assert prepared.rules == f"{paths[0]} {paths[1]}"
+
+
+def test_members_that_diagnostics_and_built_in_reasons_read_are_kept(tmp_path: Path) -> None:
+    (tmp_path / "ours.yaml").write_text(DIAGNOSTIC % "ours")
+
+    prepared = prepare([tmp_path])
+
+    assert prepared.kept == all_kept(BUILT_IN, kept_by(prepared.diagnostics))
+    node = prepared.kept["Node"]
+    assert node is not None
+    assert node["spec"] is not None
+    assert "providerID" in node["spec"]
+    assert "unschedulable" in node["spec"]
+
+
+def test_kept_members_of_all_are_kept() -> None:
+    assert all_kept({"Pod": {"spec": None}}, {"Pod": {"spec": {"a": None}, "status": None}, "Node": None}) == {
+        "Pod": {"spec": None, "status": None},
+        "Node": None,
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        ((DIAGNOSTIC % "ours").replace("object.spec.", "object.spce."), "cel-field"),
+        ((DIAGNOSTIC % "ours").replace("Error", "Fatal"), "wrong-value"),
+        (LADDER.replace("rungs", "rings"), "unknown-field"),
+    ],
+)
+def test_errors_are_problems_with_their_place(tmp_path: Path, content: str, code: str) -> None:
+    path = tmp_path / "ours.yaml"
+    path.write_text(content)
+
+    prepared = prepare([path])
+
+    assert prepared.failed
+    errors = [problem for problem in prepared.problems if problem.severity is Severity.ERROR]
+    assert code in [problem.code for problem in errors]
+    assert {problem.location.file for problem in errors} == {str(path)}
+    assert str(path) in prepared.sources

@@ -1,0 +1,324 @@
+"""`doctor --watch` on a stand-in API server: metrics, Events, failures, changed rules, signals."""
+
+import json
+import logging
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from rules_engine.diagnosis.scope import Scope
+from server.cluster.connection import Connection
+from server.doctor.finding_events import COMPONENT, QUIET_SECONDS
+from server.doctor.preparation import prepare
+from server.doctor.watch import RETRY_SECONDS, RepeatedDiagnosis, WatchSettings, readiness
+from server.option_types import Address
+from server.telemetry.events import Events
+from server.telemetry.finding_metrics import FindingMetrics
+from tests.support.apiserver import PATIENCE_SECONDS, ApiServer, Silence, Status, api_server, bound, namespace, node
+from tests.support.cluster import Clock, plain
+from tests.support.operating import fetched, until
+from tests.support.server import command, environment
+from tests.support.telemetry import series
+
+MIG = "nvidia.com/mig-1g.5gb"
+INTERVAL = 120.0
+DIAGNOSTIC = """\
+apiVersion: gpurules.io/v1
+kind: Diagnostic
+metadata: {name: ours}
+spec:
+  forEach: Node
+  when: "true"
+  severity: Warning
+  reason: %s
+  messageExpression: "'node ' + object.metadata.name"
+"""
+
+
+@pytest.fixture
+def api() -> Iterator[ApiServer]:
+    with api_server() as server:
+        server.put("nodes", node("one", {"pods": 110}))
+        server.put("namespaces", namespace("ml"))
+        yield server
+
+
+@dataclass
+class Watched:
+    """Repeated diagnoses in this thread."""
+
+    repeated: RepeatedDiagnosis
+    clock: Clock
+
+    def findings(self) -> dict[str, float]:
+        """Return the number of objects by reason."""
+        samples = series(FindingMetrics(lambda: self.repeated.state, None))
+        found = {name: re.search(r"doctor_findings.*\{reason=(\w+)\}", name) for name in samples}
+        return {match[1]: samples[name] for name, match in found.items() if match}
+
+    @property
+    def ready(self) -> tuple[int, Any]:
+        status, report = readiness(self.repeated.state)
+        return int(status), dict(report)
+
+    @property
+    def diagnosed(self) -> str:
+        """The time of the last diagnosis, once there is one."""
+        return str(self.ready[1].get("diagnosed"))
+
+
+def watched(api: ApiServer, rules: tuple[Path, ...] = (), events: Events | None = None, **scope: Any) -> Watched:
+    settings = WatchSettings(
+        rules=rules,
+        scope=Scope(**scope),
+        interval_seconds=INTERVAL,
+        timeout_seconds=PATIENCE_SECONDS,
+        metrics_listen=Address("127.0.0.1", 0),
+        events=events is not None,
+        log_format="line",
+    )
+    clock = Clock()
+    return Watched(RepeatedDiagnosis(settings, prepare(rules), Connection(plain(api)), events, clock=clock), clock)
+
+
+def test_findings_are_those_of_the_last_diagnosis(api: ApiServer) -> None:
+    found = watched(api)
+    api.put("pods", bound("train", "", {MIG: 1}))
+    assert found.repeated.step() == INTERVAL
+    assert found.findings() == {"GPUResourceOnNoNode": 1}
+    api.delete("pods", "train", "ml")
+    found.repeated.step()
+    assert found.findings() == {}
+
+
+def test_only_the_namespace_of_the_scope_is_reported(api: ApiServer) -> None:
+    for name in ("ml", "team"):
+        api.put("pods", bound("train", "", {MIG: 1}, namespace=name))
+    found = watched(api, namespace="team")
+    found.repeated.step()
+    assert found.findings() == {"GPUResourceOnNoNode": 1}
+
+
+def test_a_failure_keeps_the_last_findings_and_is_retried(api: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "server")
+    found = watched(api)
+    assert found.ready == (503, {"status": "not ready", "reason": "the first diagnosis is under way"})
+    api.put("pods", bound("train", "", {MIG: 1}))
+    api.fail("nodes", *[Status(500, "etcd is down")] * 2)
+    for _ in range(2):
+        assert found.repeated.step() == RETRY_SECONDS
+    assert found.ready == (503, {"status": "not ready", "reason": "cannot list nodes: 500: etcd is down"})
+    found.repeated.step()
+    at = found.diagnosed
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", at)
+    api.fail("pods", Status(500, "etcd is down"))
+    found.repeated.step()
+    assert found.findings() == {"GPUResourceOnNoNode": 1}
+    assert found.ready == (200, {"status": "ok", "diagnosed": at, "failure": "cannot list pods: 500: etcd is down"})
+    assert (found.repeated.state.failures, found.repeated.state.failure is None) == (3, False)
+    assert [record.message for record in caplog.records] == [
+        "no diagnosis: cannot list nodes: 500: etcd is down",
+        "diagnosed again",
+        "no diagnosis: cannot list pods: 500: etcd is down",
+    ]
+
+
+def test_credentials_are_read_again_after_they_were_refused(api: ApiServer, tmp_path: Path) -> None:
+    config = api.kubeconfig(tmp_path, {"token": "old"})
+    api.tokens = {"new"}
+    found = watched(api)
+
+    def configure(configuration: Any) -> None:
+        from kubernetes import config as loader
+
+        loader.load_kube_config(str(config), client_configuration=configuration, persist_config=False)  # type: ignore[no-untyped-call]
+
+    found.repeated._connection = Connection(configure)
+    found.repeated.step()
+    assert found.repeated.state.failure == "cannot list nodes: 401: Unauthorized"
+    api.kubeconfig(tmp_path, {"token": "new"})
+    found.repeated.step()
+    assert found.repeated.state.failure is None
+
+
+def test_an_unexpected_error_is_a_failed_diagnosis(api: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr("server.doctor.watch.diagnose", broken)
+    found = watched(api)
+    with pytest.raises(RuntimeError):
+        found.repeated.step()
+    assert found.ready == (503, {"status": "not ready", "reason": "unexpected error"})
+    assert found.repeated.state.failures == 1
+
+
+def test_a_collection_that_may_not_be_listed_is_logged_once(api: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
+    api.forbidden = {"jobs"}
+    found = watched(api)
+    for _ in range(2):
+        found.repeated.step()
+    last = found.repeated.state.last
+    assert last is not None
+    assert last.absent == ("jobs",)
+    assert "jobs" not in last.objects
+    (record,) = caplog.records
+    assert record.message.startswith("diagnosed without it: cannot list jobs: 403: ")
+
+
+def test_changed_rules_are_read_before_the_next_diagnosis(
+    api: ApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "server")
+    path = tmp_path / "ours.yaml"
+    path.write_text(DIAGNOSTIC % "First")
+    found = watched(api, (tmp_path,))
+    found.repeated.step()
+    assert found.findings() == {"First": 1}
+    path.write_text(DIAGNOSTIC % "SecondReason")
+    found.repeated.step()
+    assert found.findings() == {"SecondReason": 1}
+    assert caplog.records[-1].message == "changed rules read"
+
+
+def test_changed_rules_with_errors_are_refused(
+    api: ApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "ours.yaml"
+    path.write_text(DIAGNOSTIC % "First")
+    found = watched(api, (tmp_path,))
+    path.write_text((DIAGNOSTIC % "Second").replace("object.", "objct."))
+    for _ in range(2):
+        found.repeated.step()
+    assert found.findings() == {"First": 1}
+    assert found.repeated.state.reloads_refused == 1
+    assert found.repeated.state.refused is not None
+    (record,) = caplog.records
+    assert record.message.startswith("changed rules refused:\n")
+    assert "undeclared reference to 'objct'" in record.message
+    path.write_text(DIAGNOSTIC % "Third")
+    found.repeated.step()
+    assert found.findings() == {"Third": 1}
+    assert found.repeated.state.refused is None
+
+
+def test_findings_are_sent_as_events_once(api: ApiServer, tmp_path: Path) -> None:
+    api.put("pods", bound("train", "", {MIG: 1}))
+    events = Events(Connection(plain(api)), quiet_seconds=QUIET_SECONDS)
+    events.start()
+    found = watched(api, events=events)
+    for _ in range(2):
+        found.repeated.step()
+    api.put("pods", bound("later", "", {MIG: 7}))
+    found.repeated.step()
+    api.wait_for(lambda: any(event["involvedObject"]["name"] == "later" for _, event in api.events))
+    events.stop()
+    assert [
+        (space, event["involvedObject"]["name"], event["involvedObject"]["uid"]) for space, event in api.events
+    ] == [
+        ("ml", "train", "uid-of-train"),
+        ("ml", "later", "uid-of-later"),
+    ]
+    assert {event["reason"] for _, event in api.events} == {"GPUResourceOnNoNode"}
+
+
+# The process.
+
+
+@dataclass
+class Process:
+    """A running `doctor --watch`."""
+
+    process: "subprocess.Popen[bytes]"
+    log: Path
+
+    @property
+    def url(self) -> str:
+        found = re.search(r"metrics at (http://[^\s\"]+)", self.log.read_text())
+        return found[1] if found else ""
+
+    def get(self, path: str) -> tuple[int, str]:
+        return fetched(f"{self.url}{path}")
+
+    def samples(self) -> dict[str, float]:
+        _, text = self.get("/metrics")
+        return {
+            sample.name: sample.value for family in text_string_to_metric_families(text) for sample in family.samples
+        }
+
+
+@contextmanager
+def running(folder: Path, config: Path, *arguments: str | Path) -> Iterator[Process]:
+    """Run `doctor --watch` on a free port; yield it once it listens."""
+    log = folder / "doctor.log"
+    line = command("doctor", "--watch", "--metrics-listen", "127.0.0.1:0", *arguments)
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(line, env=environment(KUBECONFIG=str(config)), stderr=stderr, stdout=stderr)
+    found = Process(process, log)
+    try:
+        until(lambda: found.url or process.poll() is not None, "the address")
+        assert process.poll() is None, log.read_text()
+        yield found
+        process.send_signal(signal.SIGINT)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(PATIENCE_SECONDS)
+    finally:
+        process.kill()
+        process.wait(PATIENCE_SECONDS)
+
+
+def test_the_process_serves_metrics_and_sends_events(api: ApiServer, tmp_path: Path) -> None:
+    api.put("pods", bound("train", "", {MIG: 1}))
+    with running(tmp_path, api.kubeconfig(tmp_path), "--events", "--log-format", "json") as process:
+        until(lambda: process.get("/readyz")[0] == 200, "the first diagnosis")
+        api.wait_for(lambda: api.events)
+        until(lambda: process.samples()["gpu_rules_events_total"] == 1, "the sent Event")
+        samples = process.samples()
+        assert (samples["gpu_rules_doctor_pending_pods"], samples["gpu_rules_doctor_findings"]) == (1, 1)
+        assert json.loads(process.get("/healthz")[1]) == {"status": "ok"}
+        assert process.get("/rules")[0] == 404
+        assert process.process.poll() is None
+        process.process.send_signal(signal.SIGTERM)
+        assert process.process.wait(PATIENCE_SECONDS) == 0
+    ((space, event),) = api.events
+    assert (space, event["source"]) == ("ml", {"component": COMPONENT})
+    for line in process.log.read_text().splitlines():
+        assert json.loads(line)["level"] == "INFO"
+
+
+def test_the_process_ends_during_a_diagnosis(api: ApiServer, tmp_path: Path) -> None:
+    api.fail("nodes", Silence())
+    with running(tmp_path, api.kubeconfig(tmp_path)) as process:
+        api.wait_for(lambda: api.lists("nodes"))
+        assert process.get("/readyz")[0] == 503
+        process.process.send_signal(signal.SIGINT)
+        assert process.process.wait(PATIENCE_SECONDS) == 0
+
+
+def test_an_address_in_use_is_unusable(api: ApiServer, tmp_path: Path) -> None:
+    address = api.url.removeprefix("http://").replace("localhost", "127.0.0.1")
+    line = command("doctor", "--watch", "--metrics-listen", address)
+    ended = subprocess.run(
+        line, env=environment(KUBECONFIG=str(api.kubeconfig(tmp_path))), capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 2
+    assert ended.stderr == f"gpu-rules doctor: cannot listen on {address}: Address already in use\n"
+
+
+def test_rules_with_errors_are_refused_at_the_start(api: ApiServer, tmp_path: Path) -> None:
+    path = tmp_path / "ours.yaml"
+    path.write_text((DIAGNOSTIC % "First").replace("object.", "objct."))
+    line = command("doctor", "--watch", "--metrics-listen", "127.0.0.1:0", "--rules", path)
+    ended = subprocess.run(
+        line, env=environment(KUBECONFIG=str(api.kubeconfig(tmp_path))), capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 2
+    assert "undeclared reference to 'objct'" in ended.stderr

@@ -16,11 +16,13 @@ from deploy import render
 from rules_engine.authoring.rule_files import read_rules
 from rules_engine.cel import Budget, EvaluationError, compile_expression, types
 from rules_engine.evaluation import RuleSet
+from rules_engine.model.cluster_objects import RESOURCES
 from rules_engine.model.source import SourceText
 from rules_engine.webhooks.configuration import DELETION, configurations, derive, helm_values
 from rules_engine.webhooks.drift import drift
 from rules_engine.webhooks.settings import Service, Settings
 from server.cli import main
+from server.doctor.listing import GROUPS
 from server.settings import SETTINGS, Setting
 from tests.support.authoring import ladder, validation, write
 from tests.support.chart import NAME, NAMESPACE, Object, helm, one, rejection, rendered, set_options
@@ -46,6 +48,10 @@ EVERYTHING: Mapping[str, Any] = {
     "rbac": {"nodes": True, "pods": True, "namespaces": True},
     "clientCA": {"configMap": "api-server-ca"},
     "metrics": {"enabled": True, "serviceMonitor": {"enabled": True, "labels": {"release": "prom"}, "interval": "15s"}},
+    "doctor": {
+        "enabled": True, "intervalSeconds": 60, "since": "2h", "events": True, "extraArgs": ["--timeout=600"],
+        "resources": {"requests": {"cpu": "1", "memory": "1Gi"}},
+    },
     "podAnnotations": {"a": "b"}, "podLabels": {"team": "gpu"}, "nodeSelector": {"pool": "system"},
     "tolerations": [{"operator": "Exists"}], "priorityClassName": "system-cluster-critical",
     "networkPolicy": {"enabled": True, "apiServerCIDRs": ["10.0.0.1/32"]},
@@ -73,12 +79,15 @@ CERT_MANAGER: Mapping[str, Any] = {"tls": {"mode": "certManager"}}
 OWN_ISSUER: Mapping[str, Any] = {
     "tls": {"mode": "certManager", "certManager": {"issuerRef": {"name": "corp", "kind": "ClusterIssuer"}}}
 }
+DOCTOR = f"{NAME}-doctor"
+WITH_DOCTOR: Mapping[str, Any] = {"doctor": {"enabled": True}}
 VARIANTS = {
     "defaults": {},
     "everything": EVERYTHING,
     "nothing": NOTHING,
     "cert-manager": CERT_MANAGER,
     "own issuer": OWN_ISSUER,
+    "doctor": WITH_DOCTOR,
 }
 
 variants = pytest.mark.parametrize("values", VARIANTS.values(), ids=VARIANTS.keys())
@@ -89,13 +98,17 @@ def default_rules() -> RuleSet:
     return read_rules([render.RULES]).rule_set
 
 
-def deployment(objects: list[Object]) -> Object:
-    found: Object = one(objects, "Deployment")["spec"]
+def deployment(objects: list[Object], name: str = NAME) -> Object:
+    found: Object = one(objects, "Deployment", name)["spec"]
     return found
 
 
-def container(objects: list[Object]) -> Object:
-    (found,) = deployment(objects)["template"]["spec"]["containers"]
+def deployments(objects: list[Object]) -> list[Object]:
+    return [item["spec"] for item in objects if item["kind"] == "Deployment"]
+
+
+def container(objects: list[Object], name: str = NAME) -> Object:
+    (found,) = deployment(objects, name)["template"]["spec"]["containers"]
     checked: Object = found
     return checked
 
@@ -132,22 +145,35 @@ def spread_terms(objects: list[Object]) -> list[Object]:
 
 
 @variants
-def test_selectors_match_the_pods(values: Mapping[str, Any]) -> None:
+def test_selectors_match_the_pods_of_one_deployment(values: Mapping[str, Any]) -> None:
     objects = rendered(values)
-    labels = deployment(objects)["template"]["metadata"]["labels"]
-    selectors = [deployment(objects)["selector"]["matchLabels"], one(objects, "Service")["spec"]["selector"]]
-    selectors += [i["spec"]["selector"]["matchLabels"] for i in objects if i["kind"] == "PodDisruptionBudget"]
-    selectors += [i["spec"]["podSelector"]["matchLabels"] for i in objects if i["kind"] == "NetworkPolicy"]
-    selectors += [term["labelSelector"]["matchLabels"] for term in spread_terms(objects)]
+    for name in (item["metadata"]["name"] for item in objects if item["kind"] == "Deployment"):
+        ours = [item for item in objects if item["metadata"]["name"] == name]
+        labels = deployment(objects, name)["template"]["metadata"]["labels"]
+        others = [
+            spec["template"]["metadata"]["labels"] for spec in deployments(objects) if spec != deployment(ours, name)
+        ]
+        selectors = [
+            deployment(objects, name)["selector"]["matchLabels"],
+            one(objects, "Service", name)["spec"]["selector"],
+        ]
+        selectors += [i["spec"]["selector"]["matchLabels"] for i in ours if i["kind"] == "PodDisruptionBudget"]
+        selectors += [i["spec"]["podSelector"]["matchLabels"] for i in ours if i["kind"] == "NetworkPolicy"]
+        selectors += [term["labelSelector"]["matchLabels"] for term in spread_terms(ours)] if name == NAME else []
 
-    for selector in selectors:
-        assert selector
-        assert selector.items() <= labels.items()
+        for selector in selectors:
+            assert selector
+            assert selector.items() <= labels.items()
+            assert not [other for other in others if selector.items() <= other.items()]
 
 
 @variants
 def test_pods_meet_the_restricted_pod_security_standard(values: Mapping[str, Any]) -> None:
-    spec = deployment(rendered(values))["template"]["spec"]
+    for deployed in deployments(rendered(values)):
+        assert_restricted(deployed["template"]["spec"])
+
+
+def assert_restricted(spec: Object) -> None:
     (only,) = spec["containers"]
 
     assert spec["securityContext"]["runAsNonRoot"] is True
@@ -211,9 +237,10 @@ def test_the_grace_period_covers_draining_and_requests(values: Mapping[str, Any]
 # Probes and listeners.
 
 
-def probe_targets(objects: list[Object]) -> set[tuple[str, str]]:
+def probe_targets(objects: list[Object], name: str = NAME) -> set[tuple[str, str]]:
     """Return port and scheme of the probes. Only readiness uses /readyz, so that a draining pod is not killed."""
-    probes = {kind: container(objects)[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")}
+    kinds = ("startup", "liveness", "readiness")
+    probes = {kind: container(objects, name)[f"{kind}Probe"]["httpGet"] for kind in kinds}
     paths = {kind: probe["path"] for kind, probe in probes.items()}
     assert paths == {"startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz"}
     return {(probe["port"], probe["scheme"]) for probe in probes.values()}
@@ -349,7 +376,9 @@ def test_files_named_by_options_are_mounted(values: Mapping[str, Any], expected:
 
 @variants
 def test_mounted_files_are_updated_with_their_source(values: Mapping[str, Any]) -> None:
-    assert not [mount for mount in container(rendered(values))["volumeMounts"] if "subPath" in mount]
+    for deployed in deployments(rendered(values)):
+        (only,) = deployed["template"]["spec"]["containers"]
+        assert not [mount for mount in only["volumeMounts"] if "subPath" in mount]
 
 
 def test_the_server_can_read_the_private_key_without_root() -> None:
@@ -442,15 +471,16 @@ SECRET = {("", "secrets", f"{NAME}-tls", operation) for operation in ("get", "up
 EVENTS = {("", "events", "*", "create")}
 
 
-def rights(objects: list[Object]) -> set[Right]:
-    """Return all rights that are granted. Asserts that each role is bound to the server's account only."""
+def rights(objects: list[Object], account: str = NAME) -> set[Right]:
+    """Return all rights of an account. Asserts that each role is bound to the account that it is named after only."""
     found: set[Right] = set()
-    roles = [item for item in objects if item["kind"] in ("ClusterRole", "Role")]
+    every = [item for item in objects if item["kind"] in ("ClusterRole", "Role")]
+    roles = [item for item in every if item["metadata"]["name"].startswith(DOCTOR) == (account == DOCTOR)]
     for role in roles:
         binding = one(objects, f"{role['kind']}Binding", role["metadata"]["name"])
         assert binding["roleRef"]["kind"] == role["kind"]
         assert binding["roleRef"]["name"] == role["metadata"]["name"]
-        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE}]
+        assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account, "namespace": NAMESPACE}]
         for rule in role["rules"]:
             assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
             found |= {
@@ -460,7 +490,7 @@ def rights(objects: list[Object]) -> set[Right]:
                 for name in rule.get("resourceNames", ["*"])
                 for operation in rule["verbs"]
             }
-    assert len([item for item in objects if item["kind"].endswith("RoleBinding")]) == len(roles)
+    assert len([item for item in objects if item["kind"].endswith("RoleBinding")]) == len(every)
     return found
 
 
@@ -499,6 +529,122 @@ def test_an_upgrade_does_not_overwrite_the_servers_secret() -> None:
     secret = one(rendered(), "Secret", f"{NAME}-tls")
 
     assert secret.keys() == {"apiVersion", "kind", "metadata", "type"}
+
+
+# The doctor.
+
+
+def test_the_doctor_is_off_by_default() -> None:
+    assert [item["metadata"]["name"] for item in rendered() if "doctor" in item["metadata"]["name"]] == []
+    assert DOCTOR not in "".join(path.read_text() for path in render.MANIFESTS.iterdir())
+
+
+def doctor_arguments(values: Mapping[str, Any]) -> list[str]:
+    arguments: list[str] = container(rendered(values), DOCTOR)["args"]
+    assert arguments[0] == "doctor"
+    return arguments[1:]
+
+
+@pytest.mark.parametrize("values", [WITH_DOCTOR, EVERYTHING])
+def test_the_doctor_accepts_every_option_of_the_chart(values: Mapping[str, Any], tmp_path: Path) -> None:
+    given = [argument.replace("=/etc/gpu-rules/rules", f"={tmp_path}") for argument in doctor_arguments(values)]
+
+    found = main.commands["doctor"].make_context("doctor", given).params
+    assert (found["watch"], found["rules"], str(found["metrics_listen"])) == (True, (tmp_path,), "0.0.0.0:9090")
+
+
+def test_values_of_the_doctor_become_options() -> None:
+    assert {
+        "--interval=60", "--since=2h", "--events", "--timeout=600", "--log-format=line",
+    } <= set(doctor_arguments(EVERYTHING))  # fmt: skip
+    assert "--events" not in doctor_arguments(WITH_DOCTOR)
+
+
+def test_defaults_and_bounds_of_the_doctor_are_those_of_the_command() -> None:
+    values = yaml.safe_load((render.CHART / "values.yaml").read_text())["doctor"]
+    schema = json.loads((render.CHART / "values.schema.json").read_text())["properties"]["doctor"]["properties"]
+    options = {option.name: option for option in main.commands["doctor"].params}
+    interval, since = options["interval"], options["since"]
+
+    assert isinstance(interval.type, click.FloatRange)
+    assert (values["intervalSeconds"], values["since"]) == (interval.default, since.default)
+    bounds = schema["intervalSeconds"]["minimum"], schema["intervalSeconds"]["maximum"]
+    assert bounds == (interval.type.min, interval.type.max)
+    for given in ("1s", "30m", "999999d", "1", "h", "1w", "-1h", "1.5h"):
+        valid = re.search(schema["since"]["pattern"], given) is not None
+        assert valid == accepts(since, given), given
+
+
+def accepts(option: click.Parameter, value: str) -> bool:
+    try:
+        option.type.convert(value, option, None)
+    except click.BadParameter:
+        return False
+    return True
+
+
+def test_the_doctor_reads_the_rules_of_the_server() -> None:
+    objects = rendered(WITH_DOCTOR)
+    spec = deployment(objects, DOCTOR)["template"]["spec"]
+
+    (mount,) = (mount for mount in container(objects, DOCTOR)["volumeMounts"] if mount["name"] == "rules")
+    (volume,) = (volume for volume in spec["volumes"] if volume["name"] == "rules")
+    assert f"--rules={mount['mountPath']}" in container(objects, DOCTOR)["args"]
+    assert one(objects, "ConfigMap", volume["configMap"]["name"])["data"]
+
+
+def test_two_doctors_never_run_at_once() -> None:
+    spec = deployment(rendered(WITH_DOCTOR), DOCTOR)
+
+    assert (spec["replicas"], spec["strategy"]) == (1, {"type": "Recreate"})
+
+
+@pytest.mark.parametrize("events", [False, True])
+def test_the_doctor_can_read_what_it_lists_and_write_only_events(events: bool) -> None:
+    objects = rendered({"doctor": {"enabled": True, "events": events}})
+    reads = {
+        (GROUPS.get(kind, ""), collection, "*", operation)
+        for kind, collection in RESOURCES.items()
+        for operation in ("get", "list")
+    }
+
+    assert rights(objects, DOCTOR) == reads | (EVENTS if events else set())
+    assert rights(objects) == rights(rendered())
+    spec = deployment(objects, DOCTOR)["template"]["spec"]
+    assert (spec["serviceAccountName"], spec["automountServiceAccountToken"]) == (DOCTOR, True)
+    assert one(objects, "ServiceAccount", DOCTOR)["automountServiceAccountToken"] is False
+
+
+def test_probes_and_metrics_of_the_doctor_use_its_port() -> None:
+    objects = rendered(EVERYTHING)
+    (port,) = container(objects, DOCTOR)["ports"]
+    probes = {
+        kind: container(objects, DOCTOR)[f"{kind}Probe"]["httpGet"] for kind in ("startup", "liveness", "readiness")
+    }
+
+    assert f"--metrics-listen=0.0.0.0:{port['containerPort']}" in container(objects, DOCTOR)["args"]
+    assert {kind: probe["path"] for kind, probe in probes.items()} == {
+        "startup": "/healthz", "liveness": "/healthz", "readiness": "/readyz",
+    }  # fmt: skip
+    assert {(probe["port"], probe["scheme"]) for probe in probes.values()} == {(port["name"], "HTTP")}
+    service = one(objects, "Service", DOCTOR)
+    assert [exposed["targetPort"] for exposed in service["spec"]["ports"]] == [port["name"]]
+    (endpoint,) = one(objects, "ServiceMonitor")["spec"]["endpoints"]
+    assert endpoint["port"] in [exposed["name"] for exposed in service["spec"]["ports"]]
+    selected = one(objects, "ServiceMonitor")["spec"]["selector"]["matchLabels"]
+    assert selected.items() <= service["metadata"]["labels"].items()
+
+
+def test_the_doctor_may_be_scraped_and_reach_the_api_server_only() -> None:
+    prometheus = {"podSelector": {"matchLabels": {"app": "prometheus"}}}
+    given = {"metricsFrom": [prometheus], "apiServerPorts": [8443]}
+    spec = one(rendered({**WITH_DOCTOR, "networkPolicy": given}), "NetworkPolicy", DOCTOR)["spec"]
+
+    assert sorted(spec["policyTypes"]) == ["Egress", "Ingress"]
+    assert spec["ingress"] == [{"ports": [{"port": "metrics", "protocol": "TCP"}], "from": [prometheus]}]
+    assert spec["egress"] == [{"ports": [{"port": 8443, "protocol": "TCP"}]}]
+    without = rendered({**WITH_DOCTOR, "networkPolicy": {"enabled": False}})
+    assert [item for item in without if item["kind"] == "NetworkPolicy"] == []
 
 
 # Webhook configurations.
@@ -859,6 +1005,7 @@ def test_unknown_members_are_refused_everywhere() -> None:
 
 ALL_KINDS: Mapping[str, Any] = {
     **CERT_MANAGER,
+    **WITH_DOCTOR,
     "server": {"decisionLog": True},
     "metrics": {kind: {"enabled": True} for kind in ("serviceMonitor", "dashboard", "alerts")},
 }
@@ -885,6 +1032,8 @@ OTHER_VALUES: Mapping[str, Any] = {
     "metrics.alerts.labels": {"other": "value"},
     "networkPolicy.enabled": False, "networkPolicy.apiServerCIDRs": ["10.7.7.7/32"],
     "networkPolicy.apiServerPorts": [7443], "networkPolicy.metricsFrom": [{"podSelector": {}}],
+    "doctor.enabled": False, "doctor.intervalSeconds": 61, "doctor.since": "7m", "doctor.events": True,
+    "doctor.extraArgs": ["--other"], "doctor.resources": {"limits": {"memory": "777Mi"}},
     "podDisruptionBudget.enabled": False, "podDisruptionBudget.maxUnavailable": "77%",
     "resources": {"limits": {"memory": "777Mi"}}, "podAnnotations": {"other": "value"}, "podLabels": {"other": "value"},
     "nodeSelector": {"other": "value"}, "tolerations": [{"key": "other"}], "priorityClassName": "other",

@@ -333,12 +333,14 @@ class _Scanner:
 
     def __init__(self, reducers: Mapping[str, Reducer], any_kind: Reducer) -> None:
         self.list: Mapping[str, Json] = {}
+        self._indented = True
+        """False once an item ended elsewhere: to look for the end of each in vain would take long."""
         self._reducers = reducers
         self._any = any_kind
 
     def scan(self, written: str, at: int, column: int) -> tuple[tuple[str, dict[str, Json] | None], int]:
         """Read the item at an offset. Raises json.JSONDecodeError, and ListError if it is too deep."""
-        if written.startswith("{\n", at):
+        if self._indented and written.startswith("{\n", at):
             # As kubectl indents: no text has a line end, so this is the end of the item if what is before is an object.
             closing = _closing(column)
             end = written.find(closing, at)
@@ -347,6 +349,7 @@ class _Scanner:
                 with suppress(json.JSONDecodeError):
                     return self._item(written[at:end]), end
         _, end = _raw_decode(written, at)
+        self._indented = False
         return self._item(written[at:end]), end
 
     def _item(self, written: str) -> tuple[str, dict[str, Json] | None]:

@@ -645,6 +645,18 @@ class TestFindings:
         assert finding is not None
         assert (finding.reason, finding.certainty) == (PendingReason.NOT_READY, certainty)
 
+    @pytest.mark.parametrize(
+        ("taints", "certainty"), [([NOT_READY], Certainty.CERTAIN), ([], Certainty.POSSIBLE)], ids=["tainted", "new"]
+    )
+    def test_a_later_reason_is_only_possible_if_the_scheduler_may_choose_such_a_node(
+        self, taints: list[str], certainty: Certainty
+    ) -> None:
+        nodes = [node("a", {GPU: 1}), node("b", {GPU: 1}, ready=False, taints=taints)]
+        finding = answer(*nodes, pod("x", {GPU: 1}, on="a"), pod("p", {GPU: 1})).finding
+        assert finding is not None
+        assert (finding.reason, finding.certainty) == (PendingReason.ALL_ALLOCATED, certainty)
+        assert "excluded by the condition Ready: b" in finding.evidence
+
     def test_holders_are_named_with_their_devices_and_times(self) -> None:
         holders = [
             pod("small", {GPU: 1}, on="a"),

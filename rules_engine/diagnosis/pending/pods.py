@@ -1,7 +1,7 @@
 """GPU pods that are not scheduled, each with the scheduler's message and the first reason that is true."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from rules_engine.cel import EvaluationError
@@ -22,7 +22,7 @@ from rules_engine.diagnosis.wording import listed, quoted
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import NodeSet, Offered
 from rules_engine.model.cluster_objects import ApiObject, ClusterObjects, PodObject
-from rules_engine.model.finding import Finding, Remedy
+from rules_engine.model.finding import Certainty, Finding, Remedy
 from rules_engine.model.json.lenient import objects, text
 from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.pod import is_finished
@@ -161,12 +161,11 @@ class _Answers:
 
     def _explained(self, pod: PodObject, placed: _Placed, scheduling: Scheduling, recorded: str) -> Explanation | None:
         """Return the first reason that is true."""
-        return (
-            placed.explanation
-            or filtered(scheduling, placed.room)
-            or gated(pod)
-            or unbound(pod, self._cluster, recorded)
-        )
+        found = placed.explanation or filtered(scheduling, placed.room)
+        if found is not None and scheduling.feasible:
+            # The scheduler may still choose a node that is not Ready and has no taint for it yet.
+            return replace(found, certainty=Certainty.POSSIBLE)
+        return found or gated(pod) or unbound(pod, self._cluster, recorded)
 
     def _finding(self, pod: PodObject, explanation: Explanation) -> Finding:
         evidence, remedies = [*self._further(pod, explanation)], list[Remedy]()

@@ -152,6 +152,26 @@ def test_objects_that_are_reduced_on_reading_give_the_same_findings(one: Compile
         assert findings(one, ClusterObjects(reduced, now=NOW)) == findings(one, objects)
 
 
+@pytest.mark.parametrize("test", ["devices", "mig"])
+def test_nodes_are_diagnosed_without_their_pods(test: str) -> None:
+    [recorded] = [document for document in TESTS if document["metadata"]["name"] == test]
+    whole = cluster(recorded)
+    nodes = ClusterObjects({"Node": whole.nodes}, absent=frozenset(whole.kinds) - {"Node"}, now=NOW)
+    reasons = recorded["spec"]["diagnoses"][0]["reasons"]
+    found = [
+        finding
+        for one in COMPILED
+        if one.diagnostic.reason in reasons
+        for finding in evaluate([one], nodes, lambda _: True).findings
+    ]
+    expected = recorded["spec"]["diagnoses"][0]["expect"]
+
+    assert sorted((finding.reason, str(finding.object)) for finding in found) == sorted(
+        (one["reason"], one["object"]) for one in expected
+    )
+    assert not [line for finding in found for line in finding.evidence if "no pod" in line]
+
+
 @EACH
 def test_objects_with_no_more_than_their_names_are_evaluated(one: CompiledDiagnostic) -> None:
     """Objects are reduced on reading, and new ones have no status yet."""

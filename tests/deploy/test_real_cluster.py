@@ -62,6 +62,7 @@ OPTIONS: Mapping[str, Any] = {
     "podDisruptionBudget": {"maxUnavailable": "50%"},
     "metrics": {"dashboard": {"enabled": True}},
     "clientCA": {"configMap": "ca"},
+    "doctor": {"enabled": True, "events": True},
 }
 """Values of all features that need no CustomResourceDefinitions."""
 

@@ -6,13 +6,11 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 
 from rules_engine.diagnosis.scope import Scope
 from server.cluster.connection import Connection
@@ -24,7 +22,8 @@ from server.telemetry.events import Events
 from server.telemetry.finding_metrics import FindingMetrics
 from tests.support.apiserver import PATIENCE_SECONDS, ApiServer, Silence, Status, api_server, bound, namespace, node
 from tests.support.cluster import Clock, plain
-from tests.support.operating import fetched, until
+from tests.support.doctor import watching
+from tests.support.operating import until
 from tests.support.server import command, environment
 from tests.support.telemetry import series
 
@@ -233,51 +232,9 @@ def test_findings_are_sent_as_events_once(api: ApiServer, tmp_path: Path) -> Non
 # The process.
 
 
-@dataclass
-class Process:
-    """A running `doctor --watch`."""
-
-    process: "subprocess.Popen[bytes]"
-    log: Path
-
-    @property
-    def url(self) -> str:
-        found = re.search(r"metrics at (http://[^\s\"]+)", self.log.read_text())
-        return found[1] if found else ""
-
-    def get(self, path: str) -> tuple[int, str]:
-        return fetched(f"{self.url}{path}")
-
-    def samples(self) -> dict[str, float]:
-        _, text = self.get("/metrics")
-        return {
-            sample.name: sample.value for family in text_string_to_metric_families(text) for sample in family.samples
-        }
-
-
-@contextmanager
-def running(folder: Path, config: Path, *arguments: str | Path) -> Iterator[Process]:
-    """Run `doctor --watch` on a free port; yield it once it listens."""
-    log = folder / "doctor.log"
-    line = command("doctor", "--watch", "--metrics-listen", "127.0.0.1:0", *arguments)
-    with log.open("wb") as stderr:
-        process = subprocess.Popen(line, env=environment(KUBECONFIG=str(config)), stderr=stderr, stdout=stderr)
-    found = Process(process, log)
-    try:
-        until(lambda: found.url or process.poll() is not None, "the address")
-        assert process.poll() is None, log.read_text()
-        yield found
-        process.send_signal(signal.SIGINT)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(PATIENCE_SECONDS)
-    finally:
-        process.kill()
-        process.wait(PATIENCE_SECONDS)
-
-
 def test_the_process_serves_metrics_and_sends_events(api: ApiServer, tmp_path: Path) -> None:
     api.put("pods", bound("train", "", {MIG: 1}))
-    with running(tmp_path, api.kubeconfig(tmp_path), "--events", "--log-format", "json") as process:
+    with watching(tmp_path, api.kubeconfig(tmp_path), "--events", "--log-format", "json") as process:
         until(lambda: process.get("/readyz")[0] == 200, "the first diagnosis")
         api.wait_for(lambda: api.events)
         until(lambda: process.samples()["gpu_rules_events_total"] == 1, "the sent Event")
@@ -296,7 +253,7 @@ def test_the_process_serves_metrics_and_sends_events(api: ApiServer, tmp_path: P
 
 def test_the_process_ends_during_a_diagnosis(api: ApiServer, tmp_path: Path) -> None:
     api.fail("nodes", Silence())
-    with running(tmp_path, api.kubeconfig(tmp_path)) as process:
+    with watching(tmp_path, api.kubeconfig(tmp_path)) as process:
         api.wait_for(lambda: api.lists("nodes"))
         assert process.get("/readyz")[0] == 503
         process.process.send_signal(signal.SIGINT)

@@ -98,8 +98,12 @@ def test_an_item_that_only_seems_to_end_is_read_whole(tmp_path: Path) -> None:
 
 def test_the_end_of_items_is_sought_in_vain_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sought: list[int] = []
-    closing = reading._closing
-    monkeypatch.setattr(reading, "_closing", lambda column: sought.append(column) or closing(column))
+
+    def closing(column: int) -> str:
+        sought.append(column)
+        return "\n}"
+
+    monkeypatch.setattr(reading, "_closing", closing)
     result = read(tmp_path, listed(*[item("Node", f"n{number}") for number in range(9)], indent="\t"))
     assert (len(found(result)["Node"]), len(sought)) == (9, 1)
 
@@ -387,9 +391,9 @@ def test_the_garbage_collector_is_as_it_was(tmp_path: Path, enabled: bool) -> No
 def test_the_documented_bounds_are_those_of_the_reader() -> None:
     text = " ".join((REPOSITORY / "docs" / "doctor.md").read_text().split())
     assert (
-        f"at most {reading.MAX_DUMP_BYTES // 2**30} GiB of JSON and {reading.MAX_YAML_BYTES // 2**20} MiB of YAML in one "
-        f"file, {json_list.MAX_ITEM_BYTES // 2**20} MiB in one object, {reading.MAX_DUMP_FILES:,} files in a folder, "
-        f"and {reading.MAX_OBJECTS:,} objects."
+        f"at most {reading.MAX_DUMP_BYTES // 2**30} GiB of JSON and {reading.MAX_YAML_BYTES // 2**20} MiB of YAML "
+        f"in one file, {json_list.MAX_ITEM_BYTES // 2**20} MiB in one object, {reading.MAX_DUMP_FILES:,} files in a "
+        f"folder, and {reading.MAX_OBJECTS:,} objects."
     ) in text
 
 

@@ -2,15 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
 
 from rules_engine.authoring.rule_files import DEFAULT_RULES, has_errors, read_rules
-from rules_engine.diagnosis.built_in_fields import BUILT_IN
+from rules_engine.diagnosis.built_in_fields import BUILT_IN, all_kept, kept_by_rules
 from rules_engine.documents import Sources
 from rules_engine.evaluation import RuleSet
 from rules_engine.kinds.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics, kept_by
-from rules_engine.model.kept_fields import Kept, merged
+from rules_engine.model.kept_fields import Kept
 from rules_engine.model.problems import Problem
 
 PACKAGED = DEFAULT_RULES.parent / "diagnostics"
@@ -50,11 +49,12 @@ def prepare(paths: Sequence[Path]) -> Prepared:
         problems += files.problems
         sources |= files.loaded.sources
     compiled, found = compile_diagnostics(diagnostics.values())
+    rule_set = None if given is None else given.rule_set
     return Prepared(
         diagnostics=compiled,
-        rule_set=None if given is None else given.rule_set,
+        rule_set=rule_set,
         rules=" ".join(map(str, paths)),
-        kept=all_kept(BUILT_IN, kept_by(compiled)),
+        kept=all_kept(BUILT_IN, kept_by(compiled), {} if rule_set is None else kept_by_rules(rule_set)),
         problems=(*problems, *found),
         sources=sources,
     )
@@ -63,9 +63,3 @@ def prepare(paths: Sequence[Path]) -> Prepared:
 def packaged_files() -> Sequence[Path]:
     """Return the files of the packaged Diagnostics, without their tests."""
     return [path for path in sorted(PACKAGED.glob("*.yaml")) if not path.name.endswith(".test.yaml")]
-
-
-def all_kept(*kept: Mapping[str, Kept]) -> Mapping[str, Kept]:
-    """Return all members that are kept by one of these, by kind."""
-    kinds = {kind for each in kept for kind in each}
-    return {kind: reduce(merged, (each[kind] for each in kept if kind in each)) for kind in kinds}

@@ -13,6 +13,7 @@ from http import HTTPStatus
 from pathlib import Path
 from time import monotonic
 
+from rules_engine.diagnosis.built_in_fields import all_kept
 from rules_engine.diagnosis.doctor import diagnose
 from rules_engine.diagnosis.report import Report
 from rules_engine.diagnosis.scope import Scope
@@ -21,7 +22,7 @@ from rules_engine.model.problems import render
 from server.cluster.connection import RENEWAL_CAUSES, ApiError, Connection
 from server.doctor.finding_events import KEPT, QUIET_SECONDS, finding_events
 from server.doctor.listing import Listed, Listing
-from server.doctor.preparation import Prepared, all_kept, prepare
+from server.doctor.preparation import Prepared, prepare
 from server.http.app import create_probes_app
 from server.http.handlers import PageHandler
 from server.http.limits import PLAIN_CONNECTIONS

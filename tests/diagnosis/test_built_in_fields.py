@@ -126,3 +126,10 @@ def test_ladders_in_force_read_what_their_expressions_need(tmp_path: Path) -> No
 
 def test_rules_without_expressions_keep_nothing() -> None:
     assert kept_by_rules(compiled(ladder(MIG3, rung(GPU, assume=True)))) == {"Pod": {}}
+
+
+def test_kept_members_of_all_are_kept() -> None:
+    assert all_kept({"Pod": {"spec": None}}, {"Pod": {"spec": {"a": None}, "status": None}, "Node": None}) == {
+        "Pod": {"spec": None, "status": None},
+        "Node": None,
+    }

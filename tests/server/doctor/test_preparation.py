@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from rules_engine.diagnosis.built_in_fields import BUILT_IN
+from rules_engine.diagnosis.built_in_fields import BUILT_IN, all_kept
 from rules_engine.kinds.diagnostic import CompiledDiagnostic, kept_by
 from rules_engine.model.problems import Severity
-from server.doctor.preparation import Prepared, all_kept, packaged_files, prepare
+from server.doctor.preparation import Prepared, packaged_files, prepare
 
 LADDER = """\
 apiVersion: gpurules.io/v1
@@ -78,11 +78,15 @@ def test_members_that_diagnostics_and_built_in_reasons_read_are_kept(tmp_path: P
     assert "unschedulable" in node["spec"]
 
 
-def test_kept_members_of_all_are_kept() -> None:
-    assert all_kept({"Pod": {"spec": None}}, {"Pod": {"spec": {"a": None}, "status": None}, "Node": None}) == {
-        "Pod": {"spec": None, "status": None},
-        "Node": None,
-    }
+def test_members_that_the_ladders_in_force_read_are_kept(tmp_path: Path) -> None:
+    conditions = "matchConditions: [{name: image, expression: \"object.spec.serviceAccountName == 'train'\"}]"
+    (tmp_path / "a.yaml").write_text(LADDER.replace("spec:", f"spec:\n  {conditions}", 1))
+
+    pod = prepare([tmp_path]).kept["Pod"]
+
+    assert pod is not None
+    assert pod["spec"] is not None
+    assert "serviceAccountName" in pod["spec"]
 
 
 @pytest.mark.parametrize(

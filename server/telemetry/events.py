@@ -163,7 +163,9 @@ class Events:
             self.add(event)
 
     def add(self, event: Event) -> None:
-        """Queue an Event; another thread sends it."""
+        """Queue an Event, unless it was just sent; another thread sends it."""
+        if not self._is_new(event, self._clock()):
+            return  # the same thousand findings leave room for others
         if self._queue.qsize() >= MAX_QUEUED:
             self.dropped += 1
         else:

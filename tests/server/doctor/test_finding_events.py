@@ -13,9 +13,10 @@ from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName
 from server.cluster.connection import Connection
 from server.doctor.finding_events import API_VERSIONS, COMPONENT, KEPT, finding_events
-from server.telemetry.events import MAX_MESSAGE, Event, Events
+from server.telemetry.events import MAX_MESSAGE, MAX_QUEUED, Event, Events
 from tests.support.apiserver import ApiServer, api_server, bound, node
 from tests.support.cluster import plain
+from tests.support.operating import until
 from tests.support.reports import empty_report, group, pod_name, reported_finding
 
 AT = datetime(2026, 11, 23, tzinfo=UTC)
@@ -134,3 +135,18 @@ def test_a_finding_that_lasts_has_one_event(api: ApiServer, tmp_path: Path) -> N
 
     assert [event["message"] for _, event in api.events] == ["for 0 minutes", "node worker-2 has no MIG devices"]
     assert json.dumps(api.events).count(COMPONENT) == 2
+
+
+def test_findings_that_last_leave_room_for_others(api: ApiServer) -> None:
+    sender = Events(Connection(plain(api)), quiet_seconds=1000.0)
+    sender.start()
+    (event,), (other,) = events_of(reported_finding()), events_of(reported_finding(object=POD))
+    sender.add(event)
+    until(lambda: sender.sent == 1, "the first Event")
+    for _ in range(MAX_QUEUED + 1):
+        sender.add(event)
+    sender.add(other)
+    until(lambda: sender.sent == 2, "the other Event")
+    sender.stop()
+
+    assert sender.dropped == 0

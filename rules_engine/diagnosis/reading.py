@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cache, reduce
 from pathlib import Path
 from typing import BinaryIO
@@ -20,9 +19,10 @@ from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import STDIN, decoded, find_files, is_folder, report_unreadable, standard_input
 from rules_engine.loading.json_list import CHUNK_BYTES, MAX_ITEM_BYTES, JsonList, ListError, too_deep, too_large
 from rules_engine.loading.yaml_list import read_yaml_objects
+from rules_engine.model.change_times import moment, newest_change
 from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
 from rules_engine.model.excerpt import truncate
-from rules_engine.model.json.lenient import Object, mapping, objects, text
+from rules_engine.model.json.lenient import Object, mapping, text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kept_fields import Kept, merged
 from rules_engine.model.problem_codes import Code
@@ -73,15 +73,13 @@ _NO_OBJECT, _NO_KIND = "a value that is not an object", "an object without a kin
 
 _LARGE_YAML = f"a file in YAML is larger than {MAX_YAML_BYTES // 2**20} MiB: write it with -o json"
 
-_TIMES = ("creationTimestamp", "lastTimestamp", "eventTime", "lastHeartbeatTime", "lastTransitionTime")
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,9})?Z")
 _CONDITION_TIMES: Kept = {"status": {"conditions": {"lastHeartbeatTime": None, "lastTransitionTime": None}}}
 _KEPT_TIMES: Mapping[str, Kept] = {
     "Node": _CONDITION_TIMES,
     "Pod": _CONDITION_TIMES,
     "Event": {"lastTimestamp": None, "eventTime": None},
 }
-"""Times at which objects were changed: the newest one is the moment of the recording."""
+"""Times at which objects were changed that no expression need read."""
 
 _CORE_NAMES: Mapping[str, str] = {
     "regarding": "involvedObject",
@@ -195,7 +193,7 @@ class _Reader:
         return ClusterObjects(
             {kind: found.values() for kind, found in self._found.items() if kind in self.seen},
             absent=frozenset(RESOURCES) - self.seen,
-            now=_time(self._newest),
+            now=moment(self._newest),
         )
 
     def read(self, path: Path, named: bool) -> None:
@@ -312,7 +310,7 @@ class _Reader:
                 raise _StopError(Code.FILE_TOO_LARGE, f"more than {MAX_OBJECTS:,} objects", place)
         if known is None or _version(known) <= _version(found):
             self._found[kind][key] = _core_event(found) if kind == "Event" else found
-            self._newest = _newest(self._found[kind][key], self._newest)
+            self._newest = newest_change(self._found[kind][key], self._newest)
 
 
 class _StopError(Exception):
@@ -415,21 +413,6 @@ def _core_event(event: dict[str, Json]) -> dict[str, Json]:
 def _version(found: Object) -> int:
     version = text(mapping(found.get("metadata")), "resourceVersion")
     return int(version) if version.isascii() and version.isdigit() and len(version) <= MAX_VERSION_DIGITS else 0
-
-
-def _newest(found: Object, newest: str) -> str:
-    """Return the newest time at which an object was changed, if it is newer than another."""
-    status = mapping(found.get("status"))
-    for members in (found, mapping(found.get("metadata")), *objects(status.get("conditions"))):
-        for name in _TIMES:
-            written = members.get(name)
-            if isinstance(written, str) and written > newest and _TIME.fullmatch(written):
-                newest = written
-    return newest
-
-
-def _time(written: str) -> datetime:
-    return datetime.fromisoformat(written) if written else datetime.fromtimestamp(0, UTC)
 
 
 def _size(path: Path) -> int:

@@ -95,7 +95,7 @@ def test_an_inventory_is_seen_as_the_api_shows_it(tmp_path: Path) -> None:
     view = found.node_view("worker-1")
     assert view is not None
     assert str(view.available(GPU)) == "1"
-    assert (found.absent, found.now) == (frozenset(), datetime(2000, 1, 1, tzinfo=UTC))
+    assert (found.absent, found.now) == (frozenset(), datetime(1970, 1, 1, tzinfo=UTC))
 
 
 WHOLE = {

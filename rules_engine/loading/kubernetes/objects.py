@@ -3,25 +3,17 @@
 Unlike the dump of a cluster, a file for tests is whole: a kind without objects is not an absent one.
 """
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Iterable, Mapping
 
 from rules_engine.loading.fields import items
 from rules_engine.loading.kubernetes.inventory import inventory_nodes, node_object
 from rules_engine.loading.kubernetes.manifests import manifest_json
 from rules_engine.loading.yaml.nodes import MapNode
+from rules_engine.model.change_times import moment, newest_change
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
 from rules_engine.model.json.lenient import Object, mapping, objects, text
 from rules_engine.model.json.patch import Json
-
-NO_TIME = "2000-01-01T00:00:00Z"
-"""The moment of a cluster whose objects have no timestamps."""
-
-_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
-_LATER = frozenset({"deletionTimestamp"})
-"""Timestamps that may be in the future."""
 
 
 def inventory_objects(spec: MapNode, cluster: Cluster) -> ClusterObjects:
@@ -58,14 +50,8 @@ def _objects(found: Iterable[Mapping[str, Json]]) -> ClusterObjects:
         kind = text(item, "kind")
         if kind in RESOURCES:
             by_kind.setdefault(kind, []).append(dict(item))
-    now = max((time for kind in by_kind.values() for item in kind for time in _times(item)), default=NO_TIME)
-    return ClusterObjects(by_kind, now=datetime.fromisoformat(now))
-
-
-def _times(item: Object) -> Iterator[str]:
-    """Yield the times at which an object was changed or observed."""
-    conditions = objects(mapping(item.get("status")).get("conditions"))
-    for members in (item, mapping(item.get("metadata")), *conditions):
-        for name, value in members.items():
-            if name.endswith(("Time", "Timestamp")) and name not in _LATER and _TIME.fullmatch(str(value)):
-                yield str(value)
+    newest = ""
+    for kind in by_kind.values():
+        for item in kind:
+            newest = newest_change(item, newest)
+    return ClusterObjects(by_kind, now=moment(newest))

@@ -162,10 +162,13 @@ class Events:
         for event in events(record):
             self.add(event)
 
+    def add_new(self, event: Event) -> None:
+        """Queue an Event that was not sent lately: a thousand findings that last leave room for a new one."""
+        if self._is_new(event, self._clock()):
+            self.add(event)
+
     def add(self, event: Event) -> None:
-        """Queue an Event, unless it was just sent; another thread sends it."""
-        if not self._is_new(event, self._clock()):
-            return  # the same thousand findings leave room for others
+        """Queue an Event; another thread sends it."""
         if self._queue.qsize() >= MAX_QUEUED:
             self.dropped += 1
         else:

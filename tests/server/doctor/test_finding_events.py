@@ -144,8 +144,8 @@ def test_findings_that_last_leave_room_for_others(api: ApiServer) -> None:
     sender.add(event)
     until(lambda: sender.sent == 1, "the first Event")
     for _ in range(MAX_QUEUED + 1):
-        sender.add(event)
-    sender.add(other)
+        sender.add_new(event)
+    sender.add_new(other)
     until(lambda: sender.sent == 2, "the other Event")
     sender.stop()
 

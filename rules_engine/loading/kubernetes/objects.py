@@ -51,7 +51,7 @@ def _objects(found: Iterable[Mapping[str, Json]]) -> ClusterObjects:
         if kind in RESOURCES:
             by_kind.setdefault(kind, []).append(dict(item))
     newest = ""
-    for kind in by_kind.values():
-        for item in kind:
-            newest = newest_change(item, newest)
+    for of_kind in by_kind.values():
+        for raw in of_kind:
+            newest = newest_change(raw, newest)
     return ClusterObjects(by_kind, now=moment(newest))

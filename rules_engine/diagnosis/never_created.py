@@ -9,7 +9,7 @@ from rules_engine.diagnosis.events import last_seen
 from rules_engine.diagnosis.reasons import NeverCreatedReason
 from rules_engine.diagnosis.wording import command, listed, quoted
 from rules_engine.model.admission import Endpoint
-from rules_engine.model.cluster_objects import RESOURCES, ApiObject, ClusterObjects
+from rules_engine.model.cluster_objects import RESOURCES, ApiObject, ClusterObjects, involved_object
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName, Remedy, Risk
 from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.json.lenient import Object, mapping, objects, strings, text
@@ -60,8 +60,7 @@ def _failures(cluster: ClusterObjects, since: datetime) -> Mapping[ObjectName, _
     for event in cluster.events:
         if text(event, "reason") != FAILED:
             continue
-        involved = mapping(event.get("involvedObject"))
-        about = ObjectName(text(involved, "kind"), text(involved, "name"), text(involved, "namespace"))
+        about = involved_object(event)
         at = last_seen(event)
         if about.kind in _WANTING and (at is None or at >= since):
             failure = _Failure(message=quoted(text(event, "message")), at=at)

@@ -12,7 +12,7 @@ from rules_engine.diagnosis.overview import DevicePods, InScope
 from rules_engine.diagnosis.report import RecentError
 from rules_engine.diagnosis.timestamps import timestamp
 from rules_engine.diagnosis.wording import quoted
-from rules_engine.model.cluster_objects import ClusterObjects, PodObject
+from rules_engine.model.cluster_objects import ClusterObjects, PodObject, involved_object
 from rules_engine.model.finding import ObjectName
 from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.json.lenient import Object, mapping, text
@@ -86,8 +86,7 @@ def _events(cluster: ClusterObjects, related: Collection[ObjectName]) -> Iterato
     for event in cluster.events:
         if text(event, "type") != "Warning" or text(event, "reason") == _NOT_SCHEDULED:
             continue
-        involved = mapping(event.get("involvedObject"))
-        about = ObjectName(text(involved, "kind"), text(involved, "name"), text(involved, "namespace"))
+        about = involved_object(event)
         message = text(event, "message")
         if about.kind and (about in related or _GPU_WORDS.search(message)):
             series = mapping(event.get("series"))

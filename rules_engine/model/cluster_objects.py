@@ -88,6 +88,13 @@ CLASSES: Mapping[str, type[ApiObject]] = {"Node": NodeObject, "Pod": PodObject, 
 """The classes of the kinds that have functions in CEL; objects of other kinds are ApiObjects."""
 
 
+def involved_object(event: Object) -> ObjectName:
+    """Return the object that an Event is about. A Node has no namespace, but some programs write one."""
+    involved = mapping(event.get("involvedObject"))
+    kind = text(involved, "kind")
+    return ObjectName(kind, text(involved, "name"), "" if kind == "Node" else text(involved, "namespace"))
+
+
 class ClusterObjects:
     """The objects of a cluster at one moment; they never change. Indexes are made on first use.
 
@@ -174,14 +181,12 @@ class ClusterObjects:
     def _about(self) -> Mapping[ObjectName, Sequence[ApiObject]]:
         found: dict[ObjectName, list[ApiObject]] = {}
         for event in self.events:
-            involved = mapping(event.get("involvedObject"))
-            about = ObjectName(text(involved, "kind"), text(involved, "name"), text(involved, "namespace"))
-            found.setdefault(about, []).append(event)
+            found.setdefault(involved_object(event), []).append(event)
         return found
 
-    def events_about(self, about: ObjectName) -> Sequence[ApiObject]:
+    def events_about(self, name: ObjectName) -> Sequence[ApiObject]:
         """Return the Events that are recorded about an object."""
-        return self._about.get(about, ())
+        return self._about.get(name, ())
 
     @cached_property
     def view(self) -> Cluster:

@@ -223,6 +223,13 @@ def test_errors_of_gpu_objects_are_the_newest_first() -> None:
     ]
 
 
+def test_events_of_a_node_count_whatever_namespace_they_name() -> None:
+    named = warning_event("Node", "a", "NodeHasDiskPressure", "disk", namespace="default")
+    cluster = cluster_of(nodes=[gpu_node("a")], events=[named])
+    assert [str(error.objects[0]) for error in errors(cluster)] == ["Node/a"]
+    assert len(cluster.events_about(ObjectName("Node", "a"))) == 1
+
+
 @pytest.mark.parametrize(
     ("times", "minute"),
     [

@@ -196,6 +196,9 @@ def test_a_kind_that_was_not_read_is_not_an_empty_one(tmp_path: Path) -> None:
         not_evaluated=(NotEvaluated(source="Diagnostic/one", why="daemonsets were not read", objects=2),),
     )
     assert run(compiled, cluster(node("a"))).findings
+    # There is nothing to evaluate in a scope without nodes, but nothing is known of nodes that were not read.
+    assert evaluate([compiled], objects, lambda _: False).not_evaluated == ()
+    assert run(compiled, cluster(absent=["DaemonSet", "Node"])).not_evaluated[0].objects == 0
     # Evidence may be incomplete.
     told = diagnostic("evidence: ['string(object.events().size())']", tmp_path)
     assert [finding.evidence for finding in run(told, objects).findings] == [("0",), ("0",)]

@@ -152,10 +152,10 @@ def evaluate(
         )
         run = _Run(one, base)
         missing = [RESOURCES[kind] for kind in sorted(one.needs & objects.absent)]
-        if missing:
-            run.failed(f"{' and '.join(missing)} were not read", len(found), None)
-        else:
+        if not missing:
             run.evaluate(found)
+        elif found or for_each.value in objects.absent:
+            run.failed(f"{' and '.join(missing)} were not read", len(found), None)
         findings += run.findings
         not_evaluated += run.not_evaluated
     return Evaluation(findings=tuple(findings), not_evaluated=tuple(not_evaluated))

@@ -458,6 +458,34 @@ def test_a_pod_that_should_be_scheduled_soon_has_no_finding() -> None:
     assert found.note == "nodes that pass all filters: a and b"
 
 
+def test_taints_of_nodes_that_match_the_pod_are_evidence_with_a_remedy() -> None:
+    matching = node("a", {GPU: 4}, labels={"zone": "a"}, taints=TAINTED)
+    finding = answer(matching, node("b", {GPU: 4}), pod("p", {GPU: 1}, nodeSelector={"zone": "a"})).finding
+    assert finding is not None
+    assert finding.reason == PendingReason.SELECTOR_OR_AFFINITY
+    assert finding.evidence[-1] == "nodes that match have the taint nvidia.com/gpu=present:NoSchedule: a"
+    assert finding.remedies[0].text.startswith("Add tolerations for nvidia.com/gpu=present:NoSchedule to the pod")
+
+
+@pytest.mark.parametrize(
+    ("why", "others"),
+    [
+        (PendingReason.ALL_ALLOCATED, [node("a", {GPU: 4}), pod("x", {GPU: 4}, on="a")]),
+        (
+            PendingReason.ON_NO_SINGLE_NODE,
+            [node("a", {GPU: 4}), node("c", {GPU: 4}), pod("x", {GPU: 2}, on="a"), pod("y", {GPU: 2}, on="c")],
+        ),
+        (PendingReason.OTHER_RESOURCES, [node("a", {GPU: 4}), pod("x", {"cpu": 31}, on="a")]),
+    ],
+)
+def test_excluded_nodes_with_room_are_evidence(why: PendingReason, others: list[Object]) -> None:
+    waiting = pod("p", {GPU: 4 if why is not PendingReason.OTHER_RESOURCES else 1, "cpu": 2})
+    finding = answer(*others, cordoned(node("b", {GPU: 4})), waiting).finding
+    assert finding is not None
+    assert finding.reason == why
+    assert "enough is free on nodes that exclude the pod: b" in finding.evidence
+
+
 def test_a_malformed_pod_is_not_evaluated() -> None:
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": 3}}}
     found = answer(node("a", {GPU: 4}), pod("p", {GPU: 1}, affinity=affinity))

@@ -23,12 +23,12 @@ _Stage = tuple[Callable[[], NodeSet], Callable[["Exclusion", NodeSet], Explanati
 class Exclusion:
     """The nodes that are left for a request after each reason, and the first reason after which none is left.
 
-    `left`: the nodes that offer the GPUs and exclude the pod for none of the reasons. `steps`: a line for each reason
-    that excluded some of the nodes, if others were left.
+    `offering`: the nodes that offer the GPUs. `left`: those that exclude the pod for none of the reasons. `steps`: a
+    line for each reason that excluded some of the nodes, if others were left.
     """
 
     def __init__(self, request: Request, sets: NodeSets, offering: NodeSet) -> None:
-        self.left = offering
+        self.offering = self.left = offering
         self.steps: tuple[str, ...] = (f"nodes that offer {request.text}: {_names(sets, offering)}",)
         self.explanation: Explanation | None = None
         self._request = request
@@ -86,7 +86,7 @@ def _tainted(found: Exclusion, excluded: NodeSet) -> Explanation:
             *(f"{text} on {found.names(nodes)}" for text, nodes in zip(keys, taints.values(), strict=True)),
         ),
         remedies=(
-            Remedy(text=f"Add tolerations for {listed(keys)} to the pod, if it may use these nodes"),
+            _tolerate(keys),
             Remedy(
                 text="Look at the taints of a node",
                 command=command("kubectl", "get", "node", found.first(excluded), "-o", "jsonpath={.spec.taints}"),
@@ -95,19 +95,34 @@ def _tainted(found: Exclusion, excluded: NodeSet) -> Explanation:
     )
 
 
+def _tolerate(taints: Sequence[str]) -> Remedy:
+    return Remedy(text=f"Add tolerations for {listed(taints)} to the pod, if it may use these nodes")
+
+
 def taint_text(taint: Taint) -> str:
     """Return a taint as kubectl prints it."""
     return f"{taint.key}{f'={taint.value}' if taint.value else ''}:{taint.effect}"
 
 
 def _unmatched(found: Exclusion, excluded: NodeSet) -> Explanation:
+    sets, placement = found.sets, found.request.placement
+    repelling = sets.untolerated(placement, found.offering & sets.matching(placement), *LIFECYCLE)
+    taints = [taint_text(taint) for taint in repelling]
     return Explanation(
         reason=PendingReason.SELECTOR_OR_AFFINITY,
         severity=FindingSeverity.ERROR,
         message=f"no node that offers {found.request.text}{_left(found)} matches the pod's node selector or affinity",
         cause="A pod runs only on nodes that match its node selector and its required node affinity.",
-        evidence=(*found.steps, *_mismatches(found, excluded)),
+        evidence=(
+            *found.steps,
+            *_mismatches(found, excluded),
+            *(
+                f"nodes that match have the taint {taint}: {found.names(nodes)}"
+                for taint, nodes in zip(taints, repelling.values(), strict=True)
+            ),
+        ),
         remedies=(
+            *([_tolerate(taints)] if taints else ()),
             Remedy(text="Correct the node selector or the required node affinity of the pod"),
             Remedy(
                 text="Look at the labels of a node that offers the GPUs",

@@ -56,7 +56,6 @@ def _allocated(short: Sequence[str], found: Exclusion, holders: Holders) -> Expl
         for name, total in sets.resources(found.left, Offered.AVAILABLE).items()
         if is_gpu(name) and name not in short
     ]
-    elsewhere = sets.every & ~found.left & sets.covering(found.request.gpus, Offered.AVAILABLE)
     none = all(sets.total(resource, Offered.AVAILABLE, found.left) == 0 for resource in short)
     return Explanation(
         reason=PendingReason.ALL_ALLOCATED,
@@ -73,7 +72,7 @@ def _allocated(short: Sequence[str], found: Exclusion, holders: Holders) -> Expl
             *_gpu_lines(short, found),
             *_held(short, found, holders),
             *([f"free on these nodes: {', '.join(spare)}"] if spare else ()),
-            *([f"enough is free on nodes that exclude the pod: {found.names(elsewhere)}"] if elsewhere else ()),
+            *_elsewhere(found),
         ),
         remedies=(
             _pods_on(found.first(found.left)),
@@ -81,6 +80,14 @@ def _allocated(short: Sequence[str], found: Exclusion, holders: Holders) -> Expl
         ),
         missing=tuple(short),
     )
+
+
+def _elsewhere(found: Exclusion) -> Iterator[str]:
+    """Yield a line if nodes that exclude the pod have room for it, such as a cordoned one."""
+    sets, request = found.sets, found.request
+    room = sets.covering((*request.gpus, *request.others), Offered.AVAILABLE) & ~sets.full & ~found.left
+    if room:
+        yield f"enough is free on nodes that exclude the pod: {found.names(room)}"
 
 
 def _pods_on(node: str) -> Remedy:
@@ -104,6 +111,7 @@ def _scattered(found: Exclusion, holders: Holders) -> Explanation:
             *found.steps,
             *_gpu_lines(resources, found),
             *(line for resource in resources for line in holders.evidence(resource, [best])),
+            *_elsewhere(found),
         ),
         remedies=(
             _pods_on(best),
@@ -152,7 +160,7 @@ def _others(free: NodeSet, found: Exclusion) -> Explanation:
         severity=FindingSeverity.ERROR if never else FindingSeverity.WARNING,
         message=f"not enough {listed(lacking)} is free beside {request.text}, on {nodes}",
         cause="Other pods hold what the pod needs beside the GPUs, or it requests more than the nodes have.",
-        evidence=(*found.steps, *evidence),
+        evidence=(*found.steps, *evidence, *_elsewhere(found)),
         remedies=(
             Remedy(
                 text="Look at what the pods of the node request", command=command("kubectl", "describe", "node", first)

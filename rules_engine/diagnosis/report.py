@@ -81,7 +81,8 @@ class PendingPod:
     """A GPU pod that is not scheduled, with the two answers: the scheduler's message, and the finding.
 
     `pods`: all pods for which both are the same, the first of them first. `note`: why the messages differ or cannot be
-    compared, such as filters that are not modelled. `finding` is None if no reason is true.
+    compared, such as filters that are not modelled. `finding` is None if no reason is true, or, without `evaluated`, if
+    that is not known.
     """
 
     pods: tuple[ObjectName, ...]
@@ -92,6 +93,7 @@ class PendingPod:
     agreement: Agreement
     note: str
     finding: Finding | None
+    evaluated: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -432,6 +432,7 @@ def test_claims_are_not_judged_if_they_were_not_read() -> None:
 def test_pods_are_not_judged_if_nodes_were_not_read() -> None:
     found = answer(pod("p", {GPU: 1}, message="0/1 nodes are available: 1 Insufficient cpu."), absent=["Node"])
     assert (found.finding, found.agreement, found.note) == (None, Agreement.NOT_COMPARABLE, "nodes were not read")
+    assert not found.evaluated
 
 
 @pytest.mark.parametrize(
@@ -456,6 +457,7 @@ def test_a_pod_that_should_be_scheduled_soon_has_no_finding() -> None:
     assert found.recomputed == ""
     assert found.agreement is Agreement.NOT_RECORDED
     assert found.note == "nodes that pass all filters: a and b"
+    assert found.evaluated
 
 
 def test_taints_of_nodes_that_match_the_pod_are_evidence_with_a_remedy() -> None:
@@ -492,6 +494,7 @@ def test_a_malformed_pod_is_not_evaluated() -> None:
     assert found.finding is None
     assert found.amounts == {GPU: 1}
     assert found.note.startswith("the pod was not evaluated: /spec/affinity/nodeAffinity/")
+    assert not found.evaluated
 
 
 class TestMessages:

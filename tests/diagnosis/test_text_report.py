@@ -88,7 +88,7 @@ Info  TimeSlicing  Cluster
 
 Not evaluated  2 results
   Diagnostic/costly: over the budget (12 objects, the first Pod/ml/a)
-  Diagnostic/jobs: jobs were not read (0 objects)
+  Diagnostic/jobs: jobs were not read
 """
 
 
@@ -182,6 +182,14 @@ def test_severities_and_risks_are_coloured(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.delenv("NO_COLOR", raising=False)
 
     assert "\x1b[1;31mError\x1b[0m" in text(whole_report())
+
+
+def test_the_finding_of_a_pod_that_was_not_evaluated_is_unknown() -> None:
+    report = whole_report()
+    pending = tuple(replace(each, finding=None, evaluated=False) for each in report.overview.pending)
+    shown = text(replace(report, overview=replace(report.overview, pending=pending)))
+    assert shown.count("      finding: unknown\n") == len(pending)
+    assert "finding: none" not in shown
 
 
 def test_a_pending_pod_without_any_message_has_none_in_the_report() -> None:

@@ -97,6 +97,7 @@ def _pending(pending: PendingPod) -> Json:
         "recorded": pending.recorded,
         "agreement": pending.agreement.value,
         "note": pending.note,
+        "evaluated": pending.evaluated,
         "finding": None
         if finding is None
         else {"reason": finding.reason, "certainty": finding.certainty.value, "message": finding.message},

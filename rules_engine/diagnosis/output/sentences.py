@@ -57,6 +57,11 @@ def comparison(pending: PendingPod) -> str:
     return f"{AGREEMENTS[pending.agreement]}{f': {pending.note}' if pending.note else ''}"
 
 
+def no_finding(pending: PendingPod) -> str:
+    """Return the word for a pending pod without a finding: no reason is true, or it is not known whether one is."""
+    return "none" if pending.evaluated else "unknown"
+
+
 def severity(finding: Finding) -> str:
     """Return the severity of a finding; one that the objects do not prove is possible."""
     return finding.severity.value + (", possible" if finding.certainty is Certainty.POSSIBLE else "")

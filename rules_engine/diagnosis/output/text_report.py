@@ -63,8 +63,8 @@ class _TextReport:
             self._section("Not evaluated", sentences.counted(len(report.not_evaluated), "result"), ["some"])
             for each in report.not_evaluated:
                 first = f", the first {each.first}" if each.first is not None else ""
-                objects = sentences.counted(each.objects, "object")
-                self._line(f"  {each.source}: {each.why} ({objects}{first})")
+                objects = f" ({sentences.counted(each.objects, 'object')}{first})" if each.objects else ""
+                self._line(f"  {each.source}: {each.why}{objects}")
 
     def _head(self) -> None:
         report = self._report
@@ -137,7 +137,7 @@ class _TextReport:
                 self._line(f"      recomputed: {each.recomputed}")
             self._line(f"      {sentences.comparison(each)}")
             if each.finding is None:
-                self._line("      finding: none")
+                self._line(f"      finding: {sentences.no_finding(each)}")
             else:
                 self._line(
                     Text.assemble("      finding: ", *_reason(each.finding), f": {visible(each.finding.message)}")

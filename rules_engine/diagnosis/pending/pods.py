@@ -75,17 +75,7 @@ def _key(answer: PendingPod) -> object:
 
 def _together(found: list[tuple[PodObject, PendingPod]]) -> PendingPod:
     found.sort(key=lambda one: (one[1].since or _LONG_AGO, one[0].namespace, one[0].name))
-    first = found[0][1]
-    return PendingPod(
-        pods=tuple(pod.object_name for pod, _ in found),
-        since=first.since,
-        amounts=first.amounts,
-        recomputed=first.recomputed,
-        recorded=first.recorded,
-        agreement=first.agreement,
-        note=first.note,
-        finding=first.finding,
-    )
+    return replace(found[0][1], pods=tuple(pod.object_name for pod, _ in found))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +131,7 @@ class _Answers:
             agreement=Agreement.NOT_COMPARABLE if recorded else Agreement.NOT_RECORDED,
             note=note,
             finding=None,
+            evaluated=False,
         )
 
     def _place(self, request: Request) -> _Placed:

@@ -16,8 +16,8 @@ from typing import Any
 
 from bench.process import ROOT
 from bench.promise import Promise, exit_code
-from rules_engine.diagnosis.built_in_fields import BUILT_IN
-from rules_engine.diagnosis.reading import read_objects
+from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN
+from rules_engine.diagnosis.reading.files import read_objects
 
 SECONDS, MEMORY_MIB = 60, 1024
 

@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 
-from rules_engine.diagnosis.absent_kinds import absent_kinds
 from rules_engine.diagnosis.grouping import grouped
-from rules_engine.diagnosis.never_created import never_created
-from rules_engine.diagnosis.overview import device_plugins, device_pods, gpu_nodes, gpu_pods, plugin_pods
 from rules_engine.diagnosis.pending import pending_pods
-from rules_engine.diagnosis.recent_errors import recent_errors
-from rules_engine.diagnosis.refused import refused
+from rules_engine.diagnosis.refusals.never_created import never_created
+from rules_engine.diagnosis.refusals.refused import refused
 from rules_engine.diagnosis.report import Overview, PendingPod, Report
 from rules_engine.diagnosis.scope import Scope
+from rules_engine.diagnosis.sections.absent_kinds import absent_kinds
+from rules_engine.diagnosis.sections.overview import device_plugins, device_pods, gpu_nodes, gpu_pods, plugin_pods
+from rules_engine.diagnosis.sections.recent_errors import recent_errors
 from rules_engine.evaluation.rule_set.rule_set import RuleSet
 from rules_engine.kinds.diagnostic import CompiledDiagnostic, evaluate
 from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects

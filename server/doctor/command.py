@@ -242,7 +242,7 @@ def _fail(message: str) -> NoReturn:
 def _read(files: Sequence[Path], prepared: "Prepared") -> "ClusterObjects":
     """Read the objects of files; print their problems. Ends the command if there are errors."""
     from rules_engine.authoring.output.terminal import Screen
-    from rules_engine.diagnosis.reading import read_objects
+    from rules_engine.diagnosis.reading.files import read_objects
 
     with _progress() as report:
         reading = read_objects(files, prepared.kept, lambda done, total: report("reading", done, total))

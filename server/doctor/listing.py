@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from time import monotonic, sleep
 from types import MappingProxyType
 
-from rules_engine.diagnosis.reduction import NotAnObjectError, Reducer, decoder_of
+from rules_engine.diagnosis.reading.reduction import NotAnObjectError, Reducer, decoder_of
 from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kept_fields import Kept

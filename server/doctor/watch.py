@@ -13,8 +13,8 @@ from http import HTTPStatus
 from pathlib import Path
 from time import monotonic
 
-from rules_engine.diagnosis.built_in_fields import all_kept
 from rules_engine.diagnosis.doctor import diagnose
+from rules_engine.diagnosis.reading.built_in_fields import all_kept
 from rules_engine.diagnosis.report import Report
 from rules_engine.diagnosis.scope import Scope
 from rules_engine.model.finding import Certainty, FindingSeverity

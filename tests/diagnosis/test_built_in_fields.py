@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from rules_engine.diagnosis.built_in_fields import BUILT_IN, all_kept, kept_by_rules
 from rules_engine.diagnosis.doctor import diagnose
-from rules_engine.diagnosis.reading import read_objects
+from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN, all_kept, kept_by_rules
+from rules_engine.diagnosis.reading.files import read_objects
 from rules_engine.diagnosis.report import Report
 from rules_engine.diagnosis.scope import Scope
 from rules_engine.documents import load

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from rules_engine.diagnosis.never_created import never_created
 from rules_engine.diagnosis.reasons import NeverCreatedReason
+from rules_engine.diagnosis.refusals.never_created import never_created
 from rules_engine.evaluation import validate
 from rules_engine.model.admission import Endpoint
 from rules_engine.model.cluster import Cluster

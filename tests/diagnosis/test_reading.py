@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from rules_engine.diagnosis import reading
-from rules_engine.diagnosis.reading import EXPECTED, Reading, read_objects
+from rules_engine.diagnosis.reading import files
+from rules_engine.diagnosis.reading.files import EXPECTED, Reading, read_objects
 from rules_engine.loading import STDIN, json_list
 from rules_engine.model.cluster_objects import RESOURCES
 from rules_engine.model.json.patch import Json
@@ -43,13 +43,13 @@ def listed(*items: Any, kind: str = "List", version: str = "v1", indent: Any = 4
 
 def read(path: Path, *texts: str | bytes, name: str = "dump.json", kept: dict[str, Kept] = KEPT) -> Reading:
     """Read files of these texts, the first of which has this name."""
-    files = []
+    written = []
     for number, text in enumerate(texts):
         file = path / (name if not number else f"{number}-{name}")
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(text if isinstance(text, bytes) else text.encode())
-        files.append(file)
-    return read_objects(files, kept)
+        written.append(file)
+    return read_objects(written, kept)
 
 
 def found(result: Reading) -> dict[str, list[Item]]:
@@ -84,7 +84,7 @@ def test_a_list_in_json_is_read_however_it_is_indented(
     tmp_path: Path, indent: Any, chunk: int, mark: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(json_list, "CHUNK_BYTES", chunk)
-    monkeypatch.setattr(reading, "CHUNK_BYTES", max(chunk, 8))
+    monkeypatch.setattr(files, "CHUNK_BYTES", max(chunk, 8))
     text = mark + listed(NODE, POD, item("Deployment", version="apps/v1"), indent=indent)
     assert found(read(tmp_path, text)) == READ
 
@@ -103,7 +103,7 @@ def test_the_end_of_items_is_sought_in_vain_once(tmp_path: Path, monkeypatch: py
         sought.append(column)
         return "\n}"
 
-    monkeypatch.setattr(reading, "_closing", closing)
+    monkeypatch.setattr(files, "_closing", closing)
     result = read(tmp_path, listed(*[item("Node", f"n{number}") for number in range(9)], indent="\t"))
     assert (len(found(result)["Node"]), len(sought)) == (9, 1)
 
@@ -239,7 +239,7 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_progress_counts_the_bytes_of_all_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_list, "CHUNK_BYTES", 100)
-    monkeypatch.setattr(reading, "CHUNK_BYTES", 100)
+    monkeypatch.setattr(files, "CHUNK_BYTES", 100)
     texts = [listed(NODE), yaml.safe_dump(POD)]
     for number, text in enumerate(texts):
         (tmp_path / f"{number}.{'yaml' if number else 'json'}").write_text(text)
@@ -348,20 +348,20 @@ def test_a_file_that_does_not_exist_is_an_error(tmp_path: Path, monkeypatch: pyt
 def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json_list, "MAX_ITEM_BYTES", 500)
     monkeypatch.setattr(json_list, "CHUNK_BYTES", 100)
-    monkeypatch.setattr(reading, "CHUNK_BYTES", 100)
+    monkeypatch.setattr(files, "CHUNK_BYTES", 100)
     large = item("Pod", spec={"x": ["x" * 9] * 100})
     assert "error: an object of the list is larger than 0 MiB" in error(read(tmp_path, listed(large)), tmp_path)
     split = json.dumps({**item("Pod"), **{f"member-{number}": "x" * 99 for number in range(9)}})
     assert "error: an object that is not a list is larger than 0 MiB" in error(read(tmp_path, split), tmp_path)
-    monkeypatch.setattr(reading, "MAX_DUMP_BYTES", 300)
+    monkeypatch.setattr(files, "MAX_DUMP_BYTES", 300)
     assert "error: the file is larger than 0 MiB" in error(read(tmp_path, LIST), tmp_path)
-    monkeypatch.setattr(reading, "MAX_YAML_BYTES", 300)
+    monkeypatch.setattr(files, "MAX_YAML_BYTES", 300)
     message = "a file in YAML is larger than 128 MiB: write it with -o json"
     assert message in error(read(tmp_path, YAML, name="d.yaml"), tmp_path)
 
 
 def test_the_number_of_objects_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MAX_OBJECTS", 1)
+    monkeypatch.setattr(files, "MAX_OBJECTS", 1)
     assert "dump.json:" in error(read(tmp_path, LIST, LIST), tmp_path)
     assert "error: more than 1 objects [file-too-large]" in error(read(tmp_path, LIST, LIST), tmp_path)
     assert found(read(tmp_path, listed(NODE), listed(NODE))) == {"Node": READ["Node"]}
@@ -391,9 +391,9 @@ def test_the_garbage_collector_is_as_it_was(tmp_path: Path, enabled: bool) -> No
 def test_the_documented_bounds_are_those_of_the_reader() -> None:
     text = " ".join((REPOSITORY / "docs" / "doctor.md").read_text().split())
     assert (
-        f"at most {reading.MAX_DUMP_BYTES // 2**30} GiB of JSON and {reading.MAX_YAML_BYTES // 2**20} MiB of YAML "
-        f"in one file, {json_list.MAX_ITEM_BYTES // 2**20} MiB in one object, {reading.MAX_DUMP_FILES:,} files in a "
-        f"folder, and {reading.MAX_OBJECTS:,} objects."
+        f"at most {files.MAX_DUMP_BYTES // 2**30} GiB of JSON and {files.MAX_YAML_BYTES // 2**20} MiB of YAML "
+        f"in one file, {json_list.MAX_ITEM_BYTES // 2**20} MiB in one object, {files.MAX_DUMP_FILES:,} files in a "
+        f"folder, and {files.MAX_OBJECTS:,} objects."
     ) in text
 
 
@@ -486,6 +486,6 @@ def test_a_file_that_is_named_and_in_a_folder_is_read_once(tmp_path: Path) -> No
 
 
 def test_the_number_of_files_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "MAX_DUMP_FILES", 1)
+    monkeypatch.setattr(files, "MAX_DUMP_FILES", 1)
     write(tmp_path, a_json=LIST, b_json=LIST)
     assert "more than 1 files: is this the right folder?" in error(read_objects([tmp_path], KEPT), tmp_path)

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from rules_engine.diagnosis.never_created import never_created
 from rules_engine.diagnosis.reasons import NeverCreatedReason
+from rules_engine.diagnosis.refusals.never_created import never_created
 from rules_engine.model.cluster_objects import ClusterObjects
 from rules_engine.model.finding import Finding
 from rules_engine.model.json.patch import Json

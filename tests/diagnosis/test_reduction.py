@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
 
-from rules_engine.diagnosis import reduction
-from rules_engine.diagnosis.reduction import (
+from rules_engine.diagnosis.reading import reduction
+from rules_engine.diagnosis.reading.reduction import (
     LAST_APPLIED,
     NotAnObjectError,
     Page,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rules_engine.diagnosis.reasons import RefusedReason
-from rules_engine.diagnosis.refused import refused
+from rules_engine.diagnosis.refusals.refused import refused
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity
 from tests.support.recorded_clusters import GPU, NOW, Object, ago, cluster, node, pod
 

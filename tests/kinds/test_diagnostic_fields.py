@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rules_engine.diagnosis.reduction import decoder_of
+from rules_engine.diagnosis.reading.reduction import decoder_of
 from rules_engine.documents import load
 from rules_engine.kinds.diagnostic import CompiledDiagnostic, compile_diagnostics, evaluate, kept_by
 from rules_engine.model.cluster_objects import ClusterObjects

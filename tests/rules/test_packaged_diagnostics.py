@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rules_engine.diagnosis.reduction import decoder_of
+from rules_engine.diagnosis.reading.reduction import decoder_of
 from rules_engine.documents import load
 from rules_engine.kinds.diagnostic import CompiledDiagnostic, ForEach, compile_diagnostics, evaluate, kept_by
 from rules_engine.model.cluster_objects import ClusterObjects

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from rules_engine.diagnosis.built_in_fields import BUILT_IN
-from rules_engine.diagnosis.reduction import Reducer, decoder_of
+from rules_engine.diagnosis.reading.built_in_fields import BUILT_IN
+from rules_engine.diagnosis.reading.reduction import Reducer, decoder_of
 from rules_engine.model.json.patch import Json
 
 

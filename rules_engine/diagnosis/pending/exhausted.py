@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from rules_engine.diagnosis.holders import Holders
+from rules_engine.diagnosis.objects.holders import Holders
 from rules_engine.diagnosis.pending.excluded import Exclusion
 from rules_engine.diagnosis.pending.explanation import Explanation
 from rules_engine.diagnosis.pending.node_sets import NodeSets

@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from rules_engine.cel import EvaluationError
-from rules_engine.diagnosis.events import last_seen
-from rules_engine.diagnosis.holders import Holders, gpus_of
+from rules_engine.diagnosis.objects.events import last_seen
+from rules_engine.diagnosis.objects.holders import Holders, gpus_of
+from rules_engine.diagnosis.objects.timestamps import timestamp
 from rules_engine.diagnosis.pending.excluded import Exclusion
 from rules_engine.diagnosis.pending.exhausted import exhausted
 from rules_engine.diagnosis.pending.explanation import Explanation
@@ -17,7 +18,6 @@ from rules_engine.diagnosis.pending.unoffered import unoffered
 from rules_engine.diagnosis.pending.waiting import filtered, gated, gates_of, unbound
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.report import Agreement, PendingPod
-from rules_engine.diagnosis.timestamps import timestamp
 from rules_engine.diagnosis.wording import listed, quoted
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import NodeSet, Offered

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from rules_engine.diagnosis.holders import gpus_of
+from rules_engine.diagnosis.objects.holders import gpus_of
+from rules_engine.diagnosis.objects.timestamps import timestamp
 from rules_engine.diagnosis.reasons import RefusedReason
-from rules_engine.diagnosis.timestamps import timestamp
 from rules_engine.diagnosis.wording import command, quoted
 from rules_engine.model.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.finding import Finding, FindingSeverity, Remedy, Risk

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from rules_engine.diagnosis.gpu_objects import (
+from rules_engine.diagnosis.objects.gpu_objects import (
     devices_of,
     is_device,
     is_device_plugin,
@@ -11,7 +11,7 @@ from rules_engine.diagnosis.gpu_objects import (
     product,
     status_of,
 )
-from rules_engine.diagnosis.holders import bound_since
+from rules_engine.diagnosis.objects.holders import bound_since
 from rules_engine.diagnosis.report import Amounts, DevicePlugin, GpuNode, GpuPod, UnreadyPod
 from rules_engine.model.cluster_objects import ApiObject, ClusterObjects, NodeObject, PodObject
 from rules_engine.model.finding import ObjectName

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
-from rules_engine.diagnosis.gpu_objects import devices_of
-from rules_engine.diagnosis.timestamps import timestamp
+from rules_engine.diagnosis.objects.gpu_objects import devices_of
+from rules_engine.diagnosis.objects.timestamps import timestamp
 from rules_engine.diagnosis.wording import counted, since
 from rules_engine.model.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.gpu_resources import is_gpu

@@ -14,7 +14,7 @@ from functools import cache, reduce
 from pathlib import Path
 from typing import BinaryIO
 
-from rules_engine.diagnosis.reduction import Reducer, TooDeepError, decoder_of, head_of
+from rules_engine.diagnosis.reading.reduction import Reducer, TooDeepError, decoder_of, head_of
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.files import STDIN, decoded, find_files, is_folder, report_unreadable, standard_input
 from rules_engine.loading.json_list import CHUNK_BYTES, MAX_ITEM_BYTES, JsonList, ListError, too_deep, too_large

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from rules_engine.diagnosis.timestamps import timestamp
+from rules_engine.diagnosis.objects.timestamps import timestamp
 from rules_engine.model.json.lenient import Object, mapping
 
 

@@ -31,7 +31,7 @@ def diagnose(
     """
     pending = pending_pods(cluster, scheduler_of(cluster), rule_set, scope.concerns(cluster))
     evaluation = evaluate(diagnostics, cluster, scope.concerns(cluster))
-    in_scope, since = scope.names(cluster), cluster.now - scope.since
+    in_scope, since = scope.names(cluster), scope.begin(cluster.now)
     found = (*never_created(cluster, since), *refused(cluster, since), *evaluation.findings)
     findings = [(finding, (finding.object,)) for finding in found if in_scope(finding.object)]
     return Report(
@@ -55,7 +55,7 @@ def _found(pending: Sequence[PendingPod]) -> Iterator[tuple[Finding, Sequence[Ob
 def _overview(cluster: ClusterObjects, scope: Scope, pending: tuple[PendingPod, ...]) -> Overview:
     in_scope = scope.names(cluster)
     pods, plugins = device_pods(cluster), plugin_pods(cluster)
-    errors, more_errors = recent_errors(cluster, pods, plugins, in_scope, cluster.now - scope.since)
+    errors, more_errors = recent_errors(cluster, pods, plugins, in_scope, scope.begin(cluster.now))
     return Overview(
         nodes=gpu_nodes(cluster, pods, scope.nodes(cluster)),
         device_plugins=device_plugins(cluster, plugins),

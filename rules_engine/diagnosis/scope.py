@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from rules_engine.model.cluster_objects import RESOURCES, ApiObject, ClusterObjects
 from rules_engine.model.finding import ObjectName
@@ -26,6 +26,10 @@ class Scope:
     node: str = ""
     namespace: str = ""
     since: timedelta = RECENT
+
+    def begin(self, now: datetime) -> datetime:
+        """Return the time from which an error is recent."""
+        return now - min(self.since, now - datetime.min.replace(tzinfo=UTC))
 
     @property
     def is_whole(self) -> bool:

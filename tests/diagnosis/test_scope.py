@@ -1,5 +1,6 @@
 """The objects that a diagnosis reports on."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -94,3 +95,9 @@ def test_a_pod_is_not_found_if_pods_were_not_read() -> None:
     assert scope.not_found(cluster_of(frozenset({"Pod"}), nodes=[])) == (
         "Pod ml/train not found, since pods were not read"
     )
+
+
+def test_errors_are_recent_from_the_first_year_on_at_most() -> None:
+    now = datetime(2026, 11, 23, 12, tzinfo=UTC)
+    assert Scope(since=timedelta(hours=6)).begin(now) == datetime(2026, 11, 23, 6, tzinfo=UTC)
+    assert Scope(since=timedelta(days=999_999)).begin(now) == datetime(1, 1, 1, tzinfo=UTC)

@@ -6,9 +6,9 @@ from rules_engine.model.json.lenient import Object, text
 
 
 def timestamp(value: Object, name: str) -> datetime | None:
-    """Return a member that is a timestamp (RFC 3339), or None."""
+    """Return a member that is a timestamp (RFC 3339), in UTC, or None."""
     try:
         found = datetime.fromisoformat(text(value, name))
-    except ValueError:
+        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):  # the first and the last day have times that UTC has not
         return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)

@@ -338,3 +338,11 @@ def test_the_number_of_errors_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
 
     assert [error.reason for error in found] == ["R0", "R1"]
     assert left_out == 3
+
+
+@pytest.mark.parametrize("count", [True, -3, 10**4000, "7", None])
+def test_a_count_of_another_type_is_one(count: Any) -> None:
+    status = {"name": "c", "restartCount": count, "state": {"waiting": {"reason": "ErrImagePull"}}}
+    event = warning_event("Node", "a", "R", "m", count=count)
+    cluster = cluster_of(nodes=[gpu_node("a")], pods=[gpu_pod("image", "a", statuses=[status])], events=[event])
+    assert [(error.count, type(error.count)) for error in errors(cluster)] == [(1, int)] * 2

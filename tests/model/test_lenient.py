@@ -1,6 +1,8 @@
 """Lenient JSON readers: no value is an error."""
 
-from rules_engine.model.json.lenient import MAX_OWNERS, controller
+import pytest
+
+from rules_engine.model.json.lenient import MAX_OWNERS, controller, integer
 from rules_engine.model.json.patch import Json
 
 
@@ -19,3 +21,13 @@ def test_the_number_of_owners_read_is_bounded() -> None:
     job: Json = {"kind": "Job", "name": "train", "controller": True}
     assert controller(owned(*[None] * (MAX_OWNERS - 1), job)) == job
     assert controller(owned(*[None] * MAX_OWNERS, job)) is None
+
+
+@pytest.mark.parametrize("value", [0, -1, 2**63 - 1, -(2**63)])
+def test_an_integer_is_read(value: int) -> None:
+    assert integer({"count": value}, "count", 5) == value
+
+
+@pytest.mark.parametrize("value", [True, 2**63, -(2**63) - 1, 1.0, "1", None, [1]])
+def test_what_is_no_integer_of_64_bits_is_the_default(value: Json) -> None:
+    assert integer({"count": value}, "count", 5) == integer({}, "count", 5) == 5

@@ -12,7 +12,7 @@ from rules_engine.model.admission import Endpoint
 from rules_engine.model.cluster_objects import RESOURCES, ApiObject, ClusterObjects, involved_object
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName, Remedy, Risk
 from rules_engine.model.gpu_resources import is_gpu
-from rules_engine.model.json.lenient import Object, mapping, objects, strings, text
+from rules_engine.model.json.lenient import integer, mapping, objects, strings, text
 
 FAILED = "FailedCreate"
 """Reason of the Events, and of the condition ReplicaFailure of a ReplicaSet, when a pod cannot be created."""
@@ -73,13 +73,8 @@ def _failures(cluster: ClusterObjects, since: datetime) -> Mapping[ObjectName, _
     return found
 
 
-def _number(members: Object, name: str, default: int = 0) -> int:
-    found = members.get(name, default)
-    return found if isinstance(found, int) else default
-
-
 def _lacks_replicas(workload: ApiObject) -> bool:
-    return _number(workload.status, "replicas") < _number(workload.spec, "replicas", 1)
+    return integer(workload.status, "replicas") < integer(workload.spec, "replicas", 1)
 
 
 def _lacks_active(job: ApiObject) -> bool:
@@ -88,9 +83,9 @@ def _lacks_active(job: ApiObject) -> bool:
         for condition in objects(job.status.get("conditions"))
     ):
         return False
-    parallelism = _number(job.spec, "parallelism", 1)
-    left = _number(job.spec, "completions", parallelism) - _number(job.status, "succeeded")
-    return _number(job.status, "active") < min(parallelism, left)
+    parallelism = integer(job.spec, "parallelism", 1)
+    left = integer(job.spec, "completions", parallelism) - integer(job.status, "succeeded")
+    return integer(job.status, "active") < min(parallelism, left)
 
 
 _WANTING: Mapping[str, Callable[[ApiObject], bool]] = {

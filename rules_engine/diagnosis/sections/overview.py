@@ -16,7 +16,7 @@ from rules_engine.diagnosis.report import Amounts, DevicePlugin, GpuNode, GpuPod
 from rules_engine.model.cluster_objects import ApiObject, ClusterObjects, NodeObject, PodObject
 from rules_engine.model.finding import ObjectName
 from rules_engine.model.gpu_resources import is_gpu
-from rules_engine.model.json.lenient import Object, controller, mapping, text
+from rules_engine.model.json.lenient import Object, controller, integer, mapping, text
 from rules_engine.model.node import read_node
 from rules_engine.model.pod import is_finished
 from rules_engine.model.quantity import QuantityError, parse_quantity
@@ -133,8 +133,8 @@ def device_plugins(cluster: ClusterObjects, pods: Mapping[ObjectName, Sequence[P
 def _device_plugin(daemon_set: ApiObject, pods: Iterable[PodObject]) -> DevicePlugin:
     return DevicePlugin(
         name=daemon_set.object_name,
-        desired=_count(daemon_set.status, "desiredNumberScheduled"),
-        ready=_count(daemon_set.status, "numberReady"),
+        desired=integer(daemon_set.status, "desiredNumberScheduled"),
+        ready=integer(daemon_set.status, "numberReady"),
         unready=tuple(
             sorted(
                 (
@@ -146,8 +146,3 @@ def _device_plugin(daemon_set: ApiObject, pods: Iterable[PodObject]) -> DevicePl
             )
         ),
     )
-
-
-def _count(status: Object, member: str) -> int:
-    count = status.get(member)
-    return count if isinstance(count, int) else 0

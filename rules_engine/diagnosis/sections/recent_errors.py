@@ -15,7 +15,7 @@ from rules_engine.diagnosis.wording import quoted
 from rules_engine.model.cluster_objects import ClusterObjects, PodObject, involved_object
 from rules_engine.model.finding import ObjectName
 from rules_engine.model.gpu_resources import is_gpu
-from rules_engine.model.json.lenient import Object, mapping, text
+from rules_engine.model.json.lenient import integer, mapping, text
 
 MAX_ERRORS = 500
 """Recent errors in a report, the newest first: a cluster that fails everywhere has an Event for each pod."""
@@ -94,14 +94,9 @@ def _events(cluster: ClusterObjects, related: Collection[ObjectName]) -> Iterato
                 about=about,
                 reason=text(event, "reason"),
                 message=_LEFT_OUT if text(event, "reason") in _WITH_OUTPUT else quoted(message),
-                count=_count(series) or _count(event) or 1,
+                count=max(integer(series, "count") or integer(event, "count"), 1),
                 at=last_seen(event),
             )
-
-
-def _count(event: Object) -> int:
-    count = event.get("count")
-    return count if isinstance(count, int) else 0
 
 
 def _containers(pods: Iterable[PodObject]) -> Iterator[_Error]:
@@ -111,12 +106,12 @@ def _containers(pods: Iterable[PodObject]) -> Iterator[_Error]:
     """
     for pod in pods:
         for status in container_statuses(pod):
-            state, container, restarts = mapping(status.get("state")), text(status, "name"), status.get("restartCount")
-            count = max(restarts, 1) if isinstance(restarts, int) else 1
+            state, container = mapping(status.get("state")), text(status, "name")
+            count = max(integer(status, "restartCount"), 1)
             ended = mapping(state.get("terminated")) or mapping(mapping(status.get("lastState")).get("terminated"))
             at = timestamp(ended, "finishedAt")
-            code = ended.get("exitCode")
-            if isinstance(code, int) and code:
+            code = integer(ended, "exitCode")
+            if code:
                 message = f"container {container} ended with exit code {code}"
                 yield _Error(about=pod.object_name, reason=text(ended, "reason"), message=message, count=count, at=at)
             waiting = mapping(state.get("waiting"))

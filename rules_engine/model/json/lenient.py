@@ -36,6 +36,13 @@ def text(value: Object, name: str) -> str:
     return found if isinstance(found, str) else ""
 
 
+def integer(value: Object, name: str, default: int = 0) -> int:
+    """Return a member that is an integer of 64 bits, as all counts of the API are, or a default."""
+    found = value.get(name)
+    is_integer = isinstance(found, int) and not isinstance(found, bool)
+    return found if is_integer and -(2**63) <= found < 2**63 else default
+
+
 def strings(value: Json) -> dict[str, str]:
     """Return the members of an object that are strings, as all labels are."""
     return {key: member for key, member in mapping(value).items() if isinstance(member, str)}

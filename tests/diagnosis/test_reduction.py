@@ -140,10 +140,13 @@ def test_the_skipped_part_of_an_object_is_not_nested_too_deeply_for_the_parser()
         head_of('{"kind": 5, ' + text[1:])
 
 
-def test_a_text_with_half_of_a_surrogate_pair_is_read() -> None:
-    written = r'{"metadata": {"name": "a\ud800"}}'
-    assert Reducer("Pod", {}).decode(written)["metadata"] == {"name": "a\ud800"}
-    assert Reducer("Pod", {}).decode(Raw(written.encode()))["metadata"] == {"name": "a\ud800"}
+def test_half_of_a_surrogate_pair_is_replaced() -> None:
+    written = r'''{"metadata": {"name": "a\ud800\ud83d\ude00", "labels": {"b\udfff": ["c\ud800"]}},
+        "spec": {"containers": [{"env": [{"name": "D\ud800", "value": "e"}]}]}}'''
+    reducer = Reducer("Pod", {"metadata": {"labels": None}, "spec": {"containers": {"env": None}}})
+    for found in (reducer.decode(written), reducer.decode(Raw(written.encode())), reducer.reduce(json.loads(written))):
+        assert found["metadata"] == {"name": "a\ufffd😀", "labels": {"b\ufffd": ["c\ufffd"]}}
+        assert found["spec"] == {"containers": [{"env": [{"name": "D\ufffd"}]}]}
 
 
 @pytest.mark.parametrize("written", ["", "{", '{"a": 1', "{} {}", "nonsense"])

@@ -4,6 +4,7 @@ Nothing here returns the value of an environment variable, or the annotation in 
 """
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypedDict, cast
@@ -34,6 +35,10 @@ times, which differ, fill this in some thousand objects; then it begins anew."""
 
 MAX_SHARED_CHARACTERS = 4096
 """Longest text of a value that is remembered."""
+
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Half of a surrogate pair, which the escapes of JSON can have, and UTF-8 can not."""
 
 
 class TooDeepError(ValueError):
@@ -194,7 +199,7 @@ def _reduced(value: Json, kept: Kept) -> Json:
         }
     if isinstance(value, list):
         return [_reduced(item, kept) for item in value if isinstance(item, dict)]
-    return value
+    return _encodable(value) if isinstance(value, str) else value
 
 
 def _cleaned(value: Json, depth: int) -> Json:
@@ -203,16 +208,23 @@ def _cleaned(value: Json, depth: int) -> Json:
         if not depth:
             raise TooDeepError
         return {
-            name: _cleaned_member(name, member, depth - 1) for name, member in value.items() if name != LAST_APPLIED
+            _encodable(name): _cleaned_member(name, member, depth - 1)
+            for name, member in value.items()
+            if name != LAST_APPLIED
         }
     if isinstance(value, list):
         if not depth:
             raise TooDeepError
         return [_cleaned(item, depth - 1) for item in value]
-    return value
+    return _encodable(value) if isinstance(value, str) else value
+
+
+def _encodable(text: str) -> str:
+    """Return a text that UTF-8 can encode. Go replaces lone surrogates in the same way."""
+    return text if text.isascii() else _LONE_SURROGATE.sub("\ufffd", text)
 
 
 def _cleaned_member(name: str, value: Json, depth: int) -> Json:
     if name in ENVIRONMENT and isinstance(value, list):
-        return [{"name": text(variable, "name")} for variable in objects(value) if "name" in variable]
+        return [{"name": _encodable(text(variable, "name"))} for variable in objects(value) if "name" in variable]
     return _cleaned(value, depth)

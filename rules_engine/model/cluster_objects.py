@@ -184,9 +184,9 @@ class ClusterObjects:
             found.setdefault(involved_object(event), []).append(event)
         return found
 
-    def events_about(self, name: ObjectName) -> Sequence[ApiObject]:
-        """Return the Events that are recorded about an object."""
-        return self._about.get(name, ())
+    def events_about(self, found: ApiObject) -> Sequence[ApiObject]:
+        """Return the Events that are recorded about an object, and not about an earlier one of its name."""
+        return [event for event in self._about.get(found.object_name, ()) if is_about(event, found)]
 
     @cached_property
     def view(self) -> Cluster:
@@ -215,6 +215,13 @@ class ClusterObjects:
     def node_view(self, name: str) -> Node | None:
         """Return a node as rules see it, with what its pods use."""
         return self._viewed.get(name)
+
+
+def is_about(event: Object, found: ApiObject) -> bool:
+    """Return False if an Event with the name of an object is about an earlier object of that name."""
+    ours, others = text(found.metadata, "uid"), text(mapping(event.get("involvedObject")), "uid")
+    # Kubelets write the name of their node in place of its UID.
+    return not ours or not others or ours == others or text(found, "kind") == "Node"
 
 
 MAX_CACHED_REQUESTS = 10_000

@@ -233,6 +233,15 @@ def test_near_misses(objects: list[Object]) -> None:
     assert found(*objects) == ()
 
 
+def test_failures_of_an_earlier_workload_of_the_same_name_do_not_count() -> None:
+    earlier, now = job(), job()
+    earlier["metadata"] = {**earlier["metadata"], "uid": "1"}
+    now["metadata"] = {**now["metadata"], "uid": "2"}
+    failure = event(earlier, "FailedCreate", EXCEEDED)
+    assert found(now, failure) == ()
+    assert only(earlier, failure).reason is NeverCreatedReason.QUOTA
+
+
 def test_a_job_that_lacks_one_of_its_pods_is_found() -> None:
     made = job(parallelism=4, status={"active": 3})
     assert only(made, event(made, "FailedCreate", EXCEEDED)).reason == NeverCreatedReason.QUOTA

@@ -227,7 +227,7 @@ def test_events_of_a_node_count_whatever_namespace_they_name() -> None:
     named = warning_event("Node", "a", "NodeHasDiskPressure", "disk", namespace="default")
     cluster = cluster_of(nodes=[gpu_node("a")], events=[named])
     assert [str(error.objects[0]) for error in errors(cluster)] == ["Node/a"]
-    assert len(cluster.events_about(ObjectName("Node", "a"))) == 1
+    assert len(cluster.events_about(cluster.nodes[0])) == 1
 
 
 @pytest.mark.parametrize(

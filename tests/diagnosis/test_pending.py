@@ -550,6 +550,12 @@ class TestMessages:
         found = answer(*self.FULL, waiting, new, old, other)
         assert (found.recorded, found.agreement) == (self.NEW, Agreement.AGREES)
 
+    def test_events_of_an_earlier_pod_of_the_same_name_are_not_read(self) -> None:
+        earlier = pod("p", {GPU: 1}, metadata={"uid": "1"}, status={"conditions": []})
+        waiting = pod("p", {GPU: 1}, metadata={"uid": "2"}, status={"conditions": []})
+        old = event(earlier, "FailedScheduling", self.NEW, last=ago(minutes=1))
+        assert answer(*self.FULL, waiting, old).recorded == ""
+
 
 class TestEntries:
     """Pods with equal answers are one entry."""

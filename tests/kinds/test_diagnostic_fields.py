@@ -18,7 +18,7 @@ from tests.support.diagnostics import GPU, NOW, daemon_set, diagnostic, event, n
 from tests.support.documents import REPOSITORY
 
 NAMES: Kept = {"metadata": {"name": None, "namespace": None}}
-EVENTS: Kept = {"involvedObject": {"kind": None, "namespace": None, "name": None}}
+EVENTS: Kept = {"involvedObject": {"kind": None, "namespace": None, "name": None, "uid": None}}
 
 
 def nested(*path: str) -> Kept:

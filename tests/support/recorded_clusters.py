@@ -103,6 +103,8 @@ def event(about: Object, reason: str, message: str, *, last: str = "", **fields:
     """Return an Event about an object, seen last ten minutes before NOW."""
     metadata = about["metadata"]
     involved = {"kind": about["kind"], "name": metadata["name"], "namespace": metadata.get("namespace", "")}
+    if "uid" in metadata:
+        involved["uid"] = metadata["uid"]
     return {
         "kind": "Event",
         "metadata": {"name": f"{metadata['name']}.{reason}", "namespace": metadata.get("namespace", "default")},

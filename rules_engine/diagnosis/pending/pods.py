@@ -210,7 +210,7 @@ def _recorded(pod: PodObject, cluster: ClusterObjects) -> str:
             and text(condition, "message")
         ):
             return quoted(text(condition, "message"))
-    events = [event for event in cluster.events_about(pod.object_name) if text(event, "reason") == "FailedScheduling"]
+    events = [event for event in cluster.events_about(pod) if text(event, "reason") == "FailedScheduling"]
     last = max(events, key=lambda event: last_seen(event) or _LONG_AGO, default=None)
     return "" if last is None else quoted(text(last, "message"))
 

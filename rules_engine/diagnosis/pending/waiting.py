@@ -8,7 +8,7 @@ from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.wording import command, listed
 from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.model.cluster_objects import ClusterObjects, PodObject
-from rules_engine.model.finding import Certainty, FindingSeverity, ObjectName, Remedy
+from rules_engine.model.finding import Certainty, FindingSeverity, Remedy
 from rules_engine.model.json.lenient import Object, mapping, objects, text
 from rules_engine.scheduling import Filter, Scheduling
 
@@ -108,7 +108,7 @@ def _unbound(pod: PodObject, cluster: ClusterObjects, recorded: str) -> Iterator
         elif (phase := text(found.status, "phase")) == "Lost":
             yield _Claim(name, "is Lost: its volume does not exist", True)
         elif phase != "Bound":
-            events = cluster.events_about(ObjectName(CLAIM, name, pod.namespace))
+            events = cluster.events_about(found)
             if LATER.isdisjoint(text(event, "reason") for event in events):
                 yield _Claim(name, f"is {phase or 'not bound'}", UNBOUND in recorded)
 

@@ -52,7 +52,7 @@ _OWN: Mapping[str, Kept] = {
         "count": None,
         "eventTime": None,
         "firstTimestamp": None,
-        "involvedObject": {"kind": None, "name": None, "namespace": None},
+        "involvedObject": {"kind": None, "name": None, "namespace": None, "uid": None},
         "lastTimestamp": None,
         "message": None,
         "reason": None,

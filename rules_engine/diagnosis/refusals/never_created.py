@@ -9,7 +9,7 @@ from rules_engine.diagnosis.objects.events import last_seen
 from rules_engine.diagnosis.reasons import NeverCreatedReason
 from rules_engine.diagnosis.wording import command, listed, quoted
 from rules_engine.model.admission import Endpoint
-from rules_engine.model.cluster_objects import RESOURCES, ApiObject, ClusterObjects, involved_object
+from rules_engine.model.cluster_objects import RESOURCES, ApiObject, ClusterObjects, involved_object, is_about
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName, Remedy, Risk
 from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.json.lenient import integer, mapping, objects, strings, text
@@ -62,6 +62,9 @@ def _failures(cluster: ClusterObjects, since: datetime) -> Mapping[ObjectName, _
             continue
         about = involved_object(event)
         at = last_seen(event)
+        workload = cluster.find(about.kind, about.name, about.namespace)
+        if workload is not None and not is_about(event, workload):
+            continue
         if about.kind in _WANTING and (at is None or at >= since):
             failure = _Failure(message=quoted(text(event, "message")), at=at)
             found[about] = max(found.get(about, failure), failure, key=lambda one: one.at or _LONG_AGO)

@@ -52,7 +52,9 @@ _AMOUNTS: Mapping[str, Kept] = {
         {"spec": {"containers": _CONTAINER, "initContainers": _CONTAINER, "overhead": None, "resources": None}},
     ),
 }
-_EVENTS: Mapping[str, Kept] = {"Event": {"involvedObject": {"kind": None, "namespace": None, "name": None}}}
+_EVENTS: Mapping[str, Kept] = {
+    "Event": {"involvedObject": {"kind": None, "namespace": None, "name": None, "uid": None}}
+}
 
 _METHODS: Mapping[str, Mapping[str, Kept]] = {
     "allocatable": _AMOUNTS,

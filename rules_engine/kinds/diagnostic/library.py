@@ -125,7 +125,7 @@ def events(budget: Budget, about: object) -> list[ApiObject]:
     """Return the Events that are recorded about an object."""
     if not isinstance(about, ApiObject):
         raise no_overload("events()", about)
-    found = about.cluster.events_about(about.object_name)
+    found = about.cluster.events_about(about)
     budget.spend(len(found))
     return [*found]
 

@@ -1,18 +1,32 @@
 """Names of GPU resources: whole cards, MIG devices and shared ones, of every vendor."""
 
+import re
+
 _DOMAINS = ("nvidia.com", "amd.com", "gpu.intel.com", "habana.ai")
+
+_NO_DEVICES = ("nvidia.com/shm",)
+"""Resources of these domains that are no devices: shared memory, an amount in bytes that rules inject."""
+
+_RDMA_DOMAINS = ("rdma", "mellanox.com")
+
+_RDMA_WORDS = re.compile(
+    r"rdma|hostdev|sriov|mlnx|mlx|infiniband|resib|(?<![a-z])(?:hca|roce|efa)(?![a-z])", re.IGNORECASE
+)
+"""Parts of the names of network devices; in the domain nvidia.com, those are the Network Operator's."""
 
 
 def is_gpu(resource: str) -> bool:
     """Return True for the name of a resource that GPUs are allocated by."""
     domain, slash, name = resource.partition("/")
-    return bool(slash) and not is_rdma(resource) and (domain in _DOMAINS or "gpu" in name.lower())
+    if not slash or is_rdma(resource) or resource in _NO_DEVICES:
+        return False
+    return domain in _DOMAINS or "gpu" in name.lower()
 
 
 def is_rdma(resource: str) -> bool:
     """Return True for the name of a resource of RDMA devices."""
     domain, slash, name = resource.partition("/")
-    return bool(slash) and (domain in ("rdma", "mellanox.com") or "rdma" in name.lower() or "hca" in name.lower())
+    return bool(slash) and (domain in _RDMA_DOMAINS or _RDMA_WORDS.search(name) is not None)
 
 
 def is_mig(resource: str) -> bool:

@@ -1,0 +1,53 @@
+"""Resources of GPUs are told from those of network devices and of shared memory by their names."""
+
+import pytest
+
+from rules_engine.model.gpu_resources import is_gpu, is_mig, is_rdma
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        "nvidia.com/gpu",
+        "nvidia.com/gpu.shared",
+        "nvidia.com/mig-1g.10gb",
+        "nvidia.com/GA102GL_A10",
+        "amd.com/gpu",
+        "gpu.intel.com/i915",
+        "habana.ai/gaudi",
+        "tencent.com/vGPU-core",
+        "example.com/gpu-default",
+        "example.com/gpu-process",
+    ],
+)
+def test_gpus_of_every_vendor(resource: str) -> None:
+    assert (is_gpu(resource), is_rdma(resource)) == (True, False)
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        "rdma/hca_shared_devices_a",
+        "mellanox.com/cx6",
+        "nvidia.com/hostdev",
+        "nvidia.com/resibp0",
+        "nvidia.com/sriov_rdma",
+        "vpc.amazonaws.com/efa",
+        "openshift.io/mlxnics",
+    ],
+)
+def test_network_devices_are_no_gpus(resource: str) -> None:
+    assert (is_gpu(resource), is_rdma(resource)) == (False, True)
+
+
+@pytest.mark.parametrize("resource", ["nvidia.com/shm", "cpu", "memory", "gpu", "example.com/fpga"])
+def test_other_resources(resource: str) -> None:
+    assert (is_gpu(resource), is_rdma(resource)) == (False, False)
+
+
+def test_mig_devices() -> None:
+    assert [is_mig(name) for name in ("nvidia.com/mig-3g.40gb", "nvidia.com/gpu", "amd.com/mig-1g")] == [
+        True,
+        False,
+        False,
+    ]

@@ -30,6 +30,16 @@ RESOURCES: Mapping[str, str] = {
 }
 """The kinds of objects that a diagnosis reads, with their names in `kubectl get`."""
 
+GROUPS: Mapping[str, str] = {
+    **dict.fromkeys(RESOURCES, ""),
+    "DaemonSet": "apps",
+    "ReplicaSet": "apps",
+    "StatefulSet": "apps",
+    "Job": "batch",
+    "RuntimeClass": "node.k8s.io",
+}
+"""The API groups of these kinds, which are all read in version v1. "": the core group."""
+
 
 class ApiObject(dict[str, Json]):
     """An object of the API, reduced to the members that a diagnosis reads; `cluster` holds the others."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from rules_engine.diagnosis.report import Report
-from rules_engine.model.cluster_objects import ClusterObjects
+from rules_engine.model.cluster_objects import GROUPS, RESOURCES, ClusterObjects
 from rules_engine.model.finding import Certainty, FindingSeverity, ObjectName
 from rules_engine.model.json.lenient import text
 from rules_engine.model.kept_fields import Kept
@@ -17,21 +17,10 @@ COMPONENT = "gpu-rules-doctor"
 QUIET_SECONDS = 3000.0
 """Time in which an Event is not sent again: less than the hour after which it expires (kube-apiserver, --event-ttl)."""
 
-API_VERSIONS: Mapping[str, str] = {
-    "Node": "v1",
-    "Pod": "v1",
-    "Namespace": "v1",
-    "PersistentVolumeClaim": "v1",
-    "ResourceQuota": "v1",
-    "DaemonSet": "apps/v1",
-    "ReplicaSet": "apps/v1",
-    "StatefulSet": "apps/v1",
-    "Job": "batch/v1",
-    "RuntimeClass": "node.k8s.io/v1",
-}
-"""Versions of the kinds that Events refer to; there are none about Events and about the cluster."""
+KINDS = RESOURCES.keys() - {"Event"}
+"""The kinds that Events refer to; there are none about Events and about the cluster."""
 
-KEPT: Mapping[str, Kept] = {kind: {"metadata": {"uid": None}} for kind in API_VERSIONS}
+KEPT: Mapping[str, Kept] = {kind: {"metadata": {"uid": None}} for kind in KINDS}
 """Members of objects that the Events need."""
 
 DEFAULT_NAMESPACE = "default"
@@ -58,7 +47,7 @@ def finding_events(report: Report, cluster: ClusterObjects) -> Iterator[FindingE
                 continue
             found = cluster.find(name.kind, name.name, name.namespace)
             reference = {
-                "apiVersion": API_VERSIONS[name.kind],
+                "apiVersion": f"{GROUPS[name.kind]}/v1".removeprefix("/"),
                 "kind": name.kind,
                 "name": name.name,
                 "uid": "" if found is None else text(found.metadata, "uid"),
@@ -76,4 +65,4 @@ def finding_events(report: Report, cluster: ClusterObjects) -> Iterator[FindingE
 
 
 def _can_have_events(name: ObjectName) -> bool:
-    return name.kind in API_VERSIONS and is_subdomain(name.name) and (not name.namespace or is_label(name.namespace))
+    return name.kind in KINDS and is_subdomain(name.name) and (not name.namespace or is_label(name.namespace))

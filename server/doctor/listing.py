@@ -8,7 +8,7 @@ from time import monotonic, sleep
 from types import MappingProxyType
 
 from rules_engine.diagnosis.reading.reduction import NotAnObjectError, Reducer, decoder_of
-from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
+from rules_engine.model.cluster_objects import GROUPS, RESOURCES, ClusterObjects
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kept_fields import Kept
 from server.cluster.backoff import Backoff
@@ -16,15 +16,6 @@ from server.cluster.connection import ApiError, Cause, Connection, api_path
 from server.cluster.paging import Paging, uncollected
 from server.doctor.finding_events import COMPONENT
 from server.jitter import random
-
-GROUPS: Mapping[str, str] = {
-    "DaemonSet": "apps",
-    "ReplicaSet": "apps",
-    "StatefulSet": "apps",
-    "Job": "batch",
-    "RuntimeClass": "node.k8s.io",
-}
-"""API groups of kinds; the others are in the core group."""
 
 SELECTORS: Mapping[str, str] = {"Event": f"source!={COMPONENT}"}
 """Field selectors by kind. Without this one, the Events of findings would be findings themselves."""
@@ -111,7 +102,7 @@ class Listing:
         return self._objects(kind, collection)
 
     def _objects(self, kind: str, collection: str) -> list[dict[str, Json]]:
-        path = api_path(collection, group=GROUPS.get(kind, ""))
+        path = api_path(collection, group=GROUPS[kind])
         query = {"fieldSelector": SELECTORS[kind]} if kind in SELECTORS else {}
         pages = Paging(self._connection, path, query, lambda: self._clock() > self._end)
         reducer = decoder_of(kind, self._kept)

@@ -16,13 +16,12 @@ from deploy import render
 from rules_engine.authoring.rule_files import read_rules
 from rules_engine.cel import Budget, EvaluationError, compile_expression, types
 from rules_engine.evaluation import RuleSet
-from rules_engine.model.cluster_objects import RESOURCES
+from rules_engine.model.cluster_objects import GROUPS, RESOURCES
 from rules_engine.model.source import SourceText
 from rules_engine.webhooks.configuration import DELETION, configurations, derive, helm_values
 from rules_engine.webhooks.drift import drift
 from rules_engine.webhooks.settings import Service, Settings
 from server.cli import main
-from server.doctor.listing import GROUPS
 from server.settings import SETTINGS, Setting
 from tests.support.authoring import ladder, validation, write
 from tests.support.chart import NAME, NAMESPACE, Object, helm, one, rejection, rendered, set_options
@@ -603,7 +602,7 @@ def test_two_doctors_never_run_at_once() -> None:
 def test_the_doctor_can_read_what_it_lists_and_write_only_events(events: bool) -> None:
     objects = rendered({"doctor": {"enabled": True, "events": events}})
     reads = {
-        (GROUPS.get(kind, ""), collection, "*", operation)
+        (GROUPS[kind], collection, "*", operation)
         for kind, collection in RESOURCES.items()
         for operation in ("get", "list")
     }

@@ -20,7 +20,7 @@ from rules_engine.loading.files import STDIN, decoded, find_files, is_folder, re
 from rules_engine.loading.json_list import CHUNK_BYTES, MAX_ITEM_BYTES, JsonList, ListError, too_deep, too_large
 from rules_engine.loading.yaml_list import read_yaml_objects
 from rules_engine.model.change_times import moment, newest_change
-from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
+from rules_engine.model.cluster_objects import GROUPS, RESOURCES, ClusterObjects
 from rules_engine.model.excerpt import truncate
 from rules_engine.model.json.lenient import Object, mapping, text
 from rules_engine.model.json.patch import Json
@@ -44,16 +44,8 @@ MAX_VERSION_DIGITS = 20
 MAX_OBJECTS = 1_000_000
 """Objects that are kept: some 4 GiB. The largest cluster that Kubernetes supports has 150,000 pods."""
 
-GROUPS: Mapping[str, frozenset[str]] = {
-    **dict.fromkeys(RESOURCES, frozenset({""})),
-    "Event": frozenset({"", "events.k8s.io"}),
-    "DaemonSet": frozenset({"apps"}),
-    "ReplicaSet": frozenset({"apps"}),
-    "StatefulSet": frozenset({"apps"}),
-    "Job": frozenset({"batch"}),
-    "RuntimeClass": frozenset({"node.k8s.io"}),
-}
-"""The API groups of the kinds: OpenShift has a Node in another group."""
+_OTHER_GROUPS = frozenset({("Event", "events.k8s.io")})
+"""Other API groups of kinds that are read. One that is not here has other objects: OpenShift has a Node, too."""
 
 EXPECTED = f"the output of kubectl get {','.join(RESOURCES.values())} -A -o json, or a must-gather folder"
 
@@ -385,7 +377,8 @@ def _closing(column: int) -> str:
 def _kind(version: str, kind: str) -> str:
     """Return the name of a kind; one of another API group than the kind that is read is named with its version."""
     group = version.rpartition("/")[0]
-    return kind if not version or group in GROUPS.get(kind, (group,)) else f"{kind} of {version}"
+    ours = not version or group == GROUPS.get(kind, group) or (kind, group) in _OTHER_GROUPS
+    return kind if ours else f"{kind} of {version}"
 
 
 def _list_kind(members: Mapping[str, Json]) -> str:

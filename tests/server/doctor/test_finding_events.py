@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from rules_engine.diagnosis.report import FindingGroup
-from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
+from rules_engine.model.cluster_objects import GROUPS, RESOURCES, ClusterObjects
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName
 from server.cluster.connection import Connection
-from server.doctor.finding_events import API_VERSIONS, COMPONENT, KEPT, finding_events
+from server.doctor.finding_events import COMPONENT, KEPT, finding_events
 from server.telemetry.events import MAX_MESSAGE, MAX_QUEUED, Event, Events
 from tests.support.apiserver import ApiServer, api_server, bound, node
 from tests.support.cluster import plain
@@ -113,9 +113,17 @@ def test_a_long_message_is_cut() -> None:
     assert len(event["message"]) == MAX_MESSAGE
 
 
-def test_every_kind_of_object_can_have_events() -> None:
-    assert RESOURCES.keys() - API_VERSIONS.keys() == {"Event"}
-    assert KEPT.keys() == API_VERSIONS.keys()
+@pytest.mark.parametrize("kind", sorted(RESOURCES.keys() - {"Event"}))
+def test_every_kind_of_object_can_have_events(kind: str) -> None:
+    (event,) = sent(group(reported_finding(object=ObjectName(kind, "a"))))
+
+    group_of_kind = GROUPS[kind]
+    assert event["involvedObject"]["apiVersion"] == (f"{group_of_kind}/v1" if group_of_kind else "v1")
+    assert kind in KEPT
+
+
+def test_events_have_no_events() -> None:
+    assert sent(group(reported_finding(object=ObjectName("Event", "a", "ml")))) == []
 
 
 def events_of(finding: Finding) -> list[Event]:

@@ -141,8 +141,8 @@ def test_the_skipped_part_of_an_object_is_not_nested_too_deeply_for_the_parser()
 
 
 def test_half_of_a_surrogate_pair_is_replaced() -> None:
-    written = r'''{"metadata": {"name": "a\ud800\ud83d\ude00", "labels": {"b\udfff": ["c\ud800"]}},
-        "spec": {"containers": [{"env": [{"name": "D\ud800", "value": "e"}]}]}}'''
+    written = r"""{"metadata": {"name": "a\ud800\ud83d\ude00", "labels": {"b\udfff": ["c\ud800"]}},
+        "spec": {"containers": [{"env": [{"name": "D\ud800", "value": "e"}]}]}}"""
     reducer = Reducer("Pod", {"metadata": {"labels": None}, "spec": {"containers": {"env": None}}})
     for found in (reducer.decode(written), reducer.decode(Raw(written.encode())), reducer.reduce(json.loads(written))):
         assert found["metadata"] == {"name": "a\ufffd😀", "labels": {"b\ufffd": ["c\ufffd"]}}

@@ -39,8 +39,9 @@ def text(value: Object, name: str) -> str:
 def integer(value: Object, name: str, default: int = 0) -> int:
     """Return a member that is an integer of 64 bits, as all counts of the API are, or a default."""
     found = value.get(name)
-    is_integer = isinstance(found, int) and not isinstance(found, bool)
-    return found if is_integer and -(2**63) <= found < 2**63 else default
+    if isinstance(found, int) and not isinstance(found, bool) and -(2**63) <= found < 2**63:
+        return found
+    return default
 
 
 def strings(value: Json) -> dict[str, str]:

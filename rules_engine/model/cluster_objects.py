@@ -59,6 +59,10 @@ class ApiObject(dict[str, Json]):
     def status(self) -> Object:
         return mapping(self.get("status"))
 
+    def condition(self, kind: str) -> Object:
+        """Return the condition of a type; empty if there is none."""
+        return next((found for found in objects(self.status.get("conditions")) if found.get("type") == kind), {})
+
     @property
     def name(self) -> str:
         return text(self.metadata, "name")

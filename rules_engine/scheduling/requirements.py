@@ -4,9 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from rules_engine.model.json.lenient import Object, mapping, objects, text
+from rules_engine.model.json.lenient import Object, integer, mapping, objects, text
 from rules_engine.model.json.lenient import items as listed
-from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import TooLargeError
 from rules_engine.model.placement import Placement
 from rules_engine.model.pod import Pod
@@ -115,13 +114,13 @@ def host_ports(spec: Object) -> tuple[HostPort, ...]:
         HostPort(text(port, "hostIP") or ALL_ADDRESSES, text(port, "protocol") or "TCP", number)
         for container in (*sidecars, *objects(spec.get("containers")))
         for port in objects(container.get("ports"))
-        if (number := _integer(port.get("hostPort"), 0) or _integer(port.get(own), 0)) > 0
+        if (number := integer(port, "hostPort") or integer(port, own)) > 0
     )
 
 
 def priority_of(spec: Object) -> int:
     """Return a pod's priority; one without has priority 0 (component-helpers/scheduling/corev1, PodPriority)."""
-    return _integer(spec.get("priority"), 0)
+    return integer(spec, "priority")
 
 
 def anti_affinity_terms(spec: Object, namespace: str) -> tuple[AffinityTerm, ...]:
@@ -162,8 +161,8 @@ def _spread(spec: Object, labels: Mapping[str, str]) -> Iterator[SpreadConstrain
             selector = LabelSelector((*own, *selector.requirements))
         yield SpreadConstraint(
             topology_key=text(raw, "topologyKey"),
-            max_skew=max(_integer(raw.get("maxSkew"), 1), 1),
-            min_domains=max(_integer(raw.get("minDomains"), 1), 1),
+            max_skew=max(integer(raw, "maxSkew", 1), 1),
+            min_domains=max(integer(raw, "minDomains", 1), 1),
             selector=selector,
             honors_affinity=raw.get("nodeAffinityPolicy") != "Ignore",
             honors_taints=raw.get("nodeTaintsPolicy") == "Honor",
@@ -213,7 +212,3 @@ def _needs_features(spec: Object) -> bool:
         for container in objects(spec.get(member))
         for rule in objects(container.get("restartPolicyRules"))
     )
-
-
-def _integer(raw: Json, otherwise: int) -> int:
-    return raw if isinstance(raw, int) and not isinstance(raw, bool) else otherwise

@@ -15,10 +15,8 @@ from rules_engine.evaluation.nodes import NodeSet, placed_index_of, selected_nod
 from rules_engine.model.cluster import Cluster, Node
 from rules_engine.model.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.json.lenient import Object, strings
-from rules_engine.model.node import read_node
 from rules_engine.model.placement import NodeTerm, Placement
 from rules_engine.model.pod import is_finished
-from rules_engine.model.quantity import QuantityError
 from rules_engine.scheduling.amounts import PODS
 from rules_engine.scheduling.bound_pods import BoundPods
 from rules_engine.scheduling.pod_affinity import Namespaces, RepellingTerms, anti_affine, repelled_by_pods, unaffine
@@ -220,7 +218,7 @@ def _scheduler_of(objects: ClusterObjects) -> Scheduler:
     namespaces = None
     if "Namespace" not in objects.absent:
         namespaces = {found.name: strings(found.metadata.get("labels")) for found in objects.of("Namespace")}
-    nodes = [read_node(raw, _unread) for raw in objects.nodes]
+    nodes = objects.view.nodes
     bound = (pod for name in dict.fromkeys(node.name for node in nodes) for pod in objects.pods_on(name))
     nominated = (
         pod
@@ -228,7 +226,3 @@ def _scheduler_of(objects: ClusterObjects) -> Scheduler:
         if pod.status.get("nominatedNodeName") and not pod.node_name and not is_finished(pod)
     )
     return Scheduler(nodes, bound, namespaces, nominated)
-
-
-def _unread(_node: str, _resource: str, _error: QuantityError) -> None:
-    """Leave out an amount that is malformed: the API server writes none."""

@@ -1,6 +1,6 @@
 """Nodes that have GPUs, pods that request them, and DaemonSets that GPU nodes need."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from rules_engine.model.cluster_objects import NodeObject, PodObject, requests_of
 from rules_engine.model.gpu_resources import is_gpu, is_rdma
@@ -67,19 +67,17 @@ def is_device_plugin(daemon_set: str) -> bool:
 def devices_of(pod: PodObject) -> Mapping[str, int]:
     """Return the GPUs and RDMA devices that a pod requests."""
     # Most pods name no device: only the others are parsed.
-    if not any(is_device(name) for container in _containers(pod) for name in _named(container)):
+    if not any(map(is_device, resource_names(pod.spec))):
         return {}
     return {name: nanos // NANOS for name, nanos in requests_of(pod).items() if nanos and is_device(name)}
 
 
-def _containers(pod: PodObject) -> list[Object]:
-    spec = pod.spec
-    return [*objects(spec.get("containers")), *objects(spec.get("initContainers"))]
-
-
-def _named(container: Object) -> list[str]:
-    resources = mapping(container.get("resources"))
-    return [*mapping(resources.get("limits")), *mapping(resources.get("requests"))]
+def resource_names(spec: Object) -> Iterator[str]:
+    """Yield the names of the resources that the containers of a pod's spec request."""
+    for container in (*objects(spec.get("containers")), *objects(spec.get("initContainers"))):
+        resources = mapping(container.get("resources"))
+        yield from mapping(resources.get("limits"))
+        yield from mapping(resources.get("requests"))
 
 
 def container_statuses(pod: PodObject) -> list[Object]:
@@ -90,10 +88,7 @@ def container_statuses(pod: PodObject) -> list[Object]:
 
 def is_ready(pod: PodObject) -> bool:
     """Return True if the condition Ready of a pod is true."""
-    return any(
-        condition.get("type") == "Ready" and condition.get("status") == "True"
-        for condition in objects(pod.status.get("conditions"))
-    )
+    return pod.condition("Ready").get("status") == "True"
 
 
 def status_of(pod: PodObject) -> str:

@@ -10,7 +10,6 @@ from rules_engine.diagnosis.objects.timestamps import timestamp
 from rules_engine.diagnosis.wording import counted, since
 from rules_engine.model.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.gpu_resources import is_gpu
-from rules_engine.model.json.lenient import objects
 
 MAX_HOLDERS = 5
 """Pods that evidence names, those with the most devices: the others are counted."""
@@ -69,7 +68,7 @@ def gpus_of(pod: PodObject) -> Mapping[str, int]:
 
 def bound_since(pod: PodObject) -> datetime | None:
     """Return the time at which a pod was bound to its node."""
-    for condition in objects(pod.status.get("conditions")):
-        if condition.get("type") == "PodScheduled" and condition.get("status") == "True":
-            return timestamp(condition, "lastTransitionTime")
+    scheduled = pod.condition("PodScheduled")
+    if scheduled.get("status") == "True":
+        return timestamp(scheduled, "lastTransitionTime")
     return timestamp(pod.status, "startTime")

@@ -4,6 +4,9 @@ from datetime import UTC, datetime
 
 from rules_engine.model.json.lenient import Object, text
 
+LONG_AGO = datetime.min.replace(tzinfo=UTC)
+"""A time before all others, for comparisons with what has none."""
+
 
 def timestamp(value: Object, name: str) -> datetime | None:
     """Return a member that is a timestamp (RFC 3339), in UTC, or None."""

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 
 from rules_engine.cel import EvaluationError
 from rules_engine.diagnosis.objects.events import last_seen
 from rules_engine.diagnosis.objects.holders import Holders, gpus_of
-from rules_engine.diagnosis.objects.timestamps import timestamp
+from rules_engine.diagnosis.objects.timestamps import LONG_AGO, timestamp
 from rules_engine.diagnosis.pending.excluded import Exclusion
 from rules_engine.diagnosis.pending.exhausted import exhausted
 from rules_engine.diagnosis.pending.explanation import Explanation
@@ -23,14 +23,12 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.nodes import NodeSet, Offered
 from rules_engine.model.cluster_objects import ApiObject, ClusterObjects, PodObject
 from rules_engine.model.finding import Certainty, Finding, Remedy
-from rules_engine.model.json.lenient import objects, text
+from rules_engine.model.json.lenient import text
 from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.pod import is_finished
 from rules_engine.scheduling import Scheduler, Scheduling, Wording, compare, parse_recorded
 
 DEFAULT_SCHEDULER = "default-scheduler"
-
-_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 def pending_pods(
@@ -49,7 +47,7 @@ def pending_pods(
         if is_pending(pod) and concerns(pod) and gpus_of(pod):
             answer = answers.about(pod)
             found.setdefault(_key(answer), []).append((pod, answer))
-    return tuple(sorted(map(_together, found.values()), key=lambda one: (one.since is None, one.since or _LONG_AGO)))
+    return tuple(sorted(map(_together, found.values()), key=lambda one: (one.since is None, one.since or LONG_AGO)))
 
 
 def is_pending(pod: PodObject) -> bool:
@@ -74,7 +72,7 @@ def _key(answer: PendingPod) -> object:
 
 
 def _together(found: list[tuple[PodObject, PendingPod]]) -> PendingPod:
-    found.sort(key=lambda one: (one[1].since or _LONG_AGO, one[0].namespace, one[0].name))
+    found.sort(key=lambda one: (one[1].since or LONG_AGO, one[0].namespace, one[0].name))
     return replace(found[0][1], pods=tuple(pod.object_name for pod, _ in found))
 
 
@@ -203,15 +201,11 @@ class _Answers:
 
 def _recorded(pod: PodObject, cluster: ClusterObjects) -> str:
     """Return the scheduler's message: of the condition PodScheduled, else of the last Event FailedScheduling; or ""."""
-    for condition in objects(pod.status.get("conditions")):
-        if (
-            condition.get("type") == "PodScheduled"
-            and condition.get("status") == "False"
-            and text(condition, "message")
-        ):
-            return quoted(text(condition, "message"))
+    scheduled = pod.condition("PodScheduled")
+    if scheduled.get("status") == "False" and text(scheduled, "message"):
+        return quoted(text(scheduled, "message"))
     events = [event for event in cluster.events_about(pod) if text(event, "reason") == "FailedScheduling"]
-    last = max(events, key=lambda event: last_seen(event) or _LONG_AGO, default=None)
+    last = max(events, key=lambda event: last_seen(event) or LONG_AGO, default=None)
     return "" if last is None else quoted(text(last, "message"))
 
 

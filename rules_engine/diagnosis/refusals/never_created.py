@@ -1,26 +1,26 @@
 """Workloads with GPUs whose pods were never created: quotas, denials of webhooks and policies, webhooks that fail."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from rules_engine.diagnosis.objects.events import last_seen
+from rules_engine.diagnosis.objects.gpu_objects import resource_names
+from rules_engine.diagnosis.objects.timestamps import LONG_AGO
 from rules_engine.diagnosis.reasons import NeverCreatedReason
 from rules_engine.diagnosis.wording import command, listed, quoted
 from rules_engine.model.admission import Endpoint
 from rules_engine.model.cluster_objects import RESOURCES, ApiObject, ClusterObjects, involved_object, is_about
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName, Remedy, Risk
 from rules_engine.model.gpu_resources import is_gpu
-from rules_engine.model.json.lenient import integer, mapping, objects, strings, text
+from rules_engine.model.json.lenient import integer, mapping, strings, text
 
 FAILED = "FailedCreate"
 """Reason of the Events, and of the condition ReplicaFailure of a ReplicaSet, when a pod cannot be created."""
 
 OURS = frozenset(endpoint.webhook for endpoint in Endpoint)
 """The names of the webhooks of gpu-rules."""
-
-_LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 # Sources: apiserver, pkg/admission/plugin/resourcequota (controller.go); plugin/webhook/errors (statuserror.go);
 # pkg/util/webhook (error.go).
@@ -67,12 +67,12 @@ def _failures(cluster: ClusterObjects, since: datetime) -> Mapping[ObjectName, _
             continue
         if about.kind in _WANTING and (at is None or at >= since):
             failure = _Failure(message=quoted(text(event, "message")), at=at)
-            found[about] = max(found.get(about, failure), failure, key=lambda one: one.at or _LONG_AGO)
+            found[about] = max(found.get(about, failure), failure, key=lambda one: one.at or LONG_AGO)
     for replica_set in cluster.of("ReplicaSet"):
-        for condition in objects(replica_set.status.get("conditions")):
-            if condition.get("type") == "ReplicaFailure" and text(condition, "reason") == FAILED:
-                # It is removed when pods can be created again: no Event is newer.
-                found[replica_set.object_name] = _Failure(message=quoted(text(condition, "message")), at=None)
+        failed = replica_set.condition("ReplicaFailure")
+        if text(failed, "reason") == FAILED:
+            # It is removed when pods can be created again: no Event is newer.
+            found[replica_set.object_name] = _Failure(message=quoted(text(failed, "message")), at=None)
     return found
 
 
@@ -81,10 +81,7 @@ def _lacks_replicas(workload: ApiObject) -> bool:
 
 
 def _lacks_active(job: ApiObject) -> bool:
-    if any(
-        condition.get("type") in ("Complete", "Failed", "Suspended") and condition.get("status") == "True"
-        for condition in objects(job.status.get("conditions"))
-    ):
+    if any(job.condition(kind).get("status") == "True" for kind in ("Complete", "Failed", "Suspended")):
         return False
     parallelism = integer(job.spec, "parallelism", 1)
     left = integer(job.spec, "completions", parallelism) - integer(job.status, "succeeded")
@@ -102,21 +99,13 @@ _WANTING: Mapping[str, Callable[[ApiObject], bool]] = {
 def _concerns_gpus(workload: ApiObject | None, failure: _Failure) -> bool:
     if any(map(is_gpu, _RESOURCE.findall(failure.message))) or _by_us(failure.message):
         return True
-    return workload is not None and any(map(is_gpu, _requested(workload)))
+    template = mapping(workload.spec.get("template")) if workload is not None else {}
+    return any(map(is_gpu, resource_names(mapping(template.get("spec")))))
 
 
 def _by_us(message: str) -> bool:
     found = _DENIED.search(message) or _NOT_CALLED.search(message)
     return found is not None and found["webhook"] in OURS
-
-
-def _requested(workload: ApiObject) -> Iterator[str]:
-    """Yield the names of the resources in a workload's template."""
-    spec = mapping(mapping(workload.spec.get("template")).get("spec"))
-    for container in (*objects(spec.get("containers")), *objects(spec.get("initContainers"))):
-        resources = mapping(container.get("resources"))
-        yield from mapping(resources.get("limits"))
-        yield from mapping(resources.get("requests"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

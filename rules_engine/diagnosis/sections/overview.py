@@ -13,11 +13,11 @@ from rules_engine.diagnosis.objects.gpu_objects import (
 )
 from rules_engine.diagnosis.objects.holders import bound_since
 from rules_engine.diagnosis.report import Amounts, DevicePlugin, GpuNode, GpuPod, UnreadyPod
+from rules_engine.model.cluster import Node
 from rules_engine.model.cluster_objects import ApiObject, ClusterObjects, NodeObject, PodObject
 from rules_engine.model.finding import ObjectName
 from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.json.lenient import Object, controller, integer, mapping, text
-from rules_engine.model.node import read_node
 from rules_engine.model.pod import is_finished
 from rules_engine.model.quantity import QuantityError, parse_quantity
 
@@ -37,8 +37,8 @@ def gpu_nodes(cluster: ClusterObjects, pods: DevicePods, in_scope: InScope) -> t
     """Return the nodes that have GPUs, by name."""
     allocated = None if "Pod" in cluster.absent else _allocated(pods)
     found = [
-        _gpu_node(node, None if allocated is None else allocated.get(node.name, {}))
-        for node in cluster.nodes
+        _gpu_node(node, read, None if allocated is None else allocated.get(node.name, {}))
+        for node, read in zip(cluster.nodes, cluster.view.nodes, strict=True)
         if is_gpu_node(node) and in_scope(node.object_name)
     ]
     return tuple(sorted(found, key=lambda node: node.name))
@@ -55,9 +55,8 @@ def _allocated(pods: DevicePods) -> Mapping[str, Mapping[str, int]]:
     return found
 
 
-def _gpu_node(node: NodeObject, allocated: Mapping[str, int] | None) -> GpuNode:
+def _gpu_node(node: NodeObject, read: Node, allocated: Mapping[str, int] | None) -> GpuNode:
     capacity, allocatable = (_devices(mapping(node.status.get(member))) for member in ("capacity", "allocatable"))
-    read = read_node(node, _unread)
     return GpuNode(
         name=node.name,
         product=product(node),
@@ -83,10 +82,6 @@ def _devices(written: Object) -> Mapping[str, int]:
             except QuantityError:
                 continue  # the API server writes none that is malformed
     return found
-
-
-def _unread(_node: str, _resource: str, _error: QuantityError) -> None:
-    """Leave out an amount that is malformed."""
 
 
 def gpu_pods(pods: DevicePods, in_scope: InScope) -> tuple[GpuPod, ...]:

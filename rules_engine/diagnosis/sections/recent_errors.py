@@ -89,12 +89,11 @@ def _events(cluster: ClusterObjects, related: Collection[ObjectName]) -> Iterato
         about = involved_object(event)
         message = text(event, "message")
         if about.kind and (about in related or _GPU_WORDS.search(message)):
-            series = mapping(event.get("series"))
             yield _Error(
                 about=about,
                 reason=text(event, "reason"),
                 message=_LEFT_OUT if text(event, "reason") in _WITH_OUTPUT else quoted(message),
-                count=max(integer(series, "count") or integer(event, "count"), 1),
+                count=max(integer(mapping(event.get("series")), "count") or integer(event, "count"), 1),
                 at=last_seen(event),
             )
 

@@ -29,8 +29,9 @@ def diagnose(
 
     `rule_set`: the ladders in force, None if they are not known; `rules`: where they are from, as the user gave it.
     """
-    pending = pending_pods(cluster, scheduler_of(cluster), rule_set, scope.concerns(cluster))
-    evaluation = evaluate(diagnostics, cluster, scope.concerns(cluster))
+    concerns = scope.concerns(cluster)
+    pending = pending_pods(cluster, scheduler_of(cluster), rule_set, concerns)
+    evaluation = evaluate(diagnostics, cluster, concerns)
     in_scope, since = scope.names(cluster), scope.begin(cluster.now)
     found = (*never_created(cluster, since), *refused(cluster, since), *evaluation.findings)
     findings = [(finding, (finding.object,)) for finding in found if in_scope(finding.object)]

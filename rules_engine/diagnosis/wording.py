@@ -20,8 +20,8 @@ _VALUE = re.compile(r"(Invalid value|Unsupported value|Duplicate value): (?:\"(?
 
 
 def counted(count: int, noun: str) -> str:
-    """Return a count with its noun: 1 node, 2 nodes."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    """Return a count with its noun: 1 node, 5,000 nodes."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def listed(names: Sequence[str], *, of: int | None = None) -> str:
@@ -43,7 +43,12 @@ def amount(resource: str, nanos: int) -> str:
 
 def since(at: datetime | None) -> str:
     """Return a clause with a point in time, or "" without one."""
-    return "" if at is None else f" since {at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='seconds')}Z"
+    return "" if at is None else f" since {time(at)}"
+
+
+def time(at: datetime) -> str:
+    """Return a time in UTC, to the second."""
+    return f"{at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='seconds')}Z"
 
 
 def command(*words: str) -> str:

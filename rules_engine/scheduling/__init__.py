@@ -1,14 +1,17 @@
 """kube-scheduler's filters: the nodes that a pod can run on, and the message for one that can run on none."""
 
+from rules_engine.scheduling.amounts import PODS
 from rules_engine.scheduling.fields_read import FIELDS_READ
 from rules_engine.scheduling.message import Recorded, compare, parse_recorded
 from rules_engine.scheduling.reasons import Wording
-from rules_engine.scheduling.requirements import Requirements
+from rules_engine.scheduling.requirements import DEFAULT_SCHEDULER, Requirements
 from rules_engine.scheduling.scheduler import Scheduler, scheduler_of
 from rules_engine.scheduling.scheduling import Excluded, Filter, Scheduling
 
 __all__ = [
+    "DEFAULT_SCHEDULER",
     "FIELDS_READ",
+    "PODS",
     "Excluded",
     "Filter",
     "Recorded",

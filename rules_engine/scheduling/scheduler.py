@@ -79,7 +79,8 @@ class Scheduler:
         self._namespaces = Namespaces(namespaces, usage.namespaces)
         self._repelling = RepellingTerms(usage.terms, self._topologies)
         self._free = free_amounts(nodes, usage)
-        self._full = full_nodes(nodes, usage)
+        self.full = full_nodes(nodes, usage)
+        """The nodes that have no room for one more pod, whatever it requests."""
         ranked = nlargest(2, ((priority_of(pod.spec), pod.namespace, pod.name) for pod in nominated))
         self._nominated = [(priority, namespace or DEFAULT_NAMESPACE, name) for priority, namespace, name in ranked]
         """The two of the highest priority: one of them may be the pod in question."""
@@ -150,7 +151,7 @@ class Scheduler:
 
     def _insufficient(self, pod: Requirements) -> Mapping[str, NodeSet]:
         """Return the nodes without enough of each resource that the pod requests; `pods`: those that are full."""
-        found = {PODS: self._full}
+        found = {PODS: self.full}
         for resource, amount in pod.requests.items():
             if amount > 0:
                 free = self._free.get(resource)

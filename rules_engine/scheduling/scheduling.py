@@ -53,27 +53,24 @@ class Scheduling:
     def every(self) -> NodeSet:
         return (1 << len(self.nodes)) - 1
 
+    @cached_property
+    def passing(self) -> NodeSet:
+        """The nodes that pass all filters."""
+        found = self.every
+        for reasons in self.excluded.values():
+            for nodes in reasons.values():
+                found &= ~nodes
+        return found
+
     @property
     def feasible(self) -> int:
         """The number of nodes that pass all filters."""
-        return self.allowed_by(*Filter).bit_count()
+        return self.passing.bit_count()
 
     @property
     def feasible_nodes(self) -> tuple[str, ...]:
         """The names of the nodes that pass all filters."""
-        return self.names(self.allowed_by(*Filter))
-
-    def excluded_by(self, *filters: Filter) -> NodeSet:
-        """Return the nodes that one of some filters excludes."""
-        found = 0
-        for name in filters:
-            for nodes in self.excluded.get(name, {}).values():
-                found |= nodes
-        return found
-
-    def allowed_by(self, *filters: Filter) -> NodeSet:
-        """Return the nodes that pass all of some filters."""
-        return self.every & ~self.excluded_by(*filters)
+        return self.names(self.passing)
 
     @cached_property
     def failing(self) -> Mapping[Filter, Excluded]:

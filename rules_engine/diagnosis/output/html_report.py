@@ -9,6 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from rules_engine.diagnosis.output import sentences
 from rules_engine.diagnosis.output.node_groups import NodeGroup, node_groups, state
 from rules_engine.diagnosis.report import Amounts, GpuNode, Report
+from rules_engine.diagnosis.wording import counted, time
 from rules_engine.model.excerpt import visible
 
 TEMPLATE = "report.html"
@@ -64,6 +65,8 @@ def html_report(report: Report) -> str:
         bar=bar,
         state=state,
         words=sentences,
+        counted=counted,
+        time=time,
     )
 
 

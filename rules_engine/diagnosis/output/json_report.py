@@ -1,7 +1,7 @@
 """Reports as JSON; schemas/output/doctor.json describes them."""
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 
 from rules_engine.diagnosis.report import (
     DevicePlugin,
@@ -13,6 +13,7 @@ from rules_engine.diagnosis.report import (
     Report,
 )
 from rules_engine.diagnosis.scope import Scope
+from rules_engine.diagnosis.wording import time
 from rules_engine.model.finding import NotEvaluated, ObjectName
 from rules_engine.model.json.patch import Json
 
@@ -38,7 +39,7 @@ def json_report(report: Report) -> Json:
 
 
 def _time(at: datetime | None) -> str | None:
-    return None if at is None else f"{at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='seconds')}Z"
+    return None if at is None else time(at)
 
 
 def _scope(scope: Scope) -> Json:

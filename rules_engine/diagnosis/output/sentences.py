@@ -1,9 +1,10 @@
 """Parts of sentences in reports for people: counts, times, amounts and names."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 
 from rules_engine.diagnosis.report import Agreement, FindingGroup, PendingPod, Report
+from rules_engine.diagnosis.wording import counted, time
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName
 
 NAMES = 3
@@ -19,16 +20,6 @@ AGREEMENTS: Mapping[Agreement, str] = {
 
 HOST = "The Kubernetes API does not show the cause: these commands look on the node itself."
 """What a finding says whose cause only the node shows."""
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: 1 node, 5,000 nodes."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def time(at: datetime) -> str:
-    """Return a time in UTC, to the second."""
-    return f"{at.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='seconds')}Z"
 
 
 def since(at: datetime | None) -> str:

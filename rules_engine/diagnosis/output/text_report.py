@@ -11,6 +11,7 @@ from rich.text import Text
 from rules_engine.diagnosis.output import sentences
 from rules_engine.diagnosis.output.node_groups import node_groups, state
 from rules_engine.diagnosis.report import Amounts, FindingGroup, GpuNode, GpuPod, PendingPod, Report
+from rules_engine.diagnosis.wording import counted, time
 from rules_engine.model.excerpt import visible
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity, Risk
 from rules_engine.terminal import console
@@ -60,15 +61,15 @@ class _TextReport:
             self._finding(group)
         self._more(len(report.findings) - MAX_FINDINGS, "finding")
         if report.not_evaluated:
-            self._section("Not evaluated", sentences.counted(len(report.not_evaluated), "result"), ["some"])
+            self._section("Not evaluated", counted(len(report.not_evaluated), "result"), ["some"])
             for each in report.not_evaluated:
                 first = f", the first {each.first}" if each.first is not None else ""
-                objects = f" ({sentences.counted(each.objects, 'object')}{first})" if each.objects else ""
+                objects = f" ({counted(each.objects, 'object')}{first})" if each.objects else ""
                 self._line(f"  {each.source}: {each.why}{objects}")
 
     def _head(self) -> None:
         report = self._report
-        self._line(Text(f"Diagnosis of {sentences.time(report.now)}", _BOLD))
+        self._line(Text(f"Diagnosis of {time(report.now)}", _BOLD))
         self._line(f"  read: {sentences.read(report)}")
         for absent in report.absent:
             self._line(Text(f"  not read: {absent.objects}; unknown without them: {absent.unknown}", "yellow"))
@@ -79,7 +80,7 @@ class _TextReport:
 
     def _nodes(self, nodes: Sequence[GpuNode]) -> None:
         head = ("NODE", "CARD", "STATE", "RESOURCE", "CAPACITY", "ALLOCATABLE", "ALLOCATED", "FREE")
-        self._section("GPU nodes", sentences.counted(len(nodes), "node"), nodes, "nodes")
+        self._section("GPU nodes", counted(len(nodes), "node"), nodes, "nodes")
         if len(nodes) <= MAX_ROWS:
             rows = [
                 row for node in nodes for row in _amount_rows((node.name, node.product, state(node)), node.resources)
@@ -102,7 +103,7 @@ class _TextReport:
 
     def _device_plugins(self) -> None:
         plugins = self._report.overview.device_plugins
-        self._section("Device plugins", sentences.counted(len(plugins), "DaemonSet"), plugins, "daemonsets")
+        self._section("Device plugins", counted(len(plugins), "DaemonSet"), plugins, "daemonsets")
         self._table(
             ("DAEMONSET", "DESIRED", "READY"),
             [(f"{each.name.namespace}/{each.name.name}", f"{each.desired:,}", f"{each.ready:,}") for each in plugins],
@@ -113,20 +114,20 @@ class _TextReport:
         self._more(len(unready) - MAX_ROWS, "pod")
 
     def _pods(self, pods: Sequence[GpuPod]) -> None:
-        on = sentences.counted(len({pod.node for pod in pods}), "node")
-        self._section("GPU pods by node", f"{sentences.counted(len(pods), 'pod')} on {on}", pods, "pods")
+        on = counted(len({pod.node for pod in pods}), "node")
+        self._section("GPU pods by node", f"{counted(len(pods), 'pod')} on {on}", pods, "pods")
         rows: list[_Row] = []
         for node, placed in groupby(pods[:MAX_ROWS], key=lambda pod: pod.node):
             for index, pod in enumerate(placed):
                 name = f"{pod.name.namespace}/{pod.name.name}"
-                since = "" if pod.since is None else sentences.time(pod.since)
+                since = "" if pod.since is None else time(pod.since)
                 rows.append(("" if index else node, name, pod.status, sentences.amounts(pod.amounts), since))
         self._table(("NODE", "POD", "STATUS", "HOLDS", "SINCE"), rows)
         self._more(len(pods) - MAX_ROWS, "pod")
 
     def _pending(self, pending: Sequence[PendingPod]) -> None:
         number = sum(len(each.pods) for each in pending)
-        self._section("Pending GPU pods", sentences.counted(number, "pod"), pending, "pods")
+        self._section("Pending GPU pods", counted(number, "pod"), pending, "pods")
         for each in pending[:MAX_ROWS]:
             names = visible(sentences.names(each.pods))
             wants = f": {sentences.amounts(each.amounts)}{sentences.since(each.since)}"
@@ -146,15 +147,15 @@ class _TextReport:
 
     def _errors(self) -> None:
         overview = self._report.overview
-        number = sentences.counted(len(overview.errors) + overview.more_errors, "error")
+        number = counted(len(overview.errors) + overview.more_errors, "error")
         self._section("Recent errors", number, overview.errors, "events")
         for error in overview.errors[:MAX_ROWS]:
-            at = "" if error.at is None else f"{sentences.time(error.at)}  "
+            at = "" if error.at is None else f"{time(error.at)}  "
             head = f"  {at}{error.count:,} × {error.reason}  {sentences.names(error.objects)}"
             self._line(Text.assemble(visible(head), (visible(f": {error.message}"), _DIM)))
         self._more(len(overview.errors) - MAX_ROWS, "error")
         if overview.more_errors:
-            left_out = sentences.counted(overview.more_errors, "older error")
+            left_out = counted(overview.more_errors, "older error")
             self._line(Text(f"  and {left_out}, left out of the report", _DIM))
 
     def _finding(self, group: FindingGroup) -> None:
@@ -206,7 +207,7 @@ class _TextReport:
 
     def _more(self, number: int, noun: str) -> None:
         if number > 0:
-            self._line(Text(f"  and {sentences.counted(number, f'more {noun}')} (--output json has all)", _DIM))
+            self._line(Text(f"  and {counted(number, f'more {noun}')} (--output json has all)", _DIM))
 
     def _line(self, text: str | Text) -> None:
         self._console.print(Text(visible(text)) if isinstance(text, str) else text)

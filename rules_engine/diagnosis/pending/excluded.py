@@ -31,8 +31,8 @@ class Exclusion:
         self.offering = self.left = offering
         self.steps: tuple[str, ...] = (f"nodes that offer {request.text}: {_names(sets, offering)}",)
         self.explanation: Explanation | None = None
-        self._request = request
-        self._sets = sets
+        self.request = request
+        self.sets = sets
         placement = request.placement
         stages: tuple[_Stage, ...] = (
             (lambda: sets.tolerated(placement, *LIFECYCLE), _tainted, "taints that the pod does not tolerate"),
@@ -51,21 +51,13 @@ class Exclusion:
             self.left = passed
             self.steps = (*self.steps, f"excluded by {what}: {self.names(excluded)}")
 
-    @property
-    def sets(self) -> NodeSets:
-        return self._sets
-
-    @property
-    def request(self) -> Request:
-        return self._request
-
     def names(self, nodes: NodeSet) -> str:
         """Return the first of the names of nodes, and the count of the others."""
-        return _names(self._sets, nodes)
+        return _names(self.sets, nodes)
 
     def first(self, nodes: NodeSet) -> str:
         """Return the name of the first of nodes."""
-        return next(self._sets.names(nodes))
+        return next(self.sets.names(nodes))
 
 
 def _names(sets: NodeSets, nodes: NodeSet) -> str:

@@ -5,22 +5,17 @@ from collections.abc import Iterator, Sequence
 from rules_engine.diagnosis.objects.holders import Holders
 from rules_engine.diagnosis.pending.excluded import Exclusion
 from rules_engine.diagnosis.pending.explanation import Explanation
-from rules_engine.diagnosis.pending.node_sets import NodeSets
-from rules_engine.diagnosis.pending.request import Request
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.wording import amount, command, counted, listed
 from rules_engine.evaluation.nodes import NodeSet, Offered
 from rules_engine.model.finding import FindingSeverity, Remedy, Risk
 from rules_engine.model.gpu_resources import is_gpu
-
-PODS = "pods"
-"""The resource of a node that is the number of its pods."""
+from rules_engine.scheduling import PODS
 
 
-def exhausted(
-    request: Request, found: Exclusion, sets: NodeSets, holders: Holders
-) -> tuple[Explanation | None, NodeSet]:
+def exhausted(found: Exclusion, holders: Holders) -> tuple[Explanation | None, NodeSet]:
     """Return the reason why the nodes that are left have no room for a pod, and the nodes that have."""
+    request, sets = found.request, found.sets
     free = found.left & sets.covering(request.gpus, Offered.AVAILABLE)
     if not free:
         short = [
@@ -100,7 +95,7 @@ def _pods_on(node: str) -> Remedy:
 def _scattered(found: Exclusion, holders: Holders) -> Explanation:
     request = found.request
     resources = [resource for resource, _ in request.gpus]
-    best = _best_node(request, found)
+    best = _best_node(found)
     return Explanation(
         reason=PendingReason.ON_NO_SINGLE_NODE,
         severity=FindingSeverity.WARNING,
@@ -122,10 +117,10 @@ def _scattered(found: Exclusion, holders: Holders) -> Explanation:
     )
 
 
-def _best_node(request: Request, found: Exclusion) -> str:
+def _best_node(found: Exclusion) -> str:
     """Return the node that lacks the fewest devices."""
     lacking: dict[str, int] = dict.fromkeys(found.sets.names(found.left), 0)
-    for resource, nanos in request.gpus:
+    for resource, nanos in found.request.gpus:
         for free, nodes in found.sets.by_amount(resource, Offered.AVAILABLE, found.left):
             if free < nanos:
                 for name in found.sets.names(nodes):

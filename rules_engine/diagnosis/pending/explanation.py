@@ -1,6 +1,6 @@
 """The explanation of why a pod is not scheduled: a finding without the name of the pod."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName, Remedy
@@ -17,7 +17,7 @@ class Explanation:
     certainty: Certainty = Certainty.CERTAIN
     evidence: tuple[str, ...] = ()
     remedies: tuple[Remedy, ...] = ()
-    missing: tuple[str, ...] = field(default=())
+    missing: tuple[str, ...] = ()
 
     def about(self, pod: ObjectName, evidence: tuple[str, ...] = (), remedies: tuple[Remedy, ...] = ()) -> Finding:
         """Return the finding about a pod, with evidence and remedies of its own."""

@@ -22,6 +22,7 @@ from rules_engine.evaluation.nodes import (
 from rules_engine.model.cluster import Cluster, Node, Taint
 from rules_engine.model.cluster_objects import ClusterObjects
 from rules_engine.model.placement import Placement
+from rules_engine.scheduling import scheduler_of
 
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 NOT_READY = "node.kubernetes.io/not-ready"
@@ -39,17 +40,16 @@ class NodeSets:
     """The nodes of a cluster, by number.
 
     A node that is cordoned or not Ready has the taint for it here even if the node lifecycle controller has not set it
-    yet. `presumed`: the nodes that are not Ready and lack the taint.
+    yet. `presumed`: the nodes that are not Ready and lack the taint. `full`: those with as many pods as they may have.
     """
 
     def __init__(self, objects: ClusterObjects) -> None:
-        self._objects = objects
         nodes = [_tainted(node) for node in objects.view.nodes]
         self._index = placed_index_of(Cluster(nodes=tuple(node for node, _ in nodes)))
         self._cluster = objects.view
         self.presumed: NodeSet = node_set([number for number, (_, presumed) in enumerate(nodes) if presumed])
+        self.full: NodeSet = scheduler_of(objects).full
         self._covering: dict[tuple[str, int, Offered], NodeSet] = {}
-        self._full: NodeSet | None = None
 
     @property
     def every(self) -> NodeSet:
@@ -91,18 +91,6 @@ class NodeSets:
         """Return the largest amount that one of the nodes offers, and the first node that does."""
         best = max(self.by_amount(resource, offered, among), key=lambda found: found[0])
         return best[0], next(self.names(best[1]))
-
-    @property
-    def full(self) -> NodeSet:
-        """The nodes that have as many pods as they may have."""
-        if self._full is None:
-            found = []
-            for number, node in self._index.nodes.items():
-                limit = node.allocatable.get("pods")
-                if limit is not None and len(self._objects.pods_on(node.name)) >= limit.whole:
-                    found.append(number)
-            self._full = node_set(found)
-        return self._full
 
     def tolerated(self, placement: Placement, *ignored: str) -> NodeSet:
         """Return the nodes whose taints a pod tolerates, but for taints with an ignored key."""

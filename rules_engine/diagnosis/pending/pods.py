@@ -26,9 +26,7 @@ from rules_engine.model.finding import Certainty, Finding, Remedy
 from rules_engine.model.json.lenient import text
 from rules_engine.model.json.strict import PodError, TooLargeError
 from rules_engine.model.pod import is_finished
-from rules_engine.scheduling import Scheduler, Scheduling, Wording, compare, parse_recorded
-
-DEFAULT_SCHEDULER = "default-scheduler"
+from rules_engine.scheduling import DEFAULT_SCHEDULER, Scheduler, Scheduling, Wording, compare, parse_recorded
 
 
 def pending_pods(
@@ -146,7 +144,7 @@ class _Answers:
         exclusion = Exclusion(request, sets, offering)
         if exclusion.explanation is not None:
             return _Placed(exclusion.explanation, 0)
-        return _Placed(*exhausted(request, exclusion, sets, self._holders))
+        return _Placed(*exhausted(exclusion, self._holders))
 
     def _explained(self, pod: PodObject, placed: _Placed, scheduling: Scheduling, recorded: str) -> Explanation | None:
         """Return the first reason that is true."""
@@ -180,12 +178,9 @@ class _Answers:
             notes.append(f"nodes that pass all filters: {listed(scheduling.feasible_nodes)}")
         if scheduling.not_modelled:
             notes.append(f"not modelled: {', '.join(scheduling.not_modelled)}")
-        scheduler = text(pod.spec, "schedulerName") or DEFAULT_SCHEDULER
-        if scheduler != DEFAULT_SCHEDULER:
-            notes.append(f"the pod's scheduler is {scheduler}, the recomputed message is that of {DEFAULT_SCHEDULER}")
         if not recorded:
             agreement = Agreement.NOT_RECORDED
-        elif parsed is None or scheduler != DEFAULT_SCHEDULER:
+        elif parsed is None or text(pod.spec, "schedulerName") not in ("", DEFAULT_SCHEDULER):
             agreement = Agreement.NOT_COMPARABLE
             if parsed is None:
                 notes.append("the recorded message is not one of the scheduler's filters")

@@ -10,7 +10,7 @@ from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.model.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.finding import Certainty, FindingSeverity, Remedy
 from rules_engine.model.json.lenient import Object, mapping, objects, text
-from rules_engine.scheduling import Filter, Scheduling
+from rules_engine.scheduling import Scheduling
 
 CLAIM = "PersistentVolumeClaim"
 
@@ -23,7 +23,7 @@ UNBOUND = "unbound immediate PersistentVolumeClaims"
 
 def filtered(scheduling: Scheduling, room: NodeSet) -> Explanation | None:
     """Return the reason if other filters exclude all nodes that have room for a pod."""
-    if room & scheduling.allowed_by(*Filter):
+    if room & scheduling.passing:
         return None
     counts = [
         f"{nodes.bit_count()} {why}"

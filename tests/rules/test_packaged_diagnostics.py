@@ -134,6 +134,30 @@ def test_what_makes_a_finding_possible_only_is_its_certainty(one: CompiledDiagno
     assert not possible or one.diagnostic.severity is not FindingSeverity.ERROR
 
 
+@pytest.mark.parametrize(("resource", "plugin"), [("nvidia.com/gpu", "nvidia"), ("rdma/hca", "rdma")])
+def test_the_plugin_of_the_devices_is_restarted_and_no_other(resource: str, plugin: str) -> None:
+    labels = {"config": "all-1g.10gb", "config.state": "success", "strategy": "mixed"}
+    node = {
+        "metadata": {"name": "n", "labels": {f"nvidia.com/mig.{name}": value for name, value in labels.items()}},
+        "status": {"capacity": {resource: "8"}, "allocatable": {resource: "0"}},
+    }
+    pods = [
+        {"metadata": {"name": f"{kind}-device-plugin-a", "namespace": "gpu"}, "spec": {"nodeName": "n"}}
+        for kind in ("rdma", "nvidia")
+    ]
+    found = {
+        finding.reason: [remedy.command for remedy in finding.remedies if " delete pod " in remedy.command]
+        for one in COMPILED
+        if one.diagnostic.reason in ("NoAllocatableDevices", "MIGInstancesMissing")
+        for finding in findings(one, ClusterObjects({"Node": [node], "Pod": pods}, now=NOW))
+    }
+
+    assert found == {
+        "NoAllocatableDevices": [f"kubectl -n gpu delete pod {plugin}-device-plugin-a"],
+        "MIGInstancesMissing": ["kubectl -n gpu delete pod nvidia-device-plugin-a"],
+    }
+
+
 def test_messages_of_programs_are_not_quoted() -> None:
     [test] = [test for test in TESTS if test["metadata"]["name"] == "driver"]
     objects = cluster(test)

@@ -13,7 +13,7 @@ from rules_engine.model.admission import Endpoint
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity
 from tests.support.evaluation import asks, check, compiled, request, validation
-from tests.support.recorded_clusters import GPU, NOW, Object, ago, cluster, event
+from tests.support.recorded_clusters import GPU, NOW, Object, ago, cluster, event, pod
 
 SINCE = NOW - timedelta(hours=1)
 
@@ -231,6 +231,25 @@ def test_the_last_failure_counts() -> None:
 )
 def test_near_misses(objects: list[Object]) -> None:
     assert found(*objects) == ()
+
+
+def owned(owner: Object, created: str) -> Object:
+    metadata = owner["metadata"]
+    reference = {"kind": owner["kind"], "name": metadata["name"], "controller": True}
+    return pod(f"{metadata['name']}-0", metadata={"creationTimestamp": created, "ownerReferences": [reference]})
+
+
+@pytest.mark.parametrize(("created", "count"), [(ago(minutes=9), 0), (ago(minutes=11), 1), ("", 1)])
+def test_a_failure_is_over_when_a_pod_was_created_after_it(created: str, count: int) -> None:
+    # The StatefulSet creates its second pod when the first one is ready.
+    made = replicated("StatefulSet", created=1)
+    assert len(found(made, event(made, "FailedCreate", EXCEEDED, last=ago(minutes=10)), owned(made, created))) == count
+
+
+def test_a_workload_that_is_being_deleted_is_left_out() -> None:
+    made = job()
+    made["metadata"]["deletionTimestamp"] = ago(minutes=1)
+    assert found(made, event(made, "FailedCreate", EXCEEDED)) == ()
 
 
 def test_failures_of_an_earlier_workload_of_the_same_name_do_not_count() -> None:

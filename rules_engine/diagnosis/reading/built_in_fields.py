@@ -25,6 +25,7 @@ _CONTAINER: Kept = {"resources": {"limits": None, "requests": None}}
 _TEMPLATE: Kept = {"spec": {"containers": _CONTAINER, "initContainers": _CONTAINER}}
 
 _REPLICAS: Kept = {
+    "metadata": {"deletionTimestamp": None},
     "spec": {"replicas": None, "template": _TEMPLATE},
     "status": {"conditions": _CONDITION, "replicas": None},
 }
@@ -63,6 +64,7 @@ _OWN: Mapping[str, Kept] = {
     "ReplicaSet": _REPLICAS,
     "StatefulSet": _REPLICAS,
     "Job": {
+        "metadata": {"deletionTimestamp": None},
         "spec": {"completions": None, "parallelism": None, "template": _TEMPLATE},
         "status": {"active": None, "conditions": _CONDITION, "succeeded": None},
     },

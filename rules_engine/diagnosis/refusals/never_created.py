@@ -7,7 +7,7 @@ from datetime import datetime
 
 from rules_engine.diagnosis.objects.events import last_seen
 from rules_engine.diagnosis.objects.gpu_objects import resource_names
-from rules_engine.diagnosis.objects.timestamps import LONG_AGO
+from rules_engine.diagnosis.objects.timestamps import LONG_AGO, timestamp
 from rules_engine.diagnosis.reasons import NeverCreatedReason
 from rules_engine.diagnosis.wording import command, listed, quoted
 from rules_engine.model.admission import Endpoint
@@ -42,7 +42,7 @@ def never_created(cluster: ClusterObjects, since: datetime) -> tuple[Finding, ..
         _finding(about, failure, found, cluster)
         for about, failure in sorted(_failures(cluster, since).items())
         if (found := cluster.find(about.kind, about.name, about.namespace)) is not None or about.kind in cluster.absent
-        if found is None or _WANTING[about.kind](found)
+        if found is None or (_WANTING[about.kind](found) and not _is_over(about, failure, found, cluster))
         if _concerns_gpus(found, failure)
     )
 
@@ -74,6 +74,17 @@ def _failures(cluster: ClusterObjects, since: datetime) -> Mapping[ObjectName, _
             # It is removed when pods can be created again: no Event is newer.
             found[replica_set.object_name] = _Failure(message=quoted(text(failed, "message")), at=None)
     return found
+
+
+def _is_over(about: ObjectName, failure: _Failure, workload: ApiObject, cluster: ClusterObjects) -> bool:
+    """Return True if a workload is being deleted, or a pod of it was created after the failure."""
+    if workload.metadata.get("deletionTimestamp") is not None:
+        return True
+    at = failure.at
+    return at is not None and any(
+        (created := timestamp(pod.metadata, "creationTimestamp")) is not None and created > at
+        for pod in cluster.controlled_by(about)
+    )
 
 
 def _lacks_replicas(workload: ApiObject) -> bool:

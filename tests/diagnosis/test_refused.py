@@ -67,6 +67,12 @@ REASONS = {
         RefusedReason.DEVICES_UNAVAILABLE,
         f"the node has too little {GPU} left for the pod",
     ),
+    "another resource is in use": (
+        "OutOfcpu",
+        "Node didn't have enough resource: cpu, requested: 8000, used: 60000, capacity: 64000",
+        RefusedReason.OTHER,
+        "the node has too little cpu left for the pod",
+    ),
     "the device plugin fails": (
         "UnexpectedAdmissionError",
         BROKEN,

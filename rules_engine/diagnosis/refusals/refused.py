@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from rules_engine.diagnosis.objects.gpu_objects import is_device
 from rules_engine.diagnosis.objects.holders import gpus_of
 from rules_engine.diagnosis.objects.timestamps import timestamp
 from rules_engine.diagnosis.reasons import RefusedReason
@@ -69,8 +70,8 @@ def _refusal(reason: str, message: str, requested: str) -> _Refusal:
             cause="A share is a slot of time on a card, not a part of it: two shares may be of the same card.",
             remedies=(Remedy(text=f"Request {most} in each container, or use nodes that do not share their GPUs"),),
         )
-    if unavailable is not None or reason.startswith(OUT_OF):
-        resource = unavailable[1] if unavailable is not None else reason.removeprefix(OUT_OF)
+    resource = unavailable[1] if unavailable is not None else reason.removeprefix(OUT_OF)
+    if is_device(resource):
         return _Refusal(
             reason=RefusedReason.DEVICES_UNAVAILABLE,
             message=f"the node has too little {resource} left for the pod",
@@ -86,6 +87,13 @@ def _refusal(reason: str, message: str, requested: str) -> _Refusal:
                 Remedy(text="Request what fits on one NUMA node"),
                 Remedy(text="Change the topology manager's policy in the kubelet's configuration", risk=Risk.HIGH),
             ),
+        )
+    if reason.startswith(OUT_OF):
+        return _Refusal(
+            reason=RefusedReason.OTHER,
+            message=f"the node has too little {resource} left for the pod",
+            cause="Other pods used it since the pod was scheduled.",
+            remedies=(Remedy(text="Create the pod again"),),
         )
     return _Refusal(
         reason=RefusedReason.OTHER,

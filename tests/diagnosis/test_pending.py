@@ -694,6 +694,13 @@ class TestFindings:
         assert (finding.reason, finding.certainty) == (PendingReason.ALL_ALLOCATED, certainty)
         assert "excluded by the condition Ready: b" in finding.evidence
 
+    def test_a_later_reason_is_only_possible_if_such_a_node_has_another_one(self) -> None:
+        # Without the node's condition, the reason would be the cpu of that node.
+        nodes = [node("a", {GPU: 1}), node("b", {GPU: 1}, ready=False, cpu="1")]
+        finding = answer(*nodes, pod("x", {GPU: 1}, on="a"), pod("p", {GPU: 1, "cpu": 2})).finding
+        assert finding is not None
+        assert (finding.reason, finding.certainty) == (PendingReason.ALL_ALLOCATED, Certainty.POSSIBLE)
+
     def test_holders_are_named_with_their_devices_and_times(self) -> None:
         holders = [
             pod("small", {GPU: 1}, on="a"),

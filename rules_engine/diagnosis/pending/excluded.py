@@ -24,13 +24,15 @@ class Exclusion:
     """The nodes that are left for a request after each reason, and the first reason after which none is left.
 
     `offering`: the nodes that offer the GPUs. `left`: those that exclude the pod for none of the reasons. `steps`: a
-    line for each reason that excluded some of the nodes, if others were left.
+    line for each reason that excluded some of the nodes, if others were left. `presumed`: True if some were excluded
+    that are not Ready and have no taint for it yet, so that the scheduler may still choose them.
     """
 
     def __init__(self, request: Request, sets: NodeSets, offering: NodeSet) -> None:
         self.offering = self.left = offering
         self.steps: tuple[str, ...] = (f"nodes that offer {request.text}: {_names(sets, offering)}",)
         self.explanation: Explanation | None = None
+        self.presumed = False
         self.request = request
         self.sets = sets
         placement = request.placement
@@ -49,6 +51,7 @@ class Exclusion:
                 self.explanation = explain(self, excluded)
                 return
             self.left = passed
+            self.presumed = explain is _not_ready and excluded & sets.presumed != 0
             self.steps = (*self.steps, f"excluded by {what}: {self.names(excluded)}")
 
     def names(self, nodes: NodeSet) -> str:

@@ -76,10 +76,14 @@ def _together(found: list[tuple[PodObject, PendingPod]]) -> PendingPod:
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """The reason that nodes give for a request, or the nodes that have room for it."""
+    """The reason that nodes give for a request, or the nodes that have room for it.
+
+    `certain`: False if nodes are left out that the scheduler may still choose.
+    """
 
     explanation: Explanation | None
     room: NodeSet
+    certain: bool = True
 
 
 class _Answers:
@@ -144,13 +148,12 @@ class _Answers:
         exclusion = Exclusion(request, sets, offering)
         if exclusion.explanation is not None:
             return _Placed(exclusion.explanation, 0)
-        return _Placed(*exhausted(exclusion, self._holders))
+        return _Placed(*exhausted(exclusion, self._holders), certain=not exclusion.presumed)
 
     def _explained(self, pod: PodObject, placed: _Placed, scheduling: Scheduling, recorded: str) -> Explanation | None:
         """Return the first reason that is true."""
         found = placed.explanation or filtered(scheduling, placed.room)
-        if found is not None and scheduling.feasible:
-            # The scheduler may still choose a node that is not Ready and has no taint for it yet.
+        if found is not None and not placed.certain:
             return replace(found, certainty=Certainty.POSSIBLE)
         return found or gated(pod) or unbound(pod, self._cluster, recorded)
 

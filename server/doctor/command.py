@@ -36,6 +36,12 @@ INTERVAL_SECONDS = 300.0
 SINCE = "1h"
 """Default age: API servers keep Events for as long (--event-ttl)."""
 
+KINDS = (
+    "nodes, pods, events, daemonsets, replicasets, statefulsets, jobs, persistentvolumeclaims, runtimeclasses, "
+    "resourcequotas, namespaces"
+)
+"""The values of RESOURCES, which `--help` shows without importing it."""
+
 SEVERITIES = ("Error", "Warning", "Info")
 
 SEVERAL = {"-f": "-f", "--filename": "-f", "--rules": "--rules"}
@@ -80,8 +86,8 @@ def _repeated(arguments: Sequence[str]) -> Iterator[str]:
     type=PathOrStdin(exists=True, path_type=Path),
     multiple=True,
     metavar="FILE...",
-    help="Files from kubectl get nodes,pods,events,... -A -o json (docs/doctor.md lists all kinds), or must-gather "
-    "folders; - for standard input. Default: the live cluster of KUBECONFIG.",
+    help="Files from kubectl get KINDS -A -o json, or must-gather folders; - for standard input. Default: the live "
+    f"cluster of KUBECONFIG. KINDS, joined by commas: {KINDS}.",
 )
 @click.option("--pod", type=PodName(), help="Only this pod, and what concerns it.")
 @click.option("--node", type=ObjectName(), help="Only this node and its pods.")
@@ -104,7 +110,8 @@ def _repeated(arguments: Sequence[str]) -> Iterator[str]:
 @targets_option("text", "json", "html")
 @click.option(
     "--fail-on",
-    type=click.Choice(SEVERITIES),
+    type=click.Choice(SEVERITIES, case_sensitive=False),
+    metavar=f"[{'|'.join(SEVERITIES)}]",
     default="Error",
     show_default=True,
     help="Least severity of a finding for exit code 1.",

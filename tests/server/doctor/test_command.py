@@ -12,8 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 from jsonschema import Draft202012Validator
 
+from rules_engine.model.cluster_objects import RESOURCES
 from server.cli import main
-from server.doctor.command import UNUSABLE
+from server.doctor.command import KINDS, UNUSABLE
 from tests.support.apiserver import ApiServer, Status, api_server, bound, namespace, node
 from tests.support.server import ROOT, command, environment
 
@@ -273,6 +274,14 @@ def test_the_exit_code_follows_the_least_severity(tmp_path: Path, severity: str,
 
     assert found(result) == [("OurReason", "Node/one")]
     assert result.exit_code == code
+
+
+def test_the_severity_of_the_exit_code_may_be_in_lower_case(tmp_path: Path) -> None:
+    assert doctor("-f", dump(tmp_path, healthy("one"), waiting()), "--fail-on", "error").exit_code == 1
+
+
+def test_help_has_the_kinds_of_objects() -> None:
+    assert KINDS.split(", ") == [*RESOURCES.values()]
 
 
 def test_several_formats_are_written_in_one_run(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def _repeated(arguments: Sequence[str]) -> Iterator[str]:
     help="Files from kubectl get KINDS -A -o json, or must-gather folders; - for standard input. Default: the live "
     f"cluster of KUBECONFIG. KINDS, joined by commas: {KINDS}.",
 )
-@click.option("--pod", type=PodName(), help="Only this pod, and what concerns it.")
+@click.option("--pod", type=PodName(), help="Only this pod, and what concerns it; -n can give its namespace.")
 @click.option("--node", type=ObjectName(), help="Only this node and its pods.")
 @click.option("-n", "--namespace", type=NamespaceName(), metavar="NAME", help="Only objects in this namespace.")
 @click.option(
@@ -172,10 +172,10 @@ def doctor(
     cannot be read.
     """
     _check_usage(context, watch=watch)
-    if pod is not None and not pod[0]:
-        if namespace is None:
-            raise click.UsageError(f"--pod {pod[1]} needs its namespace: write --pod NAMESPACE/{pod[1]}, or add -n")
-        pod = namespace, pod[1]
+    if pod is not None:
+        pod, namespace = _in_namespace(pod, namespace), None
+        if node is not None:
+            raise click.UsageError("--pod and --node exclude each other: a report on a pod has its node")
     from rules_engine.authoring.output.terminal import Screen
     from rules_engine.diagnosis.scope import Scope
     from rules_engine.model.finding import FindingSeverity
@@ -239,6 +239,15 @@ def _check_usage(context: click.Context, *, watch: bool) -> None:
             raise click.UsageError(f"{options[name]} {message}")
     if watch and context.params["metrics_listen"] is None:
         raise click.UsageError("--watch needs --metrics-listen")
+
+
+def _in_namespace(pod: tuple[str, str], namespace: str | None) -> tuple[str, str]:
+    """Return a pod with its namespace, which may be given apart. Raises UsageError if there is none, or another."""
+    if not pod[0] and namespace is None:
+        raise click.UsageError(f"--pod {pod[1]} needs its namespace: write --pod NAMESPACE/{pod[1]}, or add -n")
+    if pod[0] and namespace not in (None, pod[0]):
+        raise click.UsageError(f"--pod {pod[0]}/{pod[1]} is not in the namespace of -n, {namespace}")
+    return pod[0] or namespace or "", pod[1]
 
 
 def _fail(message: str) -> NoReturn:

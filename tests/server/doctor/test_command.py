@@ -201,6 +201,17 @@ def test_the_scope_restricts_the_findings(tmp_path: Path, arguments: tuple[str, 
     assert result.exit_code == bool(names)
 
 
+@pytest.mark.parametrize("arguments", [("--pod", "ml/train"), ("--pod", "train", "-n", "ml")])
+def test_a_report_on_a_pod_has_its_node(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    cordoned = node("gpu", {GPU: 4}, unschedulable=True)
+    cordoned["status"]["capacity"] = {GPU: "4"}
+    path = dump(tmp_path, cordoned, bound("train", "gpu", {GPU: 1}), namespace("ml"))
+
+    result = doctor("-f", path, "--output", "json", *arguments)
+
+    assert ("GPUNodeCordoned", "Node/gpu") in found(result)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -313,6 +324,8 @@ def test_a_file_that_cannot_be_written_is_unusable(tmp_path: Path) -> None:
         (("--since", "0h"), "'0h' is not a duration"),
         (("--pod", "train"), "--pod train needs its namespace: write --pod NAMESPACE/train, or add -n"),
         (("--pod", "a/b/c"), "'a/b/c' is not NAMESPACE/POD"),
+        (("--pod", "a/b", "-n", "c"), "--pod a/b is not in the namespace of -n, c"),
+        (("--pod", "a/b", "--node", "c"), "--pod and --node exclude each other: a report on a pod has its node"),
         (("--node", "A"), "'A' is not a valid object name"),
         (("-n", "A"), "'A' is not a valid namespace name"),
         (("-f", "nowhere"), "'nowhere' does not exist"),

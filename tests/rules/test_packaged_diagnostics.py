@@ -137,11 +137,11 @@ def test_what_makes_a_finding_possible_only_is_its_certainty(one: CompiledDiagno
 @pytest.mark.parametrize(("resource", "plugin"), [("nvidia.com/gpu", "nvidia"), ("rdma/hca", "rdma")])
 def test_the_plugin_of_the_devices_is_restarted_and_no_other(resource: str, plugin: str) -> None:
     labels = {"config": "all-1g.10gb", "config.state": "success", "strategy": "mixed"}
-    node = {
+    node: dict[str, Json] = {
         "metadata": {"name": "n", "labels": {f"nvidia.com/mig.{name}": value for name, value in labels.items()}},
         "status": {"capacity": {resource: "8"}, "allocatable": {resource: "0"}},
     }
-    pods = [
+    pods: list[dict[str, Json]] = [
         {"metadata": {"name": f"{kind}-device-plugin-a", "namespace": "gpu"}, "spec": {"nodeName": "n"}}
         for kind in ("rdma", "nvidia")
     ]

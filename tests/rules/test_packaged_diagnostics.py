@@ -16,6 +16,7 @@ from rules_engine.documents import load
 from rules_engine.kinds.diagnostic import CompiledDiagnostic, ForEach, compile_diagnostics, evaluate, kept_by
 from rules_engine.model.cluster_objects import ClusterObjects
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity, Risk
+from rules_engine.model.json.patch import Json
 
 FOLDER = Path(__file__).parents[2] / "rules" / "diagnostics"
 LOADED = load([FOLDER])

@@ -199,6 +199,15 @@ def test_nodes_of_many_kinds_are_cut_as_well() -> None:
     assert re.search(r"and \d+ more groups \(--output json has all\)", found.text)
 
 
+def test_pods_of_many_pending_entries_are_counted() -> None:
+    pending = whole_report().overview.pending[0]
+    pairs = tuple(replace(pending, pods=(pod_name(f"a-{n}"), pod_name(f"b-{n}"))) for n in range(MAX_ROWS + 3))
+
+    found = page(empty_report(overview=replace(empty_report().overview, pending=pairs)))
+
+    assert "and 6 more pods (--output json has all)" in found.text
+
+
 def test_the_names_of_many_objects_are_cut() -> None:
     names = tuple(pod_name(f"p-{n:04}") for n in range(1000))
 

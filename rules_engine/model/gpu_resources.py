@@ -1,6 +1,7 @@
 """Names of GPU resources: whole cards, MIG devices and shared ones, of every vendor."""
 
 import re
+from functools import lru_cache
 
 _DOMAINS = ("nvidia.com", "amd.com", "gpu.intel.com", "habana.ai")
 
@@ -15,6 +16,11 @@ _RDMA_WORDS = re.compile(
 """Parts of the names of network devices; in the domain nvidia.com, those are the Network Operator's."""
 
 
+CACHED_NAMES = 1_000
+"""Names of resources that are cached: a cluster has some dozens of them, in each of its pods."""
+
+
+@lru_cache(CACHED_NAMES)
 def is_gpu(resource: str) -> bool:
     """Return True for the name of a resource that GPUs are allocated by."""
     domain, slash, name = resource.partition("/")
@@ -23,6 +29,7 @@ def is_gpu(resource: str) -> bool:
     return domain in _DOMAINS or "gpu" in name.lower()
 
 
+@lru_cache(CACHED_NAMES)
 def is_rdma(resource: str) -> bool:
     """Return True for the name of a resource of RDMA devices."""
     domain, slash, name = resource.partition("/")

@@ -1,4 +1,4 @@
-"""Findings of a diagnosis: what is wrong with an object of the cluster, why, and what helps."""
+"""Findings of a diagnosis: the problem of an object of the cluster, its cause, and steps against it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -44,7 +44,7 @@ class ObjectName:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """What helps against a finding; `command` is the line to run, or "" if there is none."""
+    """A step against a finding; `command` is the line to run, or "" if there is none."""
 
     text: str
     command: str = ""

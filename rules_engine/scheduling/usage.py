@@ -1,4 +1,4 @@
-"""What bound pods use on their nodes, and what nodes have left."""
+"""Resources and ports that bound pods use on their nodes, and the amounts that nodes have left."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from rules_engine.scheduling.requirements import (
 
 
 class Usage:
-    """What the pods that were added use, by the numbers of their nodes."""
+    """Resources, ports and anti-affinity of the pods that were added, by the numbers of their nodes."""
 
     def __init__(self) -> None:
         self.pods: list[tuple[int, PodObject]] = []

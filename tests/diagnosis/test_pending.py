@@ -788,7 +788,7 @@ class TestFindings:
 
 
 class TestLadders:
-    """What the ladders in force would give."""
+    """The resources that the ladders in force would give."""
 
     PENDING = (node("a", {GPU: 4, MIG1: 2}), pod("p", {MIG3: 1}))
 

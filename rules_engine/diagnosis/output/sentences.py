@@ -19,7 +19,7 @@ AGREEMENTS: Mapping[Agreement, str] = {
 """The comparison of the recomputed message with the recorded one."""
 
 HOST = "The Kubernetes API does not show the cause: these commands look on the node itself."
-"""What a finding says whose cause only the node shows."""
+"""The sentence of a finding whose cause only the node shows."""
 
 
 def since(at: datetime | None) -> str:

@@ -16,7 +16,7 @@ from rules_engine.model.rules import RuleId
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """What ladders would do to a pod if it were created now; `given`: the resources that it would get instead."""
+    """The decisions of ladders on a pod if it were created now; `given`: the resources that it would get instead."""
 
     evidence: tuple[str, ...]
     given: tuple[str, ...]

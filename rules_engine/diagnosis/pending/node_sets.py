@@ -1,4 +1,4 @@
-"""Sets of nodes: those that offer a resource, and those that repel or exclude a pod. Equal questions share a set."""
+"""Sets of nodes: those that offer a resource, and those that repel or exclude a pod. Equal queries share a set."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence

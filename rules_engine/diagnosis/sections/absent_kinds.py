@@ -1,4 +1,4 @@
-"""Kinds of objects that were not read, and what cannot be said without them."""
+"""Kinds of objects that were not read, and the facts that are unknown without them."""
 
 from collections.abc import Mapping
 
@@ -18,7 +18,7 @@ UNKNOWN: Mapping[str, str] = {
     "ResourceQuota": "which quota is exhausted",
     "Namespace": "which rules match a pod by the labels of its namespace",
 }
-"""What cannot be said without the objects of a kind."""
+"""The facts that are unknown without the objects of a kind."""
 
 
 def absent_kinds(cluster: ClusterObjects) -> tuple[Absent, ...]:

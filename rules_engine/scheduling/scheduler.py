@@ -18,8 +18,18 @@ from rules_engine.model.json.lenient import Object, strings
 from rules_engine.model.placement import NodeTerm, Placement
 from rules_engine.model.pod import is_finished
 from rules_engine.scheduling.amounts import PODS
-from rules_engine.scheduling.bound_pods import BoundPods
-from rules_engine.scheduling.pod_affinity import Namespaces, RepellingTerms, anti_affine, repelled_by_pods, unaffine
+from rules_engine.scheduling.filters.bound_pods import BoundPods
+from rules_engine.scheduling.filters.pod_affinity import (
+    Namespaces,
+    RepellingTerms,
+    anti_affine,
+    repelled_by_pods,
+    unaffine,
+)
+from rules_engine.scheduling.filters.spread import unspread
+from rules_engine.scheduling.filters.taints import Taints
+from rules_engine.scheduling.filters.topologies import Topologies
+from rules_engine.scheduling.filters.usage import Usage, free_amounts, full_nodes
 from rules_engine.scheduling.reasons import (
     CONFLICT,
     EXISTING_ANTI_AFFINITY,
@@ -35,10 +45,6 @@ from rules_engine.scheduling.reasons import (
 )
 from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE, Requirements, priority_of
 from rules_engine.scheduling.scheduling import Excluded, Filter, Scheduling
-from rules_engine.scheduling.spread import unspread
-from rules_engine.scheduling.taints import Taints
-from rules_engine.scheduling.topologies import Topologies
-from rules_engine.scheduling.usage import Usage, free_amounts, full_nodes
 
 NOMINATED = "pods that are nominated to nodes"
 NAMESPACE_SELECTORS = "namespace selectors, since no namespaces were read"

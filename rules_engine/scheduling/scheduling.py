@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
-from rules_engine.evaluation.nodes import NodeSet
+from rules_engine.evaluation.nodes import NodeSet, numbers_of
 from rules_engine.model.cluster import Taint
-from rules_engine.scheduling.node_sets import numbers_of
 from rules_engine.scheduling.reasons import NO_NODES, NOT_NAMED, TAINTED, Wording, untolerated
 
 

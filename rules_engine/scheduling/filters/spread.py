@@ -4,10 +4,10 @@ from collections import Counter
 from collections.abc import Mapping
 
 from rules_engine.evaluation.nodes import NodeSet
-from rules_engine.scheduling.bound_pods import BoundPods
+from rules_engine.scheduling.filters.bound_pods import BoundPods
+from rules_engine.scheduling.filters.topologies import Topologies
 from rules_engine.scheduling.reasons import NO_TOPOLOGY, NOT_SPREAD
 from rules_engine.scheduling.requirements import Requirements, SpreadConstraint
-from rules_engine.scheduling.topologies import Topologies
 
 
 def unspread(

@@ -6,9 +6,9 @@ from functools import lru_cache
 from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.model.cluster import NAMESPACE_NAME_LABEL
 from rules_engine.model.rules import ConditionKind, LabelSelector
-from rules_engine.scheduling.bound_pods import BoundPods, PodGroup
+from rules_engine.scheduling.filters.bound_pods import BoundPods, PodGroup
+from rules_engine.scheduling.filters.topologies import Topologies
 from rules_engine.scheduling.requirements import AffinityTerm, Requirements
-from rules_engine.scheduling.topologies import Topologies
 
 CACHED_DOMAINS = 1_000
 """Terms of bound pods whose nodes are cached: 700 bytes each with 5,000 nodes."""

@@ -19,13 +19,12 @@ class Recorded:
     """A message that the scheduler wrote.
 
     `reasons`: the number of nodes for each reason; empty if a filter rejected the pod before it looked at any node, for
-    which `rejected` is the reason. `preemption`: what follows the filters' part, or "".
+    which `rejected` is the reason.
     """
 
     nodes: int
     reasons: Mapping[str, int]
     rejected: str = ""
-    preemption: str = ""
 
     @property
     def wording(self) -> Wording:
@@ -45,15 +44,14 @@ def parse_recorded(text: str) -> Recorded | None:
     if head is None:
         return None
     # The part about preemption begins after a full stop and a space; names of resources have full stops alone.
-    reasons, _, preemption = text[head.end() :].partition(". ")
-    reasons = reasons.removesuffix(".")
+    reasons = text[head.end() :].partition(". ")[0].removesuffix(".")
     parts = [_COUNTED.fullmatch(part) for part in re.split(r", (?=[0-9]{1,9} )", reasons)]
     counts: dict[str, int] = {}
     for part in parts:
         if part is None:
-            return Recorded(nodes=int(head[1]), reasons={}, rejected=reasons, preemption=preemption)
+            return Recorded(nodes=int(head[1]), reasons={}, rejected=reasons)
         counts[part[2]] = counts.get(part[2], 0) + int(part[1])
-    return Recorded(nodes=int(head[1]), reasons=counts, preemption=preemption)
+    return Recorded(nodes=int(head[1]), reasons=counts)
 
 
 def compare(recorded: Recorded, scheduling: Scheduling) -> bool:

@@ -117,10 +117,6 @@ class Scheduling:
         counted = sorted(f"{count} {why}" for why, count in self.counts(wording).items())
         return f"0/{len(self.nodes)} nodes are available: {self.rejected or ', '.join(counted)}."
 
-    def by_node(self, reason: str) -> tuple[str, ...]:
-        """Return the names of the nodes that a reason is counted for."""
-        return self.names(self.nodes_by_reason.get(reason, 0))
-
     def names(self, nodes: NodeSet) -> tuple[str, ...]:
         """Return the names of a set of nodes, in the order of the cluster's nodes."""
         return tuple([self.nodes[number] for number in numbers_of(nodes)])

@@ -41,8 +41,7 @@ def test_two_gpus_are_missing_behind_a_tainted_control_plane() -> None:
     assert found.message() == (
         "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient nvidia.com/gpu."
     )
-    assert found.by_node(f"Insufficient {GPU}") == ("a", "b")
-    assert found.by_node("no such reason") == ()
+    assert found.names(found.nodes_by_reason[f"Insufficient {GPU}"]) == ("a", "b")
     assert found.waiting_for == (GPU,)
     assert found.feasible == 0
 

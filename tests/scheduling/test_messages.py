@@ -41,7 +41,6 @@ def test_a_taint_behind_an_earlier_filter_is_not_counted() -> None:
 def test_recorded_messages_agree_in_both_wordings(text: str, rest: str) -> None:
     recorded = parse_recorded(text + rest)
     assert recorded is not None
-    assert recorded.preemption == rest.strip()
     assert compare(recorded, scheduled(pod(requests={GPU: "1"}), TAINTED))
     assert not compare(recorded, scheduled(pod(requests={GPU: "1"}), TAINTED[1:]))
     assert not compare(recorded, scheduled(pod(), TAINTED))
@@ -50,9 +49,7 @@ def test_recorded_messages_agree_in_both_wordings(text: str, rest: str) -> None:
 
 def test_a_pod_that_a_filter_rejects_before_it_looks_at_nodes_has_no_counts() -> None:
     recorded = parse_recorded("0/2 nodes are available: pod affinity terms conflict. preemption: not eligible.")
-    assert recorded == Recorded(
-        nodes=2, reasons={}, rejected="pod affinity terms conflict", preemption="preemption: not eligible."
-    )
+    assert recorded == Recorded(nodes=2, reasons={}, rejected="pod affinity terms conflict")
 
 
 def test_messages_without_counts_are_read() -> None:

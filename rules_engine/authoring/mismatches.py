@@ -230,7 +230,8 @@ def _findings(diagnosis: Diagnosis, evaluation: Evaluation) -> Iterator[Mismatch
     left: dict[str, list[Finding]] = {}
     for finding in evaluation.findings:
         left.setdefault(f"{finding.reason} of {finding.object}", []).append(finding)
-    for expected in diagnosis.expect:
+    # The longest text first: a shorter one must not take the only finding that has it.
+    for expected in sorted(diagnosis.expect, key=lambda expected: -len(expected.message)):
         name = f"{expected.reason} of {expected.object}"
         candidates = left.get(name, [])
         messages = [finding.message for finding in candidates]

@@ -49,6 +49,15 @@ def analyse_case(case: Case, rules: Sequence[Rule]) -> Iterator[Problem]:
 
 def analyse_diagnosis(diagnosis: Diagnosis, reasons: Collection[str]) -> Iterator[Problem]:
     """Yield problems of a diagnosis that names other reasons than those of the Diagnostics, `reasons`."""
+    if not reasons:
+        message = "there is no Diagnostic among the rules, so nothing can be found"
+        yield Problem(
+            code=Code.UNKNOWN_REASON,
+            message=message,
+            location=diagnosis.location,
+            length=max(1, len(diagnosis.name)),
+        )
+        return
     named = {**{found.reason: found.location for found in diagnosis.expect}, **diagnosis.reason_locations}
     for reason, location in named.items():
         if reason not in reasons:

@@ -69,6 +69,16 @@ def test_another_finding_is_a_mismatch(expect: str, mismatches: list[tuple[str, 
     assert [(found.what, found.expected, found.actual) for found in result.mismatches] == mismatches
 
 
+def test_texts_are_found_in_any_order(tmp_path: Path) -> None:
+    again = document("when: object.spec.?unschedulable.orValue(false)\nreason: Cordoned", "again")
+    texts = f"{{name: a, expect: [{FOUND}, {{reason: Cordoned, object: Node/cordoned, message: %s}}]}}"
+    both = f"{again}---\n{CORDONED}"
+    (result,) = run_tests([folder(tmp_path, texts % "is cordoned", diagnostics=both)]).results
+    assert result.passed
+    (other,) = run_tests([folder(tmp_path, texts % "wrong", diagnostics=both)]).results
+    assert [mismatch.what for mismatch in other.mismatches] == ["Cordoned of Node/cordoned, message"]
+
+
 def test_a_diagnostic_that_fails_is_a_mismatch_unless_it_is_not_compared(tmp_path: Path) -> None:
     every = "{name: every, expect: [" + FOUND + "]}"
     one = "{name: one, reasons: [Cordoned], expect: [" + FOUND + "]}"
@@ -161,6 +171,17 @@ def test_a_reason_that_no_diagnostic_has_is_an_error(tmp_path: Path) -> None:
     assert [problem.message for problem in run.problems] == messages
     assert [str(case.obstacle) for case in run.not_run] == ["the expectation has errors"] * 3
     assert [result.passed for result in run.results] == [True]
+
+
+def test_a_diagnosis_without_diagnostics_is_an_error(tmp_path: Path) -> None:
+    """It could not fail."""
+    found = folder(
+        tmp_path, "{name: nothing, expect: []}", diagnostics=ladder("a", "nvidia.com/mig-1g.10gb", "nvidia.com/gpu")
+    )
+    text = "there is no Diagnostic among the rules, so nothing can be found"
+    assert [problem.message for problem in check([found]).problems] == [text]
+    run = run_tests([found])
+    assert ([problem.message for problem in run.problems], run.results) == ([text], ())
 
 
 @pytest.mark.parametrize("wrong", [CORDONED.replace("unschedulable", "unschedulabel"), CORDONED + "  mode: Off\n"])

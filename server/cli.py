@@ -8,11 +8,8 @@ import click
 
 from rules_engine.cli import COMMANDS, Command, Root, examples, more_rules_argument, rule_paths
 from server.doctor.command import doctor
-from server.option_types import Seconds
+from server.option_types import timeout_option
 from server.settings import SETTINGS, Settings
-
-CAPTURE_SECONDS = 300.0
-"""Default timeout of a capture: 100,000 pods take 15 s from a server nearby; this is for a distant one."""
 
 
 @click.group(
@@ -80,14 +77,7 @@ def serve(rules: tuple[Path, ...], more_rules: tuple[Path, ...], **options: Any)
     show_default=True,
     help="YAML is for people. Use JSON for more than about 1,000 nodes: as YAML, they are too large to read back.",
 )
-@click.option(
-    "--timeout",
-    type=Seconds(1, 3600),
-    default=CAPTURE_SECONDS,
-    show_default=True,
-    metavar="SECONDS",
-    help="Maximum time to read the cluster.",
-)
+@timeout_option
 def capture(form: str, timeout: float) -> None:
     """Print the live cluster of KUBECONFIG as a ClusterInventory, reduced to what decisions on GPUs depend on."""
     from server.cluster import capture as capturing

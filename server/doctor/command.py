@@ -15,7 +15,7 @@ from click.core import ParameterSource
 from rules_engine.cli import Command, ObjectName, examples
 from rules_engine.cli.options import NamespaceName, PathOrStdin, Target, targets_option
 from rules_engine.cli.program import opened
-from server.option_types import Address, AddressType, Duration, PodName, Seconds
+from server.option_types import Address, AddressType, Duration, PodName, Seconds, timeout_option
 
 if TYPE_CHECKING:
     from rules_engine.diagnosis.report import Report
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 UNUSABLE = 2
 """Exit code if there is no diagnosis: usage, or rules or a cluster that cannot be read."""
-
-TIMEOUT_SECONDS = 300.0
-"""Default timeout of reading a live cluster, as for `capture`."""
 
 INTERVAL_SECONDS = 300.0
 """Default interval: a list of all pods is expensive for the API server of a large cluster."""
@@ -116,14 +113,7 @@ def _repeated(arguments: Sequence[str]) -> Iterator[str]:
     show_default=True,
     help="Least severity of a finding for exit code 1.",
 )
-@click.option(
-    "--timeout",
-    type=Seconds(1, 3600),
-    default=TIMEOUT_SECONDS,
-    show_default=True,
-    metavar="SECONDS",
-    help="Maximum time to read a live cluster.",
-)
+@timeout_option
 @click.option("--watch", is_flag=True, help="Diagnose the live cluster again and again; needs --metrics-listen.")
 @click.option(
     "--metrics-listen",

@@ -19,7 +19,7 @@ class ForEach(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenRemedy:
-    """What helps; `command` is an expression of the line to run."""
+    """A remedy as written; `command` is an expression of the line to run."""
 
     text: str
     command: SourceText | None = None
@@ -28,7 +28,7 @@ class WrittenRemedy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnostic(Declared):
-    """One reason why an object of the cluster is unwell. It holds for the objects for which `when` is true.
+    """A finding about objects of the cluster, made for those for which `when` is true.
 
     `evidence`: expressions of what the object shows, a line each. `on_host`: the API cannot show the cause; the
     commands of the remedies look on the node itself.

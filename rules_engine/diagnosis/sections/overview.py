@@ -128,8 +128,8 @@ def device_plugins(cluster: ClusterObjects, pods: Mapping[ObjectName, Sequence[P
 def _device_plugin(daemon_set: ApiObject, pods: Iterable[PodObject]) -> DevicePlugin:
     return DevicePlugin(
         name=daemon_set.object_name,
-        desired=integer(daemon_set.status, "desiredNumberScheduled"),
-        ready=integer(daemon_set.status, "numberReady"),
+        desired=max(integer(daemon_set.status, "desiredNumberScheduled"), 0),
+        ready=max(integer(daemon_set.status, "numberReady"), 0),
         unready=tuple(
             sorted(
                 (

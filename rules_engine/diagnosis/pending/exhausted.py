@@ -40,7 +40,7 @@ def _gpu_lines(resources: Sequence[str], found: Exclusion) -> Iterator[str]:
 
 
 def _held(resources: Sequence[str], found: Exclusion, holders: Holders) -> tuple[str, ...]:
-    names = (*found.sets.names(found.left),)
+    names = found.sets.all_names(found.left)
     return tuple(line for resource in resources for line in holders.evidence(resource, names))
 
 

@@ -52,12 +52,15 @@ NAMESPACE_SELECTORS = "namespace selectors, since no namespaces were read"
 CACHED_SELECTIONS = 1_000
 """Selectors with required node affinity whose nodes are cached: a kilobyte each with 5,000 nodes."""
 
+MAX_COMPARISONS = 20_000_000
+"""Labels of bound pods that are compared with topology spread and pod affinity, for all pods: some 20 seconds."""
+
 _UNBOUNDED: Final = sys.maxsize
 """Cost of the search for the nodes of one placement, which is bounded itself."""
 
 
 class Scheduler:
-    """The filters on one state of a cluster; it never changes."""
+    """The filters on one state of a cluster, which never changes. All answers together cost MAX_COMPARISONS at most."""
 
     def __init__(
         self,
@@ -83,7 +86,8 @@ class Scheduler:
             usage.add(self._numbers[pod.node_name], pod)
         self._usage = usage
         self._namespaces = Namespaces(namespaces, usage.namespaces)
-        self._repelling = RepellingTerms(usage.terms, self._topologies)
+        self._budget = Budget(MAX_COMPARISONS, "topology spread and pod affinity")
+        self._repelling = RepellingTerms(usage.terms, self._topologies, self._budget)
         self._free = free_amounts(nodes, usage)
         self.full = full_nodes(nodes, usage)
         """The nodes that have no room for one more pod, whatever it requests."""
@@ -95,12 +99,13 @@ class Scheduler:
     @cached_property
     def _pods(self) -> BoundPods:
         # On first use, since few pods have constraints that read the others.
-        return BoundPods(self._usage.pods)
+        return BoundPods(self._usage.pods, self._budget)
 
     def explain(self, pod: Object) -> Scheduling:
         """Return the answer for a pod that is not bound.
 
-        Raises PodError if it is malformed, and TooLargeError if its placement exceeds the bounds of one.
+        Raises PodError if it is malformed, TooLargeError if its placement exceeds the bounds of one, and CostExceeded
+        if no more labels may be compared.
         """
         return self.schedule(Requirements.of(pod))
 

@@ -14,7 +14,7 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.kinds.ladder.value import WhenExhausted
 from rules_engine.model.finding import Certainty, FindingSeverity, Risk
 from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector, Match, Mode
-from rules_engine.scheduling import scheduler_of
+from rules_engine.scheduling import scheduler, scheduler_of
 from tests.support.evaluation import compiled, ladder, rung
 from tests.support.recorded_clusters import (
     GPU,
@@ -495,6 +495,16 @@ def test_a_malformed_pod_is_not_evaluated() -> None:
     assert found.amounts == {GPU: 1}
     assert found.note.startswith("the pod was not evaluated: /spec/affinity/nodeAffinity/")
     assert not found.evaluated
+
+
+def test_a_pod_whose_affinity_costs_too_much_is_not_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "MAX_COMPARISONS", 0)
+    objects = cluster(node("a", {GPU: 4}), pod("q", on="a", labels={"app": "train"}), pod("p", {GPU: 1}, affinity=APART), pod("r", {GPU: 8}))
+    apart, other = pending_pods(objects, scheduler_of(objects), None)
+    assert apart.note == (
+        "the pod was not evaluated: the cost limit of 0 for topology spread and pod affinity is used up"
+    )
+    assert (apart.evaluated, other.evaluated) == (False, True)
 
 
 class TestMessages:

@@ -7,13 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rules_engine.cel import CostExceeded
 from rules_engine.model.cluster_objects import ClusterObjects
 from rules_engine.model.kept_fields import Kept
 from rules_engine.scheduling import FIELDS_READ, scheduler_of
+from rules_engine.scheduling import scheduler as limited
 from rules_engine.scheduling.amounts import STRIDE, FreeAmounts
 from tests.support.clusters import Generator
 from tests.support.scheduling import NOW, node, pod, scheduled, scheduler
 
+SPREAD = {
+    "maxSkew": 1,
+    "topologyKey": "x",
+    "whenUnsatisfiable": "DoNotSchedule",
+    "labelSelector": {"matchLabels": {"a": "b"}},
+}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -117,3 +125,25 @@ def test_a_thousand_pods_on_a_large_cluster_read_sets_of_nodes_and_not_every_nod
         found = model.explain(pod(requests={"memory": f"{number + 1}Mi", "cpu": "1"}))
         assert found.feasible == count - number
     assert unions < 1_000 * 2 * STRIDE
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "x", "labelSelector": {"matchLabels": {"a": "b"}}}]}}},
+        {"topologySpreadConstraints": [SPREAD]},
+        {},
+    ],
+    ids=["affinity", "spread", "anti-affinity of bound pods"],
+)
+def test_labels_are_compared_up_to_a_bound(spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limited, "MAX_COMPARISONS", 8)
+    term = {"topologyKey": "x", "labelSelector": {"matchExpressions": [{"key": "c", "operator": "DoesNotExist"}]}}
+    repelling: dict[str, Any] = {"affinity": {"podAntiAffinity": {REQUIRED: [term]}}} if not spec else {}
+    model = scheduler([node("a", {"x": "y"})], [pod("q", {"a": "b", "c": "d"}, on="a", **repelling)])
+    subject, other = pod(labels={"e": "f"}, **spec), pod("other", {"c": "d"}, namespace="other")
+    answers = (model.explain(subject) for _ in range(9))
+    with pytest.raises(CostExceeded, match=r"^the cost limit of 8 for topology spread and pod affinity is used up$"):
+        list(answers)
+    if spec:
+        assert model.explain(other).feasible

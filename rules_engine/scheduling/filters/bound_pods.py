@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
+from rules_engine.cel import Budget
 from rules_engine.model.json.lenient import Object, mapping, strings, text
 from rules_engine.model.rules import ConditionKind, LabelSelector
 from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE
@@ -25,10 +26,11 @@ class PodGroup:
 
 
 class BoundPods:
-    """The bound pods of a cluster; they never change."""
+    """The bound pods of a cluster; they never change. Groups that are compared, and their nodes, cost a unit each."""
 
-    def __init__(self, pods: Iterable[tuple[int, Object]]) -> None:
+    def __init__(self, pods: Iterable[tuple[int, Object]], budget: Budget) -> None:
         """Take each pod with the number of its node."""
+        self.budget = budget
         found: dict[tuple[str, frozenset[tuple[str, str]]], PodGroup] = {}
         for number, pod in pods:
             metadata = mapping(pod.get("metadata"))
@@ -47,10 +49,16 @@ class BoundPods:
         """Return the number of a namespace's pods that a selector matches, by node, without those being deleted."""
 
     def matching(self, namespace: str, selector: LabelSelector) -> Iterator[PodGroup]:
-        """Yield the groups of a namespace that a selector matches."""
+        """Yield the groups of a namespace that a selector matches. Raises CostExceeded."""
         found = self._by_namespace.get(namespace)
-        if found is not None:
-            yield from found.matching(selector)
+        if found is None:
+            return
+        groups = found.candidates(selector)
+        self.budget.spend(len(groups))
+        for group in groups:
+            if selector.matches(group.labels):
+                self.budget.spend(len(group.nodes))
+                yield group
 
     def _live_counts(self, namespace: str, selector: LabelSelector) -> Mapping[int, int]:
         counts: Counter[int] = Counter()
@@ -68,13 +76,8 @@ class _Namespace:
         self.groups: list[PodGroup] = []
         self._by_label: dict[str, dict[str, list[PodGroup]]] | None = None
 
-    def matching(self, selector: LabelSelector) -> Iterator[PodGroup]:
-        """Yield the groups that a selector matches; only those of its first required label are compared with it."""
-        for group in self._candidates(selector):
-            if selector.matches(group.labels):
-                yield group
-
-    def _candidates(self, selector: LabelSelector) -> Iterable[PodGroup]:
+    def candidates(self, selector: LabelSelector) -> Sequence[PodGroup]:
+        """Return the groups to compare with a selector: those of its first required label."""
         requirement = next((found for found in selector.requirements if found.operator in _INCLUDING), None)
         if requirement is None:
             return self.groups

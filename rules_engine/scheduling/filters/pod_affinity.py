@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 
+from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.model.cluster import NAMESPACE_NAME_LABEL
 from rules_engine.model.rules import ConditionKind, LabelSelector
@@ -47,9 +48,13 @@ class Namespaces:
 
 
 class RepellingTerms:
-    """Terms of the bound pods' required anti-affinity, with the nodes of those pods, by a label that they require."""
+    """Terms of the bound pods' required anti-affinity, with the nodes of those pods, by a label that they require.
 
-    def __init__(self, terms: Mapping[AffinityTerm, Sequence[int]], topologies: Topologies) -> None:
+    Terms that are compared, and their nodes, cost a unit each.
+    """
+
+    def __init__(self, terms: Mapping[AffinityTerm, Sequence[int]], topologies: Topologies, budget: Budget) -> None:
+        self._budget = budget
         self._nodes = terms
         self._topologies = topologies
         self._by_label: dict[tuple[str, str], list[AffinityTerm]] = {}
@@ -63,8 +68,9 @@ class RepellingTerms:
         self._domains = lru_cache(CACHED_DOMAINS)(self._domains_of)
 
     def about(self, labels: Mapping[str, str]) -> Iterator[AffinityTerm]:
-        """Yield the terms whose selector matches labels."""
+        """Yield the terms whose selector matches labels. Raises CostExceeded."""
         for listed in (self._others, *(self._by_label.get(label, ()) for label in labels.items())):
+            self._budget.spend(len(listed))
             for term in listed:
                 if term.matches_labels(labels):
                     yield term
@@ -74,6 +80,7 @@ class RepellingTerms:
         return self._topologies.nodes(term.topology_key, self._domains(term))
 
     def _domains_of(self, term: AffinityTerm) -> frozenset[str]:
+        self._budget.spend(len(self._nodes[term]))
         return self._topologies.values(self._nodes[term], term.topology_key)
 
 

@@ -47,7 +47,9 @@ def _skewed(
     selector, key = constraint.selector, constraint.topology_key
     counts: Counter[str] = Counter()
     # A selector that is empty counts no pod (countPodsMatchSelector), and yet matches the pod itself.
-    for number, count in pods.live_counts(pod.namespace, selector).items() if selector else ():
+    live = pods.live_counts(pod.namespace, selector) if selector else {}
+    pods.budget.spend(len(live))
+    for number, count in live.items():
         if eligible >> number & 1:
             counts[topologies.value(number, key)] += count
     own = 1 if selector is not None and selector.matches(pod.labels) else 0

@@ -849,6 +849,29 @@ class TestLadders:
         (line,) = self.evidence(compiled(broken))
         assert line.startswith("FallbackLadder/down was not applied: could not be evaluated: ")
 
+    @pytest.mark.parametrize(
+        ("condition", "hidden"),
+        [
+            (
+                "object.spec.containers.all(c, c.?env.orValue([]).all(e, e.?value.orValue('') != 'off'))",
+                "values of environment variables",
+            ),
+            ("object.spec.containers.all(c, !has(c.envFrom))", "values of environment variables"),
+            ("request.userInfo.?username.orValue('') != 'batch'", "the user of the request"),
+        ],
+    )
+    def test_a_ladder_that_reads_what_is_not_known_is_not_evaluated(self, condition: str, hidden: str) -> None:
+        rules = compiled(ladder(MIG3, GPU, name="down", match_conditions={"hidden": condition}))
+        finding = answer(*self.PENDING, rules=rules).finding
+        assert finding is not None
+        assert finding.evidence[1:] == (f"FallbackLadder/down was not evaluated: it reads {hidden}",)
+        assert not finding.remedies[0].text.startswith("Create")
+
+    def test_a_ladder_that_reads_names_of_environment_variables_is_evaluated(self) -> None:
+        condition = "object.spec.containers.all(c, c.?env.orValue([]).all(e, e.name != 'OFF'))"
+        rules = compiled(ladder(MIG3, GPU, name="down", match_conditions={"named": condition}))
+        assert self.evidence(rules) == (f"FallbackLadder/down would give the pod {GPU} in place of {MIG3}",)
+
     def test_a_ladder_that_needs_labels_of_namespaces_is_not_evaluated_without_them(self) -> None:
         match = Match(namespace_selector=LabelSelector((LabelRequirement("team", ConditionKind.IN, ("a",)),)))
         rules = compiled(ladder(MIG3, GPU, name="down", match=match))

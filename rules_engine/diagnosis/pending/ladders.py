@@ -1,17 +1,19 @@
 """The resources that the ladders in force would give a pod in place of those that it waits for."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from rules_engine.cel.field_paths import texts
 from rules_engine.diagnosis.wording import command, listed
 from rules_engine.evaluation import RuleSet, mutate
+from rules_engine.evaluation.rule_set.compiled import CompiledRule
 from rules_engine.model.admission import Endpoint, pod_request
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.cluster_objects import PodObject
 from rules_engine.model.decision import EVALUATION_ERROR, Action, Step
 from rules_engine.model.finding import Remedy, Risk
 from rules_engine.model.json.lenient import controller
-from rules_engine.model.rules import RuleId
+from rules_engine.model.rules import Rule, RuleId
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,11 +31,12 @@ def alternative(rule_set: RuleSet, pod: PodObject, missing: Sequence[str], clust
         return Alternative((f"no ladder in force has a rung for {listed(missing)}",), ())
     made = {"apiVersion": "v1", "kind": "Pod", "metadata": pod.get("metadata"), "spec": pod.get("spec")}
     decision = mutate(rule_set, pod_request(made, namespace=pod.namespace), cluster)
-    steps = [step for step in decision.trace if step.rule in ladders]
-    lines = [line for step in steps for line in _lines(step, missing)]
+    known = [step for step in decision.trace if step.rule in ladders and not ladders[step.rule]]
+    lines = [f"{rule} was not evaluated: it reads {hidden}" for rule, hidden in ladders.items() if hidden]
+    lines += [line for step in known for line in _lines(step, missing)]
     given = [
         found.to
-        for step in steps
+        for step in known
         if decision.allowed and not step.audit
         for found in step.resources
         if found.resource in missing and found.to is not None
@@ -50,14 +53,21 @@ def recreated(pod: PodObject, given: Sequence[str]) -> Remedy:
     return Remedy(text=f"{text}; its controller does so when it is deleted", command=line, risk=Risk.MEDIUM)
 
 
-def _ladders(rule_set: RuleSet, resources: Sequence[str]) -> frozenset[RuleId]:
-    """Return the ladders with a rung for one of the resources."""
-    return frozenset(
-        compiled.rule.id
+def _ladders(rule_set: RuleSet, resources: Sequence[str]) -> Mapping[RuleId, str]:
+    """Return the ladders with a rung for one of the resources, and what they read that is not known; mostly ""."""
+    return {
+        compiled.rule.id: _hidden(compiled)
         for compiled in rule_set.rules_at(Endpoint.MUTATE)
         if compiled.rule.interests.moves
         and not (compiled.rule.interests.resources or frozenset()).isdisjoint(resources)
-    )
+    }
+
+
+def _hidden(ladder: CompiledRule[Rule]) -> str:
+    read = {text for program in ladder.programs for text in texts(program.checked.expression)}
+    if "envFrom" in read or ("env" in read and not read.isdisjoint(("value", "valueFrom"))):
+        return "values of environment variables"
+    return "the user of the request" if "userInfo" in read else ""
 
 
 def _lines(step: Step, missing: Sequence[str]) -> Iterator[str]:

@@ -37,13 +37,19 @@ class Scope:
         return self.pod is None and not self.node and not self.namespace
 
     def not_found(self, cluster: ClusterObjects) -> str:
-        """Return a message if the pod, the node or the namespace was not found; "" otherwise."""
+        """Return a message if the pod, the node or the namespace was not found; "" otherwise.
+
+        If namespaces were not read, one of any object is known.
+        """
         if self.pod is not None and cluster.find("Pod", self.pod.name, self.pod.namespace) is None:
             known = [f"{pod.namespace}/{pod.name}" for pod in cluster.pods]
             return _not_found("Pod", f"{self.pod.namespace}/{self.pod.name}", known, cluster)
         if self.node and cluster.find("Node", self.node) is None:
             return _not_found("Node", self.node, [node.name for node in cluster.nodes], cluster)
-        if self.namespace and "Namespace" not in cluster.absent and cluster.find("Namespace", self.namespace) is None:
+        if self.namespace and "Namespace" in cluster.absent:
+            used = {found.namespace for kind in RESOURCES for found in cluster.of(kind)} - {""}
+            return "" if self.namespace in used else _not_found("Namespace", self.namespace, sorted(used), cluster)
+        if self.namespace and cluster.find("Namespace", self.namespace) is None:
             known = [namespace.name for namespace in cluster.of("Namespace")]
             return _not_found("Namespace", self.namespace, known, cluster)
         return ""
@@ -85,8 +91,8 @@ class Scope:
 
 
 def _not_found(kind: str, name: str, known: Sequence[str], cluster: ClusterObjects) -> str:
-    why = f", since {RESOURCES[kind]} were not read" if kind in cluster.absent else did_you_mean(name, known)
-    return f"{kind} {name} not found{why}"
+    why = f", since {RESOURCES[kind]} were not read" if kind in cluster.absent else ""
+    return f"{kind} {name} not found{why}{did_you_mean(name, known)}"
 
 
 def _names_around(pod: ObjectName, cluster: ClusterObjects) -> set[ObjectName]:

@@ -85,8 +85,12 @@ def test_what_a_scope_names_must_exist(fields: dict[str, Any], message: str) -> 
     assert Scope(**fields).not_found(cluster()) == message
 
 
-def test_a_namespace_is_not_looked_up_if_namespaces_were_not_read() -> None:
-    assert Scope(namespace="ml").not_found(cluster_of(frozenset({"Namespace"}), nodes=[], pods=[])) == ""
+def test_a_namespace_of_an_object_is_known_if_namespaces_were_not_read() -> None:
+    objects = cluster_of(frozenset({"Namespace"}), nodes=[], pods=[gpu_pod("train", namespace="vision")])
+    assert Scope(namespace="vision").not_found(objects) == ""
+    assert Scope(namespace="visoin").not_found(objects) == (
+        "Namespace visoin not found, since namespaces were not read (did you mean 'vision'?)"
+    )
 
 
 def test_a_pod_is_not_found_if_pods_were_not_read() -> None:

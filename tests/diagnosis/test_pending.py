@@ -252,7 +252,10 @@ POSITIVE: dict[str, tuple[PendingReason, list[Object]]] = {
 @pytest.mark.parametrize("name", POSITIVE)
 def test_the_reason_of_a_pending_pod(name: str) -> None:
     expected, objects = POSITIVE[name]
-    assert reason(*objects) == expected
+    finding = answer(*objects).finding
+    assert finding is not None
+    assert finding.reason == expected
+    assert all(remedy.text.endswith(".") for remedy in finding.remedies)
 
 
 def test_every_reason_has_a_recorded_cluster() -> None:
@@ -812,7 +815,7 @@ class TestLadders:
         finding = answer(*self.PENDING, rules=rules).finding
         assert finding is not None
         assert finding.evidence[1:] == (f"FallbackLadder/down would give the pod {MIG1} in place of {MIG3}",)
-        assert finding.remedies[0].text == f"Create the pod again: the ladders in force then give it {MIG1}"
+        assert finding.remedies[0].text == f"Create the pod again: the ladders in force then give it {MIG1}."
         assert finding.remedies[0].command == ""
 
     def test_a_pod_of_a_controller_is_deleted_to_get_another_resource(self) -> None:

@@ -83,7 +83,7 @@ def _tainted(found: Exclusion, excluded: NodeSet) -> Explanation:
         remedies=(
             _tolerate(keys),
             Remedy(
-                text="Look at the taints of a node",
+                text="Look at the taints of a node.",
                 command=command("kubectl", "get", "node", found.first(excluded), "-o", "jsonpath={.spec.taints}"),
             ),
         ),
@@ -91,7 +91,7 @@ def _tainted(found: Exclusion, excluded: NodeSet) -> Explanation:
 
 
 def _tolerate(taints: Sequence[str]) -> Remedy:
-    return Remedy(text=f"Add tolerations for {listed(taints)} to the pod, if it may use these nodes")
+    return Remedy(text=f"Add tolerations for {listed(taints)} to the pod, if it may use these nodes.")
 
 
 def taint_text(taint: Taint) -> str:
@@ -118,9 +118,9 @@ def _unmatched(found: Exclusion, excluded: NodeSet) -> Explanation:
         ),
         remedies=(
             *([_tolerate(taints)] if taints else ()),
-            Remedy(text="Correct the node selector or the required node affinity of the pod"),
+            Remedy(text="Correct the node selector or the required node affinity of the pod."),
             Remedy(
-                text="Look at the labels of a node that offers the GPUs",
+                text="Look at the labels of a node that offers the GPUs.",
                 command=command("kubectl", "get", "node", found.first(excluded), "--show-labels"),
             ),
         ),
@@ -159,7 +159,7 @@ def _cordoned(found: Exclusion, excluded: NodeSet) -> Explanation:
         evidence=found.steps,
         remedies=(
             Remedy(
-                text="Uncordon the node when its maintenance has ended",
+                text="Uncordon the node when its maintenance has ended.",
                 command=command("kubectl", "uncordon", found.first(excluded)),
                 risk=Risk.MEDIUM,
             ),
@@ -182,7 +182,7 @@ def _not_ready(found: Exclusion, excluded: NodeSet) -> Explanation:
         evidence=(*found.steps, *evidence),
         remedies=(
             Remedy(
-                text="Look at the conditions and events of the node",
+                text="Look at the conditions and events of the node.",
                 command=command("kubectl", "describe", "node", found.first(excluded)),
             ),
         ),

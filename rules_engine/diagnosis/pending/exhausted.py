@@ -71,7 +71,7 @@ def _allocated(short: Sequence[str], found: Exclusion, holders: Holders) -> Expl
         ),
         remedies=(
             _pods_on(found.first(found.left)),
-            Remedy(text="Wait, end a pod that no longer needs its devices, or add nodes", risk=Risk.MEDIUM),
+            Remedy(text="Wait, end a pod that no longer needs its devices, or add nodes.", risk=Risk.MEDIUM),
         ),
         missing=tuple(short),
     )
@@ -87,7 +87,7 @@ def _elsewhere(found: Exclusion) -> Iterator[str]:
 
 def _pods_on(node: str) -> Remedy:
     return Remedy(
-        text="List the pods of a node",
+        text="List the pods of a node.",
         command=command("kubectl", "get", "pods", "--all-namespaces", "--field-selector", f"spec.nodeName={node}"),
     )
 
@@ -110,8 +110,8 @@ def _scattered(found: Exclusion, holders: Holders) -> Explanation:
         ),
         remedies=(
             _pods_on(best),
-            Remedy(text=f"Wait for pods on {best} to end, or request fewer devices in one pod"),
-            Remedy(text=f"Evict pods of {best} that can run elsewhere", risk=Risk.MEDIUM),
+            Remedy(text=f"Wait for pods on {best} to end, or request fewer devices in one pod."),
+            Remedy(text=f"Evict pods of {best} that can run elsewhere.", risk=Risk.MEDIUM),
         ),
         missing=tuple(resources),
     )
@@ -158,8 +158,10 @@ def _others(free: NodeSet, found: Exclusion) -> Explanation:
         evidence=(*found.steps, *evidence, *_elsewhere(found)),
         remedies=(
             Remedy(
-                text="Look at what the pods of the node request", command=command("kubectl", "describe", "node", first)
+                text="Look at what the pods of the node request.", command=command("kubectl", "describe", "node", first)
             ),
-            Remedy(text=f"Request less {listed(lacking)}, or move pods without GPUs off these nodes", risk=Risk.MEDIUM),
+            Remedy(
+                text=f"Request less {listed(lacking)}, or move pods without GPUs off these nodes.", risk=Risk.MEDIUM
+            ),
         ),
     )

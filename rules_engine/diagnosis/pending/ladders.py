@@ -48,9 +48,9 @@ def recreated(pod: PodObject, given: Sequence[str]) -> Remedy:
     """Return the remedy for a pod that would get other resources if it were created again."""
     text = f"Create the pod again: the ladders in force then give it {listed(given)}"
     if controller(pod) is None:
-        return Remedy(text=text, risk=Risk.MEDIUM)
+        return Remedy(text=f"{text}.", risk=Risk.MEDIUM)
     line = command("kubectl", "delete", "pod", "-n", pod.namespace, pod.name)
-    return Remedy(text=f"{text}; its controller does so when it is deleted", command=line, risk=Risk.MEDIUM)
+    return Remedy(text=f"{text}; its controller does so when it is deleted.", command=line, risk=Risk.MEDIUM)
 
 
 def _ladders(rule_set: RuleSet, resources: Sequence[str]) -> Mapping[RuleId, str]:

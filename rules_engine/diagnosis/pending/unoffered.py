@@ -26,7 +26,7 @@ WHOLE = "nvidia.com/gpu"
 """The resource of whole cards; with the MIG strategy single, of MIG devices."""
 
 _LIST_GPUS = Remedy(
-    text="List the resources of all nodes, and request one that a node offers",
+    text="List the resources of all nodes, and request one that a node offers.",
     command="kubectl get nodes -o custom-columns=NAME:.metadata.name,ALLOCATABLE:.status.allocatable",
 )
 
@@ -55,10 +55,10 @@ def _on_no_node(absent: Sequence[str], sets: NodeSets, objects: ClusterObjects) 
     total = counted(sets.every.bit_count(), "node")
     remedies = [_LIST_GPUS]
     if withheld:
-        text = "Look at the device plugin of these nodes: a device that it reports as unhealthy is not allocatable"
+        text = "Look at the device plugin of these nodes: a device that it reports as unhealthy is not allocatable."
         remedies.insert(0, Remedy(text=text, command="kubectl get daemonsets --all-namespaces"))
     elif any(map(is_mig, absent)):
-        remedies.append(Remedy(text="Change the MIG layout of a node, which must be drained first", risk=Risk.HIGH))
+        remedies.append(Remedy(text="Change the MIG layout of a node, which must be drained first.", risk=Risk.HIGH))
     return Explanation(
         reason=PendingReason.RESOURCE_ON_NO_NODE,
         severity=FindingSeverity.ERROR,
@@ -128,11 +128,11 @@ def _wrong_strategy(missing: Sequence[str], others: Sequence[_OtherName], sets: 
     first = others[0]
     names = listed([*sets.names(first.nodes)])
     if first.strategy == "mixed":
-        text = f"Request MIG devices by name: {listed(first.resources)}"
+        text = f"Request MIG devices by name: {listed(first.resources)}."
     elif first.strategy == "single":
-        text = f"Request {WHOLE}, with a node selector for the label {PRODUCT}"
+        text = f"Request {WHOLE}, with a node selector for the label {PRODUCT}."
     else:
-        text = "Set the MIG strategy of the device plugin to single or mixed, and restart it"
+        text = "Set the MIG strategy of the device plugin to single or mixed, and restart it."
     example = next(sets.names(first.nodes))
     return Explanation(
         reason=PendingReason.WRONG_MIG_STRATEGY,
@@ -147,7 +147,7 @@ def _wrong_strategy(missing: Sequence[str], others: Sequence[_OtherName], sets: 
         remedies=(
             Remedy(text=text, risk=Risk.MEDIUM if first.strategy == "none" else Risk.NONE),
             Remedy(
-                text=f"Look at the labels of {names}",
+                text=f"Look at the labels of {names}.",
                 command=command("kubectl", "get", "node", example, "-L", f"{STRATEGY},{PRODUCT},{CONFIG}"),
             ),
         ),
@@ -173,6 +173,6 @@ def _on_no_single_node(request: Request, sets: NodeSets) -> Explanation:
         + (", though all nodes together do" if enough else ""),
         cause="The devices of a pod are always on one node.",
         evidence=tuple(evidence),
-        remedies=(Remedy(text="Request fewer devices in one pod, and run more pods"), _LIST_GPUS),
+        remedies=(Remedy(text="Request fewer devices in one pod, and run more pods."), _LIST_GPUS),
         missing=tuple(resource for resource, _ in request.gpus),
     )

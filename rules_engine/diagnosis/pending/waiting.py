@@ -37,7 +37,7 @@ def filtered(scheduling: Scheduling, room: NodeSet) -> Explanation | None:
         message=f"another filter of the scheduler excludes each node with enough of everything: {listed(counts)}",
         cause="Host ports, topology spread constraints or pod affinity keep the pod off these nodes.",
         evidence=(f"enough of everything is free on {listed(scheduling.names(room))}",),
-        remedies=(Remedy(text="Look at the pod's host ports, topology spread constraints and pod affinity"),),
+        remedies=(Remedy(text="Look at the pod's host ports, topology spread constraints and pod affinity."),),
     )
 
 
@@ -52,7 +52,7 @@ def gated(pod: PodObject) -> Explanation | None:
         severity=FindingSeverity.INFO,
         message=f"the pod has scheduling gates: {listed(gates)}",
         cause="The scheduler does not consider a pod before the controllers that set its gates have removed them.",
-        remedies=(Remedy(text="Look at the controller that set the gate, such as a job queue", command=line),),
+        remedies=(Remedy(text="Look at the controller that set the gate, such as a job queue.", command=line),),
     )
 
 
@@ -91,7 +91,7 @@ def unbound(pod: PodObject, cluster: ClusterObjects, recorded: str) -> Explanati
         evidence=tuple(f"{claim.name} {claim.state}" for claim in claims),
         remedies=(
             Remedy(
-                text="Look at the claim and its events",
+                text="Look at the claim and its events.",
                 command=command("kubectl", "describe", "persistentvolumeclaim", "-n", pod.namespace, claims[0].name),
             ),
         ),

@@ -166,7 +166,7 @@ def _refusal(about: ObjectName, message: str, cluster: ClusterObjects) -> _Refus
 
 def _described(about: ObjectName) -> Remedy:
     line = command("kubectl", "describe", about.kind.lower(), "-n", about.namespace, about.name)
-    return Remedy(text="Look at the workload and its events", command=line)
+    return Remedy(text="Look at the workload and its events.", command=line)
 
 
 def _quota(about: ObjectName, found: re.Match[str], cluster: ClusterObjects) -> _Refusal:
@@ -185,12 +185,12 @@ def _quota(about: ObjectName, found: re.Match[str], cluster: ClusterObjects) -> 
         evidence=(found["amounts"], *([f"quota {name} now: {', '.join(amounts)}"] if amounts else [])),
         remedies=(
             Remedy(
-                text="Look at the quota and at what counts against it",
+                text="Look at the quota and at what counts against it.",
                 command=command("kubectl", "describe", "resourcequota", "-n", about.namespace, name),
             ),
-            Remedy(text="End pods of the namespace, or raise the quota", risk=Risk.MEDIUM)
+            Remedy(text="End pods of the namespace, or raise the quota.", risk=Risk.MEDIUM)
             if exceeded
-            else Remedy(text="Set the amounts in the workload's template"),
+            else Remedy(text="Set the amounts in the workload's template."),
         ),
     )
 
@@ -205,9 +205,9 @@ def _denied(about: ObjectName, webhook: str, why: str) -> _Refusal:
             cause="A rule of gpu-rules denies the pods of the workload's template.",
             evidence=evidence,
             remedies=(
-                Remedy(text="Correct the workload's template as the message of the rule says"),
+                Remedy(text="Correct the workload's template as the message of the rule says."),
                 Remedy(
-                    text="Evaluate the rules on the workload",
+                    text="Evaluate the rules on the workload.",
                     command=f"{command('kubectl', 'get', about.kind.lower(), '-n', about.namespace, about.name)} "
                     "-o yaml | gpu-rules explain -f -",
                 ),
@@ -218,7 +218,7 @@ def _denied(about: ObjectName, webhook: str, why: str) -> _Refusal:
         message=f"denied by the webhook {webhook}",
         cause="An admission webhook denies the pods of the workload's template.",
         evidence=evidence,
-        remedies=(Remedy(text="Correct the workload's template as the message says"), _described(about)),
+        remedies=(Remedy(text="Correct the workload's template as the message says."), _described(about)),
     )
 
 
@@ -230,7 +230,7 @@ def _not_called(webhook: str, why: str) -> _Refusal:
         evidence=(why,) if why else (),
         remedies=(
             Remedy(
-                text="Look at the pods of the webhook's Service, and at its network policies and certificates",
+                text="Look at the pods of the webhook's Service, and at its network policies and certificates.",
                 command="kubectl get mutatingwebhookconfigurations,validatingwebhookconfigurations -o wide",
             ),
         ),

@@ -534,7 +534,7 @@ class TestMessages:
             *self.FULL, pod("p", {GPU: 1}, message="0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
         )
         assert found.agreement is Agreement.DIFFERS
-        assert found.note == "the cluster differs from that of the recorded message"
+        assert found.note == "the cluster may have changed since the scheduler tried"
 
     def test_a_message_of_another_scheduler_cannot_be_compared(self) -> None:
         found = answer(*self.FULL, pod("p", {GPU: 1}, message=self.NEW, schedulerName="volcano"))

@@ -193,7 +193,7 @@ class _Answers:
             agreement = Agreement.NOT_COMPARABLE
         else:
             agreement = Agreement.DIFFERS
-            notes.append("the cluster differs from that of the recorded message")
+            notes.append("the cluster may have changed since the scheduler tried")
         return agreement, recomputed, "; ".join(notes)
 
 

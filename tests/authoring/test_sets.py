@@ -46,7 +46,7 @@ diagnostics  used by doctor
   Diagnostic/feature-discovery-missing  A node offers GPUs without labels of feature discovery, which the diagnosis of drivers and MIG reads.
   Diagnostic/no-device-plugin  A GPU node offers no GPU, since no device plugin runs on it.
   Diagnostic/gpus-not-registered  A GPU node offers no GPU, though its device plugin is ready.
-  Diagnostic/operator-pod-crash-looping  A pod of the GPU operator that prepares a node crash-loops, so that its device plugin does not start.
+  Diagnostic/operator-pod-not-starting  A pod of the GPU operator that prepares a node does not start, so that its device plugin does not either.
   Diagnostic/gpu-node-not-ready  A node with GPUs is not Ready, so that no pod is scheduled to it.
   Diagnostic/gpu-node-cordoned  A node with GPUs is cordoned, so that no new pod is scheduled to it.
   Diagnostic/runtime-class-not-found  A DaemonSet names a RuntimeClass that does not exist, so that its pods are not created.
@@ -54,6 +54,7 @@ diagnostics  used by doctor
   Diagnostic/mig-layout-pending  The MIG manager is changing the MIG layout of a node.
   Diagnostic/mig-layout-failed  The MIG manager could not apply the MIG layout of a node.
   Diagnostic/mig-instances-missing  A MIG layout is applied, but the node does not offer its devices.
+  Diagnostic/mig-layout-invalid  With the MIG strategy single, the cards of a node have no MIG instances, or different ones.
   Diagnostic/mig-strategy-none  A MIG layout is applied, but the strategy none hides its devices.
   Diagnostic/mig-strategy-mismatch  The resources of a node are not those of its MIG strategy.
   Diagnostic/rdma-not-offered  A GPU node has RDMA hardware, by its labels, but offers no RDMA resource.

@@ -199,9 +199,14 @@ def test_a_kind_that_was_not_read_is_not_an_empty_one(tmp_path: Path) -> None:
     # There is nothing to evaluate in a scope without nodes, but nothing is known of nodes that were not read.
     assert evaluate([compiled], objects, lambda _: False).not_evaluated == ()
     assert run(compiled, cluster(absent=["DaemonSet", "Node"])).not_evaluated[0].objects == 0
-    # Evidence may be incomplete.
-    told = diagnostic("evidence: ['string(object.events().size())']", tmp_path)
-    assert [finding.evidence for finding in run(told, objects).findings] == [("0",), ("0",)]
+    # Evidence may be incomplete, and is not made up.
+    told = diagnostic(
+        "evidence: ['string(object.events().size())', object.metadata.name, string(cluster.daemonSets.size())]",
+        tmp_path,
+    )
+    assert [finding.evidence for finding in run(told, cluster(node("a"), absent=["DaemonSet"])).findings] == [
+        ("0", "a", "daemonsets were not read")
+    ]
 
 
 def test_over_its_budget_a_diagnostic_is_not_evaluated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

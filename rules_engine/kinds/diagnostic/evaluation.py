@@ -36,6 +36,14 @@ CLUSTER_NAME = ObjectName(ForEach.CLUSTER.value, "")
 """The object of a finding about the cluster as a whole."""
 
 
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A line of evidence, and the kinds of objects that it depends on."""
+
+    program: Program
+    needs: frozenset[str]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledDiagnostic:
     """A Diagnostic with its compiled expressions. It never changes.
@@ -48,7 +56,7 @@ class CompiledDiagnostic:
     variables: Mapping[str, NamedProgram]
     when: Program
     message: Program
-    evidence: tuple[Program, ...]
+    evidence: tuple[Evidence, ...]
     commands: tuple[Program | None, ...]
     kept: Mapping[str, Kept]
     needs: frozenset[str]
@@ -109,7 +117,9 @@ def _compiled(diagnostic: Diagnostic, compiler: ExpressionCompiler) -> CompiledD
         variables=compiler.variables,
         when=when,
         message=message,
-        evidence=evidence,
+        evidence=tuple(
+            Evidence(line, fields_read(diagnostic.for_each, compiler.variables, (line,)).needs) for line in evidence
+        ),
         commands=commands,
         kept=fields_read(
             diagnostic.for_each, compiler.variables, (when, message, *evidence, *filter(None, commands))
@@ -137,7 +147,8 @@ def evaluate(
     """Evaluate Diagnostics for the objects that `concerns` is true for; those of the cluster always.
 
     A Diagnostic whose condition depends on kinds of objects that were not read is not evaluated, since an absent kind
-    is not a cluster without such objects. One that fails for an object is evaluated for the others all the same.
+    is not a cluster without such objects; nor is a line of evidence, which names the kinds. A Diagnostic that fails for
+    an object is evaluated for the others all the same.
     """
     cluster = ClusterView(objects)
     base = {"cluster": cluster, "now": Timestamp((objects.now - _EPOCH) // _MICROSECOND * 1_000)}
@@ -150,12 +161,12 @@ def evaluate(
             if for_each is ForEach.CLUSTER
             else [item for item in objects.of(for_each.value) if concerns(item)]
         )
-        run = _Run(one, base)
-        missing = [RESOURCES[kind] for kind in sorted(one.needs & objects.absent)]
+        run = _Run(one, base, objects.absent)
+        missing = one.needs & objects.absent
         if not missing:
             run.evaluate(found)
         elif found or for_each.value in objects.absent:
-            run.failed(f"{' and '.join(missing)} were not read", len(found), None)
+            run.failed(_unread(missing), len(found), None)
         findings += run.findings
         not_evaluated += run.not_evaluated
     return Evaluation(findings=tuple(findings), not_evaluated=tuple(not_evaluated))
@@ -164,9 +175,10 @@ def evaluate(
 class _Run:
     """The evaluation of one Diagnostic for objects."""
 
-    def __init__(self, compiled: CompiledDiagnostic, base: Mapping[str, object]) -> None:
+    def __init__(self, compiled: CompiledDiagnostic, base: Mapping[str, object], absent: frozenset[str]) -> None:
         self.findings: list[Finding] = []
         self._compiled = compiled
+        self._absent = absent
         self._base = {**base, "params": compiled.diagnostic.params}
         self._budget = Budget(DIAGNOSTIC_COST, "one Diagnostic")
         self._failures: dict[str, tuple[int, ObjectName | None]] = {}
@@ -212,7 +224,10 @@ class _Run:
                 message=_text(scope, compiled.message),
                 certainty=diagnostic.certainty,
                 cause=diagnostic.cause,
-                evidence=tuple(_text(scope, line) for line in compiled.evidence),
+                evidence=tuple(
+                    _unread(unread) if (unread := line.needs & self._absent) else _text(scope, line.program)
+                    for line in compiled.evidence
+                ),
                 remedies=tuple(
                     Remedy(
                         text=remedy.text, command="" if command is None else _command(scope, command), risk=remedy.risk
@@ -224,6 +239,10 @@ class _Run:
                 location=diagnostic.location,
             )
         )
+
+
+def _unread(kinds: Iterable[str]) -> str:
+    return f"{' and '.join(RESOURCES[kind] for kind in sorted(kinds))} were not read"
 
 
 def _name(item: ApiObject | ClusterView) -> ObjectName:

@@ -112,16 +112,23 @@ def involved_object(event: Object) -> ObjectName:
 class ClusterObjects:
     """The objects of a cluster at one moment; they never change. Indexes are made on first use.
 
-    `absent`: the kinds that were not read, which is not the same as a cluster without such objects. `now`: the moment,
-    from which ages are counted: of a recording, that of its newest timestamp.
+    `absent`: the kinds that were not read, which is not the same as a cluster without such objects. `partial`: those of
+    which only the objects in some namespaces were read. `now`: the moment, from which ages are counted: of a recording,
+    that of its newest timestamp.
     """
 
     kinds: ClassVar[Mapping[str, str]] = RESOURCES
 
     def __init__(
-        self, by_kind: Mapping[str, Iterable[dict[str, Json]]], *, absent: frozenset[str] = frozenset(), now: datetime
+        self,
+        by_kind: Mapping[str, Iterable[dict[str, Json]]],
+        *,
+        absent: frozenset[str] = frozenset(),
+        partial: frozenset[str] = frozenset(),
+        now: datetime,
     ) -> None:
         self.absent = absent
+        self.partial = partial
         self.now = now
         self.requests: dict[str, Mapping[str, int]] = {}
         """Requests of pods by the text of the members that they are read from."""
@@ -136,6 +143,12 @@ class ClusterObjects:
         found.setdefault("kind", kind)  # the items of a NodeList have none
         found.cluster = self
         return found
+
+    def unread(self, kind: str) -> str:
+        """Return a name for the objects of a kind that were not read, or "" if all were."""
+        if kind in self.absent:
+            return RESOURCES[kind]
+        return f"{RESOURCES[kind]} of other namespaces" if kind in self.partial else ""
 
     def of(self, kind: str) -> Sequence[ApiObject]:
         """Return the objects of a kind; none if they were not read."""

@@ -154,6 +154,23 @@ def test_a_list_of_a_kind_is_not_absent_even_if_it_is_empty(tmp_path: Path) -> N
     assert result.objects.absent == frozenset(RESOURCES) - {"Node", "Pod", "Job"}
 
 
+@pytest.mark.parametrize(
+    ("others", "partial"),
+    [
+        (["Namespace"], {"Pod"}),
+        (["Namespace", "Pod"], set()),
+        ([], set()),
+    ],
+    ids=["of one namespace", "of all namespaces", "unknown"],
+)
+def test_pods_of_one_namespace_are_not_all(tmp_path: Path, others: list[str], partial: set[str]) -> None:
+    system = {"Namespace": item("Namespace", "kube-system"), "Pod": item("Pod", "dns")}
+    system["Pod"]["metadata"]["namespace"] = "kube-system"
+    result = read(tmp_path, listed(NODE, POD, *(system[kind] for kind in others)))
+    assert result.objects is not None
+    assert result.objects.partial == partial
+
+
 @pytest.mark.parametrize("name", ["d.json", "d.yaml"])
 def test_the_items_of_a_list_may_be_null(tmp_path: Path, name: str) -> None:
     result = read(tmp_path, '{"kind": "PodList", "apiVersion": "v1", "items": null}', name=name)

@@ -199,6 +199,11 @@ def test_a_kind_that_was_not_read_is_not_an_empty_one(tmp_path: Path) -> None:
     # There is nothing to evaluate in a scope without nodes, but nothing is known of nodes that were not read.
     assert evaluate([compiled], objects, lambda _: False).not_evaluated == ()
     assert run(compiled, cluster(absent=["DaemonSet", "Node"])).not_evaluated[0].objects == 0
+    # Without the pods of other namespaces, those on a node are not known, but each pod is.
+    some = ClusterObjects({"Node": [node("a")], "Pod": [pod("p", "a")]}, partial=frozenset({"Pod"}), now=cluster().now)
+    on_node = run(diagnostic("forEach: Node\nwhen: object.pods().size() < 2", tmp_path), some)
+    assert (on_node.findings, on_node.not_evaluated[0].why) == ((), "pods of other namespaces were not read")
+    assert run(diagnostic("forEach: Pod\nwhen: object.node().hasValue()", tmp_path), some).findings
     # Evidence may be incomplete, and is not made up.
     told = diagnostic(
         "evidence: ['string(object.events().size())', object.metadata.name, string(cluster.daemonSets.size())]",

@@ -41,6 +41,9 @@ MAX_DUMP_FILES = 100_000
 MAX_VERSION_DIGITS = 20
 """Digits of a resourceVersion: those of a number of 64 bits."""
 
+SYSTEM_NAMESPACE = "kube-system"
+"""The namespace that has pods in every cluster with nodes."""
+
 MAX_OBJECTS = 1_000_000
 """Objects that are kept: some 4 GiB. The largest cluster that Kubernetes supports has 150,000 pods."""
 
@@ -185,8 +188,15 @@ class _Reader:
         return ClusterObjects(
             {kind: found.values() for kind, found in self._found.items() if kind in self.seen},
             absent=frozenset(RESOURCES) - self.seen,
+            partial=frozenset(["Pod"] if self._lacks_system_pods() else []),
             now=moment(self._newest),
         )
+
+    def _lacks_system_pods(self) -> bool:
+        """Return True if the pods are those of some namespaces only, as of kubectl get without -A."""
+        namespaces = {namespace for namespace, _ in self._found["Pod"]}
+        system = any(name == SYSTEM_NAMESPACE for _, name in self._found["Namespace"])
+        return bool(namespaces and self._found["Node"]) and system and SYSTEM_NAMESPACE not in namespaces
 
     def read(self, path: Path, named: bool) -> None:
         """Read a file. `named`: it must have an object that is read."""

@@ -22,9 +22,7 @@ UNKNOWN: Mapping[str, str] = {
 
 
 def absent_kinds(cluster: ClusterObjects) -> tuple[Absent, ...]:
-    """Return the kinds that were not read, in the order of RESOURCES."""
+    """Return the kinds that were not read, or not of all namespaces, in the order of RESOURCES."""
     return tuple(
-        Absent(objects=resource, unknown=UNKNOWN[kind])
-        for kind, resource in RESOURCES.items()
-        if kind in cluster.absent
+        Absent(objects=unread, unknown=UNKNOWN[kind]) for kind in RESOURCES if (unread := cluster.unread(kind))
     )

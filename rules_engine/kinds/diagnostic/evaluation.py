@@ -11,7 +11,7 @@ from rules_engine.kinds.diagnostic.fields_read import fields_read
 from rules_engine.kinds.diagnostic.library import LIBRARY, ClusterView
 from rules_engine.kinds.diagnostic.types import CLUSTER, OBJECTS
 from rules_engine.kinds.diagnostic.value import Diagnostic, ForEach
-from rules_engine.model.cluster_objects import RESOURCES, ApiObject, ClusterObjects
+from rules_engine.model.cluster_objects import ApiObject, ClusterObjects
 from rules_engine.model.excerpt import truncate
 from rules_engine.model.finding import Finding, NotEvaluated, ObjectName, Remedy
 from rules_engine.model.kept_fields import Kept, merged
@@ -161,12 +161,12 @@ def evaluate(
             if for_each is ForEach.CLUSTER
             else [item for item in objects.of(for_each.value) if concerns(item)]
         )
-        run = _Run(one, base, objects.absent)
-        missing = one.needs & objects.absent
+        run = _Run(one, base, objects)
+        missing = run.unread(one.needs)
         if not missing:
             run.evaluate(found)
         elif found or for_each.value in objects.absent:
-            run.failed(_unread(missing), len(found), None)
+            run.failed(missing, len(found), None)
         findings += run.findings
         not_evaluated += run.not_evaluated
     return Evaluation(findings=tuple(findings), not_evaluated=tuple(not_evaluated))
@@ -175,10 +175,10 @@ def evaluate(
 class _Run:
     """The evaluation of one Diagnostic for objects."""
 
-    def __init__(self, compiled: CompiledDiagnostic, base: Mapping[str, object], absent: frozenset[str]) -> None:
+    def __init__(self, compiled: CompiledDiagnostic, base: Mapping[str, object], objects: ClusterObjects) -> None:
         self.findings: list[Finding] = []
         self._compiled = compiled
-        self._absent = absent
+        self._objects = objects
         self._base = {**base, "params": compiled.diagnostic.params}
         self._budget = Budget(DIAGNOSTIC_COST, "one Diagnostic")
         self._failures: dict[str, tuple[int, ObjectName | None]] = {}
@@ -191,6 +191,14 @@ class _Run:
             NotEvaluated(source=source, why=why, objects=count, first=first)
             for why, (count, first) in self._failures.items()
         )
+
+    def unread(self, needs: frozenset[str]) -> str:
+        """Return a message if objects were not read that an expression needs, or ""."""
+        objects, for_each = self._objects, self._compiled.diagnostic.for_each.value
+        # Each object that was read is evaluated, whether or not all of its kind were read.
+        kinds = sorted(kind for kind in needs if kind in objects.absent or kind != for_each)
+        names = [name for kind in kinds if (name := objects.unread(kind))]
+        return f"{' and '.join(names)} were not read" if names else ""
 
     def failed(self, why: str, count: int, first: ObjectName | None) -> None:
         """Count objects for which the Diagnostic could not be evaluated."""
@@ -224,10 +232,7 @@ class _Run:
                 message=_text(scope, compiled.message),
                 certainty=diagnostic.certainty,
                 cause=diagnostic.cause,
-                evidence=tuple(
-                    _unread(unread) if (unread := line.needs & self._absent) else _text(scope, line.program)
-                    for line in compiled.evidence
-                ),
+                evidence=tuple(self.unread(line.needs) or _text(scope, line.program) for line in compiled.evidence),
                 remedies=tuple(
                     Remedy(
                         text=remedy.text, command="" if command is None else _command(scope, command), risk=remedy.risk
@@ -239,10 +244,6 @@ class _Run:
                 location=diagnostic.location,
             )
         )
-
-
-def _unread(kinds: Iterable[str]) -> str:
-    return f"{' and '.join(RESOURCES[kind] for kind in sorted(kinds))} were not read"
 
 
 def _name(item: ApiObject | ClusterView) -> ObjectName:

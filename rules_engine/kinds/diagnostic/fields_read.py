@@ -139,8 +139,10 @@ class _Reader:
 
     def keep_presence(self, place: Place) -> None:
         """Keep that a value is present, and how many items it has if it is a list."""
+        if place.kind == _CLUSTER:
+            return  # it always is
         found = _type_at(place)
-        self.keep(place, {} if isinstance(found, ObjectType) else None)
+        self.keep(place, {} if isinstance(found, ObjectType) or found.name == "map" else None)
 
     def keep_for(self, method: str) -> None:
         """Keep the members that a function reads."""
@@ -209,11 +211,17 @@ class _Expression:
             case Comprehension():
                 return self._macro(node, scope)
             case Bind(name=name, value=value, body=body):
-                return self.places(body, {**scope, name: self.places(value, scope)})
+                return self._bound(name, value, body, scope)
             case OptionalMap(target=target, name=name, body=body):
-                return self.places(body, {**scope, name: self.places(target, scope)})
+                return self._bound(name, target, body, scope)
         self._consume(children(node), scope)
         return _NONE
+
+    def _bound(self, name: str, value: Expression, body: Expression, scope: _Scope) -> Places:
+        """Return the places of a body with a variable, whose value counts even if the body does not name it."""
+        found = self.places(value, scope)
+        self._touched(found)
+        return self.places(body, {**scope, name: found})
 
     def _consume(self, nodes: Iterable[Expression], scope: _Scope) -> None:
         for node in nodes:

@@ -10,7 +10,7 @@ from rules_engine.documents import Sources
 from rules_engine.evaluation import RuleSet
 from rules_engine.kinds.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics, kept_by
 from rules_engine.model.kept_fields import Kept
-from rules_engine.model.problems import Problem
+from rules_engine.model.problems import Problem, in_file_order
 
 PACKAGED = DEFAULT_RULES.parent / "diagnostics"
 """The packaged set of Diagnostics."""
@@ -43,11 +43,13 @@ def prepare(paths: Sequence[Path]) -> Prepared:
     diagnostics: dict[str, Diagnostic] = {}
     problems: list[Problem] = []
     sources: dict[str, Sequence[str]] = {}
+    names: list[str] = []
     packaged, given = read_rules(packaged_files()), read_rules(paths) if paths else None
     for files in filter(None, (packaged, given)):
         diagnostics |= {found.name: found for found in files.loaded.diagnostics}
         problems += files.problems
         sources |= files.loaded.sources
+        names += files.loaded.files
     compiled, found = compile_diagnostics(diagnostics.values())
     rule_set = None if given is None else given.rule_set
     return Prepared(
@@ -55,7 +57,7 @@ def prepare(paths: Sequence[Path]) -> Prepared:
         rule_set=rule_set,
         rules=" ".join(map(str, paths)),
         kept=all_kept(BUILT_IN, kept_by(compiled), {} if rule_set is None else kept_by_rules(rule_set)),
-        problems=(*problems, *found),
+        problems=in_file_order((*problems, *found), names),
         sources=sources,
     )
 

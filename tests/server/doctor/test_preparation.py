@@ -65,6 +65,17 @@ def test_ladders_and_their_place_are_those_given(tmp_path: Path) -> None:
     assert prepared.rules == f"{paths[0]} {paths[1]}"
 
 
+def test_problems_are_in_file_order(tmp_path: Path) -> None:
+    wrong = (DIAGNOSTIC % "a").replace("providerID", "providerId")
+    (tmp_path / "a.yaml").write_text(f"{wrong}---\n{DIAGNOSTIC % 'b'}  mode: Off\n")
+    (tmp_path / "b.yaml").write_text((DIAGNOSTIC % "c").replace("providerID", "provider"))
+
+    prepared = prepare([tmp_path])
+
+    assert [str(problem.code) for problem in prepared.problems] == ["cel-field", "unknown-field", "cel-field"]
+    assert prepared.failed
+
+
 def test_members_that_diagnostics_and_built_in_reasons_read_are_kept(tmp_path: Path) -> None:
     (tmp_path / "ours.yaml").write_text(DIAGNOSTIC % "ours")
 

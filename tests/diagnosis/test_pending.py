@@ -502,7 +502,12 @@ def test_a_malformed_pod_is_not_evaluated() -> None:
 
 def test_a_pod_whose_affinity_costs_too_much_is_not_evaluated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler, "MAX_COMPARISONS", 0)
-    objects = cluster(node("a", {GPU: 4}), pod("q", on="a", labels={"app": "train"}), pod("p", {GPU: 1}, affinity=APART), pod("r", {GPU: 8}))
+    objects = cluster(
+        node("a", {GPU: 4}),
+        pod("q", on="a", labels={"app": "train"}),
+        pod("p", {GPU: 1}, affinity=APART),
+        pod("r", {GPU: 8}),
+    )
     apart, other = pending_pods(objects, scheduler_of(objects), None)
     assert apart.note == (
         "the pod was not evaluated: the cost limit of 0 for topology spread and pod affinity is used up"

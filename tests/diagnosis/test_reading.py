@@ -353,6 +353,26 @@ def test_an_object_without_a_name_is_left_out_with_a_warning(tmp_path: Path, nam
     assert (problem.severity, problem.message) == (Severity.WARNING, "a Pod without a name is left out")
 
 
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"metadata": {"name": "a; reboot", "namespace": "ml"}},
+        {"metadata": {"name": "a", "namespace": "$(reboot)"}},
+        {"metadata": {"name": "a", "namespace": "ml.team"}},
+        {"spec": {"nodeName": "b\nreboot"}},
+        {"spec": {"containers": [{"name": "ok"}, {"name": "`reboot`"}]}},
+        {"spec": {"initContainers": [{"name": "a b"}]}},
+    ],
+)
+def test_objects_with_names_that_a_shell_would_run_are_left_out(tmp_path: Path, members: Item) -> None:
+    kept: dict[str, Kept] = {"Pod": {"spec": {"nodeName": None, "containers": None, "initContainers": None}}}
+    good = item("Pod", "b", spec={"nodeName": "c.d", "containers": [{"name": "e"}]})
+    result = read(tmp_path, listed(*[item("Pod", **members)] * 2, good), kept=kept)
+    assert [pod["metadata"]["name"] for pod in found(result)["Pod"]] == ["b"]
+    (problem,) = result.problems
+    assert (problem.severity, problem.message) == (Severity.WARNING, "a Pod with an invalid name is left out")
+
+
 def test_a_file_that_does_not_exist_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = read_objects([tmp_path / "no.json"], KEPT)
     assert error(result, tmp_path) == "no.json:1:1: error: file or folder not found [missing-file]"

@@ -22,9 +22,10 @@ from rules_engine.loading.yaml_list import read_yaml_objects
 from rules_engine.model.change_times import moment, newest_change
 from rules_engine.model.cluster_objects import GROUPS, RESOURCES, ClusterObjects
 from rules_engine.model.excerpt import truncate
-from rules_engine.model.json.lenient import Object, mapping, text
+from rules_engine.model.json.lenient import Object, mapping, objects, text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kept_fields import Kept, merged
+from rules_engine.model.names import is_label, is_subdomain
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem, in_file_order
 from rules_engine.model.source import Location
@@ -176,6 +177,8 @@ class _Reader:
         self._reducers = {kind: decoder_of(kind, complete) for kind in RESOURCES}
         self._any = Reducer("", reduce(merged, complete.values()))
         self._found: dict[str, dict[tuple[str, str], dict[str, Json]]] = {kind: {} for kind in RESOURCES}
+        self._left_out: set[tuple[str, str, str]] = set()
+        """The files and kinds of objects that are left out, each with the reason."""
         self._count = 0
         self._newest = ""
 
@@ -302,8 +305,11 @@ class _Reader:
     def _take(self, kind: str, found: dict[str, Json], place: Location) -> None:
         metadata = mapping(found.get("metadata"))
         key = text(metadata, "namespace"), text(metadata, "name")
-        if not key[1]:
-            self._diagnostics.warning(Code.UNREAD_OBJECT, f"a {kind} without a name is left out", place)
+        if not key[1] or (kind != "Event" and not _are_names(found)):
+            lack = "with an invalid name" if key[1] else "without a name"
+            if (place.file, kind, lack) not in self._left_out:  # a file may have a million
+                self._left_out.add((place.file, kind, lack))
+                self._diagnostics.warning(Code.UNREAD_OBJECT, f"a {kind} {lack} is left out", place)
             return
         known = self._found[kind].get(key)
         if known is None:
@@ -313,6 +319,21 @@ class _Reader:
         if known is None or _version(known) <= _version(found):
             self._found[kind][key] = _core_event(found) if kind == "Event" else found
             self._newest = newest_change(self._found[kind][key], self._newest)
+
+
+def _are_names(found: Object) -> bool:
+    """Return True if the API server accepts the names of an object, of its node and of its containers.
+
+    Commands contain these names, and a shell would run others. Those of Events are in none, and almost any text.
+    """
+    metadata, spec = mapping(found.get("metadata")), mapping(found.get("spec"))
+    namespace = text(metadata, "namespace")
+    names = (text(metadata, "name"), text(spec, "nodeName"), *(text(one, "name") for one in _containers(spec)))
+    return (not namespace or is_label(namespace)) and all(is_subdomain(name) for name in names if name)
+
+
+def _containers(spec: Object) -> list[Object]:
+    return [*objects(spec.get("containers")), *objects(spec.get("initContainers"))]
 
 
 class _StopError(Exception):

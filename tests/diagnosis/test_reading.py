@@ -373,6 +373,14 @@ def test_objects_with_names_that_a_shell_would_run_are_left_out(tmp_path: Path, 
     assert (problem.severity, problem.message) == (Severity.WARNING, "a Pod with an invalid name is left out")
 
 
+def test_a_list_in_yaml_that_is_cut_before_its_kind_is_an_error(tmp_path: Path) -> None:
+    text = yaml.safe_dump({"apiVersion": "v1", "items": [NODE, item("Pod")], "kind": "List"})
+    cut = text[: text.index("kind: List")]
+    assert messages(read(tmp_path, cut, name="dump.yaml"), tmp_path) == [
+        "dump.yaml:1:1: error: the list has no kind: is the file cut? [not-a-cluster]"
+    ]
+
+
 def test_a_file_that_does_not_exist_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = read_objects([tmp_path / "no.json"], KEPT)
     assert error(result, tmp_path) == "no.json:1:1: error: file or folder not found [missing-file]"

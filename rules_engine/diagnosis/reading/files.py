@@ -270,11 +270,16 @@ class _Reader:
         diagnostics = Diagnostics()
         source = decoded(path, data, diagnostics)
         if source is not None and (named or _OURS.search(source.text)):
+            cut: Location | None = None
             for document in read_yaml_objects(source, diagnostics):
+                if document.items is not None and document.members and "kind" not in document.members:
+                    cut = document.place  # kubectl writes the kind after the items
                 if document.items is not None or _is_empty_list(document.members):
                     self._reduce_all(document.items or (), _list_kind(document.members), document.place, kinds)
                 else:
                     self._reduce(dict(document.members), "", document.place, kinds)
+            if cut is not None and not diagnostics.failed:
+                diagnostics.error(Code.NOT_A_CLUSTER, "the list has no kind: is the file cut?", cut)
         self._diagnostics.problems += diagnostics.problems
         if source is not None and diagnostics.problems and len(data) <= MAX_ITEM_BYTES:
             self.sources[source.name] = source.lines

@@ -91,7 +91,7 @@ def test_the_default_command_listens_on_the_charts_ports() -> None:
 
 
 def test_user_and_group_match_the_chart() -> None:
-    template = TEMPLATE.read_text()
+    template = TEMPLATE.with_name("_helpers.tpl").read_text()
     uid, gid = dict(stages()[-1])["USER"].split(":")
 
     assert f"runAsUser: {uid}\n" in template

@@ -53,6 +53,8 @@ class NodeSets:
         self._cluster = objects.view
         self.presumed: NodeSet = node_set([number for number, (_, presumed) in enumerate(nodes) if presumed])
         self.full: NodeSet = scheduler_of(objects).full
+        self._offered = sorted({name for node, _ in nodes for name in node.allocatable})
+        """The resources that nodes have; pods can name any number of others."""
         self._covering: dict[tuple[str, int, Offered], NodeSet] = {}
         self.all_names = lru_cache(CACHED_NAMES)(lambda nodes: (*self.names(nodes),))
         """Return the names of all of some nodes, which takes milliseconds for thousands."""
@@ -141,7 +143,7 @@ class NodeSets:
 
     def resources(self, among: NodeSet, offered: Offered) -> Mapping[str, int]:
         """Return the sum of each resource that the nodes offer some of, in nanos."""
-        totals = {name: self.total(name, offered, among) for name in sorted(self._index.resources)}
+        totals = {name: self.total(name, offered, among) for name in self._offered}
         return {name: total for name, total in totals.items() if total}
 
 

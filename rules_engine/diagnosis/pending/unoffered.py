@@ -1,6 +1,6 @@
 """Pods that request GPUs which no single node has, even without any pod on it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from rules_engine.diagnosis.pending.explanation import Explanation
@@ -76,18 +76,31 @@ def _on_no_node(absent: Sequence[str], sets: NodeSets, objects: ClusterObjects) 
     )
 
 
+_VIEW = "capacities"
+
+
+def _all_capacities(objects: ClusterObjects) -> Mapping[str, tuple[Sequence[str], int]]:
+    """Return the nodes that have each resource in their capacity, and the sum in nanos."""
+    found: dict[str, tuple[list[str], int]] = {}
+    for node in objects.nodes:
+        for resource, written in mapping(node.status.get("capacity")).items():
+            try:
+                nanos = Quantity.parse(str(written)).nanos if isinstance(written, str | int) else 0
+            except QuantityError:
+                continue
+            if nanos > 0:
+                names, total = found.get(resource, ([], 0))
+                names.append(node.name)
+                found[resource] = names, total + nanos
+    return found
+
+
 def _capacities(resource: str, objects: ClusterObjects) -> Iterator[str]:
     """Yield a line if nodes have a resource in their capacity."""
-    names, total = [], 0
-    for node in objects.nodes:
-        written = mapping(node.status.get("capacity")).get(resource)
-        try:
-            nanos = Quantity.parse(str(written)).nanos if isinstance(written, str | int) else 0
-        except QuantityError:
-            continue
-        if nanos > 0:
-            names.append(node.name)
-            total += nanos
+    found = objects.views.get(_VIEW)
+    if not isinstance(found, dict):
+        found = objects.views[_VIEW] = _all_capacities(objects)
+    names, total = found.get(resource, ((), 0))
     if names:
         yield f"capacity of {resource}: {amount(resource, total)} on {listed(names)}, of which 0 are allocatable"
 

@@ -352,7 +352,10 @@ def _access(configure: Configure) -> Access:
 
     def headers() -> Mapping[str, str]:
         # Called for each request: the package rereads a service account's token once a minute.
-        token = configuration.auth_settings().get("BearerToken")
+        try:
+            token = configuration.auth_settings().get("BearerToken")
+        except Exception as error:
+            raise ApiError(Cause.CONFIGURATION, str(error) or type(error).__name__) from None
         return {token["key"]: str(token["value"])} if token else {}
 
     return Access(str(configuration.host), pool, headers)

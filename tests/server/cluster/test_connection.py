@@ -130,6 +130,17 @@ def test_a_service_account_token_that_is_replaced_is_read_again(
     assert [request.token for request in api.requests][-1] == "second"
 
 
+def test_a_token_that_cannot_be_read_again_is_a_failure_like_any_other(api: ApiServer, tmp_path: Path) -> None:
+    def configure(configuration: Any) -> None:
+        plain(api)(configuration)
+        configuration.api_key["authorization"] = "Bearer token"
+        configuration.refresh_api_key_hook = lambda _: (tmp_path / "token").read_text()
+
+    error = error_of(Connection(configure))
+    assert (error.cause, "No such file" in str(error)) == (Cause.CONFIGURATION, True)
+    assert api.requests == []
+
+
 def test_a_start_without_credentials_recovers_once_they_exist(
     api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from urllib.parse import quote, urlencode
 
 import orjson
 
+from rules_engine.model.excerpt import visible
 from rules_engine.model.names import MAX_LABEL, is_label, is_subdomain
 
 if TYPE_CHECKING:
@@ -93,8 +94,7 @@ class ApiError(Exception):
     @classmethod
     def of_status(cls, code: int, message: str, retry_after_seconds: float | None = None) -> "ApiError":
         """Create the error for an HTTP status, or for the Status of an ERROR event."""
-        text = " ".join(message[: 2 * MAX_MESSAGE_CHARACTERS].split())[:MAX_MESSAGE_CHARACTERS]
-        return cls(_CAUSES.get(code, Cause.REFUSED), f"{code}: {text}", retry_after_seconds)
+        return cls(_CAUSES.get(code, Cause.REFUSED), f"{code}: {_one_line(message)}", retry_after_seconds)
 
 
 def parse_object(body: bytes, what: str) -> dict[str, Any]:
@@ -368,8 +368,13 @@ def _failure(error: Exception, otherwise: Cause = Cause.UNREACHABLE) -> ApiError
 
     # In urllib3, a refused connection is a kind of timeout.
     if isinstance(error, HttpTimeoutError | TimeoutError) and not isinstance(error, NewConnectionError):
-        return ApiError(Cause.TIMED_OUT, str(error) or "timed out")
-    return ApiError(otherwise, str(error) or type(error).__name__)
+        return ApiError(Cause.TIMED_OUT, _one_line(str(error)) or "timed out")
+    return ApiError(otherwise, _one_line(str(error)) or type(error).__name__)
+
+
+def _one_line(text: str) -> str:
+    """Return a server's text for logs, `/readyz` and terminals: of limited length, without control characters."""
+    return visible(" ".join(text[: 2 * MAX_MESSAGE_CHARACTERS].split()))[:MAX_MESSAGE_CHARACTERS]
 
 
 def _seconds(text: str | None) -> float | None:

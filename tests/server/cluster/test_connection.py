@@ -1,6 +1,7 @@
 """Connections to the API server, configured like kubectl or by a service account."""
 
 import json
+import socket
 import ssl
 import subprocess
 import sys
@@ -9,11 +10,13 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
+from threading import Thread
 from typing import Any, cast
 
 import pytest
 
 from server.cluster.connection import (
+    MAX_MESSAGE_CHARACTERS,
     Answer,
     ApiError,
     Cause,
@@ -211,6 +214,26 @@ def test_the_message_of_a_status_is_kept(api: ApiServer) -> None:
     api.fail("nodes", Status(418, "I am a teapot"))
     error = error_of(Connection(plain(api)))
     assert (error.cause, str(error)) == (Cause.REFUSED, "418: I am a teapot")
+
+
+def test_control_characters_of_a_message_are_escaped(api: ApiServer) -> None:
+    api.fail("nodes", Status(500, "\x1b[31mred\a\n and\u202eback"))
+    assert str(error_of(Connection(plain(api)))) == r"500: \x1b[31mred\x07 and\u202eback"
+
+
+def test_the_message_of_a_server_that_does_not_speak_http_is_cut() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(b"no HTTP" * 5000 + b"\r\n")
+
+        Thread(target=answer, daemon=True).start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        error = error_of(Connection(lambda configuration: setattr(configuration, "host", url)))
+    assert (error.cause, len(str(error))) == (Cause.UNREACHABLE, MAX_MESSAGE_CHARACTERS)
 
 
 @pytest.mark.parametrize("body", [b"<html>bad gateway</html>", b'{"message": 7}', b"[]"])

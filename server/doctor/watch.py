@@ -146,8 +146,7 @@ class RepeatedDiagnosis:
         self._log_unread(listed)
         report = diagnose(listed.objects, prepared.diagnostics, prepared.rule_set, settings.scope, rules=prepared.rules)
         if self._events is not None:
-            for event in finding_events(report, listed.objects):
-                self._events.add_new(event)
+            self._events.add_new(finding_events(report, listed.objects))
         return counts(report, self._clock() - began)
 
     def _log_unread(self, listed: Listed) -> None:

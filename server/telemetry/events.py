@@ -6,8 +6,8 @@ reasons. Needs `create` on `events` in every namespace.
 """
 
 import logging
-from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from queue import Empty, SimpleQueue
@@ -162,10 +162,21 @@ class Events:
         for event in events(record):
             self.add(event)
 
-    def add_new(self, event: Event) -> None:
-        """Queue an Event that was not sent lately: a thousand findings that last leave room for a new one."""
-        if self._is_new(event, self._clock()):
-            self.add(event)
+    def add_new(self, events: Iterable[Event]) -> None:
+        """Queue Events that were not sent lately: a thousand findings that last leave room for a new one.
+
+        Of each namespace as many as may be sent at once: the others would take the queue from other namespaces.
+        """
+        now = self._clock()
+        queued: Counter[str] = Counter()
+        for event in events:
+            if not self._is_new(event, now):
+                continue
+            if queued[event.namespace] < NAMESPACE_BURST:
+                queued[event.namespace] += 1
+                self.add(event)
+            else:
+                self.dropped += 1
 
     def add(self, event: Event) -> None:
         """Queue an Event; another thread sends it."""

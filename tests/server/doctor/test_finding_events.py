@@ -13,7 +13,7 @@ from rules_engine.model.cluster_objects import GROUPS, RESOURCES, ClusterObjects
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName
 from server.cluster.connection import Connection
 from server.doctor.finding_events import COMPONENT, KEPT, finding_events
-from server.telemetry.events import MAX_MESSAGE, MAX_QUEUED, Event, Events
+from server.telemetry.events import MAX_MESSAGE, MAX_QUEUED, NAMESPACE_BURST, Event, Events
 from tests.support.apiserver import ApiServer, api_server, bound, node
 from tests.support.cluster import plain
 from tests.support.operating import until
@@ -151,10 +151,23 @@ def test_findings_that_last_leave_room_for_others(api: ApiServer) -> None:
     (event,), (other,) = events_of(reported_finding()), events_of(reported_finding(object=POD))
     sender.add(event)
     until(lambda: sender.sent == 1, "the first Event")
-    for _ in range(MAX_QUEUED + 1):
-        sender.add_new(event)
-    sender.add_new(other)
+    sender.add_new([event] * (MAX_QUEUED + 1))
+    sender.add_new([other])
     until(lambda: sender.sent == 2, "the other Event")
     sender.stop()
 
     assert sender.dropped == 0
+
+
+def test_findings_of_one_namespace_leave_room_for_others(api: ApiServer) -> None:
+    sender = Events(Connection(plain(api)))
+    pods = [ObjectName("Pod", f"train-{index}", "ml") for index in range(MAX_QUEUED + 1)]
+    found = [event for pod in pods for event in events_of(reported_finding(object=pod))]
+    sender.add_new([*found, *events_of(reported_finding(object=ObjectName("Pod", "other", "team")))])
+    sender.start()
+    api.wait_for(lambda: any(namespace == "team" for namespace, _ in api.events))
+    sender.stop()
+    until(lambda: sender.sent == NAMESPACE_BURST + 1, "the count of the last Event")
+
+    assert [namespace for namespace, _ in api.events] == ["ml"] * NAMESPACE_BURST + ["team"]
+    assert sender.dropped == len(found) - NAMESPACE_BURST

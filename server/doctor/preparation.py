@@ -11,6 +11,7 @@ from rules_engine.evaluation import RuleSet
 from rules_engine.kinds.diagnostic import CompiledDiagnostic, Diagnostic, compile_diagnostics, kept_by
 from rules_engine.model.kept_fields import Kept
 from rules_engine.model.problems import Problem, in_file_order
+from server.rules.folder_watch import Signature, signature
 
 PACKAGED = DEFAULT_RULES.parent / "diagnostics"
 """The packaged set of Diagnostics."""
@@ -21,6 +22,7 @@ class Prepared:
     """Compiled Diagnostics, and the ladders in force; `rules`: the paths of these, or "".
 
     `kept`: the members of objects to read, by kind. `problems` are those of rules and Diagnostics, in file order.
+    `seen`: the state of the rules' files before they were read.
     """
 
     diagnostics: tuple[CompiledDiagnostic, ...]
@@ -29,6 +31,7 @@ class Prepared:
     kept: Mapping[str, Kept]
     problems: tuple[Problem, ...]
     sources: Sources
+    seen: Signature
 
     @property
     def failed(self) -> bool:
@@ -40,6 +43,7 @@ def prepare(paths: Sequence[Path]) -> Prepared:
 
     A Diagnostic among the rules replaces the packaged one of the same name.
     """
+    seen = signature(paths)
     diagnostics: dict[str, Diagnostic] = {}
     problems: list[Problem] = []
     sources: dict[str, Sequence[str]] = {}
@@ -59,6 +63,7 @@ def prepare(paths: Sequence[Path]) -> Prepared:
         kept=all_kept(BUILT_IN, kept_by(compiled), {} if rule_set is None else kept_by_rules(rule_set)),
         problems=in_file_order((*problems, *found), names),
         sources=sources,
+        seen=seen,
     )
 
 

@@ -113,7 +113,7 @@ class RepeatedDiagnosis:
         self._connection = connection
         self._events = events
         self._clock = clock
-        self._files = signature(settings.rules)
+        self._seen = prepared.seen
         self._unread: Sequence[str] = ()
 
     def step(self) -> float:
@@ -158,11 +158,10 @@ class RepeatedDiagnosis:
 
     def _reload(self) -> None:
         """Read changed rules; rules with errors are refused, and the previous ones stay."""
-        files = signature(self._settings.rules)
-        if files == self._files:
+        if signature(self._settings.rules) == self._seen:
             return
-        self._files = files
         prepared = prepare(self._settings.rules)
+        self._seen = prepared.seen
         text = "\n".join(render(problem, prepared.sources) for problem in prepared.problems)
         if prepared.failed:
             _log.error("changed rules refused:\n%s", text)

@@ -15,7 +15,7 @@ import pytest
 from rules_engine.diagnosis.scope import Scope
 from server.cluster.connection import Connection
 from server.doctor.finding_events import COMPONENT, QUIET_SECONDS
-from server.doctor.preparation import prepare
+from server.doctor.preparation import Prepared, prepare
 from server.doctor.watch import RETRY_SECONDS, RepeatedDiagnosis, WatchSettings, readiness
 from server.option_types import Address
 from server.telemetry.events import Events
@@ -74,7 +74,13 @@ class Watched:
         return str(self.ready[1].get("diagnosed"))
 
 
-def watched(api: ApiServer, rules: tuple[Path, ...] = (), events: Events | None = None, **scope: Any) -> Watched:
+def watched(
+    api: ApiServer,
+    rules: tuple[Path, ...] = (),
+    events: Events | None = None,
+    prepared: Prepared | None = None,
+    **scope: Any,
+) -> Watched:
     settings = WatchSettings(
         rules=rules,
         scope=Scope(**scope),
@@ -85,7 +91,8 @@ def watched(api: ApiServer, rules: tuple[Path, ...] = (), events: Events | None 
         log_format="line",
     )
     clock = Clock()
-    return Watched(RepeatedDiagnosis(settings, prepare(rules), Connection(plain(api)), events, clock=clock), clock)
+    connection = Connection(plain(api))
+    return Watched(RepeatedDiagnosis(settings, prepared or prepare(rules), connection, events, clock=clock), clock)
 
 
 def test_findings_are_those_of_the_last_diagnosis(api: ApiServer) -> None:
@@ -186,6 +193,16 @@ def test_changed_rules_are_read_before_the_next_diagnosis(
     found.repeated.step()
     assert found.findings() == {"SecondReason": 1}
     assert caplog.records[-1].message == "changed rules read"
+
+
+def test_rules_that_change_while_the_process_starts_are_read(api: ApiServer, tmp_path: Path) -> None:
+    path = tmp_path / "ours.yaml"
+    path.write_text(DIAGNOSTIC % "First")
+    prepared = prepare((tmp_path,))
+    path.write_text(DIAGNOSTIC % "SecondReason")
+    found = watched(api, (tmp_path,), prepared=prepared)
+    found.repeated.step()
+    assert found.findings() == {"SecondReason": 1}
 
 
 def test_changed_rules_with_errors_are_refused(

@@ -206,10 +206,16 @@ class Connection:
         self._lock = Lock()
         self._access: Access | None = None
 
-    def get(self, path: str, query: Mapping[str, str], limit: int = MAX_OBJECT_BYTES) -> bytes:
-        """Get a whole body of at most `limit` bytes."""
-        with self._open(path, query, READ_SECONDS) as answer:
-            return b"".join(answer.parts(limit))
+    def get(
+        self,
+        path: str,
+        query: Mapping[str, str],
+        limit: int = MAX_OBJECT_BYTES,
+        seconds: float = ANSWER_SECONDS,
+    ) -> bytes:
+        """Get a whole body of at most `limit` bytes; `seconds` is the timeout of each step, and of the body."""
+        with self._open(path, query, min(READ_SECONDS, seconds)) as answer:
+            return b"".join(answer.parts(limit, seconds))
 
     def object(self, path: str) -> dict[str, Any]:
         """Get one object."""
@@ -252,7 +258,7 @@ class Connection:
                 headers=headers,
                 preload_content=False,
                 retries=False,
-                timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=read_seconds),
+                timeout=urllib3.Timeout(connect=min(CONNECT_SECONDS, read_seconds), read=read_seconds),
             )
         except Exception as error:
             raise _failure(error) from None
@@ -288,16 +294,16 @@ class Answer:
         except (OSError, RuntimeError, ValueError):
             return  # already ended
 
-    def parts(self, limit: int) -> Iterator[bytes]:
-        """Yield the body in chunks, at most `limit` bytes within ANSWER_SECONDS. Raises ApiError."""
-        end = monotonic() + ANSWER_SECONDS
+    def parts(self, limit: int, seconds: float = ANSWER_SECONDS) -> Iterator[bytes]:
+        """Yield the body in chunks, at most `limit` bytes within so many seconds. Raises ApiError."""
+        end = monotonic() + seconds
         left = limit
         while part := self._read():
             left -= len(part)
             if left < 0:
                 raise ApiError(Cause.TOO_LARGE, f"the response is larger than {limit} bytes")
             if monotonic() > end:
-                raise ApiError(Cause.TIMED_OUT, f"the response takes longer than {ANSWER_SECONDS:g} s")
+                raise ApiError(Cause.TIMED_OUT, f"the response takes longer than {seconds:g} s")
             yield part
 
     def lines(self) -> Iterator[bytes]:

@@ -4,7 +4,7 @@ import gc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from server.cluster.connection import ApiError, Cause, Connection
+from server.cluster.connection import ANSWER_SECONDS, ApiError, Cause, Connection
 
 PAGE_OBJECTS = 500
 """Maximum number of objects in a page of a list, as in kubectl."""
@@ -36,16 +36,19 @@ class Paging:
         self._is_stopped = is_stopped
         self._objects = 0
 
-    def get(self) -> bytes:
-        """Get the next page; one that is too large is requested again with fewer objects. Raises ApiError."""
+    def get(self, seconds: float = ANSWER_SECONDS) -> bytes:
+        """Get the next page; one that is too large is requested again with fewer objects. Raises ApiError.
+
+        `seconds`: the timeout of a request.
+        """
         while (limit := int(self._query["limit"])) > 1:
             try:
-                return self._connection.get(self._path, self._query, MAX_PAGE_BYTES)
+                return self._connection.get(self._path, self._query, MAX_PAGE_BYTES, seconds)
             except ApiError as error:
                 if error.cause is not Cause.TOO_LARGE or self._is_stopped():
                     raise
             self._query["limit"] = str(max(1, limit // 8))
-        return self._connection.get(self._path, self._query)
+        return self._connection.get(self._path, self._query, seconds=seconds)
 
     def follow(self, size: int, objects: int, following: str) -> bool:
         """Prepare for the page after one of so many bytes and objects; return False if that was the last one.

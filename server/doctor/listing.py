@@ -12,7 +12,7 @@ from rules_engine.model.cluster_objects import GROUPS, RESOURCES, ClusterObjects
 from rules_engine.model.json.patch import Json
 from rules_engine.model.kept_fields import Kept
 from server.cluster.backoff import Backoff
-from server.cluster.connection import ApiError, Cause, Connection, api_path
+from server.cluster.connection import ANSWER_SECONDS, ApiError, Cause, Connection, api_path
 from server.cluster.paging import Paging, uncollected
 from server.doctor.finding_events import COMPONENT
 from server.jitter import random
@@ -28,6 +28,9 @@ MAX_LISTS = 3
 
 MAX_TRIES = 5
 """Times that a page is requested while the API server is overloaded or the connection ends."""
+
+LEAST_SECONDS = 0.1
+"""Timeout of a page that is requested when the time is over."""
 
 _ABSENT = frozenset({Cause.FORBIDDEN, Cause.MISSING})
 """Causes for which a diagnosis goes on without a kind."""
@@ -131,9 +134,11 @@ class Listing:
         tries = 1
         while True:
             try:
-                body = pages.get()
+                body = pages.get(min(ANSWER_SECONDS, max(LEAST_SECONDS, self._end - self._clock())))
                 break
             except ApiError as error:
+                if error.cause is Cause.TIMED_OUT and self._clock() >= self._end:
+                    raise self._too_late() from None
                 pause = backoff.seconds(error.retry_after_seconds)
                 if error.cause not in _RETRIED or tries == MAX_TRIES or self._clock() + pause > self._end:
                     raise
@@ -144,5 +149,8 @@ class Listing:
         if self._left < 0:
             raise ApiError(Cause.TOO_LARGE, f"the lists are larger than {MAX_READ_BYTES} bytes")
         if self._clock() > self._end:
-            raise ApiError(Cause.TIMED_OUT, f"the cluster was not read in {self._seconds:g} s")
+            raise self._too_late()
         return body
+
+    def _too_late(self) -> ApiError:
+        return ApiError(Cause.TIMED_OUT, f"the cluster was not read in {self._seconds:g} s")

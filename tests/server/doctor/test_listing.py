@@ -18,6 +18,7 @@ from tests.support.apiserver import (
     Body,
     Nothing,
     Reset,
+    Silence,
     Status,
     api_server,
     bound,
@@ -202,6 +203,14 @@ def test_a_listing_has_a_time_limit(api: ApiServer, reads: Reads, monkeypatch: p
     failure = reads.failure()
     assert failure.cause is Cause.TIMED_OUT
     assert str(failure) == "cannot list nodes: the cluster was not read in 60 s"
+
+
+def test_a_server_that_does_not_answer_is_not_waited_for_beyond_the_time(api: ApiServer) -> None:
+    api.fail("nodes", Silence())
+
+    with pytest.raises(ApiError, match=r"^cannot list nodes: the cluster was not read in 0\.2 s$") as failed:
+        Listing(Connection(plain(api)), dict.fromkeys(RESOURCES), seconds=0.2).read()
+    assert failed.value.cause is Cause.TIMED_OUT
 
 
 def test_lists_have_a_limit_of_their_size(reads: Reads, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from server.cluster.connection import MAX_OBJECT_BYTES
 from server.cluster.paging import PAGE_BYTES
 from server.cluster.reflector import QUIET_SECONDS
 from tests.support.apiserver import (
+    COLLECTIONS,
     ApiServer,
     Body,
     Nothing,
@@ -652,7 +653,7 @@ def test_an_unexpected_error_ends_no_view(
 def test_stop_waits_for_no_watch_and_no_delay(api: ApiServer) -> None:
     with viewing(api, wait=None) as view:
         view.synced()
-        api.wait_for(lambda: all(api.watching(name) for name in api.objects))
+        api.wait_for(lambda: all(api.watching(name) for name in COLLECTIONS))
     with viewing(api, wait=None) as view:
         api.fail("nodes", Status(429, headers={"Retry-After": "300"}))
     assert view.live.health[0].name == "nodes"

@@ -178,6 +178,10 @@ def doctor(
         namespace=namespace or "",
         since=since,
     )
+    if watch:
+        from server.signals import end_at_once
+
+        end_at_once()
     prepared = prepare(rules)
     Screen(sys.stderr).problems(prepared.problems, prepared.sources)
     if prepared.failed:

@@ -31,7 +31,7 @@ from server.http.probes import Page
 from server.option_types import Address
 from server.periodic_task import PeriodicTask
 from server.rules.folder_watch import signature
-from server.signals import Signals, end_at_once
+from server.signals import Signals
 from server.telemetry.events import Events
 from server.telemetry.finding_metrics import Diagnosed, FindingMetrics, WatchState
 from server.telemetry.process_log import logging_config
@@ -62,7 +62,6 @@ class WatchSettings:
 
 def watch(settings: WatchSettings, prepared: Prepared, connection: Connection) -> None:
     """Diagnose until SIGINT or SIGTERM. Raises WatchError, before the first diagnosis."""
-    end_at_once()
     logging.config.dictConfig(logging_config(settings.log_format))
     with ExitStack() as stack:
         try:

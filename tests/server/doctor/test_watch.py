@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from rules_engine.diagnosis.scope import Scope
 from server.cluster.connection import Connection
+from server.doctor.command import doctor
 from server.doctor.finding_events import COMPONENT, QUIET_SECONDS
 from server.doctor.preparation import Prepared, prepare
 from server.doctor.watch import RETRY_SECONDS, RepeatedDiagnosis, WatchSettings, readiness
@@ -296,3 +298,18 @@ def test_rules_with_errors_are_refused_at_the_start(api: ApiServer, tmp_path: Pa
     )
     assert ended.returncode == 2
     assert "undeclared reference to 'objct'" in ended.stderr
+
+
+def test_sigterm_ends_the_process_while_rules_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended(_: object) -> None:
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr("server.doctor.preparation.prepare", ended)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        result = CliRunner().invoke(doctor, ["--watch", "--metrics-listen", "127.0.0.1:0"])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert (result.exit_code, result.output) == (0, "")

@@ -3,9 +3,10 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from rules_engine.diagnosis.names_in_text import without_names
 from rules_engine.diagnosis.report import Report
 from rules_engine.model.cluster_objects import GROUPS, RESOURCES, ClusterObjects
-from rules_engine.model.finding import Certainty, FindingSeverity, ObjectName
+from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName
 from rules_engine.model.json.lenient import text
 from rules_engine.model.kept_fields import Kept
 from rules_engine.model.names import is_label, is_subdomain
@@ -37,7 +38,8 @@ class FindingEvent(Event):
 def finding_events(report: Report, cluster: ClusterObjects) -> Iterator[FindingEvent]:
     """Yield the Event of each finding about each object, those of the worst findings first.
 
-    A group has the message of its first object, which may name other objects too: other Events quote it as that one's.
+    A group has the message of its first object: other Events quote it as that one's, those in other namespaces without
+    its names.
     """
     for group in report.findings:
         finding = group.finding
@@ -52,16 +54,23 @@ def finding_events(report: Report, cluster: ClusterObjects) -> Iterator[FindingE
                 "name": name.name,
                 "uid": "" if found is None else text(found.metadata, "uid"),
             }
-            like = "" if name == finding.object else f"like {finding.object}: "
             yield FindingEvent(
                 namespace=name.namespace or DEFAULT_NAMESPACE,
                 about=tuple((key, value) for key, value in reference.items() if value),
                 type="Normal" if finding.severity is FindingSeverity.INFO else "Warning",
                 reason=finding.reason,
-                message=f"{doubt}{like}{finding.message}",
+                message=f"{doubt}{_message(finding, name)}",
                 component=COMPONENT,
                 of_cluster=not name.namespace,
             )
+
+
+def _message(finding: Finding, about: ObjectName) -> str:
+    if about == finding.object:
+        return finding.message
+    if finding.object.namespace in ("", about.namespace):
+        return f"like {finding.object}: {finding.message}"
+    return without_names(finding.message, finding.object, placeholder="…")
 
 
 def _can_have_events(name: ObjectName) -> bool:

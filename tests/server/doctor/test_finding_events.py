@@ -80,6 +80,17 @@ def test_each_object_of_a_group_has_an_event_that_names_the_first_one() -> None:
     ]
 
 
+def test_an_event_names_no_object_of_another_namespace() -> None:
+    pods = [ObjectName("Pod", f"train-{number}", f"team-{number}") for number in (1, 2)]
+    finding = reported_finding(object=pods[0], message="pod train-1 of team-1 waits, as Pod/team-1/train-1 says")
+
+    first, second = sent(group(finding, pods))
+
+    assert first["message"] == finding.message
+    assert second["involvedObject"]["namespace"] == "team-2"
+    assert second["message"] == "pod … of … waits, as Pod/…/… says"
+
+
 def test_the_worst_findings_come_first() -> None:
     groups = [group(reported_finding(severity=severity)) for severity in FindingSeverity]
 

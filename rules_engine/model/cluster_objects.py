@@ -4,11 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
-from typing import ClassVar
 
 from rules_engine.model.cluster import Cluster, Node
 from rules_engine.model.finding import ObjectName
-from rules_engine.model.json.lenient import Object, mapping, objects, strings, text
+from rules_engine.model.json.lenient import Object, controller, mapping, objects, strings, text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError
 from rules_engine.model.node import read_node
@@ -117,8 +116,6 @@ class ClusterObjects:
     that of its newest timestamp.
     """
 
-    kinds: ClassVar[Mapping[str, str]] = RESOURCES
-
     def __init__(
         self,
         by_kind: Mapping[str, Iterable[dict[str, Json]]],
@@ -194,15 +191,15 @@ class ClusterObjects:
     def _by_controller(self) -> Mapping[ObjectName, Sequence[PodObject]]:
         found: dict[ObjectName, list[PodObject]] = {}
         for pod in self.pods:
-            for owner in objects(pod.metadata.get("ownerReferences")):
-                if owner.get("controller") is True:
-                    name = ObjectName(text(owner, "kind"), text(owner, "name"), pod.namespace)
-                    found.setdefault(name, []).append(pod)
+            owner = controller(pod)
+            if owner is not None:
+                name = ObjectName(text(owner, "kind"), text(owner, "name"), pod.namespace)
+                found.setdefault(name, []).append(pod)
         return found
 
-    def controlled_by(self, controller: ObjectName) -> Sequence[PodObject]:
+    def controlled_by(self, owner: ObjectName) -> Sequence[PodObject]:
         """Return the pods that an object of their namespace controls, finished ones included."""
-        return self._by_controller.get(controller, ())
+        return self._by_controller.get(owner, ())
 
     @cached_property
     def _about(self) -> Mapping[ObjectName, Sequence[ApiObject]]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rules_engine.documents import load, load_cluster
-from rules_engine.model.cluster_objects import ClusterObjects
+from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
 from rules_engine.model.ruletest import RuleTest
 from tests.support.diagnostics import GPU, node, pod
 from tests.support.loading import codes, load_text, rule
@@ -147,7 +147,7 @@ def test_the_output_of_kubectl_has_all_its_objects(tmp_path: Path) -> None:
     items: list[Any] = [node(), deleted, {"kind": "ConfigMap", "metadata": {"name": "c"}}]
     (tmp_path / "kubectl.json").write_text(json.dumps({"kind": "List", "items": items}))
     found = objects(tmp_path, "cluster: {file: kubectl.json}")
-    assert [item["kind"] for kind in found.kinds for item in found.of(kind)] == ["Node", "Pod"]
+    assert [item["kind"] for kind in RESOURCES for item in found.of(kind)] == ["Node", "Pod"]
     assert found.now == datetime(2026, 11, 20, 8, tzinfo=UTC)
     (tmp_path / "kubectl.json").write_text(json.dumps({"kind": "NodeList", "items": [{"metadata": {"name": "one"}}]}))
     assert [item.object_name.name for item in objects(tmp_path, "cluster: {file: kubectl.json}").nodes] == ["one"]

@@ -14,7 +14,7 @@ import yaml
 from rules_engine.diagnosis.reading.reduction import decoder_of
 from rules_engine.documents import load
 from rules_engine.kinds.diagnostic import CompiledDiagnostic, ForEach, compile_diagnostics, evaluate, kept_by
-from rules_engine.model.cluster_objects import ClusterObjects
+from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity, Risk
 from rules_engine.model.json.patch import Json
 
@@ -181,7 +181,7 @@ def test_objects_that_are_reduced_on_reading_give_the_same_findings(one: Compile
 def test_nodes_are_diagnosed_without_their_pods(test: str) -> None:
     [recorded] = [document for document in TESTS if document["metadata"]["name"] == test]
     whole = cluster(recorded)
-    nodes = ClusterObjects({"Node": whole.nodes}, absent=frozenset(whole.kinds) - {"Node"}, now=NOW)
+    nodes = ClusterObjects({"Node": whole.nodes}, absent=frozenset(RESOURCES) - {"Node"}, now=NOW)
     reasons = recorded["spec"]["diagnoses"][0]["reasons"]
     found = [
         finding

@@ -1,0 +1,88 @@
+"""Record of a simulation: every pod with its times and its node, from which all answers are computed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from msgspec import Struct
+
+from rules_engine.model.cluster import Node
+from rules_engine.model.rules import RuleId
+from rules_engine.model.simulation import Milliseconds, NodeEvent, Simulation
+
+Amounts = Mapping[str, int]
+"""Amounts by resource, in nanos."""
+
+
+class State(StrEnum):
+    """State of a pod when the simulation ended, or when the pod did."""
+
+    DENIED = "Denied"
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    PREEMPTED = "Preempted"
+    EVICTED = "Evicted"
+
+
+class Fall(Struct, frozen=True):
+    """A move from the requested resource to another one by a rule; `count`: devices that were asked for."""
+
+    rule: RuleId
+    requested: str
+    given: str
+    count: int
+
+
+class AdmittedPod(Struct, frozen=True, kw_only=True):
+    """What pods of one template with equal decisions asked for and were given: effective requests.
+
+    `message` is that of the denial, "" if they were allowed, and `denied_by` the rule.
+    """
+
+    asked: Amounts
+    given: Amounts
+    falls: tuple[Fall, ...] = ()
+    warnings: tuple[str, ...] = ()
+    message: str = ""
+    denied_by: RuleId | None = None
+    not_modelled: tuple[str, ...] = ()
+
+
+class PodRecord(Struct, kw_only=True):
+    """One pod.
+
+    `arrival` is the number of its arrival; None: it was there at the beginning. `replaces`: the name of the lost pod
+    that its controller replaced by it. `node` stays after the pod has ended. `message`: the scheduler's, of a pod that
+    waits at the end. `by`: the pod that preempted it, or the change of its node that ended it.
+    """
+
+    name: str
+    namespace: str
+    arrival: int | None
+    priority: int
+    admitted: AdmittedPod
+    arrived: Milliseconds
+    state: State = State.PENDING
+    node: str = ""
+    bound: Milliseconds | None = None
+    ended: Milliseconds | None = None
+    message: str = ""
+    replaces: str = ""
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """A simulation as it was played, to its end or to the moment of an interruption.
+
+    `rules` names the rule set. `nodes` are those at the beginning; `changes` the changes of nodes that happened.
+    """
+
+    simulation: Simulation = field(repr=False)
+    rules: str
+    nodes: Sequence[Node] = field(repr=False)
+    pods: Sequence[PodRecord] = field(repr=False)
+    changes: Sequence[NodeEvent]
+    ended: Milliseconds
+    interrupted: bool = False

@@ -1,4 +1,4 @@
-"""Parts of the sentences of findings: counts, lists of names, amounts, points in time, and commands."""
+"""Parts of the sentences of findings: lists of names, points in time, and commands."""
 
 import re
 from collections.abc import Sequence
@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 from shlex import quote
 
 from rules_engine.model.excerpt import truncate
-from rules_engine.model.quantity import Format, Quantity
 
 MAX_NAMES = 5
 """Names in one sentence: enough to begin with, few enough to read."""
@@ -14,14 +13,7 @@ MAX_NAMES = 5
 MAX_QUOTED = 1_000
 """Characters of a message of the API that is quoted: longer than the messages of Kubernetes' own components."""
 
-_MEBIBYTE = Quantity.parse("1Mi")
-_BYTES = re.compile(r"memory|ephemeral-storage|hugepages-.*|.*\.storage")
 _VALUE = re.compile(r"(Invalid value|Unsupported value|Duplicate value): (?:\"(?:[^\"\\]|\\.)*\"|[^:]*)")
-
-
-def counted(count: int, noun: str) -> str:
-    """Return a count with its noun: 1 node, 5,000 nodes."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def listed(names: Sequence[str], *, of: int | None = None) -> str:
@@ -31,14 +23,6 @@ def listed(names: Sequence[str], *, of: int | None = None) -> str:
     if more > 0:
         return f"{', '.join(shown)} and {more} more"
     return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
-
-
-def amount(resource: str, nanos: int) -> str:
-    """Return an amount as Kubernetes writes it; bytes are rounded down to Mi. Less than nothing is nothing."""
-    quantity = Quantity(max(nanos, 0), Format.BINARY_SI if _BYTES.fullmatch(resource) else Format.DECIMAL_SI)
-    if quantity.format is Format.BINARY_SI and quantity >= _MEBIBYTE:
-        quantity = quantity.floored(_MEBIBYTE)
-    return str(quantity)
 
 
 def since(at: datetime | None) -> str:

@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from rules_engine.diagnosis.wording import amount, command, counted, listed, quoted, since
+from rules_engine.diagnosis.wording import command, listed, quoted, since
+from rules_engine.model.wording import amount, counted
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ from operator import itemgetter
 
 from rules_engine.diagnosis.objects.gpu_objects import devices_of
 from rules_engine.diagnosis.objects.timestamps import timestamp
-from rules_engine.diagnosis.wording import counted, since
+from rules_engine.diagnosis.wording import since
 from rules_engine.model.cluster_objects import ClusterObjects, PodObject
 from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.model.wording import counted
 
 CACHED_EVIDENCE = 64
 """Sets of nodes whose evidence is cached: 40 KiB each with 5,000 nodes. Pods differ in cpu and memory more often."""

@@ -1,18 +1,17 @@
-"""Reports as one HTML page that needs no other file. The only module that imports jinja2."""
+"""Reports as one HTML page that needs no other file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from rules_engine.diagnosis.output import sentences
 from rules_engine.diagnosis.output.node_groups import NodeGroup, node_groups, state
 from rules_engine.diagnosis.report import Amounts, GpuNode, Report
-from rules_engine.diagnosis.wording import counted, time
-from rules_engine.model.excerpt import visible
+from rules_engine.diagnosis.wording import time
+from rules_engine.html_page import render
+from rules_engine.model.wording import counted
 
-TEMPLATE = "report.html"
+TEMPLATE = Path(__file__).parent / "report.html"
 
 MAX_ROWS = 200
 """Rows of a section, and names of objects in a finding: a page with more opens slowly, and JSON has them all."""
@@ -45,17 +44,10 @@ class ShownGroup:
 
 def html_report(report: Report) -> str:
     """Return the page of `doctor --output html`."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_shown,
-    )
     nodes = report.overview.nodes
     groups = node_groups(nodes) if len(nodes) > MAX_ROWS else ()
-    return environment.get_template(TEMPLATE).render(
+    return render(
+        TEMPLATE,
         report=report,
         overview=report.overview,
         unread={absent.objects for absent in report.absent},
@@ -68,11 +60,6 @@ def html_report(report: Report) -> str:
         counted=counted,
         time=time,
     )
-
-
-def _shown(value: object) -> object:
-    """Escape control characters of a text from the cluster; what is HTML already stays."""
-    return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def _most_free(nodes: Sequence[GpuNode]) -> Sequence[GpuNode]:

@@ -4,8 +4,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from rules_engine.diagnosis.report import Agreement, FindingGroup, PendingPod, Report
-from rules_engine.diagnosis.wording import counted, time
+from rules_engine.diagnosis.wording import time
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity, ObjectName
+from rules_engine.model.wording import counted
 
 NAMES = 3
 """Names of objects in one line: the others are counted, and JSON has them all."""

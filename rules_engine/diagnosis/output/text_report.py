@@ -11,9 +11,10 @@ from rich.text import Text
 from rules_engine.diagnosis.output import sentences
 from rules_engine.diagnosis.output.node_groups import node_groups, state
 from rules_engine.diagnosis.report import Amounts, FindingGroup, GpuNode, GpuPod, PendingPod, Report
-from rules_engine.diagnosis.wording import counted, time
+from rules_engine.diagnosis.wording import time
 from rules_engine.model.excerpt import visible
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity, Risk
+from rules_engine.model.wording import counted
 from rules_engine.terminal import console
 
 MAX_ROWS = 40

@@ -7,7 +7,7 @@ from rules_engine.diagnosis.pending.explanation import Explanation
 from rules_engine.diagnosis.pending.node_sets import NodeSets
 from rules_engine.diagnosis.pending.request import Request
 from rules_engine.diagnosis.reasons import PendingReason
-from rules_engine.diagnosis.wording import amount, command, counted, listed
+from rules_engine.diagnosis.wording import command, listed
 from rules_engine.evaluation.nodes import NodeSet, Offered
 from rules_engine.model.cluster_objects import ClusterObjects
 from rules_engine.model.finding import FindingSeverity, Remedy, Risk
@@ -15,6 +15,7 @@ from rules_engine.model.gpu_resources import is_gpu, is_mig
 from rules_engine.model.json.lenient import mapping
 from rules_engine.model.mig_profiles import MIG_RESOURCE, unknown_profile
 from rules_engine.model.quantity import Quantity, QuantityError
+from rules_engine.model.wording import amount, counted
 
 STRATEGY = "nvidia.com/mig.strategy"
 PRODUCT = "nvidia.com/gpu.product"

@@ -32,7 +32,7 @@ BARRIER = "gpu-rules-test-barrier"
 
 @pytest.fixture(scope="module")
 def real() -> Iterator["Real"]:
-    with kubernetes() as kube:
+    with kubernetes(alone=True) as kube:
         made = Real(kube)
         try:
             made.start()

@@ -1,13 +1,16 @@
 """A real API server, given by KUBECONFIG, for the tests marked `cluster`.
 
 The user must be an administrator. All objects have the name of the test run, and are deleted after it. Only pods of the
-tests are scheduled onto their nodes.
+tests are scheduled onto their nodes. Tests that read all nodes of the cluster run alone: a lock holds the others up.
 """
 
+import fcntl
+import hashlib
 import json
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -68,10 +71,15 @@ class Kube:
         self.nodes: list[str] = []
 
     @property
-    def host(self) -> str | None:
+    def api_server(self) -> str:
         """URL of the API server."""
         url: str = self.core.api_client.configuration.host
-        return urlsplit(url).hostname
+        return url
+
+    @property
+    def host(self) -> str | None:
+        """Name of the API server's host."""
+        return urlsplit(self.api_server).hostname
 
     def start(self) -> None:
         self.core.create_namespace({"metadata": {"name": self.name, "labels": {LABEL: self.name}}})
@@ -154,14 +162,27 @@ class Kube:
 
 
 @contextmanager
-def kubernetes() -> Iterator[Kube]:
-    """Create a namespace; delete it afterwards with all its objects."""
+def kubernetes(*, alone: bool = False) -> Iterator[Kube]:
+    """Create a namespace; delete it afterwards with all its objects.
+
+    `alone`: no other test of this machine uses the API server meanwhile, in whatever process it runs.
+    """
     made = Kube()
-    made.start()
-    try:
-        yield made
-    finally:
-        made.stop()
+    with _turn(made.api_server, alone=alone):
+        made.start()
+        try:
+            yield made
+        finally:
+            made.stop()
+
+
+@contextmanager
+def _turn(api_server: str, *, alone: bool) -> Iterator[None]:
+    """Hold the lock of an API server, alone or together with others that are not alone."""
+    name = f"gpu-rules-test-{hashlib.sha256(api_server.encode()).hexdigest()[:16]}.lock"
+    with (Path(tempfile.gettempdir()) / name).open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield
 
 
 @contextmanager

@@ -21,7 +21,7 @@ pytestmark = REAL
 
 @pytest.fixture
 def kube() -> Iterator[Kube]:
-    with kubernetes() as found:
+    with kubernetes(alone=True) as found:
         yield found
 
 

@@ -13,6 +13,9 @@ from rules_engine.model.source import Location
 
 Milliseconds = int
 
+MAX_PODS = 1_000_000
+"""Pods of a simulation, those that replace lost ones included: each takes half a kilobyte."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draw:

@@ -1,6 +1,6 @@
 """Choice of one node among equally good ones, by names alone: the order in which nodes are written does not matter."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 
 from rules_engine.evaluation.nodes import NodeSet, node_set
@@ -47,3 +47,10 @@ class Choice:
             equal = nodes & having if wanted & bit else nodes & ~having
             nodes = equal or nodes
         return nodes.bit_length() - 1
+
+    def first(self, pod: str, nodes: NodeSet, count: int) -> Iterator[int]:
+        """Yield the numbers of the best nodes for a pod, at most `count`."""
+        for _ in range(min(count, nodes.bit_count())):
+            number = self.lowest(pod, nodes)
+            nodes ^= 1 << number
+            yield number

@@ -7,7 +7,15 @@ from functools import cached_property
 
 from rules_engine.evaluation.nodes import NodeSet, numbers_of
 from rules_engine.model.cluster import Taint
-from rules_engine.scheduling.reasons import NO_NODES, NOT_NAMED, TAINTED, Wording, untolerated
+from rules_engine.scheduling.reasons import (
+    NO_AFFINE_POD,
+    NO_NODES,
+    NO_TOPOLOGY,
+    NOT_NAMED,
+    TAINTED,
+    Wording,
+    untolerated,
+)
 
 
 class Filter(StrEnum):
@@ -82,6 +90,21 @@ class Scheduling:
                 found[name] = first
             for nodes in first.values():
                 left &= ~nodes
+        return found
+
+    @property
+    def resolvable(self) -> NodeSet:
+        """The nodes that could run the pod if others ended there: not those that are UnschedulableAndUnresolvable."""
+        found = 0
+        for name in (
+            Filter.NODE_PORTS,
+            Filter.NODE_RESOURCES_FIT,
+            Filter.POD_TOPOLOGY_SPREAD,
+            Filter.INTER_POD_AFFINITY,
+        ):
+            for why, nodes in self.failing.get(name, {}).items():
+                if why not in (NO_TOPOLOGY, NO_AFFINE_POD):
+                    found |= nodes
         return found
 
     @cached_property

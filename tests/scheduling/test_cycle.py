@@ -1,20 +1,11 @@
 """A scheduling cycle binds pods to nodes one after the other."""
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from rules_engine.model.cluster_objects import ClusterObjects
-from rules_engine.model.simulation import SchedulerOptions
-from rules_engine.scheduling.cycle import Bound, BoundPod, SchedulablePod, SchedulingCycle
-from tests.support.scheduling import GPU, Object, node, pod
-
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-
-def cycle(nodes: Sequence[Object], *, preemption: bool = True, seed: int = 1) -> SchedulingCycle:
-    view = ClusterObjects({"Node": nodes, "Namespace": []}, now=NOW).view
-    return SchedulingCycle(view.nodes, view.namespaces, SchedulerOptions(preemption=preemption), seed)
+from rules_engine.scheduling.cycle import Bound, BoundPod, SchedulablePod
+from tests.support.cycles import cycle
+from tests.support.scheduling import GPU, NOW, node, pod
 
 
 def gpus(count: int, **spec: Any) -> SchedulablePod:

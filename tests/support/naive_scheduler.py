@@ -22,11 +22,15 @@ def reasons(
     pod: Object, nodes: Sequence[Object], bound: Sequence[Object], namespaces: Sequence[Object]
 ) -> Counter[str]:
     """Count the reasons of the first filter that fails on each node; a node that passes counts for none."""
+    return Counter(why for found in node_reasons(pod, nodes, bound, namespaces).values() for why in found)
+
+
+def node_reasons(
+    pod: Object, nodes: Sequence[Object], bound: Sequence[Object], namespaces: Sequence[Object]
+) -> dict[str, list[str]]:
+    """Return the reasons of the first filter that fails on each node, by the names of all nodes."""
     world = _World(pod, nodes, bound, namespaces)
-    counts: Counter[str] = Counter()
-    for node in nodes:
-        counts.update(world.reasons(node))
-    return counts
+    return {node["metadata"]["name"]: world.reasons(node) for node in nodes}
 
 
 class _World:

@@ -1,0 +1,57 @@
+"""Pods as the scheduling cycle handles them."""
+
+from typing import Self
+
+from msgspec import Struct
+
+from rules_engine.model.json.lenient import Object, mapping, text
+from rules_engine.model.rules import LabelSelector
+from rules_engine.model.simulation import Milliseconds
+from rules_engine.scheduling.amounts import PODS
+from rules_engine.scheduling.requirements import Requirements
+
+NEVER = "Never"
+"""The preemptionPolicy of pods that do not preempt others."""
+
+
+class SchedulablePod(Struct, frozen=True):
+    """A pod as the scheduler reads it, without its name: equal pods share one value.
+
+    `amounts`: the positive requests and one of PODS, in the scheduler's units.
+    """
+
+    raw: Object
+    requirements: Requirements
+    preempts: bool
+    amounts: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def of(cls, raw: Object, selector: LabelSelector | None = None) -> Self:  # noqa: ARG003 - for scores
+        """Read a pod; `selector` is that of its ReplicaSet or StatefulSet.
+
+        Raises PodError if it is malformed, and TooLargeError if it is beyond a bound.
+        """
+        requirements = Requirements.of(raw)
+        requested = sorted((resource, amount) for resource, amount in requirements.requests.items() if amount > 0)
+        preempts = text(mapping(raw.get("spec")), "preemptionPolicy") != NEVER
+        return cls(raw, requirements, preempts, (*requested, (PODS, 1)))
+
+    @property
+    def priority(self) -> int:
+        return self.requirements.priority
+
+
+class BoundPod(Struct, frozen=True):
+    """A pod that is bound to the node with a number; `name` has the form namespace/name."""
+
+    name: str
+    pod: SchedulablePod
+    node: int
+    start: Milliseconds
+
+
+class Bound(Struct, frozen=True):
+    """The node that a pod was bound to, and the pods that were released for it, the most important one first."""
+
+    node: int
+    victims: tuple[BoundPod, ...] = ()

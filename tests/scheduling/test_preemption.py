@@ -1,0 +1,184 @@
+"""Pods of lower priority make room, as kube-scheduler chooses them."""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.evaluation.nodes import numbers_of
+from rules_engine.scheduling.cycle import Bound, BoundPod, SchedulablePod, SchedulingCycle
+from tests.support.clusters import Generator
+from tests.support.cycles import cycle
+from tests.support.naive_preemption import Cluster, Running, best_candidates
+from tests.support.scheduling import GPU, Object, node, pod
+
+PRIORITIES = (-10, 0, 5, 10)
+MOST_NODES = 12
+
+
+def _bind(subject: SchedulingCycle, nodes: Sequence[Object], running: Running) -> BoundPod:
+    (number,) = [at for at, one in enumerate(nodes) if one["metadata"]["name"] == running.pod["spec"]["nodeName"]]
+    bound = BoundPod(running.name, SchedulablePod.of(running.pod), number, running.start)
+    subject.bind(bound)
+    return bound
+
+
+def _check(subject: SchedulingCycle, cluster: Cluster, made: Object, now: int) -> Bound | None:
+    """Schedule a pod and compare the answer with that of the second implementation."""
+    schedulable = SchedulablePod.of(made)
+    names = [one["metadata"]["name"] for one in cluster.nodes]
+    feasible = {names[number] for number in numbers_of(subject.feasible(schedulable))}
+    before = subject.explain(schedulable)
+    found = subject.schedule(f"{made['metadata']['namespace']}/{made['metadata']['name']}", schedulable, now)
+    if feasible:
+        assert found is not None
+        assert names[found.node] in feasible
+        assert not found.victims
+        return found
+    candidates = {} if before.rejected else best_candidates(made, cluster)
+    if found is None:
+        assert not candidates
+        assert subject.explain(schedulable) == before
+        return None
+    assert [victim.name for victim in found.victims] == candidates[names[found.node]]
+    assert all(victim.pod.priority < schedulable.priority for victim in found.victims)
+    return found
+
+
+@given(st.randoms(use_true_random=True))
+def test_victims_agree_with_a_second_implementation(random: Random) -> None:
+    generator = Generator(random, most_nodes=MOST_NODES)
+    nodes, namespaces = generator.nodes(), generator.namespace_objects()
+    running: list[Running] = []
+    for made in (*generator.bound(nodes), *generator.bound(nodes)):
+        made["metadata"]["name"] += str(len(running))
+        made["spec"]["priority"] = random.choice(PRIORITIES)
+        running.append(Running(made, random.randint(-3, 3)))
+    cluster = Cluster(nodes, running, namespaces)
+    for _ in range(3):
+        subject = cycle(nodes, namespaces, seed=random.randint(0, 9))
+        for one in running:
+            _bind(subject, nodes, one)
+        made = generator.pending(nodes)
+        made["spec"]["priority"] = random.choice(PRIORITIES)
+        _check(subject, cluster, made, 9)
+
+
+@given(st.randoms(use_true_random=True))
+def test_victims_agree_while_pods_come_and_go(random: Random) -> None:
+    nodes = [node(f"n{number}", allocatable={GPU: random.choice(("2", "4"))}) for number in range(random.randint(1, 9))]
+    subject = cycle(nodes)
+    bound: dict[str, tuple[Running, BoundPod]] = {}
+    for now in range(40):
+        if bound and random.random() < 0.2:
+            _, ended = bound.pop(random.choice(sorted(bound)))
+            subject.release(ended)
+            continue
+        made = _gpus(f"p{now}", random.choice((0, 1, 1, 2)), priority=random.choice(PRIORITIES))
+        cluster = Cluster(nodes, [running for running, _ in bound.values()], [])
+        found = _check(subject, cluster, made, now // 4)
+        if found is None:
+            continue
+        for victim in found.victims:
+            del bound[victim.name]
+        placed = _gpus(f"p{now}", 0) | {"spec": {**made["spec"], "nodeName": f"n{found.node}"}}
+        bound[f"default/p{now}"] = (
+            Running(placed, now // 4),
+            BoundPod(f"default/p{now}", SchedulablePod.of(made), found.node, now // 4),
+        )
+
+
+def _gpus(name: str, count: int, **spec: Any) -> Object:
+    return pod(name, requests={GPU: str(count), "cpu": "500m"}, **spec)
+
+
+def _full(*priorities: int, gpus: int = 1, **options: Any) -> tuple[SchedulingCycle, list[BoundPod]]:
+    """Return a cycle with a pod of each priority on a node of its own, which it fills."""
+    subject = cycle([node(f"n{number}", allocatable={GPU: str(gpus)}) for number in range(len(priorities))], **options)
+    bound = [
+        BoundPod(f"default/low-{number}", SchedulablePod.of(_gpus("low", gpus, priority=priority)), number, number)
+        for number, priority in enumerate(priorities)
+    ]
+    for one in bound:
+        subject.bind(one)
+    return subject, bound
+
+
+def test_the_victim_of_the_lowest_priority_is_released() -> None:
+    subject, bound = _full(5, 3, 4)
+    assert subject.schedule("default/p", SchedulablePod.of(_gpus("p", 1, priority=5)), 9) == Bound(1, (bound[1],))
+
+
+def test_of_equal_victims_the_latest_to_start_is_released() -> None:
+    subject, bound = _full(3, 3, 3)
+    assert subject.schedule("default/p", SchedulablePod.of(_gpus("p", 1, priority=5)), 9) == Bound(2, (bound[2],))
+
+
+def test_pods_of_equal_priority_stay() -> None:
+    subject, _ = _full(5, 6)
+    assert subject.schedule("default/p", SchedulablePod.of(_gpus("p", 1, priority=5)), 9) is None
+
+
+def test_a_pod_that_never_preempts_waits() -> None:
+    subject, _ = _full(1)
+    made = _gpus("p", 1, priority=5, preemptionPolicy="Never")
+    assert subject.schedule("default/p", SchedulablePod.of(made), 9) is None
+
+
+def test_no_pod_preempts_without_preemption() -> None:
+    subject, _ = _full(1, preemption=False)
+    assert subject.schedule("default/p", SchedulablePod.of(_gpus("p", 1, priority=5)), 9) is None
+
+
+def test_a_node_that_is_too_small_keeps_its_pods() -> None:
+    subject, _ = _full(1)
+    assert subject.schedule("default/p", SchedulablePod.of(_gpus("p", 2, priority=5)), 9) is None
+
+
+def test_more_important_pods_are_reprieved() -> None:
+    subject = cycle([node("a", allocatable={GPU: "4"})])
+    bound = {
+        name: BoundPod(f"default/{name}", SchedulablePod.of(_gpus(name, gpus, priority=priority)), 0, start)
+        for name, gpus, priority, start in (("old", 1, 1, 0), ("new", 1, 1, 1), ("high", 1, 2, 2), ("low", 1, 0, 0))
+    }
+    for one in bound.values():
+        subject.bind(one)
+    found = subject.schedule("default/p", SchedulablePod.of(_gpus("p", 2, priority=5)), 9)
+    assert found == Bound(0, (bound["new"], bound["low"]))
+
+
+def test_few_victims_of_negative_priority_are_better_than_many() -> None:
+    subject = cycle([node("a", allocatable={GPU: "2"}), node("b", allocatable={GPU: "2"})])
+    for number in range(2):
+        subject.bind(BoundPod(f"default/a{number}", SchedulablePod.of(_gpus("a", 1, priority=-9)), 0, 0))
+    one = BoundPod("default/b", SchedulablePod.of(_gpus("b", 2, priority=-9)), 1, 0)
+    subject.bind(one)
+    assert subject.schedule("default/p", SchedulablePod.of(_gpus("p", 2)), 9) == Bound(1, (one,))
+
+
+def test_victims_may_be_pods_that_the_pod_must_not_run_with() -> None:
+    subject = cycle([node("a"), node("b", taints=["x=y:NoSchedule"])])
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "x"}}}
+    anti_affinity = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    for names, made in (
+        ("own", pod("p", {"app": "y"}, priority=1, affinity=anti_affinity)),
+        ("other", pod("p", {"app": "x"}, priority=1)),
+    ):
+        other = pod("low", {"app": "x"}) if names == "own" else pod("low", {"app": "y"}, affinity=anti_affinity)
+        low = BoundPod(f"default/{names}", SchedulablePod.of(other), 0, 0)
+        stays = BoundPod(f"default/{names}-stays", SchedulablePod.of(pod("stays")), 0, 0)
+        subject.bind(low)
+        subject.bind(stays)
+        assert subject.schedule(f"default/p-{names}", SchedulablePod.of(made), 9) == Bound(0, (low,))
+        subject.release(BoundPod(f"default/p-{names}", SchedulablePod.of(made), 0, 9))
+        subject.release(stays)
+
+
+def test_victims_may_be_pods_with_the_host_port() -> None:
+    subject = cycle([node("a")])
+    port = [{"containerPort": 80, "hostPort": 80}]
+    low = BoundPod("default/low", SchedulablePod.of(pod("low", ports=port)), 0, 0)
+    subject.bind(low)
+    assert subject.schedule("default/p", SchedulablePod.of(pod(ports=port, priority=1)), 9) == Bound(0, (low,))

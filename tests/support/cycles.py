@@ -1,0 +1,15 @@
+"""Scheduling cycles on small clusters."""
+
+from collections.abc import Sequence
+
+from rules_engine.model.cluster_objects import ClusterObjects
+from rules_engine.model.simulation import SchedulerOptions
+from rules_engine.scheduling.cycle import SchedulingCycle
+from tests.support.scheduling import NOW, Object
+
+
+def cycle(
+    nodes: Sequence[Object], namespaces: Sequence[Object] = (), *, preemption: bool = True, seed: int = 1
+) -> SchedulingCycle:
+    view = ClusterObjects({"Node": nodes, "Namespace": namespaces}, now=NOW).view
+    return SchedulingCycle(view.nodes, view.namespaces, SchedulerOptions(preemption=preemption), seed)

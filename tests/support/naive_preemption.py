@@ -1,0 +1,86 @@
+"""A second, slow implementation of kube-scheduler's preemption: node by node, all filters again for each pod."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tests.support.naive_scheduler import node_reasons
+
+Object = dict[str, Any]
+
+_LASTING = (
+    "node(s) didn't satisfy plugin(s) [NodeAffinity]",
+    "node(s) were unschedulable",
+    "node(s) had untolerated taint(s)",
+    "node(s) didn't match Pod's node affinity/selector",
+    "node(s) didn't match pod topology spread constraints (missing required label)",
+    "node(s) didn't match pod affinity rules",
+)
+"""Reasons that do not end when pods end."""
+
+
+class Running(NamedTuple):
+    """A bound pod and its start."""
+
+    pod: Object
+    start: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.pod['metadata']['namespace']}/{self.pod['metadata']['name']}"
+
+    @property
+    def priority(self) -> int:
+        return int(self.pod["spec"].get("priority", 0))
+
+
+class Cluster(NamedTuple):
+    """Everything but the pod to schedule."""
+
+    nodes: Sequence[Object]
+    running: Sequence[Running]
+    namespaces: Sequence[Object]
+
+    def reasons(self, pod: Object, without: Sequence[Running] = ()) -> dict[str, list[str]]:
+        bound = [found.pod for found in self.running if found not in without]
+        return node_reasons(pod, self.nodes, bound, self.namespaces)
+
+
+def best_candidates(pod: Object, cluster: Cluster) -> dict[str, list[str]]:
+    """Return the names of the victims by node, for the nodes that are equally good."""
+    found = {
+        node: victims
+        for node, reasons in cluster.reasons(pod).items()
+        if reasons and not any(why in _LASTING for why in reasons) and (victims := _victims(pod, node, cluster))
+    }
+    for order in (_highest, _sum, len, _start):
+        best = min(map(order, found.values()), default=0)
+        found = {node: victims for node, victims in found.items() if order(victims) == best}
+    return {node: [victim.name for victim in victims] for node, victims in found.items()}
+
+
+def _victims(pod: Object, node: str, cluster: Cluster) -> list[Running]:
+    lower = [
+        found
+        for found in cluster.running
+        if found.pod["spec"]["nodeName"] == node and found.priority < pod["spec"].get("priority", 0)
+    ]
+    if cluster.reasons(pod, lower)[node]:
+        return []
+    victims = sorted(lower, key=lambda found: (-found.priority, found.start, found.name))
+    for one in [*victims]:
+        others = [victim for victim in victims if victim is not one]
+        if not cluster.reasons(pod, others)[node]:
+            victims = others
+    return victims
+
+
+def _highest(victims: Sequence[Running]) -> int:
+    return max(victim.priority for victim in victims)
+
+
+def _sum(victims: Sequence[Running]) -> int:
+    return sum(victim.priority + 2**31 for victim in victims)
+
+
+def _start(victims: Sequence[Running]) -> int:
+    return -min(victim.start for victim in victims if victim.priority == _highest(victims))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
+from itertools import pairwise
 
 from rules_engine.evaluation.nodes import NodeSet, node_set
 
@@ -31,11 +32,13 @@ class Choice:
         """Take the names of the nodes by number."""
         self._seed = seed
         hashes = [h64(seed, name) for name in nodes]
+        differences = [one ^ other for one, other in pairwise(sorted(hashes))]
+        lowest = min(map(int.bit_length, differences), default=BITS + 1) - 1
         self._set_bits = [
             (1 << bit, node_set([number for number, found in enumerate(hashes) if found >> bit & 1]))
-            for bit in reversed(range(BITS))
+            for bit in reversed(range(lowest, BITS))
         ]
-        """The nodes whose hash has a bit, from the highest one."""
+        """The nodes whose hash has a bit, from the highest one to that from which on all hashes differ."""
 
     def lowest(self, pod: str, nodes: NodeSet) -> int:
         """Return the number of the node for a pod, among nodes of which there is at least one."""

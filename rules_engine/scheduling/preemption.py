@@ -247,10 +247,8 @@ class _NodeUse:
         return sorted([pod for pod in self.pods.values() if pod.pod.priority < priority], key=_importance)
 
     def victims(self, pod: SchedulablePod) -> tuple[BoundPod, ...]:
-        """Return the pods to release for a pod of which resources alone decide; none if they do not suffice."""
+        """Return the pods to release for a pod that fits without those of lower priority, if resources alone decide."""
         left = {resource: self.free_below(pod.priority, resource) - amount for resource, amount in pod.amounts}
-        if min(left.values()) < 0:
-            return ()
         found = []
         for other in self.lower(pod.priority):
             used = [(resource, amount) for resource, amount in other.pod.amounts if resource in left]

@@ -8,11 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.evaluation.nodes import numbers_of
+from rules_engine.model.cluster_objects import ClusterObjects
 from rules_engine.scheduling.cycle import Bound, BoundPod, SchedulablePod, SchedulingCycle
+from rules_engine.scheduling.preemption import CACHED_AMOUNTS, CACHED_PRIORITIES, CACHED_RANKINGS
 from tests.support.clusters import Generator
 from tests.support.cycles import cycle
 from tests.support.naive_preemption import Cluster, Running, best_candidates
-from tests.support.scheduling import GPU, Object, node, pod
+from tests.support.scheduling import GPU, NOW, Object, node, pod
 
 PRIORITIES = (-10, 0, 5, 10)
 MOST_NODES = 12
@@ -182,3 +184,42 @@ def test_victims_may_be_pods_with_the_host_port() -> None:
     low = BoundPod("default/low", SchedulablePod.of(pod("low", ports=port)), 0, 0)
     subject.bind(low)
     assert subject.schedule("default/p", SchedulablePod.of(pod(ports=port, priority=1)), 9) == Bound(0, (low,))
+
+
+def test_more_priorities_and_amounts_than_are_cached_change_no_answer() -> None:
+    limits = CACHED_AMOUNTS, CACHED_PRIORITIES, CACHED_RANKINGS
+    subject = cycle([node("a", allocatable={GPU: "1", "cpu": "1"}), node("b", allocatable={GPU: "1", "cpu": "2"})])
+    low = SchedulablePod.of(pod(requests={"cpu": "1", GPU: "1"}))
+    for number in range(2):
+        subject.bind(BoundPod(f"default/low-{number}", low, number, number))
+    for number in range(1, sum(limits)):
+        made = pod(requests={"cpu": f"{1000 + number}m"}, priority=1 + number % (CACHED_PRIORITIES + 1))
+        found = subject.schedule("default/p", SchedulablePod.of(made), 9)
+        assert found == Bound(1, (BoundPod("default/low-1", low, 1, 1),))
+        subject.release(BoundPod("default/p", SchedulablePod.of(made), 1, 9))
+        subject.bind(found.victims[0])
+
+
+def test_a_node_with_other_amounts_is_considered_as_it_is() -> None:
+    nodes = [node(name, allocatable={GPU: "1"}) for name in ("a", "b")]
+    subject = cycle(nodes)
+    for number, priority in enumerate((1, 2)):
+        subject.bind(
+            BoundPod(f"default/low-{number}", SchedulablePod.of(_gpus("low", 1, priority=priority)), number, 0)
+        )
+    high = SchedulablePod.of(_gpus("p", 2, priority=5))
+    assert subject.schedule("default/p", high, 9) is None
+    (larger,) = ClusterObjects({"Node": [node("b", allocatable={GPU: "2"})]}, now=NOW).view.nodes
+    subject.change_node(1, larger)
+    assert subject.may_fit(high, 1)
+    found = subject.schedule("default/p", high, 9)
+    assert found is not None
+    assert (found.node, [victim.name for victim in found.victims]) == (1, ["default/low-1"])
+
+
+def test_a_cordon_keeps_what_is_known_of_amounts() -> None:
+    subject, bound = _full(1, 2)
+    high = SchedulablePod.of(_gpus("p", 1, priority=5))
+    (cordoned,) = ClusterObjects({"Node": [node("n0", allocatable={GPU: "1"}, unschedulable=True)]}, now=NOW).view.nodes
+    subject.change_node(0, cordoned)
+    assert subject.schedule("default/p", high, 9) == Bound(1, (bound[1],))

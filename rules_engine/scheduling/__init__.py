@@ -4,7 +4,7 @@ from rules_engine.scheduling.amounts import PODS
 from rules_engine.scheduling.fields_read import FIELDS_READ
 from rules_engine.scheduling.message import Recorded, compare, parse_recorded
 from rules_engine.scheduling.reasons import Wording
-from rules_engine.scheduling.requirements import DEFAULT_SCHEDULER, Requirements
+from rules_engine.scheduling.requirements import DEFAULT_SCHEDULER, Footprint, Requirements
 from rules_engine.scheduling.scheduler import Scheduler, scheduler_of
 from rules_engine.scheduling.scheduling import Excluded, Filter, Scheduling
 
@@ -14,6 +14,7 @@ __all__ = [
     "PODS",
     "Excluded",
     "Filter",
+    "Footprint",
     "Recorded",
     "Requirements",
     "Scheduler",

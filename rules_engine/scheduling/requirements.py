@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from rules_engine.model.json.lenient import Object, integer, mapping, objects, text
+from rules_engine.model.cluster_objects import PodObject, requests_of
+from rules_engine.model.json.lenient import Object, integer, mapping, objects, strings, text
 from rules_engine.model.json.lenient import items as listed
 from rules_engine.model.json.strict import TooLargeError
 from rules_engine.model.placement import Placement
@@ -58,24 +59,46 @@ class AffinityTerm(Struct, frozen=True, kw_only=True):
         return self.selector is not None and self.selector.matches(labels)
 
 
-class Requirements(Struct, frozen=True, kw_only=True):
-    """A pod's requirements of its node.
+class Footprint(Struct, frozen=True, kw_only=True):
+    """A bound pod as the filters see it: amounts in the scheduler's units, ports, labels, required anti-affinity.
 
-    `node_names`: the nodes to which required node affinity restricts the pod by name; None: it does not.
-    `requests`: amounts in the scheduler's units. `not_modelled`: what the pod uses that other filters read.
+    `terminating`: it is being deleted, and topology spread does not count it.
     """
 
     namespace: str
-    name: str
     labels: Mapping[str, str]
+    requests: Mapping[str, int]
+    ports: tuple[HostPort, ...]
+    anti_affinity: tuple[AffinityTerm, ...]
+    terminating: bool = False
+
+    @classmethod
+    def read(cls, pod: PodObject) -> "Footprint":
+        """Read a bound pod; what is malformed is left out."""
+        spec, metadata = mapping(pod.get("spec")), mapping(pod.get("metadata"))
+        namespace = text(metadata, "namespace") or DEFAULT_NAMESPACE
+        return Footprint(
+            namespace=namespace,
+            labels=strings(metadata.get("labels")),
+            requests=counted(requests_of(pod)),
+            ports=host_ports(spec),
+            anti_affinity=_terms(spec, "podAntiAffinity", namespace) if "affinity" in spec else (),
+            terminating=bool(metadata.get("deletionTimestamp")),
+        )
+
+
+class Requirements(Footprint, frozen=True, kw_only=True):
+    """A pod's requirements of its node, and its footprint there. Without a name: equal pods share one value.
+
+    `node_names`: the nodes to which required node affinity restricts the pod by name; None: it does not.
+    `not_modelled`: what the pod uses that other filters read.
+    """
+
     priority: int
     placement: Placement
     node_names: frozenset[str] | None
-    ports: tuple[HostPort, ...]
-    requests: Mapping[str, int]
     spread: tuple[SpreadConstraint, ...]
     affinity: tuple[AffinityTerm, ...]
-    anti_affinity: tuple[AffinityTerm, ...]
     not_modelled: tuple[str, ...]
 
     @classmethod
@@ -85,13 +108,12 @@ class Requirements(Struct, frozen=True, kw_only=True):
         spec = mapping(raw.get("spec"))
         namespace = pod.namespace or DEFAULT_NAMESPACE
         spread = tuple(_spread(spec, pod.labels))
-        affinity, anti_affinity = _terms(spec, "podAffinity", namespace), anti_affinity_terms(spec, namespace)
+        affinity, anti_affinity = [_terms(spec, member, namespace) for member in ("podAffinity", "podAntiAffinity")]
         count = len(spread) + len(affinity) + len(anti_affinity)
         if count > MAX_TERMS:
             raise TooLargeError(("spec",), count, "constraints of topology spread and terms of pod affinity", MAX_TERMS)
         return cls(
             namespace=namespace,
-            name=pod.name,
             labels=pod.labels,
             priority=priority_of(spec),
             placement=Placement.parse(dict(spec)),
@@ -121,11 +143,6 @@ def host_ports(spec: Object) -> tuple[HostPort, ...]:
 def priority_of(spec: Object) -> int:
     """Return a pod's priority; one without has priority 0 (component-helpers/scheduling/corev1, PodPriority)."""
     return integer(spec, "priority")
-
-
-def anti_affinity_terms(spec: Object, namespace: str) -> tuple[AffinityTerm, ...]:
-    """Return the terms of a pod's required anti-affinity."""
-    return _terms(spec, "podAntiAffinity", namespace)
 
 
 def _node_names(spec: Object) -> frozenset[str] | None:

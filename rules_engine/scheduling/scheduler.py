@@ -1,11 +1,11 @@
-"""Model of kube-scheduler's filters on the nodes and bound pods of a cluster at one moment.
+"""Model of kube-scheduler's filters on the nodes and bound pods of a cluster.
 
 Source: Kubernetes 1.36, pkg/scheduler (schedule_one.go, framework/plugins). The filters for volumes and resource
 claims, nominated pods, extenders and other profiles than the default one are not modelled.
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
 from heapq import nlargest
 from typing import Final
@@ -14,7 +14,7 @@ from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes import NodeSet, placed_index_of, selected_nodes
 from rules_engine.model.cluster import Cluster, Node
 from rules_engine.model.cluster_objects import ClusterObjects, PodObject
-from rules_engine.model.json.lenient import Object, strings
+from rules_engine.model.json.lenient import Object, mapping, strings, text
 from rules_engine.model.placement import NodeTerm, Placement
 from rules_engine.model.pod import is_finished
 from rules_engine.scheduling.amounts import PODS
@@ -29,7 +29,7 @@ from rules_engine.scheduling.filters.pod_affinity import (
 from rules_engine.scheduling.filters.spread import unspread
 from rules_engine.scheduling.filters.taints import Taints
 from rules_engine.scheduling.filters.topologies import Topologies
-from rules_engine.scheduling.filters.usage import Usage, free_amounts, full_nodes
+from rules_engine.scheduling.filters.usage import Ports, Usage
 from rules_engine.scheduling.reasons import (
     CONFLICT,
     EXISTING_ANTI_AFFINITY,
@@ -43,7 +43,7 @@ from rules_engine.scheduling.reasons import (
     UNSCHEDULABLE,
     insufficient,
 )
-from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE, Requirements, priority_of
+from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE, Footprint, Requirements, priority_of
 from rules_engine.scheduling.scheduling import Excluded, Filter, Scheduling
 
 NOMINATED = "pods that are nominated to nodes"
@@ -55,51 +55,96 @@ CACHED_SELECTIONS = 1_000
 MAX_COMPARISONS = 20_000_000
 """Labels of bound pods that are compared with topology spread and pod affinity, for all pods: some 20 seconds."""
 
+_COMPARED: Final = "topology spread and pod affinity"
+
 _UNBOUNDED: Final = sys.maxsize
 """Cost of the search for the nodes of one placement, which is bounded itself."""
 
 
 class Scheduler:
-    """The filters on one state of a cluster, which never changes. All answers together cost MAX_COMPARISONS at most."""
+    """The filters on the state of a cluster: its nodes, and the pods that are bound to them."""
 
     def __init__(
         self,
         nodes: Sequence[Node],
-        bound: Iterable[PodObject],
         namespaces: Mapping[str, Mapping[str, str]] | None,
+        bound: Callable[[], Iterable[tuple[int, Footprint]]] = tuple,
         nominated: Iterable[PodObject] = (),
+        *,
+        comparisons: int | None = None,
     ) -> None:
-        """Take the nodes, the unfinished pods that are bound to them, and the labels of namespaces, if known.
+        """Take the nodes, the labels of namespaces, if known, and the pods that are bound, with their nodes' numbers.
 
-        `nominated`: unbound pods for which the scheduler makes room on a node; answers that they may change name them.
+        `bound` is called once, and again by the first answer that needs labels. `nominated`: unbound pods for which the
+        scheduler makes room on a node; answers that they may change name them. `comparisons`: what each answer costs at
+        most; None: all answers together cost MAX_COMPARISONS at most.
         """
-        self.nodes = tuple(nodes)
-        """The nodes by number."""
-        names = [node.name for node in nodes]
-        self._names = tuple(names)
-        self._numbers = {name: number for number, name in enumerate(names)}
-        self._index = placed_index_of(Cluster(nodes=self.nodes))
+        self._nodes = [*nodes]
+        self._names = tuple([node.name for node in nodes])
+        self._numbers = {name: number for number, name in enumerate(self._names)}
+        self._index = placed_index_of(Cluster(nodes=tuple(nodes)))
         self._topologies = Topologies(self._index.places.labels, [node.labels for node in nodes])
         self._taints = Taints(nodes)
-        usage = Usage()
-        for pod in bound:
-            usage.add(self._numbers[pod.node_name], pod)
-        self._usage = usage
-        self._namespaces = Namespaces(namespaces, usage.namespaces)
-        self._budget = Budget(MAX_COMPARISONS, "topology spread and pod affinity")
-        self._repelling = RepellingTerms(usage.terms, self._topologies, self._budget)
-        self._free = free_amounts(nodes, usage)
-        self.full = full_nodes(nodes, usage)
-        """The nodes that have no room for one more pod, whatever it requests."""
+        self._usage = Usage(nodes)
+        self._ports = Ports()
+        self._namespaces = Namespaces(namespaces)
+        self._each = comparisons is not None
+        self._budget = Budget(MAX_COMPARISONS if comparisons is None else comparisons, _COMPARED)
+        self._repelling = RepellingTerms(self._topologies, self._budget)
+        self._bound = bound
+        for number, pod in bound():
+            self._add(number, pod)
         ranked = nlargest(2, ((priority_of(pod.spec), pod.namespace, pod.name) for pod in nominated))
         self._nominated = [(priority, namespace or DEFAULT_NAMESPACE, name) for priority, namespace, name in ranked]
         """The two of the highest priority: one of them may be the pod in question."""
         self._selected = lru_cache(CACHED_SELECTIONS)(self._selected_by)
+        self._allowed = lru_cache(CACHED_SELECTIONS)(self._allowed_by)
+
+    @property
+    def nodes(self) -> Sequence[Node]:
+        """The nodes by number."""
+        return self._nodes
+
+    @property
+    def full(self) -> NodeSet:
+        """The nodes that have no room for one more pod, whatever it requests."""
+        return self._usage.full
 
     @cached_property
     def _pods(self) -> BoundPods:
         # On first use, since few pods have constraints that read the others.
-        return BoundPods(self._usage.pods, self._budget)
+        return BoundPods(self._bound(), self._budget)
+
+    def bind(self, number: int, pod: Footprint) -> None:
+        """Add a pod to a node. It is not compared with the filters."""
+        self._pods.add(number, pod)
+        self._add(number, pod)
+
+    def release(self, number: int, pod: Footprint) -> None:
+        """Remove a pod from its node: undo a `bind`."""
+        self._pods.remove(number, pod)
+        self._usage.remove(number, pod.requests)
+        self._ports.remove(number, pod.ports)
+        self._repelling.remove(number, pod.anti_affinity)
+
+    def _add(self, number: int, pod: Footprint) -> None:
+        self._usage.add(number, pod.requests)
+        self._ports.add(number, pod.ports)
+        self._repelling.add(number, pod.anti_affinity)
+
+    def change_node(self, number: int, node: Node) -> None:
+        """Replace a node by one with other taints, another cordon or other amounts; its name and labels stay."""
+        old = self._nodes[number]
+        if (node.name, node.labels) != (old.name, old.labels):
+            raise ValueError(f"the name and the labels of node {old.name} cannot change")
+        self._nodes[number] = node
+        self._taints.change_node(number, old, node)
+        self._usage.change_node(number, old, node)
+        self._allowed.cache_clear()
+
+    def free(self, number: int, resource: str) -> int:
+        """Return what a node has left of a resource, in the scheduler's units; `pods`: the pods it has room for."""
+        return self._usage.free(number, resource)
 
     def explain(self, pod: Object) -> Scheduling:
         """Return the answer for a pod that is not bound.
@@ -107,25 +152,64 @@ class Scheduler:
         Raises PodError if it is malformed, TooLargeError if its placement exceeds the bounds of one, and CostExceeded
         if no more labels may be compared.
         """
-        return self.schedule(Requirements.of(pod))
+        metadata = mapping(pod.get("metadata"))
+        return self._answer(Requirements.of(pod), text(metadata, "name"))
 
     def schedule(self, pod: Requirements) -> Scheduling:
-        """Return the answer for a pod's requirements."""
+        """Return the answer for a pod's requirements. Raises CostExceeded."""
+        return self._answer(pod, "")
+
+    def feasible(self, pod: Requirements) -> NodeSet:
+        """Return the nodes that pass all filters. Raises CostExceeded."""
+        self._grant()
+        found = self._allowed(pod.placement) & ~self._usage.full
+        for resource, amount in pod.requests.items():
+            if amount > 0:
+                found &= ~self._usage.below(resource, amount)
+        if pod.ports:
+            found &= ~self._ports.taken(pod.ports)
+        if pod.spread:
+            for nodes in self._unspread(pod).values():
+                found &= ~nodes
+        for nodes in self._apart(pod).values():
+            found &= ~nodes
+        return found
+
+    def _grant(self) -> None:
+        if self._each:
+            self._budget.left = self._budget.limit
+
+    def _allowed_by(self, placement: Placement) -> NodeSet:
+        """Return the nodes whose names, labels, taints and cordons a placement allows."""
+        untolerated = self._taints.untolerated(placement.tolerations)
+        found = self._selected(placement.node_selector, placement.terms) & ~(untolerated.every | untolerated.cordoned)
+        return found & self._named((placement.node_name,)) if placement.node_name else found
+
+    def _unspread(self, pod: Requirements) -> Excluded:
+        placement = pod.placement
+        return unspread(
+            pod,
+            self._pods,
+            self._topologies,
+            self._index.every,
+            selected=self._selected(placement.node_selector, placement.terms),
+            repelled=self._taints.untolerated(placement.tolerations).every,
+        )
+
+    def _answer(self, pod: Requirements, name: str) -> Scheduling:
+        self._grant()
         every, placement = self._index.every, pod.placement
         untolerated = self._taints.untolerated(placement.tolerations)
-        repelled = untolerated.every
         selected = self._selected(placement.node_selector, placement.terms)
         fit = self._insufficient(pod)
         excluded: dict[Filter, Excluded] = {
             Filter.NODE_UNSCHEDULABLE: {UNSCHEDULABLE: untolerated.cordoned},
             Filter.NODE_NAME: {OTHER_NAME: every & ~self._named((placement.node_name,)) if placement.node_name else 0},
-            Filter.TAINT_TOLERATION: {TAINTED: repelled},
+            Filter.TAINT_TOLERATION: {TAINTED: untolerated.every},
             Filter.NODE_AFFINITY: {NOT_SELECTED: every & ~selected},
-            Filter.NODE_PORTS: {PORTS_TAKEN: self._taken(pod)},
+            Filter.NODE_PORTS: {PORTS_TAKEN: self._ports.taken(pod.ports)},
             Filter.NODE_RESOURCES_FIT: {_reason(resource): nodes for resource, nodes in fit.items()},
-            Filter.POD_TOPOLOGY_SPREAD: unspread(
-                pod, self._pods, self._topologies, every, selected=selected, repelled=repelled
-            ),
+            Filter.POD_TOPOLOGY_SPREAD: self._unspread(pod) if pod.spread else {},
             Filter.INTER_POD_AFFINITY: self._apart(pod),
         }
         excluded = {
@@ -140,7 +224,7 @@ class Scheduler:
             by_name=self._named(pod.node_names) if pod.node_names else None,
             untolerated=untolerated.nodes,
             waiting_for=_waiting_for(fit, every & ~_others(excluded)),
-            not_modelled=(*pod.not_modelled, *self._not_modelled(pod)),
+            not_modelled=(*pod.not_modelled, *self._not_modelled(pod, name)),
         )
 
     def _selected_by(self, node_selector: tuple[tuple[str, str], ...], terms: tuple[NodeTerm, ...] | None) -> NodeSet:
@@ -154,34 +238,28 @@ class Scheduler:
                 found |= 1 << self._numbers[name]
         return found
 
-    def _taken(self, pod: Requirements) -> NodeSet:
-        found = 0
-        for port in pod.ports:
-            found |= self._usage.nodes_with(port)
-        return found
-
     def _insufficient(self, pod: Requirements) -> Mapping[str, NodeSet]:
         """Return the nodes without enough of each resource that the pod requests; `pods`: those that are full."""
         found = {PODS: self.full}
         for resource, amount in pod.requests.items():
             if amount > 0:
-                free = self._free.get(resource)
-                found[resource] = self._index.every if free is None else free.below(amount)
+                found[resource] = self._usage.below(resource, amount)
         return found
 
     def _apart(self, pod: Requirements) -> Excluded:
         """Return the nodes that pod affinity excludes; of its three parts the first that excludes a node decides."""
-        unmatched = (
-            unaffine(pod, self._pods, self._namespaces, self._topologies, self._index.every) if pod.affinity else 0
-        )
-        near = anti_affine(pod, self._pods, self._namespaces, self._topologies) & ~unmatched
+        unmatched = near = 0
+        if pod.affinity:
+            unmatched = unaffine(pod, self._pods, self._namespaces, self._topologies, self._index.every)
+        if pod.anti_affinity:
+            near = anti_affine(pod, self._pods, self._namespaces, self._topologies) & ~unmatched
         existing = repelled_by_pods(pod, self._repelling, self._namespaces) & ~(unmatched | near)
         return {NO_AFFINE_POD: unmatched, OWN_ANTI_AFFINITY: near, EXISTING_ANTI_AFFINITY: existing}
 
-    def _not_modelled(self, pod: Requirements) -> Iterator[str]:
+    def _not_modelled(self, pod: Requirements, name: str) -> Iterator[str]:
         if any(
-            priority >= pod.priority and (namespace, name) != (pod.namespace, pod.name)
-            for priority, namespace, name in self._nominated
+            priority >= pod.priority and (namespace, other) != (pod.namespace, name)
+            for priority, namespace, other in self._nominated
         ):
             yield NOMINATED
         if not self._namespaces.known:
@@ -231,10 +309,14 @@ def _scheduler_of(objects: ClusterObjects) -> Scheduler:
     if "Namespace" not in objects.absent:
         namespaces = {found.name: strings(found.metadata.get("labels")) for found in objects.of("Namespace")}
     nodes = objects.view.nodes
-    bound = (pod for name in dict.fromkeys(node.name for node in nodes) for pod in objects.pods_on(name))
+    numbers = {node.name: number for number, node in enumerate(nodes)}
     nominated = (
         pod
         for pod in objects.pods
         if pod.status.get("nominatedNodeName") and not pod.node_name and not is_finished(pod)
     )
-    return Scheduler(nodes, bound, namespaces, nominated)
+
+    def bound() -> Iterator[tuple[int, Footprint]]:
+        return ((number, Footprint.read(pod)) for name, number in numbers.items() for pod in objects.pods_on(name))
+
+    return Scheduler(nodes, namespaces, bound, nominated)

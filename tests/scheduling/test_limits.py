@@ -12,7 +12,7 @@ from rules_engine.model.cluster_objects import ClusterObjects
 from rules_engine.model.kept_fields import Kept
 from rules_engine.scheduling import FIELDS_READ, scheduler_of
 from rules_engine.scheduling import scheduler as limited
-from rules_engine.scheduling.amounts import STRIDE, FreeAmounts
+from rules_engine.scheduling.amounts import STRIDE, FreeAmounts, Order
 from tests.support.clusters import Generator
 from tests.support.scheduling import NOW, node, pod, scheduled, scheduler
 
@@ -113,14 +113,14 @@ def test_a_thousand_pods_on_a_large_cluster_read_sets_of_nodes_and_not_every_nod
     ]
     model = scheduler(nodes, [pod(f"b{number}", {"app": "x"}, on=f"n{number}") for number in range(count)])
     unions = 0
-    plain = FreeAmounts._union
+    plain = Order._union
 
-    def counting(self: FreeAmounts, start: int, end: int) -> int:
+    def counting(self: Order, start: int, end: int) -> int:
         nonlocal unions
         unions += max(0, end - start)
         return plain(self, start, end)
 
-    monkeypatch.setattr(FreeAmounts, "_union", counting)
+    monkeypatch.setattr(Order, "_union", counting)
     for number in range(1_000):
         found = model.explain(pod(requests={"memory": f"{number + 1}Mi", "cpu": "1"}))
         assert found.feasible == count - number

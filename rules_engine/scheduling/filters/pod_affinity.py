@@ -1,7 +1,7 @@
 """The filter InterPodAffinity: required affinity and anti-affinity (plugins/interpodaffinity/filtering.go)."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import partial
 
 from rules_engine.cel import Budget
 from rules_engine.evaluation.nodes import NodeSet
@@ -22,22 +22,17 @@ class Namespaces:
 
     __slots__ = ("_labels", "known")
 
-    def __init__(self, labels: Mapping[str, Mapping[str, str]] | None, unlisted: Iterable[str]) -> None:
-        """Take the labels by namespace, and the names of further namespaces, which have none but their name."""
+    def __init__(self, labels: Mapping[str, Mapping[str, str]] | None) -> None:
+        """Take the labels by namespace; a namespace that is not listed has none but its name."""
         self.known = labels is not None
-        names = dict.fromkeys((*unlisted, *(labels or ())))
-        self._labels = {name: {**(labels or {}).get(name, {}), NAMESPACE_NAME_LABEL: name} for name in names}
+        self._labels = {name: {**found, NAMESPACE_NAME_LABEL: name} for name, found in (labels or {}).items()}
 
-    def of_term(self, term: AffinityTerm) -> Iterable[str]:
-        """Return the namespaces of a term of a pod that is not bound yet."""
-        selector = term.namespace_selector
-        if selector is None:
-            return term.namespaces
+    def covers(self, term: AffinityTerm, namespace: str) -> bool:
+        """Return True if a term of a pod that is not bound yet is about pods of a namespace."""
         # The scheduler compares the selector with no labels too, whatever the namespace: its change of the term does
         # not last (plugins/interpodaffinity/plugin.go, mergeAffinityTermNamespacesIfNotEmpty).
-        if selector.matches(_NOTHING):
-            return self._labels.keys() | term.namespaces
-        return term.namespaces | {name for name, labels in self._labels.items() if selector.matches(labels)}
+        selector = term.namespace_selector
+        return self.includes(term, namespace) or (selector is not None and selector.matches(_NOTHING))
 
     def includes(self, term: AffinityTerm, namespace: str) -> bool:
         """Return True if a term of a bound pod is about pods of a namespace."""
@@ -50,38 +45,94 @@ class Namespaces:
 class RepellingTerms:
     """Terms of the bound pods' required anti-affinity, with the nodes of those pods, by a label that they require.
 
-    Terms that are compared, and their nodes, cost a unit each.
+    Terms that are compared, and their nodes on first use, cost a unit each.
     """
 
-    def __init__(self, terms: Mapping[AffinityTerm, Sequence[int]], topologies: Topologies, budget: Budget) -> None:
+    def __init__(self, topologies: Topologies, budget: Budget) -> None:
         self._budget = budget
-        self._nodes = terms
         self._topologies = topologies
-        self._by_label: dict[tuple[str, str], list[AffinityTerm]] = {}
-        self._others: list[AffinityTerm] = []
+        self._carriers: dict[AffinityTerm, _Carriers] = {}
+        self._by_label: dict[tuple[str, str], dict[AffinityTerm, None]] = {}
+        self._others: dict[AffinityTerm, None] = {}
+        self._cached: list[_Carriers] = []
+
+    def add(self, number: int, terms: Iterable[AffinityTerm]) -> None:
+        """Add the terms of a pod that is bound to a node."""
         for term in terms:
-            places = [*_required(term.selector)]
-            for place in places:
-                self._by_label.setdefault(place, []).append(term)
-            if not places:
-                self._others.append(term)
-        self._domains = lru_cache(CACHED_DOMAINS)(self._domains_of)
+            carriers = self._carriers.get(term)
+            if carriers is None:
+                carriers = self._carriers[term] = _Carriers()
+                for listed in self._lists(term):
+                    listed[term] = None
+            carriers.nodes[number] = carriers.nodes.get(number, 0) + 1
+            self._count(carriers, number, term.topology_key, 1)
+
+    def remove(self, number: int, terms: Iterable[AffinityTerm]) -> None:
+        """Undo an `add`."""
+        for term in terms:
+            carriers = self._carriers[term]
+            self._count(carriers, number, term.topology_key, -1)
+            carriers.nodes[number] -= 1
+            if not carriers.nodes[number]:
+                del carriers.nodes[number]
+                if not carriers.nodes:
+                    del self._carriers[term]
+                    for listed in self._lists(term):
+                        del listed[term]
 
     def about(self, labels: Mapping[str, str]) -> Iterator[AffinityTerm]:
         """Yield the terms whose selector matches labels. Raises CostExceeded."""
-        for listed in (self._others, *(self._by_label.get(label, ()) for label in labels.items())):
+        if not self._carriers:
+            return
+        for listed in (self._others, *(self._by_label.get(label, {}) for label in labels.items())):
             self._budget.spend(len(listed))
             for term in listed:
                 if term.matches_labels(labels):
                     yield term
 
-    def nodes(self, term: AffinityTerm) -> NodeSet:
+    def near(self, term: AffinityTerm) -> NodeSet:
         """Return the nodes of the domains in which pods with this term run."""
-        return self._topologies.nodes(term.topology_key, self._domains(term))
+        carriers = self._carriers[term]
+        if carriers.domains is None:
+            self._budget.spend(len(carriers.nodes))
+            if len(self._cached) >= CACHED_DOMAINS:
+                for other in self._cached:
+                    other.domains = None
+                self._cached.clear()
+            self._cached.append(carriers)
+            carriers.domains, carriers.near = {}, 0
+            for number, count in carriers.nodes.items():
+                self._count(carriers, number, term.topology_key, count)
+        return carriers.near
 
-    def _domains_of(self, term: AffinityTerm) -> frozenset[str]:
-        self._budget.spend(len(self._nodes[term]))
-        return self._topologies.values(self._nodes[term], term.topology_key)
+    def _lists(self, term: AffinityTerm) -> Sequence[dict[AffinityTerm, None]]:
+        """Return the lists that a term is on."""
+        places = [*_required(term.selector)]
+        return [self._by_label.setdefault(place, {}) for place in places] if places else [self._others]
+
+    def _count(self, carriers: "_Carriers", number: int, key: str, by: int) -> None:
+        """Count pods on a node in the domains of a term, if they are cached."""
+        domain = None if carriers.domains is None else self._topologies.domain(number, key)
+        if carriers.domains is None or domain is None:
+            return
+        before = carriers.domains.get(domain, 0)
+        carriers.domains[domain] = before + by
+        if not before:
+            carriers.near |= self._topologies.nodes(key, (domain,))
+        elif not before + by:
+            # Domains of one label have no node in common.
+            carriers.near ^= self._topologies.nodes(key, (domain,))
+
+
+class _Carriers:
+    """The pods with a term: their number by node and, if cached, by domain, with the nodes of those domains."""
+
+    __slots__ = ("domains", "near", "nodes")
+
+    def __init__(self) -> None:
+        self.nodes: dict[int, int] = {}
+        self.domains: dict[str, int] | None = None
+        self.near: NodeSet = 0
 
 
 def _required(selector: LabelSelector | None) -> Iterator[tuple[str, str]]:
@@ -124,7 +175,7 @@ def repelled_by_pods(pod: Requirements, terms: RepellingTerms, namespaces: Names
     found = 0
     for term in terms.about(pod.labels):
         if namespaces.includes(term, pod.namespace):
-            found |= terms.nodes(term)
+            found |= terms.near(term)
     return found
 
 
@@ -133,11 +184,14 @@ def _matching_all(terms: tuple[AffinityTerm, ...], pods: BoundPods, namespaces: 
     first, *others = terms
     if first.selector is None:
         return
-    places = [(term, frozenset(namespaces.of_term(term))) for term in others]
-    for namespace in namespaces.of_term(first):
-        for group in pods.matching(namespace, first.selector):
-            if all(namespace in among and term.matches_labels(group.labels) for term, among in places):
-                yield group
+    named = (
+        [*first.namespaces] if first.namespace_selector is None else pods.namespaces(partial(namespaces.covers, first))
+    )
+    for namespace in named:
+        if all(namespaces.covers(term, namespace) for term in others):
+            for group in pods.matching(namespace, first.selector):
+                if all(term.matches_labels(group.labels) for term in others):
+                    yield group
 
 
 def _nodes_of(groups: Iterable[PodGroup]) -> frozenset[int]:
@@ -145,7 +199,4 @@ def _nodes_of(groups: Iterable[PodGroup]) -> frozenset[int]:
 
 
 def _matches_itself(pod: Requirements, namespaces: Namespaces) -> bool:
-    return all(
-        pod.namespace in frozenset(namespaces.of_term(term)) and term.matches_labels(pod.labels)
-        for term in pod.affinity
-    )
+    return all(namespaces.covers(term, pod.namespace) and term.matches_labels(pod.labels) for term in pod.affinity)

@@ -17,17 +17,14 @@ CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 @dataclass(frozen=True, slots=True)
 class Untolerated:
-    """The nodes by the first taint that is not tolerated; `cordoned`: those that are cordoned for the pod."""
+    """The nodes by the first taint that is not tolerated; `cordoned`: those that are cordoned for the pod.
+
+    `every`: the nodes with such a taint.
+    """
 
     nodes: Mapping[Taint, NodeSet]
+    every: NodeSet
     cordoned: NodeSet
-
-    @property
-    def every(self) -> NodeSet:
-        found = 0
-        for nodes in self.nodes.values():
-            found |= nodes
-        return found
 
 
 class Taints:
@@ -36,7 +33,7 @@ class Taints:
     def __init__(self, nodes: Sequence[Node]) -> None:
         members: dict[tuple[Taint, ...], list[int]] = {}
         for number, node in enumerate(nodes):
-            taints = tuple([taint for taint in node.taints if taint.effect in REPELLING])
+            taints = _repelling(node)
             if taints:
                 members.setdefault(taints, []).append(number)
         self._nodes = {taints: node_set(numbers) for taints, numbers in members.items()}
@@ -44,12 +41,31 @@ class Taints:
         self.untolerated = lru_cache(CACHED_TOLERATIONS)(self._untolerated)
         """Return the nodes that a pod with these tolerations does not tolerate."""
 
+    def change_node(self, number: int, old: Node, new: Node) -> None:
+        """Replace the taints of a node, and its cordon."""
+        bit = 1 << number
+        before, after = _repelling(old), _repelling(new)
+        if before:
+            self._nodes[before] ^= bit
+            if not self._nodes[before]:
+                del self._nodes[before]
+        if after:
+            self._nodes[after] = self._nodes.get(after, 0) | bit
+        self._cordoned = self._cordoned | bit if new.unschedulable else self._cordoned & ~bit
+        self.untolerated.cache_clear()
+
     def _untolerated(self, tolerations: tuple[Toleration, ...]) -> Untolerated:
         tolerated = Tolerated(tolerations)
         found: dict[Taint, NodeSet] = {}
+        every = 0
         for taints, nodes in self._nodes.items():
             for taint in taints:
                 if not tolerated.includes(taint):
                     found[taint] = found.get(taint, 0) | nodes
+                    every |= nodes
                     break
-        return Untolerated(found, 0 if tolerated.includes(CORDON) else self._cordoned)
+        return Untolerated(found, every, 0 if tolerated.includes(CORDON) else self._cordoned)
+
+
+def _repelling(node: Node) -> tuple[Taint, ...]:
+    return tuple([taint for taint in node.taints if taint.effect in REPELLING])

@@ -23,9 +23,9 @@ class Topologies:
         """Return the nodes that are in a domain of this label."""
         return self._labels.get(key, NO_LABEL).present
 
-    def value(self, number: int, key: str) -> str:
-        """Return the domain of a node that is in one."""
-        return self._labels_of[number][key]
+    def domain(self, number: int, key: str) -> str | None:
+        """Return the domain of a node; None if it is in none."""
+        return self._labels_of[number].get(key)
 
     def values(self, numbers: Iterable[int], key: str) -> frozenset[str]:
         """Return the domains of some nodes."""

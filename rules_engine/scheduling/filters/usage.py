@@ -1,84 +1,141 @@
-"""Resources and ports that bound pods use on their nodes, and the amounts that nodes have left."""
+"""The filters NodeResourcesFit and NodePorts: amounts, pods and ports that nodes have left."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from rules_engine.evaluation.nodes import NodeSet, node_set
 from rules_engine.model.cluster import Node
-from rules_engine.model.cluster_objects import PodObject, requests_of
-from rules_engine.model.json.lenient import mapping
 from rules_engine.scheduling.amounts import PODS, FreeAmounts, counted
-from rules_engine.scheduling.requirements import (
-    ALL_ADDRESSES,
-    DEFAULT_NAMESPACE,
-    AffinityTerm,
-    HostPort,
-    anti_affinity_terms,
-    host_ports,
-)
+from rules_engine.scheduling.requirements import ALL_ADDRESSES, HostPort
+
+_UNLIMITED: Final = sys.maxsize
 
 
 class Usage:
-    """Resources, ports and anti-affinity of the pods that were added, by the numbers of their nodes."""
+    """The amounts and the number of pods that nodes have left. Bound pods take from them until they are removed."""
 
-    def __init__(self) -> None:
-        self.pods: list[tuple[int, PodObject]] = []
-        self.namespaces: set[str] = set()
-        self.counts: Counter[int] = Counter()
-        self.amounts: dict[str, Counter[int]] = {}
-        """Amounts in the scheduler's units, by resource and node."""
-        self.ports: dict[tuple[str, int], dict[str, list[int]]] = {}
-        """Nodes by protocol, number and address of the ports in use."""
-        self.terms: dict[AffinityTerm, list[int]] = {}
-        """Nodes of the pods by the terms of their required anti-affinity."""
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._every = (1 << len(nodes)) - 1
+        self._counts = [0] * len(nodes)
+        self._limits = [_limit(node) for node in nodes]
+        self.full: NodeSet = node_set([number for number, limit in enumerate(self._limits) if not limit])
+        """The nodes that have no room for one more pod, whatever it requests."""
+        allocatable: dict[str, dict[int, int]] = {}
+        for number, node in enumerate(nodes):
+            for resource, amount in _allocatable(node).items():
+                allocatable.setdefault(resource, {})[number] = amount
+        self._free = {resource: FreeAmounts(amounts, self._every) for resource, amounts in allocatable.items()}
 
-    def add(self, number: int, pod: PodObject) -> None:
-        """Add a pod that is bound to the node with this number."""
-        spec, namespace = mapping(pod.get("spec")), pod.namespace or DEFAULT_NAMESPACE
-        self.pods.append((number, pod))
-        self.namespaces.add(namespace)
-        self.counts[number] += 1
+    def add(self, number: int, requests: Mapping[str, int]) -> None:
+        """Count a pod on a node."""
+        self._counts[number] += 1
+        if self._counts[number] == self._limits[number]:
+            self.full |= 1 << number
         # The sum of amounts that are rounded pod by pod, as the scheduler adds them.
-        for resource, amount in counted(requests_of(pod)).items():
-            used = self.amounts.get(resource)
-            if used is None:
-                used = self.amounts[resource] = Counter()
-            used[number] += amount
-        for port in host_ports(spec):
-            self.ports.setdefault((port.protocol, port.number), {}).setdefault(port.address, []).append(number)
-        if "affinity" in spec:
-            for term in anti_affinity_terms(spec, namespace):
-                self.terms.setdefault(term, []).append(number)
+        for resource, amount in requests.items():
+            self._change(number, resource, -amount)
 
-    def nodes_with(self, port: HostPort) -> NodeSet:
-        """Return the nodes where a port is taken: an address conflicts with itself and with all addresses."""
-        by_address = self.ports.get((port.protocol, port.number), {})
-        addresses = by_address if port.address == ALL_ADDRESSES else {ALL_ADDRESSES, port.address} & by_address.keys()
-        return node_set([number for address in addresses for number in by_address[address]])
+    def remove(self, number: int, requests: Mapping[str, int]) -> None:
+        """Undo an `add`."""
+        if self._counts[number] == self._limits[number]:
+            self.full ^= 1 << number
+        self._counts[number] -= 1
+        for resource, amount in requests.items():
+            self._change(number, resource, amount)
+
+    def change_node(self, number: int, old: Node, new: Node) -> None:
+        """Replace the allocatable amounts of a node."""
+        self._limits[number] = limit = _limit(new)
+        bit = 1 << number
+        self.full = self.full | bit if self._counts[number] >= limit else self.full & ~bit
+        for resource, amount in _allocatable(new).items():
+            self._change(number, resource, amount)
+        for resource, amount in _allocatable(old).items():
+            self._change(number, resource, -amount)
+
+    def free(self, number: int, resource: str) -> int:
+        """Return what a node has left of a resource; `pods`: the pods that it has room for."""
+        if resource == PODS:
+            return self._limits[number] - self._counts[number]
+        found = self._free.get(resource)
+        return found.of(number) if found else 0
+
+    def below(self, resource: str, amount: int) -> NodeSet:
+        """Return the nodes that have less left of a resource than an amount."""
+        found = self._free.get(resource)
+        return found.below(amount) if found else self._every
+
+    def _change(self, number: int, resource: str, by: int) -> None:
+        if by:
+            found = self._free.get(resource)
+            if found is None:
+                found = self._free[resource] = FreeAmounts({}, self._every)
+            found.change(number, by)
 
 
-def free_amounts(nodes: Sequence[Node], usage: Usage) -> Mapping[str, FreeAmounts]:
-    """Return what is free of each resource that a node has or a pod uses."""
-    every = (1 << len(nodes)) - 1
-    free: dict[str, dict[int, int]] = {}
-    for number, node in enumerate(nodes):
-        for resource, amount in counted({name: found.nanos for name, found in node.allocatable.items()}).items():
-            free.setdefault(resource, {})[number] = amount
-    for resource, used in usage.amounts.items():
-        left = free.setdefault(resource, {})
-        for number, amount in used.items():
-            left[number] = left.get(number, 0) - amount
-    return {resource: FreeAmounts(left, every) for resource, left in free.items()}
+def _allocatable(node: Node) -> Mapping[str, int]:
+    return counted({name: found.nanos for name, found in node.allocatable.items()})
 
 
-def full_nodes(nodes: Sequence[Node], usage: Usage) -> NodeSet:
-    """Return the nodes that have no room for one more pod, whatever it requests."""
-    return node_set([number for number, node in enumerate(nodes) if _is_full(node, usage.counts[number])])
-
-
-def _is_full(node: Node, count: int) -> bool:
+def _limit(node: Node) -> int:
+    """Return the most pods of a node."""
     limit = node.allocatable.get(PODS)
     if limit is None:
         # A kubelet always writes it; inventories in files have only what matters to their author.
-        return not node.allocatable
-    return count + 1 > limit.whole
+        return _UNLIMITED if node.allocatable else 0
+    return max(limit.whole, 0)
+
+
+class Ports:
+    """Ports in use, by protocol and number, then by address."""
+
+    def __init__(self) -> None:
+        self._uses: dict[tuple[str, int], dict[str, _Use]] = {}
+
+    def add(self, number: int, ports: Iterable[HostPort]) -> None:
+        """Count the ports of a pod on a node."""
+        for port in ports:
+            by_address = self._uses.setdefault((port.protocol, port.number), {})
+            by_address.setdefault(port.address, _Use()).add(number)
+
+    def remove(self, number: int, ports: Iterable[HostPort]) -> None:
+        """Undo an `add`."""
+        for port in ports:
+            self._uses[port.protocol, port.number][port.address].remove(number)
+
+    def taken(self, ports: Iterable[HostPort]) -> NodeSet:
+        """Return the nodes where a port is taken: an address conflicts with itself and with all addresses."""
+        found = 0
+        for port in ports:
+            by_address = self._uses.get((port.protocol, port.number), {})
+            addresses = (
+                by_address if port.address == ALL_ADDRESSES else {ALL_ADDRESSES, port.address} & by_address.keys()
+            )
+            for address in addresses:
+                found |= by_address[address].nodes
+        return found
+
+
+class _Use:
+    """The nodes where a port is in use, with the number of its uses: pods that bypass the scheduler may share one."""
+
+    __slots__ = ("_counts", "nodes")
+
+    def __init__(self) -> None:
+        self._counts: dict[int, int] = {}
+        self.nodes: NodeSet = 0
+
+    def add(self, number: int) -> None:
+        count = self._counts.get(number, 0)
+        self._counts[number] = count + 1
+        if not count:
+            self.nodes |= 1 << number
+
+    def remove(self, number: int) -> None:
+        count = self._counts[number] - 1
+        if count:
+            self._counts[number] = count
+        else:
+            del self._counts[number]
+            self.nodes ^= 1 << number

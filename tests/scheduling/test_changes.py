@@ -1,0 +1,125 @@
+"""The state of a Scheduler that changes: exactly that of a new Scheduler on the same nodes and pods."""
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.cel import CostExceeded
+from rules_engine.model.cluster import Node, Taint
+from rules_engine.model.cluster_objects import ClusterObjects
+from rules_engine.model.quantity import Quantity
+from rules_engine.scheduling import Footprint, Requirements, Scheduler
+from tests.support.clusters import Generator
+from tests.support.scheduling import GPU, NOW, Object, node, pod
+
+MOST_NODES = 14
+"""Sets of nodes are stored in another way if they have more than eight."""
+
+Bound = list[tuple[int, Footprint]]
+
+
+def read(nodes: list[Object], bound: list[Object]) -> tuple[list[Node], Bound]:
+    """Return nodes, and bound pods with the numbers of their nodes."""
+    objects = ClusterObjects({"Node": nodes, "Pod": bound}, now=NOW)
+    found = [replace(node, used={}) for node in objects.view.nodes]
+    numbers = {node.name: number for number, node in enumerate(found)}
+    return found, [(numbers[pod.node_name], Footprint.read(pod)) for pod in objects.pods]
+
+
+@given(st.randoms(use_true_random=True))
+def test_answers_after_changes_are_those_of_a_new_scheduler(random: Random) -> None:
+    generator = Generator(random, most_nodes=MOST_NODES)
+    raw = generator.nodes()
+    nodes, bound = read(raw, generator.bound(raw))
+    namespaces = None
+    if random.random() < 0.8:
+        namespaces = {one["metadata"]["name"]: one["metadata"]["labels"] for one in generator.namespace_objects()}
+    start = tuple(bound)
+    changing = Scheduler(nodes, namespaces, lambda: start)
+    for _ in range(random.randint(1, 4)):
+        subjects = [Requirements.of(generator.pending(raw)) for _ in range(2)]
+        others = [*read(raw, generator.bound(raw))[1], *((random.randrange(len(nodes)), one) for one in subjects)]
+        for _ in range(random.randint(0, 6)):
+            change(random, changing, nodes, bound, others)
+        fresh = Scheduler(nodes, namespaces, lambda: bound)
+        for subject in subjects:
+            answer = fresh.schedule(subject)
+            assert changing.schedule(subject) == answer
+            assert changing.feasible(subject) == answer.passing
+        assert changing.full == fresh.full
+        assert changing.nodes == nodes
+        for number in range(len(nodes)):
+            for resource in ("cpu", GPU, "pods", "missing"):
+                assert changing.free(number, resource) == fresh.free(number, resource)
+
+
+def change(random: Random, scheduler: Scheduler, nodes: list[Node], bound: Bound, others: Bound) -> None:
+    """Change a scheduler, and its nodes and bound pods alike."""
+    kind = random.choice(("bind", "bind", "release", "release", "node"))
+    if kind == "bind":
+        number, footprint = random.choice(others)
+        scheduler.bind(number, footprint)
+        bound.append((number, footprint))
+    elif kind == "release" and bound:
+        number, footprint = bound.pop(random.randrange(len(bound)))
+        scheduler.release(number, footprint)
+    else:
+        number = random.randrange(len(nodes))
+        nodes[number] = changed(random, nodes[number])
+        scheduler.change_node(number, nodes[number])
+
+
+def changed(random: Random, node: Node) -> Node:
+    """Return a node with other taints, the other cordon or other amounts."""
+    amounts = {"cpu": Quantity.parse("3"), GPU: Quantity.parse("2"), "pods": Quantity.parse("2")}
+    return random.choice(
+        (
+            replace(node, unschedulable=not node.unschedulable),
+            replace(node, taints=tuple(random.sample(TAINTS, random.randint(0, 2)))),
+            replace(
+                node, allocatable={name: amounts[name] for name in random.sample([*amounts], random.randint(0, 3))}
+            ),
+        )
+    )
+
+
+TAINTS = (
+    Taint(key="spot", value="yes", effect="NoSchedule"),
+    Taint(key="spot", value="yes", effect="PreferNoSchedule"),
+    Taint(key="nvidia.com/gpu", effect="NoExecute"),
+)
+
+
+def test_releasing_gives_back_exactly_what_was_bound() -> None:
+    nodes, bound = read([node("a", allocatable={GPU: "2"})], [pod("x", on="a", requests={GPU: "1"})])
+    scheduler = Scheduler(nodes, {}, lambda: bound)
+    subject = Requirements.of(pod(requests={GPU: "2"}))
+    assert not scheduler.feasible(subject)
+    scheduler.release(*bound[0])
+    assert scheduler.feasible(subject) == 1
+    scheduler.bind(0, subject)
+    assert scheduler.free(0, GPU) == 0
+    assert scheduler.schedule(subject).message() == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+
+
+def test_names_and_labels_of_nodes_cannot_change() -> None:
+    nodes, _ = read([node("a")], [])
+    with pytest.raises(ValueError, match=r"^the name and the labels of node a cannot change$"):
+        Scheduler(nodes, {}).change_node(0, replace(nodes[0], labels={}))
+
+
+def test_each_answer_may_cost_the_comparisons_that_are_given() -> None:
+    raw = [node("a"), node("b")]
+    nodes, bound = read(raw, [pod("x", {"app": "a"}, on="a")])
+    apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "a"}}}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
+    subject = Requirements.of(pod(affinity={"podAntiAffinity": required}))
+    scheduler = Scheduler(nodes, {}, lambda: bound, comparisons=2)
+    for _ in range(10):
+        assert scheduler.feasible(subject) == 0b10
+    scheduler.bind(1, bound[0][1])
+    with pytest.raises(CostExceeded):
+        scheduler.feasible(subject)

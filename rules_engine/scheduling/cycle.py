@@ -4,22 +4,21 @@ Nodes have numbers: their positions when the cycle is made.
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 
 from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.model.cluster import Node
-from rules_engine.model.cluster_objects import ClusterObjects
-from rules_engine.model.json.lenient import mapping
-from rules_engine.model.json.patch import Json
 from rules_engine.model.simulation import Milliseconds, SchedulerOptions
 from rules_engine.scheduling.choice import Choice
 from rules_engine.scheduling.preemption import Preemption
-from rules_engine.scheduling.requirements import Requirements
 from rules_engine.scheduling.schedulable_pod import Bound, BoundPod, SchedulablePod
 from rules_engine.scheduling.scheduler import Scheduler
 from rules_engine.scheduling.scheduling import Scheduling
 
 __all__ = ["Bound", "BoundPod", "SchedulablePod", "SchedulingCycle"]
+
+
+COMPARISONS = 20_000_000
+"""Labels of bound pods that one answer compares with topology spread and pod affinity: some 20 seconds."""
 
 
 class SchedulingCycle:
@@ -35,23 +34,25 @@ class SchedulingCycle:
         """Take the nodes without their pods, and the labels of namespaces, if known."""
         self._options = options
         self._choice = Choice(seed, [node.name for node in nodes])
-        self._filters = _Filters(nodes, namespaces)
-        self._preemption = Preemption(nodes, self._choice)
+        self._scheduler = Scheduler(nodes, namespaces, comparisons=COMPARISONS)
+        self._preemption = Preemption(self._scheduler, self._choice)
 
     def bind(self, pod: BoundPod) -> None:
         """Add a pod to its node, whether it fits there or not."""
-        self._filters.bind(pod)
+        self._scheduler.bind(pod.node, pod.pod.requirements)
         self._preemption.bind(pod)
 
     def release(self, pod: BoundPod) -> None:
-        """Remove a pod from its node: the inverse of bind. Raises KeyError if it is not bound."""
+        """Remove a pod from its node: the inverse of bind."""
+        self._scheduler.release(pod.node, pod.pod.requirements)
         self._preemption.release(pod)
-        self._filters.release(pod)
 
     def change_node(self, number: int, node: Node) -> None:
         """Replace a node by one of the same name with another state."""
-        self._filters.change_node(number, node)
-        self._preemption.change_node(number, node)
+        old = self._scheduler.nodes[number]
+        self._scheduler.change_node(number, node)
+        if node.allocatable != old.allocatable:
+            self._preemption.forget()
 
     def schedule(self, name: str, pod: SchedulablePod, now: Milliseconds) -> Bound | None:
         """Bind a pod to the best node, if need be in place of pods of lower priority; None if it can run on none."""
@@ -59,7 +60,7 @@ class SchedulingCycle:
         if nodes:
             found = Bound(self._choice.lowest(name, nodes))
         elif self._preempts(pod):
-            preempted = self._preemption.find(name, pod, self._filters)
+            preempted = self._preemption.find(name, pod)
             if preempted is None:
                 return None
             found = preempted
@@ -72,11 +73,11 @@ class SchedulingCycle:
 
     def explain(self, pod: SchedulablePod) -> Scheduling:
         """Return the answer of the filters for a pod that is not bound."""
-        return self._filters.schedule(pod.requirements)
+        return self._scheduler.schedule(pod.requirements)
 
     def feasible(self, pod: SchedulablePod) -> NodeSet:
         """Return the nodes that pass all filters."""
-        return self._filters.feasible(pod.requirements)
+        return self._scheduler.feasible(pod.requirements)
 
     def top(self, pod: SchedulablePod) -> NodeSet:
         """Return the feasible nodes with the highest total score."""
@@ -88,46 +89,3 @@ class SchedulingCycle:
 
     def _preempts(self, pod: SchedulablePod) -> bool:
         return self._options.preemption and pod.preempts
-
-
-class _Filters:
-    """The filters, made anew after each change."""
-
-    def __init__(self, nodes: Sequence[Node], namespaces: Mapping[str, Mapping[str, str]] | None) -> None:
-        self._nodes = [*nodes]
-        self._namespaces = namespaces
-        self._bound: list[dict[str, BoundPod]] = [{} for _ in nodes]
-        self._current: Scheduler | None = None
-
-    def bind(self, pod: BoundPod) -> None:
-        self._bound[pod.node][pod.name] = pod
-        self._current = None
-
-    def release(self, pod: BoundPod) -> None:
-        del self._bound[pod.node][pod.name]
-        self._current = None
-
-    def change_node(self, number: int, node: Node) -> None:
-        self._nodes[number] = node
-        self._current = None
-
-    def feasible(self, pod: Requirements) -> NodeSet:
-        return self.schedule(pod).passing
-
-    def schedule(self, pod: Requirements) -> Scheduling:
-        return self._scheduler.schedule(pod)
-
-    @property
-    def _scheduler(self) -> Scheduler:
-        if self._current is None:
-            pods: list[dict[str, Json]] = [
-                {
-                    "metadata": found.pod.raw.get("metadata"),
-                    "spec": {**mapping(found.pod.raw.get("spec")), "nodeName": self._nodes[found.node].name},
-                }
-                for on_node in self._bound
-                for found in on_node.values()
-            ]
-            bound = ClusterObjects({"Pod": pods}, now=datetime.fromtimestamp(0, UTC)).pods
-            self._current = Scheduler(self._nodes, bound, self._namespaces)
-        return self._current

@@ -20,7 +20,6 @@ class SchedulablePod(Struct, frozen=True):
     `amounts`: the positive requests and one of PODS, in the scheduler's units.
     """
 
-    raw: Object
     requirements: Requirements
     preempts: bool
     amounts: tuple[tuple[str, int], ...]
@@ -34,7 +33,7 @@ class SchedulablePod(Struct, frozen=True):
         requirements = Requirements.of(raw)
         requested = sorted((resource, amount) for resource, amount in requirements.requests.items() if amount > 0)
         preempts = text(mapping(raw.get("spec")), "preemptionPolicy") != NEVER
-        return cls(raw, requirements, preempts, (*requested, (PODS, 1)))
+        return cls(requirements, preempts, (*requested, (PODS, 1)))
 
     @property
     def priority(self) -> int:

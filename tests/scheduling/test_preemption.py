@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rules_engine.evaluation.nodes import numbers_of
 from rules_engine.model.cluster_objects import ClusterObjects
 from rules_engine.scheduling.cycle import Bound, BoundPod, SchedulablePod, SchedulingCycle
-from rules_engine.scheduling.preemption import CACHED_AMOUNTS, CACHED_PRIORITIES, CACHED_RANKINGS
+from rules_engine.scheduling.preemption import CACHED_PRIORITIES, CACHED_RANKINGS
 from tests.support.clusters import Generator
 from tests.support.cycles import cycle
 from tests.support.naive_preemption import Cluster, Running, best_candidates
@@ -186,13 +186,12 @@ def test_victims_may_be_pods_with_the_host_port() -> None:
     assert subject.schedule("default/p", SchedulablePod.of(pod(ports=port, priority=1)), 9) == Bound(0, (low,))
 
 
-def test_more_priorities_and_amounts_than_are_cached_change_no_answer() -> None:
-    limits = CACHED_AMOUNTS, CACHED_PRIORITIES, CACHED_RANKINGS
+def test_more_priorities_and_rankings_than_are_cached_change_no_answer() -> None:
     subject = cycle([node("a", allocatable={GPU: "1", "cpu": "1"}), node("b", allocatable={GPU: "1", "cpu": "2"})])
     low = SchedulablePod.of(pod(requests={"cpu": "1", GPU: "1"}))
     for number in range(2):
         subject.bind(BoundPod(f"default/low-{number}", low, number, number))
-    for number in range(1, sum(limits)):
+    for number in range(1, 2 * (CACHED_PRIORITIES + CACHED_RANKINGS)):
         made = pod(requests={"cpu": f"{1000 + number}m"}, priority=1 + number % (CACHED_PRIORITIES + 1))
         found = subject.schedule("default/p", SchedulablePod.of(made), 9)
         assert found == Bound(1, (BoundPod("default/low-1", low, 1, 1),))

@@ -7,6 +7,7 @@ from rules_engine.scheduling.reasons import Wording
 from rules_engine.scheduling.requirements import DEFAULT_SCHEDULER, Footprint, Requirements
 from rules_engine.scheduling.scheduler import Scheduler, scheduler_of
 from rules_engine.scheduling.scheduling import Excluded, Filter, Scheduling
+from rules_engine.scheduling.state_taints import with_state_taints
 
 __all__ = [
     "DEFAULT_SCHEDULER",
@@ -23,4 +24,5 @@ __all__ = [
     "compare",
     "parse_recorded",
     "scheduler_of",
+    "with_state_taints",
 ]

@@ -7,12 +7,10 @@ from functools import lru_cache
 from rules_engine.evaluation.nodes import REPELLING, NodeSet, Tolerated, node_set
 from rules_engine.model.cluster import Node, Taint
 from rules_engine.model.placement import Toleration
+from rules_engine.scheduling.state_taints import CORDON
 
 CACHED_TOLERATIONS = 1_000
 """Lists of tolerations whose nodes are cached: a kilobyte or two each with 5,000 nodes."""
-
-CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
-"""The taint whose toleration also makes cordoned nodes schedulable."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
 
-from rules_engine.authoring.admission import Admission, admit
 from rules_engine.authoring.rule_files import read_some_rules
 from rules_engine.authoring.yaml_text import dump
 from rules_engine.documents import Sources, load_cluster
 from rules_engine.evaluation import RuleSet
+from rules_engine.evaluation.admission import Admission, admit
 from rules_engine.loading import Manifest
 from rules_engine.model.admission import AdmissionRequest, pod_request
 from rules_engine.model.cluster import Cluster

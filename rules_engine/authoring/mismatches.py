@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 
-from rules_engine.authoring.admission import Admission
+from rules_engine.evaluation.admission import Admission
 from rules_engine.kinds.diagnostic import Evaluation
 from rules_engine.model.decision import Action, Step
 from rules_engine.model.excerpt import truncate

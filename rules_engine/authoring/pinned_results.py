@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from rules_engine.authoring.admission import Admission, admit
 from rules_engine.authoring.convert import Conversion, ConvertedEntry
 from rules_engine.authoring.gpuinjector import MOST_GPUS, SHARED, Coefficient
 from rules_engine.authoring.yaml_text import dump
+from rules_engine.evaluation.admission import Admission, admit
 from rules_engine.kinds import compile_rules
 from rules_engine.kinds.injection.value import ResourceInjection
 from rules_engine.model.admission import pod_request

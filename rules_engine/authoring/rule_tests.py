@@ -8,7 +8,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
-from rules_engine.authoring.admission import Admission, admit
 from rules_engine.authoring.analysis import analyse_case, analyse_diagnosis
 from rules_engine.authoring.coverage import Coverage, Recorder
 from rules_engine.authoring.mismatches import Mismatch, diagnosis_mismatches, mismatches, outcome
@@ -22,6 +21,7 @@ from rules_engine.authoring.rule_files import (
 )
 from rules_engine.documents import Loaded, Sources, load
 from rules_engine.evaluation import RuleSet
+from rules_engine.evaluation.admission import Admission, admit
 from rules_engine.evaluation.rule_set.compiler import Compiler
 from rules_engine.kinds.diagnostic import CompiledDiagnostic, compile_diagnostics, compiler, evaluate
 from rules_engine.loading import SLIPS

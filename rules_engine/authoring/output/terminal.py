@@ -10,7 +10,6 @@ from rich.style import Style
 from rich.text import Text
 from rich.tree import Tree
 
-from rules_engine.authoring.admission import Admission
 from rules_engine.authoring.check import NOTHING_CHECKED, Checked
 from rules_engine.authoring.effective import Effective, EffectiveRule
 from rules_engine.authoring.eval import Evaluated, Failure
@@ -19,6 +18,7 @@ from rules_engine.authoring.recorded import Record
 from rules_engine.authoring.rule_files import DEFAULT_CLUSTER, DEFAULT_RULES
 from rules_engine.authoring.rule_tests import CaseResult, Result, TestRun
 from rules_engine.documents import Sources
+from rules_engine.evaluation.admission import Admission
 from rules_engine.model.cluster import NAMESPACE_NAME_LABEL
 from rules_engine.model.decision import Action, Amount, Decision, ResourceDecision, Step
 from rules_engine.model.effective import Setting

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from rules_engine.evaluation import RuleSet, mutate, validate
+from rules_engine.evaluation.decide import mutate, validate
+from rules_engine.evaluation.rule_set.rule_set import RuleSet
 from rules_engine.model.admission import AdmissionRequest
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.decision import Decision, Step

@@ -1,0 +1,118 @@
+"""Pods that arrive: their names, and the workloads that create and replace them."""
+
+from collections.abc import Sequence
+from marshal import dumps
+
+from msgspec import Struct
+
+from rules_engine.model.cluster_objects import PodObject
+from rules_engine.model.json.lenient import controller, text
+from rules_engine.model.json.patch import Json
+from rules_engine.model.simulation import Arrival, Draw
+from rules_engine.simulation.admission import PLAIN_MARSHAL, Template
+
+
+class Names:
+    """The names of all pods so far; each pod has one of its own, as in a cluster that keeps those that have ended."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def take(self, namespace: str, wanted: str) -> str:
+        """Return a name in a namespace: the wanted one, or if it is taken, with a number."""
+        name, number = wanted, 1
+        while f"{namespace}/{name}" in self._taken:
+            number += 1
+            name = f"{wanted}-{number}"
+        self._taken.add(f"{namespace}/{name}")
+        return name
+
+
+class Run(Struct, eq=False):
+    """One time that pods of a template arrive: `parallel` at once, and a further one when one ends, `total` in all.
+
+    `arrival` is the number of the arrival; None: the pod was there at the beginning. `base`: their name, or its
+    beginning if they are `controlled`. `drained`: they leave nodes that are drained. `created` and `named` count them,
+    without those that replace others.
+    """
+
+    template: Template
+    base: str
+    arrival: int | None
+    run_for: Draw | None
+    controlled: bool
+    drained: bool = True
+    parallel: int = 1
+    total: int = 1
+    created: int = 0
+    named: int = 0
+
+    def next_name(self) -> str:
+        """Return the wanted name of the next pod."""
+        self.named += 1
+        return f"{self.base}-{self.named}" if self.controlled else self.base
+
+
+class Workload:
+    """An arrival with the templates of its pods, which all its runs share, and the number of times that it arrived."""
+
+    def __init__(self, number: int, arrival: Arrival) -> None:
+        self.arrival = arrival
+        self.arrived = 0
+        self._number = number
+        self._groups = [(group, Template(group.pod, arrival.namespace, group.selector)) for group in arrival.groups]
+
+    @property
+    def pods(self) -> int:
+        """The number of pods that arrive in all."""
+        return self.arrival.count * sum(group.total for group in self.arrival.groups)
+
+    def arrive(self) -> Sequence[Run]:
+        """Return the runs of the next time that it arrives."""
+        self.arrived += 1
+        return [
+            Run(
+                template=template,
+                base=group.name if self.arrival.count == 1 else f"{group.name}-{self.arrived}",
+                arrival=self._number,
+                run_for=self.arrival.run_for,
+                controlled=group.controlled,
+                parallel=min(group.parallel, group.total),
+                total=group.total,
+            )
+            for group, template in self._groups
+        ]
+
+
+STAYING = frozenset({"DaemonSet", "Node"})
+"""Kinds of controllers whose pods stay on drained nodes; that of a static pod is its Node."""
+
+
+class ExistingPods:
+    """Templates of pods that are in the cluster at the beginning. Equal pods share one."""
+
+    def __init__(self) -> None:
+        self._templates: dict[bytes, Template] = {}
+
+    def run(self, pod: PodObject, name: str, namespace: str, run_for: Draw | None) -> Run:
+        """Return the run of one pod, as its controller creates it anew.
+
+        That is made of the pod itself, since the template of its controller is not among the objects that are read.
+        """
+        owner = controller(pod)
+        metadata: dict[str, Json] = {key: pod.metadata[key] for key in ("labels", "annotations") if key in pod.metadata}
+        if owner is not None:
+            metadata["generateName"] = f"{text(owner, 'name')}-"
+        raw: dict[str, Json] = {
+            "metadata": metadata,
+            "spec": {key: value for key, value in pod.spec.items() if key != "nodeName"},
+        }
+        return Run(
+            template=self._templates.setdefault(dumps([namespace, raw], PLAIN_MARSHAL), Template(raw, namespace)),
+            base=name,
+            arrival=None,
+            run_for=run_for,
+            controlled=owner is not None,
+            drained=owner is None or text(owner, "kind") not in STAYING,
+            created=1,
+        )

@@ -1,0 +1,392 @@
+"""Play of a simulation: pods arrive, are admitted, bound, and end; nodes change.
+
+At one moment first pods end, then nodes change, then pods are evicted; then waiting pods are tried, and last pods
+arrive, each after the one before it was scheduled.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from enum import IntEnum
+from heapq import heappop, heappush
+
+from msgspec import Struct
+
+from rules_engine.cel import CostExceeded
+from rules_engine.evaluation import RuleSet
+from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
+from rules_engine.model.cluster_objects import PodObject
+from rules_engine.model.json.lenient import strings, text
+from rules_engine.model.json.strict import PodError
+from rules_engine.model.pod import is_finished
+from rules_engine.model.simulation import MAX_PODS, Milliseconds, NodeEvent, NodeState, Simulation
+from rules_engine.scheduling.choice import fraction
+from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
+from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE
+from rules_engine.simulation.admission import Admissions, Admitted
+from rules_engine.simulation.arrivals import ExistingPods, Names, Run, Workload
+from rules_engine.simulation.node_states import in_state
+from rules_engine.simulation.queue import Queue
+from rules_engine.simulation.record import PodRecord, Record, State
+from rules_engine.simulation.rules_view import RulesView
+
+Progress = Callable[[int, int], None]
+"""Called with the number of pods so far, and of those that will arrive in all."""
+
+PODS_PER_REPORT = 100
+"""Pods that arrive between two reports of progress: some 10 ms."""
+
+MAX_UNREAD = 20
+"""Pods that could not be read and are named in notices; the others are counted."""
+
+_RUN_TIME, _INTERVAL = "run time", "interval"
+"""Purposes of draws."""
+
+
+class _Kind(IntEnum):
+    """Kinds of events, in their order at one moment."""
+
+    END = 0
+    NODE = 1
+    EVICTION = 2
+    ARRIVAL = 3
+
+
+class _Pod(Struct, eq=False):
+    """A pod that was admitted.
+
+    `origin` is its name, or that of the first pod that it replaces, and `losses` the number of those that it does.
+    """
+
+    number: int
+    record: PodRecord
+    run: Run
+    admitted: Admitted
+    pod: SchedulablePod
+    origin: str
+    losses: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.record.namespace}/{self.record.name}"
+
+
+class _Running(Struct, eq=False):
+    """A pod on its node."""
+
+    waited: _Pod
+    bound: BoundPod
+
+    @property
+    def ended(self) -> bool:
+        return self.waited.record.state is not State.RUNNING
+
+
+_Payload = _Running | NodeEvent | Workload
+_Event = tuple[Milliseconds, _Kind, int, int, _Payload]
+"""An event with its moment. Two numbers make it unique: that of the pod, event or arrival, and the count of the changes
+of a pod's node."""
+
+
+def play(simulation: Simulation, rule_set: RuleSet, rules: str, *, progress: Progress | None = None) -> Record:
+    """Play a simulation with a rule set, whose name is `rules`.
+
+    KeyboardInterrupt ends it with what there is. If `progress` raises it, the record is of a moment between two pods.
+    """
+    played = _Play(simulation, rule_set, progress)
+    interrupted = False
+    try:
+        played.start()
+        played.run()
+    except KeyboardInterrupt:
+        interrupted = True
+    return played.record(rules, interrupted=interrupted)
+
+
+class _Play:
+    """A simulation at one moment."""
+
+    def __init__(self, simulation: Simulation, rule_set: RuleSet, progress: Progress | None) -> None:
+        self._simulation = simulation
+        self._progress = progress
+        self._now: Milliseconds = 0
+        self._nodes = [*simulation.objects.view.nodes]
+        self._numbers = {node.name: number for number, node in enumerate(self._nodes)}
+        self._changes_of = [0] * len(self._nodes)
+        """How often the state of each node has changed."""
+        self._cycle = SchedulingCycle(self._nodes, _namespaces(simulation), simulation.scheduler, simulation.seed)
+        self._queue = Queue[_Pod](self._cycle)
+        self._view = RulesView(simulation.cluster, reads_pods=cluster_requirements(rule_set).pods)
+        self._admissions = Admissions(rule_set)
+        self._names = Names()
+        self._existing = ExistingPods()
+        self._pods: list[PodRecord] = []
+        self._running: list[dict[str, _Running]] = [{} for _ in self._nodes]
+        """The pods on each node by their names."""
+        self._events: list[_Event] = []
+        self._arriving: deque[tuple[Run, _Pod | None]] = deque()
+        """Pods that arrive now, each with the pod that it replaces."""
+        self._workloads = [Workload(number, arrival) for number, arrival in enumerate(simulation.arrivals)]
+        self._expected = sum(workload.pods for workload in self._workloads)
+        self._changes: list[NodeEvent] = []
+        self._notices: list[str] = []
+        self._unread = 0
+        self._full = False
+
+    def start(self) -> None:
+        """Put the pods of the cluster on their nodes and into the queue, and plan all events."""
+        for number, node in enumerate(self._nodes):
+            if not node.ready:
+                self._set_state(number, NodeState.NOT_READY)
+        for pod in self._simulation.objects.pods:
+            if not is_finished(pod) and (not pod.node_name or pod.node_name in self._numbers):
+                self._add_existing(pod)
+        if self._unread > MAX_UNREAD:
+            self._notices.append(f"{self._unread - MAX_UNREAD} further pods of the cluster are left out")
+        for number, event in enumerate(self._simulation.events):
+            self._plan(event.at, _Kind.NODE, number, event)
+        for number, workload in enumerate(self._workloads):
+            if workload.arrival.count > 0:
+                self._plan(workload.arrival.at, _Kind.ARRIVAL, number, workload)
+        self._report()
+
+    def run(self) -> None:
+        """Play all events to the end."""
+        while True:
+            event = self._next_event()
+            if event is not None and event[0] == self._now and event[1] is not _Kind.ARRIVAL:
+                heappop(self._events)
+                self._happen(event)
+            elif self._queue.stirred:
+                self._queue.flush(self._attempt)
+            elif self._arriving:
+                self._arrive(*self._arriving.popleft())
+            elif event is None:
+                return
+            elif event[0] > self._now:
+                self._now = event[0]
+            else:
+                heappop(self._events)
+                self._happen(event)
+
+    def record(self, rules: str, *, interrupted: bool) -> Record:
+        """Return the record so far, with the messages of the pods that wait."""
+        for pod, waiting in self._queue.waiting():
+            message = self._message(pod)
+            for found in waiting:
+                found.record.message = message
+        until = self._simulation.until
+        return Record(
+            simulation=self._simulation,
+            rules=rules,
+            nodes=self._simulation.objects.view.nodes,
+            pods=self._pods,
+            changes=tuple(self._changes),
+            ended=self._now if until is None or interrupted else until,
+            interrupted=interrupted,
+            notices=tuple(self._notices),
+        )
+
+    def _plan(self, at: Milliseconds, kind: _Kind, number: int, payload: _Payload, change: int = 0) -> None:
+        until = self._simulation.until
+        if until is None or at <= until:
+            heappush(self._events, (at, kind, number, change, payload))
+
+    def _next_event(self) -> _Event | None:
+        """Return the next event; those that will not happen any more are dropped."""
+        events = self._events
+        while events:
+            _, kind, _, change, payload = events[0]
+            if isinstance(payload, _Running) and (
+                payload.ended or (kind is _Kind.EVICTION and self._changes_of[payload.bound.node] != change)
+            ):
+                heappop(events)
+                continue
+            return events[0]
+        return None
+
+    def _happen(self, event: _Event) -> None:
+        _, kind, number, _, payload = event
+        if isinstance(payload, NodeEvent):
+            self._change(payload)
+        elif isinstance(payload, Workload):
+            self._start_runs(payload, number)
+        elif kind is _Kind.END:
+            self._end(payload, State.SUCCEEDED)
+        else:
+            self._end(payload, State.EVICTED, NodeState.NOT_READY)
+
+    # Pods
+
+    def _add_existing(self, pod: PodObject) -> None:
+        """Add a pod that is in the cluster at the beginning; it was admitted before."""
+        namespace = pod.namespace or DEFAULT_NAMESPACE
+        name = self._names.take(namespace, pod.name)
+        run = self._existing.run(pod, name, namespace, self._simulation.running_for)
+        try:
+            admitted = self._admissions.existing(run.template)
+        except PodError as error:
+            self._unread += 1
+            if self._unread <= MAX_UNREAD:
+                self._notices.append(f"pod {namespace}/{pod.name} is left out: {error}")
+            return
+        found = self._made(run, name, admitted)
+        if found is None:
+            return
+        if pod.node_name:
+            started = _started(pod, self._simulation.objects.now)
+            bound = BoundPod(found.name, found.pod, self._numbers[pod.node_name], started)
+            self._cycle.bind(bound)
+            self._run_on(found, bound)
+        else:
+            self._queue.add(found, tried=False)
+
+    def _start_runs(self, workload: Workload, number: int) -> None:
+        """Let the pods of a workload arrive, and plan the next time that it does."""
+        for run in workload.arrive():
+            run.created = run.parallel
+            self._arriving.extend([(run, None)] * run.parallel)
+        if workload.arrived < workload.arrival.count:
+            drawn = fraction(self._simulation.seed, _INTERVAL, f"{number}/{workload.arrived}")
+            self._plan(self._now + workload.arrival.every.at(drawn), _Kind.ARRIVAL, number, workload)
+
+    def _arrive(self, run: Run, replaced: _Pod | None) -> None:
+        if len(self._pods) >= MAX_PODS:
+            if not self._full:
+                self._full = True
+                self._notices.append(f"a simulation has at most {MAX_PODS} pods: further ones did not arrive")
+            return
+        if replaced is None:
+            wanted = run.next_name()
+        else:
+            wanted = f"{replaced.origin}-r{replaced.losses + 1}"
+        name = self._names.take(run.template.namespace, wanted)
+        admitted = self._admissions.admit(run.template, name, self._view.cluster)
+        found = self._made(run, name, admitted, replaced)
+        if found is not None and (self._queue.is_waiting(found.pod) or not self._attempt(found)):
+            self._queue.add(found)
+        if len(self._pods) % PODS_PER_REPORT == 0:
+            self._report()
+
+    def _made(self, run: Run, name: str, admitted: Admitted, replaced: _Pod | None = None) -> _Pod | None:
+        """Record a new pod, and return it unless it was denied."""
+        record = PodRecord(
+            name=name,
+            namespace=run.template.namespace,
+            arrival=run.arrival,
+            priority=admitted.priority,
+            admitted=admitted.record,
+            arrived=self._now,
+        )
+        self._pods.append(record)
+        origin, losses = name, 0
+        if replaced is not None:
+            record.replaces = replaced.record.name
+            origin, losses = replaced.origin, replaced.losses + 1
+        if admitted.pod is None:
+            record.state, record.ended = State.DENIED, self._now
+            return None
+        return _Pod(len(self._pods) - 1, record, run, admitted, admitted.pod, origin, losses)
+
+    def _attempt(self, pod: _Pod) -> bool:
+        """Run a pod if it can run now."""
+        name = pod.name
+        try:
+            found = self._cycle.schedule(name, pod.pod, self._now)
+        except CostExceeded:
+            return False
+        if found is None:
+            return False
+        for victim in found.victims:
+            self._left(self._running[victim.node][victim.name], State.PREEMPTED, name)
+        self._view.hold(self._nodes[found.node].name, pod.admitted.record.given, 1)
+        self._run_on(pod, BoundPod(name, pod.pod, found.node, self._now))
+        return True
+
+    def _run_on(self, pod: _Pod, bound: BoundPod) -> None:
+        """Record that a pod was bound, and plan its end."""
+        record, node = pod.record, self._nodes[bound.node]
+        record.state, record.node, record.bound = State.RUNNING, node.name, self._now
+        running = self._running[bound.node][bound.name] = _Running(pod, bound)
+        self._queue.bound(pod.pod)
+        if pod.run.run_for is not None:
+            drawn = fraction(self._simulation.seed, _RUN_TIME, f"{record.namespace}/{pod.origin}")
+            self._plan(self._now + pod.run.run_for.at(drawn), _Kind.END, pod.number, running)
+        if not node.ready:
+            self._plan_eviction(running)
+
+    def _plan_eviction(self, pod: _Running) -> None:
+        grace = pod.waited.admitted.grace
+        if grace is not None:
+            change = self._changes_of[pod.bound.node]
+            self._plan(self._now + grace, _Kind.EVICTION, pod.waited.number, pod, change)
+
+    def _end(self, pod: _Running, state: State, by: str = "") -> None:
+        """End a pod."""
+        self._cycle.release(pod.bound)
+        self._left(pod, state, by)
+
+    def _left(self, pod: _Running, state: State, by: str) -> None:
+        """Record that a pod has left its node, which the cycle knows already; its controller may create another one."""
+        waited, node = pod.waited, pod.bound.node
+        del self._running[node][pod.bound.name]
+        self._view.hold(self._nodes[node].name, waited.admitted.record.given, -1)
+        self._queue.released(waited.pod, node)
+        record, run = waited.record, waited.run
+        record.state, record.ended, record.by = state, self._now, by
+        if state is not State.SUCCEEDED:
+            if run.controlled:
+                self._arriving.append((run, waited))
+        elif run.created < run.total:
+            run.created += 1
+            self._arriving.append((run, None))
+
+    # Nodes
+
+    def _change(self, event: NodeEvent) -> None:
+        self._changes.append(event)
+        number = self._numbers[event.node]
+        self._set_state(number, event.becomes)
+        self._queue.changed(number)
+        if event.becomes is NodeState.NOT_READY:
+            for pod in self._running[number].values():
+                self._plan_eviction(pod)
+        elif event.becomes is NodeState.DRAINED:
+            for pod in [*self._running[number].values()]:
+                if pod.waited.run.drained:
+                    self._end(pod, State.EVICTED, NodeState.DRAINED)
+
+    def _set_state(self, number: int, state: NodeState) -> None:
+        node = self._nodes[number] = in_state(self._nodes[number], state)
+        self._cycle.change_node(number, node)
+        self._view.change(node.name, lambda seen: in_state(seen, state))
+        if state in (NodeState.READY, NodeState.NOT_READY):
+            self._changes_of[number] += 1
+
+    def _message(self, pod: SchedulablePod) -> str:
+        try:
+            return self._cycle.explain(pod).message()
+        except CostExceeded as error:
+            return error.message
+
+    def _report(self) -> None:
+        if self._progress is not None:
+            self._progress(len(self._pods), max(self._expected, len(self._pods)))
+
+
+def _namespaces(simulation: Simulation) -> dict[str, dict[str, str]] | None:
+    """Return the labels of namespaces, those that pods arrive in included; None if they were not read."""
+    objects = simulation.objects
+    if objects.unread("Namespace"):
+        return None
+    found = {namespace.name: strings(namespace.metadata.get("labels")) for namespace in objects.of("Namespace")}
+    return {**{arrival.namespace: {} for arrival in simulation.arrivals}, **found}
+
+
+def _started(pod: PodObject, now: datetime) -> Milliseconds:
+    """Return the time at which a pod of the cluster was started: 0 or earlier; 0 if that is not known."""
+    try:
+        found = datetime.fromisoformat(text(pod.status, "startTime")) - now
+    except (TypeError, ValueError):
+        return 0
+    return min(0, found // timedelta(milliseconds=1))

@@ -1,0 +1,56 @@
+"""The cluster as rules see it while pods come and go: a new view only before a decision."""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from rules_engine.model.cluster import Change, Cluster, Node
+from rules_engine.model.quantity import Quantity
+
+
+class RulesView:
+    """A cluster whose nodes change. `reads_pods`: some rule reads what pods use, so that it is kept."""
+
+    __slots__ = ("_changed", "_cluster", "_nodes", "_reads_pods", "_used")
+
+    def __init__(self, cluster: Cluster, *, reads_pods: bool) -> None:
+        self._cluster = cluster
+        self._reads_pods = reads_pods
+        self._nodes = {node.name: node for node in cluster.nodes}
+        """The nodes as they are published."""
+        self._used = {
+            node.name: Counter({resource: amount.nanos for resource, amount in node.used.items()})
+            for node in cluster.nodes
+        }
+        self._changed: dict[str, Node] = {}
+        """Nodes that are not published yet, without their usage."""
+
+    def change(self, name: str, change: Callable[[Node], Node]) -> None:
+        """Change the state of a node; one that rules do not see stays unseen."""
+        node = self._changed.get(name) or self._nodes.get(name)
+        if node is not None:
+            self._changed[name] = change(node)
+
+    def hold(self, name: str, amounts: Mapping[str, int], sign: int) -> None:
+        """Add what a pod uses, in nanos, to its node, or take it back with the sign -1."""
+        if self._reads_pods and name in self._used:
+            used = self._used[name]
+            for resource, nanos in amounts.items():
+                used[resource] += sign * nanos
+            self._changed.setdefault(name, self._nodes[name])
+
+    @property
+    def cluster(self) -> Cluster:
+        """The cluster after all changes so far."""
+        if self._changed:
+            changes: list[Change] = []
+            for name, node in self._changed.items():
+                used = {resource: Quantity(nanos) for resource, nanos in self._used[name].items() if nanos}
+                old, new = self._nodes[name], replace(node, used=used)
+                if new != old:
+                    changes.append((old, new))
+                    self._nodes[name] = new
+            self._changed = {}
+            if changes:
+                self._cluster = self._cluster.changed(tuple(self._nodes.values()), changes, self._cluster.namespaces)
+        return self._cluster

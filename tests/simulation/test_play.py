@@ -1,0 +1,195 @@
+"""A load on a cluster, played to its end: who runs where and when, who waits, and why."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from rules_engine.evaluation import RuleSet
+from rules_engine.model.simulation import Draw, NodeState
+from tests.support.scheduling import GPU, node
+from tests.support.simulation import always, at, by_name, load, played, rules, states, template
+
+WAITING = "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient nvidia.com/gpu."
+MIG = "nvidia.com/mig-2g.20gb"
+
+
+@pytest.fixture(scope="module")
+def default_rules() -> RuleSet:
+    return rules("rules/default")
+
+
+def two_workers() -> list[dict[str, Any]]:
+    control_plane = node("control-plane", taints=["node-role.kubernetes.io/control-plane:NoSchedule"])
+    return [control_plane, *(node(name, allocatable={GPU: "4"}) for name in ("worker", "worker2"))]
+
+
+def test_eight_of_ten_pods_run_four_on_each_node_and_two_wait(default_rules: RuleSet) -> None:
+    arrival = load("gpu-test", pod=template(0, {MIG: "1"}), count=10, every=1000)
+    record = played(two_workers(), arrival, rule_set=default_rules)
+    assert [found.name for found in record.pods] == [f"gpu-test-{number}" for number in range(1, 11)]
+    assert Counter(found.node for found in record.pods[:8]) == {"worker": 4, "worker2": 4}
+    assert [found.arrived for found in record.pods] == [*range(0, 10_000, 1000)]
+    assert [found.state for found in record.pods] == ["Running"] * 8 + ["Pending"] * 2
+    assert [found.message for found in record.pods] == [""] * 8 + [WAITING] * 2
+    assert all(found.admitted is record.pods[-1].admitted for found in record.pods[1:])
+    admitted = record.pods[0].admitted
+    assert (admitted.asked, admitted.given) == ({MIG: 10**9}, {GPU: 10**9})
+    [fall] = admitted.falls
+    assert (fall.rule, fall.requested, fall.given, fall.count) == ("FallbackLadder/mig-to-gpu", MIG, GPU, 1)
+    assert record.ended == 9000
+
+
+def test_waiting_pods_run_when_gpus_are_released(default_rules: RuleSet) -> None:
+    arrival = load("gpu-test", pod=template(0, {MIG: "1"}), count=10, every=1000, run_for=60_000)
+    record = played(two_workers(), arrival, rule_set=default_rules)
+    assert {*states(record).values()} == {"Succeeded"}
+    assert [found.bound for found in record.pods] == [*range(0, 8000, 1000), 60_000, 61_000]
+    assert (record.pods[-1].ended, record.ended) == (121_000, 121_000)
+
+
+def test_a_denied_pod_never_waits(default_rules: RuleSet) -> None:
+    pod = template(0)
+    pod["spec"]["containers"][0]["resources"] = {"requests": {GPU: "1"}}
+    record = played(two_workers(), load("p", pod=pod), rule_set=default_rules)
+    [found] = record.pods
+    assert (found.state, found.bound, found.ended) == ("Denied", None, 0)
+    assert found.admitted.denied_by == "Validation/well-formed-gpus"
+    assert "nvidia.com/gpu" in found.admitted.message
+
+
+def test_a_malformed_pod_is_denied() -> None:
+    record = played([node("n")], load("p", pod=template(0, {"cpu": "many"}), controlled=True))
+    [found] = record.pods
+    assert (found.state, found.admitted.denied_by, found.admitted.asked) == ("Denied", None, {})
+    assert "the pod is malformed" in found.admitted.message
+
+
+def test_pods_of_a_higher_priority_run_first() -> None:
+    node_ = node("n", allocatable={GPU: "1"})
+    low = load("low", count=2, run_for=1000)
+    high = load("high", pod=template(1, priority=10, preemptionPolicy="Never"), at=500, run_for=1000)
+    found = by_name(played([node_], low, high))
+    assert (found["low-1"].bound, found["high"].bound, found["low-2"].bound) == (0, 1000, 2000)
+
+
+def test_pods_of_a_job_follow_those_that_end() -> None:
+    nodes = [node("n", allocatable={GPU: "8"})]
+    record = played(nodes, load("job", controlled=True, parallel=2, total=5, run_for=1000))
+    assert [(found.name, found.arrived) for found in record.pods] == [
+        ("job-1", 0),
+        ("job-2", 0),
+        ("job-3", 1000),
+        ("job-4", 1000),
+        ("job-5", 2000),
+    ]
+    assert record.ended == 3000
+
+
+def test_a_workload_that_arrives_again_has_a_number_in_its_name() -> None:
+    nodes = [node("n", allocatable={GPU: "8"})]
+    record = played(nodes, load("job", controlled=True, parallel=2, count=2, every=10))
+    assert [(found.name, found.arrived) for found in record.pods] == [
+        ("job-1-1", 0),
+        ("job-1-2", 0),
+        ("job-2-1", 10),
+        ("job-2-2", 10),
+    ]
+
+
+def test_no_two_pods_have_one_name() -> None:
+    record = played([node("n")], load("p", gpus=0, count=2), load("p-1", gpus=0), load("p-1", gpus=0))
+    assert [found.name for found in record.pods] == ["p-1", "p-2", "p-1-2", "p-1-3"]
+
+
+# Nodes
+
+
+def test_a_pod_on_a_node_that_is_not_ready_is_evicted_after_its_grace_and_created_anew() -> None:
+    nodes = [node("a", allocatable={GPU: "1"}), node("b", allocatable={GPU: "0"})]
+    arrival = load("job", controlled=True)
+    record = played(nodes, arrival, events=(at(1000, "a", NodeState.NOT_READY), at(400_000, "a", NodeState.READY)))
+    first, second = record.pods
+    assert (first.state, first.ended, first.by) == ("Evicted", 301_000, "NotReady")
+    assert (second.name, second.replaces, second.arrived) == ("job-1-r1", "job-1", 301_000)
+    assert (second.state, second.node, second.bound) == ("Running", "a", 400_000)
+    assert [change.becomes for change in record.changes] == ["NotReady", "Ready"]
+
+
+@pytest.mark.parametrize("back", [2000, 301_000])
+def test_pods_go_on_if_their_node_is_ready_before_the_grace_ends(back: int) -> None:
+    events = (at(1000, "a", NodeState.NOT_READY), at(back, "a", NodeState.READY))
+    record = played([node("a", allocatable={GPU: "1"})], load("p", run_for=500_000), events=events)
+    assert [(found.state, found.ended) for found in record.pods] == [("Succeeded", 500_000)]
+    assert record.ended == 500_000
+
+
+@pytest.mark.parametrize(
+    ("toleration", "ended"),
+    [
+        ({"operator": "Exists", "tolerationSeconds": 5}, 6000),
+        ({"operator": "Exists"}, None),
+        ({"key": "node.kubernetes.io/not-ready", "effect": "NoExecute", "tolerationSeconds": 7}, 8000),
+        ({"key": "node.kubernetes.io/not-ready", "value": "x", "effect": "NoExecute"}, 1000),
+        ({"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoSchedule"}, 301_000),
+        ({"key": "other", "operator": "Exists"}, 301_000),
+        ({"operator": "Exists", "tolerationSeconds": -1}, 1000),
+    ],
+)
+def test_a_toleration_sets_the_grace(toleration: dict[str, Any], ended: int | None) -> None:
+    pod = template(1, tolerations=[toleration])
+    record = played(
+        [node("a", allocatable={GPU: "1"})], load("p", pod=pod), events=(at(1000, "a", NodeState.NOT_READY),)
+    )
+    assert record.pods[0].ended == ended
+
+
+def test_a_drained_node_loses_its_pods_and_takes_no_others_until_it_is_uncordoned() -> None:
+    nodes = [node("a", allocatable={GPU: "2"})]
+    events = (at(10, "a", NodeState.DRAINED), at(50, "a", NodeState.UNCORDONED))
+    record = played(nodes, load("bare"), load("job", controlled=True), events=events)
+    found = by_name(record)
+    assert (found["bare"].state, found["bare"].ended, found["bare"].by) == ("Evicted", 10, "Drained")
+    assert (found["job-1-r1"].arrived, found["job-1-r1"].bound) == (10, 50)
+    assert len(record.pods) == 3
+
+
+def test_a_cordoned_node_keeps_its_pods() -> None:
+    nodes = [node("a", allocatable={GPU: "2"})]
+    record = played(nodes, load("p", count=2, every=20), events=(at(10, "a", NodeState.CORDONED),))
+    assert states(record) == {"p-1": "Running", "p-2": "Pending"}
+    assert record.pods[1].message == "0/1 nodes are available: 1 node(s) were unschedulable."
+
+
+def test_nothing_happens_after_the_end() -> None:
+    nodes = [node("a", allocatable={GPU: "2"})]
+    record = played(nodes, load("p", count=5, every=1000, run_for=1500), until=2000)
+    assert [(found.name, found.state, found.ended) for found in record.pods] == [
+        ("p-1", "Succeeded", 1500),
+        ("p-2", "Running", None),
+        ("p-3", "Running", None),
+    ]
+    assert record.ended == 2000
+
+
+def test_an_interruption_keeps_what_there_is() -> None:
+    def interrupt(done: int, total: int) -> None:
+        if done:
+            assert (done, total) == (100, 1000)
+            raise KeyboardInterrupt
+
+    record = played(
+        [node("a", allocatable={GPU: "1"})], load("p", count=1000, every=1), progress=interrupt, until=10**6
+    )
+    assert record.interrupted
+    assert (len(record.pods), record.ended) == (100, 99)
+    assert record.pods[-1].message == "0/1 nodes are available: 1 Insufficient nvidia.com/gpu."
+
+
+def test_run_times_depend_on_the_seed_alone() -> None:
+    def ends(seed: int) -> list[int | None]:
+        arrival = load("p", count=5, every=always(1), run_for=Draw(mean=10_000))
+        return [found.ended for found in played([node("a", allocatable={GPU: "8"})], arrival, seed=seed).pods]
+
+    assert ends(1) == ends(1)
+    assert ends(1) != ends(2)

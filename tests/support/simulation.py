@@ -1,0 +1,112 @@
+"""Small simulations, without files."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rules_engine.authoring.rule_files import read_some_rules
+from rules_engine.evaluation import RuleSet
+from rules_engine.model.cluster_objects import ClusterObjects
+from rules_engine.model.simulation import Arrival, Draw, Milliseconds, NodeEvent, NodeState, PodGroup, Simulation
+from rules_engine.model.source import Location
+from rules_engine.simulation.play import Progress, play
+from rules_engine.simulation.record import PodRecord, Record
+from tests.support.scheduling import GPU, NOW, pod
+
+ROOT = Path(__file__).parents[2]
+HERE = Location("simulation.yaml", 1, 1)
+NO_RULES = RuleSet()
+
+Object = dict[str, Any]
+
+
+def rules(*paths: str) -> RuleSet:
+    """Read rules of the repository."""
+    found = read_some_rules([ROOT / path for path in paths])
+    assert not found.problems
+    return found.rule_set
+
+
+def always(milliseconds: Milliseconds) -> Draw:
+    return Draw(least=milliseconds, most=milliseconds)
+
+
+def load(
+    name: str = "p",
+    *,
+    pod: Object | None = None,
+    gpus: int | str = 1,
+    namespace: str = "default",
+    controlled: bool = False,
+    parallel: int = 1,
+    total: int | None = None,
+    every: Milliseconds | Draw = 0,
+    run_for: Milliseconds | Draw | None = None,
+    **members: Any,
+) -> Arrival:
+    """Build an arrival of one group: of bare pods with GPUs, or `controlled` ones."""
+    made = pod if pod is not None else template(gpus)
+    metadata = {**made.get("metadata", {}), **({"generateName": f"{name}-"} if controlled else {"name": name})}
+    if controlled:
+        metadata.pop("name", None)
+    group = PodGroup(
+        name=name,
+        pod={**made, "metadata": metadata},
+        parallel=parallel,
+        total=parallel if total is None else total,
+        controlled=controlled,
+        selector=members.pop("selector", None),
+    )
+    return Arrival(
+        title=f"{'Job' if controlled else 'Pod'}/{name}",
+        namespace=namespace,
+        groups=(group,),
+        every=every if isinstance(every, Draw) else always(every),
+        run_for=always(run_for) if isinstance(run_for, int) else run_for,
+        location=HERE,
+        **members,
+    )
+
+
+def template(gpus: int | str = 1, requests: Mapping[str, str] | None = None, **spec: Any) -> Object:
+    """Build a pod without a name. Requests are limits as well, as of extended resources."""
+    made = pod(requests={**({GPU: str(gpus)} if gpus else {}), **(requests or {})}, **spec)
+    del made["status"], made["metadata"]["name"], made["metadata"]["namespace"]
+    resources = made["spec"]["containers"][0]["resources"]
+    resources["limits"] = resources["requests"]
+    return made
+
+
+def at(moment: Milliseconds, node: str, becomes: NodeState) -> NodeEvent:
+    return NodeEvent(at=moment, node=node, becomes=becomes, location=HERE)
+
+
+def simulation(
+    nodes: Sequence[Object],
+    *arrivals: Arrival,
+    pods: Sequence[Object] = (),
+    namespaces: Sequence[Object] = (),
+    **members: Any,
+) -> Simulation:
+    """Build a simulation on objects of the API."""
+    objects = ClusterObjects({"Node": nodes, "Pod": pods, "Namespace": namespaces}, now=NOW)
+    return Simulation(name="test", location=HERE, cluster=objects.view, objects=objects, arrivals=arrivals, **members)
+
+
+def played(
+    nodes: Sequence[Object],
+    *arrivals: Arrival,
+    rule_set: RuleSet = NO_RULES,
+    progress: Progress | None = None,
+    **members: Any,
+) -> Record:
+    """Play a simulation on objects of the API, without rules by default."""
+    return play(simulation(nodes, *arrivals, **members), rule_set, "rules", progress=progress)
+
+
+def states(record: Record) -> dict[str, str]:
+    return {found.name: found.state.value for found in record.pods}
+
+
+def by_name(record: Record) -> dict[str, PodRecord]:
+    return {found.name: found for found in record.pods}

@@ -318,6 +318,16 @@ def test_a_ladder_condition_that_reads_amounts_is_a_warning(
     assert ("condition-reads-amounts" in codes) is warned
 
 
+@pytest.mark.parametrize(("first", "warned"), [("size('limits')", True), ("size('others')", False)])
+def test_each_variable_is_searched_once(tmp_path: Path, first: str, *, warned: bool) -> None:
+    """More than 100 million paths lead from the last variable to the first."""
+    expressions = [first, *(f"size(variables) == {n}" for n in range(1, 28))]
+    variables = ", ".join(f'{{name: v{n}, expression: "{text}"}}' for n, text in enumerate(expressions))
+    conditions = "[{name: c, expression: variables.v27 == false}]"
+    codes = found(tmp_path, ladder("l", ABOVE, BELOW, matchConditions=conditions, variables=f"[{variables}]"))
+    assert [text.split()[0] for text in codes] == ["condition-reads-amounts"] * warned
+
+
 def test_expectations_on_a_cluster_and_of_audits_are_analysed_too(tmp_path: Path) -> None:
     pod = "{spec: {containers: [{name: main}]}}"
     expect = "{mig: {decidedBy: [{rule: FallbackLadder/x}], audited: [{rule: FallbackLadder/a, rung: b.c/d}]}}"

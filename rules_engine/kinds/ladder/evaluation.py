@@ -99,12 +99,16 @@ def compile_ladder(rule: FallbackLadder, compiler: Compiler) -> CompiledLadder:
 
 
 def _reads_amounts(program: Program, variables: Sequence[tuple[str, NamedProgram]]) -> bool:
-    """Return True if an expression, or a variable that it reads, has a member named limits or requests."""
-    return not _AMOUNTS.isdisjoint(texts(program.checked.expression)) or any(
-        _reads_amounts(variable.program, variables[:position])
-        for position, (path, variable) in enumerate(variables)
-        if path in program.reads or "variables" in program.reads
-    )
+    """Return True if an expression, or a variable that it reads, has a member named limits or requests.
+
+    A variable reads only those before it, so that one pass from the last to the first finds all that are read.
+    """
+    programs, reads = [program], set(program.reads)
+    for path, variable in reversed(variables):
+        if path in reads or "variables" in reads:
+            programs.append(variable.program)
+            reads |= variable.program.reads
+    return any(not _AMOUNTS.isdisjoint(texts(read.checked.expression)) for read in programs)
 
 
 _AMOUNTS = frozenset({"limits", "requests"})

@@ -1,6 +1,16 @@
-"""Documents: the rules, tests and inventories of files, with all their problems."""
+"""Documents: the rules, tests, simulations and inventories of files, with all their problems."""
 
-from rules_engine.documents.load import DOCUMENT_KINDS, Loaded, Sources, load, load_cluster, load_pods
+from rules_engine.documents.load import DOCUMENT_KINDS, Loaded, Sources, load, load_cluster, load_pods, load_simulation
 from rules_engine.documents.manifest_stream import PodPart, stream_pods
 
-__all__ = ["DOCUMENT_KINDS", "Loaded", "PodPart", "Sources", "load", "load_cluster", "load_pods", "stream_pods"]
+__all__ = [
+    "DOCUMENT_KINDS",
+    "Loaded",
+    "PodPart",
+    "Sources",
+    "load",
+    "load_cluster",
+    "load_pods",
+    "load_simulation",
+    "stream_pods",
+]

@@ -1,10 +1,9 @@
 """RuleTests: their cases, and the files that they name."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Sequence
 from pathlib import Path
 
+from rules_engine.documents.references import Reader, existing, read_cluster, read_manifests, report_both
 from rules_engine.loading.diagnostics import Diagnostics
 from rules_engine.loading.fields import (
     flag,
@@ -19,9 +18,7 @@ from rules_engine.loading.fields import (
     text,
     texts,
 )
-from rules_engine.loading.files import exists
 from rules_engine.loading.kubernetes.amounts import amounts
-from rules_engine.loading.kubernetes.inventory import build_cluster
 from rules_engine.loading.kubernetes.manifests import Manifest, the_pod
 from rules_engine.loading.kubernetes.objects import inventory_objects
 from rules_engine.loading.rule_fields import name_of
@@ -45,22 +42,6 @@ from rules_engine.model.ruletest import (
     RuleTest,
 )
 
-MAX_PATH = 255
-"""Characters of a path that a message quotes: no file's name is longer on Linux."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reader:
-    """Reader of the files that a test names.
-
-    `cluster` returns the cluster and a function of its objects. `cluster` and `pod` return None for a file with errors,
-    which are reported. `refer` is called first with each file or folder, found or not.
-    """
-
-    cluster: Callable[[Path], tuple[Cluster, ObjectsOf] | None]
-    pod: Callable[[Path], Node | None]
-    refer: Callable[[Path], None]
-
 
 def build_test(root: MapNode, diagnostics: Diagnostics, reader: Reader) -> RuleTest:
     """Build the test of a document; it is valid only if neither the schema nor `diagnostics` has an error."""
@@ -69,10 +50,10 @@ def build_test(root: MapNode, diagnostics: Diagnostics, reader: Reader) -> RuleT
     folder = Path(location.file).parent
     lines = sections(spec, "cases")
     report_repeated(Code.DUPLICATE_NAME, (line.get("name") for line in lines), diagnostics)
-    rules = [_existing(item, folder, diagnostics, reader) for item in items(spec, "rules")] or [folder]
+    rules = [existing(item, folder, diagnostics, reader) for item in items(spec, "rules")] or [folder]
     if folder in rules:
         reader.refer(folder)
-    _report_both(spec, "cluster", "clusters", diagnostics)
+    report_both(spec, "cluster", "clusters", diagnostics)
     named = {name.source.text: node for name, node in maps(spec, "clusters")}
     cases = tuple(_case(line, tuple(named), folder, diagnostics, reader) for line in lines)
     diagnoses = tuple(_diagnosis(line) for line in sections(spec, "diagnoses"))
@@ -98,46 +79,8 @@ def build_test(root: MapNode, diagnostics: Diagnostics, reader: Reader) -> RuleT
     )
 
 
-def _report_both(node: MapNode, one: str, other: str, diagnostics: Diagnostics) -> None:
-    """Report two fields that exclude each other."""
-    key = node.key(other)
-    if node.get(one) is not None and key is not None:
-        message = f"'{one}' and '{other}' cannot be used together"
-        diagnostics.error(Code.CONFLICTING_FIELDS, message, key.location, key.length)
-
-
-def _existing(node: Node | None, folder: Path, diagnostics: Diagnostics, reader: Reader) -> Path | None:
-    """Resolve a file name relative to the file it is written in; None, with a problem, if it does not exist."""
-    if not isinstance(node, ScalarNode):
-        return None
-    path = folder / node.source.text
-    if "\0" not in node.source.text:  # which no file system accepts
-        reader.refer(path)
-    if not exists(path):
-        message = f"file or folder '{truncate(str(path), MAX_PATH)}' not found{_near(path)}"
-        diagnostics.error(Code.MISSING_FILE, message, node.location, node.length)
-        return None
-    return path
-
-
-def _near(path: Path) -> str:
-    """Return a "did you mean" for a file, by its name without the suffix, which many share."""
-    try:
-        beside = list(path.parent.iterdir())
-    except OSError:
-        return ""
-    return did_you_mean(path.name, [entry.name for entry in beside if did_you_mean(path.stem, [entry.stem])])
-
-
 def _cluster(node: MapNode, folder: Path, diagnostics: Diagnostics, reader: Reader) -> tuple[Cluster, ObjectsOf]:
-    file = node.get("file")
-    if file is None:
-        cluster = build_cluster(node, diagnostics)
-        return cluster, cache(lambda: inventory_objects(node, cluster))
-    path = _existing(file, folder, diagnostics, reader)
-    found = reader.cluster(path) if path else None
-    if path and found is None:
-        diagnostics.error(Code.BAD_REFERENCE, f"'{path}' is not a cluster, or has errors", file.location, file.length)
+    found = read_cluster(node, folder, diagnostics, reader)
     return found or (Cluster(), lambda: inventory_objects(MapNode(location=node.location), Cluster()))
 
 
@@ -221,18 +164,12 @@ def _pod(line: MapNode, folder: Path, diagnostics: Diagnostics, reader: Reader) 
     if written is not None:
         return the_pod(written, line.key("pod") or written, diagnostics)
     file = line.get("podFile")
-    path = _existing(file, folder, diagnostics, reader)
-    if file is None or path is None:
-        return None
-    document = reader.pod(path)
-    if document is None:
-        diagnostics.error(Code.BAD_REFERENCE, f"'{path}' is not a manifest, or has errors", file.location, file.length)
-        return None
-    return the_pod(document, file, diagnostics)
+    found = read_manifests(file, folder, diagnostics, reader, most=1)
+    return the_pod(found[0], file, diagnostics) if file is not None and found else None
 
 
 def _expectation(expect: MapNode, place: Node, folder: Path, diagnostics: Diagnostics, reader: Reader) -> Expectation:
-    _report_both(expect, "pod", "podFile", diagnostics)
+    report_both(expect, "pod", "podFile", diagnostics)
     message = expect.key("message")
     if message is not None and flag(expect, "allowed"):
         conflict = "message is that of a denial: with allowed: true there is none"

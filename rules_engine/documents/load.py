@@ -1,4 +1,4 @@
-"""Loading of files: rules, tests and inventories, with every problem of every file."""
+"""Loading of files: rules, tests, simulations and inventories, with every problem of every file."""
 
 import json
 import os
@@ -11,8 +11,10 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-from rules_engine.documents.cases import Reader, build_test
+from rules_engine.documents.cases import build_test
 from rules_engine.documents.digest import digest as digest_of
+from rules_engine.documents.references import Reader
+from rules_engine.documents.simulations import build_simulation
 from rules_engine.kinds import KINDS, Kind, diagnostic
 from rules_engine.kinds.diagnostic import Diagnostic
 from rules_engine.loading.diagnostics import Diagnostics
@@ -33,7 +35,7 @@ from rules_engine.loading.kubernetes.pods import read_pod
 from rules_engine.loading.rule_fields import name_of
 from rules_engine.loading.schemas import SCHEMAS, near, validate
 from rules_engine.loading.yaml.documents import Dialect, Document, parts, read_documents
-from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
+from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode, first_key
 from rules_engine.loading.yaml.scalars import AMBIGUOUS
 from rules_engine.model.cluster import Cluster
 from rules_engine.model.excerpt import truncate
@@ -42,20 +44,24 @@ from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import Problem, in_file_order
 from rules_engine.model.rules import API_VERSION, Rule
 from rules_engine.model.ruletest import ObjectsOf, RuleTest
+from rules_engine.model.simulation import Simulation
 from rules_engine.model.source import Location
 
 _CLUSTER = "ClusterInventory"
 _DIAGNOSTIC = diagnostic.Diagnostic.kind
 _TEST = "RuleTest"
+_SIMULATION = "Simulation"
 
-DOCUMENT_KINDS = (*(kind.name for kind in KINDS), _DIAGNOSTIC, _TEST, _CLUSTER)
+DOCUMENT_KINDS = (*(kind.name for kind in KINDS), _DIAGNOSTIC, _TEST, _SIMULATION, _CLUSTER)
 """The kinds of documents that files may have."""
 
-_FOR_TESTS = frozenset({_TEST, _CLUSTER})
+_FOR_TESTS = frozenset({_TEST, _SIMULATION, _CLUSTER})
 """Kinds of documents of which an error leaves the rules as they are."""
 
 _WRITTEN_KIND = re.compile(r"^kind:[ \t]*[\"']?(\w*)", re.MULTILINE)
 """The kind of a document that YAML cannot read."""
+
+_ARTICLES: Mapping[Code, str] = {Code.NOT_A_CLUSTER: "a cluster", Code.NOT_A_SIMULATION: "a Simulation"}
 
 _EXPECTED_CLUSTER = "a ClusterInventory, or the output of kubectl get nodes,pods,namespaces -A -o json"
 
@@ -85,14 +91,15 @@ class Loaded:
     `drafts` and `diagnostic_drafts` are documents with errors, as far as they could be read: they serve only to find
     further problems in their expressions. `written` has the rule documents as they were read, those with errors
     included, each with its kind and name. `test_drafts` are tests with errors: their cases cannot be run.
-    `diagnostic_problems` are those of Diagnostics, `test_problems` those of tests, of inventories and of the files that
-    tests name; the rules are complete in spite of them. `files` are those of the paths. Those `passed_over` have no
-    document of gpu-rules, and no test refers to them.
+    `diagnostic_problems` are those of Diagnostics, `test_problems` those of tests, simulations and inventories and of
+    the files that these name; the rules are complete in spite of them. `files` are those of the paths. Those
+    `passed_over` have no document of gpu-rules, and no other document refers to them.
     """
 
     rules: tuple[Rule, ...] = ()
     diagnostics: tuple[Diagnostic, ...] = ()
     tests: tuple[RuleTest, ...] = ()
+    simulations: tuple[Simulation, ...] = ()
     inventories: tuple[Inventory, ...] = ()
     drafts: tuple[Rule, ...] = ()
     diagnostic_drafts: tuple[Diagnostic, ...] = ()
@@ -105,7 +112,7 @@ class Loaded:
     files: tuple[str, ...] = ()
     passed_over: tuple[str, ...] = ()
     references: tuple[Path, ...] = ()
-    """Files and folders that tests refer to, found or not."""
+    """Files and folders that tests and simulations refer to, found or not."""
 
     @property
     def digest(self) -> str:
@@ -131,6 +138,7 @@ def load(paths: Sequence[Path], kinds: Sequence[Kind] = KINDS) -> Loaded:
         rules=tuple(loader.rules),
         diagnostics=tuple(loader.diagnostics_found),
         tests=tuple(loader.tests),
+        simulations=tuple(loader.simulations),
         inventories=tuple(loader.inventories),
         drafts=tuple(loader.drafts),
         diagnostic_drafts=tuple(loader.diagnostic_drafts),
@@ -169,12 +177,28 @@ def _load_cluster(
             message = f"expected one ClusterInventory, not {len(found)}"
             loader.diagnostics.error(Code.NOT_A_CLUSTER, message, found[1].location)
         elif not found:
-            kind = loader.other
-            given = f"{truncate(kind.source.text)} is not a cluster: " if kind else ""
-            place, length = (kind.location, kind.length) if kind else (Location(str(path), 1, 1), 1)
-            loader.diagnostics.error(Code.NOT_A_CLUSTER, f"{given}expected {_EXPECTED_CLUSTER}", place, length)
+            loader.report_other(Code.NOT_A_CLUSTER, _EXPECTED_CLUSTER, str(path))
     cluster = None if loader.failed else (found[0].cluster, loader.objects[0])
     return cluster, in_file_order(loader.problems), loader.sources
+
+
+def load_simulation(path: Path, cluster: Path | None = None) -> tuple[Simulation | None, tuple[Problem, ...], Sources]:
+    """Load the one Simulation of a file; None if it has errors.
+
+    `cluster`: a file with a cluster in place of its own, as for `load_cluster`.
+    """
+    loader = _Loader(wanted=_SIMULATION, cluster=cluster)
+    source = read_file(path, loader.diagnostics)
+    if source is not None:
+        loader.read(source)
+    found = loader.simulations
+    if not loader.failed:
+        if len(found) > 1:
+            message = f"expected one Simulation, not {len(found)}"
+            loader.diagnostics.error(Code.NOT_A_SIMULATION, message, found[1].location)
+        elif not found:
+            loader.report_other(Code.NOT_A_SIMULATION, "a Simulation", str(path))
+    return None if loader.failed else found[0], in_file_order(loader.problems, (str(path),)), loader.sources
 
 
 def load_pods(path: Path) -> tuple[tuple[Manifest, ...], tuple[Problem, ...], Sources]:
@@ -236,12 +260,13 @@ def _manifest_documents(source: SourceFile, diagnostics: Diagnostics) -> list[No
 
 
 class _Loader:
-    """Loader of rules of some kinds, of their tests, and of inventories.
+    """Loader of rules of some kinds, of their tests, of simulations and of inventories.
 
-    Without `kinds` it loads inventories only and ignores all other objects; `other` is the kind of the first.
+    Without `kinds` it loads `wanted` documents only and ignores all other objects; `other` is the kind of the first.
+    `cluster`: the file of a cluster that replaces those of simulations.
     """
 
-    def __init__(self, kinds: Sequence[Kind] = ()) -> None:
+    def __init__(self, kinds: Sequence[Kind] = (), *, wanted: str = _CLUSTER, cluster: Path | None = None) -> None:
         self.diagnostics = Diagnostics()
         self.test_diagnostics = Diagnostics()
         """Problems of tests and inventories, and of the files that tests name."""
@@ -256,6 +281,7 @@ class _Loader:
         """Kind, name and document of each rule, as written."""
         self.tests: list[RuleTest] = []
         self.test_drafts: list[RuleTest] = []
+        self.simulations: list[Simulation] = []
         self.inventories: list[Inventory] = []
         self.objects: list[ObjectsOf] = []
         """A function of the objects of each inventory."""
@@ -263,10 +289,11 @@ class _Loader:
         self.passed_over: list[str] = []
         """Files without a document of gpu-rules."""
         self.references: dict[Path, None] = {}
-        """Files and folders that tests refer to, found or not, in order."""
+        """Files and folders that tests and simulations refer to, found or not, in order."""
         self._kinds = {kind.name: kind for kind in kinds}
-        self._known = (*self._kinds, _DIAGNOSTIC, _TEST, _CLUSTER) if kinds else DOCUMENT_KINDS
-        self._wanted = self._known if kinds else (_CLUSTER,)
+        self._known = (*self._kinds, _DIAGNOSTIC, _TEST, _SIMULATION, _CLUSTER) if kinds else DOCUMENT_KINDS
+        self._wanted = self._known if kinds else (wanted,)
+        self._cluster = cluster
         self._places: dict[tuple[str, str], Location] = {}
         self._clusters: dict[Path, tuple[Cluster, ObjectsOf] | None] = {}
 
@@ -319,7 +346,7 @@ class _Loader:
         """Read kubectl's output; return True if the document is that, or of another tool."""
         if not self._kinds:
             kind = root.get("kind") if isinstance(root, MapNode) else None
-            if isinstance(kind, ScalarNode) and kind.source.text != _CLUSTER:
+            if isinstance(kind, ScalarNode) and kind.source.text not in self._wanted:
                 self.other = self.other or kind
         if not _is_foreign(root, self._known):
             return False
@@ -360,9 +387,12 @@ class _Loader:
                 self.inventories.append(Inventory(name=name, location=location, cluster=cluster))
                 self.objects.append(cache(lambda: inventory_objects(section(root, "spec"), cluster)))
         elif kind == _TEST:
-            reader = Reader(cluster=self._cluster_file, pod=self._pod_file, refer=self.references.setdefault)
-            test = build_test(root, diagnostics, reader)
+            test = build_test(root, diagnostics, self._reader)
             (self.test_drafts if _failed(diagnostics, document) else self.tests).append(test)
+        elif kind == _SIMULATION:
+            simulation = self._simulation(root, diagnostics)
+            if not _failed(diagnostics, document):
+                self.simulations.append(simulation)
         elif kind == _DIAGNOSTIC:
             found = diagnostic.read(root, diagnostics)
             if found is not None:
@@ -371,6 +401,26 @@ class _Loader:
             self.written.append((kind, name, written))
             rule = self._kinds[kind].read(root, diagnostics)
             (self.drafts if _failed(diagnostics, document) else self.rules).append(rule)
+
+    @property
+    def _reader(self) -> Reader:
+        return Reader(cluster=self._cluster_file, manifests=self._manifest_file, refer=self.references.setdefault)
+
+    def _simulation(self, root: MapNode, diagnostics: Diagnostics) -> Simulation:
+        replaced = self._cluster is not None
+        given = self._cluster_file(self._cluster) if self._cluster is not None else None
+        if not self._kinds and not replaced and section(root, "spec").get("cluster") is None:
+            place = first_key(root)
+            message = "the simulation has no 'cluster': write one, or pass --cluster"
+            diagnostics.error(Code.MISSING_FIELD, message, place.location, place.length)
+        return build_simulation(root, diagnostics, self._reader, given, replaced=replaced)
+
+    def report_other(self, code: Code, expected: str, file: str) -> None:
+        """Report a file that has no wanted document, at the kind of the first one that it has."""
+        kind = self.other
+        given = f"{truncate(kind.source.text)} is not {_ARTICLES[code]}: " if kind else ""
+        place, length = (kind.location, kind.length) if kind else (Location(file, 1, 1), 1)
+        self.diagnostics.error(code, f"{given}expected {expected}", place, length)
 
     def _report_duplicate(self, kind: str, root: MapNode, diagnostics: Diagnostics) -> None:
         name, location, length = name_of(root)
@@ -388,14 +438,14 @@ class _Loader:
             self.sources.update(sources)
         return self._clusters[path]
 
-    def _pod_file(self, path: Path) -> Node | None:
+    def _manifest_file(self, path: Path) -> tuple[Node, ...] | None:
         diagnostics = Diagnostics()
         source = read_file(path, diagnostics, regular=True)
         roots = _manifest_documents(source, diagnostics) if source else []
         self.test_diagnostics.problems.extend(diagnostics.problems)
         if source is not None:
             self.sources[source.name] = source.lines
-        return roots[0] if len(roots) == 1 and not diagnostics.failed else None
+        return None if diagnostics.failed else tuple(roots)
 
 
 def _with_kinds(problems: Sequence[Problem], source: SourceFile) -> Iterator[tuple[Problem, str | None]]:

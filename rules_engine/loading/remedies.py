@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from rules_engine.loading.yaml.nodes import ListNode, MapNode, Node, Path, ScalarNode, child, find
 from rules_engine.loading.yaml.scalars import resolve
+from rules_engine.model.durations import durations_meant
 from rules_engine.model.excerpt import MAX_REMEDY
 from rules_engine.model.json.patch import Json
 from rules_engine.model.problems import did_you_mean
@@ -140,9 +141,16 @@ def for_text(text: str, title: str, accepts: Accepts) -> str:
     if title in _NAMES:
         lower = text.strip().lower()
         candidates += [lower, re.sub("[ _]+", "-", lower), re.sub("[ -]+", "_", text.strip())]
+    if title.startswith("duration"):
+        return for_duration(text)
     if "resource" in title:
         candidates += _resources(text.strip())
     return next((scalar(candidate) for candidate in candidates if candidate != text and accepts(candidate)), "")
+
+
+def for_duration(text: str) -> str:
+    """Return the durations that a text means, or an empty string."""
+    return " or ".join(durations_meant(text))
 
 
 def _resources(text: str) -> Iterator[str]:

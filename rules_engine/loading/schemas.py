@@ -32,6 +32,7 @@ _EXPRESSION = "CEL expression"
 _SELECTOR = "label selector"
 _QUANTITY = "quantity"
 _AMOUNTS = "amounts"
+_DURATION = "duration"
 """Titles of types in which a slip has its own remedy."""
 
 _TYPE = re.compile(r"[^#]*#/\$defs/([^/]+)")
@@ -401,6 +402,8 @@ class _Fault:
             match name:
                 case "string" if self._title == _EXPRESSION and isinstance(self._instance, bool):
                     written = f'"{str(self._instance).lower()}"'
+                case "string" if self._title.startswith(_DURATION):
+                    written = remedies.for_duration(self._text)
                 case "string" if self._text:
                     written = f'"{truncate(self._text)}"'
                 case "boolean":
@@ -409,6 +412,8 @@ class _Fault:
                     written = remedies.for_number(self._node)
                 case "array":
                     written, unquoted = remedies.for_list(self._node, self._accepts), ""
+                case "object" if self._title.startswith(_DURATION):
+                    continue
                 case "object":
                     found = remedies.glued(self._text, fields) or remedies.for_map(
                         self._node,
@@ -429,6 +434,8 @@ class _Fault:
         remedy = remedies.for_text(text, self._title, self._accepts)
         if "resource" in self._title:
             hint = _resource_hint(text, remedy) or hint
+        elif self._title.startswith(_DURATION) and text.startswith("-"):
+            hint = ": it cannot be negative"
         elif "{{" in text:
             hint = f": templates are not expanded{', use messageExpression' if self._title == 'message' else ''}"
         hint = f"{hint}, write {remedy}" if ":" in hint and remedy else remedies.clause(remedy) or hint

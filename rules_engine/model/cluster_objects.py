@@ -29,6 +29,11 @@ RESOURCES: Mapping[str, str] = {
 }
 """The kinds of objects that a diagnosis reads, with their names in `kubectl get`."""
 
+PRIORITY_CLASS = "PriorityClass"
+
+FILE_KINDS = (*RESOURCES, PRIORITY_CLASS)
+"""The kinds of objects that an inventory or the output of kubectl may have: a simulation reads one more."""
+
 GROUPS: Mapping[str, str] = {
     **dict.fromkeys(RESOURCES, ""),
     "DaemonSet": "apps",

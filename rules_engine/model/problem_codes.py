@@ -83,6 +83,13 @@ class Code(ProblemCode):
     UNBOUND_POD = "unbound-pod"
     UNREAD_OBJECT = "unread-object"
 
+    # Simulations
+    NOT_A_SIMULATION = "not-a-simulation"
+    NOT_A_WORKLOAD = "not-a-workload"
+    UNKNOWN_PRIORITY_CLASS = "unknown-priority-class"
+    AFTER_UNTIL = "after-until"
+    TOO_MANY_PODS = "too-many-pods"
+
     # Expressions
     CEL_SYNTAX = "cel-syntax"
     CEL_TOO_LONG = "cel-too-long"

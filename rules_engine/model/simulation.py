@@ -1,7 +1,7 @@
 """Simulation: a load that arrives at a cluster. All times are whole milliseconds since the simulation began."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from math import log1p
 
@@ -15,6 +15,12 @@ Milliseconds = int
 
 MAX_PODS = 1_000_000
 """Pods of a simulation, those that replace lost ones included: each takes half a kilobyte."""
+
+MAX_ARRIVALS = 10_000
+"""Arrivals that are written in a Simulation: a file of 4 MiB has room for some 20,000."""
+
+MAX_EVENTS = 10_000
+"""Changes of nodes in a Simulation: two for each node of a cluster of 5,000."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +121,7 @@ class Simulation:
     name: str
     location: Location
     cluster: Cluster
-    objects: ClusterObjects
+    objects: ClusterObjects = field(repr=False, compare=False)
     seed: int = 0
     arrivals: tuple[Arrival, ...] = ()
     events: tuple[NodeEvent, ...] = ()

@@ -10,6 +10,7 @@ from jsonschema import Draft202012Validator
 from referencing import Registry
 from referencing.jsonschema import DRAFT202012
 
+from rules_engine.documents.simulations import WrittenScheduler
 from rules_engine.evaluation.nodes import NodeFilter
 from rules_engine.kinds.diagnostic.value import Diagnostic, WrittenRemedy
 from rules_engine.kinds.injection.value import Entry, ResourceInjection
@@ -21,6 +22,7 @@ from rules_engine.loading.schemas import SCHEMAS
 from rules_engine.model.cluster import Cluster, Node, Taint
 from rules_engine.model.rules import LabelRequirement, LabelSelector, Match, Named, Rule
 from rules_engine.model.ruletest import Audited, Case, Decider, Diagnosis, Expectation, ExpectedFinding, RuleTest
+from rules_engine.model.simulation import Arrival, NodeEvent, Simulation
 
 Schema = dict[str, Any]
 
@@ -59,12 +61,20 @@ VALUES: Mapping[str, tuple[type, ...]] = {
     "diagnosis": (Diagnosis,),
     "expected finding": (ExpectedFinding,),
     "decider": (Decider,),
+    "scenario": (),
+    "Simulation": (),
+    "Simulation spec": (Simulation,),
+    "arrival": (Arrival,),
+    "event": (NodeEvent,),
+    "duration or distribution": (),
+    "scheduler": (WrittenScheduler,),
     "audited rule": (Audited,),
 }
 """The value types of each object with fields, by its title."""
 
-INFERRED = {("request", "namespace")}
-"""Fields whose default depends on other fields: the namespace of a request is that of its pod."""
+INFERRED = {("request", "namespace"), ("arrival", "pod"), ("arrival", "workload")}
+"""Fields whose default depends on other fields: the namespace of a request is that of its pod. An arrival has one of
+the two, or a file."""
 
 EMPTY: Mapping[str, Any] = {"object": {}, "array": []}
 """The value of an absent map or list that no value type has as one field."""

@@ -15,7 +15,7 @@ from rules_engine.loading.yaml.nodes import MapNode, find
 from rules_engine.loading.yaml.nodes import Node as Written
 from rules_engine.model import shapes
 from rules_engine.model.cluster import Cluster, Node, Taint
-from rules_engine.model.cluster_objects import RESOURCES
+from rules_engine.model.cluster_objects import FILE_KINDS
 from rules_engine.model.excerpt import truncate
 from rules_engine.model.json.lenient import Object
 from rules_engine.model.json.patch import Json
@@ -86,9 +86,9 @@ def _objects(spec: MapNode, diagnostics: Diagnostics) -> Mapping[str, Sequence[M
     found: dict[str, list[MapNode]] = {}
     for item in sections(spec, "objects"):
         kind = text(item, "kind")
-        if kind not in RESOURCES:
+        if kind not in FILE_KINDS:
             place = item.get("kind") or item
-            message = f"no object of the kind '{truncate(kind)}' is read{near(kind, RESOURCES)}"
+            message = f"no object of the kind '{truncate(kind)}' is read{near(kind, FILE_KINDS)}"
             diagnostics.error(Code.UNKNOWN_KIND, message, place.location, place.length)
             continue
         found.setdefault(kind, []).append(item)

@@ -11,7 +11,7 @@ from rules_engine.loading.kubernetes.manifests import manifest_json
 from rules_engine.loading.yaml.nodes import MapNode
 from rules_engine.model.change_times import moment, newest_change
 from rules_engine.model.cluster import Cluster
-from rules_engine.model.cluster_objects import RESOURCES, ClusterObjects
+from rules_engine.model.cluster_objects import FILE_KINDS, ClusterObjects
 from rules_engine.model.json.lenient import Object, mapping, objects, text
 from rules_engine.model.json.patch import Json
 
@@ -48,7 +48,7 @@ def _objects(found: Iterable[Mapping[str, Json]]) -> ClusterObjects:
     by_kind: dict[str, list[dict[str, Json]]] = {}
     for item in found:
         kind = text(item, "kind")
-        if kind in RESOURCES:
+        if kind in FILE_KINDS:
             by_kind.setdefault(kind, []).append(dict(item))
     newest = ""
     for of_kind in by_kind.values():

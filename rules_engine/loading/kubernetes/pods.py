@@ -33,7 +33,7 @@ def read_pod(pod: Json, node: Node, diagnostics: Diagnostics) -> Pod | None:
     try:
         return Pod.parse(pod)
     except PodError as error:
-        place = find(node, tuple(_steps(error.path)))
+        place = place_of(error.path, node)
         if _report_ambiguous(place, "string", diagnostics):
             return None
         diagnostics.error(Code.BAD_POD, str(error), place.location, place.length)
@@ -147,6 +147,11 @@ def _report_ambiguous(node: Node, written: str, diagnostics: Diagnostics) -> boo
     if spellings:
         diagnostics.error(surprise.code, surprise.message(spellings), node.location, node.length)
     return bool(spellings)
+
+
+def place_of(pointer: str, node: Node) -> Node:
+    """Return the node at a JSON Pointer, or the deepest existing one above it."""
+    return find(node, tuple(_steps(pointer)))
 
 
 def _steps(pointer: str) -> Iterator[str | int]:

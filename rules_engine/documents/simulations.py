@@ -1,0 +1,262 @@
+"""Simulations: the cluster, the pods that arrive and the changes of nodes."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rules_engine.documents.references import Reader, read_cluster
+from rules_engine.documents.workloads import Priorities, Workload, WorkloadReader
+from rules_engine.loading.diagnostics import Diagnostics
+from rules_engine.loading.fields import number, section, sections, settings, text
+from rules_engine.loading.rule_fields import name_of
+from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode
+from rules_engine.model.change_times import moment
+from rules_engine.model.cluster import Cluster
+from rules_engine.model.cluster_objects import ClusterObjects
+from rules_engine.model.durations import DurationError, parse_duration
+from rules_engine.model.excerpt import truncate
+from rules_engine.model.problem_codes import Code
+from rules_engine.model.problems import did_you_mean
+from rules_engine.model.ruletest import ObjectsOf
+from rules_engine.model.simulation import (
+    MAX_PODS,
+    Arrival,
+    Draw,
+    Milliseconds,
+    NodeEvent,
+    NodeState,
+    SchedulerOptions,
+    Simulation,
+    Strategy,
+)
+from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE
+
+_NUMBERED = re.compile(r"(.+)-([1-9][0-9]{0,6})")
+"""A name with a number, as each of several pods of one arrival has it."""
+
+_FIELDS = ("pod", "podFile", "workload", "workloadFile")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenScheduler:
+    """The options of the scheduler as they are written."""
+
+    scoring: Strategy = SchedulerOptions().strategy
+    resources: Mapping[str, int] = field(default_factory=lambda: dict(SchedulerOptions().resources))
+    preemption: bool = SchedulerOptions().preemption
+
+
+def build_simulation(
+    root: MapNode,
+    diagnostics: Diagnostics,
+    reader: Reader,
+    given: tuple[Cluster, ObjectsOf] | None = None,
+    *,
+    replaced: bool = False,
+) -> Simulation:
+    """Build the simulation of a document; it is valid only if neither the schema nor `diagnostics` has an error.
+
+    `replaced`: its cluster is not read, but `given`: None for one with errors.
+    """
+    spec = section(root, "spec")
+    name, location, _ = name_of(root)
+    folder = Path(location.file).parent
+    found = given
+    if not replaced and spec.get("cluster") is not None:
+        found = read_cluster(section(spec, "cluster"), folder, diagnostics, reader)
+    objects = found[1]() if found is not None else None
+    until = _duration(spec.get("until"), diagnostics)
+    arrivals = _Arrivals(WorkloadReader(folder, diagnostics, reader, Priorities.of(objects)), diagnostics, until)
+    for line in sections(spec, "arrivals"):
+        arrivals.read(line)
+    arrivals.report_names(objects)
+    return Simulation(
+        name=name,
+        location=location,
+        cluster=found[0] if found is not None else Cluster(),
+        objects=objects if objects is not None else ClusterObjects({}, now=moment("")),
+        arrivals=tuple(arrivals.found),
+        events=tuple(_events(sections(spec, "events"), objects, until, diagnostics)),
+        running_for=_draw(spec.get("runningFor"), diagnostics),
+        until=until,
+        scheduler=_scheduler(section(spec, "scheduler")),
+        **settings(spec, Simulation),
+    )
+
+
+def _scheduler(written: MapNode) -> SchedulerOptions:
+    resources = section(written, "resources")
+    weights = tuple((key.source.text, number(resources, key.source.text) or 1) for key, _ in resources)
+    given = settings(written, WrittenScheduler)
+    defaults = SchedulerOptions()
+    return SchedulerOptions(
+        strategy=given.get("scoring", defaults.strategy),
+        resources=weights or defaults.resources,
+        preemption=given.get("preemption", defaults.preemption),
+    )
+
+
+class _Arrivals:
+    """Arrivals that are read so far, the number of their pods and the places of their names."""
+
+    def __init__(self, workloads: WorkloadReader, diagnostics: Diagnostics, until: int | None) -> None:
+        self.found: list[Arrival] = []
+        self._workloads = workloads
+        self._diagnostics = diagnostics
+        self._until = until
+        self._read = 0
+        self._pods = 0
+        self._names: list[tuple[_Key, int, Node]] = []
+        """The name of each Pod or workload, with its number and place."""
+
+    def read(self, line: MapNode) -> None:
+        """Read an arrival."""
+        self._read += 1
+        at = _duration(line.get("at"), self._diagnostics) or 0
+        _report_after(line.get("at"), at, self._until, self._diagnostics)
+        count = number(line, "count") or 1
+        every = _draw(line.get("every"), self._diagnostics)
+        key = line.key("every")
+        if key is not None and line.get("count") is None:
+            message = "'every' needs 'count', the number of arrivals"
+            self._diagnostics.error(Code.MISSING_FIELD, message, key.location, key.length)
+        run_for = _draw(line.get("runFor"), self._diagnostics)
+        priority = number(line, "priority")
+        fallback = f"arrival-{self._read}"
+        is_pod = line.get("pod") is not None or line.get("podFile") is not None
+        read = self._workloads.pod if is_pod else self._workloads.workload
+        workload = read(line, fallback, priority)
+        if workload is None or not workload.groups:
+            return
+        namespace = self._namespace(line, workload)
+        place = next(key for name in _FIELDS if (key := line.key(name)) is not None)
+        self._names.append(((workload.kind, namespace, workload.name), count, place))
+        self._count(count * sum(group.total for group in workload.groups), place)
+        self.found.append(
+            Arrival(
+                title=f"{workload.kind}/{workload.name}",
+                namespace=namespace,
+                groups=workload.groups,
+                at=at,
+                every=every or Draw(),
+                count=count,
+                run_for=run_for,
+                location=place.location,
+            )
+        )
+
+    def _namespace(self, line: MapNode, workload: Workload) -> str:
+        chosen, node = text(line, "namespace"), line.get("namespace")
+        if node is not None and workload.namespace not in ("", chosen):
+            name = f"{workload.kind}/{workload.name}"
+            message = f"{truncate(name)} has namespace {truncate(workload.namespace)}, not {chosen}"
+            self._diagnostics.error(Code.CONFLICTING_FIELDS, message, node.location, node.length)
+        return chosen or workload.namespace or DEFAULT_NAMESPACE
+
+    def _count(self, pods: int, place: Node) -> None:
+        before = self._pods
+        self._pods += pods
+        if before <= MAX_PODS < self._pods:
+            message = f"more than {MAX_PODS:,} pods arrive"
+            self._diagnostics.error(Code.TOO_MANY_PODS, message, place.location, place.length)
+
+    def report_names(self, objects: ClusterObjects | None) -> None:
+        """Report objects with the name of an earlier one of their kind and namespace, or of a pod of the cluster."""
+        names = _Names()
+        for pod in objects.pods if objects is not None else ():
+            names.take(("Pod", pod.namespace, pod.name), 1, "is in the cluster")
+        for key, count, place in self._names:
+            known = names.take(key, count, f"is in line {place.location.line}")
+            if known:
+                message = f"{key[0]} '{truncate(known[0])}' {known[1]} already: write 'name' for another one"
+                self._diagnostics.error(Code.DUPLICATE_NAME, message, place.location, place.length)
+
+
+_Key = tuple[str, str, str]
+"""Kind, namespace and name."""
+
+
+class _Names:
+    """Names of objects, and of several with numbers, each with the place where it is taken."""
+
+    def __init__(self) -> None:
+        self._one: dict[_Key, str] = {}
+        self._numbers: dict[_Key, list[tuple[int, str]]] = {}
+        """The numbers of single objects by the name before the number."""
+        self._several: dict[_Key, tuple[int, str]] = {}
+        """How many objects have this name and a number."""
+
+    def take(self, key: _Key, count: int, where: str) -> tuple[str, str] | None:
+        """Take a name, or `count` of them with numbers; return one that is taken already, with its place."""
+        kind, namespace, name = key
+        if count > 1:
+            taken = [(f"{name}-{number}", place) for number, place in self._numbers.get(key, ()) if number <= count]
+            if key in self._several:
+                taken.append((f"{name}-1", self._several[key][1]))
+            self._several.setdefault(key, (count, where))
+            return taken[0] if taken else None
+        numbered = _NUMBERED.fullmatch(name)
+        if key in self._one:
+            return name, self._one[key]
+        self._one[key] = where
+        if numbered:
+            stem = (kind, namespace, numbered[1])
+            self._numbers.setdefault(stem, []).append((int(numbered[2]), where))
+            most, place = self._several.get(stem, (0, ""))
+            if int(numbered[2]) <= most:
+                return name, place
+        return None
+
+
+def _events(
+    lines: Sequence[MapNode], objects: ClusterObjects | None, until: int | None, diagnostics: Diagnostics
+) -> Iterator[NodeEvent]:
+    nodes = [node.name for node in objects.nodes] if objects is not None else []
+    known = frozenset(nodes)
+    for line in lines:
+        at = _duration(line.get("at"), diagnostics) or 0
+        _report_after(line.get("at"), at, until, diagnostics)
+        name, written = text(line, "node"), line.get("node")
+        if written is not None and objects is not None and name not in known:
+            message = f"node '{truncate(name)}' not found{did_you_mean(name, nodes)}"
+            diagnostics.error(Code.UNKNOWN_NODE, message, written.location, written.length)
+        becomes = NodeState(text(line, "becomes", NodeState.READY.value))
+        yield NodeEvent(at=at, node=name, becomes=becomes, location=line.location)
+
+
+def _report_after(node: Node | None, at: int, until: int | None, diagnostics: Diagnostics) -> None:
+    if node is not None and until is not None and at > until:
+        message = "this is after 'until', the end of the simulation"
+        diagnostics.error(Code.AFTER_UNTIL, message, node.location, node.length)
+
+
+def _duration(node: Node | None, diagnostics: Diagnostics) -> Milliseconds | None:
+    """Read a duration; None if it is absent, or with a problem if it is none."""
+    if not isinstance(node, ScalarNode):
+        return None
+    try:
+        return parse_duration(node.source.text)
+    except DurationError as error:
+        diagnostics.error(Code.WRONG_VALUE, str(error), node.location, node.length)
+        return None
+
+
+def _draw(node: Node | None, diagnostics: Diagnostics) -> Draw | None:
+    """Read a duration or a distribution; None if it is absent or, with a problem, if it is none."""
+    if not isinstance(node, MapNode):
+        fixed = _duration(node, diagnostics)
+        return None if fixed is None else Draw(least=fixed, most=fixed)
+    least, most, mean = (_duration(node.get(name), diagnostics) for name in ("min", "max", "mean"))
+    if mean is not None and (node.get("min") is not None or node.get("max") is not None):
+        key = node.key("mean") or node
+        message = "'mean' cannot be used together with 'min' and 'max'"
+        diagnostics.error(Code.CONFLICTING_FIELDS, message, key.location, key.length)
+    longest, middle = node.get("max"), node.get("mean")
+    if longest is not None and least is not None and most is not None and most < least:
+        diagnostics.error(Code.WRONG_VALUE, "max is shorter than min", longest.location, longest.length)
+    if middle is not None and mean == 0:
+        diagnostics.error(Code.WRONG_VALUE, "the mean must be longer than 0s", middle.location, middle.length)
+    if mean is not None:
+        return Draw(mean=mean)
+    return Draw(least=least, most=most) if least is not None and most is not None else None

@@ -1,0 +1,300 @@
+"""Pods that arrive in a simulation: from a Pod, a workload with replicas or a Job → PodGroup."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rules_engine.documents.references import Reader, read_manifests
+from rules_engine.loading.diagnostics import Diagnostics
+from rules_engine.loading.fields import items, section
+from rules_engine.loading.fields import text as written_text
+from rules_engine.loading.kubernetes.manifests import TEMPLATES, Manifest, manifest_json, manifests, the_pod
+from rules_engine.loading.kubernetes.pods import place_of, read_pod
+from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode, find, first_key
+from rules_engine.model.cluster_objects import PRIORITY_CLASS, ClusterObjects
+from rules_engine.model.excerpt import truncate
+from rules_engine.model.json.lenient import integer, mapping, text
+from rules_engine.model.json.patch import Json
+from rules_engine.model.json.strict import PodError, TooLargeError, kind_of
+from rules_engine.model.problem_codes import Code
+from rules_engine.model.problems import did_you_mean
+from rules_engine.model.rules import LabelSelector
+from rules_engine.model.simulation import PodGroup
+from rules_engine.scheduling.requirements import Requirements
+from rules_engine.scheduling.selectors import selector_of
+
+_JOBS = ("Job", "CronJob")
+_SELECTING = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
+"""Kinds by whose selector the scheduler spreads their pods (pkg/scheduler/framework/plugins/helper/spread.go)."""
+
+_TEMPLATE_MEMBERS = frozenset({"template", "jobTemplate"})
+
+_GROUP_FIELDS = ("groupName", "name")
+"""Members with the name of one of several templates, in lists."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityClass:
+    """A PriorityClass; `policy` is its preemptionPolicy, "" for the default."""
+
+    value: int
+    policy: str = ""
+
+
+SYSTEM_CLASSES: Mapping[str, PriorityClass] = {
+    "system-cluster-critical": PriorityClass(2_000_000_000),
+    "system-node-critical": PriorityClass(2_000_001_000),
+}
+"""The classes that every cluster has (pkg/apis/scheduling/v1/helpers.go)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Priorities:
+    """The PriorityClasses of a cluster; `default`: the name of the one for pods without a class, or "".
+
+    `known` is False if the cluster could not be read: then any name may be that of a class.
+    """
+
+    classes: Mapping[str, PriorityClass]
+    default: str = ""
+    known: bool = True
+
+    @classmethod
+    def of(cls, objects: ClusterObjects | None) -> "Priorities":
+        """Return the classes of a cluster. With several defaults, the lowest counts, as for the API server."""
+        found = objects.of(PRIORITY_CLASS) if objects is not None else ()
+        classes = {item.name: PriorityClass(integer(item, "value"), text(item, "preemptionPolicy")) for item in found}
+        defaults = [item.name for item in found if item.get("globalDefault") is True]
+        default = min(defaults, key=lambda name: (classes[name].value, name), default="")
+        return cls({**SYSTEM_CLASSES, **classes}, default, objects is not None)
+
+    def admitted(self, pod: dict[str, Json]) -> dict[str, Json]:
+        """Return a pod with the priority of its class, which the API server writes before webhooks see the pod."""
+        spec = mapping(pod.get("spec"))
+        name = text(spec, "priorityClassName") or self.default
+        found = self.classes.get(name)
+        if found is None:
+            return pod
+        written: dict[str, Json] = {"priorityClassName": name, "priority": found.value}
+        if found.policy and not spec.get("preemptionPolicy"):
+            written["preemptionPolicy"] = found.policy
+        return {**pod, "spec": {**spec, **written}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """The pods of an object."""
+
+    kind: str
+    name: str
+    namespace: str
+    groups: tuple[PodGroup, ...]
+
+
+class WorkloadReader:
+    """Reader of the Pods and workloads of a Simulation, in its folder."""
+
+    def __init__(self, folder: Path, diagnostics: Diagnostics, reader: Reader, priorities: Priorities) -> None:
+        self._folder = folder
+        self._diagnostics = diagnostics
+        self._reader = reader
+        self._priorities = priorities
+
+    def pod(self, line: MapNode, fallback: str, priority: int | None) -> Workload | None:
+        """Read the Pod of an arrival; None, with problems, if it cannot arrive."""
+        place, roots = self._roots(line, "pod")
+        if not roots:
+            return None
+        found = manifests(roots[0])
+        # Without one pod, the_pod reports what is missing.
+        manifest = found[0] if len(found) == 1 else the_pod(roots[0], place, self._diagnostics)
+        if manifest is not None and manifest.path:
+            message = f"a {truncate(manifest.kind)} is not a Pod: write it in 'workload'"
+            self._diagnostics.error(Code.NOT_A_POD, message, place.location, place.length)
+            return None
+        return self._workload([manifest], _name(line, manifest, fallback), priority) if manifest is not None else None
+
+    def workload(self, line: MapNode, fallback: str, priority: int | None) -> Workload | None:
+        """Read the workload of an arrival; None, with problems, if it cannot arrive."""
+        place, roots = self._roots(line, "workload")
+        if not roots:
+            return None
+        of_root: dict[int, list[Manifest]] = {}
+        for manifest in (manifest for root in roots for manifest in manifests(root)):
+            of_root.setdefault(id(manifest.root), []).append(manifest)
+        if len(of_root) != 1:
+            given = f"one workload, not {len(of_root)}" if of_root else "an object with a pod template"
+            self._refuse(f"expected {given}, such as a Deployment or a Job", place)
+            return None
+        (found,) = of_root.values()
+        if found[0].kind == "DaemonSet":
+            self._refuse("pods of a DaemonSet do not arrive: write them in 'pods' of the cluster, on its nodes", place)
+            return None
+        return self._workload(found, _name(line, found[0], fallback), priority)
+
+    def _refuse(self, message: str, place: Node) -> None:
+        self._diagnostics.error(Code.NOT_A_WORKLOAD, message, place.location, place.length)
+
+    def _roots(self, line: MapNode, name: str) -> tuple[Node, Sequence[Node]]:
+        """Return the place of a field and the documents that are written in it or in the file that it names."""
+        written = line.get(name)
+        if written is not None:
+            return line.key(name) or written, (written,)
+        file = line.get(f"{name}File")
+        most = {"most": 1} if name == "pod" else {}
+        return file or line, read_manifests(file, self._folder, self._diagnostics, self._reader, **most) or ()
+
+    def _workload(self, found: Sequence[Manifest], name: str, priority: int | None) -> Workload:
+        first = found[0]
+        roles = _roles(found)
+        groups = [self._group(manifest, name, role, priority) for manifest, role in zip(found, roles, strict=True)]
+        return Workload(
+            kind=first.kind,
+            name=name,
+            namespace=first.namespace,
+            groups=tuple(group for group in groups if group is not None),
+        )
+
+    def _group(self, manifest: Manifest, name: str, role: str, priority: int | None) -> PodGroup | None:
+        """Return the pods of a template; None, with problems, if there are none."""
+        self._check(manifest)
+        counts = _Counts(manifest, self._diagnostics)
+        whole = f"{name}-{role}" if role else name
+        pod = self._admitted(manifest, whole, priority)
+        if not counts.total:
+            return None
+        return PodGroup(
+            name=whole,
+            pod=pod,
+            parallel=counts.parallel,
+            total=counts.total,
+            controlled=bool(manifest.path),
+            selector=_selector(manifest),
+        )
+
+    def _check(self, manifest: Manifest) -> None:
+        """Report everything for which the API server would refuse the pod, or which has no meaning in a simulation."""
+        if read_pod(manifest.pod, manifest.node, self._diagnostics) is None:
+            return
+        own = Diagnostics()
+        manifest.warn(own)
+        # A pod without containers is an error here: there is nothing to schedule.
+        self._diagnostics.problems += [problem for problem in own.problems if problem.code is not Code.NO_CONTAINERS]
+        spec = section(manifest.node, "spec")
+        if not items(spec, "containers"):
+            place = spec.key("containers") or manifest.node.key("spec") or first_key(manifest.node)
+            message = "the pod has no containers: Kubernetes rejects it"
+            self._diagnostics.error(Code.NO_CONTAINERS, message, place.location, place.length)
+        try:
+            Requirements.of(manifest.pod)
+        except (PodError, TooLargeError) as error:
+            place = place_of(error.path, manifest.node)
+            self._diagnostics.error(Code.BAD_POD, str(error), place.location, place.length)
+
+    def _admitted(self, manifest: Manifest, name: str, priority: int | None) -> dict[str, Json]:
+        """Return the pod with its priority, and the name that its controller has the API server generate."""
+        pod = manifest.pod
+        written = section(manifest.node, "spec").get("priorityClassName")
+        class_name = text(mapping(pod.get("spec")), "priorityClassName")
+        if written is not None and class_name:
+            classes = self._priorities.classes
+            if priority is not None:
+                message = "'priority' of the arrival and 'priorityClassName' of its pod cannot be used together"
+                self._diagnostics.error(Code.CONFLICTING_FIELDS, message, written.location, written.length)
+            elif class_name not in classes and self._priorities.known:
+                message = f"PriorityClass '{truncate(class_name)}' not found{did_you_mean(class_name, classes)}"
+                self._diagnostics.error(Code.UNKNOWN_PRIORITY_CLASS, message, written.location, written.length)
+        if priority is None:
+            pod = self._priorities.admitted(pod)
+        else:
+            pod = {**pod, "spec": {**mapping(pod.get("spec")), "priority": priority}}
+        metadata = mapping(pod.get("metadata"))
+        own: dict[str, Json] = {"generateName": f"{name}-"} if manifest.path else {"name": name}
+        return {**pod, "metadata": {**metadata, **own}}
+
+
+def _name(line: MapNode, manifest: Manifest, fallback: str) -> str:
+    """Return the name of an object: that of its arrival, its own, or that of its generateName without the "-"."""
+    metadata = mapping(mapping(manifest_json(manifest.root)).get("metadata"))
+    return written_text(line, "name") or manifest.name or text(metadata, "generateName").rstrip("-") or fallback
+
+
+def _roles(found: Sequence[Manifest]) -> list[str]:
+    """Return a name for each template of an object, "" for the only one: `worker`, by the member that has it."""
+    if len(found) == 1:
+        return [""]
+    names = [_role(manifest) for manifest in found]
+    return [name if names.count(name) == 1 else f"{name}-{number}" for number, name in enumerate(names, 1)]
+
+
+def _role(manifest: Manifest) -> str:
+    for length in range(len(manifest.path) - 1, 0, -1):
+        step = manifest.path[length - 1]
+        if isinstance(step, int):
+            owner = mapping(manifest_json(find(manifest.root, manifest.path[:length])))
+            named = next((text(owner, field) for field in _GROUP_FIELDS if text(owner, field)), "")
+            if named:
+                return named
+        elif step not in ("spec", *_TEMPLATE_MEMBERS):
+            break
+    last = next((step for step in reversed(manifest.path) if step not in ("spec", *_TEMPLATE_MEMBERS)), "pods")
+    return str(last).lower()
+
+
+class _Counts:
+    """Numbers of pods of a template: at the same time, and in all."""
+
+    def __init__(self, manifest: Manifest, diagnostics: Diagnostics) -> None:
+        self._diagnostics = diagnostics
+        self.parallel = self.total = 1
+        path = manifest.path
+        for length in (index for index, step in enumerate(path) if step in _TEMPLATE_MEMBERS or index == len(path) - 1):
+            owner = find(manifest.root, path[:length])
+            if isinstance(owner, MapNode):
+                self._multiply(owner, is_job=manifest.kind in _JOBS and path[: length + 1] == TEMPLATES[manifest.kind])
+
+    def _multiply(self, owner: MapNode, *, is_job: bool) -> None:
+        replicas = self._number(owner, "replicas")
+        parallelism, completions = self._number(owner, "parallelism"), self._number(owner, "completions")
+        parallel = total = 1 if replicas is None else replicas
+        if is_job or parallelism is not None or completions is not None:
+            # Without completions the first success ends a Job, and no further pods are started.
+            at_once = 1 if parallelism is None else parallelism
+            in_all = at_once if completions is None else completions
+            # A Job with parallelism 0 is paused.
+            parallel, total = parallel * min(at_once, in_all), total * (in_all if at_once else 0)
+        self.parallel, self.total = self.parallel * parallel, self.total * total
+
+    def _number(self, owner: MapNode, name: str) -> int | None:
+        """Return a number of pods; None if it is absent, or with a problem if it is not one."""
+        node, key = owner.get(name), owner.key(name)
+        if node is None or key is None or (isinstance(node, ScalarNode) and node.value is None):
+            return None
+        value = manifest_json(node)
+        if not isinstance(value, int) or isinstance(value, bool):
+            message = f"{name} must be a whole number, not {kind_of(value)}"
+            self._diagnostics.error(Code.WRONG_TYPE, message, node.location, node.length)
+            return None
+        if value < 0:
+            message = f"{name} cannot be less than 0"
+            self._diagnostics.error(Code.WRONG_VALUE, message, node.location, node.length)
+            return None
+        if not value:
+            message = f"{name} is 0: no pod arrives"
+            self._diagnostics.warning(Code.IGNORED_FIELD, message, key.location, key.length)
+        return value
+
+
+def _selector(manifest: Manifest) -> LabelSelector | None:
+    """Return the selector by which the scheduler spreads the pods; None for kinds without one."""
+    if manifest.kind not in _SELECTING or manifest.path != TEMPLATES[manifest.kind]:
+        return None
+    spec = mapping(mapping(manifest_json(manifest.root)).get("spec"))
+    written = spec.get("selector")
+    labels = mapping(manifest.pod.get("metadata")).get("labels")
+    if manifest.kind == "ReplicationController":
+        found: Json = {"matchLabels": written or labels}
+    else:
+        found = written if isinstance(written, dict) else {"matchLabels": labels}
+    selector = selector_of(found)
+    return selector if selector is not None and selector.requirements else None

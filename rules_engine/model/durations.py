@@ -1,0 +1,81 @@
+"""Durations as text, such as `90s`, `1h30m` or `2d`: whole milliseconds."""
+
+import re
+from collections.abc import Mapping
+
+UNITS: Mapping[str, int] = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+"""Milliseconds of each unit, in the order in which units are written: those of Go's durations, and days."""
+
+MAX_DURATION = 3650 * UNITS["d"]
+"""Longest duration: ten years, which is longer than the life of a GPU."""
+
+MAX_DURATION_TEXT = "3650d"
+
+_DIGITS = 12
+"""Digits of a number, before and after its point: those of MAX_DURATION in milliseconds."""
+
+_DURATION = re.compile("".join(rf"(?:([0-9]{{1,{_DIGITS}}})(?:\.([0-9]{{1,{_DIGITS}}}))?{unit})?" for unit in UNITS))
+
+_WORDS: Mapping[str, str] = {
+    **dict.fromkeys(("d", "day", "days"), "d"),
+    **dict.fromkeys(("h", "hr", "hrs", "hour", "hours"), "h"),
+    **dict.fromkeys(("m", "min", "mins", "minute", "minutes"), "m"),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds", ""), "s"),
+    **dict.fromkeys(("ms", "msec", "msecs", "millisecond", "milliseconds"), "ms"),
+}
+"""Words that people write for units, in small letters; "": without a unit."""
+
+_PARTS = re.compile(r"\s{0,9}([0-9]{1,12})\s{0,9}([a-z]{0,12})")
+_CLOCK = re.compile(r"([0-9]{1,4}):([0-9]{2})")
+_MAX_MEANT = 100
+"""Characters of a text in which a duration is looked for."""
+
+
+class DurationError(ValueError):
+    """A text that is not a duration."""
+
+
+def parse_duration(text: str) -> int:
+    """Return the milliseconds of a duration: numbers with units, from days to milliseconds, or 0. Raises DurationError.
+
+    The form is that of the schema; the size is at most MAX_DURATION.
+    """
+    if text == "0":
+        return 0
+    found = _DURATION.fullmatch(text)
+    if found is None or not text:
+        raise DurationError(f"'{text}' is not a duration such as 90s")
+    total = 0
+    for unit, number, decimals in zip(UNITS.values(), found.groups()[::2], found.groups()[1::2], strict=True):
+        if number is not None:
+            total += int(number) * unit
+        if decimals is not None:
+            part, rest = divmod(int(decimals) * unit, 10 ** len(decimals))
+            if rest:
+                raise DurationError("a duration is a whole number of milliseconds")
+            total += part
+    if total > MAX_DURATION:
+        raise DurationError(f"a duration is at most {MAX_DURATION_TEXT}, ten years")
+    return total
+
+
+def durations_meant(text: str) -> tuple[str, ...]:
+    """Return the durations that a text may mean: with blanks, with words for units, without a unit, or of a clock."""
+    lower = text.strip().lower()[:_MAX_MEANT]
+    clock = _CLOCK.fullmatch(lower)
+    if clock:
+        first, second = int(clock[1]), int(clock[2])
+        return _written({"m": first, "s": second}), _written({"h": first, "m": second})
+    amounts: dict[str, int] = {}
+    end = 0
+    for found in _PARTS.finditer(lower):
+        unit = _WORDS.get(found[2])
+        if found.start() != end or unit is None or unit in amounts:
+            return ()
+        amounts[unit] = int(found[1])
+        end = found.end()
+    return (_written(amounts),) if amounts and end == len(lower) else ()
+
+
+def _written(amounts: Mapping[str, int]) -> str:
+    return "".join(f"{amounts[unit]}{unit}" for unit in UNITS if amounts.get(unit)) or "0s"

@@ -19,8 +19,9 @@ from rules_engine.scheduling.scheduler import Scheduler
 from rules_engine.scheduling.scheduling import Filter, Scheduling
 
 MAX_DRY_RUNS = 100
-"""Nodes of a pod with constraints on other pods or with host ports on which preemption is tried: each takes some runs
-of all filters. Other pods have no such bound. The scheduler finds 100 candidates, or a tenth of the nodes."""
+"""Nodes on which preemption is tried, of those where more than resources depends on the victims: each takes some runs
+of all filters. There is no such bound where resources alone decide. The scheduler looks for 100 candidates, or a tenth
+of the nodes."""
 
 CACHED_RANKINGS = 32
 """Rankings of nodes that are cached, by priority and amounts: a megabyte each with 5,000 nodes."""
@@ -79,7 +80,17 @@ class Preemption:
     def has_room(self, pod: SchedulablePod, number: int, *, preempts: bool) -> bool:
         """Return True if a node has the resources for a pod, if it `preempts` without the pods of lower priority."""
         below = pod.priority if preempts else _LEAST_PRIORITY
-        return all(amount <= self._free_below(number, below, resource) for resource, amount in pod.amounts)
+        free, used = self._scheduler.free, self._nodes[number].used
+        # Loops, since this is called for each group of waiting pods when a node changes.
+        for resource, amount in pod.amounts:
+            left = free(number, resource)
+            if amount > left:
+                for priority, amounts in used.items():
+                    if priority < below:
+                        left += amounts.get(resource, 0)
+                if amount > left:
+                    return False
+        return True
 
     def find(self, name: str, pod: SchedulablePod) -> Bound | None:
         """Return the node and the victims for a pod that no node can run; None if preemption does not help.
@@ -95,12 +106,12 @@ class Preemption:
             return None
         scheduling = self._scheduler.schedule(pod.requirements)
         candidates &= scheduling.resolvable
-        of_pods = _depending_on_pods(pod.requirements, scheduling)
+        other_filters = _needing_all_filters(pod.requirements, scheduling)
         found: list[tuple[Key, NodeSet]] = []
-        if simple := candidates & ~of_pods:
-            found.append(self._ranking(pod).best(simple))
+        if by_resources := candidates & ~other_filters:
+            found.append(self._ranking(pod).best(by_resources))
         tried = {}
-        for number in self._choice.first(name, candidates & of_pods, MAX_DRY_RUNS):
+        for number in self._choice.first(name, candidates & other_filters, MAX_DRY_RUNS):
             victims = self._dry_run(pod, number)
             if victims:
                 tried[number] = victims
@@ -283,11 +294,16 @@ def _key(victims: Sequence[BoundPod]) -> Key:
     return first.pod.priority, total, len(victims), -first.start
 
 
-def _depending_on_pods(pod: Requirements, scheduling: Scheduling) -> NodeSet:
-    """Return the nodes on which more than resources depends on the other pods."""
-    if pod.ports or pod.spread or pod.affinity or pod.anti_affinity:
+def _needing_all_filters(pod: Requirements, scheduling: Scheduling) -> NodeSet:
+    """Return the nodes on which more than resources may depend on the victims.
+
+    On others, resources alone keep the pod away: pods that end there take no port, add no anti-affinity, and do not
+    increase the skew of their own domain. They may be those to which the pod has affinity.
+    """
+    if pod.affinity:
         return scheduling.every
     found = 0
-    for nodes in scheduling.excluded.get(Filter.INTER_POD_AFFINITY, {}).values():
-        found |= nodes
+    for name in (Filter.NODE_PORTS, Filter.POD_TOPOLOGY_SPREAD, Filter.INTER_POD_AFFINITY):
+        for nodes in scheduling.excluded.get(name, {}).values():
+            found |= nodes
     return found

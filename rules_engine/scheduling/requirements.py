@@ -123,6 +123,7 @@ class Requirements(Footprint, frozen=True, kw_only=True):
             spread=spread,
             affinity=affinity,
             anti_affinity=anti_affinity,
+            terminating=bool(mapping(raw.get("metadata")).get("deletionTimestamp")),
             not_modelled=tuple(_not_modelled(raw, spec)),
         )
 

@@ -17,7 +17,7 @@ NEVER = "Never"
 class SchedulablePod(Struct, frozen=True):
     """A pod as the scheduler reads it, without its name: equal pods share one value.
 
-    `amounts`: the positive requests and one of PODS, in the scheduler's units.
+    `amounts`: the positive requests and one of PODS, in the scheduler's units; first those that the fewest nodes have.
     """
 
     requirements: Requirements
@@ -31,7 +31,10 @@ class SchedulablePod(Struct, frozen=True):
         Raises PodError if it is malformed, and TooLargeError if it is beyond a bound.
         """
         requirements = Requirements.of(raw)
-        requested = sorted((resource, amount) for resource, amount in requirements.requests.items() if amount > 0)
+        requested = sorted(
+            [(resource, amount) for resource, amount in requirements.requests.items() if amount > 0],
+            key=lambda found: ("/" not in found[0], found[0]),
+        )
         preempts = text(mapping(raw.get("spec")), "preemptionPolicy") != NEVER
         return cls(requirements, preempts, (*requested, (PODS, 1)))
 

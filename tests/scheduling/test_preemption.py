@@ -92,6 +92,24 @@ def test_victims_agree_while_pods_come_and_go(random: Random) -> None:
         )
 
 
+@given(st.randoms(use_true_random=True))
+def test_the_order_of_nodes_changes_nothing(random: Random) -> None:
+    generator = Generator(random, most_nodes=MOST_NODES)
+    nodes, namespaces = generator.nodes(), generator.namespace_objects()
+    shuffled = random.sample(nodes, len(nodes))
+    subjects = [(cycle(order, namespaces), order) for order in (nodes, shuffled)]
+    for now in range(30):
+        made = generator.pending(nodes)
+        made["spec"]["priority"] = random.choice(PRIORITIES)
+        schedulable = SchedulablePod.of(made)
+        found = [subject.schedule(f"default/p{now}", schedulable, now // 3) for subject, _ in subjects]
+        one, other = [
+            bound and (order[bound.node]["metadata"]["name"], [victim.name for victim in bound.victims])
+            for bound, (_, order) in zip(found, subjects, strict=True)
+        ]
+        assert one == other
+
+
 def _gpus(name: str, count: int, **spec: Any) -> Object:
     return pod(name, requests={GPU: str(count), "cpu": "500m"}, **spec)
 

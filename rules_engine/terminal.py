@@ -1,10 +1,15 @@
 """Consoles of rich for text for people, on a terminal or in a pipe."""
 
 import os
+from collections.abc import Collection, Iterator, Sequence
 from io import TextIOWrapper
 from typing import TextIO
 
+from rich.cells import cell_len
 from rich.console import Console
+from rich.text import Text
+
+from rules_engine.model.excerpt import visible
 
 WIDTH = 100_000
 """Line width in columns, larger than any line: the terminal wraps long lines, so that no text is cut off."""
@@ -25,6 +30,23 @@ def console(stream: TextIO) -> Console:
         soft_wrap=True,
         width=WIDTH,
     )
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: Collection[str]) -> Iterator[Text]:
+    """Yield the lines of a table, its head if there are rows. Columns of `numbers`, by their heads, are on the right.
+
+    Control characters in the cells are escaped.
+    """
+    if not rows:
+        return
+    shown = [head, *([visible(cell) for cell in row] for row in rows)]
+    widths = [max(map(cell_len, column)) for column in zip(*shown, strict=True)]
+    for row in shown:
+        cells = [
+            " " * (width - cell_len(cell)) + cell if name in numbers else cell + " " * (width - cell_len(cell))
+            for cell, width, name in zip(row, widths, head, strict=True)
+        ]
+        yield Text(f"  {'  '.join(cells)}".rstrip(), "dim" if row is head else "")
 
 
 def _is_ascii_locale() -> bool:

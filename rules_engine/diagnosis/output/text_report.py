@@ -4,7 +4,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import TextIO
 
-from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
@@ -15,7 +14,7 @@ from rules_engine.diagnosis.wording import time
 from rules_engine.model.excerpt import visible
 from rules_engine.model.finding import Certainty, Finding, FindingSeverity, Risk
 from rules_engine.model.wording import counted
-from rules_engine.terminal import console
+from rules_engine.terminal import console, table
 
 MAX_ROWS = 40
 """Lines of a section, about a screen: of more, the first ones are shown and the others counted; JSON has them all."""
@@ -194,17 +193,8 @@ class _TextReport:
 
     def _table(self, head: _Row, rows: Sequence[_Row]) -> None:
         """Print rows in columns; numbers are on the right."""
-        if not rows:
-            return
-        shown = [head, *([visible(cell) for cell in row] for row in rows)]
-        widths = [max(map(cell_len, column)) for column in zip(*shown, strict=True)]
-        right = [head[index] in _NUMBERS for index in range(len(head))]
-        for row in shown:
-            cells = [
-                " " * (width - cell_len(cell)) + cell if on_right else cell + " " * (width - cell_len(cell))
-                for cell, width, on_right in zip(row, widths, right, strict=True)
-            ]
-            self._line(Text(f"  {'  '.join(cells)}".rstrip(), _DIM if row is head else ""))
+        for line in table(head, rows, _NUMBERS):
+            self._line(line)
 
     def _more(self, number: int, noun: str) -> None:
         if number > 0:

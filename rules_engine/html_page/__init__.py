@@ -6,11 +6,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from rules_engine.model.excerpt import visible
 
+STYLES = Path(__file__).parent
+"""The folder of `style.css`, which each page includes."""
+
 
 def render(template: Path, **values: object) -> str:
     """Return the page of a template. Markup and control characters in texts are escaped."""
     environment = Environment(
-        loader=FileSystemLoader(template.parent),
+        loader=FileSystemLoader([template.parent, STYLES]),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -6,6 +6,8 @@ for B300, GB200, GB300 and GH200. Drivers round memory differently, so a card ma
 
 import re
 from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from functools import lru_cache
 
 from rules_engine.model.problems import did_you_mean
 
@@ -45,6 +47,12 @@ _NAME = re.compile(r"(?:([1-7])c\.)?(([1-7])g\.[0-9]+gb)(?:\.me|\.me\.all|-me|\.
 """A resource's name after the prefix: a share of a device's compute slices (1c.3g.20gb), the profile, its extensions
 ("+" is "." in a resource's name), and the suffix of devices that are shared in time."""
 
+CARD_SLICES = 7
+"""Compute slices of the cards that most profiles are of; A30 has 4."""
+
+CACHED_SHARES = 1_000
+"""Names of resources whose share of a card is cached: a cluster has some dozens."""
+
 _SIZES = re.compile(r"([0-9]+)g\.([0-9]+)gb")
 
 
@@ -57,6 +65,30 @@ def profile_of(resource: str) -> str | None:
     if found is None or int(found[1] or 1) > int(found[3]):
         return name
     return found[2]
+
+
+@lru_cache(CACHED_SHARES)
+def card_share(resource: str) -> Fraction:
+    """Return the share of a card's compute slices that a device of a GPU resource has; 1 for a whole card.
+
+    Of a profile that cards with different numbers of slices have, it is that of the largest. A device that is shared in
+    time counts as the device itself.
+    """
+    if not resource.startswith(MIG_RESOURCE):
+        return Fraction(1)
+    found = _NAME.fullmatch(resource.removeprefix(MIG_RESOURCE))
+    if found is None:
+        return Fraction(1)
+    return Fraction(int(found[1] or found[3]), _slices(found[2]))
+
+
+def _slices(profile: str) -> int:
+    cards = cards_of(profile) - {SIMULATED}
+    return max((max(map(_compute, CARDS[card])) for card in cards), default=CARD_SLICES)
+
+
+def _compute(profile: str) -> int:
+    return int(profile.partition("g.")[0])
 
 
 def cards_of(profile: str) -> frozenset[str]:

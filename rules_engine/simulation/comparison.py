@@ -1,0 +1,177 @@
+"""Comparison of simulations of one load under several rule sets, with a verdict for each metric."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+
+from rules_engine.simulation.record import State
+from rules_engine.simulation.totals import Totals
+
+Value = Fraction | int | None
+"""The value of a metric; None: it has none, such as a waiting time if no pod was bound."""
+
+
+class Unit(StrEnum):
+    """Units of metrics."""
+
+    PODS = "pods"
+    MILLISECONDS = "milliseconds"
+    SHARE = "share"
+    GPU_HOURS = "GPU-hours"
+
+
+class Better(StrEnum):
+    """Directions in which a metric is better; NEITHER: it depends on what the rules are for."""
+
+    HIGHER = "higher"
+    LOWER = "lower"
+    NEITHER = "neither"
+
+
+class Verdict(StrEnum):
+    """Comparison of a value with that of the first rule set."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A number by which simulations are compared."""
+
+    name: str
+    title: str
+    unit: Unit
+    better: Better
+    of: Callable[[Totals], Value]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """A metric with its value for each rule set, and the verdict for each but the first."""
+
+    metric: Metric
+    values: Sequence[Value]
+    verdicts: Sequence[Verdict]
+
+
+def _utilisation(totals: Totals) -> Value:
+    hours = totals.gpu_hours
+    return hours.given / hours.capacity if hours.capacity else None
+
+
+METRICS: Sequence[Metric] = (
+    Metric(
+        name="bound", title="pods that got a node", unit=Unit.PODS, better=Better.HIGHER, of=lambda totals: totals.bound
+    ),
+    Metric(
+        name="succeeded",
+        title="pods that ended",
+        unit=Unit.PODS,
+        better=Better.HIGHER,
+        of=lambda totals: totals.states[State.SUCCEEDED],
+    ),
+    Metric(
+        name="pending",
+        title="pods that wait at the end",
+        unit=Unit.PODS,
+        better=Better.LOWER,
+        of=lambda totals: totals.states[State.PENDING],
+    ),
+    Metric(
+        name="waitingP50",
+        title="waiting time, p50",
+        unit=Unit.MILLISECONDS,
+        better=Better.LOWER,
+        of=lambda totals: totals.waiting.p50,
+    ),
+    Metric(
+        name="waitingP95",
+        title="waiting time, p95",
+        unit=Unit.MILLISECONDS,
+        better=Better.LOWER,
+        of=lambda totals: totals.waiting.p95,
+    ),
+    Metric(
+        name="denied",
+        title="pods denied",
+        unit=Unit.PODS,
+        better=Better.NEITHER,
+        of=lambda totals: totals.states[State.DENIED],
+    ),
+    Metric(
+        name="preempted",
+        title="pods preempted",
+        unit=Unit.PODS,
+        better=Better.LOWER,
+        of=lambda totals: totals.states[State.PREEMPTED],
+    ),
+    Metric(
+        name="evicted",
+        title="pods evicted",
+        unit=Unit.PODS,
+        better=Better.LOWER,
+        of=lambda totals: totals.states[State.EVICTED],
+    ),
+    Metric(
+        name="fell",
+        title="pods given another resource",
+        unit=Unit.PODS,
+        better=Better.LOWER,
+        of=lambda totals: totals.fell,
+    ),
+    Metric(name="utilisation", title="GPU utilisation", unit=Unit.SHARE, better=Better.HIGHER, of=_utilisation),
+    Metric(
+        name="gpuHoursGiven",
+        title="GPU-hours given",
+        unit=Unit.GPU_HOURS,
+        better=Better.NEITHER,
+        of=lambda totals: totals.gpu_hours.given,
+    ),
+    Metric(
+        name="gpuHoursLost",
+        title="GPU-hours lost by falling",
+        unit=Unit.GPU_HOURS,
+        better=Better.LOWER,
+        of=lambda totals: totals.gpu_hours.lost,
+    ),
+    Metric(
+        name="gpuHoursShort",
+        title="GPU-hours given too little",
+        unit=Unit.GPU_HOURS,
+        better=Better.LOWER,
+        of=lambda totals: totals.gpu_hours.short,
+    ),
+    Metric(
+        name="fragmentation",
+        title="fragmentation",
+        unit=Unit.SHARE,
+        better=Better.LOWER,
+        of=lambda totals: totals.fragmentation,
+    ),
+)
+"""All metrics, in the order of reports."""
+
+
+def compare(all_totals: Sequence[Totals]) -> Sequence[Compared]:
+    """Return the metrics of simulations; each is compared with the first one."""
+    found = []
+    for metric in METRICS:
+        values = [metric.of(totals) for totals in all_totals]
+        verdicts = [_verdict(metric.better, values[0], value) for value in values[1:]]
+        found.append(Compared(metric=metric, values=values, verdicts=verdicts))
+    return found
+
+
+def _verdict(better: Better, first: Value, other: Value) -> Verdict:
+    if first == other:
+        return Verdict.EQUAL
+    if first is None or other is None:
+        return Verdict.UNKNOWN
+    if better is Better.NEITHER:
+        return Verdict.DIFFERENT
+    return Verdict.BETTER if (other > first) is (better is Better.HIGHER) else Verdict.WORSE

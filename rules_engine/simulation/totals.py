@@ -1,0 +1,351 @@
+"""Totals of a simulation: the use of resources, GPU-hours, waiting times, falls, denials and losses."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.model.mig_profiles import card_share
+from rules_engine.model.quantity import NANOS
+from rules_engine.model.rules import RuleId
+from rules_engine.model.simulation import Milliseconds
+from rules_engine.simulation.record import AdmittedPod, Amounts, PodRecord, Record, State
+from rules_engine.simulation.usage import Fragmentation, bound_pods, curve, intervals, run_time, span
+
+HOUR = 3_600_000
+"""Milliseconds of an hour."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceUse:
+    """The use of a resource, of one node or of all, in nanos: on average over time, at most, and at the end."""
+
+    capacity: int
+    mean: Fraction
+    peak: int
+    end: int
+
+    @property
+    def share(self) -> Fraction | None:
+        """The mean use as a share of the capacity; None if there is no capacity."""
+        return self.mean / self.capacity if self.capacity else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterUse(ResourceUse):
+    """The use of a resource in the cluster.
+
+    `curve`: the mean use in each of PARTS equal parts of the time. `fragmentation`: the share of the free devices that
+    pods could not use, over time; None: no device was free, no pod holds such devices, or they are no devices.
+    """
+
+    curve: Sequence[Fraction] = field(repr=False)
+    fragmentation: Fraction | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeUse:
+    """The use of a node by resource; `pods`: those that it ever had."""
+
+    node: str
+    pods: int
+    resources: Mapping[str, ResourceUse]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuHours:
+    """Hours of cards; a MIG device counts as its share of a card's compute slices.
+
+    `capacity`: those of all nodes. `asked` and `given`: those of pods while they ran. `lost`: given beyond what was
+    asked for, such as a whole card for a request of 1g. `short`: asked for beyond what was given.
+    """
+
+    capacity: Fraction
+    asked: Fraction
+    given: Fraction
+    lost: Fraction
+    short: Fraction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingTimes:
+    """Waiting times of the pods that were bound, by nearest rank; None: no pod was. `longest`: of those that wait."""
+
+    p50: Milliseconds | None
+    p95: Milliseconds | None
+    waiting: int
+    longest: Milliseconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FallTotal:
+    """Falls from one resource to another: the pods that fell, and the devices that they asked for."""
+
+    rule: RuleId
+    requested: str
+    given: str
+    pods: int
+    devices: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodsWith:
+    """Pods with the same text: a denial, a message of the scheduler, or something that is not modelled."""
+
+    text: str
+    rule: RuleId | None = None
+    given: Amounts = field(default_factory=dict)
+    pods: Sequence[PodRecord] = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """What a simulation amounts to."""
+
+    time: Milliseconds
+    pods: int
+    states: Mapping[State, int]
+    bound: int
+    fell: int
+    replaced: int
+    resources: Mapping[str, ClusterUse]
+    nodes: Sequence[NodeUse] = field(repr=False)
+    gpu_hours: GpuHours
+    fragmentation: Fraction | None
+    waiting: WaitingTimes
+    falls: Sequence[FallTotal]
+    denials: Sequence[PodsWith]
+    pending: Sequence[PodsWith]
+    not_modelled: Sequence[PodsWith]
+
+
+def totals(record: Record) -> Totals:
+    """Return the totals of a simulation."""
+    use = _Use(record)
+    use.measure()
+    states = Counter(pod.state for pod in record.pods)
+    bound = [pod for pod in record.pods if pod.bound is not None]
+    return Totals(
+        time=record.ended,
+        pods=len(record.pods),
+        states={state: states[state] for state in State},
+        bound=len(bound),
+        fell=sum(bool(pod.admitted.falls) and pod.state is not State.DENIED for pod in record.pods),
+        replaced=sum(bool(pod.replaces) for pod in record.pods),
+        resources=use.resources(),
+        nodes=use.nodes,
+        gpu_hours=_gpu_hours(record, bound),
+        fragmentation=use.fragmentation(),
+        waiting=_waiting(record, bound),
+        falls=_falls(record.pods),
+        denials=_denials(record.pods),
+        pending=_pending(record.pods),
+        not_modelled=_not_modelled(record.pods),
+    )
+
+
+class _Use:
+    """Sums over the nodes of a simulation."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+        self._span = span(record)
+        self._names = _resources(record)
+        self.nodes: list[NodeUse] = []
+        self._capacity: Counter[str] = Counter()
+        self._integral: Counter[str] = Counter()
+        self._end: Counter[str] = Counter()
+        self._changes: dict[str, Counter[Milliseconds]] = {name: Counter() for name in self._names}
+        self._fragments = Fragmentation(record)
+        self._free: Counter[str] = Counter()
+        self._unusable: Counter[str] = Counter()
+
+    def measure(self) -> None:
+        """Add up all nodes."""
+        pods = bound_pods(self._record)
+        for node in self._record.nodes:
+            allocatable = {name: quantity.nanos for name, quantity in node.allocatable.items()}
+            self._node(node.name, allocatable, pods[node.name])
+
+    def _node(self, name: str, allocatable: Mapping[str, int], pods: Sequence[PodRecord]) -> None:
+        integral: Counter[str] = Counter()
+        peak: dict[str, int] = {}
+        before: Mapping[str, int] = {}
+        end: Counter[str] = Counter()
+        for pod in pods:
+            if pod.state is State.RUNNING:
+                end.update(pod.admitted.given)
+        for start, until, used in intervals(pods, self._record):
+            for resource, amount in used.items():
+                if amount != before.get(resource, 0):
+                    self._changes[resource][start] += amount - before.get(resource, 0)
+                    peak[resource] = max(peak.get(resource, 0), amount)
+                integral[resource] += amount * (until - start)
+            self._fragment(allocatable, used, until - start)
+            before = used
+        self._capacity.update({each: allocatable.get(each, 0) for each in self._names})
+        self._integral.update(integral)
+        self._end.update(end)
+        self.nodes.append(
+            NodeUse(
+                node=name,
+                pods=len(pods),
+                resources={
+                    each: ResourceUse(
+                        capacity=allocatable.get(each, 0),
+                        mean=Fraction(integral[each], self._span),
+                        peak=peak.get(each, 0),
+                        end=end[each],
+                    )
+                    for each in self._names
+                    if allocatable.get(each) or integral[each]
+                },
+            )
+        )
+
+    def _fragment(self, allocatable: Mapping[str, int], used: Mapping[str, int], time: Milliseconds) -> None:
+        free = tuple(max(allocatable.get(each, 0) - used.get(each, 0), 0) for each in self._fragments.resources)
+        for resource, unusable in self._fragments.unusable(free).items():
+            self._unusable[resource] += unusable * time
+        for resource, amount in zip(self._fragments.resources, free, strict=True):
+            self._free[resource] += amount * time
+
+    def resources(self) -> Mapping[str, ClusterUse]:
+        """Return the use of each resource in the cluster."""
+        return {name: self._resource(name) for name in self._names}
+
+    def _resource(self, name: str) -> ClusterUse:
+        levels: list[tuple[Milliseconds, int]] = []
+        level = 0
+        for time, change in sorted(self._changes[name].items()):
+            level += change
+            levels.append((time, level))
+        ends = [*(time for time, _ in levels[1:]), self._span]
+        spans = ((start, end, level) for (start, level), end in zip(levels, ends, strict=False))
+        return ClusterUse(
+            capacity=self._capacity[name],
+            mean=Fraction(self._integral[name], self._span),
+            peak=max((level for _, level in levels), default=0),
+            end=self._end[name],
+            curve=curve(spans, self._span),
+            fragmentation=self._fragmentation((name,)),
+        )
+
+    def fragmentation(self) -> Fraction | None:
+        """Return the share of unusable devices among all free devices, which count as their share of a card."""
+        return self._fragmentation(tuple(self._fragments.weights))
+
+    def _fragmentation(self, names: Sequence[str]) -> Fraction | None:
+        weights = self._fragments.weights
+        known = [name for name in names if name in weights]
+        free = sum(self._free[name] * card_share(name) for name in known)
+        if not free:
+            return None
+        return (
+            sum((card_share(name) * Fraction(self._unusable[name], weights[name]) for name in known), Fraction()) / free
+        )
+
+
+def _resources(record: Record) -> Sequence[str]:
+    """Return the resources to report: those that pods were given, and GPUs of nodes; the GPUs first."""
+    names = {name for pod in _admitted(record.pods) if not pod.message for name, amount in pod.given.items() if amount}
+    names |= {name for node in record.nodes for name, quantity in node.allocatable.items() if is_gpu(name) and quantity}
+    return sorted(names, key=lambda name: (not is_gpu(name), name))
+
+
+def _admitted(pods: Sequence[PodRecord]) -> Sequence[AdmittedPod]:
+    return list({id(pod.admitted): pod.admitted for pod in pods}.values())
+
+
+def cards(amounts: Amounts) -> Fraction:
+    """Return the cards in amounts of GPU resources; a MIG device is a share of one."""
+    return sum(
+        (card_share(name) * Fraction(amount, NANOS) for name, amount in amounts.items() if is_gpu(name)), Fraction()
+    )
+
+
+def _gpu_hours(record: Record, bound: Sequence[PodRecord]) -> GpuHours:
+    times: Counter[int] = Counter()
+    for pod in bound:
+        start, end = run_time(pod, record)
+        times[id(pod.admitted)] += max(end - start, 0)
+    asked = given = lost = short = Fraction()
+    for admitted in _admitted(bound):
+        hours = Fraction(times[id(admitted)], HOUR)
+        wanted, held = cards(admitted.asked), cards(admitted.given)
+        asked += hours * wanted
+        given += hours * held
+        lost += hours * max(held - wanted, Fraction())
+        short += hours * max(wanted - held, Fraction())
+    whole = sum(
+        (cards({name: quantity.nanos for name, quantity in node.allocatable.items()}) for node in record.nodes),
+        Fraction(),
+    )
+    return GpuHours(capacity=whole * Fraction(span(record), HOUR), asked=asked, given=given, lost=lost, short=short)
+
+
+def waited(pod: PodRecord) -> Milliseconds | None:
+    """Return the time that a bound pod waited; None for others, and for those that ran from the beginning."""
+    if pod.bound is None or (pod.arrival is None and pod.bound <= 0):
+        return None
+    return pod.bound - pod.arrived
+
+
+def _waiting(record: Record, bound: Sequence[PodRecord]) -> WaitingTimes:
+    times = sorted(time for pod in bound if (time := waited(pod)) is not None)
+    waiting = [record.ended - pod.arrived for pod in record.pods if pod.state is State.PENDING]
+    return WaitingTimes(
+        p50=_percentile(times, 50), p95=_percentile(times, 95), waiting=len(waiting), longest=max(waiting, default=0)
+    )
+
+
+def _percentile(ordered: Sequence[Milliseconds], percent: int) -> Milliseconds | None:
+    """Return the least value that a percentage of all is not above (nearest rank)."""
+    return ordered[-(-len(ordered) * percent // 100) - 1] if ordered else None
+
+
+def _falls(pods: Sequence[PodRecord]) -> Sequence[FallTotal]:
+    found: Counter[tuple[RuleId, str, str]] = Counter()
+    devices: Counter[tuple[RuleId, str, str]] = Counter()
+    for pod in pods:
+        if pod.state is State.DENIED:
+            continue
+        for fall in pod.admitted.falls:
+            devices[fall.rule, fall.requested, fall.given] += fall.count
+        found.update({(fall.rule, fall.requested, fall.given) for fall in pod.admitted.falls})
+    return [
+        FallTotal(rule=rule, requested=requested, given=given, pods=number, devices=devices[rule, requested, given])
+        for (rule, requested, given), number in sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    ]
+
+
+def _denials(pods: Sequence[PodRecord]) -> Sequence[PodsWith]:
+    found: dict[tuple[RuleId | None, str], list[PodRecord]] = {}
+    for pod in pods:
+        if pod.state is State.DENIED:
+            found.setdefault((pod.admitted.denied_by, pod.admitted.message), []).append(pod)
+    return _most_first([PodsWith(text=text, rule=rule, pods=denied) for (rule, text), denied in found.items()])
+
+
+def _pending(pods: Sequence[PodRecord]) -> Sequence[PodsWith]:
+    found: dict[tuple[str, tuple[tuple[str, int], ...]], list[PodRecord]] = {}
+    for pod in pods:
+        if pod.state is State.PENDING:
+            found.setdefault((pod.message, tuple(sorted(pod.admitted.given.items()))), []).append(pod)
+    return _most_first(
+        [PodsWith(text=text, given=dict(given), pods=waiting) for (text, given), waiting in found.items()]
+    )
+
+
+def _not_modelled(pods: Sequence[PodRecord]) -> Sequence[PodsWith]:
+    found: dict[str, list[PodRecord]] = {}
+    for pod in pods:
+        for text in pod.admitted.not_modelled:
+            found.setdefault(text, []).append(pod)
+    return _most_first([PodsWith(text=text, pods=using) for text, using in found.items()])
+
+
+def _most_first(groups: Sequence[PodsWith]) -> Sequence[PodsWith]:
+    """Return groups, the one with most pods first; of equal ones, that of the first pod."""
+    return sorted(groups, key=lambda group: -len(group.pods))

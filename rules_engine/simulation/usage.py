@@ -1,0 +1,149 @@
+"""Use of nodes over time, and the free devices on them that pods could not use."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from functools import lru_cache
+
+from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.model.simulation import Milliseconds
+from rules_engine.simulation.record import Amounts, PodRecord, Record, State
+
+PARTS = 120
+"""Parts of the time for which a mean use is computed: a curve of this width is smooth on a page."""
+
+MAX_KINDS = 16
+"""Kinds of pods by which the fragmentation of a resource is measured: the most frequent ones. The time is in
+proportion."""
+
+CACHED_AMOUNTS = 65_536
+"""Free amounts of a node whose unusable devices are cached: equal nodes have the same ones again and again."""
+
+Unusable = Callable[[tuple[int, ...]], Mapping[str, int]]
+"""A function from the free amounts of a node to its unusable devices, times the number of pods in `weights`."""
+
+
+def span(record: Record) -> Milliseconds:
+    """Return the time over which means are taken. One that ends at its first moment is measured at that moment."""
+    return max(record.ended, 1)
+
+
+def run_time(pod: PodRecord, record: Record) -> tuple[Milliseconds, Milliseconds]:
+    """Return the times from which and until which a bound pod holds its node, within the simulation."""
+    end = span(record) if pod.ended is None else pod.ended
+    return max(pod.bound or 0, 0), end
+
+
+def bound_pods(record: Record) -> Mapping[str, Sequence[PodRecord]]:
+    """Return the pods that each node ever had, in the order of the record."""
+    found: dict[str, list[PodRecord]] = {node.name: [] for node in record.nodes}
+    for pod in record.pods:
+        if pod.bound is not None:
+            found[pod.node].append(pod)
+    return found
+
+
+def steps(pods: Sequence[PodRecord], record: Record) -> Iterator[tuple[Milliseconds, Mapping[str, int]]]:
+    """Yield each time at which the use of a node changes, with the amounts from then on; it begins at 0.
+
+    The mapping is the same one each time.
+    """
+    changes: list[tuple[Milliseconds, int, Amounts]] = []
+    for pod in pods:
+        start, end = run_time(pod, record)
+        if start < end:
+            changes += [(start, 1, pod.admitted.given), (end, -1, pod.admitted.given)]
+    changes.sort(key=lambda change: change[0])
+    used: dict[str, int] = {}
+    at = 0
+    for time, sign, amounts in changes:
+        if time != at:
+            yield at, used
+            at = time
+        for resource, amount in amounts.items():
+            used[resource] = used.get(resource, 0) + sign * amount
+    if at < span(record):
+        yield at, used
+
+
+def intervals(
+    pods: Sequence[PodRecord], record: Record
+) -> Iterator[tuple[Milliseconds, Milliseconds, Mapping[str, int]]]:
+    """Yield start and end of each interval in which the use of a node stays the same, with the amounts."""
+    end = span(record)
+    before: tuple[Milliseconds, dict[str, int]] | None = None
+    for at, used in steps(pods, record):
+        if before is not None:
+            yield before[0], at, before[1]
+        before = at, dict(used)
+    if before is not None and before[0] < end:
+        yield before[0], end, before[1]
+
+
+def curve(levels: Iterable[tuple[Milliseconds, Milliseconds, int]], end: Milliseconds) -> Sequence[Fraction]:
+    """Return the mean of a level in each of PARTS equal parts of the time; in each millisecond, if there are fewer.
+
+    `levels`: starts, ends and levels of intervals in order; the level between them is 0.
+    """
+    parts = min(PARTS, end)
+    sums = [0] * parts
+    edges = [part * end // parts for part in range(parts + 1)]
+    part = 0
+    for start, until, level in levels:
+        at = start
+        while at < until:
+            while edges[part + 1] <= at:
+                part += 1
+            upto = min(until, edges[part + 1])
+            sums[part] += level * (upto - at)
+            at = upto
+    return [Fraction(total, edges[part + 1] - edges[part]) for part, total in enumerate(sums)]
+
+
+class Fragmentation:
+    """Devices that are free and that pods could not use.
+
+    A pod of a kind can use the free devices of a node as far as pods of this kind fit on the node, by all of their
+    amounts. The kinds are those of the simulation's pods that hold the resource, weighted by the number of pods.
+    """
+
+    def __init__(self, record: Record) -> None:
+        self._kinds = _kinds(record)
+        self.weights: Mapping[str, int] = {
+            resource: sum(weight for _, weight in kinds) for resource, kinds in self._kinds.items()
+        }
+        requested = {name for kinds in self._kinds.values() for kind, _ in kinds for name in kind}
+        self.resources = tuple(sorted(requested))
+        """The resources whose free amounts matter."""
+        self.unusable: Unusable = lru_cache(CACHED_AMOUNTS)(self._unusable)
+
+    def _unusable(self, free: tuple[int, ...]) -> Mapping[str, int]:
+        amounts = dict(zip(self.resources, free, strict=True))
+        return {
+            resource: sum(
+                weight * (amounts[resource] - _usable(kind, amounts, resource))
+                for kind, weight in self._kinds[resource]
+            )
+            for resource in self._kinds
+            if amounts[resource]
+        }
+
+
+def _usable(kind: Amounts, free: Mapping[str, int], resource: str) -> int:
+    fitting = min(free[name] // amount for name, amount in kind.items())
+    return fitting * kind[resource]
+
+
+def _kinds(record: Record) -> Mapping[str, Sequence[tuple[Amounts, int]]]:
+    """Return the kinds of pods that hold each GPU resource, with the number of their pods, the most frequent first."""
+    shared = {id(pod.admitted): pod.admitted for pod in record.pods if pod.state is not State.DENIED}
+    counts = Counter(id(pod.admitted) for pod in record.pods if pod.state is not State.DENIED)
+    merged: Counter[tuple[tuple[str, int], ...]] = Counter()
+    for key, admitted in shared.items():
+        merged[tuple(sorted((name, amount) for name, amount in admitted.given.items() if amount))] += counts[key]
+    found: dict[str, list[tuple[Amounts, int]]] = {}
+    for kind, count in sorted(merged.items(), key=lambda item: (-item[1], item[0])):
+        for resource, _ in kind:
+            if is_gpu(resource) and len(found.setdefault(resource, [])) < MAX_KINDS:
+                found[resource].append((dict(kind), count))
+    return dict(sorted(found.items()))

@@ -1,0 +1,105 @@
+"""Comparison of simulations under several rule sets."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rules_engine.simulation.answer import answer
+from rules_engine.simulation.comparison import METRICS, Verdict
+from rules_engine.simulation.record import PodRecord, Record, State
+from tests.support.simulation_records import (
+    GPU,
+    HOUR,
+    MINUTE,
+    SMALL,
+    admitted_pod,
+    fallen,
+    record,
+    recorded_node,
+    recorded_pod,
+    whole_record,
+)
+
+REPOSITORY = Path(__file__).parents[2]
+WHOLE, PART = admitted_pod({GPU: 1}), admitted_pod({SMALL: 1})
+ODD = admitted_pod({GPU: 3})
+
+
+def of(*pods: PodRecord) -> Record:
+    return record([recorded_node("a", gpu=4, small=7)], pods, HOUR)
+
+
+RAN = of(recorded_pod("p", WHOLE, node="a"))
+ENDED = of(recorded_pod("p", WHOLE, node="a", state=State.SUCCEEDED, ended=MINUTE))
+WAITED = of(recorded_pod("p", WHOLE, node="a", bound=MINUTE))
+WAITS = of(recorded_pod("p", WHOLE))
+
+
+@pytest.mark.parametrize(
+    ("metric", "good", "bad"),
+    [
+        ("bound", RAN, WAITS),
+        ("succeeded", ENDED, RAN),
+        ("pending", RAN, WAITS),
+        ("waitingP50", RAN, WAITED),
+        ("waitingP95", RAN, WAITED),
+        ("preempted", RAN, of(recorded_pod("p", WHOLE, node="a", state=State.PREEMPTED, ended=MINUTE))),
+        ("evicted", RAN, of(recorded_pod("p", WHOLE, node="a", state=State.EVICTED, ended=MINUTE))),
+        ("fell", RAN, of(recorded_pod("p", fallen(), node="a"))),
+        ("utilisation", RAN, WAITED),
+        ("gpuHoursLost", RAN, of(recorded_pod("p", fallen(), node="a"))),
+        ("gpuHoursShort", RAN, of(recorded_pod("p", admitted_pod({GPU: 1}, {SMALL: 1}), node="a"))),
+        ("fragmentation", of(recorded_pod("p", WHOLE)), of(recorded_pod("p", ODD))),
+    ],
+)
+def test_each_metric_is_better_in_its_direction(metric: str, good: Record, bad: Record) -> None:
+    assert verdict(metric, bad, good) is Verdict.BETTER
+    assert verdict(metric, good, bad) is Verdict.WORSE
+    assert verdict(metric, good, good) is Verdict.EQUAL
+
+
+def verdict(metric: str, first: Record, other: Record) -> Verdict:
+    (found,) = [each for each in answer([first, other]).comparison if each.metric.name == metric]
+    return found.verdicts[0]
+
+
+@pytest.mark.parametrize("metric", ["denied", "gpuHoursGiven"])
+def test_metrics_without_a_direction_are_different(metric: str) -> None:
+    denied = of(recorded_pod("p", WHOLE, state=State.DENIED))
+
+    assert verdict(metric, RAN, denied) is Verdict.DIFFERENT
+
+
+def test_a_value_that_one_rule_set_lacks_is_not_compared() -> None:
+    assert verdict("waitingP50", RAN, WAITS) is Verdict.UNKNOWN
+    assert verdict("waitingP50", WAITS, WAITS) is Verdict.EQUAL
+
+
+def test_all_are_compared_with_the_first() -> None:
+    found = answer([RAN, WAITS, RAN]).comparison[0]
+
+    assert found.values == [1, 0, 1]
+    assert found.verdicts == [Verdict.WORSE, Verdict.EQUAL]
+
+
+def test_one_rule_set_and_parts_of_simulations_are_not_compared() -> None:
+    part = replace(RAN, interrupted=True)
+
+    assert answer([RAN]).comparison == ()
+    assert answer([RAN, part]).comparison == ()
+    assert (answer([RAN, part]).interrupted, answer([RAN, RAN]).interrupted) == (True, False)
+
+
+def test_a_load_equals_itself() -> None:
+    found = answer([whole_record(), whole_record()])
+
+    assert {verdict for each in found.comparison for verdict in each.verdicts} == {Verdict.EQUAL}
+
+
+def test_the_schema_lists_all_metrics() -> None:
+    schema = json.loads((REPOSITORY / "schemas" / "output" / "simulate.json").read_text())
+    listed = schema["properties"]["comparison"]["items"]["properties"]["metric"]["enum"]
+
+    assert listed == [metric.name for metric in METRICS]

@@ -1,0 +1,258 @@
+"""Totals of simulations: the use of nodes over time, GPU-hours, waiting times, falls and fragmentation."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.model.quantity import NANOS
+from rules_engine.simulation.record import PodRecord, Record, State
+from rules_engine.simulation.totals import GpuHours, WaitingTimes, totals, waited
+from rules_engine.simulation.usage import MAX_KINDS, PARTS, curve, run_time
+from tests.support.simulation_records import (
+    GPU,
+    HOUR,
+    MESSAGE,
+    MINUTE,
+    SMALL,
+    admitted_pod,
+    fallen,
+    record,
+    recorded_node,
+    recorded_pod,
+    whole_record,
+)
+
+ONE = admitted_pod({GPU: 1})
+TWO = admitted_pod({GPU: 2, "cpu": 3})
+
+
+def test_totals_of_a_record_with_each_state() -> None:
+    found = totals(whole_record())
+
+    assert (found.time, found.pods, found.bound, found.fell, found.replaced) == (2 * HOUR, 8, 5, 2, 1)
+    assert found.states == {
+        State.DENIED: 1,
+        State.PENDING: 2,
+        State.RUNNING: 2,
+        State.SUCCEEDED: 1,
+        State.PREEMPTED: 1,
+        State.EVICTED: 1,
+    }
+    assert found.waiting == WaitingTimes(p50=0, p95=MINUTE, waiting=2, longest=2 * HOUR - 2 * MINUTE)
+    assert list(found.resources) == [GPU, "cpu", "memory"]
+    assert [(fall.requested, fall.given, fall.pods, fall.devices) for fall in found.falls] == [(SMALL, GPU, 2, 2)]
+    assert [(group.text, group.rule, len(group.pods)) for group in found.denials] == [
+        ("no more than 8 GPUs", "Validation/limit", 1)
+    ]
+    assert [(group.text, [pod.name for pod in group.pods]) for group in found.pending] == [
+        (MESSAGE, ["wait-1", "wait-2"])
+    ]
+    assert [(group.text, [pod.name for pod in group.pods]) for group in found.not_modelled] == [
+        ("volumes", ["low", "high"])
+    ]
+
+
+def test_the_use_of_a_resource_is_an_average_over_time() -> None:
+    use = totals(whole_record()).resources[GPU]
+
+    held = 4 * 30 + 60 + 118 + 1 + 119  # GPU-minutes
+    assert use.capacity == 8 * NANOS
+    assert use.mean == Fraction(held * NANOS, 120)
+    assert use.peak == 7 * NANOS
+    assert use.end == 2 * NANOS
+    assert use.share == Fraction(held, 120 * 8)
+
+
+def test_a_fall_to_a_whole_card_loses_the_rest_of_it() -> None:
+    found = totals(whole_record()).gpu_hours
+
+    fell = Fraction(60 + 118, 60)
+    others = Fraction(4 * 30 + 1 + 119, 60)
+    assert found == GpuHours(
+        capacity=Fraction(16),
+        asked=others + fell / 7,
+        given=others + fell,
+        lost=fell * Fraction(6, 7),
+        short=Fraction(),
+    )
+
+
+def test_a_fall_to_a_smaller_device_gives_too_little() -> None:
+    small = admitted_pod({GPU: 1}, {SMALL: 1})
+    found = totals(record([recorded_node("a", small=7)], [recorded_pod("p", small, node="a")], HOUR)).gpu_hours
+
+    assert found == GpuHours(
+        capacity=Fraction(1), asked=Fraction(1), given=Fraction(1, 7), lost=Fraction(), short=Fraction(6, 7)
+    )
+
+
+@pytest.mark.parametrize(
+    ("times", "p50", "p95"),
+    [
+        ((), None, None),
+        ((5,), 5, 5),
+        ((1, 2), 1, 2),
+        ((3, 1, 2), 2, 3),
+        (range(1, 101), 50, 95),
+        (range(1, 21), 10, 19),
+    ],
+)
+def test_percentiles_are_nearest_ranks(times: Sequence[int], p50: int | None, p95: int | None) -> None:
+    pods = [recorded_pod(f"p-{n}", ONE, node="a", arrived=0, bound=time) for n, time in enumerate(times)]
+
+    found = totals(record([recorded_node("a", gpu=8)], pods, 100)).waiting
+
+    assert (found.p50, found.p95) == (p50, p95)
+
+
+def test_pods_that_ran_from_the_beginning_did_not_wait() -> None:
+    there = recorded_pod("there", ONE, arrival=None, node="a")
+    freed = recorded_pod("freed", ONE, arrival=None, node="a", bound=7)
+
+    assert (waited(there), waited(freed), waited(recorded_pod("new", ONE, node="a"))) == (None, 7, 0)
+
+
+def test_a_denied_pod_neither_fell_nor_uses_anything() -> None:
+    denied = fallen()
+    pods = [recorded_pod("p", denied, state=State.DENIED)]
+
+    found = totals(record([recorded_node("a", cpu=1)], pods, MINUTE))
+
+    assert (found.fell, found.falls, found.bound) == (0, [], 0)
+
+
+def test_a_simulation_without_duration_is_measured_at_its_moment() -> None:
+    found = totals(record([recorded_node("a", gpu=4)], [recorded_pod("p", ONE, node="a")], 0))
+
+    assert found.resources[GPU].share == Fraction(1, 4)
+    assert found.resources[GPU].curve == [NANOS]
+    assert found.time == 0
+
+
+def test_a_resource_that_no_node_offers_has_no_share() -> None:
+    pods = [recorded_pod("p", admitted_pod({SMALL: 1}))]
+
+    found = totals(record([recorded_node("a")], pods, MINUTE)).resources[SMALL]
+
+    assert (found.capacity, found.share, found.fragmentation) == (0, None, None)
+
+
+def fragmentation(gpus: int, *pods: PodRecord, cpu: int = 64) -> Fraction | None:
+    return totals(record([recorded_node("a", gpu=gpus, cpu=cpu)], pods, MINUTE)).resources[GPU].fragmentation
+
+
+def test_devices_that_the_pods_cannot_use_are_fragmented() -> None:
+    assert fragmentation(3, recorded_pod("wait", TWO)) == Fraction(1, 3)
+    assert fragmentation(4, recorded_pod("wait", TWO)) == 0
+    assert fragmentation(4, recorded_pod("wait", TWO), cpu=5) == Fraction(2, 4)
+    assert fragmentation(2, recorded_pod("run", TWO, node="a")) is None
+    assert fragmentation(4) is None
+
+
+def test_kinds_of_pods_weigh_as_much_as_they_have_pods() -> None:
+    pods = [recorded_pod("big", TWO), *(recorded_pod(f"p-{n}", ONE) for n in range(3))]
+
+    assert fragmentation(1, *pods) == Fraction(1, 4)
+
+
+def test_the_most_frequent_kinds_of_pods_count() -> None:
+    kinds = [admitted_pod({GPU: 1, "cpu": number + 1}) for number in range(MAX_KINDS)]
+    often = [recorded_pod(f"p-{n}-{m}", kind) for n, kind in enumerate(kinds) for m in range(2)]
+
+    assert fragmentation(1, *often) == 0
+    assert fragmentation(1, *often, recorded_pod("rare", TWO)) == 0
+    assert fragmentation(1, *(recorded_pod(f"rare-{n}", TWO) for n in range(3)), *often) == Fraction(3, 33)
+
+
+def test_fragmentation_of_all_resources_counts_shares_of_cards() -> None:
+    pods = [recorded_pod("wait", TWO), recorded_pod("small", admitted_pod({SMALL: 8}))]
+
+    found = totals(record([recorded_node("a", gpu=3, small=7, cpu=64)], pods, MINUTE))
+
+    assert [found.resources[name].fragmentation for name in (GPU, SMALL)] == [Fraction(1, 3), 1]
+    assert found.fragmentation == Fraction(1 + 1, 3 + 1)
+
+
+@st.composite
+def records(draw: st.DrawFn) -> Record:
+    """A record with pods at any times, whether they fit or not."""
+    end = draw(st.integers(0, 300))
+    nodes = [recorded_node(name, gpu=draw(st.integers(0, 4)), cpu=4) for name in "ab"]
+    kinds = [ONE, TWO, fallen(), admitted_pod({})]
+    pods = []
+    for number in range(draw(st.integers(0, 8))):
+        arrived = draw(st.integers(0, end))
+        bound = draw(st.none() | st.integers(arrived, end))
+        ended = None if bound is None else draw(st.none() | st.integers(bound, end))
+        state = State.PENDING if bound is None else State.RUNNING if ended is None else State.SUCCEEDED
+        pods.append(
+            recorded_pod(
+                f"p-{number}",
+                draw(st.sampled_from(kinds)),
+                arrived=arrived,
+                bound=bound,
+                ended=ended,
+                state=state,
+                node="" if bound is None else draw(st.sampled_from("ab")),
+            )
+        )
+    return record(nodes, pods, end)
+
+
+def held(found: Record, node: str | None, resource: str, at: int) -> int:
+    """Return the amount in use during one millisecond."""
+    amounts = 0
+    for pod in found.pods:
+        if pod.bound is not None and node in (None, pod.node):
+            start, end = run_time(pod, found)
+            amounts += pod.admitted.given.get(resource, 0) if start <= at < end else 0
+    return amounts
+
+
+@given(found=records())
+def test_the_use_equals_that_of_each_millisecond(found: Record) -> None:
+    measured = totals(found)
+    times = range(max(found.ended, 1))
+    for resource, use in measured.resources.items():
+        each = [held(found, None, resource, at) for at in times]
+        assert use.mean == Fraction(sum(each), len(times))
+        assert use.peak == max(each)
+        edges = [part * len(times) // len(use.curve) for part in range(len(use.curve) + 1)]
+        assert use.curve == [Fraction(sum(each[start:end]), end - start) for start, end in pairwise(edges)]
+        for node in measured.nodes:
+            if resource in node.resources:
+                alone = [held(found, node.node, resource, at) for at in times]
+                assert node.resources[resource].mean == Fraction(sum(alone), len(times))
+                assert node.resources[resource].peak == max(alone)
+
+
+@given(found=records())
+def test_the_order_of_nodes_does_not_matter(found: Record) -> None:
+    turned = totals(replace(found, nodes=found.nodes[::-1]))
+
+    assert replace(turned, nodes=turned.nodes[::-1]) == totals(found)
+
+
+@given(found=records())
+def test_parts_add_up(found: Record) -> None:
+    measured = totals(found)
+
+    assert sum(measured.states.values()) == measured.pods
+    assert measured.gpu_hours.given - measured.gpu_hours.asked == measured.gpu_hours.lost - measured.gpu_hours.short
+    for name, use in measured.resources.items():
+        assert use.mean == sum(node.resources[name].mean for node in measured.nodes if name in node.resources)
+        assert use.fragmentation is None or 0 <= use.fragmentation <= 1
+
+
+@pytest.mark.parametrize("end", [1, 7, PARTS, 1_000, 12_345])
+def test_a_curve_keeps_the_sum(end: int) -> None:
+    found = curve([(0, end // 2, 6), (end // 2, end, 2)], end)
+
+    assert len(found) == min(PARTS, end)
+    widths = [(part + 1) * end // len(found) - part * end // len(found) for part in range(len(found))]
+    assert sum(mean * width for mean, width in zip(found, widths, strict=True)) == 6 * (end // 2) + 2 * (end - end // 2)

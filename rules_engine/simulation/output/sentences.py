@@ -1,0 +1,169 @@
+"""Parts of sentences in answers for people: times, amounts, resources and metrics."""
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+from rules_engine.model.gpu_resources import is_gpu
+from rules_engine.model.mig_profiles import MIG_RESOURCE
+from rules_engine.model.quantity import NANOS
+from rules_engine.model.simulation import Milliseconds, Simulation
+from rules_engine.model.wording import amount, counted
+from rules_engine.simulation.comparison import Better, Unit, Value
+from rules_engine.simulation.record import Amounts, PodRecord, Record, State
+from rules_engine.simulation.totals import Totals, waited
+
+NAMES = 3
+"""Names of pods in one line: the others are counted, and JSON has them all."""
+
+UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1))
+
+NVIDIA = "nvidia.com/"
+
+PROMISES: Mapping[Better, str] = {
+    Better.HIGHER: "higher is better",
+    Better.LOWER: "lower is better",
+    Better.NEITHER: "",
+}
+
+
+def duration(time: Milliseconds) -> str:
+    """Return a time with its two largest units, such as 1h30m or 45s."""
+    parts: list[str] = []
+    rest = time
+    for unit, length in UNITS:
+        number, rest = divmod(rest, length)
+        if number or parts:
+            parts.append(f"{number}{unit}" if number else "")
+        if len(parts) == 2:
+            break
+    return "".join(parts) or "0s"
+
+
+def seconds(time: Milliseconds) -> int | float:
+    """Return seconds, with milliseconds as decimals."""
+    whole, rest = divmod(time, 1000)
+    return time / 1000 if rest else whole
+
+
+def base_units(nanos: int) -> int | float:
+    """Return an amount in cores, bytes or devices."""
+    whole, rest = divmod(nanos, NANOS)
+    return nanos / NANOS if rest else whole
+
+
+def percent(share: Fraction | None) -> str:
+    """Return a share in percent; "-" if there is none."""
+    return "-" if share is None else f"{float(share):.0%}"
+
+
+def hours(number: Fraction) -> str:
+    """Return a number of hours, with two decimals if there are few."""
+    return f"{float(number):,.2f}" if number < 100 else f"{float(number):,.0f}"
+
+
+def short(resource: str) -> str:
+    """Return the name of a resource as annotations of ladders have it: 1g.10gb for nvidia.com/mig-1g.10gb."""
+    return resource.removeprefix(MIG_RESOURCE) if resource.startswith(MIG_RESOURCE) else resource.removeprefix(NVIDIA)
+
+
+def devices(amounts: Amounts) -> str:
+    """Return the GPUs in amounts, or without GPUs all of them."""
+    gpus = {name: held for name, held in amounts.items() if held and is_gpu(name)}
+    chosen = gpus or {name: held for name, held in amounts.items() if held}
+    return ", ".join(f"{amount(name, held)} × {short(name)}" for name, held in sorted(chosen.items())) or "nothing"
+
+
+def request(pod: PodRecord) -> str:
+    """Return the GPUs that a pod asked for, and after an arrow those that it was given if they differ."""
+    asked, given = devices(pod.admitted.asked), devices(pod.admitted.given)
+    return asked if asked == given or pod.state is State.DENIED else f"{asked} → {given}"
+
+
+def full_name(pod: PodRecord) -> str:
+    return f"{pod.namespace}/{pod.name}"
+
+
+def names(pods: Sequence[PodRecord]) -> str:
+    """Return the names of pods in a line: of many, the first ones."""
+    shown = ", ".join(map(full_name, pods[:NAMES]))
+    return f"{shown} and {len(pods) - NAMES:,} more" if len(pods) > NAMES else shown
+
+
+def waiting_time(pod: PodRecord, record: Record) -> str:
+    """Return the time that a pod waited, or waits at the end; "" for others."""
+    if pod.state is State.PENDING:
+        return duration(record.ended - pod.arrived)
+    time = waited(pod)
+    return "" if time is None else duration(time)
+
+
+def fate(pod: PodRecord) -> str:
+    """Return the state of a pod, with what ended it."""
+    return (
+        f"{pod.state.value} by {pod.by}"
+        if pod.by and pod.state is not State.EVICTED
+        else (f"{pod.state.value}: {pod.by}" if pod.by else pod.state.value)
+    )
+
+
+def states(totals: Totals) -> str:
+    """Return the number of pods in each state."""
+    return group_states(totals.states)
+
+
+def group_states(counts: Mapping[State, int]) -> str:
+    """Return the number of pods in each state that some are in."""
+    return ", ".join(f"{number:,} {state.value.lower()}" for state, number in counts.items() if number)
+
+
+def longest(pods: Sequence[PodRecord], record: Record) -> str:
+    """Return the longest time that pods wait at the end."""
+    return duration(record.ended - min(pod.arrived for pod in pods))
+
+
+def waiting(totals: Totals) -> str:
+    """Return the sentence about waiting times."""
+    times = totals.waiting
+    bound = (
+        "no pod got a node"
+        if times.p50 is None or times.p95 is None
+        else (f"p50 {duration(times.p50)}, p95 {duration(times.p95)}")
+    )
+    if not times.waiting:
+        return bound
+    verb = "waits" if times.waiting == 1 else "wait"
+    return f"{bound}; {times.waiting:,} {verb} at the end, for up to {duration(times.longest)}"
+
+
+def gpu_hours(totals: Totals) -> str:
+    """Return the sentence about GPU-hours."""
+    found = totals.gpu_hours
+    used = f" ({percent(found.given / found.capacity)})" if found.capacity else ""
+    parts = [f"{hours(found.given)} given of {hours(found.capacity)}{used}", f"{hours(found.asked)} asked for"]
+    if found.lost:
+        parts.append(f"{hours(found.lost)} lost by falling")
+    if found.short:
+        parts.append(f"{hours(found.short)} given too little")
+    return ", ".join(parts)
+
+
+def head(simulation: Simulation, nodes: int) -> str:
+    """Return what was played."""
+    options = simulation.scheduler
+    parts = [counted(nodes, "node"), f"seed {simulation.seed}", options.strategy.value]
+    return ", ".join([*parts, *([] if options.preemption else ["no preemption"])])
+
+
+def value(found: Value, unit: Unit) -> str:
+    """Return the value of a metric; "-" if it has none."""
+    if found is None:
+        return "-"
+    match unit:
+        case Unit.SHARE:
+            return f"{float(found):.1%}"
+        case Unit.GPU_HOURS:
+            return hours(Fraction(found))
+        case Unit.MILLISECONDS:
+            return duration(int(found))
+        case Unit.PODS:
+            return f"{int(found):,}"

@@ -1,0 +1,230 @@
+"""`simulate`: a load on a cluster, under rules and a model of kube-scheduler."""
+
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from rules_engine.cli.options import (
+    Target,
+    cluster_option,
+    more_rules_argument,
+    rule_paths,
+    rules_option,
+    targets_option,
+)
+from rules_engine.cli.program import INTERRUPTED, PROBLEMS_FOUND, Command, examples, opened
+
+if TYPE_CHECKING:
+    from rules_engine.authoring.rule_files import RuleFiles
+    from rules_engine.model.simulation import Simulation
+    from rules_engine.simulation.answer import Answer
+    from rules_engine.simulation.record import Record
+
+Progress = Callable[[int, int], None]
+"""A function that gets the number of pods that are done, and of all."""
+
+MAX_SEED = 2**63 - 1
+"""The largest seed, as in the schema."""
+
+
+@click.command(
+    cls=Command,
+    short_help="Show which pods of a load run, wait or fall under rules.",
+    epilog=examples(
+        "gpu-rules simulate -f load.yaml",
+        "gpu-rules simulate -f load.yaml --rules rules",
+        "gpu-rules simulate -f load.yaml --compare rules",
+        "gpu-rules simulate -f load.yaml --cluster cluster.yaml",
+        "gpu-rules simulate -f load.yaml --output html=load.html",
+    ),
+)
+@click.option(
+    "-f",
+    "--filename",
+    "file",
+    required=True,
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A Simulation: the cluster, and the pods and workloads that arrive.",
+)
+@rules_option
+@more_rules_argument
+@click.option(
+    "--compare",
+    type=click.Path(exists=True, path_type=Path),
+    multiple=True,
+    metavar="PATH",
+    help="A file or folder of other rules, to compare with --rules: the same load under each. Repeatable.",
+)
+@cluster_option(". Default: the Simulation's.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0, MAX_SEED),
+    metavar="NUMBER",
+    help="Seed of random times and of ties. Default: the Simulation's.",
+)
+@click.option(
+    "--scoring",
+    type=click.Choice(["LeastAllocated", "MostAllocated"]),
+    help="Scoring strategy of the scheduler. Default: the Simulation's.",
+)
+@click.option("--no-preemption", is_flag=True, help="Pods preempt no other pods.")
+@targets_option("text", "json", "csv", "usage-csv", "html")
+def simulate(
+    file: Path,
+    rules: tuple[Path, ...],
+    more_rules: tuple[Path, ...],
+    compare: tuple[Path, ...],
+    cluster: Path | None,
+    seed: int | None,
+    scoring: str | None,
+    no_preemption: bool,
+    targets: tuple[Target, ...],
+) -> None:
+    """Play a load of pods through rules and a model of kube-scheduler.
+
+    Shows which pods run, wait or are denied, and how nodes are used over time. Needs no live cluster.
+
+    Exits with 1 if the Simulation, the cluster or rules have errors. Ctrl-C prints the answer up to then, and the exit
+    code is 130.
+    """
+    paths = rule_paths(rules, more_rules)
+    from rules_engine.authoring.rule_files import DEFAULT_RULES
+    from rules_engine.simulation.answer import answer
+
+    sets = {" ".join(map(str, paths)) or DEFAULT_RULES.name: paths or (DEFAULT_RULES,)}
+    sets |= {str(path): (path,) for path in compare}
+    if len(sets) != 1 + len(compare):
+        raise click.UsageError("--compare needs other rules than --rules and each other --compare")
+    simulation, files = _read(file, cluster, sets.values())
+    options = simulation.scheduler
+    if scoring is not None:
+        options = replace(options, strategy=type(options.strategy)(scoring))
+    if no_preemption:
+        options = replace(options, preemption=False)
+    simulation = replace(simulation, scheduler=options, seed=simulation.seed if seed is None else seed)
+    found = answer(_played(simulation, dict(zip(sets, files, strict=True))))
+    for target in targets:
+        _write(target, found)
+    if found.interrupted:
+        raise SystemExit(INTERRUPTED)
+
+
+def _read(file: Path, cluster: Path | None, sets: Iterable[Sequence[Path]]) -> "tuple[Simulation, Sequence[RuleFiles]]":
+    """Read the Simulation and all rule sets; print all problems. Ends the command if there are errors."""
+    from rules_engine.authoring.output.terminal import Screen
+    from rules_engine.authoring.rule_files import has_errors, read_some_rules
+    from rules_engine.documents import load_simulation
+
+    simulation, problems, sources = load_simulation(file, cluster)
+    files = [read_some_rules(paths) for paths in sets]
+    seen = dict.fromkeys((*problems, *(problem for each in files for problem in each.rule_problems)))
+    for each in files:
+        sources = {**sources, **each.loaded.sources}
+    Screen(sys.stderr).problems(seen, sources)
+    if simulation is None or has_errors(tuple(seen)):
+        raise SystemExit(PROBLEMS_FOUND)
+    return simulation, files
+
+
+def _played(simulation: "Simulation", sets: "Mapping[str, RuleFiles]") -> "Sequence[Record]":
+    """Play a simulation with each rule set; after Ctrl-C, with no further one."""
+    from rules_engine.simulation.play import play
+
+    records: list[Record] = []
+    with _interrupts() as check, _progress() as show:
+        for name, files in sets.items():
+
+            def report(done: int, total: int, name: str = name) -> None:
+                check()
+                show(name, done, total)
+
+            records.append(play(simulation, files.rule_set, name, progress=report))
+            if records[-1].interrupted:
+                break
+    return records
+
+
+@contextmanager
+def _interrupts() -> Iterator[Callable[[], None]]:
+    """Yield a function that raises KeyboardInterrupt after Ctrl-C, so that it ends a simulation between two pods.
+
+    A second Ctrl-C raises it at once.
+    """
+    seen = False
+    before = signal.getsignal(signal.SIGINT)
+
+    def note(_number: int, _frame: FrameType | None) -> None:
+        nonlocal seen
+        if seen:
+            raise KeyboardInterrupt
+        seen = True
+
+    def check() -> None:
+        if seen:
+            raise KeyboardInterrupt
+
+    if before is signal.SIG_IGN:
+        yield check
+        return
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    """Show a progress bar with the time left on standard error while it is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda _name, _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from rules_engine.model.excerpt import visible
+
+    text = TextColumn("{task.description}", markup=False)
+    columns = text, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("pods", total=None)
+
+        def show(name: str, done: int, total: int) -> None:
+            bar.update(task, description=visible(name), completed=done, total=total)
+
+        yield show
+
+
+def _write(target: Target, found: "Answer") -> None:
+    """Write the answer in a format."""
+    with opened(target.file) as stream:
+        match target.format:
+            case "json":
+                import json
+
+                from rules_engine.simulation.output.json_document import json_document
+
+                lossless = (stream.encoding or "").lower().startswith("utf")
+                for text in json_document(found, partial(json.dumps, ensure_ascii=not lossless)):
+                    stream.write(text)
+            case "csv" | "usage-csv":
+                from rules_engine.simulation.output.csv_tables import write_pods, write_usage
+
+                (write_pods if target.format == "csv" else write_usage)(found, stream)
+            case "html":
+                from rules_engine.simulation.output.html_page import html_page
+
+                stream.write(html_page(found))
+            case _:
+                from rules_engine.simulation.output.text_report import print_answer
+
+                print_answer(found, stream)

@@ -130,7 +130,7 @@ def test_a_simulation_without_duration_is_measured_at_its_moment() -> None:
     found = totals(record([recorded_node("a", gpu=4)], [recorded_pod("p", ONE, node="a")], 0))
 
     assert found.resources[GPU].share == Fraction(1, 4)
-    assert found.resources[GPU].curve == [NANOS]
+    assert found.resources[GPU].curve == [Fraction(NANOS)]
     assert found.time == 0
 
 

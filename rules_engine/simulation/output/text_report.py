@@ -108,7 +108,7 @@ class _TextReport:
             ("RESOURCE", "CAPACITY", "MEAN", "PEAK", "END", "FRAGMENTED"),
             [
                 (
-                    name,
+                    sentences.short(name),
                     amount(name, use.capacity),
                     bar(use),
                     amount(name, use.peak),
@@ -118,7 +118,7 @@ class _TextReport:
                 for name, use in resources.items()
             ],
         )
-        curves = {name: use for name, use in resources.items() if is_gpu(name) and use.capacity}
+        curves = {sentences.short(name): use for name, use in resources.items() if is_gpu(name) and use.capacity}
         width = max(map(len, curves), default=0)
         for name, use in curves.items():
             end = sentences.duration(result.totals.time)

@@ -26,7 +26,7 @@ def fraction(seed: int, purpose: str, name: str) -> float:
 class Choice:
     """The choice of nodes for pods: the node whose hash XOR the pod's is the lowest."""
 
-    __slots__ = ("_seed", "_set_bits")
+    __slots__ = ("_by_bit", "_seed")
 
     def __init__(self, seed: int, nodes: Sequence[str]) -> None:
         """Take the names of the nodes by number."""
@@ -34,21 +34,20 @@ class Choice:
         hashes = [h64(seed, name) for name in nodes]
         differences = [one ^ other for one, other in pairwise(sorted(hashes))]
         lowest = min(map(int.bit_length, differences), default=BITS + 1) - 1
-        self._set_bits = [
+        sets = [
             (1 << bit, node_set([number for number, found in enumerate(hashes) if found >> bit & 1]))
             for bit in reversed(range(lowest, BITS))
         ]
-        """The nodes whose hash has a bit, from the highest one to that from which on all hashes differ."""
+        every = (1 << len(nodes)) - 1
+        self._by_bit = [(bit, having, every ^ having) for bit, having in sets]
+        """The nodes whose hash has a bit and those whose has not, from the highest bit to that by which all differ."""
 
     def lowest(self, pod: str, nodes: NodeSet) -> int:
         """Return the number of the node for a pod, among nodes of which there is at least one."""
         wanted = h64(self._seed, pod)
-        for bit, having in self._set_bits:
-            if not nodes & (nodes - 1):
-                break
-            # A bit that all or none of them have decides nothing.
-            equal = nodes & having if wanted & bit else nodes & ~having
-            nodes = equal or nodes
+        for bit, having, lacking in self._by_bit:
+            # If none has the pod's bit, it decides nothing.
+            nodes = nodes & (having if wanted & bit else lacking) or nodes
         return nodes.bit_length() - 1
 
     def first(self, pod: str, nodes: NodeSet, count: int) -> Iterator[int]:

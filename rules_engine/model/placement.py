@@ -10,7 +10,7 @@ from typing import Self
 from msgspec import Struct
 
 from rules_engine.model.json.patch import Json, pointer
-from rules_engine.model.json.strict import Path, PodError, TooLargeError, items, mapping, string, strings
+from rules_engine.model.json.strict import Path, PodError, TooLargeError, items, kind_of, mapping, string, strings
 
 PLACEMENT_MEMBERS = ("affinity", "nodeName", "nodeSelector", "tolerations")
 """Members of a Pod's spec that restrict its nodes."""
@@ -69,7 +69,7 @@ class Placement(Struct, frozen=True, kw_only=True):
     def parse(cls, spec: Mapping[str, Json]) -> Self:
         """Read a Pod's spec. Raises PodError, and TooLargeError beyond the bounds of this module."""
         affinity, node_selector = spec.get("affinity"), spec.get("nodeSelector")
-        count = _Count()
+        count = _Count("labels of the nodeSelector, expressions and values of required node affinity")
         count.add(len(mapping(node_selector, _SELECTOR)), _SELECTOR)
         return cls(
             node_name=string(spec.get("nodeName"), ("spec", "nodeName")),
@@ -79,18 +79,50 @@ class Placement(Struct, frozen=True, kw_only=True):
         )
 
 
-class _Count:
-    """Count of a pod's requirements, bounded by MAX_REQUIREMENTS."""
+class PreferredTerm(Struct, frozen=True):
+    """A term of preferred node affinity, which adds its weight to the score of the nodes that it matches."""
 
-    def __init__(self) -> None:
+    weight: int
+    term: NodeTerm
+
+
+def preferred_terms(spec: Mapping[str, Json]) -> tuple[PreferredTerm, ...] | None:
+    """Read a Pod's preferred node affinity; None if it has none. Terms that match no node are left out.
+
+    Raises PodError, and TooLargeError beyond the bounds of this module.
+    """
+    at: Path = ("spec", "affinity", "nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution")
+    found: Json = spec.get("affinity")
+    for depth, name in enumerate(("nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution"), 2):
+        found = mapping(found, at[:depth]).get(name)
+    listed = items(found, at)
+    if len(listed) > MAX_TERMS:
+        raise TooLargeError(at, len(listed), "terms of preferred node affinity", MAX_TERMS)
+    count = _Count("expressions and values of preferred node affinity")
+    read = tuple(_preferred(raw, (*at, index), count) for index, raw in enumerate(listed))
+    return tuple(one for one in read if one.weight and (one.term.expressions or one.term.fields)) if read else None
+
+
+def _preferred(raw: Json, at: Path, count: "_Count") -> PreferredTerm:
+    members = mapping(raw, at)
+    weight = members.get("weight", 0)
+    if type(weight) is not int:
+        raise PodError(pointer(*at, "weight"), f"must be an integer, not {kind_of(weight)}")
+    return PreferredTerm(weight, _term(members.get("preference"), (*at, "preference"), count))
+
+
+class _Count:
+    """Count of a pod's requirements, or preferences, bounded by MAX_REQUIREMENTS."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
         self._found = 0
 
     def add(self, more: int, path: Path) -> None:
         """Add requirements. Raises TooLargeError if there are too many in all."""
         self._found += more
         if self._found > MAX_REQUIREMENTS:
-            what = "labels of the nodeSelector, expressions and values of required node affinity"
-            raise TooLargeError(path, self._found, what, MAX_REQUIREMENTS)
+            raise TooLargeError(path, self._found, self._what, MAX_REQUIREMENTS)
 
 
 def _tolerations(raw: Json) -> Iterator[Toleration]:

@@ -18,6 +18,8 @@ ANNOTATIONS: Path = ("metadata", "annotations")
 POD_REQUESTS: Path = ("spec", "resources", "requests")
 POD_LIMITS: Path = ("spec", "resources", "limits")
 
+NO_AMOUNTS: Mapping[str, int] = MappingProxyType({})
+
 FINISHED = frozenset({"Succeeded", "Failed"})
 """Phases of pods that no longer hold resources. A pod being deleted holds its devices to the end."""
 
@@ -175,8 +177,10 @@ class Pod(Struct, frozen=True, kw_only=True):
         """Return the aggregate of all containers, from the amount of each of `containers`, in nanos."""
         return self._aggregate(zip(self.containers, amounts, strict=True))
 
-    def effective_requests(self) -> Mapping[str, int]:
+    def effective_requests(self, missing: Mapping[str, int] = NO_AMOUNTS) -> Mapping[str, int]:
         """Return the amounts that the scheduler counts for this pod, in nanos: requests, or else limits.
+
+        `missing`: the amounts of a container that names none.
 
         Every resource that it names is included. Each container is read once, whatever the number of resources. The
         pod level's request replaces the containers' aggregate (component-helpers, PodRequests); its limit is
@@ -185,9 +189,13 @@ class Pod(Struct, frozen=True, kw_only=True):
         named: dict[str, list[tuple[Container, int]]] = {
             name: [] for name in (*self.overhead, *self.requests, *self.limits)
         }
-        for container in self.containers:
-            for resource, amount in {**container.limits, **container.requests}.items():
+        for container in self.all_containers if missing else self.containers:
+            amounts = {**container.limits, **container.requests}
+            for resource, amount in amounts.items():
                 named.setdefault(resource, []).append((container, amount.nanos))
+            for resource, nanos in missing.items():
+                if resource not in amounts:
+                    named.setdefault(resource, []).append((container, nanos))
         return {resource: self._effective_request(resource, amounts) for resource, amounts in named.items()}
 
     def _effective_request(self, resource: str, amounts: Sequence[tuple[Container, int]]) -> int:

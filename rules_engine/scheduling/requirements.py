@@ -37,7 +37,7 @@ class HostPort(Struct, frozen=True):
 
 
 class SpreadConstraint(Struct, frozen=True, kw_only=True):
-    """A topology spread constraint that must hold; `selector` None matches no pod."""
+    """A topology spread constraint; `selector` None matches no pod. `min_domains` is read if it must hold."""
 
     topology_key: str
     max_skew: int
@@ -48,7 +48,7 @@ class SpreadConstraint(Struct, frozen=True, kw_only=True):
 
 
 class AffinityTerm(Struct, frozen=True, kw_only=True):
-    """A term of required pod affinity or anti-affinity; a selector that is None matches nothing."""
+    """A term of pod affinity or anti-affinity; a selector that is None matches nothing."""
 
     topology_key: str
     selector: LabelSelector | None
@@ -107,7 +107,7 @@ class Requirements(Footprint, frozen=True, kw_only=True):
         pod = Pod.parse(dict(raw))
         spec = mapping(raw.get("spec"))
         namespace = pod.namespace or DEFAULT_NAMESPACE
-        spread = tuple(_spread(spec, pod.labels))
+        spread = tuple(spread_constraints(spec, pod.labels, "DoNotSchedule"))
         affinity, anti_affinity = [_terms(spec, member, namespace) for member in ("podAffinity", "podAntiAffinity")]
         count = len(spread) + len(affinity) + len(anti_affinity)
         if count > MAX_TERMS:
@@ -168,9 +168,10 @@ def _node_names(spec: Object) -> frozenset[str] | None:
 _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def _spread(spec: Object, labels: Mapping[str, str]) -> Iterator[SpreadConstraint]:
+def spread_constraints(spec: Object, labels: Mapping[str, str], action: str) -> Iterator[SpreadConstraint]:
+    """Yield a pod's topology spread constraints that have this action in `whenUnsatisfiable`."""
     for raw in objects(spec.get("topologySpreadConstraints")):
-        if raw.get("whenUnsatisfiable") != "DoNotSchedule":
+        if raw.get("whenUnsatisfiable") != action:
             continue
         selector = selector_of(raw.get("labelSelector"))
         if selector is not None:
@@ -189,10 +190,11 @@ def _spread(spec: Object, labels: Mapping[str, str]) -> Iterator[SpreadConstrain
 
 def _terms(spec: Object, member: str, namespace: str) -> tuple[AffinityTerm, ...]:
     raw = mapping(mapping(spec.get("affinity")).get(member)).get(_REQUIRED)
-    return tuple(_term(term, namespace) for term in objects(raw))
+    return tuple(affinity_term(term, namespace) for term in objects(raw))
 
 
-def _term(raw: Object, namespace: str) -> AffinityTerm:
+def affinity_term(raw: Object, namespace: str) -> AffinityTerm:
+    """Read a term of pod affinity or anti-affinity of a pod in a namespace."""
     namespaces = frozenset(name for name in listed(raw.get("namespaces")) if isinstance(name, str))
     namespace_selector = selector_of(raw.get("namespaceSelector"))
     if not namespaces and namespace_selector is None:

@@ -1,0 +1,121 @@
+"""The preferences of a pod that kube-scheduler's score plugins read, as a value that never changes."""
+
+from collections.abc import Iterator, Mapping
+from typing import Self
+
+from msgspec import Struct
+
+from rules_engine.model.json.lenient import Object, integer, mapping, objects
+from rules_engine.model.json.strict import TooLargeError
+from rules_engine.model.placement import PreferredTerm, preferred_terms
+from rules_engine.model.pod import Pod
+from rules_engine.model.quantity import NANOS
+from rules_engine.model.rules import LabelSelector
+from rules_engine.scheduling.amounts import counted
+from rules_engine.scheduling.requirements import (
+    MAX_TERMS,
+    AffinityTerm,
+    Requirements,
+    SpreadConstraint,
+    affinity_term,
+    spread_constraints,
+)
+
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+
+_MISSING: Mapping[str, int] = {"cpu": NANOS // 10, "memory": 200 * 2**20 * NANOS}
+"""Amounts that score plugins count for a container that requests none (pkg/scheduler/util/pod_resources.go)."""
+
+_SYSTEM_DEFAULTS = ((HOSTNAME, 3), (ZONE, 5))
+"""Topology keys and maximum skews of the default constraints (plugins/podtopologyspread/plugin.go)."""
+
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+class WeightedTerm(Struct, frozen=True):
+    """A term of pod affinity, or of anti-affinity with a negative weight."""
+
+    weight: int
+    term: AffinityTerm
+
+
+class Preferences(Struct, frozen=True, kw_only=True):
+    """A pod's preferences among the nodes that its requirements leave.
+
+    `non_zero`: requests of cpu and memory with amounts for containers that request none, in the scheduler's units.
+    `spread`: constraints with ScheduleAnyway; `by_default`: those of the system, for a pod of a controller that has
+    none of its own. `pod_affinity`: preferred terms.
+    """
+
+    requirements: Requirements
+    non_zero: tuple[int, int]
+    node_affinity: tuple[PreferredTerm, ...] | None = None
+    spread: tuple[SpreadConstraint, ...] = ()
+    by_default: bool = False
+    pod_affinity: tuple[WeightedTerm, ...] = ()
+
+    @classmethod
+    def of(cls, raw: Object, requirements: Requirements, selector: LabelSelector | None = None) -> Self:
+        """Read a pod; `selector`: that of its ReplicaSet, StatefulSet or ReplicationController, which spreads its pods.
+
+        Raises PodError if it is malformed, and TooLargeError if it is beyond a bound.
+        """
+        spec = mapping(raw.get("spec"))
+        by_default = not spec.get("topologySpreadConstraints")
+        spread = tuple(
+            _system_defaults(selector)
+            if by_default
+            else spread_constraints(spec, requirements.labels, "ScheduleAnyway")
+        )
+        pod_affinity = tuple(_weighted(spec, requirements.namespace))
+        count = len(spread) + len(pod_affinity)
+        if count > MAX_TERMS:
+            what = "constraints of topology spread and terms of pod affinity that are preferred"
+            raise TooLargeError(("spec",), count, what, MAX_TERMS)
+        return cls(
+            requirements=requirements,
+            non_zero=_non_zero(Pod.parse(dict(raw))),
+            node_affinity=preferred_terms(spec),
+            spread=spread,
+            by_default=by_default,
+            pod_affinity=pod_affinity,
+        )
+
+
+def _system_defaults(selector: LabelSelector | None) -> Iterator[SpreadConstraint]:
+    if selector:
+        for key, skew in _SYSTEM_DEFAULTS:
+            yield SpreadConstraint(
+                topology_key=key,
+                max_skew=skew,
+                min_domains=1,
+                selector=selector,
+                honors_affinity=True,
+                honors_taints=False,
+            )
+
+
+def _weighted(spec: Object, namespace: str) -> Iterator[WeightedTerm]:
+    affinity = mapping(spec.get("affinity"))
+    for member, sign in (("podAffinity", 1), ("podAntiAffinity", -1)):
+        for raw in objects(mapping(affinity.get(member)).get(_PREFERRED)):
+            term = affinity_term(mapping(raw.get("podAffinityTerm")), namespace)
+            yield WeightedTerm(sign * integer(raw, "weight"), term)
+
+
+def _non_zero(pod: Pod) -> tuple[int, int]:
+    """Return the requests of cpu and memory with amounts for containers that request none.
+
+    Resources that a pod with resources at pod level names nowhere have them too (pkg/scheduler/framework/types.go,
+    getNonMissingContainerRequests).
+    """
+    named = pod.effective_requests()
+    at_pod_level = any(map(_is_pod_level, (*pod.requests, *pod.limits)))
+    missing = {name: amount for name, amount in _MISSING.items() if not (at_pod_level and name in named)}
+    found = counted(pod.effective_requests(missing))
+    return found.get("cpu", 0), found.get("memory", 0)
+
+
+def _is_pod_level(resource: str) -> bool:
+    return resource in _MISSING or resource.startswith("hugepages-")

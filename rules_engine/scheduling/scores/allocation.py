@@ -1,0 +1,238 @@
+"""Scores of a node's resources: NodeResourcesFit and NodeResourcesBalancedAllocation, and a ranking of nodes by both.
+
+They depend on amounts only, so that nodes in equal states have equal scores.
+
+Source: plugins/noderesources (resource_allocation.go, least_allocated.go, most_allocated.go, balanced_allocation.go).
+"""
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import TypeAlias
+
+from rules_engine.evaluation.nodes import NodeSet, node_set, numbers_of
+from rules_engine.model.cluster import Node
+from rules_engine.model.simulation import SchedulerOptions, Strategy
+from rules_engine.scheduling.amounts import counted
+from rules_engine.scheduling.preferences import Preferences
+from rules_engine.scheduling.scores.partition import MAX_SCORE, Partition
+
+Amounts: TypeAlias = tuple[int, ...]
+"""Amounts of a pod or on a node: requested cpu and memory, the same with amounts for containers that request none, and
+requests of the other resources that are scored."""
+
+CPU, MEMORY, NON_ZERO_CPU, NON_ZERO_MEMORY, OTHERS = range(5)
+
+_PLAIN = ("cpu", "memory", "ephemeral-storage")
+"""Resources that are scored also for pods that do not request them."""
+
+MAX_STATES = 20_000
+"""States of nodes that have a number: each takes 300 bytes."""
+
+MAX_CACHED_SCORES = 2_000
+"""States whose scores are cached for pods of equal amounts: nodes with equal pods have few. Each takes 100 bytes."""
+
+
+class AllocationScores:
+    """The two plugins' scores by options of the scheduler."""
+
+    def __init__(self, options: SchedulerOptions) -> None:
+        self._most = options.strategy is Strategy.MOST_ALLOCATED
+        self.others = tuple(dict.fromkeys(name for name, _ in options.resources if name not in ("cpu", "memory")))
+        """The scored resources besides cpu and memory."""
+        positions = {"cpu": NON_ZERO_CPU, "memory": NON_ZERO_MEMORY}
+        positions.update((name, OTHERS + number) for number, name in enumerate(self.others))
+        self._weights = [(positions[name], name not in _PLAIN, weight) for name, weight in options.resources]
+
+    def requested(self, pod: Preferences) -> Amounts:
+        """Return a pod's amounts."""
+        requests = pod.requirements.requests
+        others = [requests.get(name, 0) for name in self.others]
+        return (requests.get("cpu", 0), requests.get("memory", 0), *pod.non_zero, *others)
+
+    def allocatable(self, node: Node) -> Amounts:
+        """Return a node's amounts."""
+        found = counted({name: amount.nanos for name, amount in node.allocatable.items()})
+        cpu, memory = found.get("cpu", 0), found.get("memory", 0)
+        return (cpu, memory, cpu, memory, *[found.get(name, 0) for name in self.others])
+
+    def fit(self, allocatable: Amounts, used: Sequence[int], pod: Amounts) -> int:
+        """Return the score of NodeResourcesFit."""
+        total = weights = 0
+        for position, if_requested, weight in self._weights:
+            capacity, requested = allocatable[position], pod[position]
+            if not capacity or (if_requested and not requested):
+                continue
+            requested += used[position]
+            weights += weight
+            if self._most:
+                total += weight * (min(requested, capacity) * MAX_SCORE // capacity)
+            elif requested <= capacity:
+                total += weight * ((capacity - requested) * MAX_SCORE // capacity)
+        return total // weights if weights else 0
+
+    @staticmethod
+    def balanced(allocatable: Amounts, used: Sequence[int], pod: Amounts) -> int:
+        """Return the score of NodeResourcesBalancedAllocation; 0 for a pod that requests neither cpu nor memory."""
+        if not pod[CPU] and not pod[MEMORY]:
+            return 0
+        before = _balance(allocatable, used[CPU], used[MEMORY])
+        after = _balance(allocatable, used[CPU] + pod[CPU], used[MEMORY] + pod[MEMORY])
+        return MAX_SCORE // 2 + (MAX_SCORE // 2 + after - before) // 2
+
+
+def _balance(allocatable: Amounts, cpu: int, memory: int) -> int:
+    # With less than two resources there is no deviation; floats in the scheduler's order.
+    if not allocatable[CPU] or not allocatable[MEMORY]:
+        return MAX_SCORE
+    deviation = abs((min(cpu / allocatable[CPU], 1.0) - min(memory / allocatable[MEMORY], 1.0)) / 2)
+    return int((1 - deviation) * MAX_SCORE)
+
+
+class NodeStates:
+    """The amounts of nodes, each combination of which has a number, and the order in which nodes changed."""
+
+    def __init__(self, nodes: Sequence[Node], scores: AllocationScores) -> None:
+        self.scores = scores
+        self.bits = [1 << number for number in range(len(nodes))]
+        """Each node as a set."""
+        self.allocatable = [scores.allocatable(node) for node in nodes]
+        self.used = [[0] * (OTHERS + len(scores.others)) for _ in nodes]
+        self._numbers: dict[tuple[Amounts, Amounts], int] = {}
+        self._made = 0
+        self.current = [self._number(number) for number in range(len(nodes))]
+        """The number of each node's state."""
+        self._changes: list[int] = []
+        self._dropped = 0
+
+    @property
+    def moment(self) -> int:
+        """The number of changes until now."""
+        return self._dropped + len(self._changes)
+
+    def add(self, node: int, amounts: Amounts, sign: int) -> None:
+        """Add amounts to what is used on a node, or subtract them."""
+        used = self.used[node]
+        for position, amount in enumerate(amounts):
+            if amount:
+                used[position] += sign * amount
+        self._changed(node)
+
+    def change(self, number: int, node: Node) -> None:
+        """Replace a node's allocatable amounts."""
+        self.allocatable[number] = self.scores.allocatable(node)
+        self._changed(number)
+
+    def changed_since(self, moment: int) -> Sequence[int] | None:
+        """Return the nodes that changed since a moment; None: as many as there are nodes, or more."""
+        if moment < self._dropped:
+            return None
+        count = self.moment - moment
+        if count < len(self.bits):
+            return [*dict.fromkeys(islice(self._changes, len(self._changes) - count, None))]
+        return None
+
+    def _changed(self, node: int) -> None:
+        self.current[node] = self._number(node)
+        self._changes.append(node)
+        if len(self._changes) > 2 * len(self.bits):
+            # A ranking that has not read these changes is made anew.
+            dropped = len(self.bits)
+            del self._changes[:dropped]
+            self._dropped += dropped
+
+    def _number(self, node: int) -> int:
+        key = self.allocatable[node], tuple(self.used[node])
+        found = self._numbers.get(key)
+        if found is None:
+            if len(self._numbers) >= MAX_STATES:
+                self._numbers.clear()
+            found = self._numbers[key] = self._made
+            self._made += 1
+        return found
+
+
+class Ranking:
+    """The nodes by the sum of both scores for pods of equal amounts; it follows changes when it is read."""
+
+    def __init__(self, states: NodeStates, pod: Amounts) -> None:
+        self._states = states
+        self._pod = pod
+        self._cached: dict[int, int] = {}
+        """Scores by the number of a state."""
+        self._moment = 0
+        self._make()
+
+    def top(self, nodes: NodeSet) -> NodeSet:
+        """Return those of some nodes that have the highest score."""
+        self._follow()
+        for members in reversed(self._sets):
+            found = members & nodes
+            if found:
+                return found
+        return 0
+
+    def top_with(self, others: Partition) -> NodeSet:
+        """Return the nodes that have the highest score together with another one."""
+        self._follow()
+        best, found = -1, 0
+        for other in sorted(others, reverse=True):
+            nodes = others[other]
+            for score in range(len(self._sets) - 1, max(best - other, 0) - 1, -1):
+                some = self._sets[score] & nodes
+                if some:
+                    found = found | some if other + score == best else some
+                    best = other + score
+                    break
+        return found
+
+    def _follow(self) -> None:
+        states = self._states
+        moment = states.moment
+        if moment == self._moment:
+            return
+        changed = states.changed_since(self._moment)
+        if changed is None:
+            self._make()
+            return
+        scores, sets, bits = self._scores, self._sets, states.bits
+        for node in changed:
+            score = self._score(node)
+            before = scores[node]
+            if score != before:
+                bit = bits[node]
+                sets[before] ^= bit
+                sets[score] ^= bit
+                scores[node] = score
+        self._moment = moment
+
+    def _make(self) -> None:
+        count = len(self._states.bits)
+        self._scores = [self._score(node) for node in range(count)]
+        members: list[list[int]] = [[] for _ in range(2 * MAX_SCORE + 1)]
+        for node, score in enumerate(self._scores):
+            members[score].append(node)
+        self._sets = [node_set(numbers) if numbers else 0 for numbers in members]
+        self._moment = self._states.moment
+
+    def _score(self, node: int) -> int:
+        states = self._states
+        state = states.current[node]
+        found = self._cached.get(state)
+        if found is None:
+            if len(self._cached) >= MAX_CACHED_SCORES:
+                self._cached.clear()
+            allocatable, used = states.allocatable[node], states.used[node]
+            found = states.scores.fit(allocatable, used, self._pod) + states.scores.balanced(
+                allocatable, used, self._pod
+            )
+            self._cached[state] = found
+        return found
+
+
+def by_node(states: NodeStates, pod: Amounts, nodes: NodeSet) -> tuple[dict[int, int], dict[int, int] | None]:
+    """Return the scores of NodeResourcesFit and of NodeResourcesBalancedAllocation; None: the plugin is skipped."""
+    scores, numbers = states.scores, numbers_of(nodes)
+    fit = {node: scores.fit(states.allocatable[node], states.used[node], pod) for node in numbers}
+    if not pod[CPU] and not pod[MEMORY]:
+        return fit, None
+    return fit, {node: scores.balanced(states.allocatable[node], states.used[node], pod) for node in numbers}

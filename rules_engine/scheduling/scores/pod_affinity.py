@@ -1,0 +1,111 @@
+"""The score plugin InterPodAffinity (plugins/interpodaffinity/scoring.go)."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from rules_engine.evaluation.nodes import NodeSet
+from rules_engine.model.rules import EMPTY
+from rules_engine.scheduling.filters.pod_affinity import Namespaces
+from rules_engine.scheduling.filters.topologies import Topologies
+from rules_engine.scheduling.preferences import Preferences, WeightedTerm
+from rules_engine.scheduling.requirements import AffinityTerm
+from rules_engine.scheduling.scores.partition import MAX_SCORE, Partition, added, among, merged
+from rules_engine.scheduling.scores.pod_counts import Domains
+from rules_engine.scheduling.scores.selector_index import SelectorIndex
+
+HARD_WEIGHT = 1
+"""Weight of bound pods' required affinity (apis/config/v1/defaults.go, hardPodAffinityWeight)."""
+
+
+def own_term_includes(term: AffinityTerm, namespaces: Namespaces, namespace: str) -> bool:
+    """Return True if a term of a pod that is not bound yet is about pods of a namespace."""
+    selector = term.namespace_selector
+    # The scheduler compares the selector with no labels too (see Namespaces.of_term).
+    return namespaces.includes(term, namespace) or (selector is not None and selector.matches(EMPTY))
+
+
+def terms_of(pod: Preferences) -> Iterator[WeightedTerm]:
+    """Yield the terms of a bound pod that other pods' scores depend on."""
+    for term in pod.requirements.affinity:
+        yield WeightedTerm(HARD_WEIGHT, term)
+    yield from pod.pod_affinity
+
+
+class BoundTerm:
+    """A term of bound pods, with the sum of the weights that these pods give it, by domain."""
+
+    def __init__(self, term: AffinityTerm, domains: Domains) -> None:
+        self.term = term
+        self.domains = domains
+        self.pods = 0
+
+
+class BoundTerms:
+    """The terms of bound pods' affinity, which follow each pod that is bound or released."""
+
+    def __init__(self, topologies: Topologies, labels: Sequence[Mapping[str, str]], namespaces: Namespaces) -> None:
+        self._topologies = topologies
+        self._labels = labels
+        self._namespaces = namespaces
+        self._terms: dict[AffinityTerm, BoundTerm] = {}
+        self._index: SelectorIndex[BoundTerm] = SelectorIndex()
+        self.version = 0
+        """A number that changes when there are other terms than before."""
+
+    def add(self, terms: Iterable[WeightedTerm], node: int, sign: int) -> None:
+        """Add the terms of a pod on a node, or remove them."""
+        for weighted in terms:
+            term = weighted.term
+            found = self._terms.get(term)
+            if found is None:
+                key = term.topology_key
+                domains = Domains(key, self._topologies.having(key), self._labels)
+                found = self._terms[term] = BoundTerm(term, domains)
+                self._index.add(term.selector, found)
+                self.version += 1
+            found.pods += sign
+            found.domains.add(node, sign * weighted.weight)
+            if not found.pods:
+                del self._terms[term]
+                self._index.remove(term.selector, found)
+                self.version += 1
+
+    def about(self, pod: Preferences) -> Iterator[BoundTerm]:
+        """Yield the terms that match a pod."""
+        namespace = pod.requirements.namespace
+        for found in self._index.matching(pod.requirements.labels):
+            if self._namespaces.includes(found.term, namespace):
+                yield found
+
+
+def pod_affinity_score(
+    weights: Iterable[tuple[str, int, Mapping[str, int]]], topologies: Topologies, nodes: NodeSet
+) -> Partition | None:
+    """Return the score by node; None if no pod counts, or if what counts cancels out in each domain.
+
+    `weights`: topology keys, each with a weight of all its domains, and with sums by domain.
+    """
+    by_key: dict[str, dict[str, int]] = {}
+    for key, weight, sums in weights:
+        totals = by_key.setdefault(key, {})
+        for value, total in sums.items():
+            totals[value] = totals.get(value, 0) + weight * total
+    if not any(total for totals in by_key.values() for total in totals.values()):
+        return None
+    scores: Mapping[int, NodeSet] = {0: nodes}
+    for key, totals in by_key.items():
+        by_total: dict[int, list[str]] = {}
+        for value, total in totals.items():
+            by_total.setdefault(total, []).append(value)
+        groups = among({total: topologies.nodes(key, values) for total, values in by_total.items()}, nodes)
+        rest = nodes
+        for members in groups.values():
+            rest ^= members
+        if rest:
+            groups[0] = groups.get(0, 0) | rest
+        scores = added(scores, groups)
+    least, most = min(scores), max(scores)
+    return merged((_normalised(score - least, most - least), members) for score, members in scores.items())
+
+
+def _normalised(above: int, width: int) -> int:
+    return int(float(MAX_SCORE) * (above / width)) if width else 0

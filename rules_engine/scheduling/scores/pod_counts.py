@@ -1,0 +1,135 @@
+"""Numbers of bound pods that selectors match, by node and by domain, which follow each change."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeAlias
+
+from rules_engine.evaluation.nodes import NodeSet
+from rules_engine.model.rules import LabelSelector
+from rules_engine.scheduling.scores.selector_index import SelectorIndex
+
+GroupKey: TypeAlias = tuple[str, frozenset[tuple[str, str]]]
+"""A namespace with the labels of pods in it."""
+
+MAX_COUNTS = 10_000
+"""Selectors whose pods are counted at the same time; beyond it all are counted anew. One takes a kilobyte or two."""
+
+
+class Domains:
+    """Sums by the value of a label of nodes, of some nodes only; nodes without the label have the value ""."""
+
+    __slots__ = ("_key", "_labels", "_nodes", "sums")
+
+    def __init__(self, key: str, nodes: NodeSet, labels: Sequence[Mapping[str, str]]) -> None:
+        """Take the label, the nodes that count, and the labels of all nodes."""
+        self._key = key
+        self._nodes = nodes
+        self._labels = labels
+        self.sums: dict[str, int] = {}
+        """The sums that are not zero."""
+
+    def add(self, node: int, amount: int) -> None:
+        if self._nodes >> node & 1:
+            value = self._labels[node].get(self._key, "")
+            total = self.sums.get(value, 0) + amount
+            if total:
+                self.sums[value] = total
+            else:
+                self.sums.pop(value, None)
+
+
+class Counts:
+    """The number of bound pods that a selector matches."""
+
+    def __init__(self, includes: Callable[[str], bool], bits: Sequence[NodeSet]) -> None:
+        """Take a function that returns True for a namespace whose pods count, and each node as a set."""
+        self.includes = includes
+        self._bits = bits
+        self.nodes: Counter[int] = Counter()
+        self.by_count: dict[int, NodeSet] = {}
+        """The nodes with each number of pods above zero."""
+        self._domains: dict[tuple[str, NodeSet], Domains] = {}
+
+    def domains(self, key: str, nodes: NodeSet, labels: Sequence[Mapping[str, str]]) -> Domains:
+        """Return the number of pods on some nodes by the value of a label; it follows this count."""
+        found = self._domains.get((key, nodes))
+        if found is None:
+            found = self._domains[key, nodes] = Domains(key, nodes, labels)
+            for node, count in self.nodes.items():
+                found.add(node, count)
+        return found
+
+    def add(self, node: int, change: int) -> None:
+        """Add a number of pods on a node, or subtract it."""
+        bit, by_count = self._bits[node], self.by_count
+        before = self.nodes[node]
+        after = before + change
+        if before:
+            left = by_count[before] ^ bit
+            if left:
+                by_count[before] = left
+            else:
+                del by_count[before]
+        if after:
+            self.nodes[node] = after
+            by_count[after] = by_count.get(after, 0) | bit
+        else:
+            del self.nodes[node]
+        for domains in self._domains.values():
+            domains.add(node, change)
+
+
+class PodCounts:
+    """The bound pods of a cluster in groups of equal labels, and the counts of those that selectors match."""
+
+    def __init__(self, bits: Sequence[NodeSet]) -> None:
+        """Take each node as a set."""
+        self._bits = bits
+        self._groups: dict[GroupKey, Counter[int]] = {}
+        """The number of pods of each group by node."""
+        self._labels: dict[GroupKey, Mapping[str, str]] = {}
+        self._index: SelectorIndex[Counts] = SelectorIndex()
+        self._counts: dict[object, Counts] = {}
+        self.version = 0
+        """A number that changes when other counts than before may match a group."""
+
+    def count(self, key: object, selector: LabelSelector | None, includes: Callable[[str], bool]) -> Counts:
+        """Return the count of the pods that a selector matches in some namespaces; `key` stands for both."""
+        found = self._counts.get(key)
+        if found is None:
+            found = self._counts[key] = Counts(includes, self._bits)
+            self._index.add(selector, found)
+            self.version += 1
+            for group, nodes in self._groups.items():
+                if selector is not None and includes(group[0]) and selector.matches(self._labels[group]):
+                    for node, number in nodes.items():
+                        found.add(node, number)
+        return found
+
+    def matching(self, namespace: str, labels: Mapping[str, str]) -> Iterator[Counts]:
+        """Yield the counts that count pods of a namespace with these labels."""
+        for found in self._index.matching(labels):
+            if found.includes(namespace):
+                yield found
+
+    def add(self, key: GroupKey, labels: Mapping[str, str], node: int, change: int) -> None:
+        """Add a pod of a group to the groups, or remove one; the caller adds it to the counts that match it."""
+        group = self._groups.get(key)
+        if group is None:
+            group = self._groups[key] = Counter()
+            self._labels[key] = labels
+        group[node] += change
+        if not group[node]:
+            del group[node]
+            if not group:
+                del self._groups[key], self._labels[key]
+
+    def clear(self) -> None:
+        """Forget all counts; the groups stay."""
+        self._counts.clear()
+        self._index = SelectorIndex()
+        self.version += 1
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._counts) >= MAX_COUNTS

@@ -1,0 +1,83 @@
+"""The score plugin PodTopologySpread (plugins/podtopologyspread/scoring.go)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import log
+
+from rules_engine.evaluation.nodes import NodeSet
+from rules_engine.scheduling.filters.topologies import Topologies
+from rules_engine.scheduling.requirements import SpreadConstraint
+from rules_engine.scheduling.scores.partition import MAX_SCORE, Partition, added, among, merged
+from rules_engine.scheduling.scores.pod_counts import Counts, Domains
+
+
+@dataclass(frozen=True, slots=True)
+class CountedConstraint:
+    """A constraint with the counts that it reads: those by node for the hostname, else those by domain."""
+
+    constraint: SpreadConstraint
+    counts: Counts
+    domains: Domains | None
+
+
+def spread_score(
+    constraints: Sequence[CountedConstraint], topologies: Topologies, nodes: NodeSet, *, by_default: bool
+) -> Partition:
+    """Return the score by node. With constraints of the pod's own, nodes that lack one of their labels have score 0."""
+    scored = nodes
+    if not by_default:
+        for found in constraints:
+            scored &= topologies.having(found.constraint.topology_key)
+    if not scored:
+        return {0: nodes}
+    sums: Mapping[float, NodeSet] = {0.0: scored}
+    for found in constraints:
+        # One after the other: sums of floats depend on their order.
+        sums = added(sums, _weighted_counts(found, topologies, scored))
+    rounded = merged((_rounded(total), members) for total, members in sums.items())
+    least, most = min(rounded), max(rounded)
+    found_scores = merged(_normalised(rounded, least, most))
+    if nodes != scored:
+        found_scores[0] = found_scores.get(0, 0) | nodes & ~scored
+    return found_scores
+
+
+def _normalised(rounded: Mapping[int, NodeSet], least: int, most: int) -> Iterator[tuple[int, NodeSet]]:
+    for score, members in rounded.items():
+        yield MAX_SCORE * (most + least - score) // most if most else MAX_SCORE, members
+
+
+def _weighted_counts(found: CountedConstraint, topologies: Topologies, scored: NodeSet) -> dict[float, NodeSet]:
+    """Return the nodes by their domain's number of pods times a weight, which grows with the number of domains."""
+    key, skew = found.constraint.topology_key, found.constraint.max_skew
+    labelled = scored & topologies.having(key)
+    unlabelled = scored ^ labelled
+    groups: dict[int, NodeSet]
+    if found.domains is None:
+        size = scored.bit_count()
+        groups = among(found.counts.by_count, labelled)
+    else:
+        size = topologies.count(key, labelled)
+        if unlabelled and not topologies.nodes(key, [""]) & labelled:
+            # Nodes without the label are a domain together, that of an empty value.
+            size += 1
+        by_count: dict[int, list[str]] = {}
+        for value, count in found.domains.sums.items():
+            by_count.setdefault(count, []).append(value)
+        groups = among({count: topologies.nodes(key, values) for count, values in by_count.items()}, labelled)
+    rest = labelled
+    for members in groups.values():
+        rest ^= members
+    weight = log(size + 2)
+    sums = {count * weight + (skew - 1): members for count, members in groups.items()}
+    if rest:
+        sums[0 * weight + (skew - 1)] = rest
+    if unlabelled:
+        sums[0.0] = sums.get(0.0, 0) | unlabelled
+    return sums
+
+
+def _rounded(total: float) -> int:
+    """Round a sum that is not negative, halves up."""
+    whole = int(total)
+    return whole + (total - whole >= 0.5)

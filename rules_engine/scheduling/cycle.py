@@ -13,6 +13,7 @@ from rules_engine.scheduling.preemption import Preemption
 from rules_engine.scheduling.schedulable_pod import Bound, BoundPod, SchedulablePod
 from rules_engine.scheduling.scheduler import Scheduler
 from rules_engine.scheduling.scheduling import Scheduling
+from rules_engine.scheduling.scoring import Plugin, Scores
 
 __all__ = ["Bound", "BoundPod", "SchedulablePod", "SchedulingCycle"]
 
@@ -35,22 +36,26 @@ class SchedulingCycle:
         self._options = options
         self._choice = Choice(seed, [node.name for node in nodes])
         self._scheduler = Scheduler(nodes, namespaces, comparisons=COMPARISONS)
+        self._scores = Scores(nodes, namespaces, options)
         self._preemption = Preemption(self._scheduler, self._choice)
 
     def bind(self, pod: BoundPod) -> None:
         """Add a pod to its node, whether it fits there or not."""
         self._scheduler.bind(pod.node, pod.pod.requirements)
+        self._scores.bind(pod.pod.preferences, pod.node)
         self._preemption.bind(pod)
 
     def release(self, pod: BoundPod) -> None:
         """Remove a pod from its node: the inverse of bind."""
         self._scheduler.release(pod.node, pod.pod.requirements)
+        self._scores.release(pod.pod.preferences, pod.node)
         self._preemption.release(pod)
 
     def change_node(self, number: int, node: Node) -> None:
         """Replace a node by one of the same name with another state."""
         old = self._scheduler.nodes[number]
         self._scheduler.change_node(number, node)
+        self._scores.change_node(number, node)
         if node.allocatable != old.allocatable:
             self._preemption.forget()
 
@@ -81,7 +86,11 @@ class SchedulingCycle:
 
     def top(self, pod: SchedulablePod) -> NodeSet:
         """Return the feasible nodes with the highest total score."""
-        return self.feasible(pod)
+        return self._scores.top(pod.preferences, self.feasible(pod))
+
+    def scores(self, pod: SchedulablePod) -> Mapping[Plugin, Mapping[int, int]]:
+        """Return the score of each feasible node, times its weight, by plugin; those that are skipped are left out."""
+        return self._scores.by_plugin(pod.preferences, self.feasible(pod))
 
     def may_fit(self, pod: SchedulablePod, number: int) -> bool:
         """Return False if a node lacks resources for a pod, even without the pods that it could preempt."""

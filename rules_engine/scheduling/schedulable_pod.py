@@ -8,6 +8,7 @@ from rules_engine.model.json.lenient import Object, mapping, text
 from rules_engine.model.rules import LabelSelector
 from rules_engine.model.simulation import Milliseconds
 from rules_engine.scheduling.amounts import PODS
+from rules_engine.scheduling.preferences import Preferences
 from rules_engine.scheduling.requirements import Requirements
 
 NEVER = "Never"
@@ -21,12 +22,13 @@ class SchedulablePod(Struct, frozen=True):
     """
 
     requirements: Requirements
+    preferences: Preferences
     preempts: bool
     amounts: tuple[tuple[str, int], ...]
 
     @classmethod
-    def of(cls, raw: Object, selector: LabelSelector | None = None) -> Self:  # noqa: ARG003 - for scores
-        """Read a pod; `selector` is that of its ReplicaSet or StatefulSet.
+    def of(cls, raw: Object, selector: LabelSelector | None = None) -> Self:
+        """Read a pod; `selector` is that of its ReplicaSet, StatefulSet or ReplicationController.
 
         Raises PodError if it is malformed, and TooLargeError if it is beyond a bound.
         """
@@ -36,7 +38,7 @@ class SchedulablePod(Struct, frozen=True):
             key=lambda found: ("/" not in found[0], found[0]),
         )
         preempts = text(mapping(raw.get("spec")), "preemptionPolicy") != NEVER
-        return cls(requirements, preempts, (*requested, (PODS, 1)))
+        return cls(requirements, Preferences.of(raw, requirements, selector), preempts, (*requested, (PODS, 1)))
 
     @property
     def priority(self) -> int:

@@ -85,7 +85,7 @@ class _Kind:
         self.taints: Partition | None = None
         self.node_affinity: Partition | None = None
         self.spread: tuple[CountedConstraint, ...] = ()
-        self.own_terms: tuple[tuple[str, int, Domains], ...] = ()
+        self.own_terms: tuple[tuple[int, Domains], ...] = ()
         self.counts: tuple[Counts, ...] = ()
         """The counts that include such a pod once it is bound."""
         self.counts_version = -1
@@ -105,13 +105,12 @@ class Scores:
         self._allocation = AllocationScores(options)
         self._states = NodeStates(nodes, self._allocation)
         self._index = placed_index_of(Cluster(nodes=tuple(nodes)))
-        self._labels = [node.labels for node in nodes]
-        self._topologies = Topologies(self._index.places.labels, self._labels)
+        self._topologies = Topologies(self._index.places.labels, [node.labels for node in nodes])
         self._namespaces = Namespaces(namespaces)
         self._soft_taints = SoftTaints(nodes)
         self._taints: Taints | None = None
-        self._pods = PodCounts(self._states.bits)
-        self._terms = BoundTerms(self._topologies, self._labels, self._namespaces)
+        self._pods = PodCounts(self._states.bits, self._topologies)
+        self._terms = BoundTerms(self._topologies, self._namespaces)
         self._kinds: dict[int, _Kind] = {}
         self._rankings: OrderedDict[Amounts, Ranking] = OrderedDict()
 
@@ -150,7 +149,7 @@ class Scores:
             if len(partition) > 1:
                 others = partition if others is None else added(others, partition)
         ranking = self._ranking(kind.amounts)
-        return ranking.top(feasible) if others is None else ranking.top_with(others)
+        return ranking.top(feasible) if others is None else ranking.top_with(others, feasible)
 
     def of(self, pod: Preferences, feasible: NodeSet) -> Mapping[int, int]:
         """Return the total score of each feasible node."""
@@ -184,14 +183,12 @@ class Scores:
         if kind.about_version != self._terms.version:
             kind.about = tuple(self._terms.about(kind.pod))
             kind.about_version = self._terms.version
-        if kind.own_terms or kind.about:
-            weights = (
-                *((key, weight, domains.sums) for key, weight, domains in kind.own_terms),
-                *((found.term.topology_key, 1, found.domains.sums) for found in kind.about),
-            )
-            affinity = pod_affinity_score(weights, self._topologies, feasible)
-            if affinity is not None:
-                yield _weighted(Plugin.INTER_POD_AFFINITY, affinity)
+        # kube-scheduler skips this plugin if no pod counts, which is the same as scores of 0.
+        sums = (
+            *((weight, domains.by_sum) for weight, domains in kind.own_terms),
+            *((1, found.domains.by_sum) for found in kind.about),
+        )
+        yield _weighted(Plugin.INTER_POD_AFFINITY, pod_affinity_score(sums, feasible))
 
     def _count(self, pod: Preferences, node: int, sign: int) -> None:
         kind = self._kind(pod)
@@ -239,7 +236,7 @@ class Scores:
         if constraint.topology_key == HOSTNAME:
             return CountedConstraint(constraint, counts, None)
         nodes = self._counted_nodes(pod, constraint)
-        return CountedConstraint(constraint, counts, counts.domains(constraint.topology_key, nodes, self._labels))
+        return CountedConstraint(constraint, counts, counts.domains(constraint.topology_key, nodes))
 
     def _counted_nodes(self, pod: Preferences, constraint: SpreadConstraint) -> NodeSet:
         """Return the nodes whose pods a constraint counts."""
@@ -258,12 +255,11 @@ class Scores:
             found &= ~self._taints.untolerated(placement.tolerations).every
         return found
 
-    def _own_terms(self, pod: Preferences) -> Iterator[tuple[str, int, Domains]]:
+    def _own_terms(self, pod: Preferences) -> Iterator[tuple[int, Domains]]:
         for weighted_term in pod.pod_affinity:
             term = weighted_term.term
             counts = self._pods.count(term, term.selector, partial(own_term_includes, term, self._namespaces))
-            domains = counts.domains(term.topology_key, self._topologies.having(term.topology_key), self._labels)
-            yield term.topology_key, weighted_term.weight, domains
+            yield weighted_term.weight, counts.domains(term.topology_key, self._topologies.having(term.topology_key))
 
     def _forget(self) -> None:
         """Compile and count everything anew on its next use."""

@@ -222,7 +222,7 @@ class _World:
 
     # Pod affinity
 
-    def near(self) -> list[int] | None:
+    def near(self) -> list[int]:
         weights: Counter[tuple[str, str]] = Counter()
         for node in self.all:
             for other in self.pods(node):
@@ -230,11 +230,9 @@ class _World:
                     key = term["topologyKey"]
                     if key in node["metadata"]["labels"]:
                         weights[key, node["metadata"]["labels"][key]] += weight
-        if not any(weights.values()):
-            # Also if terms cancel each other out, for which kube-scheduler does not skip the plugin: all scores are 0.
-            return None
         sums = [sum(weights[label] for label in node["metadata"]["labels"].items()) for node in self.nodes]
         least, most = min(sums), max(sums)
+        # Without any weight kube-scheduler skips the plugin, which is the same as scores of 0.
         return [int(100.0 * ((one - least) / (most - least))) if most > least else 0 for one in sums]
 
     def own(self, other: Object) -> list[tuple[int, Object]]:

@@ -27,6 +27,10 @@ class Topologies:
         """Return the domain of a node; None if it is in none."""
         return self._labels_of[number].get(key)
 
+    def labels_of(self, number: int) -> Mapping[str, str]:
+        """Return the labels of a node."""
+        return self._labels_of[number]
+
     def values(self, numbers: Iterable[int], key: str) -> frozenset[str]:
         """Return the domains of some nodes."""
         return frozenset([labels[key] for number in numbers if key in (labels := self._labels_of[number])])

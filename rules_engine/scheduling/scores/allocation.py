@@ -6,10 +6,9 @@ Source: plugins/noderesources (resource_allocation.go, least_allocated.go, most_
 """
 
 from collections.abc import Sequence
-from itertools import islice
 from typing import TypeAlias
 
-from rules_engine.evaluation.nodes import NodeSet, node_set, numbers_of
+from rules_engine.evaluation.nodes import NodeSet, numbers_of
 from rules_engine.model.cluster import Node
 from rules_engine.model.simulation import SchedulerOptions, Strategy
 from rules_engine.scheduling.amounts import counted
@@ -28,8 +27,11 @@ _PLAIN = ("cpu", "memory", "ephemeral-storage")
 MAX_STATES = 20_000
 """States of nodes that have a number: each takes 300 bytes."""
 
-MAX_CACHED_SCORES = 2_000
-"""States whose scores are cached for pods of equal amounts: nodes with equal pods have few. Each takes 100 bytes."""
+MAX_CACHED_SCORES = 10_000
+"""States whose scores are cached for pods of equal amounts: nodes with equal pods have few. Each takes 60 bytes."""
+
+_State: TypeAlias = tuple[Amounts, Amounts]
+"""The allocatable amounts of a node, and those that are used."""
 
 
 class AllocationScores:
@@ -70,6 +72,10 @@ class AllocationScores:
                 total += weight * ((capacity - requested) * MAX_SCORE // capacity)
         return total // weights if weights else 0
 
+    def both(self, allocatable: Amounts, used: Sequence[int], pod: Amounts) -> int:
+        """Return the sum of both scores."""
+        return self.fit(allocatable, used, pod) + self.balanced(allocatable, used, pod)
+
     @staticmethod
     def balanced(allocatable: Amounts, used: Sequence[int], pod: Amounts) -> int:
         """Return the score of NodeResourcesBalancedAllocation; 0 for a pod that requests neither cpu nor memory."""
@@ -89,18 +95,25 @@ def _balance(allocatable: Amounts, cpu: int, memory: int) -> int:
 
 
 class NodeStates:
-    """The amounts of nodes, each combination of which has a number, and the order in which nodes changed."""
+    """The amounts of nodes. Each combination has a number, so that what depends on amounts is computed once for all."""
 
     def __init__(self, nodes: Sequence[Node], scores: AllocationScores) -> None:
         self.scores = scores
         self.bits = [1 << number for number in range(len(nodes))]
         """Each node as a set."""
+        self.every = (1 << len(nodes)) - 1
         self.allocatable = [scores.allocatable(node) for node in nodes]
         self.used = [[0] * (OTHERS + len(scores.others)) for _ in nodes]
-        self._numbers: dict[tuple[Amounts, Amounts], int] = {}
+        self._numbers: dict[_State, int] = {}
         self._made = 0
-        self.current = [self._number(number) for number in range(len(nodes))]
+        self.states: dict[int, _State] = {}
+        """The states of nodes, by number."""
+        self.members: dict[int, NodeSet] = {}
+        """The nodes in each state."""
+        self.current: list[int] = []
         """The number of each node's state."""
+        for number in range(len(nodes)):
+            self.current.append(self._joined(number))
         self._changes: list[int] = []
         self._dropped = 0
 
@@ -123,16 +136,19 @@ class NodeStates:
         self._changed(number)
 
     def changed_since(self, moment: int) -> Sequence[int] | None:
-        """Return the nodes that changed since a moment; None: as many as there are nodes, or more."""
+        """Return the nodes that changed since a moment, some of them several times; None: that is too long ago."""
         if moment < self._dropped:
             return None
-        count = self.moment - moment
-        if count < len(self.bits):
-            return [*dict.fromkeys(islice(self._changes, len(self._changes) - count, None))]
-        return None
+        return self._changes[moment - self._dropped :]
 
     def _changed(self, node: int) -> None:
-        self.current[node] = self._number(node)
+        before = self.current[node]
+        left = self.members[before] ^ self.bits[node]
+        if left:
+            self.members[before] = left
+        else:
+            del self.members[before], self.states[before]
+        self.current[node] = self._joined(node)
         self._changes.append(node)
         if len(self._changes) > 2 * len(self.bits):
             # A ranking that has not read these changes is made anew.
@@ -140,14 +156,16 @@ class NodeStates:
             del self._changes[:dropped]
             self._dropped += dropped
 
-    def _number(self, node: int) -> int:
-        key = self.allocatable[node], tuple(self.used[node])
-        found = self._numbers.get(key)
+    def _joined(self, node: int) -> int:
+        state = self.allocatable[node], tuple(self.used[node])
+        found = self._numbers.get(state)
         if found is None:
             if len(self._numbers) >= MAX_STATES:
                 self._numbers.clear()
-            found = self._numbers[key] = self._made
+            found = self._numbers[state] = self._made
             self._made += 1
+        self.states[found] = state
+        self.members[found] = self.members.get(found, 0) | self.bits[node]
         return found
 
 
@@ -157,75 +175,95 @@ class Ranking:
     def __init__(self, states: NodeStates, pod: Amounts) -> None:
         self._states = states
         self._pod = pod
-        self._cached: dict[int, int] = {}
+        self._scores: dict[int, int] = {}
         """Scores by the number of a state."""
-        self._moment = 0
-        self._make()
+        self._moment = -1
+        self._sets = [0] * (2 * MAX_SCORE + 1)
+        """The nodes by score."""
+        self._placed = 0
+        """The nodes that are in one of the sets."""
+        self._seen: list[int] = []
+        """The state by which each of them was placed."""
+        self._stale = 0
+        """The nodes that have changed since, or were not placed: only those that are read are placed."""
 
     def top(self, nodes: NodeSet) -> NodeSet:
         """Return those of some nodes that have the highest score."""
-        self._follow()
+        self._follow(nodes)
         for members in reversed(self._sets):
             found = members & nodes
             if found:
                 return found
         return 0
 
-    def top_with(self, others: Partition) -> NodeSet:
-        """Return the nodes that have the highest score together with another one."""
-        self._follow()
+    def top_with(self, others: Partition, nodes: NodeSet) -> NodeSet:
+        """Return those of some nodes that have the highest score together with another one."""
+        self._follow(nodes)
         best, found = -1, 0
         for other in sorted(others, reverse=True):
-            nodes = others[other]
+            among = others[other]
             for score in range(len(self._sets) - 1, max(best - other, 0) - 1, -1):
-                some = self._sets[score] & nodes
+                some = self._sets[score] & among
                 if some:
                     found = found | some if other + score == best else some
                     best = other + score
                     break
         return found
 
-    def _follow(self) -> None:
+    def _follow(self, nodes: NodeSet) -> None:
+        """Place nodes by their present states."""
         states = self._states
-        moment = states.moment
-        if moment == self._moment:
+        changed = states.changed_since(self._moment) if self._moment >= 0 else None
+        most = len(states.members)
+        if changed is None or len(changed) > 4 * most or len(self._scores) > MAX_CACHED_SCORES:
+            self._place_all(nodes)
             return
-        changed = states.changed_since(self._moment)
-        if changed is None:
-            self._make()
-            return
-        scores, sets, bits = self._scores, self._sets, states.bits
+        bits, stale = states.bits, self._stale
         for node in changed:
-            score = self._score(node)
-            before = scores[node]
-            if score != before:
-                bit = bits[node]
+            stale |= bits[node]
+        self._moment += len(changed)
+        left = stale & nodes
+        if left.bit_count() > most:
+            self._place_all(nodes)
+            return
+        self._stale = stale ^ left
+        if left:
+            self._place(left)
+
+    def _place(self, nodes: NodeSet) -> None:
+        current, seen, sets, bits = self._states.current, self._seen, self._sets, self._states.bits
+        new = nodes & ~self._placed
+        for node in numbers_of(nodes):
+            state, bit = current[node], bits[node]
+            score = self._score(state)
+            if not new & bit:
+                before = self._scores[seen[node]]
+                if before == score:
+                    seen[node] = state
+                    continue
                 sets[before] ^= bit
-                sets[score] ^= bit
-                scores[node] = score
-        self._moment = moment
+            sets[score] |= bit
+            seen[node] = state
+        self._placed |= nodes
 
-    def _make(self) -> None:
-        count = len(self._states.bits)
-        self._scores = [self._score(node) for node in range(count)]
-        members: list[list[int]] = [[] for _ in range(2 * MAX_SCORE + 1)]
-        for node, score in enumerate(self._scores):
-            members[score].append(node)
-        self._sets = [node_set(numbers) if numbers else 0 for numbers in members]
-        self._moment = self._states.moment
-
-    def _score(self, node: int) -> int:
+    def _place_all(self, nodes: NodeSet) -> None:
+        """Place nodes state by state, and no others."""
         states = self._states
-        state = states.current[node]
-        found = self._cached.get(state)
+        if len(self._scores) > MAX_CACHED_SCORES:
+            self._scores.clear()
+        sets = self._sets = [0] * len(self._sets)
+        for state, members in states.members.items():
+            some = members & nodes
+            if some:
+                sets[self._score(state)] |= some
+        self._seen = states.current.copy()
+        self._placed, self._stale = nodes, states.every & ~nodes
+        self._moment = states.moment
+
+    def _score(self, state: int) -> int:
+        found = self._scores.get(state)
         if found is None:
-            if len(self._cached) >= MAX_CACHED_SCORES:
-                self._cached.clear()
-            allocatable, used = states.allocatable[node], states.used[node]
-            found = states.scores.fit(allocatable, used, self._pod) + states.scores.balanced(
-                allocatable, used, self._pod
-            )
-            self._cached[state] = found
+            found = self._scores[state] = self._states.scores.both(*self._states.states[state], self._pod)
         return found
 
 

@@ -1,6 +1,6 @@
 """The score plugin InterPodAffinity (plugins/interpodaffinity/scoring.go)."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.model.rules import EMPTY
@@ -8,7 +8,7 @@ from rules_engine.scheduling.filters.pod_affinity import Namespaces
 from rules_engine.scheduling.filters.topologies import Topologies
 from rules_engine.scheduling.preferences import Preferences, WeightedTerm
 from rules_engine.scheduling.requirements import AffinityTerm
-from rules_engine.scheduling.scores.partition import MAX_SCORE, Partition, added, among, merged
+from rules_engine.scheduling.scores.partition import MAX_SCORE, Partition, added, merged
 from rules_engine.scheduling.scores.pod_counts import Domains
 from rules_engine.scheduling.scores.selector_index import SelectorIndex
 
@@ -42,9 +42,8 @@ class BoundTerm:
 class BoundTerms:
     """The terms of bound pods' affinity, which follow each pod that is bound or released."""
 
-    def __init__(self, topologies: Topologies, labels: Sequence[Mapping[str, str]], namespaces: Namespaces) -> None:
+    def __init__(self, topologies: Topologies, namespaces: Namespaces) -> None:
         self._topologies = topologies
-        self._labels = labels
         self._namespaces = namespaces
         self._terms: dict[AffinityTerm, BoundTerm] = {}
         self._index: SelectorIndex[BoundTerm] = SelectorIndex()
@@ -58,7 +57,7 @@ class BoundTerms:
             found = self._terms.get(term)
             if found is None:
                 key = term.topology_key
-                domains = Domains(key, self._topologies.having(key), self._labels)
+                domains = Domains(key, self._topologies.having(key), self._topologies)
                 found = self._terms[term] = BoundTerm(term, domains)
                 self._index.add(term.selector, found)
                 self.version += 1
@@ -77,31 +76,16 @@ class BoundTerms:
                 yield found
 
 
-def pod_affinity_score(
-    weights: Iterable[tuple[str, int, Mapping[str, int]]], topologies: Topologies, nodes: NodeSet
-) -> Partition | None:
-    """Return the score by node; None if no pod counts, or if what counts cancels out in each domain.
-
-    `weights`: topology keys, each with a weight of all its domains, and with sums by domain.
-    """
-    by_key: dict[str, dict[str, int]] = {}
-    for key, weight, sums in weights:
-        totals = by_key.setdefault(key, {})
-        for value, total in sums.items():
-            totals[value] = totals.get(value, 0) + weight * total
-    if not any(total for totals in by_key.values() for total in totals.values()):
-        return None
+def pod_affinity_score(sums: Iterable[tuple[int, Mapping[int, NodeSet]]], nodes: NodeSet) -> Partition:
+    """Return the score by node, from weights, each with the nodes by a sum that it multiplies."""
     scores: Mapping[int, NodeSet] = {0: nodes}
-    for key, totals in by_key.items():
-        by_total: dict[int, list[str]] = {}
-        for value, total in totals.items():
-            by_total.setdefault(total, []).append(value)
-        groups = among({total: topologies.nodes(key, values) for total, values in by_total.items()}, nodes)
+    for weight, by_sum in sums:
+        groups = {weight * total: some for total, members in by_sum.items() if (some := members & nodes)}
         rest = nodes
         for members in groups.values():
             rest ^= members
         if rest:
-            groups[0] = groups.get(0, 0) | rest
+            groups[0] = rest
         scores = added(scores, groups)
     least, most = min(scores), max(scores)
     return merged((_normalised(score - least, most - least), members) for score, members in scores.items())

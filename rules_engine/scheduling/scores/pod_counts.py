@@ -6,6 +6,7 @@ from typing import TypeAlias
 
 from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.model.rules import LabelSelector
+from rules_engine.scheduling.filters.topologies import Topologies
 from rules_engine.scheduling.scores.selector_index import SelectorIndex
 
 GroupKey: TypeAlias = tuple[str, frozenset[tuple[str, str]]]
@@ -15,66 +16,95 @@ MAX_COUNTS = 10_000
 """Selectors whose pods are counted at the same time; beyond it all are counted anew. One takes a kilobyte or two."""
 
 
+class SetsBySum:
+    """Sets of nodes by a sum, those of zero left out."""
+
+    __slots__ = ("sets",)
+
+    def __init__(self) -> None:
+        self.sets: dict[int, NodeSet] = {}
+
+    def move(self, nodes: NodeSet, before: int, after: int) -> None:
+        """Move nodes that are all in the set of one sum to that of another."""
+        sets = self.sets
+        if before:
+            left = sets[before] ^ nodes
+            if left:
+                sets[before] = left
+            else:
+                del sets[before]
+        if after:
+            sets[after] = sets.get(after, 0) | nodes
+
+
 class Domains:
-    """Sums by the value of a label of nodes, of some nodes only; nodes without the label have the value ""."""
+    """Sums by the value of a label, over some nodes only; nodes without the label have the value ""."""
 
-    __slots__ = ("_key", "_labels", "_nodes", "sums")
+    __slots__ = ("_by_sum", "_key", "_nodes", "_sums", "_topologies")
 
-    def __init__(self, key: str, nodes: NodeSet, labels: Sequence[Mapping[str, str]]) -> None:
-        """Take the label, the nodes that count, and the labels of all nodes."""
+    def __init__(self, key: str, nodes: NodeSet, topologies: Topologies) -> None:
+        """Take the label, the nodes that count, and the domains of all labels."""
         self._key = key
         self._nodes = nodes
-        self._labels = labels
-        self.sums: dict[str, int] = {}
-        """The sums that are not zero."""
+        self._topologies = topologies
+        self._sums: dict[str, int] = {}
+        self._by_sum = SetsBySum()
+
+    @property
+    def by_sum(self) -> Mapping[int, NodeSet]:
+        """The nodes that have the label by the sum of their domain, if that is not zero."""
+        return self._by_sum.sets
 
     def add(self, node: int, amount: int) -> None:
-        if self._nodes >> node & 1:
-            value = self._labels[node].get(self._key, "")
-            total = self.sums.get(value, 0) + amount
-            if total:
-                self.sums[value] = total
-            else:
-                self.sums.pop(value, None)
+        if not self._nodes >> node & 1:
+            return
+        value = self._topologies.labels_of(node).get(self._key, "")
+        before = self._sums.get(value, 0)
+        after = before + amount
+        if after:
+            self._sums[value] = after
+        else:
+            self._sums.pop(value, None)
+        domain = self._topologies.nodes(self._key, (value,))
+        if domain:
+            self._by_sum.move(domain, before, after)
 
 
 class Counts:
     """The number of bound pods that a selector matches."""
 
-    def __init__(self, includes: Callable[[str], bool], bits: Sequence[NodeSet]) -> None:
+    def __init__(self, includes: Callable[[str], bool], bits: Sequence[NodeSet], topologies: Topologies) -> None:
         """Take a function that returns True for a namespace whose pods count, and each node as a set."""
         self.includes = includes
         self._bits = bits
-        self.nodes: Counter[int] = Counter()
-        self.by_count: dict[int, NodeSet] = {}
-        """The nodes with each number of pods above zero."""
+        self._topologies = topologies
+        self._nodes: Counter[int] = Counter()
+        self._by_count = SetsBySum()
         self._domains: dict[tuple[str, NodeSet], Domains] = {}
 
-    def domains(self, key: str, nodes: NodeSet, labels: Sequence[Mapping[str, str]]) -> Domains:
+    @property
+    def by_count(self) -> Mapping[int, NodeSet]:
+        """The nodes by their number of pods, if that is not zero."""
+        return self._by_count.sets
+
+    def domains(self, key: str, nodes: NodeSet) -> Domains:
         """Return the number of pods on some nodes by the value of a label; it follows this count."""
         found = self._domains.get((key, nodes))
         if found is None:
-            found = self._domains[key, nodes] = Domains(key, nodes, labels)
-            for node, count in self.nodes.items():
+            found = self._domains[key, nodes] = Domains(key, nodes, self._topologies)
+            for node, count in self._nodes.items():
                 found.add(node, count)
         return found
 
     def add(self, node: int, change: int) -> None:
         """Add a number of pods on a node, or subtract it."""
-        bit, by_count = self._bits[node], self.by_count
-        before = self.nodes[node]
+        before = self._nodes[node]
         after = before + change
-        if before:
-            left = by_count[before] ^ bit
-            if left:
-                by_count[before] = left
-            else:
-                del by_count[before]
         if after:
-            self.nodes[node] = after
-            by_count[after] = by_count.get(after, 0) | bit
+            self._nodes[node] = after
         else:
-            del self.nodes[node]
+            del self._nodes[node]
+        self._by_count.move(self._bits[node], before, after)
         for domains in self._domains.values():
             domains.add(node, change)
 
@@ -82,9 +112,10 @@ class Counts:
 class PodCounts:
     """The bound pods of a cluster in groups of equal labels, and the counts of those that selectors match."""
 
-    def __init__(self, bits: Sequence[NodeSet]) -> None:
-        """Take each node as a set."""
+    def __init__(self, bits: Sequence[NodeSet], topologies: Topologies) -> None:
+        """Take each node as a set, and the domains of labels."""
         self._bits = bits
+        self._topologies = topologies
         self._groups: dict[GroupKey, Counter[int]] = {}
         """The number of pods of each group by node."""
         self._labels: dict[GroupKey, Mapping[str, str]] = {}
@@ -97,7 +128,7 @@ class PodCounts:
         """Return the count of the pods that a selector matches in some namespaces; `key` stands for both."""
         found = self._counts.get(key)
         if found is None:
-            found = self._counts[key] = Counts(includes, self._bits)
+            found = self._counts[key] = Counts(includes, self._bits, self._topologies)
             self._index.add(selector, found)
             self.version += 1
             for group, nodes in self._groups.items():

@@ -61,10 +61,7 @@ def _weighted_counts(found: CountedConstraint, topologies: Topologies, scored: N
         if unlabelled and not topologies.nodes(key, [""]) & labelled:
             # Nodes without the label are a domain together, that of an empty value.
             size += 1
-        by_count: dict[int, list[str]] = {}
-        for value, count in found.domains.sums.items():
-            by_count.setdefault(count, []).append(value)
-        groups = among({count: topologies.nodes(key, values) for count, values in by_count.items()}, labelled)
+        groups = among(found.domains.by_sum, labelled)
     rest = labelled
     for members in groups.values():
         rest ^= members

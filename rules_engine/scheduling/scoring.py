@@ -90,7 +90,6 @@ class _Kind:
         """The counts that include such a pod once it is bound."""
         self.counts_version = -1
         self.about: tuple[BoundTerm, ...] = ()
-        """The terms of bound pods that match such a pod."""
         self.about_version = -1
 
 
@@ -144,11 +143,13 @@ class Scores:
         if not feasible & (feasible - 1):
             return feasible
         kind = self._kind(pod)
+        ranking = self._ranking(kind.amounts)
+        if self._is_indifferent(kind):
+            return ranking.top(feasible)
         others: Partition | None = None
         for _, partition in self._normalised(kind, feasible):
             if len(partition) > 1:
                 others = partition if others is None else added(others, partition)
-        ranking = self._ranking(kind.amounts)
         return ranking.top(feasible) if others is None else ranking.top_with(others, feasible)
 
     def of(self, pod: Preferences, feasible: NodeSet) -> Mapping[int, int]:
@@ -170,23 +171,39 @@ class Scores:
             found[plugin] = {node: score for score, nodes in partition.items() for node in numbers_of(nodes)}
         return found
 
-    def _normalised(self, kind: _Kind, feasible: NodeSet) -> Iterator[tuple[Plugin, Partition]]:
-        """Yield the scores, times their weights, of plugins that compare the feasible nodes with each other."""
+    def _is_indifferent(self, kind: _Kind) -> bool:
+        """Return True if a pod prefers no node for anything but its resources."""
+        return (
+            len(self._untolerated(kind)) == 1
+            and kind.node_affinity is None
+            and not (kind.spread or kind.own_terms or self._about(kind))
+        )
+
+    def _untolerated(self, kind: _Kind) -> Partition:
+        """Return the nodes by the number of soft taints that a pod does not tolerate."""
         if kind.taints is None:
             kind.taints = self._soft_taints.counts(kind.pod.requirements.placement.tolerations)
-        yield _weighted(Plugin.TAINT_TOLERATION, toleration_score(kind.taints, feasible))
+        return kind.taints
+
+    def _about(self, kind: _Kind) -> tuple[BoundTerm, ...]:
+        """Return the terms of bound pods that match a pod."""
+        if kind.about_version != self._terms.version:
+            kind.about = tuple(self._terms.about(kind.pod))
+            kind.about_version = self._terms.version
+        return kind.about
+
+    def _normalised(self, kind: _Kind, feasible: NodeSet) -> Iterator[tuple[Plugin, Partition]]:
+        """Yield the scores, times their weights, of plugins that compare the feasible nodes with each other."""
+        yield _weighted(Plugin.TAINT_TOLERATION, toleration_score(self._untolerated(kind), feasible))
         if kind.node_affinity is not None:
             yield _weighted(Plugin.NODE_AFFINITY, affinity_score(kind.node_affinity, feasible))
         if kind.spread:
             score = spread_score(kind.spread, self._topologies, feasible, by_default=kind.pod.by_default)
             yield _weighted(Plugin.POD_TOPOLOGY_SPREAD, score)
-        if kind.about_version != self._terms.version:
-            kind.about = tuple(self._terms.about(kind.pod))
-            kind.about_version = self._terms.version
         # kube-scheduler skips this plugin if no pod counts, which is the same as scores of 0.
         sums = (
             *((weight, domains.by_sum) for weight, domains in kind.own_terms),
-            *((1, found.domains.by_sum) for found in kind.about),
+            *((1, found.domains.by_sum) for found in self._about(kind)),
         )
         yield _weighted(Plugin.INTER_POD_AFFINITY, pod_affinity_score(sums, feasible))
 

@@ -232,12 +232,15 @@ class Ranking:
 
     def _place(self, nodes: NodeSet) -> None:
         current, seen, sets, bits = self._states.current, self._seen, self._sets, self._states.bits
+        scores = self._scores
         new = nodes & ~self._placed
         for node in numbers_of(nodes):
             state, bit = current[node], bits[node]
-            score = self._score(state)
+            score = scores.get(state)
+            if score is None:
+                score = self._score(state)
             if not new & bit:
-                before = self._scores[seen[node]]
+                before = scores[seen[node]]
                 if before == score:
                     seen[node] = state
                     continue

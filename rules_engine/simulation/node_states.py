@@ -1,44 +1,30 @@
-"""States of nodes and the taints that a cluster gives to them, and the time that pods stay on a node that is not ready.
+"""States that nodes are put in, and the time that pods stay on a node that is not ready.
 
-Source: Kubernetes 1.36, pkg/controller/nodelifecycle, pkg/controller/tainteviction, and the admission plugin
-DefaultTolerationSeconds.
+Source: pkg/controller/tainteviction, plugin/pkg/admission/defaulttolerationseconds.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from rules_engine.model.cluster import Node, Taint
+from rules_engine.model.cluster import Node
 from rules_engine.model.json.lenient import Object, integer, objects, text
 from rules_engine.model.simulation import Milliseconds, NodeState
+from rules_engine.scheduling.state_taints import NOT_READY, with_state_taints
 
 DEFAULT_GRACE: Milliseconds = 300_000
 """The time that a pod without a toleration of its own stays on a node that is not ready."""
 
 _FOREVER = 2**63 - 1
-_NOT_READY = "node.kubernetes.io/not-ready"
-_UNREACHABLE = "node.kubernetes.io/unreachable"
 _NO_EXECUTE = "NoExecute"
-_NOT_READY_TAINTS = (Taint(key=_NOT_READY, effect="NoSchedule"), Taint(key=_NOT_READY, effect=_NO_EXECUTE))
-_CORDON_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
 def in_state(node: Node, state: NodeState) -> Node:
     """Return a node after it was put in a state. One that becomes ready stays cordoned, and the other way round."""
     match state:
-        case NodeState.NOT_READY:
-            return replace(node, ready=False, taints=_with(node.taints, _NOT_READY_TAINTS))
-        case NodeState.READY:
-            taints = tuple(taint for taint in node.taints if taint.key not in (_NOT_READY, _UNREACHABLE))
-            return replace(node, ready=True, taints=taints)
-        case NodeState.UNCORDONED:
-            taints = tuple(taint for taint in node.taints if taint.key != _CORDON_TAINT.key)
-            return replace(node, unschedulable=False, taints=taints)
-        case NodeState.CORDONED | NodeState.DRAINED:
-            return replace(node, unschedulable=True, taints=_with(node.taints, (_CORDON_TAINT,)))
-
-
-def _with(taints: Sequence[Taint], more: Sequence[Taint]) -> tuple[Taint, ...]:
-    return (*taints, *(taint for taint in more if taint not in taints))
+        case NodeState.NOT_READY | NodeState.READY:
+            changed = replace(node, ready=state is NodeState.READY)
+        case _:
+            changed = replace(node, unschedulable=state is not NodeState.UNCORDONED)
+    return with_state_taints(changed)
 
 
 def grace_of(spec: Object) -> Milliseconds | None:
@@ -46,14 +32,13 @@ def grace_of(spec: Object) -> Milliseconds | None:
     about = [
         found
         for found in objects(spec.get("tolerations"))
-        if text(found, "key") in ("", _NOT_READY) and text(found, "effect") in ("", _NO_EXECUTE)
+        if text(found, "key") in ("", NOT_READY) and text(found, "effect") in ("", _NO_EXECUTE)
     ]
     if not about:
         return DEFAULT_GRACE
     for found in about:
-        equal = text(found, "key") == _NOT_READY and not text(found, "value")
+        equal = text(found, "key") == NOT_READY and not text(found, "value")
         if text(found, "operator") == "Exists" or (text(found, "operator") in ("", "Equal") and equal):
-            return (
-                None if found.get("tolerationSeconds") is None else max(integer(found, "tolerationSeconds"), 0) * 1000
-            )
+            seconds = integer(found, "tolerationSeconds", _FOREVER)
+            return None if seconds == _FOREVER else max(seconds, 0) * 1000
     return 0

@@ -15,6 +15,7 @@ from msgspec import Struct
 from rules_engine.cel import CostExceeded
 from rules_engine.evaluation import RuleSet
 from rules_engine.evaluation.rule_set.cluster_requirements import cluster_requirements
+from rules_engine.model.cluster import Node
 from rules_engine.model.cluster_objects import PodObject
 from rules_engine.model.json.lenient import strings, text
 from rules_engine.model.json.strict import PodError
@@ -23,6 +24,7 @@ from rules_engine.model.simulation import MAX_PODS, Milliseconds, NodeEvent, Nod
 from rules_engine.scheduling.choice import fraction
 from rules_engine.scheduling.cycle import BoundPod, SchedulablePod, SchedulingCycle
 from rules_engine.scheduling.requirements import DEFAULT_NAMESPACE
+from rules_engine.scheduling.state_taints import with_state_taints
 from rules_engine.simulation.admission import Admissions, Admitted
 from rules_engine.simulation.arrivals import ExistingPods, Names, Run, Workload
 from rules_engine.simulation.node_states import in_state
@@ -113,7 +115,7 @@ class _Play:
         self._nodes = [*simulation.objects.view.nodes]
         self._numbers = {node.name: number for number, node in enumerate(self._nodes)}
         self._changes_of = [0] * len(self._nodes)
-        """How often the state of each node has changed."""
+        """How often each node became ready, or stopped to be."""
         self._cycle = SchedulingCycle(self._nodes, _namespaces(simulation), simulation.scheduler, simulation.seed)
         self._queue = Queue[_Pod](self._cycle)
         self._view = RulesView(simulation.cluster, reads_pods=cluster_requirements(rule_set).pods)
@@ -135,9 +137,8 @@ class _Play:
 
     def start(self) -> None:
         """Put the pods of the cluster on their nodes and into the queue, and plan all events."""
-        for number, node in enumerate(self._nodes):
-            if not node.ready:
-                self._set_state(number, NodeState.NOT_READY)
+        for number in range(len(self._nodes)):
+            self._change_node(number, with_state_taints)
         for pod in self._simulation.objects.pods:
             if not is_finished(pod) and (not pod.node_name or pod.node_name in self._numbers):
                 self._add_existing(pod)
@@ -346,22 +347,25 @@ class _Play:
     def _change(self, event: NodeEvent) -> None:
         self._changes.append(event)
         number = self._numbers[event.node]
-        self._set_state(number, event.becomes)
+        was_ready = self._nodes[number].ready
+        self._change_node(number, lambda node: in_state(node, event.becomes))
         self._queue.changed(number)
-        if event.becomes is NodeState.NOT_READY:
-            for pod in self._running[number].values():
-                self._plan_eviction(pod)
-        elif event.becomes is NodeState.DRAINED:
-            for pod in [*self._running[number].values()]:
+        if event.becomes is NodeState.DRAINED:
+            for pod in sorted(self._running[number].values(), key=lambda found: found.waited.number):
                 if pod.waited.run.drained:
                     self._end(pod, State.EVICTED, NodeState.DRAINED)
-
-    def _set_state(self, number: int, state: NodeState) -> None:
-        node = self._nodes[number] = in_state(self._nodes[number], state)
-        self._cycle.change_node(number, node)
-        self._view.change(node.name, lambda seen: in_state(seen, state))
-        if state in (NodeState.READY, NodeState.NOT_READY):
+        elif was_ready != self._nodes[number].ready:
             self._changes_of[number] += 1
+            if was_ready:
+                for pod in self._running[number].values():
+                    self._plan_eviction(pod)
+
+    def _change_node(self, number: int, change: Callable[[Node], Node]) -> None:
+        before = self._nodes[number]
+        after = self._nodes[number] = change(before)
+        if after != before:
+            self._cycle.change_node(number, after)
+            self._view.change(after.name, change)
 
     def _message(self, pod: SchedulablePod) -> str:
         try:

@@ -1,0 +1,119 @@
+"""The engine of simulations agrees with a second implementation, and keeps its laws, on generated simulations."""
+
+from collections import Counter
+from dataclasses import replace
+from random import Random
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules_engine.model.cluster_objects import ClusterObjects
+from rules_engine.simulation.play import play
+from rules_engine.simulation.record import PodRecord, Record
+from tests.support.generated_simulations import SimulationGenerator
+from tests.support.laws import law
+from tests.support.naive_simulation import NaiveSimulation
+from tests.support.scheduling import GPU, node
+from tests.support.simulation import NO_RULES, load, played, simulation, template
+
+
+def key(found: PodRecord) -> tuple[object, ...]:
+    """Return what the second implementation records as well; a pod that was denied is given nothing."""
+    return (
+        found.name,
+        found.namespace,
+        found.arrived,
+        found.state.value,
+        found.node,
+        found.bound,
+        found.ended,
+        found.message,
+        found.replaces,
+        found.by,
+        dict(found.admitted.given),
+    )
+
+
+@law
+@given(st.randoms(use_true_random=False))
+def test_records_agree_with_a_second_implementation(random: Random) -> None:
+    generator = SimulationGenerator(random)
+    drawn, rule_set = generator.draw(), generator.rules()
+    naive = NaiveSimulation(drawn, rule_set)
+    expected = naive.play()
+    record = play(drawn, rule_set, "rules")
+    assert [key(found) for found in record.pods] == [found.key for found in expected]
+    assert record.ended == (naive.now if drawn.until is None else drawn.until)
+
+
+@law
+@given(st.randoms(use_true_random=False))
+def test_no_node_is_overcommitted(random: Random) -> None:
+    generator = SimulationGenerator(random)
+    record = play(generator.draw(pods=False), generator.rules(), "rules")
+    allocatable = {found.name: found.allocatable for found in record.nodes}
+    for moment in {found.bound for found in record.pods if found.bound is not None}:
+        used: Counter[tuple[str, str]] = Counter()
+        for found in record.pods:
+            if found.bound is not None and found.bound <= moment and (found.ended is None or found.ended > moment):
+                used[found.node, "pods"] += 10**9
+                used.update({(found.node, resource): nanos for resource, nanos in found.admitted.given.items()})
+        for (name, resource), nanos in used.items():
+            assert nanos == 0 or nanos <= allocatable[name][resource].nanos
+
+
+@law
+@given(st.randoms(use_true_random=False))
+def test_the_order_of_nodes_does_not_matter(random: Random) -> None:
+    generator = SimulationGenerator(random)
+    drawn, rule_set = generator.draw(), generator.rules()
+    objects = drawn.objects
+    nodes = [*objects.nodes]
+    random.shuffle(nodes)
+    by_kind = {"Node": nodes, "Pod": objects.pods, "Namespace": objects.of("Namespace")}
+    shuffled = ClusterObjects(by_kind, now=objects.now)
+    other = replace(drawn, objects=shuffled, cluster=shuffled.view)
+    assert pods(play(other, rule_set, "rules")) == pods(play(drawn, rule_set, "rules"))
+
+
+@law
+@given(st.randoms(use_true_random=False))
+def test_the_same_seed_gives_the_same_record(random: Random) -> None:
+    generator = SimulationGenerator(random)
+    drawn, rule_set = generator.draw(), generator.rules()
+    assert pods(play(drawn, rule_set, "rules")) == pods(play(drawn, rule_set, "rules"))
+
+
+@law
+@given(st.integers(0, 6), st.integers(1, 4), st.integers(1, 20), st.integers(1, 3))
+def test_with_one_node_more_no_fewer_pods_run(nodes: int, gpus: int, count: int, needed: int) -> None:
+    def run(nodes: int) -> int:
+        made = [node(f"n{number}", allocatable={GPU: str(gpus)}) for number in range(nodes)]
+        record = played(made, load("p", gpus=needed, count=count, every=1))
+        return sum(found.state == "Running" for found in record.pods)
+
+    assert run(nodes) <= run(nodes + 1)
+
+
+def pods(record: Record) -> list[PodRecord]:
+    return [*record.pods]
+
+
+@law
+@given(st.randoms(use_true_random=False))
+def test_a_simulation_that_ends_earlier_begins_alike(random: Random) -> None:
+    generator = SimulationGenerator(random)
+    drawn, rule_set = generator.draw(), generator.rules()
+    end = random.randint(0, 20) * 1000
+    whole = play(replace(drawn, until=None), rule_set, "rules")
+    part = play(replace(drawn, until=end), rule_set, "rules")
+    begun = [found for found in whole.pods if found.arrived <= end]
+    assert [(found.name, found.arrived) for found in part.pods] == [(found.name, found.arrived) for found in begun]
+    for one, other in zip(part.pods, begun, strict=True):
+        assert one.bound == (None if other.bound is None or other.bound > end else other.bound)
+
+
+def test_equal_pods_share_their_admission() -> None:
+    drawn = simulation([node("n")], load("p", pod=template(0), count=5), load("q", pod=template(0), controlled=True))
+    record = play(drawn, NO_RULES, "rules")
+    assert len({id(found.admitted) for found in record.pods}) == 2

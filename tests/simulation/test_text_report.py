@@ -60,8 +60,8 @@ Use of resources
 GPU-hours  6.97 given of 16.00 (44%), 4.42 asked for, 2.54 lost by falling
 
 Falls  2 pods
-  REQUESTED → GIVEN                        PODS  DEVICES  RULE
-  nvidia.com/mig-1g.10gb → nvidia.com/gpu     2        2  FallbackLadder/mig-80gb
+  REQUESTED → GIVEN  PODS  DEVICES  RULE
+  1g.10gb → gpu         2        2  FallbackLadder/mig-80gb
 
 Denied  1 pod
   ml/greedy: no more than 8 GPUs  Validation/limit

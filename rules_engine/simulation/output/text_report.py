@@ -130,7 +130,12 @@ class _TextReport:
             return
         self._section("Falls", counted(result.totals.fell, "pod"))
         rows = [
-            (f"{fall.requested} → {fall.given}", f"{fall.pods:,}", f"{fall.devices:,}", fall.rule)
+            (
+                f"{sentences.short(fall.requested)} → {sentences.short(fall.given)}",
+                f"{fall.pods:,}",
+                f"{fall.devices:,}",
+                fall.rule,
+            )
             for fall in falls[:MAX_ROWS]
         ]
         self._table(("REQUESTED → GIVEN", "PODS", "DEVICES", "RULE"), rows)

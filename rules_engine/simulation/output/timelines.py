@@ -121,8 +121,9 @@ def _bars(pods: Sequence[PodRecord], name: str, use: ResourceUse, record: Record
     lanes = use.capacity // NANOS
     free = list(range(lanes))
     held: list[tuple[Milliseconds, int, Sequence[int]]] = []
-    starting = sorted((*run_time(pod, record), number) for number, pod in enumerate(pods))
-    for start, end, number in starting:
+    times = [run_time(pod, record) for pod in pods]
+    for number in sorted(range(len(pods)), key=lambda number: times[number][0]):
+        start, end = times[number]
         if end <= start:
             continue
         while held and held[0][0] <= start:

@@ -278,11 +278,11 @@ def _gpu_hours(record: Record, bound: Sequence[PodRecord]) -> GpuHours:
         given += hours * held
         lost += hours * max(held - wanted, Fraction())
         short += hours * max(wanted - held, Fraction())
-    whole = sum(
-        (cards({name: quantity.nanos for name, quantity in node.allocatable.items()}) for node in record.nodes),
-        Fraction(),
-    )
-    return GpuHours(capacity=whole * Fraction(span(record), HOUR), asked=asked, given=given, lost=lost, short=short)
+    allocatable: Counter[str] = Counter()
+    for node in record.nodes:
+        allocatable.update({name: quantity.nanos for name, quantity in node.allocatable.items()})
+    capacity = cards(allocatable) * Fraction(span(record), HOUR)
+    return GpuHours(capacity=capacity, asked=asked, given=given, lost=lost, short=short)
 
 
 def waited(pod: PodRecord) -> Milliseconds | None:

@@ -73,12 +73,13 @@ def large_record(nodes: int, pods: int) -> Record:
     cluster = [recorded_node(f"node-{n:05}", gpu=8) for n in range(nodes)]
     load = simulation([f"Job/job-{n}" for n in range(20)])
     found: list[PodRecord] = []
+    fell = fallen()
     for n in range(pods):
         arrived = n * 100
         node = f"node-{n % nodes:05}"
         state = {"node": node, "state": State.SUCCEEDED, "ended": arrived + MINUTE} if n % 10 else {"message": MESSAGE}
         found.append(
-            recorded_pod(f"{'long-name-' * 6}{n}", fallen() if n % 3 else ONE, arrival=n % 20, arrived=arrived, **state)
+            recorded_pod(f"{'long-name-' * 6}{n}", fell if n % 3 else ONE, arrival=n % 20, arrived=arrived, **state)
         )
     return record(cluster, found, pods * 100 + MINUTE, simulation=load)
 

@@ -7,7 +7,8 @@ from rules_engine.model.gpu_resources import is_gpu
 from rules_engine.model.mig_profiles import MIG_RESOURCE
 from rules_engine.model.quantity import NANOS
 from rules_engine.model.simulation import Milliseconds, Simulation
-from rules_engine.model.wording import amount, counted
+from rules_engine.model.wording import amount as quantity
+from rules_engine.model.wording import counted
 from rules_engine.simulation.comparison import Better, Unit, Value
 from rules_engine.simulation.record import Amounts, PodRecord, Record, State
 from rules_engine.simulation.totals import Totals, waited
@@ -64,6 +65,11 @@ def hours(number: Fraction) -> str:
 def short(resource: str) -> str:
     """Return the name of a resource as annotations of ladders have it: 1g.10gb for nvidia.com/mig-1g.10gb."""
     return resource.removeprefix(MIG_RESOURCE) if resource.startswith(MIG_RESOURCE) else resource.removeprefix(NVIDIA)
+
+
+def amount(resource: str, nanos: int) -> str:
+    """Return an amount: devices as a number, all else as Kubernetes writes it."""
+    return f"{nanos // NANOS:,}" if is_gpu(resource) else quantity(resource, nanos)
 
 
 def devices(amounts: Amounts) -> str:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from rules_engine.model.excerpt import visible
 from rules_engine.model.gpu_resources import is_gpu
-from rules_engine.model.wording import amount, counted
+from rules_engine.model.wording import counted
 from rules_engine.simulation.answer import Answer, Result
 from rules_engine.simulation.comparison import Verdict
 from rules_engine.simulation.output import sentences
@@ -109,10 +109,10 @@ class _TextReport:
             [
                 (
                     sentences.short(name),
-                    amount(name, use.capacity),
+                    sentences.amount(name, use.capacity),
                     bar(use),
-                    amount(name, use.peak),
-                    amount(name, use.end),
+                    sentences.amount(name, use.peak),
+                    sentences.amount(name, use.end),
                     "" if use.fragmentation is None else sentences.percent(use.fragmentation),
                 )
                 for name, use in resources.items()
@@ -267,8 +267,8 @@ def _use_rows(node: NodeUse) -> Iterable[Sequence[str]]:
         yield (
             *first,
             sentences.short(name),
-            amount(name, use.capacity),
+            sentences.amount(name, use.capacity),
             bar(use),
-            amount(name, use.peak),
-            amount(name, use.end),
+            sentences.amount(name, use.peak),
+            sentences.amount(name, use.end),
         )

@@ -18,6 +18,7 @@ from rules_engine.cli.rule_list import list_command
 from rules_engine.cli.rule_tests import test
 from rules_engine.cli.schema import schema
 from rules_engine.cli.sets import sets
+from rules_engine.cli.simulate import simulate
 from rules_engine.cli.webhook_config import webhook_config
 
 COMMANDS: tuple[click.Command, ...] = (
@@ -31,6 +32,7 @@ COMMANDS: tuple[click.Command, ...] = (
     pre_commit,
     schema,
     sets,
+    simulate,
     test,
     webhook_config,
 )

@@ -22,7 +22,14 @@ OUTPUT_LOST = 1
 INTERRUPTED = 128 + 2
 """Exit code after Ctrl-C, as shells report a process that SIGINT (2) ended."""
 
-_REPLACEMENTS = {"✓": "ok", "✗": "not", "→": "->", "×": "x", "…": "..."}
+_REPLACEMENTS = {
+    "✓": "ok",
+    "✗": "not",
+    "→": "->",
+    "×": "x",
+    "…": "...",
+    **dict(zip("▕▏░█▁▂▃▄▅▆▇", "||.#_.:-=+*", strict=True)),  # bars and curves
+}
 """Text for characters that a terminal's encoding lacks; "?" replaces all others."""
 
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})

@@ -66,8 +66,9 @@ def build_simulation(
     if not replaced and spec.get("cluster") is not None:
         found = read_cluster(section(spec, "cluster"), folder, diagnostics, reader)
     objects = found[1]() if found is not None else None
+    priorities = Priorities.of(objects)
     until = _duration(spec.get("until"), diagnostics)
-    arrivals = _Arrivals(WorkloadReader(folder, diagnostics, reader, Priorities.of(objects)), diagnostics, until)
+    arrivals = _Arrivals(WorkloadReader(folder, diagnostics, reader, priorities), diagnostics, until)
     for line in sections(spec, "arrivals"):
         arrivals.read(line)
     arrivals.report_names(objects)
@@ -75,7 +76,7 @@ def build_simulation(
         name=name,
         location=location,
         cluster=found[0] if found is not None else Cluster(),
-        objects=objects if objects is not None else ClusterObjects({}, now=moment("")),
+        objects=ClusterObjects({}, now=moment("")) if objects is None else priorities.resolved(objects),
         arrivals=tuple(arrivals.found),
         events=tuple(_events(sections(spec, "events"), objects, until, diagnostics)),
         running_for=_draw(spec.get("runningFor"), diagnostics),
@@ -116,6 +117,8 @@ class _Arrivals:
         at = _duration(line.get("at"), self._diagnostics) or 0
         _report_after(line.get("at"), at, self._until, self._diagnostics)
         count = number(line, "count") or 1
+        if count > MAX_PODS:  # which the schema reports
+            count = 1
         every = _draw(line.get("every"), self._diagnostics)
         key = line.key("every")
         if key is not None and line.get("count") is None:

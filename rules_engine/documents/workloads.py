@@ -1,8 +1,9 @@
 """Pods that arrive in a simulation: from a Pod, a workload with replicas or a Job → PodGroup."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path as FilePath
+from typing import cast
 
 from rules_engine.documents.references import Reader, read_manifests
 from rules_engine.loading.diagnostics import Diagnostics
@@ -10,14 +11,16 @@ from rules_engine.loading.fields import items, section
 from rules_engine.loading.fields import text as written_text
 from rules_engine.loading.kubernetes.manifests import TEMPLATES, Manifest, manifest_json, manifests, the_pod
 from rules_engine.loading.kubernetes.pods import place_of, read_pod
-from rules_engine.loading.yaml.nodes import MapNode, Node, ScalarNode, find, first_key
-from rules_engine.model.cluster_objects import PRIORITY_CLASS, ClusterObjects
+from rules_engine.loading.yaml.nodes import MapNode, Node, Path, ScalarNode, find, first_key
+from rules_engine.model.cluster_objects import FILE_KINDS, PRIORITY_CLASS, ClusterObjects
 from rules_engine.model.excerpt import truncate
 from rules_engine.model.json.lenient import integer, mapping, text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError, TooLargeError, kind_of
+from rules_engine.model.pod import Pod
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import did_you_mean
+from rules_engine.model.quantity import Quantity
 from rules_engine.model.rules import LabelSelector
 from rules_engine.model.simulation import PodGroup
 from rules_engine.scheduling.requirements import Requirements
@@ -80,6 +83,16 @@ class Priorities:
             written["preemptionPolicy"] = found.policy
         return {**pod, "spec": {**spec, **written}}
 
+    def resolved(self, objects: ClusterObjects) -> ClusterObjects:
+        """Return the objects with the priorities of pods that have none: those of a cluster do, others are written."""
+        lacking = [pod for pod in objects.pods if "priority" not in pod.spec]
+        if len(self.classes) == len(SYSTEM_CLASSES) and not any("priorityClassName" in pod.spec for pod in lacking):
+            return objects
+        unresolved = set(map(id, lacking))
+        pods = [self.admitted(pod) if id(pod) in unresolved else pod for pod in objects.pods]
+        by_kind = {kind: objects.of(kind) for kind in FILE_KINDS}
+        return ClusterObjects({**by_kind, "Pod": pods}, now=objects.now)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
@@ -94,7 +107,7 @@ class Workload:
 class WorkloadReader:
     """Reader of the Pods and workloads of a Simulation, in its folder."""
 
-    def __init__(self, folder: Path, diagnostics: Diagnostics, reader: Reader, priorities: Priorities) -> None:
+    def __init__(self, folder: FilePath, diagnostics: Diagnostics, reader: Reader, priorities: Priorities) -> None:
         self._folder = folder
         self._diagnostics = diagnostics
         self._reader = reader
@@ -173,9 +186,16 @@ class WorkloadReader:
         )
 
     def _check(self, manifest: Manifest) -> None:
-        """Report everything for which the API server would refuse the pod, or which has no meaning in a simulation."""
-        if read_pod(manifest.pod, manifest.node, self._diagnostics) is None:
+        """Report mistakes for which the API server refuses the pod."""
+        pod = read_pod(manifest.pod, manifest.node, self._diagnostics)
+        if pod is None:
             return
+        for path, name, amount in _amounts(pod):
+            wrong = "cannot be negative" if amount.nanos < 0 else "must be a whole number"
+            if amount.nanos < 0 or ("/" in name and not amount.is_whole):
+                place = find(manifest.node, (*path, name))
+                message = f"{truncate(name)} {wrong}: Kubernetes rejects the pod"
+                self._diagnostics.error(Code.BAD_POD, message, place.location, place.length)
         own = Diagnostics()
         manifest.warn(own)
         # A pod without containers is an error here: there is nothing to schedule.
@@ -213,6 +233,16 @@ class WorkloadReader:
         return {**pod, "metadata": {**metadata, **own}}
 
 
+def _amounts(pod: Pod) -> Iterator[tuple[Path, str, Quantity]]:
+    """Yield the amounts of containers, each with the path of its map."""
+    for container in pod.containers:
+        for path, amounts in (
+            (container.requests_path, container.requests),
+            (container.limits_path, container.limits),
+        ):
+            yield from ((path, name, amount) for name, amount in amounts.items())
+
+
 def _name(line: MapNode, manifest: Manifest, fallback: str) -> str:
     """Return the name of an object: that of its arrival, its own, or that of its generateName without the "-"."""
     metadata = mapping(mapping(manifest_json(manifest.root)).get("metadata"))
@@ -228,17 +258,15 @@ def _roles(found: Sequence[Manifest]) -> list[str]:
 
 
 def _role(manifest: Manifest) -> str:
-    for length in range(len(manifest.path) - 1, 0, -1):
-        step = manifest.path[length - 1]
+    for length, step in reversed([*enumerate(manifest.path, 1)]):
         if isinstance(step, int):
             owner = mapping(manifest_json(find(manifest.root, manifest.path[:length])))
             named = next((text(owner, field) for field in _GROUP_FIELDS if text(owner, field)), "")
             if named:
                 return named
         elif step not in ("spec", *_TEMPLATE_MEMBERS):
-            break
-    last = next((step for step in reversed(manifest.path) if step not in ("spec", *_TEMPLATE_MEMBERS)), "pods")
-    return str(last).lower()
+            return step.lower()
+    return "pods"
 
 
 class _Counts:
@@ -249,9 +277,8 @@ class _Counts:
         self.parallel = self.total = 1
         path = manifest.path
         for length in (index for index, step in enumerate(path) if step in _TEMPLATE_MEMBERS or index == len(path) - 1):
-            owner = find(manifest.root, path[:length])
-            if isinstance(owner, MapNode):
-                self._multiply(owner, is_job=manifest.kind in _JOBS and path[: length + 1] == TEMPLATES[manifest.kind])
+            owner = cast(MapNode, find(manifest.root, path[:length]))
+            self._multiply(owner, is_job=manifest.kind in _JOBS and path[: length + 1] == TEMPLATES[manifest.kind])
 
     def _multiply(self, owner: MapNode, *, is_job: bool) -> None:
         replicas = self._number(owner, "replicas")

@@ -1,0 +1,671 @@
+"""Simulations: their arrivals, the workloads that arrive, events, and the files that they name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from rules_engine.authoring.rule_files import read_rules
+from rules_engine.documents import load, load_simulation
+from rules_engine.loading import schema
+from rules_engine.model.problems import Problem
+from rules_engine.model.rules import ConditionKind, LabelRequirement, LabelSelector
+from rules_engine.model.simulation import (
+    MAX_ARRIVALS,
+    MAX_EVENTS,
+    MAX_PODS,
+    Draw,
+    NodeEvent,
+    NodeState,
+    PodGroup,
+    SchedulerOptions,
+    Simulation,
+    Strategy,
+)
+from rules_engine.model.source import Location
+from tests.support.loading import codes, load_text, rule
+
+# The example of the design.
+TEN_PODS = """\
+apiVersion: gpurules.io/v1
+kind: Simulation
+metadata: {name: ten-pods}
+spec:
+  cluster: {file: two-workers.yaml}          # or inline
+  seed: 1
+  arrivals:
+    - {at: 0s, every: 1s, count: 10, pod: {metadata: {name: gpu-test}, spec: {containers: [{name: c}]}}, runFor: 60s}
+    - {at: 30s, workloadFile: job.yaml, runFor: {min: 10m, max: 2h}}  # drawn with the seed
+  events: [{at: 45s, node: gpu-sim-cluster-worker, becomes: NotReady}]
+  until: 2h                        # default: until nothing changes any more
+"""
+
+JOB = "{apiVersion: batch/v1, kind: Job, metadata: {name: t}, spec: {template: {spec: {containers: [{name: c}]}}}}"
+CLUSTER = rule("ClusterInventory", "{nodes: [{name: gpu-sim-cluster-worker, cards: 4}]}")
+POD = "{kind: Pod, metadata: {name: one}, spec: {containers: [{name: c}]}}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The files that TEN_PODS names."""
+    (tmp_path / "two-workers.yaml").write_text(CLUSTER)
+    (tmp_path / "job.yaml").write_text(f"kind: Service\nmetadata: {{name: t}}\n---\n{JOB}\n")
+    return tmp_path
+
+
+def read(folder: Path, text: str, cluster: str = "") -> tuple[Simulation | None, tuple[Problem, ...]]:
+    path = folder / "scenario.yaml"
+    path.write_text(text)
+    simulation, problems, sources = load_simulation(path, folder / cluster if cluster else None)
+    assert all(problem.location.file in sources or problem.code == "missing-file" for problem in problems)
+    return simulation, problems
+
+
+def scenario(arrivals: str = "[]", more: str = "", cluster: str = "{nodes: [{name: w, count: 2}]}") -> str:
+    return rule("Simulation", f"{{cluster: {cluster}, arrivals: {arrivals}{', ' if more else ''}{more}}}")
+
+
+def sound(folder: Path, text: str, cluster: str = "") -> Simulation:
+    simulation, problems = read(folder, text, cluster)
+    assert problems == ()
+    assert simulation is not None
+    return simulation
+
+
+def groups(folder: Path, workload: Any) -> tuple[PodGroup, ...]:
+    """The pods of one workload."""
+    (arrival,) = sound(folder, scenario(f"[{{workload: {json.dumps(workload)}}}]")).arrivals
+    return arrival.groups
+
+
+def messages(folder: Path, text: str, cluster: str = "") -> list[str]:
+    """The problems of a scenario that cannot be played."""
+    simulation, problems = read(folder, text, cluster)
+    assert simulation is None
+    return [f"{found.location.line}:{found.location.column}: {found.message} [{found.code}]" for found in problems]
+
+
+def counts(found: tuple[PodGroup, ...]) -> list[tuple[str, int, int]]:
+    return [(group.name, group.parallel, group.total) for group in found]
+
+
+def template(**labels: str) -> dict[str, Any]:
+    metadata = {"metadata": {"labels": labels}} if labels else {}
+    return {**metadata, "spec": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 1}}}]}}
+
+
+def workload(kind: str, **spec: Any) -> dict[str, Any]:
+    return {"kind": kind, "metadata": {"name": "x"}, "spec": {"template": template(), **spec}}
+
+
+def test_the_example_of_the_design_is_read(folder: Path) -> None:
+    simulation = sound(folder, TEN_PODS)
+    file = str(folder / "scenario.yaml")
+    assert (simulation.name, simulation.location, simulation.seed) == ("ten-pods", Location(file, 3, 18), 1)
+    assert [node.name for node in simulation.cluster.nodes] == ["gpu-sim-cluster-worker"]
+    assert [node.name for node in simulation.objects.nodes] == ["gpu-sim-cluster-worker"]
+    pods, job = simulation.arrivals
+    assert (pods.title, pods.namespace, pods.at, pods.every, pods.count, pods.run_for, pods.location) == (
+        "Pod/gpu-test",
+        "default",
+        0,
+        Draw(least=1000, most=1000),
+        10,
+        Draw(least=60_000, most=60_000),
+        Location(file, 8, 38),
+    )
+    assert pods.groups == (
+        PodGroup(
+            name="gpu-test",
+            pod={
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": "gpu-test"},
+                "spec": {"containers": [{"name": "c"}]},
+            },
+            controlled=False,
+        ),
+    )
+    assert (job.title, job.at, job.every, job.count) == ("Job/t", 30_000, Draw(), 1)
+    assert job.run_for == Draw(least=600_000, most=7_200_000)
+    assert job.groups == (
+        PodGroup(
+            name="t",
+            pod={
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"generateName": "t-"},
+                "spec": {"containers": [{"name": "c"}]},
+            },
+        ),
+    )
+    assert simulation.events == (
+        NodeEvent(
+            at=45_000,
+            node="gpu-sim-cluster-worker",
+            becomes=NodeState.NOT_READY,
+            location=Location(file, 10, 12),
+        ),
+    )
+    assert (simulation.until, simulation.running_for, simulation.scheduler) == (7_200_000, None, SchedulerOptions())
+
+
+def test_the_other_fields_are_read(folder: Path) -> None:
+    more = (
+        "runningFor: {mean: 1h}, scheduler: {scoring: MostAllocated, resources: {cpu: 1, nvidia.com/gpu: 3}, "
+        "preemption: false}, events: [{at: '0', node: w-2, becomes: Drained}]"
+    )
+    arrival = "{pod: {spec: {containers: [{name: c}]}}, namespace: ml, priority: -5, runFor: {mean: 90s}}"
+    simulation = sound(folder, scenario(f"[{arrival}]", more))
+    assert simulation.running_for == Draw(mean=3_600_000)
+    assert simulation.scheduler == SchedulerOptions(
+        strategy=Strategy.MOST_ALLOCATED, resources=(("cpu", 1), ("nvidia.com/gpu", 3)), preemption=False
+    )
+    (found,) = simulation.arrivals
+    assert (found.namespace, found.run_for) == ("ml", Draw(mean=90_000))
+    assert found.groups[0].pod["spec"] == {"containers": [{"name": "c"}], "priority": -5}
+    assert (found.title, found.groups[0].name) == ("Pod/arrival-1", "arrival-1")
+    assert (simulation.seed, simulation.until) == (0, None)
+    assert simulation.events[0].becomes is NodeState.DRAINED
+
+
+def test_nothing_need_arrive(folder: Path) -> None:
+    simulation = sound(folder, scenario("[]", "events: [{at: 1s, node: w-1, becomes: Cordoned}]"))
+    assert simulation.arrivals == ()
+    assert simulation == sound(folder, scenario("[]", "events: [{at: 1s, node: w-1, becomes: Cordoned}]"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"kind": "Pod", **template()}, [("arrival-1", 1, 1)]),
+        ({"kind": "Pod", "metadata": {"generateName": "gpu-"}, **template()}, [("gpu", 1, 1)]),
+        (workload("Deployment"), [("x", 1, 1)]),
+        (workload("Deployment", replicas=3), [("x", 3, 3)]),
+        (workload("Deployment", replicas=None), [("x", 1, 1)]),
+        (workload("StatefulSet", replicas=2), [("x", 2, 2)]),
+        (workload("ReplicaSet", replicas=2), [("x", 2, 2)]),
+        (workload("ReplicationController", replicas=2), [("x", 2, 2)]),
+        (workload("Job"), [("x", 1, 1)]),
+        (workload("Job", parallelism=4), [("x", 4, 4)]),
+        (workload("Job", completions=8), [("x", 1, 8)]),
+        (workload("Job", parallelism=4, completions=8), [("x", 4, 8)]),
+        (workload("Job", parallelism=8, completions=3), [("x", 3, 3)]),
+        (
+            {"kind": "CronJob", "metadata": {"name": "x"}, "spec": {"jobTemplate": workload("Job", completions=5)}},
+            [("x", 1, 5)],
+        ),
+        ({"kind": "PodTemplate", "metadata": {"name": "x"}, "template": template()}, [("x", 1, 1)]),
+        (
+            {
+                "kind": "PyTorchJob",
+                "metadata": {"name": "x"},
+                "spec": {
+                    "pytorchReplicaSpecs": {
+                        "Master": {"template": template()},
+                        "Worker": {"replicas": 3, "template": template()},
+                    }
+                },
+            },
+            [("x-master", 1, 1), ("x-worker", 3, 3)],
+        ),
+        (
+            {
+                "kind": "RayCluster",
+                "metadata": {"name": "x"},
+                "spec": {
+                    "headGroupSpec": {"template": template()},
+                    "workerGroupSpecs": [
+                        {"groupName": "small", "replicas": 2, "template": template()},
+                        {"replicas": 4, "template": template()},
+                        {"replicas": 5, "template": template()},
+                    ],
+                },
+            },
+            [
+                ("x-headgroupspec", 1, 1),
+                ("x-small", 2, 2),
+                ("x-workergroupspecs-3", 4, 4),
+                ("x-workergroupspecs-4", 5, 5),
+            ],
+        ),
+        (
+            {
+                "kind": "Odd",
+                "metadata": {"name": "x"},
+                "spec": {"template": template(), "helper": {"template": template()}},
+            },
+            [("x-pods", 1, 1), ("x-helper", 1, 1)],
+        ),
+        (
+            {
+                "kind": "JobSet",
+                "metadata": {"name": "x"},
+                "spec": {
+                    "replicatedJobs": [
+                        {"name": "driver", "template": {"spec": {"template": template()}}},
+                        {
+                            "name": "workers",
+                            "replicas": 2,
+                            "template": {"spec": {"parallelism": 4, "completions": 4, "template": template()}},
+                        },
+                    ]
+                },
+            },
+            [("x-driver", 1, 1), ("x-workers", 8, 8)],
+        ),
+    ],
+    ids=lambda value: value["kind"] if isinstance(value, dict) else "",
+)
+def test_workloads_have_as_many_pods_as_their_controllers_make(
+    spec: dict[str, Any], expected: list[tuple[str, int, int]], folder: Path
+) -> None:
+    found = groups(folder, spec)
+    assert counts(found) == expected
+    assert {group.controlled for group in found} == {spec["kind"] != "Pod"}
+    for group in found:
+        metadata = group.pod["metadata"]
+        name = {"generateName": f"{group.name}-"} if group.controlled else {"name": group.name}
+        assert isinstance(metadata, dict)
+        assert metadata == {**metadata, **name}
+
+
+TEAM = LabelSelector((LabelRequirement("team", ConditionKind.IN, ("ml",)),))
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (workload("Deployment", selector={"matchLabels": {"team": "ml"}}), TEAM),
+        (workload("StatefulSet", template=template(team="ml")), TEAM),
+        (workload("ReplicationController", selector={"team": "ml"}), TEAM),
+        (workload("ReplicationController", template=template(team="ml")), TEAM),
+        (workload("ReplicaSet"), None),
+        (workload("Job", selector={"matchLabels": {"team": "ml"}}), None),
+        (workload("PyTorchJob", selector={"matchLabels": {"team": "ml"}}), None),
+    ],
+    ids=str,
+)
+def test_the_scheduler_spreads_pods_by_the_selector_of_some_controllers(
+    spec: dict[str, Any], expected: LabelSelector | None, folder: Path
+) -> None:
+    (group,) = groups(folder, spec)
+    assert group.selector == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (workload("Deployment", replicas=0), "replicas is 0: no pod arrives"),
+        (workload("Job", parallelism=0, completions=3), "parallelism is 0: no pod arrives"),
+        (workload("Job", completions=0), "completions is 0: no pod arrives"),
+    ],
+    ids=str,
+)
+def test_a_workload_without_pods_is_left_out_with_a_warning(spec: dict[str, Any], message: str, folder: Path) -> None:
+    simulation, problems = read(folder, scenario(f"[{{workload: {json.dumps(spec)}}}]"))
+    assert simulation is not None
+    assert simulation.arrivals == ()
+    assert [(found.message, found.code, found.severity.value) for found in problems] == [
+        (message, "ignored-field", "warning")
+    ]
+
+
+CLASSES = """\
+{nodes: [{name: w}], objects: [
+  {kind: PriorityClass, metadata: {name: high}, value: 1000, preemptionPolicy: Never},
+  {kind: PriorityClass, metadata: {name: usual}, value: 5, globalDefault: true},
+  {kind: PriorityClass, metadata: {name: other}, value: 7, globalDefault: true}]}"""
+
+
+@pytest.mark.parametrize(
+    ("spec", "arrival", "expected"),
+    [
+        ("priorityClassName: high, ", "", ("high", 1000, "Never")),
+        (
+            "priorityClassName: high, preemptionPolicy: PreemptLowerPriority, ",
+            "",
+            ("high", 1000, "PreemptLowerPriority"),
+        ),
+        ("", "", ("usual", 5, None)),
+        ("priorityClassName: other, ", "", ("other", 7, None)),
+        ("priorityClassName: system-node-critical, ", "", ("system-node-critical", 2_000_001_000, None)),
+        ("priorityClassName: system-cluster-critical, ", "", ("system-cluster-critical", 2_000_000_000, None)),
+        ("", ", priority: 12", (None, 12, None)),
+    ],
+)
+def test_priorities_are_those_of_priority_classes(
+    spec: str, arrival: str, expected: tuple[str | None, int, str | None], folder: Path
+) -> None:
+    pod = f"{{pod: {{spec: {{{spec}containers: [{{name: c}}]}}}}{arrival}}}"
+    (found,) = sound(folder, scenario(f"[{pod}]", cluster=CLASSES)).arrivals
+    written: Any = found.groups[0].pod["spec"]
+    assert tuple(written.get(name) for name in ("priorityClassName", "priority", "preemptionPolicy")) == expected
+
+
+def test_pods_of_the_cluster_have_the_priorities_of_their_classes(folder: Path) -> None:
+    specs = ["", "priorityClassName: high, ", "priorityClassName: high, priority: 3, ", "priorityClassName: gone, "]
+    pods = [
+        f"{{metadata: {{name: p{number}}}, spec: {{nodeName: w, {spec}containers: [{{name: c}}]}}}}"
+        for number, spec in enumerate(specs)
+    ]
+    cluster = f"{CLASSES[:-1]}, pods: [{', '.join(pods)}]}}"
+    found = sound(folder, scenario(cluster=cluster)).objects
+    assert [pod.spec.get("priority") for pod in found.pods] == [5, 1000, 3, None]
+    assert [node.name for node in found.nodes] == ["w"]
+    assert found.pods[0].cluster is found
+    critical = pods[1].replace("high", "system-node-critical")
+    (pod,) = sound(folder, scenario(cluster=f"{{nodes: [{{name: w}}], pods: [{critical}]}}")).objects.pods
+    assert pod.spec["priority"] == 2_000_001_000
+
+
+def test_pods_without_a_priority_class_stay_as_they_are(folder: Path) -> None:
+    (found,) = sound(folder, scenario(f"[{{pod: {POD}}}]")).arrivals
+    assert found.groups[0].pod["spec"] == {"containers": [{"name": "c"}]}
+
+
+def test_the_cluster_may_be_the_output_of_kubectl(folder: Path) -> None:
+    items = [
+        {"kind": "Node", "metadata": {"name": "live"}},
+        {"kind": "Pod", "metadata": {"name": "a", "namespace": "ml"}, "spec": {"containers": [{"name": "c"}]}},
+        {"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 3},
+    ]
+    (folder / "live.json").write_text(json.dumps({"kind": "List", "items": items}))
+    pod = "{kind: Pod, spec: {priorityClassName: high, containers: [{name: c}]}}"
+    simulation = sound(folder, scenario(f"[{{pod: {pod}}}]", cluster="{file: live.json}"))
+    assert [node.name for node in simulation.objects.nodes] == ["live"]
+    assert [pod.object_name.name for pod in simulation.objects.pods] == ["a"]
+    written: Any = simulation.arrivals[0].groups[0].pod["spec"]
+    assert written["priority"] == 3
+
+
+def test_a_given_cluster_replaces_that_of_the_scenario(folder: Path) -> None:
+    text = scenario("[]", "events: [{at: 1s, node: gpu-sim-cluster-worker, becomes: Cordoned}]", "{file: absent.yaml}")
+    simulation = sound(folder, text, "two-workers.yaml")
+    assert [node.name for node in simulation.cluster.nodes] == ["gpu-sim-cluster-worker"]
+    without = rule("Simulation", "{arrivals: []}")
+    assert sound(folder, without, "two-workers.yaml").objects.nodes
+    assert messages(folder, without) == [
+        "1:1: the simulation has no 'cluster': write one, or pass --cluster [missing-field]"
+    ]
+
+
+def test_a_simulation_without_a_cluster_is_checked_as_far_as_it_is_known(folder: Path) -> None:
+    events = "events: [{at: 1s, node: any, becomes: Ready}]"
+    pod = "{spec: {priorityClassName: any, containers: [{name: c}]}}"
+    loaded = load_text(folder, rule("Simulation", f"{{arrivals: [{{pod: {pod}}}], {events}}}"))
+    assert loaded.problems == ()
+    assert len(loaded.simulations) == 1
+
+
+UNITS = "write a number, then one of n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei or an exponent"
+
+ARRIVAL_PROBLEMS = [
+    ("{at: 90, pod: P}", "at must be text, not a number: write 90s [wrong-type]"),
+    ("{at: 010, pod: P}", "at must be text, not a number: write 10s [wrong-type]"),
+    ("{at: 1:30, pod: P}", "'1:30' is not a duration: write 1m30s or 1h30m [wrong-form]"),
+    ("{at: 5min, pod: P}", "'5min' is not a duration: write 5m [wrong-form]"),
+    ("{at: soon, pod: P}", "'soon' is not a duration such as 1h30m [wrong-form]"),
+    ("{at: -5s, pod: P}", "'-5s' is not a duration: it cannot be negative [wrong-form]"),
+    ("{at: 9999d, pod: P}", "a duration is at most 3650d, ten years [wrong-value]"),
+    ("{at: 0.5ms, pod: P}", "a duration is a whole number of milliseconds [wrong-value]"),
+    ("{at: {mean: 1s}, pod: P}", "at must be text, not a map [wrong-type]"),
+    ("{runFor: 90, pod: P}", "runFor must be text or a map, not a number: write 90s [wrong-type]"),
+    ("{runFor: -1h, pod: P}", "'-1h' is not a duration or distribution: it cannot be negative [wrong-form]"),
+    ("{runFor: {}, pod: P}", "runFor must not be empty [wrong-count]"),
+    ("{runFor: {min: 1h}, pod: P}", "runFor needs 'max' [missing-field]"),
+    ("{runFor: {max: 1h}, pod: P}", "runFor needs 'min' [missing-field]"),
+    ("{runFor: {min: 2h, max: 1h}, pod: P}", "max is shorter than min [wrong-value]"),
+    ("{runFor: {min: 2h, max: x}, pod: P}", "'x' is not a duration such as 1h30m [wrong-form]"),
+    ("{runFor: {mean: 0s}, pod: P}", "the mean must be longer than 0s [wrong-value]"),
+    (
+        "{runFor: {min: 1s, max: 1h, mean: 1m}, pod: P}",
+        "'mean' cannot be used together with 'min' and 'max' [conflicting-fields]",
+    ),
+    ("{every: 1s, pod: P}", "'every' needs 'count', the number of arrivals [missing-field]"),
+    ("{count: 0, pod: P}", "count cannot be less than 1 [wrong-value]"),
+    ("{count: 1000001, pod: P}", "count cannot be more than 1000000 [wrong-value]"),
+    ("{priority: 1000000001, pod: P}", "priority cannot be more than 1000000000 [wrong-value]"),
+    ("{at: 1s}", "arrival needs 'pod' or 'podFile' or 'workload' or 'workloadFile' [missing-field]"),
+    ("{pod: P, podFile: one.yaml}", "'pod' and 'podFile' cannot be used together [conflicting-fields]"),
+    ("{podFile: one.yaml}", "file or folder 'FOLDER/one.yaml' not found [missing-file]"),
+    ("{workloadFile: one.yaml}", "file or folder 'FOLDER/one.yaml' not found [missing-file]"),
+    ("{podFile: two.yaml}", "'FOLDER/two.yaml' is not a manifest, or has errors [bad-reference]"),
+    ("{workloadFile: empty.yaml}", "'FOLDER/empty.yaml' is not a manifest, or has errors [bad-reference]"),
+    ("{workloadFile: two.yaml}", "expected one workload, not 2, such as a Deployment or a Job [not-a-workload]"),
+    (
+        "{workload: {kind: ConfigMap}}",
+        "expected an object with a pod template, such as a Deployment or a Job [not-a-workload]",
+    ),
+    (
+        "{workload: {kind: DaemonSet, spec: {template: T}}}",
+        "pods of a DaemonSet do not arrive: write them in 'pods' of the cluster, on its nodes [not-a-workload]",
+    ),
+    ("{pod: {kind: Job, spec: {template: T}}}", "a Job is not a Pod: write it in 'workload' [not-a-pod]"),
+    (
+        "{pod: {}}",
+        "expected a Pod (spec, with a list of containers) or something with a pod template [not-a-pod]",
+    ),
+    ("{pod: {spec: {containers: []}}}", "the pod has no containers: Kubernetes rejects it [no-containers]"),
+    ("{pod: {kind: Pod, spec: {}}}", "the pod has no containers: Kubernetes rejects it [no-containers]"),
+    ("{pod: {kind: Pod}}", "the pod has no containers: Kubernetes rejects it [no-containers]"),
+    ("{pod: {spec: {containers: [{name: 3}]}}}", "/spec/containers/0/name: must be a string, not a number [bad-pod]"),
+    (
+        "{pod: {spec: {tolerations: 3, containers: [{name: c}]}}}",
+        "/spec/tolerations: must be a list, not a number [bad-pod]",
+    ),
+    (
+        "{pod: {spec: {containers: [{name: c, resources: {limits: {cpu: -1}}}]}}}",
+        "cpu cannot be negative: Kubernetes rejects the pod [bad-pod]",
+    ),
+    (
+        "{pod: {spec: {containers: [{name: c, resources: {requests: {a.b/c: 0.5}}}]}}}",
+        "a.b/c must be a whole number: Kubernetes rejects the pod [bad-pod]",
+    ),
+    (
+        "{workload: {kind: Job, spec: {parallelism: many, template: T}}}",
+        "parallelism must be a whole number, not a string [wrong-type]",
+    ),
+    (
+        "{workload: {kind: Job, spec: {completions: -1, template: T}}}",
+        "completions cannot be less than 0 [wrong-value]",
+    ),
+    (
+        "{workload: {kind: Deployment, spec: {replicas: 1.5, template: T}}}",
+        "replicas must be a whole number, not a number [wrong-type]",
+    ),
+    ("{namespace: b, pod: NAMED}", "Pod/one has namespace a, not b [conflicting-fields]"),
+    (
+        "{pod: {spec: {priorityClassName: hihg, containers: [{name: c}]}}}",
+        "PriorityClass 'hihg' not found (did you mean 'high'?) [unknown-priority-class]",
+    ),
+    (
+        "{priority: 1, pod: {spec: {priorityClassName: high, containers: [{name: c}]}}}",
+        "'priority' of the arrival and 'priorityClassName' of its pod cannot be used together [conflicting-fields]",
+    ),
+    ("{at: 3h, pod: P}", "this is after 'until', the end of the simulation [after-until]"),
+]
+
+
+@pytest.mark.parametrize(("arrival", "message"), ARRIVAL_PROBLEMS)
+def test_an_arrival_that_cannot_be_played_is_a_problem(arrival: str, message: str, folder: Path) -> None:
+    (folder / "two.yaml").write_text(f"{JOB}\n---\n{JOB}\n")
+    (folder / "empty.yaml").write_text("---\n")
+    named = "{metadata: {name: one, namespace: a}, spec: {containers: [{name: c}]}}"
+    arrival = arrival.replace("NAMED", named).replace("P}", f"{POD}}}").replace("P,", f"{POD},")
+    arrival = arrival.replace("T}", "{spec: {containers: [{name: c}]}}}")
+    cluster = "{nodes: [{name: w}], objects: [{kind: PriorityClass, metadata: {name: high}, value: 3}]}"
+    found = messages(folder, scenario(f"[{arrival}]", "until: 2h", cluster))
+    assert [text.partition(": ")[2] for text in found] == [message.replace("FOLDER", str(folder))]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ("events: [{at: 1s, node: w-3, becomes: Ready}]", "node 'w-3' not found (did you mean 'w-2'?) [unknown-node]"),
+        (
+            "events: [{at: 3h, node: w-1, becomes: Ready}]",
+            "this is after 'until', the end of the simulation [after-until]",
+        ),
+        ("events: [{node: w-1, becomes: Ready}]", "event needs 'at' [missing-field]"),
+        ("events: [{at: 1s, becomes: Ready}]", "event needs 'node' [missing-field]"),
+        ("events: [{at: 1s, node: w-1}]", "event needs 'becomes' [missing-field]"),
+        (
+            "events: [{at: 1s, node: w-1, becomes: Broken}]",
+            "'Broken' is not one of NotReady, Ready, Cordoned, Uncordoned, Drained [wrong-value]",
+        ),
+        ("seed: -1", "seed cannot be less than 0 [wrong-value]"),
+        ("runningFor: {mean: 0s}", "the mean must be longer than 0s [wrong-value]"),
+        ("scheduler: {resources: {}}", "resources must not be empty [wrong-count]"),
+        ("scheduler: {resources: {cpu: 0}}", "cpu cannot be less than 1 [wrong-value]"),
+        ("scheduler: {scoring: Best}", "'Best' is not one of LeastAllocated, MostAllocated [wrong-value]"),
+    ],
+)
+def test_other_fields_that_cannot_be_played_are_problems(more: str, message: str, folder: Path) -> None:
+    found = messages(folder, scenario("[]", f"until: 2h, {more}"))
+    assert [text.partition(": ")[2] for text in found] == [message]
+
+
+def test_all_problems_are_reported_in_one_run_in_file_order(folder: Path) -> None:
+    (folder / "pods.yaml").write_text("kind: Pod\nkind: Pod\n")
+    text = """\
+apiVersion: gpurules.io/v1
+kind: Simulation
+metadata: {name: wrong}
+spec:
+  cluster: {nodes: [{name: w, allocatable: {nvidia.com/gpu: many}}]}
+  arrivals:
+    - {at: 1m 5s, runFor: -3s, pod: {spec: {containers: []}}}
+    - {podFile: pods.yaml, priority: high}
+  events: [{at: 1s, node: x, becomes: Ready}]
+  until: 1
+"""
+    assert messages(folder, text) == [
+        f"5:61: 'many' is not a quantity: {UNITS} [bad-quantity]",
+        "7:12: '1m 5s' is not a duration: write 1m5s [wrong-form]",
+        "7:27: '-3s' is not a duration or distribution: it cannot be negative [wrong-form]",
+        "7:45: the pod has no containers: Kubernetes rejects it [no-containers]",
+        f"8:17: '{folder}/pods.yaml' is not a manifest, or has errors [bad-reference]",
+        "8:38: priority must be a whole number, not text [wrong-type]",
+        "9:27: node 'x' not found [unknown-node]",
+        "10:10: until must be text, not a number: write 1s [wrong-type]",
+        "2:1: 'kind' is already set in line 1 [yaml-duplicate-key]",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "name"),
+    [
+        ("pod: {metadata: {name: a}, T}", "pod: {metadata: {name: a}, T}", "a"),
+        ("count: 3, pod: {metadata: {name: a}, T}", "pod: {metadata: {name: a-3}, T}", "a-3"),
+        ("pod: {metadata: {name: a-3}, T}", "count: 3, pod: {metadata: {name: a}, T}", "a-3"),
+        ("count: 2, pod: {metadata: {name: a}, T}", "count: 3, pod: {metadata: {name: a}, T}", "a-1"),
+        ("pod: {metadata: {name: a}, T}", "name: a, pod: {metadata: {name: b}, T}", "a"),
+    ],
+)
+def test_two_pods_cannot_have_one_name(first: str, second: str, name: str, folder: Path) -> None:
+    arrivals = f"[{{{first}}}, {{{second}}}]".replace("T", "spec: {containers: [{name: c}]}")
+    (found,) = messages(folder, scenario(arrivals))
+    message = f"Pod '{name}' is in line 4 already: write 'name' for another one [duplicate-name]"
+    assert found.partition(": ")[2] == message
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("count: 3, pod: {metadata: {name: a}, T}", "pod: {metadata: {name: a-4}, T}"),
+        ("count: 3, pod: {metadata: {name: a}, T}", "count: 3, pod: {metadata: {name: a-1}, T}"),
+        ("pod: {metadata: {name: a-4}, T}", "count: 3, pod: {metadata: {name: a}, T}"),
+        ("namespace: b, pod: {metadata: {name: a}, T}", "pod: {metadata: {name: a}, T}"),
+        ("name: b, pod: {metadata: {name: a}, T}", "pod: {metadata: {name: a}, T}"),
+    ],
+)
+def test_pods_with_other_names_arrive_beside_each_other(first: str, second: str, folder: Path) -> None:
+    arrivals = f"[{{{first}}}, {{{second}}}]".replace("T", "spec: {containers: [{name: c}]}")
+    assert len(sound(folder, scenario(arrivals)).arrivals) == 2
+
+
+@given(arrivals=st.lists(st.tuples(st.sampled_from(["a", "a-1", "a-2", "a-10", "b"]), st.integers(1, 3)), max_size=5))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])  # the folder is only a place to write to
+def test_names_are_reported_if_and_only_if_two_pods_have_one(arrivals: list[tuple[str, int]], tmp_path: Path) -> None:
+    written = [f"{{name: {name}, count: {count}, pod: {POD}}}" for name, count in arrivals]
+    _, problems = read(tmp_path, scenario(f"[{', '.join(written)}]"))
+    names = [name if count == 1 else f"{name}-{number}" for name, count in arrivals for number in range(1, count + 1)]
+    assert set(codes(problems)) == ({"duplicate-name"} if len(set(names)) < len(names) else set())
+
+
+def test_a_pod_of_the_cluster_has_its_name_already(folder: Path) -> None:
+    there = "{metadata: {name: one}, spec: {nodeName: w, containers: [{name: c}]}}"
+    cluster = f"{{nodes: [{{name: w}}], pods: [{there}]}}"
+    (found,) = messages(folder, scenario(f"[{{pod: {POD}}}]", cluster=cluster))
+    assert found.endswith(": Pod 'one' is in the cluster already: write 'name' for another one [duplicate-name]")
+
+
+@pytest.mark.parametrize(("count", "replicas"), [(1_000_000, 2), (2, 500_001)])
+def test_the_number_of_pods_is_bounded(count: int, replicas: int, folder: Path) -> None:
+    found = json.dumps(workload("Deployment", replicas=replicas))
+    (message,) = messages(folder, scenario(f"[{{count: {count}, workload: {found}}}]"))
+    assert message.endswith(": more than 1,000,000 pods arrive [too-many-pods]")
+
+
+def test_too_many_pods_in_all_are_one_problem(folder: Path) -> None:
+    arrivals = [f"{{count: {MAX_PODS // 2}, name: n{number}, pod: {POD}}}" for number in range(4)]
+    (message,) = messages(folder, scenario(f"[{', '.join(arrivals)}]"))
+    assert message.endswith(": more than 1,000,000 pods arrive [too-many-pods]")
+
+
+def test_the_bounds_of_the_schema_are_those_of_the_value() -> None:
+    spec = schema("Simulation")["properties"]["spec"]["properties"]
+    assert (spec["arrivals"]["maxItems"], spec["events"]["maxItems"]) == (MAX_ARRIVALS, MAX_EVENTS)
+    assert spec["arrivals"]["items"]["properties"]["count"]["maximum"] == MAX_PODS
+    assert spec["events"]["items"]["properties"]["becomes"]["enum"] == [state.value for state in NodeState]
+    assert spec["scheduler"]["properties"]["scoring"]["enum"] == [strategy.value for strategy in Strategy]
+
+
+def test_a_scenario_is_one_simulation(folder: Path) -> None:
+    assert messages(folder, CLUSTER) == [
+        "2:7: ClusterInventory is not a Simulation: expected a Simulation [not-a-simulation]"
+    ]
+    twice = f"{scenario()}---\n{scenario().replace('name: x', 'name: z')}"
+    assert messages(folder, twice) == ["8:18: expected one Simulation, not 2 [not-a-simulation]"]
+    assert messages(folder, "kind: Pod\n") == ["1:7: Pod is not a Simulation: expected a Simulation [not-a-simulation]"]
+    assert codes(load_simulation(folder / "absent.yaml")[1]) == ["missing-file"]
+
+
+def test_a_scenario_may_be_beside_its_cluster_and_rules(folder: Path) -> None:
+    assert sound(folder, f"{CLUSTER}---\n{scenario()}---\n{rule('FallbackLadder', '{rungs: [broken]}')}").name == "x"
+
+
+def test_a_given_cluster_with_errors_is_a_problem(folder: Path) -> None:
+    (folder / "broken.yaml").write_text("kind: Pod\n")
+    events = "events: [{at: 1s, node: other, becomes: Ready}]"
+    (message,) = messages(folder, scenario("[]", events), "broken.yaml")
+    assert message.startswith("1:7: Pod is not a cluster: expected a ClusterInventory, or the output of kubectl ")
+
+
+def test_the_cluster_of_a_file_with_errors_is_a_problem(folder: Path) -> None:
+    (folder / "broken.yaml").write_text("kind: Pod\n")
+    found = messages(folder, scenario("[]", cluster="{file: broken.yaml}"))
+    assert found[0] == f"4:24: '{folder}/broken.yaml' is not a cluster, or has errors [bad-reference]"
+
+
+def test_an_error_of_a_simulation_leaves_the_rules_as_they_are(folder: Path) -> None:
+    ladder = rule("FallbackLadder", "{rungs: [{resource: nvidia.com/gpu}]}")
+    (folder / "a.yaml").write_text(ladder)
+    (folder / "b.yaml").write_text(scenario("[{at: never}]"))
+    (folder / "c.yaml").write_text("kind: Simulation\nspec: [\n")
+    files = read_rules([folder / name for name in ("a.yaml", "b.yaml", "c.yaml")])
+    assert files.failed
+    assert files.rule_problems == ()
+    assert len(files.loaded.rules) == 1
+    assert files.loaded.simulations == ()
+
+
+def test_files_that_a_simulation_names_are_references(folder: Path) -> None:
+    loaded = load_text(folder, TEN_PODS)
+    assert loaded.problems == ()
+    assert [path.name for path in loaded.references] == ["two-workers.yaml", "job.yaml"]
+    assert load([folder]).passed_over == ()

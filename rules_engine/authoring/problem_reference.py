@@ -18,7 +18,18 @@ from rules_engine.model.rules import API_VERSION
 
 FOLDER = Path(__file__).parent / "problems"
 
-AREAS = ("files", "yaml", "ignores", "fields", "rules", "expressions", "tests", "together", "gpuinjector")
+AREAS = (
+    "files",
+    "yaml",
+    "ignores",
+    "fields",
+    "rules",
+    "expressions",
+    "tests",
+    "simulations",
+    "together",
+    "gpuinjector",
+)
 """Files of `FOLDER`, in the order of the reference; those of the kinds follow."""
 
 PROJECT_URL = "https://github.com/gpu-rules/gpu-rules"

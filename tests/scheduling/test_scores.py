@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 from random import Random
+from types import ModuleType
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,13 +14,15 @@ from rules_engine.model.cluster import Node
 from rules_engine.model.node import read_node
 from rules_engine.model.rules import LabelSelector
 from rules_engine.model.simulation import SchedulerOptions, Strategy
+from rules_engine.scheduling import scoring
 from rules_engine.scheduling.preferences import Preferences
 from rules_engine.scheduling.requirements import Requirements
-from rules_engine.scheduling.scoring import Scores
+from rules_engine.scheduling.scores import allocation, pod_counts
+from rules_engine.scheduling.scoring import Plugin, Scores
 from rules_engine.scheduling.selectors import selector_of
 from tests.support.naive_scores import scores
 from tests.support.preferring import PreferringGenerator
-from tests.support.scheduling import GPU
+from tests.support.scheduling import GPU, node, pod
 
 Object = dict[str, Any]
 
@@ -40,8 +44,21 @@ def preferences(raw: Object, selector: LabelSelector | None = None) -> Preferenc
     return Preferences.of(raw, Requirements.of(raw), selector)
 
 
+def namespace_labels(generator: PreferringGenerator) -> dict[str, dict[str, str]]:
+    return {found["metadata"]["name"]: found["metadata"]["labels"] for found in generator.namespace_objects()}
+
+
+def drawn(generator: PreferringGenerator, nodes: list[Object]) -> Preferences:
+    return preferences(generator.preferring(generator.pending(nodes), nodes))
+
+
 def by_name(found: Mapping[Any, Mapping[int, int]], names: list[str]) -> dict[str, dict[str, int]]:
     return {str(plugin): {names[number]: one for number, one in by.items()} for plugin, by in found.items()}
+
+
+def without_zeros(found: Mapping[str, Mapping[str, int]]) -> dict[str, Mapping[str, int]]:
+    """Return scores without those of InterPodAffinity if all are 0: kube-scheduler skips it if no pod counts."""
+    return {plugin: by for plugin, by in found.items() if plugin != "InterPodAffinity" or any(by.values())}
 
 
 def best(total: Mapping[int, int]) -> NodeSet:
@@ -55,17 +72,16 @@ def test_scores_agree_with_a_second_implementation(random: Random) -> None:
     nodes, namespaces = generator.nodes(), generator.namespace_objects()
     names = [node["metadata"]["name"] for node in nodes]
     options = random.choice(OPTIONS)
-    labels = {found["metadata"]["name"]: found["metadata"]["labels"] for found in namespaces}
-    model = Scores([read(node) for node in nodes], labels, options)
+    model = Scores([read(node) for node in nodes], namespace_labels(generator), options)
     bound: list[tuple[Object, Preferences, int]] = []
     subjects = []
     for _ in range(3):
         raw, selector = generator.preferring(generator.pending(nodes), nodes), generator.owner_selector()
         subjects.append((raw, selector, preferences(raw, selector_of(selector))))
-    for _ in range(random.randint(1, 12)):
+    for _ in range(random.randint(1, 8)):
         if bound and random.random() < 0.3:
-            _, pod, number = bound.pop(random.randrange(len(bound)))
-            model.release(pod, number)
+            _, one, number = bound.pop(random.randrange(len(bound)))
+            model.release(one, number)
         elif random.random() < 0.2:
             number = random.randrange(len(nodes))
             nodes[number] = generator.retainted(nodes[number])
@@ -76,7 +92,7 @@ def test_scores_agree_with_a_second_implementation(random: Random) -> None:
             raw = {**raw, "spec": {**raw["spec"], "nodeName": names[number]}}
             bound.append((raw, preferences(raw), number))
             model.bind(bound[-1][1], number)
-        raw, selector, pod = random.choice(subjects)
+        raw, selector, subject = random.choice(subjects)
         feasible = sorted(random.sample(range(len(nodes)), random.randint(1, len(nodes))))
         expected = scores(
             raw,
@@ -89,5 +105,115 @@ def test_scores_agree_with_a_second_implementation(random: Random) -> None:
             selector=selector,
         )
         among = node_set(feasible)
-        assert by_name(model.by_plugin(pod, among), names) == expected
-        assert model.top(pod, among) == best(model.of(pod, among))
+        assert without_zeros(by_name(model.by_plugin(subject, among), names)) == without_zeros(expected)
+        assert model.top(subject, among) == best(model.of(subject, among))
+
+
+@given(st.randoms(use_true_random=True))
+def test_releasing_is_the_inverse_of_binding(random: Random) -> None:
+    generator = PreferringGenerator(random, most_nodes=12)
+    nodes, labels = generator.nodes(), namespace_labels(generator)
+    every = (1 << len(nodes)) - 1
+    read_nodes = [read(node) for node in nodes]
+    model, other = Scores(read_nodes, labels, SchedulerOptions()), Scores(read_nodes, labels, SchedulerOptions())
+    subject = preferences(generator.preferring(generator.pending(nodes), nodes), selector_of({"matchLabels": {}}))
+    stays = [(drawn(generator, nodes), random.randrange(len(nodes))) for _ in range(4)]
+    goes = [(drawn(generator, nodes), random.randrange(len(nodes))) for _ in range(4)]
+    for one, number in stays:
+        other.bind(one, number)
+    for one, number in random.sample([*stays, *goes], 8):
+        model.bind(one, number)
+        model.top(subject, every)
+    for one, number in goes:
+        model.release(one, number)
+    assert model.by_plugin(subject, every) == other.by_plugin(subject, every)
+    assert model.top(subject, every) == other.top(subject, every)
+
+
+@given(st.randoms(use_true_random=True))
+def test_the_order_of_nodes_does_not_matter(random: Random) -> None:
+    generator = PreferringGenerator(random, most_nodes=12)
+    nodes, labels = generator.nodes(), namespace_labels(generator)
+    shuffled = random.sample(nodes, len(nodes))
+    subject = preferences(generator.preferring(generator.pending(nodes), nodes))
+    bound = [(drawn(generator, nodes), random.choice(nodes)) for _ in range(6)]
+    found = []
+    for ordered in (nodes, shuffled):
+        model = Scores([read(node) for node in ordered], labels, SchedulerOptions())
+        for one, place in bound:
+            model.bind(one, ordered.index(place))
+        total = model.of(subject, (1 << len(nodes)) - 1)
+        found.append({ordered[number]["metadata"]["name"]: score for number, score in total.items()})
+    assert found[0] == found[1]
+
+
+def test_one_feasible_node_is_the_best_one() -> None:
+    model = Scores([read(node("a")), read(node("b"))], {}, SchedulerOptions())
+    assert model.top(preferences(pod()), 0b10) == 0b10
+    assert model.top(preferences(pod()), 0) == 0
+
+
+def test_more_allocated_nodes_come_first_by_option() -> None:
+    subject, other = preferences(pod(requests={GPU: "1"})), preferences(pod(requests={GPU: "2"}))
+    nodes = [read(node(name, allocatable={GPU: "4"})) for name in ("a", "b", "c")]
+    for strategy, expected in ((Strategy.MOST_ALLOCATED, 0b010), (Strategy.LEAST_ALLOCATED, 0b101)):
+        model = Scores(nodes, {}, SchedulerOptions(strategy=strategy, resources=((GPU, 1),)))
+        model.bind(other, 1)
+        assert model.top(subject, 0b111) == expected
+
+
+def test_changed_amounts_of_a_node_change_its_score() -> None:
+    model = Scores([read(node("a")), read(node("b"))], {}, SchedulerOptions())
+    subject = preferences(pod(requests={"cpu": "1"}))
+    assert model.top(subject, 0b11) == 0b11
+    model.change_node(1, read(node("b", allocatable={"cpu": "8"})))
+    assert model.top(subject, 0b11) == 0b10
+
+
+def test_nodes_without_cpu_are_scored_by_what_they_have() -> None:
+    nodes = [read(node(name, allocatable={"cpu": None, GPU: "4"})) for name in ("a", "b")]
+    model = Scores(nodes, {}, SchedulerOptions(resources=(("cpu", 1), (GPU, 1))))
+    subject = preferences(pod(requests={"cpu": "1", GPU: "1"}))
+    model.bind(subject, 1)
+    found = model.by_plugin(subject, 0b11)
+    assert found[Plugin.NODE_RESOURCES_FIT] == {0: 75, 1: 50}
+    assert found[Plugin.BALANCED_ALLOCATION] == {0: 75, 1: 75}
+
+
+@pytest.mark.parametrize(
+    ("module", "bound"),
+    [
+        (scoring, "MAX_KINDS"),
+        (scoring, "MAX_RANKINGS"),
+        (pod_counts, "MAX_COUNTS"),
+        (allocation, "MAX_STATES"),
+        (allocation, "MAX_CACHED_SCORES"),
+    ],
+)
+def test_caches_that_are_full_change_no_score(module: ModuleType, bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(8):
+        random = Random(seed)
+        monkeypatch.undo()
+        expected = scores_of_a_day(random)
+        monkeypatch.setattr(module, bound, 1)
+        assert scores_of_a_day(Random(seed)) == expected
+
+
+def scores_of_a_day(random: Random) -> list[object]:
+    """Return the scores of a few pods while others come and go."""
+    generator = PreferringGenerator(random, most_nodes=6)
+    nodes = generator.nodes()
+    model = Scores([read(one) for one in nodes], namespace_labels(generator), SchedulerOptions())
+    every = (1 << len(nodes)) - 1
+    kinds = [drawn(generator, nodes) for _ in range(4)]
+    bound: list[tuple[Preferences, int]] = []
+    found: list[object] = []
+    for _ in range(20):
+        if bound and random.random() < 0.4:
+            model.release(*bound.pop(random.randrange(len(bound))))
+        else:
+            bound.append((random.choice(kinds), random.randrange(len(nodes))))
+            model.bind(*bound[-1])
+        for kind in kinds:
+            found.append((model.by_plugin(kind, every), model.top(kind, every)))
+    return found

@@ -38,7 +38,7 @@ from rules_engine.scheduling.scores.pod_affinity import (
     terms_of,
 )
 from rules_engine.scheduling.scores.pod_counts import Counts, Domains, PodCounts
-from rules_engine.scheduling.scores.spread import CountedConstraint, spread_score
+from rules_engine.scheduling.scores.spread import CountedConstraint, includes, spread_score
 
 MAX_KINDS = 10_000
 """Different pods whose preferences are compiled at the same time; beyond it all are compiled anew. One takes a few
@@ -80,7 +80,7 @@ class _Kind:
         requirements = pod.requirements
         self.pod = pod  # kept alive, since its identity is the key of this
         self.amounts = amounts
-        self.group = requirements.namespace, frozenset(requirements.labels.items())
+        self.group = requirements.namespace, requirements.terminating, frozenset(requirements.labels.items())
         self.terms = tuple(terms_of(pod))
         self.taints: Partition | None = None
         self.node_affinity: Partition | None = None
@@ -211,7 +211,7 @@ class Scores:
         kind = self._kind(pod)
         self._states.add(node, kind.amounts, sign)
         if kind.counts_version != self._pods.version:
-            kind.counts = tuple(self._pods.matching(pod.requirements.namespace, pod.requirements.labels))
+            kind.counts = tuple(self._pods.matching(kind.group, pod.requirements.labels))
             kind.counts_version = self._pods.version
         for counts in kind.counts:
             counts.add(node, sign)
@@ -249,7 +249,7 @@ class Scores:
     def _counted(self, pod: Preferences, constraint: SpreadConstraint) -> CountedConstraint:
         namespace, selector = pod.requirements.namespace, constraint.selector
         # A selector that is empty counts no pod (countPodsMatchSelector).
-        counts = self._pods.count((namespace, selector), selector or None, namespace.__eq__)
+        counts = self._pods.count((namespace, selector), selector or None, partial(includes, namespace))
         if constraint.topology_key == HOSTNAME:
             return CountedConstraint(constraint, counts, None)
         nodes = self._counted_nodes(pod, constraint)

@@ -90,6 +90,8 @@ def test_scores_agree_with_a_second_implementation(random: Random) -> None:
             number = random.randrange(len(nodes))
             raw = generator.preferring(generator.pending(nodes), nodes)
             raw = {**raw, "spec": {**raw["spec"], "nodeName": names[number]}}
+            if random.random() < 0.2:
+                raw["metadata"] = {**raw["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
             bound.append((raw, preferences(raw), number))
             model.bind(bound[-1][1], number)
         raw, selector, subject = random.choice(subjects)

@@ -211,6 +211,7 @@ class _World:
             return 0
         return sum(
             other["metadata"]["namespace"] == mine["namespace"]
+            and "deletionTimestamp" not in other["metadata"]
             and _matches(selector, other["metadata"]["labels"])
             and all(
                 other["metadata"]["labels"].get(key) == mine["labels"][key]

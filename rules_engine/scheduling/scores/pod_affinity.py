@@ -16,7 +16,7 @@ HARD_WEIGHT = 1
 """Weight of bound pods' required affinity (apis/config/v1/defaults.go, hardPodAffinityWeight)."""
 
 
-def own_term_includes(term: AffinityTerm, namespaces: Namespaces, namespace: str) -> bool:
+def own_term_includes(term: AffinityTerm, namespaces: Namespaces, namespace: str, _terminating: bool) -> bool:
     """Return True if a term of a pod that is not bound yet is about pods of a namespace."""
     selector = term.namespace_selector
     # The scheduler compares the selector with no labels too (see Namespaces.of_term).

@@ -9,8 +9,11 @@ from rules_engine.model.rules import LabelSelector
 from rules_engine.scheduling.filters.topologies import Topologies
 from rules_engine.scheduling.scores.selector_index import SelectorIndex
 
-GroupKey: TypeAlias = tuple[str, frozenset[tuple[str, str]]]
-"""A namespace with the labels of pods in it."""
+GroupKey: TypeAlias = tuple[str, bool, frozenset[tuple[str, str]]]
+"""The namespace of pods, True if they are being deleted, and their labels."""
+
+Includes: TypeAlias = Callable[[str, bool], bool]
+"""A function that returns True if pods of a namespace count, those that are being deleted or the others."""
 
 MAX_COUNTS = 10_000
 """Selectors whose pods are counted at the same time; beyond it all are counted anew. One takes a kilobyte or two."""
@@ -73,8 +76,8 @@ class Domains:
 class Counts:
     """The number of bound pods that a selector matches."""
 
-    def __init__(self, includes: Callable[[str], bool], bits: Sequence[NodeSet], topologies: Topologies) -> None:
-        """Take a function that returns True for a namespace whose pods count, and each node as a set."""
+    def __init__(self, includes: Includes, bits: Sequence[NodeSet], topologies: Topologies) -> None:
+        """Take which pods count, each node as a set, and the domains of labels."""
         self.includes = includes
         self._bits = bits
         self._topologies = topologies
@@ -124,23 +127,23 @@ class PodCounts:
         self.version = 0
         """A number that changes when other counts than before may match a group."""
 
-    def count(self, key: object, selector: LabelSelector | None, includes: Callable[[str], bool]) -> Counts:
-        """Return the count of the pods that a selector matches in some namespaces; `key` stands for both."""
+    def count(self, key: object, selector: LabelSelector | None, includes: Includes) -> Counts:
+        """Return the count of the pods that are included and that a selector matches; `key` stands for both."""
         found = self._counts.get(key)
         if found is None:
             found = self._counts[key] = Counts(includes, self._bits, self._topologies)
             self._index.add(selector, found)
             self.version += 1
             for group, nodes in self._groups.items():
-                if selector is not None and includes(group[0]) and selector.matches(self._labels[group]):
+                if selector is not None and includes(*group[:2]) and selector.matches(self._labels[group]):
                     for node, number in nodes.items():
                         found.add(node, number)
         return found
 
-    def matching(self, namespace: str, labels: Mapping[str, str]) -> Iterator[Counts]:
-        """Yield the counts that count pods of a namespace with these labels."""
+    def matching(self, key: GroupKey, labels: Mapping[str, str]) -> Iterator[Counts]:
+        """Yield the counts that count the pods of a group."""
         for found in self._index.matching(labels):
-            if found.includes(namespace):
+            if found.includes(*key[:2]):
                 yield found
 
     def add(self, key: GroupKey, labels: Mapping[str, str], node: int, change: int) -> None:

@@ -11,6 +11,11 @@ from rules_engine.scheduling.scores.partition import MAX_SCORE, Partition, added
 from rules_engine.scheduling.scores.pod_counts import Counts, Domains
 
 
+def includes(own: str, namespace: str, terminating: bool) -> bool:
+    """Return True if constraints of a pod in the namespace `own` count pods of a namespace (countPodsMatchSelector)."""
+    return own == namespace and not terminating
+
+
 @dataclass(frozen=True, slots=True)
 class CountedConstraint:
     """A constraint with the counts that it reads: those by node for the hostname, else those by domain."""

@@ -3,7 +3,9 @@
 from typing import Any
 
 from rules_engine.model.cluster_objects import ClusterObjects
+from rules_engine.model.simulation import Strategy
 from rules_engine.scheduling.cycle import Bound, BoundPod, SchedulablePod
+from rules_engine.scheduling.scoring import Plugin
 from tests.support.cycles import cycle
 from tests.support.scheduling import GPU, NOW, node, pod
 
@@ -49,3 +51,14 @@ def test_a_node_with_all_its_pods_cannot_fit() -> None:
     subject = cycle([node("a", allocatable={"pods": "1"})])
     subject.bind(BoundPod("default/low", gpus(0), 0, 0))
     assert not subject.may_fit(gpus(0), 0)
+
+
+def test_a_pod_is_bound_where_the_scores_are_highest() -> None:
+    for strategy, best in ((Strategy.LEAST_ALLOCATED, 1), (Strategy.MOST_ALLOCATED, 0)):
+        subject = cycle([node("a"), node("b")], strategy=strategy)
+        made = SchedulablePod.of(pod(requests={"cpu": "1", "memory": "1Gi"}))
+        subject.bind(BoundPod("default/other", made, 0, 0))
+        scores = subject.scores(made)[Plugin.NODE_RESOURCES_FIT]
+        assert (scores[0] > scores[1]) is (best == 0)
+        assert subject.top(made) == 1 << best
+        assert subject.schedule("default/p", made, 1) == Bound(best)

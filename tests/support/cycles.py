@@ -3,13 +3,20 @@
 from collections.abc import Sequence
 
 from rules_engine.model.cluster_objects import ClusterObjects
-from rules_engine.model.simulation import SchedulerOptions
+from rules_engine.model.simulation import SchedulerOptions, Strategy
 from rules_engine.scheduling.cycle import SchedulingCycle
 from tests.support.scheduling import NOW, Object
 
 
 def cycle(
-    nodes: Sequence[Object], namespaces: Sequence[Object] = (), *, preemption: bool = True, seed: int = 1
+    nodes: Sequence[Object],
+    namespaces: Sequence[Object] = (),
+    *,
+    preemption: bool = True,
+    strategy: Strategy = Strategy.LEAST_ALLOCATED,
+    seed: int = 1,
 ) -> SchedulingCycle:
     view = ClusterObjects({"Node": nodes, "Namespace": namespaces}, now=NOW).view
-    return SchedulingCycle(view.nodes, view.namespaces, SchedulerOptions(preemption=preemption), seed)
+    return SchedulingCycle(
+        view.nodes, view.namespaces, SchedulerOptions(strategy=strategy, preemption=preemption), seed
+    )

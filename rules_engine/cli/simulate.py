@@ -31,9 +31,6 @@ if TYPE_CHECKING:
 Progress = Callable[[int, int], None]
 """A function that gets the number of pods that are done, and of all."""
 
-MAX_SEED = 2**63 - 1
-"""The largest seed, as in the schema."""
-
 
 @click.command(
     cls=Command,
@@ -67,7 +64,7 @@ MAX_SEED = 2**63 - 1
 @cluster_option(". Default: the Simulation's.")
 @click.option(
     "--seed",
-    type=click.IntRange(0, MAX_SEED),
+    type=click.IntRange(0),
     metavar="NUMBER",
     help="Seed of random times and of ties. Default: the Simulation's.",
 )

@@ -1,7 +1,7 @@
 """Answer of a simulation: its record and totals for each rule set, and their comparison."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rules_engine.model.simulation import Simulation
 from rules_engine.simulation.comparison import Compared, compare
@@ -37,7 +37,14 @@ class Answer:
 
 
 def answer(records: Sequence[Record]) -> Answer:
-    """Return the answer; the first rule set is the one that the others are compared with."""
-    results = [Result(record=record, totals=totals(record)) for record in records]
-    comparable = len(results) > 1 and not any(record.interrupted for record in records)
-    return Answer(results=results, comparison=compare([result.totals for result in results]) if comparable else ())
+    """Return the answer; the first rule set is the one that the others are compared with.
+
+    All are measured up to the same time, that of the longest: nothing changes any more in those that ended before.
+    """
+    if any(record.interrupted for record in records):
+        return Answer(results=[Result(record=record, totals=totals(record)) for record in records], comparison=())
+    ended = max(record.ended for record in records)
+    same = [replace(record, ended=ended) for record in records]
+    results = [Result(record=record, totals=totals(record)) for record in same]
+    comparable = len(results) > 1
+    return Answer(results=results, comparison=compare([each.totals for each in results]) if comparable else ())

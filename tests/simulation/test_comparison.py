@@ -92,6 +92,13 @@ def test_one_rule_set_and_parts_of_simulations_are_not_compared() -> None:
     assert (answer([RAN, part]).interrupted, answer([RAN, RAN]).interrupted) == (True, False)
 
 
+def test_all_are_measured_up_to_the_same_time() -> None:
+    short, long = answer([replace(RAN, ended=MINUTE), RAN]).results
+
+    assert short.totals == long.totals
+    assert short.record.ended == HOUR
+
+
 def test_a_load_equals_itself() -> None:
     found = answer([whole_record(), whole_record()])
 

@@ -1,0 +1,258 @@
+"""The command `simulate`."""
+
+import csv
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import termios
+from collections.abc import Mapping
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from jsonschema import Draft202012Validator
+
+from tests.support.authoring import cli, ladder, validation, write
+
+ROOT = Path(__file__).parents[2]
+SCHEMA = json.loads((ROOT / "schemas" / "output" / "simulate.json").read_text())
+CLUSTER = """\
+apiVersion: gpurules.io/v1
+kind: ClusterInventory
+metadata: {name: small}
+spec: {nodes: [{name: a, allocatable: {nvidia.com/gpu: 2, cpu: 8}}]}
+"""
+POD = (
+    "{metadata: {name: train, namespace: ml}, "
+    "spec: {containers: [{name: c, image: i, resources: {limits: {nvidia.com/mig-1g.10gb: 1}}}]}}"
+)
+KEEP = validation("keep", "'true'")
+FALL = ladder("fall", "nvidia.com/mig-1g.10gb", "{resource: nvidia.com/gpu, assume: true}")
+
+
+def load(arrival: str = f"{{count: 3, every: 10s, runFor: 1m, pod: {POD}}}", **fields: str) -> str:
+    values = {"cluster": "{file: cluster.yaml}", "arrivals": f"[{arrival}]", **fields}
+    spec = "".join(f"  {field}: {value}\n" for field, value in values.items())
+    return f"apiVersion: gpurules.io/v1\nkind: Simulation\nmetadata: {{name: load}}\nspec:\n{spec}"
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    files = {"cluster.yaml": CLUSTER, "load.yaml": load(), "fall.yaml": FALL, "keep.yaml": KEEP}
+    monkeypatch.chdir(write(tmp_path, files))
+    return tmp_path
+
+
+def simulate(*arguments: str) -> Result:
+    return cli("simulate", "-f", "load.yaml", *arguments)
+
+
+def document(*arguments: str) -> Any:
+    result = simulate("--output", "json", *arguments)
+    assert (result.exit_code, result.stderr) == (0, "")
+    found = json.loads(result.stdout)
+    assert [error.message for error in Draft202012Validator(SCHEMA).iter_errors(found)] == []
+    return found
+
+
+def test_pods_fall_run_and_wait(folder: Path) -> None:
+    result = simulate("--rules", "fall.yaml")
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert "Simulation load: 2m\n  1 node, seed 0, LeastAllocated\n  rules: fall.yaml\n" in result.stdout
+    assert "Pods  3: 3 succeeded\n  waiting time: p50 0s, p95 40s\n" in result.stdout
+    assert "  1g.10gb → gpu         3        3  FallbackLadder/fall\n" in result.stdout
+
+
+def test_the_packaged_rules_are_the_default(folder: Path) -> None:
+    (found,) = document()["results"]
+
+    assert found["rules"] == "default"
+    assert found["falls"][0]["rule"] == "FallbackLadder/mig-to-gpu"
+
+
+def test_several_paths_are_one_rule_set(folder: Path) -> None:
+    assert [found["rules"] for found in document("--rules", "fall.yaml", "keep.yaml")["results"]] == [
+        "fall.yaml keep.yaml"
+    ]
+
+
+def test_rule_sets_are_compared_with_the_first(folder: Path) -> None:
+    found = document("--rules", "fall.yaml", "--compare", "keep.yaml", "--compare", ".")
+
+    assert [each["rules"] for each in found["results"]] == ["fall.yaml", "keep.yaml", "."]
+    assert [each["endedSeconds"] for each in found["results"]] == [120, 120, 120]
+    bound = found["comparison"][0]
+    assert (bound["metric"], bound["values"], bound["verdicts"]) == ("bound", [3, 0, 3], ["worse", "equal"])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--rules", "fall.yaml", "--compare", "fall.yaml"), ("--compare", "keep.yaml", "--compare", "keep.yaml")],
+)
+def test_rules_are_not_compared_with_themselves(arguments: tuple[str, ...], folder: Path) -> None:
+    result = simulate(*arguments)
+
+    assert result.exit_code == 2
+    assert "--compare needs other rules than --rules and each other --compare" in result.stderr
+
+
+def test_options_override_the_document(folder: Path) -> None:
+    write(folder, {"load.yaml": load(seed="3", scheduler="{scoring: MostAllocated}")})
+    write(folder, {"other.yaml": CLUSTER.replace("name: a", "name: b")})
+
+    own, given = (
+        document(),
+        document("--seed", "5", "--scoring", "LeastAllocated", "--no-preemption", "--cluster", "other.yaml"),
+    )
+
+    weights = {"cpu": 1, "memory": 1}
+    assert (own["seed"], own["scheduler"]) == (
+        3,
+        {"scoring": "MostAllocated", "resources": weights, "preemption": True},
+    )
+    assert (given["seed"], given["scheduler"]) == (
+        5,
+        {"scoring": "LeastAllocated", "resources": weights, "preemption": False},
+    )
+    assert [own["results"][0]["nodes"][0]["name"], given["results"][0]["nodes"][0]["name"]] == ["a", "b"]
+
+
+def test_the_same_seed_gives_the_same_bytes(folder: Path) -> None:
+    write(folder, {"load.yaml": load(f"{{count: 9, every: {{mean: 10s}}, runFor: {{mean: 1m}}, pod: {POD}}}")})
+
+    assert simulate("--output", "json").stdout == simulate("--output", "json").stdout
+    assert simulate("--output", "json", "--seed", "1").stdout != simulate("--output", "json").stdout
+
+
+def test_all_problems_are_found_in_one_run_and_nothing_is_played(folder: Path) -> None:
+    wrong = f"{{count: 3, every: -1s, runFor: 1 minute, pod: {POD}}}"
+    events = "[{at: 1s, node: absent, becomes: Ready}]"
+    write(folder, {"load.yaml": load(wrong, events=events), "fall.yaml": FALL.replace("rungs", "rugns")})
+    write(folder, {"keep.yaml": validation("keep", "objct.spec")})
+
+    result = simulate("--rules", "fall.yaml", "--compare", "keep.yaml")
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    places = [line.split(": error")[0] for line in result.stderr.splitlines() if ": error: " in line]
+    assert {place.partition(":")[0] for place in places} == {"load.yaml", "fall.yaml", "keep.yaml"}
+    assert len([place for place in places if place.startswith("load.yaml")]) == 3
+
+
+def test_rules_without_a_rule_are_a_problem(folder: Path) -> None:
+    write(folder, {"none/readme.txt": ""})
+
+    result = simulate("--rules", "none")
+
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "[no-rules]" in result.stderr
+
+
+def test_each_format_can_go_to_a_file(folder: Path) -> None:
+    formats = ("json", "csv", "usage-csv", "html", "text")
+
+    result = simulate(*(word for form in formats for word in ("--output", f"{form}={form}.out")))
+
+    assert result.exit_code == 0
+    assert result.stdout == (folder / "text.out").read_text()
+    assert json.loads((folder / "json.out").read_text())["simulation"] == "load"
+    pods, usage = (list(csv.reader(StringIO((folder / name).read_text()))) for name in ("csv.out", "usage-csv.out"))
+    assert [row[2] for row in pods] == ["pod", "train-1", "train-2", "train-3"]
+    assert {tuple(row[1:3]) for row in usage[1:]} == {("a", "nvidia.com/gpu")}
+    assert (folder / "html.out").read_text().startswith("<!doctype html>")
+
+
+def test_a_file_that_cannot_be_written_is_an_error(folder: Path) -> None:
+    result = simulate("--output", "html=absent/answer.html")
+
+    assert result.exit_code == 1
+    assert "absent/answer.html" in result.stderr
+
+
+def test_what_is_not_modelled_is_printed(folder: Path) -> None:
+    volumes = POD.replace("spec: {", "spec: {volumes: [{name: v, persistentVolumeClaim: {claimName: c}}], ")
+    write(folder, {"load.yaml": load(f"{{pod: {volumes}}}")})
+
+    assert "  not modelled: " in simulate().stdout
+
+
+PROGRAM = (
+    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from rules_engine.cli import COMMANDS, Root; Root('gpu-rules', commands=list(COMMANDS))()"
+)
+"""A program that runs a command. It handles SIGINT even if a shell started the tests in the background."""
+
+
+def started(folder: Path, stderr: int, **environment: str) -> "subprocess.Popen[bytes]":
+    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
+    variables: Mapping[str, str] = {**kept, "PYTHONPATH": str(ROOT), "TERM": "xterm-256color", **environment}
+    arguments = [sys.executable, "-c", PROGRAM, "simulate", "-f", "load.yaml", "--rules", "fall.yaml"]
+    return subprocess.Popen(
+        [*arguments, "--compare", "keep.yaml"], cwd=folder, env=variables, stdout=subprocess.PIPE, stderr=stderr
+    )
+
+
+def test_ctrl_c_ends_the_simulation_and_prints_the_answer_so_far(folder: Path) -> None:
+    """On a terminal, a progress bar shows how many of the pods have arrived; the other rules are not simulated."""
+    write(folder, {"load.yaml": load(f"{{count: 900000, every: 1s, runFor: 1s, pod: {POD}}}")})
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (25, 100))
+    with started(folder, theirs) as running:
+        os.close(theirs)
+        shown = b""
+        while b"/900000" not in shown:
+            shown += os.read(ours, 4096)
+        os.kill(running.pid, signal.SIGINT)
+        assert running.stdout is not None
+        answer = running.stdout.read().decode()
+    os.close(ours)
+
+    assert running.returncode == 130
+    assert b"fall.yaml" in shown
+    assert answer.count("Simulation load: ") == 1
+    assert "\n  interrupted at " in answer
+    assert "Comparison" not in answer
+
+
+def test_the_answer_is_ascii_where_the_terminal_is(folder: Path) -> None:
+    with started(folder, subprocess.STDOUT, PYTHONIOENCODING="ascii") as running:
+        assert running.stdout is not None
+        shown = running.stdout.read().decode("ascii")
+
+    assert running.returncode == 0
+    assert "?" not in shown
+    assert "  gpu              2  ###########" in shown
+
+
+def test_a_second_ctrl_c_ends_the_command_at_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first one waits for the end of a step; a step that takes long is interrupted by the second."""
+    from rules_engine.simulation import play as module
+
+    def stuck(*_arguments: object, **_named: object) -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+        pytest.fail("not interrupted")
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr(module, "play", stuck)
+    try:
+        result = simulate()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+    assert (result.exit_code, result.stdout) == (130, "")
+
+
+def test_an_ignored_interrupt_stays_ignored(folder: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert simulate().exit_code == 0
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -137,7 +137,7 @@ def _played(simulation: "Simulation", sets: "Mapping[str, RuleFiles]") -> "Seque
     from rules_engine.simulation.play import play
 
     records: list[Record] = []
-    with _interrupts() as check, _progress() as show:
+    with interrupts() as check, _progress() as show:
         for name, files in sets.items():
 
             def report(done: int, total: int, name: str = name) -> None:
@@ -151,7 +151,7 @@ def _played(simulation: "Simulation", sets: "Mapping[str, RuleFiles]") -> "Seque
 
 
 @contextmanager
-def _interrupts() -> Iterator[Callable[[], None]]:
+def interrupts() -> Iterator[Callable[[], None]]:
     """Yield a function that raises KeyboardInterrupt after Ctrl-C, so that it ends a simulation between two pods.
 
     A second Ctrl-C raises it at once.

@@ -360,7 +360,14 @@ def test_examples_of_help_are_right(name: str, line: str, tmp_path: Path, monkey
     test = (site / "default.test.yaml").read_text().partition("\n---\n")[0]
     pod = "kind: Pod\nmetadata: {name: p, namespace: ml}\nspec: {containers: [{name: c}]}\n"
     cluster = (ROOT / "examples" / "inventories" / "two-workers.yaml").read_text()
-    files = {"rules/ladder.test.yaml": test, "ladder.yaml": rules["rules/ladder.yaml"], "cluster.yaml": cluster}
+    spec = "spec: {cluster: {file: cluster.yaml}, arrivals: [{podFile: pod.yaml}]}"
+    load = f"apiVersion: gpurules.io/v1\nkind: Simulation\nmetadata: {{name: load}}\n{spec}\n"
+    files = {
+        "load.yaml": load,
+        "rules/ladder.test.yaml": test,
+        "ladder.yaml": rules["rules/ladder.yaml"],
+        "cluster.yaml": cluster,
+    }
     injector = '{"resourceMap": {"V100": {"nvidia.com/gpu": {"annotations": {"a": "b"}}}}}'
     manifests = {"old.json": injector, "pod.yaml": pod, "job.yaml": pod.replace(", namespace: ml", "")}
     log = {"log.jsonl": '{"endpoint": "mutate", "namespace": "ml", "pod": "train", "outcome": "Allowed"}\n'}

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from rules_engine.documents.cases import build_test
 from rules_engine.documents.digest import digest as digest_of
+from rules_engine.documents.large_clusters import read_large_cluster
 from rules_engine.documents.references import Reader
 from rules_engine.documents.simulations import build_simulation
 from rules_engine.kinds import KINDS, Kind, diagnostic
@@ -432,11 +433,23 @@ class _Loader:
 
     def _cluster_file(self, path: Path) -> tuple[Cluster, ObjectsOf] | None:
         if path not in self._clusters:
-            cluster, problems, sources = _load_cluster(path, regular=True)
-            self._clusters[path] = cluster
-            self.test_diagnostics.problems.extend(problems)
-            self.sources.update(sources)
+            self._clusters[path] = self._read_cluster_file(path)
         return self._clusters[path]
+
+    def _read_cluster_file(self, path: Path) -> tuple[Cluster, ObjectsOf] | None:
+        if self._wanted == (_SIMULATION,):
+            diagnostics = Diagnostics()
+            large = read_large_cluster(path, diagnostics)
+            self.test_diagnostics.problems.extend(diagnostics.problems)
+            if large is not None:
+                cluster = read_cluster(large, Location(str(path), 1, 1), self.test_diagnostics)
+                return cluster, cache(lambda: kubectl_objects(large))
+            if diagnostics.failed:
+                return None
+        found, problems, sources = _load_cluster(path, regular=True)
+        self.test_diagnostics.problems.extend(problems)
+        self.sources.update(sources)
+        return found
 
     def _manifest_file(self, path: Path) -> tuple[Node, ...] | None:
         diagnostics = Diagnostics()

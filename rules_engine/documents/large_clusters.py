@@ -1,0 +1,111 @@
+"""Large output of kubectl, read object by object and reduced to what a simulation reads, with equal values shared."""
+
+import json
+from marshal import dumps
+from pathlib import Path
+
+from rules_engine.loading.diagnostics import Diagnostics
+from rules_engine.loading.files import MAX_FILE_BYTES
+from rules_engine.loading.json_list import JsonList, ListError
+from rules_engine.loading.kubernetes.kubectl import is_cluster
+from rules_engine.model.cluster_objects import PRIORITY_CLASS
+from rules_engine.model.json.lenient import Object, mapping, objects
+from rules_engine.model.json.patch import Json
+from rules_engine.model.problem_codes import Code
+from rules_engine.model.simulation import MAX_PODS
+from rules_engine.model.source import Location
+
+MAX_LIST_BYTES = 4 * 1024 * 1024 * 1024
+"""Largest list: five times the nodes and pods of the largest cluster that Kubernetes supports."""
+
+MAX_OBJECTS = MAX_PODS
+"""Objects of a list: there cannot be more pods."""
+
+MAX_SHARED = 50_000
+"""Values that are remembered to be shared: the pods of a workload have the same containers and tolerations."""
+
+_KINDS = frozenset({"Node", "Pod", "Namespace", PRIORITY_CLASS})
+
+_STATUS = ("phase", "startTime", "nominatedNodeName", "extendedResourceClaimStatus", "capacity", "allocatable")
+"""Members of a status that are kept whole."""
+
+_LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
+
+_raw_decode = json.JSONDecoder(parse_float=str).raw_decode
+
+
+def read_large_cluster(path: Path, diagnostics: Diagnostics) -> Object | None:
+    """Return the list in a large file, with the objects that a simulation reads.
+
+    None for a small file, one that is not such a list, and, with a problem, one with errors.
+    """
+    try:
+        if path.suffix != ".json" or not path.is_file() or path.stat().st_size <= MAX_FILE_BYTES:
+            return None
+        with path.open("rb") as file:
+            head = file.read(MAX_FILE_BYTES)
+            found = JsonList(str(path), head, file, MAX_LIST_BYTES, _scan)
+            return _list(found, diagnostics)
+    except OSError:
+        # The usual reader reports it.
+        return None
+
+
+def _scan(text: str, at: int, _column: int) -> tuple[Json, int]:
+    return _raw_decode(text, at)
+
+
+def _list(found: JsonList[Json], diagnostics: Diagnostics) -> Object | None:
+    reducer = _Reducer()
+    items: list[Json] = []
+    try:
+        for place, item in found.items():
+            if isinstance(item, dict) and item.get("kind", "Node") in _KINDS:
+                items.append(reducer.object(item))
+                if len(items) > MAX_OBJECTS:
+                    _refuse(place, diagnostics)
+                    return None
+    except ListError as error:
+        diagnostics.error(error.code, str(error), found.here())
+        return None
+    value: Json = {**found.members, "items": items}
+    return value if found.listed and is_cluster(value) else None
+
+
+def _refuse(place: Location, diagnostics: Diagnostics) -> None:
+    diagnostics.error(Code.FILE_TOO_LARGE, f"more than {MAX_OBJECTS:,} objects", place)
+
+
+class _Reducer:
+    """Reducer of objects, which share equal values."""
+
+    def __init__(self) -> None:
+        self._shared: dict[bytes, Json] = {}
+
+    def object(self, item: Object) -> dict[str, Json]:
+        """Return an object without the members that a simulation does not read."""
+        found = dict(item)
+        metadata = {name: value for name, value in mapping(item.get("metadata")).items() if name != "managedFields"}
+        annotations = mapping(metadata.get("annotations"))
+        if _LAST_APPLIED in annotations:
+            metadata["annotations"] = {name: value for name, value in annotations.items() if name != _LAST_APPLIED}
+        status = mapping(item.get("status"))
+        kept: dict[str, Json] = {name: self._value(status[name]) for name in _STATUS if name in status}
+        if "conditions" in status:
+            kept["conditions"] = [
+                self._value(dict(condition))
+                for condition in objects(status.get("conditions"))
+                if condition.get("type") == "Ready"
+            ]
+        found["metadata"] = {name: self._value(value) for name, value in metadata.items()}
+        found["spec"] = {name: self._value(value) for name, value in mapping(item.get("spec")).items()}
+        if status:
+            found["status"] = kept
+        return found
+
+    def _value(self, value: Json) -> Json:
+        if not isinstance(value, dict | list):
+            return value
+        if len(self._shared) >= MAX_SHARED:
+            self._shared.clear()
+        return self._shared.setdefault(dumps(value), value)

@@ -3,11 +3,10 @@
 Source: pkg/scheduler/framework/types.go (Resource.Add), pkg/scheduler/util/utils.go (IsScalarResourceName).
 """
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Mapping
-from itertools import pairwise
+from bisect import bisect_right, insort
+from collections.abc import Mapping, Sequence
 
-from rules_engine.evaluation.nodes import NodeSet, node_set
+from rules_engine.evaluation.nodes import NodeSet, node_set, numbers_of
 from rules_engine.model.quantity import NANOS
 
 PODS = "pods"
@@ -16,10 +15,6 @@ PODS = "pods"
 _MILLI = NANOS // 1000
 _NATIVE = ("cpu", "memory", "ephemeral-storage")
 _PREFIXES = ("hugepages-", "attachable-volumes-")
-
-STRIDE = 16
-"""Amounts between two stored sets of nodes: a look-up adds at most this many sets, and 5,000 different amounts take
-0.2 MB."""
 
 
 def counted(amounts: Mapping[str, int]) -> Mapping[str, int]:
@@ -31,18 +26,24 @@ def counted(amounts: Mapping[str, int]) -> Mapping[str, int]:
     }
 
 
-MAX_CACHED = 256
-"""Amounts of a resource whose sets of nodes are cached: 0.2 MB with 5,000 nodes. When there are more, all are
+MAX_CACHED = 1_024
+"""Amounts of a resource whose sets of nodes are cached: 0.7 MB with 5,000 nodes. When there are more, all are
 dropped."""
+
+FEW_AMOUNTS = 16
+"""Amounts that are looked up one by one, among all nodes. If there are more, sets in between are cached as well."""
+
+FEW_NODES = 64
+"""Nodes among which an amount is looked up then."""
 
 
 class FreeAmounts:
     """The amounts of one resource that nodes have free; negative where more is used than allocatable.
 
-    A set that was looked up is kept, and updated when the amount of a node changes.
+    The set of nodes of each amount that was looked up is cached, and updated when a node's amount changes.
     """
 
-    __slots__ = ("_below", "_changed", "_every", "_free", "_order", "_thresholds")
+    __slots__ = ("_below", "_every", "_free", "_thresholds")
 
     def __init__(self, free: dict[int, int], every: NodeSet) -> None:
         """Take the free amounts by node; nodes of `every` without one have none."""
@@ -52,9 +53,6 @@ class FreeAmounts:
         """The nodes that have less free than an amount."""
         self._thresholds: list[int] = []
         """The amounts of `_below`, in order."""
-        self._order: Order | None = None
-        self._changed = False
-        """True if amounts have changed since the first look-up."""
 
     def of(self, number: int) -> int:
         """Return what a node has free."""
@@ -64,69 +62,45 @@ class FreeAmounts:
         """Add to what a node has free."""
         before = self._free.get(number, 0)
         after = self._free[number] = before + by
-        if self._thresholds:
+        thresholds = self._thresholds
+        if thresholds:
             least, most = (before, after) if by > 0 else (after, before)
-            start = bisect_right(self._thresholds, least)
-            crossed = self._thresholds[start : bisect_right(self._thresholds, most, start)]
-            if crossed:
+            start = bisect_right(thresholds, least)
+            end = bisect_right(thresholds, most, start)
+            if start < end:
                 bit = 1 << number
-                for amount in crossed:
+                for amount in thresholds[start:end]:
                     self._below[amount] ^= bit
-            self._order = None
-            self._changed = True
 
     def below(self, amount: int) -> NodeSet:
         """Return the nodes that have less free than an amount."""
         found = self._below.get(amount)
         if found is None:
-            found = self._search(amount)
             if len(self._below) >= MAX_CACHED:
                 self._below.clear()
                 self._thresholds.clear()
-            self._below[amount] = found
-            insort(self._thresholds, amount)
+            found = self._search(amount)
         return found
 
     def _search(self, amount: int) -> NodeSet:
-        if not self._changed:
-            # An order of all nodes pays off only if it serves more than one search.
-            if self._order is None:
-                self._order = Order(self._free, self._every)
-            return self._order.below(amount)
-        if amount > 0:
-            return self._every & ~node_set([number for number, free in self._free.items() if free >= amount])
-        return node_set([number for number, free in self._free.items() if free < amount])
+        while amount not in self._below:
+            low, numbers = self._between(amount)
+            if len(numbers) <= FEW_NODES or len(self._thresholds) < FEW_AMOUNTS:
+                self._store(amount, low, numbers)
+            else:
+                # Both halves have at most half of the nodes: those with the middle amount are in neither.
+                middle = sorted([self.of(number) for number in numbers])[len(numbers) // 2]
+                for edge in {middle, middle + 1} - self._below.keys():
+                    self._store(edge, low, numbers)
+        return self._below[amount]
 
+    def _between(self, amount: int) -> tuple[NodeSet, Sequence[int]]:
+        """Return the nodes below the next lower cached amount, and the others below the next higher one."""
+        at = bisect_right(self._thresholds, amount)
+        low = self._below[self._thresholds[at - 1]] if at else 0
+        high = self._below[self._thresholds[at]] if at < len(self._thresholds) else self._every
+        return low, numbers_of(high & ~low)
 
-class Order:
-    """Amounts in order, each with its nodes."""
-
-    __slots__ = ("_amounts", "_before", "_groups")
-
-    def __init__(self, free: Mapping[int, int], every: NodeSet) -> None:
-        groups: dict[int, list[int]] = {}
-        for number, amount in free.items():
-            groups.setdefault(amount, []).append(number)
-        sets = {amount: node_set(numbers) for amount, numbers in groups.items()}
-        rest = every & ~node_set([*free])
-        if rest:
-            sets[0] = sets.get(0, 0) | rest
-        self._amounts = sorted(sets)
-        self._groups = [sets[amount] for amount in self._amounts]
-        starts = range(0, len(self._amounts) + STRIDE, STRIDE)
-        self._before = [0]
-        """The nodes with less than each STRIDE-th amount."""
-        for start, end in pairwise(starts):
-            self._before.append(self._before[-1] | self._union(start, end))
-
-    def below(self, amount: int) -> NodeSet:
-        """Return the nodes that have less free than an amount."""
-        end = bisect_left(self._amounts, amount)
-        start = end // STRIDE
-        return self._before[start] | self._union(start * STRIDE, end)
-
-    def _union(self, start: int, end: int) -> NodeSet:
-        found = 0
-        for nodes in self._groups[start:end]:
-            found |= nodes
-        return found
+    def _store(self, amount: int, low: NodeSet, numbers: Sequence[int]) -> None:
+        self._below[amount] = low | node_set([number for number in numbers if self.of(number) < amount])
+        insort(self._thresholds, amount)

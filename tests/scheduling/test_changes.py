@@ -12,11 +12,14 @@ from rules_engine.model.cluster import Node, Taint
 from rules_engine.model.cluster_objects import ClusterObjects
 from rules_engine.model.quantity import Quantity
 from rules_engine.scheduling import Footprint, Requirements, Scheduler
+from rules_engine.scheduling.filters import bound_pods, pod_affinity
 from tests.support.clusters import Generator
 from tests.support.scheduling import GPU, NOW, Object, node, pod
 
 MOST_NODES = 14
 """Sets of nodes are stored in another way if they have more than eight."""
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 Bound = list[tuple[int, Footprint]]
 
@@ -29,8 +32,15 @@ def read(nodes: list[Object], bound: list[Object]) -> tuple[list[Node], Bound]:
     return found, [(numbers[pod.node_name], Footprint.read(pod)) for pod in objects.pods]
 
 
-@given(st.randoms(use_true_random=True))
-def test_answers_after_changes_are_those_of_a_new_scheduler(random: Random) -> None:
+@given(st.randoms(use_true_random=True), st.sampled_from([1, 2, 64]))
+def test_answers_after_changes_are_those_of_a_new_scheduler(random: Random, cached: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bound_pods, "CACHED_TALLIES", cached)
+        patch.setattr(pod_affinity, "CACHED_DOMAINS", cached)
+        compare(random)
+
+
+def compare(random: Random) -> None:
     generator = Generator(random, most_nodes=MOST_NODES)
     raw = generator.nodes()
     nodes, bound = read(raw, generator.bound(raw))
@@ -39,8 +49,10 @@ def test_answers_after_changes_are_those_of_a_new_scheduler(random: Random) -> N
         namespaces = {one["metadata"]["name"]: one["metadata"]["labels"] for one in generator.namespace_objects()}
     start = tuple(bound)
     changing = Scheduler(nodes, namespaces, lambda: start)
+    subjects: list[Requirements] = []
     for _ in range(random.randint(1, 4)):
-        subjects = [Requirements.of(generator.pending(raw)) for _ in range(2)]
+        # Those of earlier rounds are answered again: parts of their answers are cached.
+        subjects += [Requirements.of(generator.pending(raw)) for _ in range(2)]
         others = [*read(raw, generator.bound(raw))[1], *((random.randrange(len(nodes)), one) for one in subjects)]
         for _ in range(random.randint(0, 6)):
             change(random, changing, nodes, bound, others)
@@ -112,14 +124,14 @@ def test_names_and_labels_of_nodes_cannot_change() -> None:
 
 
 def test_each_answer_may_cost_the_comparisons_that_are_given() -> None:
-    raw = [node("a"), node("b")]
-    nodes, bound = read(raw, [pod("x", {"app": "a"}, on="a")])
-    apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "a"}}}
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": [apart]}
-    subject = Requirements.of(pod(affinity={"podAntiAffinity": required}))
-    scheduler = Scheduler(nodes, {}, lambda: bound, comparisons=2)
-    for _ in range(10):
+    nodes, bound = read([node("a"), node("b")], [pod(name, {"app": name}, on="a") for name in ("x", "y")])
+    scheduler = Scheduler(nodes, {}, lambda: bound, comparisons=4)
+    for count in range(10):
+        absent = {"key": f"x{count}", "operator": "DoesNotExist"}
+        apart = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchExpressions": [absent]}}
+        subject = Requirements.of(pod(affinity={"podAntiAffinity": {REQUIRED: [apart]}}))
         assert scheduler.feasible(subject) == 0b10
-    scheduler.bind(1, bound[0][1])
+    scheduler.bind(1, Requirements.of(pod(labels={"app": "z"})))
+    apart["labelSelector"] = {"matchExpressions": [absent, absent]}
     with pytest.raises(CostExceeded):
-        scheduler.feasible(subject)
+        scheduler.feasible(Requirements.of(pod(affinity={"podAntiAffinity": {REQUIRED: [apart]}})))

@@ -1,5 +1,6 @@
 """The limits of the scheduler's model: what it names, what it reads, and what large clusters cost."""
 
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
@@ -8,20 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules_engine.cel import CostExceeded
+from rules_engine.evaluation.nodes import NodeSet, numbers_of
 from rules_engine.model.cluster_objects import ClusterObjects
 from rules_engine.model.kept_fields import Kept
 from rules_engine.scheduling import FIELDS_READ, scheduler_of
+from rules_engine.scheduling import amounts as looked_up
 from rules_engine.scheduling import scheduler as limited
-from rules_engine.scheduling.amounts import STRIDE, FreeAmounts, Order
+from rules_engine.scheduling.amounts import FEW_NODES, FreeAmounts
 from tests.support.clusters import Generator
 from tests.support.scheduling import NOW, node, pod, scheduled, scheduler
 
-SPREAD = {
-    "maxSkew": 1,
-    "topologyKey": "x",
-    "whenUnsatisfiable": "DoNotSchedule",
-    "labelSelector": {"matchLabels": {"a": "b"}},
-}
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -96,11 +93,26 @@ def reduced(value: Any, kept: Kept) -> Any:
     return {name: reduced(value[name], below) for name, below in kept.items() if name in value}
 
 
-@given(st.dictionaries(st.integers(0, 99), st.integers(-5, 3 * STRIDE)), st.integers(-6, 3 * STRIDE + 1))
-def test_nodes_with_less_free_than_an_amount(free: dict[int, int], amount: int) -> None:
-    every = (1 << 100) - 1
-    expected = sum(1 << number for number in range(100) if free.get(number, 0) < amount)
-    assert FreeAmounts(free, every).below(amount) == expected
+@given(
+    st.dictionaries(st.integers(0, 299), st.integers(-3, 60)),
+    st.lists(st.one_of(st.integers(-5, 65), st.tuples(st.integers(0, 299), st.integers(-9, 9))), max_size=80),
+)
+def test_nodes_with_less_free_than_an_amount(free: dict[int, int], steps: list[int | tuple[int, int]]) -> None:
+    amounts = FreeAmounts(dict(free), (1 << 300) - 1)
+    for step in steps:
+        if isinstance(step, int):
+            assert amounts.below(step) == sum(1 << number for number in range(300) if free.get(number, 0) < step)
+        else:
+            number, by = step
+            amounts.change(number, by)
+            free[number] = free.get(number, 0) + by
+            assert amounts.of(number) == free[number]
+
+
+def test_amounts_are_dropped_beyond_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looked_up, "MAX_CACHED", 3)
+    amounts = FreeAmounts({0: 2}, 0b11)
+    assert [amounts.below(amount) for amount in (1, 2, 3, 4, 2)] == [0b10, 0b10, 0b11, 0b11, 0b10]
 
 
 def test_a_thousand_pods_on_a_large_cluster_read_sets_of_nodes_and_not_every_node(
@@ -112,38 +124,47 @@ def test_a_thousand_pods_on_a_large_cluster_read_sets_of_nodes_and_not_every_nod
         for number in range(count)
     ]
     model = scheduler(nodes, [pod(f"b{number}", {"app": "x"}, on=f"n{number}") for number in range(count)])
-    unions = 0
-    plain = Order._union
+    read = 0
 
-    def counting(self: Order, start: int, end: int) -> int:
-        nonlocal unions
-        unions += max(0, end - start)
-        return plain(self, start, end)
+    def counting(nodes: NodeSet) -> Sequence[int]:
+        nonlocal read
+        found = numbers_of(nodes)
+        read += len(found)
+        return found
 
-    monkeypatch.setattr(Order, "_union", counting)
+    monkeypatch.setattr(looked_up, "numbers_of", counting)
     for number in range(1_000):
         found = model.explain(pod(requests={"memory": f"{number + 1}Mi", "cpu": "1"}))
         assert found.feasible == count - number
-    assert unions < 1_000 * 2 * STRIDE
+    assert 0 < read < 1_000 * 2 * FEW_NODES
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        {"affinity": {"podAffinity": {REQUIRED: [{"topologyKey": "x", "labelSelector": {"matchLabels": {"a": "b"}}}]}}},
-        {"topologySpreadConstraints": [SPREAD]},
-        {},
-    ],
-    ids=["affinity", "spread", "anti-affinity of bound pods"],
-)
-def test_labels_are_compared_up_to_a_bound(spec: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def selecting(number: int) -> dict[str, Any]:
+    """Return a selector unlike those of other numbers, which matches the labels a=b and c=d."""
+    absent = {"key": f"x{number}", "operator": "DoesNotExist"}
+    return {"topologyKey": "x", "labelSelector": {"matchLabels": {"a": "b"}, "matchExpressions": [absent]}}
+
+
+def affine(number: int) -> dict[str, Any]:
+    return {"affinity": {"podAffinity": {REQUIRED: [selecting(number)]}}}
+
+
+def spread(number: int) -> dict[str, Any]:
+    return {"topologySpreadConstraints": [{"maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", **selecting(number)}]}
+
+
+@pytest.mark.parametrize("spec", [affine, spread, lambda _: {}], ids=["affinity", "spread", "anti-affinity of others"])
+def test_labels_are_compared_up_to_a_bound(
+    spec: Callable[[int], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limited, "MAX_COMPARISONS", 8)
     term = {"topologyKey": "x", "labelSelector": {"matchExpressions": [{"key": "c", "operator": "DoesNotExist"}]}}
-    repelling: dict[str, Any] = {"affinity": {"podAntiAffinity": {REQUIRED: [term]}}} if not spec else {}
+    repelling: dict[str, Any] = {} if spec(0) else {"affinity": {"podAntiAffinity": {REQUIRED: [term]}}}
     model = scheduler([node("a", {"x": "y"})], [pod("q", {"a": "b", "c": "d"}, on="a", **repelling)])
-    subject, other = pod(labels={"e": "f"}, **spec), pod("other", {"c": "d"}, namespace="other")
-    answers = (model.explain(subject) for _ in range(9))
+    answers = (model.explain(pod(labels={"e": "f"}, **spec(number))) for number in range(9))
     with pytest.raises(CostExceeded, match=r"^the cost limit of 8 for topology spread and pod affinity is used up$"):
         list(answers)
-    if spec:
-        assert model.explain(other).feasible
+    if not repelling:
+        # What was compared before costs nothing, and neither do other namespaces.
+        assert model.explain(pod(labels={"e": "f"}, **spec(0))).feasible
+        assert model.explain(pod(namespace="other", **spread(8))).feasible

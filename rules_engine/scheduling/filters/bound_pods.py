@@ -1,32 +1,89 @@
 """Bound pods in groups of equal labels, which topology spread and pod affinity select."""
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar, cast
 
 from rules_engine.cel import Budget
 from rules_engine.model.rules import ConditionKind, LabelSelector
 from rules_engine.scheduling.requirements import Footprint
 
-CACHED_COUNTS = 64
-"""Counts by node that are cached for selectors: equal pods have equal ones. One has an item for each node at most."""
+CACHED_TALLIES = 64
+"""Tallies that are cached: equal pods have equal ones. One has an item for each node at most. When there are more, all
+are dropped."""
 
 _INCLUDING = (ConditionKind.IN, ConditionKind.EXISTS)
 
 Labels = frozenset[tuple[str, str]]
 
 
+class Tally(Protocol):
+    """A number of pods that changes."""
+
+    def change(self, number: int, by: int) -> None:
+        """Count pods on a node."""
+
+
+T = TypeVar("T", bound=Tally)
+
+
+class Selection(Hashable, Protocol):
+    """Pods that are counted. Those that are being deleted are left out if it is of `live` ones."""
+
+    @property
+    def live(self) -> bool: ...
+
+    def includes(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Return True if pods with these labels are counted."""
+
+    def groups(self, pods: "BoundPods") -> Iterable["PodGroup"]:
+        """Yield the groups that are counted. Raises CostExceeded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The pods of a namespace that a selector matches, but for those that are being deleted."""
+
+    namespace: str
+    selector: LabelSelector
+
+    @property
+    def live(self) -> bool:
+        return True
+
+    def includes(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        return namespace == self.namespace and self.selector.matches(labels)
+
+    def groups(self, pods: "BoundPods") -> Iterable["PodGroup"]:
+        return pods.matching(self.namespace, self.selector)
+
+
 @dataclass(frozen=True, slots=True)
 class PodGroup:
     """Pods of one namespace with the same labels: their number by node; `live`: of those that are not being deleted.
 
-    `counts`: the cached counts that include the group.
+    `tallies`: the cached ones that count them, and `live_tallies` those that count the live ones.
     """
 
     labels: Mapping[str, str]
-    nodes: Counter[int] = field(default_factory=Counter)
-    live: Counter[int] = field(default_factory=Counter)
-    counts: list[Counter[int]] = field(default_factory=list)
+    nodes: dict[int, int] = field(default_factory=dict)
+    live: dict[int, int] = field(default_factory=dict)
+    tallies: list[Tally] = field(default_factory=list)
+    live_tallies: list[Tally] = field(default_factory=list)
+
+    def change(self, number: int, by: int, *, live: bool) -> None:
+        """Count pods on a node."""
+        _change(self.nodes, number, by)
+        for tally in self.tallies:
+            tally.change(number, by)
+        if live:
+            _change(self.live, number, by)
+            for tally in self.live_tallies:
+                tally.change(number, by)
+
+    def listed(self, *, live: bool) -> tuple[list[Tally], Mapping[int, int]]:
+        """Return the tallies of the pods, and the pods by node."""
+        return (self.live_tallies, self.live) if live else (self.tallies, self.nodes)
 
 
 class BoundPods:
@@ -36,8 +93,7 @@ class BoundPods:
         """Take each pod with the number of its node."""
         self.budget = budget
         self._by_namespace: dict[str, _Namespace] = {}
-        self._counts: dict[tuple[str, LabelSelector], Counter[int]] = {}
-        """The live pods by node, of a namespace and a selector; updated when pods are added and removed."""
+        self._tallies: dict[tuple[Selection, Hashable], Tally] = {}
         for number, pod in pods:
             self.add(number, pod)
 
@@ -51,25 +107,17 @@ class BoundPods:
         if group is None:
             group = PodGroup(pod.labels)
             namespace.add(key, group)
-            group.counts.extend(
-                counts
-                for (name, selector), counts in self._counts.items()
-                if name == pod.namespace and selector.matches(pod.labels)
-            )
-        group.nodes[number] += 1
-        if not pod.terminating:
-            for counts in (group.live, *group.counts):
-                counts[number] += 1
+            for (selection, _), tally in self._tallies.items():
+                if selection.includes(pod.namespace, pod.labels):
+                    group.listed(live=selection.live)[0].append(tally)
+        group.change(number, 1, live=not pod.terminating)
 
     def remove(self, number: int, pod: Footprint) -> None:
         """Undo an `add`."""
         namespace = self._by_namespace[pod.namespace]
         key = frozenset(pod.labels.items())
         group = namespace.groups[key]
-        _decrement(group.nodes, number)
-        if not pod.terminating:
-            for counts in (group.live, *group.counts):
-                _decrement(counts, number)
+        group.change(number, -1, live=not pod.terminating)
         if not group.nodes:
             namespace.remove(key, group)
             if not namespace.groups:
@@ -91,29 +139,33 @@ class BoundPods:
                 self.budget.spend(len(group.nodes))
                 yield group
 
-    def live_counts(self, namespace: str, selector: LabelSelector) -> Mapping[int, int]:
-        """Return the number of a namespace's pods that a selector matches, by node, without those being deleted."""
-        found = self._counts.get((namespace, selector))
+    def tally(self, selection: Selection, kind: Hashable, make: Callable[[], T]) -> T:
+        """Return the tally of a kind of the pods that are selected; `make` makes a new one. Raises CostExceeded."""
+        found = self._tallies.get((selection, kind))
         if found is None:
-            matched = [*self.matching(namespace, selector)]
-            if len(self._counts) >= CACHED_COUNTS:
+            groups = [*selection.groups(self)]
+            if len(self._tallies) >= CACHED_TALLIES:
                 self._forget()
-            found = self._counts[namespace, selector] = Counter()
-            for group in matched:
-                found.update(group.live)
-                group.counts.append(found)
-        return found
+            found = self._tallies[selection, kind] = make()
+            for group in groups:
+                tallies, nodes = group.listed(live=selection.live)
+                for number, count in nodes.items():
+                    found.change(number, count)
+                tallies.append(found)
+        return cast("T", found)
 
     def _forget(self) -> None:
-        self._counts.clear()
+        self._tallies.clear()
         for namespace in self._by_namespace.values():
             for group in namespace.groups.values():
-                group.counts.clear()
+                group.tallies.clear()
+                group.live_tallies.clear()
 
 
-def _decrement(counts: Counter[int], number: int) -> None:
-    if counts[number] > 1:
-        counts[number] -= 1
+def _change(counts: dict[int, int], number: int, by: int) -> None:
+    after = counts.get(number, 0) + by
+    if after:
+        counts[number] = after
     else:
         del counts[number]
 

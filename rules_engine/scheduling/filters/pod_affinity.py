@@ -1,6 +1,7 @@
 """The filter InterPodAffinity: required affinity and anti-affinity (plugins/interpodaffinity/filtering.go)."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 
 from rules_engine.cel import Budget
@@ -8,11 +9,13 @@ from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.model.cluster import NAMESPACE_NAME_LABEL
 from rules_engine.model.rules import ConditionKind, LabelSelector
 from rules_engine.scheduling.filters.bound_pods import BoundPods, PodGroup
+from rules_engine.scheduling.filters.tallies import Presence
 from rules_engine.scheduling.filters.topologies import Topologies
 from rules_engine.scheduling.requirements import AffinityTerm, Requirements
 
-CACHED_DOMAINS = 1_000
-"""Terms of bound pods whose nodes are cached: 700 bytes each with 5,000 nodes."""
+CACHED_DOMAINS = 256
+"""Terms of bound pods whose domains are cached: one has an item for each node at most. When there are more, all are
+dropped."""
 
 _NOTHING: Mapping[str, str] = {}
 
@@ -64,21 +67,17 @@ class RepellingTerms:
                 carriers = self._carriers[term] = _Carriers()
                 for listed in self._lists(term):
                     listed[term] = None
-            carriers.nodes[number] = carriers.nodes.get(number, 0) + 1
-            self._count(carriers, number, term.topology_key, 1)
+            carriers.change(number, 1)
 
     def remove(self, number: int, terms: Iterable[AffinityTerm]) -> None:
         """Undo an `add`."""
         for term in terms:
             carriers = self._carriers[term]
-            self._count(carriers, number, term.topology_key, -1)
-            carriers.nodes[number] -= 1
-            if not carriers.nodes[number]:
-                del carriers.nodes[number]
-                if not carriers.nodes:
-                    del self._carriers[term]
-                    for listed in self._lists(term):
-                        del listed[term]
+            carriers.change(number, -1)
+            if not carriers.nodes:
+                del self._carriers[term]
+                for listed in self._lists(term):
+                    del listed[term]
 
     def about(self, labels: Mapping[str, str]) -> Iterator[AffinityTerm]:
         """Yield the terms whose selector matches labels. Raises CostExceeded."""
@@ -93,46 +92,41 @@ class RepellingTerms:
     def near(self, term: AffinityTerm) -> NodeSet:
         """Return the nodes of the domains in which pods with this term run."""
         carriers = self._carriers[term]
-        if carriers.domains is None:
+        if carriers.presence is None:
             self._budget.spend(len(carriers.nodes))
             if len(self._cached) >= CACHED_DOMAINS:
                 for other in self._cached:
-                    other.domains = None
+                    other.presence = None
                 self._cached.clear()
             self._cached.append(carriers)
-            carriers.domains, carriers.near = {}, 0
+            carriers.presence = Presence(self._topologies, term.topology_key)
             for number, count in carriers.nodes.items():
-                self._count(carriers, number, term.topology_key, count)
-        return carriers.near
+                carriers.presence.change(number, count)
+        return carriers.presence.nodes
 
     def _lists(self, term: AffinityTerm) -> Sequence[dict[AffinityTerm, None]]:
         """Return the lists that a term is on."""
         places = [*_required(term.selector)]
         return [self._by_label.setdefault(place, {}) for place in places] if places else [self._others]
 
-    def _count(self, carriers: "_Carriers", number: int, key: str, by: int) -> None:
-        """Count pods on a node in the domains of a term, if they are cached."""
-        domain = None if carriers.domains is None else self._topologies.domain(number, key)
-        if carriers.domains is None or domain is None:
-            return
-        before = carriers.domains.get(domain, 0)
-        carriers.domains[domain] = before + by
-        if not before:
-            carriers.near |= self._topologies.nodes(key, (domain,))
-        elif not before + by:
-            # Domains of one label have no node in common.
-            carriers.near ^= self._topologies.nodes(key, (domain,))
-
 
 class _Carriers:
-    """The pods with a term: their number by node and, if cached, by domain, with the nodes of those domains."""
+    """The pods with a term: their number by node and, if it is cached, their presence in domains."""
 
-    __slots__ = ("domains", "near", "nodes")
+    __slots__ = ("nodes", "presence")
 
     def __init__(self) -> None:
         self.nodes: dict[int, int] = {}
-        self.domains: dict[str, int] | None = None
-        self.near: NodeSet = 0
+        self.presence: Presence | None = None
+
+    def change(self, number: int, by: int) -> None:
+        after = self.nodes.get(number, 0) + by
+        if after:
+            self.nodes[number] = after
+        else:
+            del self.nodes[number]
+        if self.presence is not None:
+            self.presence.change(number, by)
 
 
 def _required(selector: LabelSelector | None) -> Iterator[tuple[str, str]]:
@@ -143,20 +137,51 @@ def _required(selector: LabelSelector | None) -> Iterator[tuple[str, str]]:
             return
 
 
+@dataclass(frozen=True, slots=True)
+class Affine:
+    """The pods that all of some terms match."""
+
+    terms: tuple[AffinityTerm, ...]
+    namespaces: Namespaces = field(compare=False)
+
+    @property
+    def live(self) -> bool:
+        return False
+
+    def includes(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        return all(self.namespaces.covers(term, namespace) and term.matches_labels(labels) for term in self.terms)
+
+    def groups(self, pods: BoundPods) -> Iterator[PodGroup]:
+        first, *others = self.terms
+        if first.selector is None:
+            return
+        covers = self.namespaces.covers
+        named = [*first.namespaces] if first.namespace_selector is None else pods.namespaces(partial(covers, first))
+        for namespace in named:
+            if all(covers(term, namespace) for term in others):
+                for group in pods.matching(namespace, first.selector):
+                    if all(term.matches_labels(group.labels) for term in others):
+                        yield group
+
+    def nodes(self, pods: BoundPods, topologies: Topologies, key: str) -> NodeSet:
+        """Return the nodes of the domains of a label in which these pods run."""
+        return pods.tally(self, key, partial(Presence, topologies, key)).nodes
+
+
 def unaffine(
     pod: Requirements, pods: BoundPods, namespaces: Namespaces, topologies: Topologies, every: NodeSet
 ) -> NodeSet:
     """Return the nodes that the pod's required affinity excludes."""
     present = near = every
     any_domain = False
-    matched = _nodes_of(_matching_all(pod.affinity, pods, namespaces))
+    affine = Affine(pod.affinity, namespaces)
     for term in pod.affinity:
         present &= topologies.having(term.topology_key)
-        domains = topologies.nodes(term.topology_key, topologies.values(matched, term.topology_key))
-        any_domain |= domains != 0
-        near &= domains
+        nodes = affine.nodes(pods, topologies, term.topology_key)
+        any_domain |= nodes != 0
+        near &= nodes
     # The first pod of a group that has affinity to itself may run wherever the labels are.
-    if not any_domain and _matches_itself(pod, namespaces):
+    if not any_domain and affine.includes(pod.namespace, pod.labels):
         return every & ~present
     return every & ~near
 
@@ -165,8 +190,7 @@ def anti_affine(pod: Requirements, pods: BoundPods, namespaces: Namespaces, topo
     """Return the nodes that the pod's required anti-affinity excludes."""
     found = 0
     for term in pod.anti_affinity:
-        matched = _nodes_of(_matching_all((term,), pods, namespaces))
-        found |= topologies.nodes(term.topology_key, topologies.values(matched, term.topology_key))
+        found |= Affine((term,), namespaces).nodes(pods, topologies, term.topology_key)
     return found
 
 
@@ -177,26 +201,3 @@ def repelled_by_pods(pod: Requirements, terms: RepellingTerms, namespaces: Names
         if namespaces.includes(term, pod.namespace):
             found |= terms.near(term)
     return found
-
-
-def _matching_all(terms: tuple[AffinityTerm, ...], pods: BoundPods, namespaces: Namespaces) -> Iterator[PodGroup]:
-    """Yield the groups of pods that all terms match."""
-    first, *others = terms
-    if first.selector is None:
-        return
-    named = (
-        [*first.namespaces] if first.namespace_selector is None else pods.namespaces(partial(namespaces.covers, first))
-    )
-    for namespace in named:
-        if all(namespaces.covers(term, namespace) for term in others):
-            for group in pods.matching(namespace, first.selector):
-                if all(term.matches_labels(group.labels) for term in others):
-                    yield group
-
-
-def _nodes_of(groups: Iterable[PodGroup]) -> frozenset[int]:
-    return frozenset[int]().union(*(group.nodes for group in groups))
-
-
-def _matches_itself(pod: Requirements, namespaces: Namespaces) -> bool:
-    return all(namespaces.covers(term, pod.namespace) and term.matches_labels(pod.labels) for term in pod.affinity)

@@ -1,10 +1,11 @@
 """The filter PodTopologySpread, for constraints that must hold (plugins/podtopologyspread/filtering.go)."""
 
-from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 
 from rules_engine.evaluation.nodes import NodeSet
-from rules_engine.scheduling.filters.bound_pods import BoundPods
+from rules_engine.scheduling.filters.bound_pods import BoundPods, Selected
+from rules_engine.scheduling.filters.tallies import Levels
 from rules_engine.scheduling.filters.topologies import Topologies
 from rules_engine.scheduling.reasons import NO_TOPOLOGY, NOT_SPREAD
 from rules_engine.scheduling.requirements import Requirements, SpreadConstraint
@@ -45,21 +46,13 @@ def _skewed(
 ) -> NodeSet:
     """Return the nodes of the domains where one more pod would exceed the maximum skew."""
     selector, key = constraint.selector, constraint.topology_key
-    counts: Counter[str] = Counter()
-    # A selector that is empty counts no pod (countPodsMatchSelector), and yet matches the pod itself.
-    live = pods.live_counts(pod.namespace, selector) if selector else {}
-    pods.budget.spend(len(live))
-    # As text, since a shift of a set of 5,000 nodes for each of them takes ten times as long.
-    digits = bin(eligible)[:1:-1]
-    size = len(digits)
-    for number, count in live.items():
-        if number < size and digits[number] == "1" and (domain := topologies.domain(number, key)) is not None:
-            counts[domain] += count
-    own = 1 if selector is not None and selector.matches(pod.labels) else 0
+    if not selector:
+        # A selector that is empty counts no pod (countPodsMatchSelector), and yet matches the pod itself.
+        return 0
+    levels = pods.tally(Selected(pod.namespace, selector), (key, eligible), partial(Levels, topologies, key, eligible))
     domains = topologies.count(key, eligible)
     # The minimum is that of the domains with an eligible node, and 0 if there are too few of them.
-    least = min(counts.values()) if counts and domains >= constraint.min_domains and len(counts) == domains else 0
+    least = levels.least(domains) if domains >= constraint.min_domains else 0
+    own = 1 if selector.matches(pod.labels) else 0
     # A domain without a matching pod never has too many: the maximum skew is positive.
-    return topologies.nodes(
-        key, [value for value, count in counts.items() if count + own - least > constraint.max_skew]
-    )
+    return levels.above(constraint.max_skew + least - own)

@@ -31,10 +31,6 @@ class Topologies:
         """Return the labels of a node."""
         return self._labels_of[number]
 
-    def values(self, numbers: Iterable[int], key: str) -> frozenset[str]:
-        """Return the domains of some nodes."""
-        return frozenset([labels[key] for number in numbers if key in (labels := self._labels_of[number])])
-
     def nodes(self, key: str, values: Iterable[str]) -> NodeSet:
         """Return the nodes of some domains."""
         groups = self._labels.get(key, NO_LABEL).values

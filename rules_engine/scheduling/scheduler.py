@@ -162,18 +162,18 @@ class Scheduler:
     def feasible(self, pod: Requirements) -> NodeSet:
         """Return the nodes that pass all filters. Raises CostExceeded."""
         self._grant()
-        found = self._allowed(pod.placement) & ~self._usage.full
+        excluded = self._usage.full
         for resource, amount in pod.requests.items():
             if amount > 0:
-                found &= ~self._usage.below(resource, amount)
+                excluded |= self._usage.below(resource, amount)
         if pod.ports:
-            found &= ~self._ports.taken(pod.ports)
+            excluded |= self._ports.taken(pod.ports)
         if pod.spread:
             for nodes in self._unspread(pod).values():
-                found &= ~nodes
+                excluded |= nodes
         for nodes in self._apart(pod).values():
-            found &= ~nodes
-        return found
+            excluded |= nodes
+        return self._allowed(pod.placement) & ~excluded
 
     def _grant(self) -> None:
         if self._each:

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 from rules_engine.model.cluster import Node, Taint
 
+UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"
+"""Taints of nodes that are cordoned or not Ready (k8s.io/api/core/v1, well_known_taints.go)."""
 
-CORDON = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+CORDON = Taint(key=UNSCHEDULABLE, effect="NoSchedule")
 """The taint of a cordoned node; a pod that tolerates it may run there."""
 
 _EFFECTS = ("NoSchedule", "NoExecute")

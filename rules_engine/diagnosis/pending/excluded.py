@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from rules_engine.diagnosis.pending.explanation import Explanation
-from rules_engine.diagnosis.pending.node_sets import NOT_READY, UNREACHABLE, UNSCHEDULABLE, NodeSets
+from rules_engine.diagnosis.pending.node_sets import NodeSets
 from rules_engine.diagnosis.pending.request import Request
 from rules_engine.diagnosis.reasons import PendingReason
 from rules_engine.diagnosis.wording import MAX_NAMES, command, listed
 from rules_engine.evaluation.nodes import NodeSet
 from rules_engine.model.cluster import Taint
 from rules_engine.model.finding import Certainty, FindingSeverity, Remedy, Risk
+from rules_engine.scheduling.state_taints import NOT_READY, UNREACHABLE, UNSCHEDULABLE
 
 LIFECYCLE = (UNSCHEDULABLE, NOT_READY, UNREACHABLE)
 """Taints for cordoned nodes and for nodes that are not Ready, which have reasons of their own."""

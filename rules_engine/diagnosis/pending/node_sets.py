@@ -24,11 +24,7 @@ from rules_engine.model.cluster import Cluster, Node, Taint
 from rules_engine.model.cluster_objects import ClusterObjects
 from rules_engine.model.placement import Placement
 from rules_engine.scheduling import scheduler_of
-
-UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
-NOT_READY = "node.kubernetes.io/not-ready"
-UNREACHABLE = "node.kubernetes.io/unreachable"
-"""Taints of nodes that are cordoned or not Ready (k8s.io/api/core/v1, well_known_taints.go)."""
+from rules_engine.scheduling.state_taints import NOT_READY, UNREACHABLE, UNSCHEDULABLE
 
 MAX_CACHED = 4_096
 """Sets that are cached: each takes 700 bytes with 5,000 nodes. When there are more, all are dropped."""

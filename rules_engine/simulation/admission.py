@@ -86,12 +86,16 @@ class Admissions:
                 found = self._decided(template, template.named(name), cluster)
         return found
 
-    def existing(self, template: Template) -> Admitted:
-        """Return a pod that was admitted before the simulation. Raises PodError if it is malformed."""
-        key = (template, None)
+    def existing(self, template: Template, deleted: Json) -> Admitted:
+        """Return a pod that was admitted before the simulation. Raises PodError if it is malformed.
+
+        `deleted`: its deletionTimestamp, which a pod that replaces it does not have.
+        """
+        key = (template, deleted is not None)
         found = self._admitted.get(key)
         if found is None:
-            found = self._admitted[key] = self._made(template, template.pod, (), ())
+            metadata = {**mapping(template.pod.get("metadata")), "deletionTimestamp": deleted}
+            found = self._admitted[key] = self._made(template, {**template.pod, "metadata": metadata}, (), ())
         return found
 
     def _decided(self, template: Template, pod: Mapping[str, Json], cluster: Cluster) -> Admitted:
@@ -135,10 +139,8 @@ class Admissions:
     def _schedulable(self, template: Template, pod: Object) -> SchedulablePod:
         """Return the one value of all pods that are equal to the scheduler."""
         metadata = mapping(pod.get("metadata"))
-        raw: dict[str, Json] = {
-            "metadata": {"namespace": template.namespace, "labels": metadata.get("labels")},
-            "spec": pod.get("spec"),
-        }
+        kept = {name: metadata.get(name) for name in ("labels", "deletionTimestamp")}
+        raw: dict[str, Json] = {"metadata": {"namespace": template.namespace, **kept}, "spec": pod.get("spec")}
         key = (dumps(raw, PLAIN_MARSHAL), template.selector)
         found = self._pods.get(key)
         if found is None:

@@ -225,7 +225,7 @@ class _Play:
         name = self._names.take(namespace, pod.name)
         run = self._existing.run(pod, name, namespace, self._simulation.running_for)
         try:
-            admitted = self._admissions.existing(run.template)
+            admitted = self._admissions.existing(run.template, pod.metadata.get("deletionTimestamp"))
         except PodError as error:
             self._unread += 1
             if self._unread <= MAX_UNREAD:

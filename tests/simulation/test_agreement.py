@@ -16,6 +16,9 @@ from tests.support.naive_simulation import NaiveSimulation
 from tests.support.scheduling import GPU, node
 from tests.support.simulation import NO_RULES, load, played, simulation, template
 
+SEEDS = st.integers(0, 2**32)
+"""Seeds of generated simulations: smaller ones are not simpler, so that nothing is gained by looking for them."""
+
 
 def key(found: PodRecord) -> tuple[object, ...]:
     """Return what the second implementation records as well; a pod that was denied is given nothing."""
@@ -35,9 +38,9 @@ def key(found: PodRecord) -> tuple[object, ...]:
 
 
 @law
-@given(st.randoms(use_true_random=False))
-def test_records_agree_with_a_second_implementation(random: Random) -> None:
-    generator = SimulationGenerator(random)
+@given(SEEDS)
+def test_records_agree_with_a_second_implementation(seed: int) -> None:
+    generator = SimulationGenerator(Random(seed))
     drawn, rule_set = generator.draw(), generator.rules()
     naive = NaiveSimulation(drawn, rule_set)
     expected = naive.play()
@@ -47,9 +50,9 @@ def test_records_agree_with_a_second_implementation(random: Random) -> None:
 
 
 @law
-@given(st.randoms(use_true_random=False))
-def test_no_node_is_overcommitted(random: Random) -> None:
-    generator = SimulationGenerator(random)
+@given(SEEDS)
+def test_no_node_is_overcommitted(seed: int) -> None:
+    generator = SimulationGenerator(Random(seed))
     record = play(generator.draw(pods=False), generator.rules(), "rules")
     allocatable = {found.name: found.allocatable for found in record.nodes}
     for moment in {found.bound for found in record.pods if found.bound is not None}:
@@ -63,13 +66,13 @@ def test_no_node_is_overcommitted(random: Random) -> None:
 
 
 @law
-@given(st.randoms(use_true_random=False))
-def test_the_order_of_nodes_does_not_matter(random: Random) -> None:
-    generator = SimulationGenerator(random)
+@given(SEEDS)
+def test_the_order_of_nodes_does_not_matter(seed: int) -> None:
+    generator = SimulationGenerator(Random(seed))
     drawn, rule_set = generator.draw(), generator.rules()
     objects = drawn.objects
     nodes = [*objects.nodes]
-    random.shuffle(nodes)
+    Random(seed).shuffle(nodes)
     by_kind = {"Node": nodes, "Pod": objects.pods, "Namespace": objects.of("Namespace")}
     shuffled = ClusterObjects(by_kind, now=objects.now)
     other = replace(drawn, objects=shuffled, cluster=shuffled.view)
@@ -77,9 +80,9 @@ def test_the_order_of_nodes_does_not_matter(random: Random) -> None:
 
 
 @law
-@given(st.randoms(use_true_random=False))
-def test_the_same_seed_gives_the_same_record(random: Random) -> None:
-    generator = SimulationGenerator(random)
+@given(SEEDS)
+def test_the_same_seed_gives_the_same_record(seed: int) -> None:
+    generator = SimulationGenerator(Random(seed))
     drawn, rule_set = generator.draw(), generator.rules()
     assert pods(play(drawn, rule_set, "rules")) == pods(play(drawn, rule_set, "rules"))
 
@@ -100,11 +103,11 @@ def pods(record: Record) -> list[PodRecord]:
 
 
 @law
-@given(st.randoms(use_true_random=False))
-def test_a_simulation_that_ends_earlier_begins_alike(random: Random) -> None:
-    generator = SimulationGenerator(random)
+@given(SEEDS)
+def test_a_simulation_that_ends_earlier_begins_alike(seed: int) -> None:
+    generator = SimulationGenerator(Random(seed))
     drawn, rule_set = generator.draw(), generator.rules()
-    end = random.randint(0, 20) * 1000
+    end = Random(seed).randint(0, 20) * 1000
     whole = play(replace(drawn, until=None), rule_set, "rules")
     part = play(replace(drawn, until=end), rule_set, "rules")
     begun = [found for found in whole.pods if found.arrived <= end]

@@ -83,7 +83,8 @@ class NaiveSimulation:
         self.now = 0
         self.nodes = {node.name: self.put(replace(node, used={}), "") for node in simulation.objects.view.nodes}
         self.names = [*self.nodes]
-        labels = {found.name: dict(found.metadata["labels"]) for found in simulation.objects.of("Namespace")}
+        listed: Any = simulation.objects.of("Namespace")
+        labels: dict[str, dict[str, str]] = {found.name: found["metadata"]["labels"] for found in listed}
         spaces = {**{arrival.namespace: {} for arrival in simulation.arrivals}, **labels}
         self.cycle = SchedulingCycle([*self.nodes.values()], spaces, simulation.scheduler, simulation.seed)
         self.not_ready_since = {name: 0 for name, node in self.nodes.items() if not node.ready}
@@ -98,7 +99,8 @@ class NaiveSimulation:
         return self.simulation.until is None or moment <= self.simulation.until
 
     def add_existing(self) -> None:
-        for raw in self.simulation.objects.pods:
+        existing: Any = self.simulation.objects.pods
+        for raw in existing:
             owners = raw["metadata"].get("ownerReferences", [])
             made = NaivePod(
                 number=len(self.pods),

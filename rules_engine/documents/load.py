@@ -297,6 +297,7 @@ class _Loader:
         self._cluster = cluster
         self._places: dict[tuple[str, str], Location] = {}
         self._clusters: dict[Path, tuple[Cluster, ObjectsOf] | None] = {}
+        self._manifests: dict[Path, tuple[Node, ...] | None] = {}
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -452,6 +453,11 @@ class _Loader:
         return found
 
     def _manifest_file(self, path: Path) -> tuple[Node, ...] | None:
+        if path not in self._manifests:
+            self._manifests[path] = self._read_manifest_file(path)
+        return self._manifests[path]
+
+    def _read_manifest_file(self, path: Path) -> tuple[Node, ...] | None:
         diagnostics = Diagnostics()
         source = read_file(path, diagnostics, regular=True)
         roots = _manifest_documents(source, diagnostics) if source else []

@@ -1,6 +1,6 @@
 """Pods that arrive in a simulation: from a Pod, a workload with replicas or a Job → PodGroup."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path as FilePath
 from typing import cast
@@ -17,6 +17,7 @@ from rules_engine.model.excerpt import truncate
 from rules_engine.model.json.lenient import integer, mapping, text
 from rules_engine.model.json.patch import Json
 from rules_engine.model.json.strict import PodError, TooLargeError, kind_of
+from rules_engine.model.names import is_label, is_subdomain
 from rules_engine.model.pod import Pod
 from rules_engine.model.problem_codes import Code
 from rules_engine.model.problems import did_you_mean
@@ -159,6 +160,8 @@ class WorkloadReader:
 
     def _workload(self, found: Sequence[Manifest], name: str, priority: int | None) -> Workload:
         first = found[0]
+        self._check_name("name", first, is_valid=is_subdomain)
+        self._check_name("namespace", first, is_valid=is_label)
         roles = _roles(found)
         groups = [self._group(manifest, name, role, priority) for manifest, role in zip(found, roles, strict=True)]
         return Workload(
@@ -184,6 +187,13 @@ class WorkloadReader:
             controlled=bool(manifest.path),
             selector=_selector(manifest),
         )
+
+    def _check_name(self, member: str, manifest: Manifest, *, is_valid: Callable[[str], bool]) -> None:
+        """Report the name or the namespace of an object that the API server refuses."""
+        written = find(manifest.root, ("metadata", member))
+        if isinstance(written, ScalarNode) and isinstance(written.value, str) and not is_valid(written.value):
+            message = f"'{truncate(written.value)}' is not a {member} of Kubernetes"
+            self._diagnostics.error(Code.BAD_POD, message, written.location, written.length)
 
     def _check(self, manifest: Manifest) -> None:
         """Report mistakes for which the API server refuses the pod."""

@@ -452,6 +452,11 @@ ARRIVAL_PROBLEMS = [
     ("{pod: {spec: {containers: []}}}", "the pod has no containers: Kubernetes rejects it [no-containers]"),
     ("{pod: {kind: Pod, spec: {}}}", "the pod has no containers: Kubernetes rejects it [no-containers]"),
     ("{pod: {kind: Pod}}", "the pod has no containers: Kubernetes rejects it [no-containers]"),
+    ("{pod: {metadata: {name: A_b}, spec: {containers: [{name: c}]}}}", "'A_b' is not a name of Kubernetes [bad-pod]"),
+    (
+        "{workload: {kind: Job, metadata: {name: a.b, namespace: a.b}, spec: {template: T}}}",
+        "'a.b' is not a namespace of Kubernetes [bad-pod]",
+    ),
     ("{pod: {spec: {containers: [{name: 3}]}}}", "/spec/containers/0/name: must be a string, not a number [bad-pod]"),
     (
         "{pod: {spec: {tolerations: 3, containers: [{name: c}]}}}",
@@ -662,6 +667,14 @@ def test_an_error_of_a_simulation_leaves_the_rules_as_they_are(folder: Path) -> 
     assert files.rule_problems == ()
     assert len(files.loaded.rules) == 1
     assert files.loaded.simulations == ()
+
+
+def test_a_manifest_is_read_once(folder: Path) -> None:
+    (folder / "broken.yaml").write_text("kind: [")
+    found = messages(folder, scenario("[{podFile: broken.yaml}, {podFile: broken.yaml, name: b}]"))
+    assert [text.rpartition("[")[2] for text in found] == ["bad-reference]", "bad-reference]", "yaml-syntax]"]
+    arrivals = sound(folder, scenario("[{workloadFile: job.yaml}, {workloadFile: job.yaml, name: b}]")).arrivals
+    assert [arrival.title for arrival in arrivals] == ["Job/t", "Job/b"]
 
 
 def test_files_that_a_simulation_names_are_references(folder: Path) -> None:

@@ -19,7 +19,7 @@ HARD_WEIGHT = 1
 def own_term_includes(term: AffinityTerm, namespaces: Namespaces, namespace: str, _terminating: bool) -> bool:
     """Return True if a term of a pod that is not bound yet is about pods of a namespace."""
     selector = term.namespace_selector
-    # The scheduler compares the selector with no labels too (see Namespaces.of_term).
+    # The scheduler compares the selector with no labels too (see Namespaces.covers).
     return namespaces.includes(term, namespace) or (selector is not None and selector.matches(EMPTY))
 
 

@@ -262,6 +262,12 @@ def test_the_first_pod_of_a_group_may_run_wherever_the_label_is() -> None:
     assert scheduled(pod(labels={"app": "b"}, **own), nodes).feasible == 0
 
 
+def test_the_namespace_of_the_pod_exists_even_if_it_was_not_read() -> None:
+    own = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "default"}}}
+    found = scheduled(pod(labels={"app": "a"}, **affinity("podAffinity", app("a", **own))), [node("a")])
+    assert found.feasible_nodes == ("a",)
+
+
 def test_anti_affinity_works_in_both_directions() -> None:
     nodes = [node("a"), node("b")]
     apart = affinity("podAntiAffinity", app("a"))

@@ -172,6 +172,24 @@ def test_changed_amounts_of_a_node_change_its_score() -> None:
     assert model.top(subject, 0b11) == 0b10
 
 
+@given(st.randoms(use_true_random=True))
+def test_rankings_that_are_read_rarely_follow_all_changes(random: Random) -> None:
+    capacities = [{"cpu": random.choice(("16", "32")), GPU: "8"} for _ in range(random.choice((3, 20, 60)))]
+    nodes = [read(node(f"n{number}", allocatable=capacity)) for number, capacity in enumerate(capacities)]
+    model = Scores(nodes, {}, SchedulerOptions(resources=(("cpu", 1), (GPU, 1))))
+    kinds = [preferences(pod(requests={"cpu": str(cpu), GPU: str(count)})) for cpu in (1, 2) for count in (0, 1, 2)]
+    bound: list[tuple[Preferences, int]] = []
+    for _ in range(8):
+        for _ in range(random.choice((1, 3, 60))):
+            if bound and random.random() < 0.4:
+                model.release(*bound.pop(random.randrange(len(bound))))
+            else:
+                bound.append((random.choice(kinds), random.randrange(len(nodes))))
+                model.bind(*bound[-1])
+        kind, feasible = random.choice(kinds), random.randrange(1, 1 << len(nodes))
+        assert model.top(kind, feasible) == best(model.of(kind, feasible))
+
+
 def test_nodes_without_cpu_are_scored_by_what_they_have() -> None:
     nodes = [read(node(name, allocatable={"cpu": None, GPU: "4"})) for name in ("a", "b")]
     model = Scores(nodes, {}, SchedulerOptions(resources=(("cpu", 1), (GPU, 1))))

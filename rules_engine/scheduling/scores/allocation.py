@@ -59,39 +59,39 @@ class AllocationScores:
 
     def fit(self, allocatable: Amounts, used: Sequence[int], pod: Amounts) -> int:
         """Return the score of NodeResourcesFit."""
-        total = weights = 0
+        most, total, weights = self._most, 0, 0
         for position, if_requested, weight in self._weights:
             capacity, requested = allocatable[position], pod[position]
             if not capacity or (if_requested and not requested):
                 continue
             requested += used[position]
             weights += weight
-            if self._most:
+            if most:
                 total += weight * (min(requested, capacity) * MAX_SCORE // capacity)
-            elif requested <= capacity:
+            elif requested < capacity:
                 total += weight * ((capacity - requested) * MAX_SCORE // capacity)
         return total // weights if weights else 0
-
-    def both(self, allocatable: Amounts, used: Sequence[int], pod: Amounts) -> int:
-        """Return the sum of both scores."""
-        return self.fit(allocatable, used, pod) + self.balanced(allocatable, used, pod)
 
     @staticmethod
     def balanced(allocatable: Amounts, used: Sequence[int], pod: Amounts) -> int:
         """Return the score of NodeResourcesBalancedAllocation; 0 for a pod that requests neither cpu nor memory."""
-        if not pod[CPU] and not pod[MEMORY]:
+        more_cpu, more_memory, all_cpu, all_memory = pod[CPU], pod[MEMORY], allocatable[CPU], allocatable[MEMORY]
+        if not more_cpu and not more_memory:
             return 0
-        before = _balance(allocatable, used[CPU], used[MEMORY])
-        after = _balance(allocatable, used[CPU] + pod[CPU], used[MEMORY] + pod[MEMORY])
+        if not all_cpu or not all_memory:
+            # There is no deviation with less than two resources.
+            return MAX_SCORE // 2 + MAX_SCORE // 4
+        cpu, memory = used[CPU], used[MEMORY]
+        before = _balance(cpu / all_cpu, memory / all_memory)
+        after = _balance((cpu + more_cpu) / all_cpu, (memory + more_memory) / all_memory)
         return MAX_SCORE // 2 + (MAX_SCORE // 2 + after - before) // 2
 
 
-def _balance(allocatable: Amounts, cpu: int, memory: int) -> int:
-    # With less than two resources there is no deviation; floats in the scheduler's order.
-    if not allocatable[CPU] or not allocatable[MEMORY]:
-        return MAX_SCORE
-    deviation = abs((min(cpu / allocatable[CPU], 1.0) - min(memory / allocatable[MEMORY], 1.0)) / 2)
-    return int((1 - deviation) * MAX_SCORE)
+def _balance(cpu: float, memory: float) -> int:
+    if cpu > 1.0 or memory > 1.0:
+        cpu, memory = min(cpu, 1.0), min(memory, 1.0)
+    # Floats in the scheduler's order.
+    return int((1 - abs((cpu - memory) / 2)) * MAX_SCORE)
 
 
 class NodeStates:
@@ -216,57 +216,71 @@ class Ranking:
         changed = states.changed_since(self._moment) if self._moment >= 0 else None
         most = len(states.members)
         if changed is None or len(changed) > 4 * most or len(self._scores) > MAX_CACHED_SCORES:
-            self._place_all(nodes)
+            self._reset()
+            changed = ()
+        self._moment = states.moment
+        left = self._stale & nodes
+        if left.bit_count() + len(changed) > 2 * most:
+            self._reset()
+            self._place_by_state(nodes)
             return
-        bits, stale = states.bits, self._stale
-        for node in changed:
-            stale |= bits[node]
-        self._moment += len(changed)
-        left = stale & nodes
-        if left.bit_count() > most:
-            self._place_all(nodes)
-            return
-        self._stale = stale ^ left
         if left:
-            self._place(left)
+            self._stale ^= left
+            self._place(numbers_of(left))
+        if changed:
+            here, bits = [], states.bits
+            for node in dict.fromkeys(changed):
+                if nodes & bits[node]:
+                    here.append(node)
+                else:
+                    self._stale |= bits[node]
+            self._place(here)
 
-    def _place(self, nodes: NodeSet) -> None:
+    def _reset(self) -> None:
+        states = self._states
+        if len(self._scores) > MAX_CACHED_SCORES:
+            self._scores.clear()
+        self._sets = [0] * len(self._sets)
+        self._placed, self._stale = 0, states.every
+        self._seen = states.current.copy()
+
+    def _place(self, nodes: Sequence[int]) -> None:
+        """Move nodes to the sets of their scores, one by one."""
         current, seen, sets, bits = self._states.current, self._seen, self._sets, self._states.bits
-        scores = self._scores
-        new = nodes & ~self._placed
-        for node in numbers_of(nodes):
+        scores, placed = self._scores, self._placed
+        for node in nodes:
             state, bit = current[node], bits[node]
             score = scores.get(state)
             if score is None:
                 score = self._score(state)
-            if not new & bit:
+            if placed & bit:
                 before = scores[seen[node]]
+                seen[node] = state
                 if before == score:
-                    seen[node] = state
                     continue
                 sets[before] ^= bit
+            else:
+                placed |= bit
+                seen[node] = state
             sets[score] |= bit
-            seen[node] = state
-        self._placed |= nodes
+        self._placed = placed
 
-    def _place_all(self, nodes: NodeSet) -> None:
-        """Place nodes state by state, and no others."""
-        states = self._states
-        if len(self._scores) > MAX_CACHED_SCORES:
-            self._scores.clear()
-        sets = self._sets = [0] * len(self._sets)
-        for state, members in states.members.items():
+    def _place_by_state(self, nodes: NodeSet) -> None:
+        """Place nodes that are not placed yet."""
+        sets = self._sets
+        for state, members in self._states.members.items():
             some = members & nodes
             if some:
                 sets[self._score(state)] |= some
-        self._seen = states.current.copy()
-        self._placed, self._stale = nodes, states.every & ~nodes
-        self._moment = states.moment
+        self._placed |= nodes
+        self._stale &= ~nodes
 
     def _score(self, state: int) -> int:
         found = self._scores.get(state)
         if found is None:
-            found = self._scores[state] = self._states.scores.both(*self._states.states[state], self._pod)
+            allocatable, used = self._states.states[state]
+            scores, pod = self._states.scores, self._pod
+            found = self._scores[state] = scores.fit(allocatable, used, pod) + scores.balanced(allocatable, used, pod)
         return found
 
 
